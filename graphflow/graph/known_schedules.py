@@ -13,9 +13,17 @@ from dataclasses import replace
 
 from graphflow.base.target import Target
 from graphflow.cost import Timings
+from graphflow.graph.known_inputs import constant_inputs
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.recipes import best_found, search_key, timed_searches
+from graphflow.kernels.recipes import (
+    best_found,
+    is_made_by_recipe,
+    kernel_variants,
+    search_key,
+    timed_searches,
+)
 from graphflow.schedule import Sketch
+from graphflow.tir import PrimFunc
 
 
 def searchable_nodes(graph: OperatorGraph) -> Iterator[Node]:
@@ -39,6 +47,8 @@ def offer_found(
 ) -> OperatorGraph:
     """The graph with the fastest timed schedule of each sketch offered to each node.
 
+    A schedule that a recipe makes as well is no offer.
+
     `compiler` is the digest under which the timings were filed; see `search_key`.
     """
     timed = timed_searches(timings.known)
@@ -49,9 +59,15 @@ def offer_found(
         for sketch in sketches:
             points = timed.get(search_key(sketch, node.func, compiler), {})
             best = best_found(sketch, node.func, target, points)
-            if best is not None:
+            if best is not None and not _is_variant(graph, node, best[0].func, target):
                 schedule, found = best
                 done.offer(node.name, schedule)
                 offered = done.node(node.name)
                 done.replace(node.name, replace(offered, found=(*offered.found, found)))
     return done
+
+
+def _is_variant(graph: OperatorGraph, node: Node, kernel: PrimFunc, target: Target) -> bool:
+    """Whether a recipe's variant of the node is this kernel already."""
+    variants = kernel_variants(node.func, constant_inputs(graph, node), target)
+    return is_made_by_recipe(kernel, node.func, variants, target)

@@ -161,8 +161,8 @@ def _parsed(constraint: str) -> ast.expr:
                 pass
             case _:
                 raise ScheduleError(
-                    f"the constraint {constraint!r} has {ast.unparse(node)!r}; it may have names of "
-                    "choices, integers, texts, + - * // %, comparisons, and, or, not"
+                    f"the constraint {constraint!r} has {ast.unparse(node)!r}; it may have names "
+                    "of choices, integers, texts, + - * // %, comparisons, and, or, not"
                 )
     return found
 

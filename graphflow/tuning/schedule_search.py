@@ -27,6 +27,12 @@ from graphflow.tuning.subjects import Subject, schedule_subject
 MOST_REFUSED = 8
 """Points that may be refused for each schedule to time, before a search ends with fewer."""
 
+FASTEST = 3
+"""The fastest schedules of a search, which are timed again."""
+
+REPETITIONS = 2
+"""How often: of many noisy times the shortest is too short."""
+
 
 @dataclass(frozen=True)
 class Searched:
@@ -108,11 +114,27 @@ class ScheduleSearch:
         kernels = self._compiled(missing, trace, workers)
         found = [subject for _, _, subject in missing if (subject.key, 0) in kernels]
         progress("searching schedules, timing")
-        for done, batch in enumerate(self.harness.times(found, kernels), 1):
-            self.table.add(batch)
-            trace.count(min(done * len(batch), len(found)), len(found))
+        self._time(found, kernels, trace)
+        for _ in range(REPETITIONS):
+            self._time(self._fastest(trials), kernels, trace)
         timed = timed_searches(self.table.known)
         return tuple(_searched(trial, timed.get(trial.search, {})) for trial in trials)
+
+    def _time(self, found: Sequence[Subject], kernels: Kernels, trace: Trace) -> None:
+        done = 0
+        for batch in self.harness.times(found, kernels):
+            self.table.add(batch)
+            done += len(batch)
+            trace.count(done, len(found))
+
+    def _fastest(self, trials: Sequence[_Trial]) -> list[Subject]:
+        """The fastest points of each trial that were compiled now, to be timed again."""
+        known = self.table.known
+        found: list[Subject] = []
+        for trial in trials:
+            ranked = sorted((subject for _, subject in trial.subjects), key=lambda s: known[s.key])
+            found += ranked[:FASTEST]
+        return found
 
     def _trials(self, graph: OperatorGraph, sketches: Sequence[Sketch]) -> Iterator[_Trial]:
         known, seen = self.table.known, set[str]()

@@ -7,8 +7,8 @@ close those without any.  When the plan consists of measured prices alone, no ot
 cheaper, unless an estimate is too high by more than `OPTIMISM`.
 
 Before the first round, schedules may be searched (`tuning/schedule_search.py`): the fastest point
-of a sketch is offered to its kernel like a user's schedule, and timed in the first round beside a
-recipe's variant, with which it then competes in every plan.
+of a sketch is offered to its kernel like a user's schedule, and timed in the rounds beside a
+recipe's variant, with which it competes in every plan.
 
 In the first round, and when the rounds would end, the plans with one family of layouts are treated
 likewise, so that each kernel is timed in several kinds of variants.  In the end the cheapest plan
@@ -233,9 +233,7 @@ class _Tuner:
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(REQUIRED_TIMINGS))
         hopeful = replace(self._cost, timings=timings)
         best = measurement_candidates(self.graph, hopeful)
-        decisive: list[ToTime] = [*best.decisive]
-        if first:
-            decisive += found_and_recipes(self.graph, hopeful)
+        decisive: list[ToTime] = [*best.decisive, *found_and_recipes(self.graph, hopeful)]
         if first or not decisive:
             decisive += self._uniform(hopeful)
         near = subjects(best.graph, best.near)

@@ -8,6 +8,7 @@ always holds: kernels are made by schedule primitives alone, so each step is pro
 from graphflow.kernels.recipes.found_schedules import (
     FoundSchedule,
     best_found,
+    is_made_by_recipe,
     point_key,
     search_key,
     timed_searches,
@@ -80,6 +81,7 @@ __all__ = [
     "definition_key",
     "fill_key",
     "given_variants",
+    "is_made_by_recipe",
     "kernel_variants",
     "left_facts",
     "lifted",

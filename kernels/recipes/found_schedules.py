@@ -8,11 +8,15 @@ other code is never found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.keys import definition_key
+from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.reduction_sketch import over_logical_indices
+from graphflow.kernels.recipes.variant import KernelVariant, SharedLoops
+from graphflow.layout import row_major
 from graphflow.processes.digest import text_digest
 from graphflow.schedule import Point, Schedule, SearchSpace, Sketch, point_text
 from graphflow.tir import PrimFunc
@@ -87,6 +91,21 @@ def best_found(
         return None
     default = timed.get(point_text(space.default()))
     return made, FoundSchedule(made.func, sketch.name, point, seconds, len(timed), default)
+
+
+def is_made_by_recipe(
+    kernel: PrimFunc, definition: PrimFunc, variants: Iterable[KernelVariant], target: Target
+) -> bool:
+    """Whether a recipe of one of the `variants`, with row-major parameters, makes this kernel."""
+    for variant in variants:
+        layouts = variant.layouts.items()
+        row_majors = all(layout == row_major(layout.logical_shape) for _, layout in layouts)
+        if isinstance(variant.recipe, SharedLoops) and row_majors:
+            placements = tuple((name, layout, None) for name, layout in layouts)
+            made = build(definition, placements, variant.recipe, target)
+            if over_logical_indices(made, definition).func == kernel:
+                return True
+    return False
 
 
 def _point_of(space: SearchSpace, text: str) -> Point | None:

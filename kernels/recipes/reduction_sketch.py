@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from graphflow.arith import IndexExpr, Var
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.contiguity import is_contiguous, perfect_nest
 from graphflow.kernels.recipes.roles import roles_of
@@ -29,8 +30,16 @@ from graphflow.kernels.recipes.shared_loops import own_nests, rows_of_stages
 from graphflow.kernels.recipes.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.stage_variants import stage_variants
 from graphflow.kernels.recipes.variant import KernelVariant, SharedLoops
-from graphflow.layout import row_major
-from graphflow.schedule import ChoiceValue, Point, Schedule, SearchSpace, Sketch
+from graphflow.layout import IndexMap, Layout, row_major
+from graphflow.schedule import (
+    ChoiceValue,
+    Point,
+    Schedule,
+    SearchSpace,
+    Sketch,
+    simplify_kernel,
+    transform_layout,
+)
 from graphflow.tir import PrimFunc, Reduce, accesses, walk
 
 NAME = "reduction"
@@ -95,7 +104,42 @@ def reduction_schedule(definition: PrimFunc, target: Target, point: Point) -> Sc
     """The schedule of a definition for a point; ScheduleError where a step is refused."""
     placements = tuple((p.buffer.name, row_major(p.buffer.shape), None) for p in definition.params)
     recipe = recipe_of(definition, point)
-    return met_at_shared_loops(definition, placements, recipe, target)
+    s = met_at_shared_loops(definition, placements, recipe, target)
+    return over_logical_indices(s, definition)
+
+
+def over_logical_indices(s: Schedule, definition: PrimFunc) -> Schedule:
+    """The schedule over the definition's parameters: axes that were joined to one are apart again.
+
+    No element moves, and positions in memory are those of the joined axes.
+    """
+    for before, now in zip(definition.params, s.func.params, strict=True):
+        if before.buffer.shape != now.buffer.shape:
+            apart = _axes_apart(now.buffer.shape, before.buffer.shape)
+            s = s.apply(transform_layout, now.buffer.name, apart, None)
+    return s.apply(simplify_kernel)
+
+
+def _axes_apart(joined: tuple[int, ...], shape: tuple[int, ...]) -> Layout:
+    """The layout of `joined` axes, each of them neighbouring axes of `shape`, as these axes."""
+    groups: list[list[int]] = []
+    rest = list(shape)
+    for extent in joined:
+        group = [rest.pop(0)]
+        while prod(group) != extent:
+            group.append(rest.pop(0))
+        groups.append(group)
+    groups[-1] += rest
+
+    def outputs(*indices: Var) -> tuple[IndexExpr, ...]:
+        found: list[IndexExpr] = []
+        for index, group in zip(indices, groups, strict=True):
+            for axis, extent in enumerate(group):
+                place = index // prod(group[axis + 1 :])
+                found.append(place % extent if axis else place)
+        return tuple(found)
+
+    return Layout.of(IndexMap.from_function(len(joined), outputs, joined), joined, shape)
 
 
 def recipe_of(definition: PrimFunc, point: Point) -> SharedLoops:
