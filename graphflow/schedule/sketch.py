@@ -63,7 +63,10 @@ class Sketch:
 
 
 def sketch(
-    *, where: str | Sequence[str] = (), **domains: Sequence[ChoiceValue]
+    *,
+    kernel: str | None = None,
+    where: str | Sequence[str] = (),
+    **domains: Sequence[ChoiceValue],
 ) -> Callable[[Callable[..., Schedule]], Sketch]:
     """A decorator that makes a `Sketch` of a function of a schedule and choices.
 
@@ -73,19 +76,23 @@ def sketch(
             return s
 
     `domains` are the values of each choice, its default first; `where` are constraints between
-    them; see `SearchSpace`.  The function is called with a `Schedule` of the kernel and a value for
-    each choice.  Its result is stale when anything in its file changes.  Raises ScheduleError for a
-    space that is not well formed, and for a function whose source cannot be read.
+    them; see `SearchSpace`.  The sketch is meant for the kernels called `kernel`, or for all whose
+    loops and buffers its steps name.  The function is called with a `Schedule` of the kernel and a
+    value for each choice.  Its result is stale when anything in its file changes.  Raises
+    ScheduleError for a space that is not well formed, and for a function whose source cannot be
+    read.
     """
     constraints = (where,) if isinstance(where, str) else tuple(where)
     space = SearchSpace.of({name: tuple(values) for name, values in domains.items()}, constraints)
 
     def decorate(function: Callable[..., Schedule]) -> Sketch:
-        def make(kernel: PrimFunc, target: Target, point: Point) -> Schedule:
-            return function(Schedule.of(kernel), **dict(point))
+        def space_of(func: PrimFunc, target: Target) -> SearchSpace | None:
+            return space if kernel in (None, func.name) else None
 
-        name = function.__name__
-        return Sketch(name, lambda kernel, target: space, make, source_text(function))
+        def make(func: PrimFunc, target: Target, point: Point) -> Schedule:
+            return function(Schedule.of(func), **dict(point))
+
+        return Sketch(function.__name__, space_of, make, source_text(function))
 
     return decorate
 

@@ -137,8 +137,7 @@ def tune(
     compiler's own sketches, and of `sketches`.  The `seed` decides which; see `SearchSpace.sample`.
     `compile` with these timings offers the fastest, those of `sketches` if it is given them, too.
     A kernel that a user wrote, or a graph of them, is tuned like a model.  Raises CodegenError
-    where this
-    processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
+    where this processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
     """
     chosen = Options.from_environment() if options is None else options
     aim = host_target() if target is None else target
@@ -151,13 +150,15 @@ def tune(
         harness = Harness(aim, count, PROTOCOL if protocol is None else protocol)
         end_to_end_protocol = END_TO_END_PROTOCOL if protocol is None else protocol
         searched: tuple[Searched, ...] = ()
-        if search:
+        if search > 0:
             every = (*SKETCHES, *sketches)
             schedules = ScheduleSearch(harness, table, search, seed, compiler_digest())
             searched = schedules.run(graph, every, trace, workers, progress)
         graph = with_found_schedules(graph, sketches, Timings(table.known), aim)
         tuner = _Tuner(graph, table, harness, end_to_end_protocol, trace, workers, chosen, progress)
-        return replace(tuner.run(), searched=searched)
+        tuned, timed = tuner.run(), sum(found.timed for found in searched)
+        known = tuned.known - timed
+        return replace(tuned, timed=tuned.timed + timed, known=known, searched=searched)
 
 
 def _graph(model: Tunable, shapes: Shapes, values: Mapping[str, ArrayLike]) -> OperatorGraph:
