@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 import graphflow as gf
 from graphflow.codegen import host_target
-from graphflow.cost import NO_TIMINGS, Timings
-from graphflow.graph import OperatorGraph, graph_of, offer_found, searchable_nodes
+from graphflow.cost import NO_TIMINGS, CostModel, Timings
+from graphflow.flow import find_plan
+from graphflow.frontends import import_model
+from graphflow.graph import (
+    OperatorGraph,
+    canonicalize,
+    fuse,
+    graph_of,
+    offer_found,
+    searchable_nodes,
+)
+from graphflow.graph.folded_constants import folding_of
 from graphflow.kernels.recipes import REDUCTION, point_key, search_key
+from graphflow.models import ModelBuilder
 from graphflow.schedule import Schedule, divide_loop
 
 TARGET = host_target()
@@ -92,3 +105,24 @@ def test_a_node_with_an_offer_of_a_user_and_a_found_one_is_by_user() -> None:
     s = Schedule.of(func).apply(divide_loop, "i", 5, ("io", "ii"), "perfect")
     found.offer("mean", s)
     assert found.node("mean").by_user and len(found.node("mean").offered) == 2
+
+
+@gf.sketch(only=("definition",))
+def as_defined(s: Schedule, only: str) -> Schedule:
+    return s
+
+
+def test_what_replaces_a_node_has_no_offers_of_the_kernel_that_is_gone() -> None:
+    b = ModelBuilder(opset=17)
+    y = b.conv(b.input("x", (1, 4, 6, 6)), 4, 3, pads=[1, 1, 1, 1])
+    factor, shift = (b.constant(np.full((1, 4, 1, 1), v, np.float32)) for v in (2.0, 0.5))
+    b.output(b.node("Add", [b.node("Mul", [y, factor]), shift]))
+    before = fuse(canonicalize(import_model(b.model())))
+    (node,) = before.nodes
+    key = point_key(search_key(as_defined, node.func, COMPILER), (("only", "definition"),))
+    found = offer_found(before, [as_defined], Timings({key: 1e-6}), TARGET, COMPILER)
+    assert len(found.node(node.name).offered) == 1
+    with_offer, without = (folding_of(g, g.node(node.name)).expansion for g in (found, before))
+    assert with_offer.node == without.node and with_offer.node.offered == ()
+    plan = find_plan(found, CostModel(TARGET)).plan()
+    assert plan.seconds <= find_plan(before, CostModel(TARGET)).plan().seconds

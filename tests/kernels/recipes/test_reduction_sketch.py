@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphflow.codegen import host_target
+import graphflow as gf
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
 from graphflow.kernels.recipes import REDUCTION, KernelVariant, SharedLoops, build
@@ -124,3 +126,20 @@ def test_a_point_that_no_memory_allows_is_refused_with_the_reason() -> None:
 )
 def test_windows_products_and_elementwise_kernels_have_no_space(kernel: PrimFunc) -> None:
     assert reduction_space(kernel, TARGET) is None
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "AVX2"])
+@every_kernel
+def test_native_code_of_a_point_agrees_with_the_kernel(name: str, target: Target) -> None:
+    kernel = KERNELS[name]
+    space = reduction_space(kernel, target)
+    assert space is not None
+    rng = np.random.default_rng(0)
+    inputs = {b.name: rng.uniform(-1, 1, b.shape).astype(b.dtype) for b in kernel.inputs}
+    (expected,) = interpret(kernel, inputs).values()
+    for point in space.sample(4, seed=2)[1:]:
+        made = REDUCTION.schedule(kernel, target, point)
+        if isinstance(made, Schedule):
+            exe = gf.build(made, target=target, threads=1)
+            (found,) = exe.run(inputs).values()
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
