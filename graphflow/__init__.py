@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphflow.base.target import Target
     from graphflow.graph import OperatorGraph, call
     from graphflow.inspect import TensorDecision
-    from graphflow.schedule import Schedule
+    from graphflow.schedule import Schedule, Sketch, sketch
     from graphflow.tuning import tune
 
 __version__ = VERSION
@@ -38,12 +38,14 @@ _LATER = {
     "Executable": "graphflow.api.executable",
     "OperatorGraph": "graphflow.graph",
     "Schedule": "graphflow.schedule",
+    "Sketch": "graphflow.schedule",
     "Target": "graphflow.base.target",
     "build": "graphflow.api.building",
     "call": "graphflow.graph",
     "compile": "graphflow.api.compilation",
     "kernel": "graphflow.api.building",
     "load": "graphflow.api.executable",
+    "sketch": "graphflow.schedule",
     "tune": "graphflow.tuning",
 }
 _LATER_MODULES = {"backend": "graphflow.api.backend", "models": "graphflow.models"}
@@ -67,6 +69,7 @@ __all__ = [
     "OperatorGraph",
     "Options",
     "Schedule",
+    "Sketch",
     "Target",
     "TensorDecision",
     "backend",
@@ -78,5 +81,6 @@ __all__ = [
     "load",
     "models",
     "options",
+    "sketch",
     "tune",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from textwrap import dedent
@@ -28,7 +28,7 @@ from graphflow.base.target import Target
 from graphflow.graph import OperatorGraph, graph_of
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import compile_graph
-from graphflow.schedule import Schedule, require_in_bounds, require_sound
+from graphflow.schedule import Schedule, Sketch, require_in_bounds, require_sound
 from graphflow.tir import PrimFunc, parse
 
 Buildable: TypeAlias = "str | PrimFunc | Schedule | OperatorGraph"
@@ -65,6 +65,7 @@ def build(
     target: Target | None = None,
     threads: int | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
+    sketches: Sequence[Sketch] = (),
     assume: Mapping[str, Assumption] | None = None,
     options: Options | None = None,
 ) -> Executable:
@@ -74,16 +75,24 @@ def build(
     kernel with loops of other kinds, is compiled as it is written: its marked stages are lifted
     out, and if none of its loops has a kind, the compiler vectorizes and parallelizes it.
 
-    `layouts`, `assume`, `threads` and `options` are those of `compile`.  What a kernel assumes of
-    an input is a promise of the caller: the report lists it, and Options(check_assumes=True) checks
-    it at each run.  Raises ParseError for invalid text, VerifyError for a kernel that is not sound
-    or accesses memory outside its buffers, and the errors of the compiler's stages.
+    `layouts`, `sketches`, `assume`, `threads` and `options` are those of `compile`.  What a kernel
+    assumes of an input is a promise of the caller: the report lists it, and
+    Options(check_assumes=True) checks it at each run.  Raises ParseError for invalid text,
+    VerifyError for a kernel that is not sound or accesses memory outside its buffers, and the
+    errors of the compiler's stages.
     """
     graph = _graph(source)
     chosen = Options.from_environment() if options is None else options
     chosen = chosen if threads is None else replace(chosen, threads=threads)
 
-    compiled = compile_graph(graph, target=target, layouts=layouts, assume=assume, options=chosen)
+    compiled = compile_graph(
+        graph,
+        target=target,
+        layouts=layouts,
+        sketches=sketches,
+        assume=assume,
+        options=chosen,
+    )
     return Executable(Single(loaded(compiled)))
 
 

@@ -8,7 +8,7 @@ that only loads saved models imports neither this module nor the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import Compiled, Model, Shared, compile_graph, model_name
 from graphflow.program import OpenTensor
+from graphflow.schedule import Sketch
 
 MOST_OPENED = 1 << 30
 """The largest model, in bytes, that onnxruntime opens as a whole to find out whether it can run
@@ -54,6 +55,7 @@ def compile(
     threads: int | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
+    sketches: Sequence[Sketch] = (),
     assume: Mapping[str, Assumption] | None = None,
     overridable: Collection[str] = (),
     options: Options | None = None,
@@ -68,7 +70,9 @@ def compile(
     taken from the inputs of each run, too.  A run may leave out an input that `input_values` gives,
     and may not give another value for it.  `layouts` pins tensors to layouts, given as layouts or
     by name; `threads` overrides the option of that name.  `offers` is called with the graph before
-    fusion, where `graph.offer` adds a user's schedules to the variants of a node.
+    fusion, where `graph.offer` adds a user's schedules to the variants of a node.  `sketches` are
+    those that `tune` searched: the fastest schedules of them that `Options(timings=...)` knows are
+    offered.
 
     `assume` states by input name what holds in every run: `"finite"`, `"nonnegative"`, bounds `(lo,
     hi)` of finite numbers, or the number that each element equals.  Results are undefined in a run
@@ -111,6 +115,7 @@ def compile(
             target=target,
             layouts=layouts,
             offers=offers,
+            sketches=sketches,
             assume=assume,
             overridable=overridable,
             options=chosen,

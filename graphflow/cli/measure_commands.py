@@ -44,6 +44,13 @@ def add_measure_commands(commands: Any) -> None:
     command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)
     add_common_arguments(command)
     add_target_argument(command)
+    command.add_argument(
+        "--search",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also search schedules: time N points of each sketch for each kernel",
+    )
 
 
 def run_bench(wanted: argparse.Namespace) -> int:
@@ -69,6 +76,7 @@ def run_tune(wanted: argparse.Namespace) -> int:
                 input_values=dict(wanted.value),
                 target=TARGETS[wanted.target](),
                 options=options(wanted),
+                search=wanted.search,
                 progress=bar.stage,
                 counting=bar.count,
             )

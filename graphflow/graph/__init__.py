@@ -18,6 +18,7 @@ from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
+from graphflow.graph.known_schedules import offer_found, searchable_nodes
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.stated import take_assumptions
@@ -48,8 +49,10 @@ __all__ = [
     "is_identity",
     "known_inputs",
     "moved_channels",
+    "offer_found",
     "reading_through",
     "reads_in_place",
+    "searchable_nodes",
     "shuffled",
     "take_assumptions",
 ]

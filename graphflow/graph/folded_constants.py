@@ -138,6 +138,8 @@ class _Folder:
             func=found.func,
             inputs=tuple(inputs),
             inner=tuple((v, b) for v, b in node.inner if b not in found.gone),
+            offered=(),
+            found=(),
         )
         return FoldedConstants(
             Expansion(taking, gone=gone, because=FOLDED), self._arrays, tuple(self._nodes.values())

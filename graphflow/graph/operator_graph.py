@@ -20,6 +20,7 @@ from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.hidden import OutputTrim, ValueGuard
 from graphflow.graph.value import Array, Value
+from graphflow.kernels.recipes import FoundSchedule
 from graphflow.schedule import Schedule, is_marked, require_sound
 from graphflow.tir import Buffer, PrimFunc
 
@@ -44,11 +45,13 @@ class Node:
     """
     only_offered: bool = False
     """Whether the offered kernels are the only variants."""
+    found: tuple[FoundSchedule, ...] = ()
+    """What a search found, for those of the offered kernels that are from one."""
 
     @property
     def by_user(self) -> bool:
         """Whether a user scheduled the kernel; such a node is neither fused nor changed."""
-        return bool(self.offered) or is_marked(self.func)
+        return len(self.offered) > len(self.found) or is_marked(self.func)
 
 
 @dataclass(frozen=True, slots=True)

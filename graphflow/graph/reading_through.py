@@ -169,7 +169,8 @@ def _through_operand(
     made = reduced_through(node.func, operand, shapes, segments)
     if not isinstance(made, ReadThrough) or not _parts_are_known(wide.graph, node, made):
         return None
-    taking = replace(node, func=made.func, inputs=_inputs(wide, node, sources, made))
+    inputs = _inputs(wide, node, sources, made)
+    taking = replace(node, func=made.func, inputs=inputs, offered=(), found=())
     bound = zip(made.func.inputs, made.inputs, strict=True)
     through = {buffer.name: value for buffer, what in bound if isinstance(what, int)}
     reads = f"it reads {', '.join(sources)} in place of {value}"
@@ -243,5 +244,5 @@ def _taken_from_sources(
                 if origin in moves and any(source == value for value, _ in moves[origin].table)
             )
     because = f"it is put together from {', '.join(sources)}, in which its channels are computed"
-    taking = replace(maker, op=SHUFFLE, func=func, inputs=sources)
+    taking = replace(maker, op=SHUFFLE, func=func, inputs=sources, offered=(), found=())
     return Expansion(taking, through, because=because)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphflow.base.decisions import microseconds, unknown_tensor
+from graphflow.graph import Node
 from graphflow.inspect.refusals import refusals
 from graphflow.inspect.tensor_decisions import (
     GRAPH_OUTPUT,
@@ -17,9 +18,10 @@ from graphflow.inspect.tensor_decisions import (
     readers_text,
     tensor_decisions,
 )
+from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import LOGICAL
 from graphflow.pipeline.compiler import Compiled
-from graphflow.plan import Pinned
+from graphflow.plan import Choice, Pinned
 
 
 def explain(compiled: Compiled, name: str, full: bool = False) -> str:
@@ -105,11 +107,29 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
     if choice is None:
         return
     yield f"  variant   {choice.variant.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"
+    yield from _search(node, choice)
     if choice.pad_value is not None:
         yield f"  epilogue  writes {choice.pad_value} to the padding"
     for other in choice.others:
         alone = f"{1e6 * other.seconds:.1f} µs alone{', measured' if other.measured else ''}"
         yield f"  not       {other.variant}, {alone}; {other.price()}"
+
+
+def _search(node: Node, choice: Choice) -> Iterator[str]:
+    """What a search found for the chosen variant, and the times of a recipe beside it; nothing for
+    a variant that is from no search.
+    """
+    recipe = choice.variant.recipe
+    for found in node.found:
+        if isinstance(recipe, Scheduled) and recipe.kernel == found.kernel:
+            yield f"  searched  {found}"
+            others = [other for other in choice.others if other.measured]
+            if choice.measured and others:
+                best = min(others, key=lambda other: other.seconds)
+                yield (
+                    f"            {1e6 * choice.seconds:.1f} µs in the plan, "
+                    f"{1e6 * best.seconds:.1f} µs as its recipe makes it ({best.variant})"
+                )
 
 
 def _pairs(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:

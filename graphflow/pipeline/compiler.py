@@ -23,6 +23,7 @@ from graphflow.base.errors import GraphflowError
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
+from graphflow.base.version import VERSION
 from graphflow.baselines import plan_groups
 from graphflow.codegen import (
     ObjectTask,
@@ -40,8 +41,16 @@ from graphflow.frontends import (
     open_model,
     tensor_names,
 )
-from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
+from graphflow.graph import (
+    Array,
+    OperatorGraph,
+    canonicalize,
+    fuse,
+    offer_found,
+    take_assumptions,
+)
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
+from graphflow.kernels.recipes import REDUCTION
 from graphflow.layout import Layout
 from graphflow.lower import Lowered, assemble, check_program, check_values, lower
 from graphflow.physical import PhysicalGraph
@@ -52,13 +61,15 @@ from graphflow.pipeline.dumps import (
     plan_text,
     refusals_text,
 )
-from graphflow.pipeline.kernel_cache import KernelCache, RecentKernels
+from graphflow.pipeline.kernel_cache import KernelCache, RecentKernels, makers
 from graphflow.pipeline.making import make_kernel_and_object
 from graphflow.plan import LayoutPlan
 from graphflow.processes.collecting import collection_deferred
+from graphflow.processes.digest import text_digest
 from graphflow.processes.workers import Crew, Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import default_threads
+from graphflow.schedule import Sketch
 from graphflow.tir import only_moves, to_text
 from graphflow.validation import Validation, validate
 
@@ -67,6 +78,9 @@ Source: TypeAlias = "Model | ReadModel | OperatorGraph"
 Objects: TypeAlias = "dict[str, bytes]"
 
 WORKER_MODULES = ("graphflow.pipeline.making",)
+
+SKETCHES = (REDUCTION,)
+"""The compiler's own sketches."""
 
 KERNELS_PER_WORKER = 16
 """The least number of kernels for each worker: starting one takes 0.6 s, making a kernel 0.07 s."""
@@ -156,6 +170,8 @@ def imported(
 def fuse_and_staff(
     canonical: OperatorGraph,
     offers: Callable[[OperatorGraph], None] | None,
+    sketches: Sequence[Sketch],
+    timings: Timings,
     target: Target,
     options: Options,
     trace: Trace,
@@ -164,17 +180,39 @@ def fuse_and_staff(
 ) -> OperatorGraph:
     """The fused graph; if it will need many kernels, workers start now and are ready after flow.
 
-    No workers start if the kernels of such a graph are in the cache.  Raises `MemoryLimitExceeded`
-    if one of the tensors is larger than the limit by itself.
+    Its nodes are offered the schedules that earlier searches of `sketches` found.  No workers start
+    if the kernels of such a graph are in the cache.  Raises `MemoryLimitExceeded` if one of the
+    tensors is larger than the limit by itself.
     """
     if offers is not None:
         canonical = canonical.copy()
         offers(canonical)
-    graph = fuse(canonical)
+    graph = with_found_schedules(fuse(canonical), sketches, timings, target)
     check_values(graph, options.memory_limit)
     if not cache.expects(tuple(node.func for node in graph.nodes), target):
         workers.start(worker_count(promised_kernels(graph), options), trace)
     return graph
+
+
+def with_found_schedules(
+    graph: OperatorGraph, sketches: Sequence[Sketch], timings: Timings, target: Target
+) -> OperatorGraph:
+    """The fused graph with the schedules that searches of the compiler's own sketches, and of
+    `sketches`, found for its nodes with the present compiler; see `offer_found`."""
+    if not timings:
+        return graph
+    return offer_found(graph, (*SKETCHES, *sketches), timings, target, compiler_digest())
+
+
+def compiler_digest() -> str:
+    """The digest under which results of searches are filed: of what makes kernels of schedules.
+
+    If the sources are not files, that of graphflow's version.
+    """
+    try:
+        return makers().hex()
+    except OSError:
+        return text_digest(VERSION)
 
 
 def promised_kernels(graph: OperatorGraph) -> int:
@@ -295,7 +333,17 @@ STAGES: tuple[Stage, ...] = (
     Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
     Stage(
         "fuse",
-        ("canonical", "offers", "target", "options", "trace", "workers", "cache"),
+        (
+            "canonical",
+            "offers",
+            "sketches",
+            "timings",
+            "target",
+            "options",
+            "trace",
+            "workers",
+            "cache",
+        ),
         ("groups",),
         fuse_and_staff,
         graph_text,
@@ -340,6 +388,7 @@ def compile_graph(
     target: Target | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
+    sketches: Sequence[Sketch] = (),
     assume: Mapping[str, Assumption] | None = None,
     overridable: Collection[str] = (),
     options: Options | None = None,
@@ -356,6 +405,7 @@ def compile_graph(
     `layouts` pins values of the fused graph to layouts, given as layouts or by name; `assume`
     states what holds for inputs; `overridable` names graph inputs whose initializers are defaults.
     `offers` is called with the graph before fusion, to offer schedules of its nodes' kernels.
+    `sketches` are those whose search results in the timing table are offered as well.
     `progress` is called with the name of each stage as it begins, `counting` with the numbers of
     kernels that the stage has made and will make.  Every error of graphflow passes, with a note
     that names its stage.  However this function ends, no worker process is left, except those of
@@ -380,6 +430,7 @@ def compile_graph(
         "threads": default_threads() if chosen.threads is None else chosen.threads,
         "pins": layouts,
         "offers": offers,
+        "sketches": sketches,
         "assume": assume,
         "trace": trace,
         "options": chosen,

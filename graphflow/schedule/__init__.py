@@ -68,23 +68,29 @@ from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.repetition import add_loop, remove_loop
 from graphflow.schedule.scopes import lift_scope, specialize
+from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace, point_text
 from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
+from graphflow.schedule.sketch import Sketch, sketch
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
 from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [
+    "ChoiceValue",
     "Handle",
     "LoopRange",
     "Marked",
     "PadFunction",
     "PadValue",
     "PaddingKind",
+    "Point",
     "Refusal",
     "Requirement",
     "Rewrite",
     "Schedule",
     "ScheduleStep",
+    "SearchSpace",
+    "Sketch",
     "StatedPad",
     "UnstatedPadding",
     "absorb_padding",
@@ -130,6 +136,7 @@ __all__ = [
     "name_statement",
     "parallelize_loop",
     "partition_loop",
+    "point_text",
     "rearrange_dim",
     "remove_branching_through_overcompute",
     "remove_loop",
@@ -155,6 +162,7 @@ __all__ = [
     "shift_loop",
     "simplify_kernel",
     "sink_alloc",
+    "sketch",
     "specialize",
     "split_condition",
     "stage_mem",

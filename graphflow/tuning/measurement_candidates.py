@@ -20,8 +20,16 @@ from graphflow.flow import (
     enumerate_candidates,
     expansions_of,
 )
-from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Foreign, KernelVariant, View
+from graphflow.graph import Node, OperatorGraph, constant_inputs
+from graphflow.kernels.recipes import (
+    Foreign,
+    KernelVariant,
+    View,
+    definition_key,
+    kernel_variants,
+    lifted,
+    variant_key,
+)
 from graphflow.layout import Layout
 from graphflow.plan import CopyKind, EdgeType
 
@@ -97,6 +105,29 @@ def measurement_candidates(
             near += _of_plan(wide, candidates, other)
         near += _near_variants(wide, candidates, best, problem.extras())
     return MeasurementCandidates(wide, best.seconds, decisive, tuple(near))
+
+
+def found_and_recipes(graph: OperatorGraph, cost: CostModel) -> Iterator[VariantToTime]:
+    """For each node with a schedule from a search: that, and the cheapest variant of a recipe
+    beside it, each unless it was measured.
+
+    Variants of recipes are compared by their estimates, among those that pad nothing.
+    """
+    for node in graph.nodes:
+        if not node.found:
+            continue
+        found = [lifted(kernel.kernel, cost.target) for kernel in node.found]
+        recipes = [
+            variant
+            for variant in kernel_variants(node.func, constant_inputs(graph, node), cost.target)
+            if not isinstance(variant.recipe, View | Foreign)
+            and not any(layout.is_padded for layout in variant.layouts.values())
+        ]
+        recipes.sort(key=lambda variant: cost.kernel_seconds(variant.work))
+        for variant in (*found, *recipes[:1]):
+            known = cost.measured(variant_key(definition_key(node.func), variant, None))
+            if known is None or not known.measured:
+                yield VariantToTime(node, variant, None, cost.kernel_seconds(variant.work))
 
 
 def _of_plan(graph: OperatorGraph, candidates: Candidates, plan: Solution) -> Iterator[ToTime]:

@@ -7,9 +7,11 @@ as `convert` makes them, but with each tensor in a storage of its own; and the t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from graphflow.graph import OperatorGraph
+from graphflow.base.target import Target
+from graphflow.cost import CostModel
+from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import (
     Staged,
@@ -17,12 +19,14 @@ from graphflow.kernels.recipes import (
     conversion_recipe,
     definition_key,
     fill_key,
+    lifted,
     variant_key,
 )
 from graphflow.layout import LOGICAL, Layout
 from graphflow.physical import PhysicalCall, Placement
 from graphflow.plan import CopyKind
 from graphflow.schedule import StatedPad
+from graphflow.tir import PrimFunc
 from graphflow.tuning.measurement_candidates import CopyToTime, ToTime, VariantToTime
 
 
@@ -41,6 +45,19 @@ class Subject:
     constants: frozenset[str]
     written: frozenset[str]
     estimated: float
+
+
+def schedule_subject(
+    graph: OperatorGraph, node: Node, kernel: PrimFunc, target: Target, key: str, what: str
+) -> Subject:
+    """The subject of a schedule of a node's kernel, under the key of the point that it is made of.
+
+    ScheduleError where the kernel's stages cannot be lifted out.
+    """
+    variant = lifted(kernel, target)
+    seconds = CostModel(target).kernel_seconds(variant.work)
+    subject = _of_variant(graph, VariantToTime(node, variant, None, seconds))
+    return replace(subject, key=key, what=f"{node.op} {what}")
 
 
 def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subject]:

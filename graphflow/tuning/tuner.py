@@ -6,6 +6,10 @@ the prices of that plan with fewer than `REQUIRED_TIMINGS` timings are timed, an
 close those without any.  When the plan consists of measured prices alone, no other plan can be
 cheaper, unless an estimate is too high by more than `OPTIMISM`.
 
+Before the first round, schedules may be searched (`tuning/schedule_search.py`): the fastest point
+of a sketch is offered to its kernel like a user's schedule, and timed in the rounds beside a
+recipe's variant, with which it competes in every plan.
+
 In the first round, and when the rounds would end, the plans with one family of layouts are treated
 likewise, so that each kernel is timed in several kinds of variants.  In the end the cheapest plan
 is timed end to end, beside the baseline plans (`tuning/end_to_end_timing.py`).
@@ -13,10 +17,11 @@ is timed end to end, beside the baseline plans (`tuning/end_to_end_timing.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -31,11 +36,21 @@ from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timings, TimingTable
 from graphflow.flow import Planning
 from graphflow.frontends import import_model, read_model, symbolic_inputs
-from graphflow.graph import OperatorGraph, canonicalize, fuse
-from graphflow.pipeline.compiler import WORKER_MODULES, Model, program_of, worker_count
+from graphflow.graph import OperatorGraph, canonicalize, fuse, graph_of, take_assumptions
+from graphflow.pipeline.compiler import (
+    SKETCHES,
+    WORKER_MODULES,
+    Model,
+    compiler_digest,
+    program_of,
+    with_found_schedules,
+    worker_count,
+)
 from graphflow.processes.workers import Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import check_host, default_threads, processor_of
+from graphflow.schedule import Sketch
+from graphflow.tir import PrimFunc
 from graphflow.tuning.end_to_end_timing import (
     END_TO_END_PROTOCOL,
     compared_plans,
@@ -43,8 +58,15 @@ from graphflow.tuning.end_to_end_timing import (
     end_to_end_timings,
 )
 from graphflow.tuning.harness import PROTOCOL, Harness
-from graphflow.tuning.measurement_candidates import ToTime, measurement_candidates
+from graphflow.tuning.measurement_candidates import (
+    ToTime,
+    found_and_recipes,
+    measurement_candidates,
+)
+from graphflow.tuning.schedule_search import ScheduleSearch, Searched
 from graphflow.tuning.subjects import Subject, subjects
+
+Tunable: TypeAlias = "Model | PrimFunc | OperatorGraph"
 
 OPTIMISM = 1.5
 """The factor by which an estimate may be too high without misleading the choice."""
@@ -67,7 +89,7 @@ class Tuned:
     table.
 
     `seconds` is the price of the plan under these timings.  `settled` says that no price that was
-    not timed could change the plan.
+    not timed could change the plan.  `searched` are the searches of schedules.
     """
 
     path: Path
@@ -76,18 +98,20 @@ class Tuned:
     rounds: int
     seconds: float
     settled: bool
+    searched: tuple[Searched, ...] = ()
 
     def __str__(self) -> str:
-        """One line for people."""
+        """One line for people, and lines for each searched kernel."""
         end = "" if self.settled else "; not everything that matters was timed, tune again"
-        return (
+        line = (
             f"{self.timed} timings in {self.rounds} rounds, {self.known} were known; with them the "
             f"best plan takes {1e3 * self.seconds:.3f} ms; they are in {self.path}{end}"
         )
+        return "\n".join((line, *map(str, self.searched)))
 
 
 def tune(
-    model: Model,
+    model: Tunable,
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
@@ -95,6 +119,9 @@ def tune(
     threads: int | None = None,
     timings: str | None = None,
     options: Options | None = None,
+    sketches: Sequence[Sketch] = (),
+    search: int = 0,
+    seed: int = 0,
     protocol: Protocol | None = None,
     progress: Callable[[str], None] = lambda text: None,
     counting: Callable[[int, int], None] = lambda done, total: None,
@@ -104,8 +131,13 @@ def tune(
     The table is by default that of the user.  It is appended to after every batch, so that an
     interrupted run loses little; what it contains is not timed again.  `input_shapes` and
     `input_values` are those of `compile`.  `progress` is called with what is being done, `counting`
-    with how many kernels, and of how many, that is done for.  Raises CodegenError where this
-    processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
+    with how many kernels, and of how many, that is done for.
+
+    With `search`, so many schedules of each sketch are timed for each kernel first: of the
+    compiler's own sketches, and of `sketches`.  The `seed` decides which; see `SearchSpace.sample`.
+    `compile` with these timings offers the fastest, those of `sketches` if it is given them, too.
+    A kernel that a user wrote, or a graph of them, is tuned like a model.  Raises CodegenError
+    where this processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
     """
     chosen = Options.from_environment() if options is None else options
     aim = host_target() if target is None else target
@@ -117,12 +149,22 @@ def tune(
     with Workers(*WORKER_MODULES) as workers:
         harness = Harness(aim, count, PROTOCOL if protocol is None else protocol)
         end_to_end_protocol = END_TO_END_PROTOCOL if protocol is None else protocol
-        return _Tuner(
-            graph, table, harness, end_to_end_protocol, trace, workers, chosen, progress
-        ).run()
+        searched: tuple[Searched, ...] = ()
+        if search > 0:
+            every = (*SKETCHES, *sketches)
+            schedules = ScheduleSearch(harness, table, search, seed, compiler_digest())
+            searched = schedules.run(graph, every, trace, workers, progress)
+        graph = with_found_schedules(graph, sketches, Timings(table.known), aim)
+        tuner = _Tuner(graph, table, harness, end_to_end_protocol, trace, workers, chosen, progress)
+        tuned, timed = tuner.run(), sum(found.timed for found in searched)
+        known = tuned.known - timed
+        return replace(tuned, timed=tuned.timed + timed, known=known, searched=searched)
 
 
-def _graph(model: Model, shapes: Shapes, values: Mapping[str, ArrayLike]) -> OperatorGraph:
+def _graph(model: Tunable, shapes: Shapes, values: Mapping[str, ArrayLike]) -> OperatorGraph:
+    if isinstance(model, PrimFunc | OperatorGraph):
+        graph, _ = take_assumptions(graph_of(model) if isinstance(model, PrimFunc) else model)
+        return fuse(canonicalize(graph))
     proto = read_model(model)
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
     if missing:
@@ -192,7 +234,7 @@ class _Tuner:
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(REQUIRED_TIMINGS))
         hopeful = replace(self._cost, timings=timings)
         best = measurement_candidates(self.graph, hopeful)
-        decisive: list[ToTime] = [*best.decisive]
+        decisive: list[ToTime] = [*best.decisive, *found_and_recipes(self.graph, hopeful)]
         if first or not decisive:
             decisive += self._uniform(hopeful)
         near = subjects(best.graph, best.near)

@@ -5,6 +5,14 @@ In: a compute definition (`PrimFunc`), facts about its inputs, and the target.  
 always holds: kernels are made by schedule primitives alone, so each step is proven.
 """
 
+from graphflow.kernels.recipes.found_schedules import (
+    FoundSchedule,
+    best_found,
+    is_made_by_recipe,
+    point_key,
+    search_key,
+    timed_searches,
+)
 from graphflow.kernels.recipes.halo import contents_query
 from graphflow.kernels.recipes.kernel_variants import (
     kernel_variants,
@@ -15,6 +23,7 @@ from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.operand_layouts import Offers
+from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variant import (
@@ -43,8 +52,10 @@ from graphflow.kernels.recipes.views import (
 
 __all__ = [
     "NOTHING",
+    "REDUCTION",
     "Crossing",
     "Foreign",
+    "FoundSchedule",
     "KernelVariant",
     "KnownContents",
     "Link",
@@ -59,6 +70,7 @@ __all__ = [
     "Staged",
     "Tiled",
     "View",
+    "best_found",
     "build",
     "contents_query",
     "conversion_key",
@@ -69,13 +81,17 @@ __all__ = [
     "definition_key",
     "fill_key",
     "given_variants",
+    "is_made_by_recipe",
     "kernel_variants",
     "left_facts",
     "lifted",
     "memory_key",
     "moved_bytes",
     "placed_variant",
+    "point_key",
     "reads_offered",
     "refused_variants",
+    "search_key",
+    "timed_searches",
     "variant_key",
 ]

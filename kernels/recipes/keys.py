@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled, SharedLoops, Tiled
+from graphflow.kernels.recipes.variant import (
+    ACCUMULATORS,
+    KernelVariant,
+    Recipe,
+    Scheduled,
+    SharedLoops,
+    Tiled,
+)
 from graphflow.kernels.recipes.views import crosses, memory_key
 from graphflow.layout import Layout
 from graphflow.processes.digest import text_digest
@@ -92,9 +99,11 @@ def _tiled(recipe: Tiled) -> str:
 def _shared_loops(recipe: SharedLoops) -> str:
     """The text of a recipe of stages at shared loops, written out for the same reason."""
     crossed = f", crossed={recipe.crossed}" if recipe.crossed else ""
+    usual = recipe.accumulators == ACCUMULATORS
+    sums = "" if usual else f", accumulators={recipe.accumulators}"
     return (
         f"SharedLoops(lanes={recipe.lanes}, rows={recipe.rows}, across={recipe.across}, "
-        f"vectors={recipe.vectors}{crossed})"
+        f"vectors={recipe.vectors}{crossed}{sums})"
     )
 
 

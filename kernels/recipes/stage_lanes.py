@@ -49,9 +49,6 @@ from graphflow.schedule import (
 )
 from graphflow.tir import PrimFunc, Reduce, accesses
 
-ACCUMULATORS = 4
-"""Vectors that a reduction adds up side by side: an addition takes four cycles."""
-
 
 def met_at_shared_loops(
     definition: PrimFunc,
@@ -104,7 +101,7 @@ def _lanes_inside(
         nests = [stmt for piece in pieces for stmt in nests_in(s.loop(piece))]
     for nest in [s.handles(perfect_nest(stmt)) for stmt in nests]:
         s, nest = _contiguous(s, nest, recipe.lanes)
-        s = _nest_in_lanes(s, nest, recipe.lanes)
+        s = _nest_in_lanes(s, nest, recipe)
     return s, shared
 
 
@@ -129,12 +126,13 @@ def _contiguous(
     return s, nest
 
 
-def _nest_in_lanes(s: Schedule, nest: tuple[Handle, ...], lanes: int) -> Schedule:
+def _nest_in_lanes(s: Schedule, nest: tuple[Handle, ...], recipe: SharedLoops) -> Schedule:
     """A perfect nest whose innermost loop is contiguous, in vectors along that loop."""
+    lanes = recipe.lanes
     loop = s.loop(nest[-1])
     only = loop.body[0] if len(loop.body) == 1 else None
     if isinstance(only, Reduce) and loop.extent is not None and loop.extent > lanes:
-        return _accumulated(s, nest, s.handle(only.buffer.name), lanes)
+        return _accumulated(s, nest, s.handle(only.buffer.name), lanes, recipe.accumulators)
     return _in_vectors(s, nest[-1], lanes)
 
 
@@ -152,10 +150,12 @@ def _in_vectors(s: Schedule, place: Handle, lanes: int) -> Schedule:
     return s
 
 
-def _accumulated(s: Schedule, nest: tuple[Handle, ...], buffer: Handle, lanes: int) -> Schedule:
+def _accumulated(
+    s: Schedule, nest: tuple[Handle, ...], buffer: Handle, lanes: int, accumulators: int
+) -> Schedule:
     """A reduction with several accumulators of a vector each, which are added up at the end."""
     extent = s.loop(nest[-1]).extent or 1
-    count = lanes * min(ACCUMULATORS, extent // lanes)
+    count = lanes * min(accumulators, extent // lanes)
     several = s.fresh("{}_lanes", buffer)
     s = s.apply(rfactor, s[nest[0]], s[nest[-1]], s[buffer], count, several)
     (clear,), (combine,) = s.made["clear"], s.made["combine"]

@@ -16,6 +16,9 @@ from graphflow.layout import Demand, Layout
 from graphflow.schedule import Refusal
 from graphflow.tir import PrimFunc
 
+ACCUMULATORS = 4
+"""Vectors that a reduction adds up side by side by default: an addition takes four cycles."""
+
 
 class Padding(Enum):
     """What a variant leaves in the padding of its output.
@@ -73,13 +76,14 @@ class Staged:
 @dataclass(frozen=True, slots=True)
 class SharedLoops:
     """A kernel of several stages that meet at shared loops (`stage_lanes.py`), in vectors of
-    `lanes` elements.
+    `lanes` elements: a point of the sketch in `reduction_sketch.py`.
 
-    Lanes run along the loops that the stages keep to themselves, and an iteration handles `rows`
-    of the innermost shared loop.  Or, where `across` is a number, they run along the shared loop
-    with this number, counted from the outermost, and an iteration handles `vectors` of them.  The
-    parameters in `crossed` are contiguous across those lanes; what an iteration reads or writes of
-    them is transposed, from or into a buffer of the thread.
+    Lanes run along the loops that the stages keep to themselves; an iteration handles `rows` of the
+    innermost shared loop, and a reduction adds up `accumulators` vectors side by side.  Or, where
+    `across` is a number, they run along the shared loop with this number, counted from the
+    outermost, and an iteration handles `vectors` of them.  The parameters in `crossed` are
+    contiguous across those lanes; what an iteration reads or writes of them is transposed, from or
+    into a buffer of the thread.
     """
 
     lanes: int
@@ -87,6 +91,7 @@ class SharedLoops:
     across: int | None = None
     vectors: int = 1
     crossed: tuple[str, ...] = ()
+    accumulators: int = ACCUMULATORS
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,3 +79,11 @@ def test_stages_at_shared_loops_have_a_key_of_their_own_where_they_cross_lines()
     text = "SharedLoops(lanes=16, rows=1, across=0, vectors=4)"
     assert key(plain) == text_digest("\n".join(("kernel", "definition", text, "None")))
     assert key(replace(plain, crossed=("x",))) != key(plain)
+
+
+def test_the_number_of_accumulators_is_in_the_key_where_it_is_not_the_default() -> None:
+    plain = SharedLoops(16, 4)
+    text = "SharedLoops(lanes=16, rows=4, across=None, vectors=1)"
+    assert key(plain) == text_digest("\n".join(("kernel", "definition", text, "None")))
+    others = [replace(plain, accumulators=n) for n in (1, 2, 8)]
+    assert len({key(recipe) for recipe in (plain, *others)}) == 4
