@@ -18,6 +18,7 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
+from graphflow.schedule.derived_padding import derive_padding, derived_stages, require_derived
 from graphflow.schedule.dimensions import (
     divide_dim,
     expand_dim,
@@ -100,6 +101,8 @@ __all__ = [
     "compute_at",
     "cut_loop",
     "delete_buffer",
+    "derive_padding",
+    "derived_stages",
     "divide_dim",
     "divide_loop",
     "divide_with_recompute",
@@ -141,6 +144,7 @@ __all__ = [
     "replace_known_loads",
     "replay",
     "require_consistent",
+    "require_derived",
     "require_in_bounds",
     "require_sound",
     "resize_dim",

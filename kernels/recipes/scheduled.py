@@ -48,10 +48,12 @@ from graphflow.schedule import (
     PadValue,
     Schedule,
     UnstatedPadding,
+    derived_stages,
     forbids_access,
     is_finite_claim,
     lift_stages,
     marked_stage,
+    require_derived,
     transform_layout,
 )
 from graphflow.tir import (
@@ -206,10 +208,15 @@ def _demand(marked: Marked) -> Demand | None:
 def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
     """The inputs that blocks marked `states` assume to be finite.
 
-    ScheduleError for any other assumption, except that padding may not be touched.
+    ScheduleError for any other assumption, except that padding may not be touched, and that the
+    kernel leaves a constant in padding that it writes, which is proven.
     """
+    require_derived(scheduled)
+    derived = derived_stages(scheduled)
     found: list[str] = []
     for stmt in scheduled.body:
+        if stmt in derived:
+            continue
         name = stmt.note(BlockNote.STATES) if isinstance(stmt, Block) else None
         if name is not None and _states_finite(stmt, name):
             found.append(name)

@@ -230,17 +230,19 @@ PADDING = (
             "schedule.remove_branching_through_overcompute",
             "schedule.sequential_buffer_access",
             "schedule.assume_finite",
+            "schedule.derive_padding",
         ),
         (
-            "schedule/test_overcompute: "
-            "test_c5_a_convolution_without_branches_by_indices_modulo_the_rows "
-            "test_c5_the_convolution_chains_into_itself test_c5_natively",
+            "schedule/test_derived_padding: "
+            "test_c5_no_branch_is_left_and_nothing_writes_the_padding "
+            "test_c5_what_one_convolution_leaves_is_what_the_next_assumes "
+            "test_c5_chained_over_any_length_that_fits test_c5_natively "
+            "test_c5_the_halo_is_checked_where_that_is_asked_for "
+            "test_c5_in_floats_the_filter_must_be_finite "
+            "test_neutral_a_window_over_the_last_row_reaches_the_first",
             "schedule/test_padding: test_way_5_a_zero_halo_frees_the_window_of_its_branch "
             "test_way_5_in_floats_the_filter_must_be_finite",
         ),
-        "the output's padding is not known to be zero by itself: a stage behind the kernel writes "
-        "it. The whole sequence is shown in int32 alone; in float32 the window loses its branch, "
-        "and no index is reduced.",
     ),
     Row(
         "C6",
@@ -311,11 +313,10 @@ GRAPH = (
         "one crop at the end are left, in int32, or with finite filters.",
         ("schedule.lift_stages", "flow.plan_layouts"),
         (
-            f"{SCHEDULED}: test_pads_and_crops_of_two_convolutions_become_one_of_each "
-            "test_in_floats_the_filter_must_be_known_to_be_finite",
+            f"{SCHEDULED}: test_d3_pads_and_crops_of_two_convolutions_become_one_of_each "
+            "test_d3_in_floats_the_filter_must_be_known_to_be_finite "
+            "test_d3_a_filter_given_at_run_time_may_be_stated_to_be_finite",
         ),
-        "in the graph each kernel keeps a condition and a stage that writes the zeros of its "
-        "output's padding, where C5 has an index modulo the rows; no other length than 16.",
     ),
     Row(
         "D4",
