@@ -240,6 +240,7 @@ PADDING = (
             "test_c5_the_halo_is_checked_where_that_is_asked_for "
             "test_c5_in_floats_the_filter_must_be_finite "
             "test_neutral_a_window_over_the_last_row_reaches_the_first",
+            "schedule/test_primitives: test_primitive_on_random_kernels",
             "schedule/test_padding: test_way_5_a_zero_halo_frees_the_window_of_its_branch "
             "test_way_5_in_floats_the_filter_must_be_finite",
         ),
