@@ -27,6 +27,7 @@ from graphflow.schedule.dimensions import (
     resize_dim,
     unroll_buffer,
 )
+from graphflow.schedule.elided_padding import elide_padding
 from graphflow.schedule.expressions import bind_expr, rewrite_expr
 from graphflow.schedule.extents import interior, partition_loop, restrict_loop, stride_loop
 from graphflow.schedule.flattening import flatten_buffer
@@ -106,6 +107,7 @@ __all__ = [
     "divide_dim",
     "divide_loop",
     "divide_with_recompute",
+    "elide_padding",
     "eliminate_dead_code",
     "expand_dim",
     "extract_subproc",

@@ -15,7 +15,7 @@ from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.operand_layouts import Offers
-from graphflow.kernels.recipes.scheduled import left_facts, lifted
+from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variant import (
     Crossing,
@@ -77,5 +77,6 @@ __all__ = [
     "placed_variant",
     "reads_offered",
     "refused_variants",
+    "scheduled_variants",
     "variant_key",
 ]
