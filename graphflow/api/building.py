@@ -28,7 +28,7 @@ from graphflow.base.target import Target
 from graphflow.graph import OperatorGraph, graph_of
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import compile_graph
-from graphflow.schedule import Schedule, require_in_bounds, require_sound
+from graphflow.schedule import Schedule, parameter_layouts, require_in_bounds, require_sound
 from graphflow.tir import PrimFunc, parse
 
 Buildable: TypeAlias = "str | PrimFunc | Schedule | OperatorGraph"
@@ -74,6 +74,9 @@ def build(
     kernel with loops of other kinds, is compiled as it is written: its marked stages are lifted
     out, and if none of its loops has a kind, the compiler vectorizes and parallelizes it.
 
+    The caller passes a parameter that a schedule transformed in its box, and `Executable.layouts`
+    tells its logical shape too.
+
     `layouts`, `assume`, `threads` and `options` are those of `compile`.  What a kernel assumes of
     an input is a promise of the caller: the report lists it, and Options(check_assumes=True) checks
     it at each run.  Raises ParseError for invalid text, VerifyError for a kernel that is not sound
@@ -84,6 +87,8 @@ def build(
     chosen = chosen if threads is None else replace(chosen, threads=threads)
 
     compiled = compile_graph(graph, target=target, layouts=layouts, assume=assume, options=chosen)
+    if isinstance(source, Schedule):
+        compiled = replace(compiled, transformed=parameter_layouts(source))
     return Executable(Single(loaded(compiled)))
 
 

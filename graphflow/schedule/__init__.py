@@ -64,6 +64,7 @@ from graphflow.schedule.overcompute import (
     remove_overcompute_through_branching,
 )
 from graphflow.schedule.padding import PaddingKind
+from graphflow.schedule.parameter_layouts import ParameterLayout, parameter_layouts
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.pieces import join_loops, unroll_loop
 from graphflow.schedule.private import sink_alloc
@@ -82,6 +83,7 @@ __all__ = [
     "PadFunction",
     "PadValue",
     "PaddingKind",
+    "ParameterLayout",
     "Refusal",
     "Requirement",
     "Rewrite",
@@ -134,6 +136,7 @@ __all__ = [
     "mult_loops",
     "name_statement",
     "parallelize_loop",
+    "parameter_layouts",
     "partition_loop",
     "rearrange_dim",
     "remove_branching_through_overcompute",

@@ -83,11 +83,29 @@ IR = (
         "A6",
         "A compiled module tells the logical and the physical shape of each tensor; a padded "
         "buffer shares the memory of a flat one where nobody reads or writes its padding.",
-        ("api.executable.Executable.layouts",),
-        ("inspect/test_report: test_shapes_are_logical_and_boxes_hold_them",),
-        "both shapes are told of a model's tensors alone: of a parameter that a schedule "
-        "transformed, the module tells the physical shape as the logical one too. Padding that "
-        "nobody touches is allocated all the same.",
+        (
+            "api.executable.Executable.layouts",
+            "schedule.elide_padding",
+            "schedule.parameter_layouts",
+        ),
+        (
+            "inspect/test_report: test_shapes_are_logical_and_boxes_hold_them",
+            "schedule/test_parameter_layouts: "
+            "test_a6_a_compiled_schedule_tells_the_logical_shape_of_its_parameters",
+            "schedule/test_elided_padding: "
+            "test_a6_a_copy_whose_padding_nobody_touches_is_flat "
+            "test_a6_a_parameter_becomes_what_it_was_before_it_was_transformed "
+            "test_a6_flat_memory_is_what_lies_behind_the_padding_in_front "
+            "test_one_piece_rows_that_are_padded_lie_apart "
+            "test_untouched_a_kernel_over_the_whole_box_reads_and_writes_its_padding",
+            "kernels/recipes/test_scheduled: "
+            "test_a6_a_tensor_whose_padding_nobody_touches_needs_no_conversion "
+            "test_a6_padding_that_a_neighbour_needs_is_not_elided "
+            "test_a6_one_side_may_be_elided_and_the_other_not "
+            "test_a6_rows_that_are_padded_in_memory_are_converted "
+            "test_a6_the_executable_tells_both_shapes",
+            "schedule/test_primitives: test_primitive_on_random_kernels",
+        ),
     ),
 )
 
@@ -312,7 +330,7 @@ GRAPH = (
         "D3",
         "Two chained convolutions with padding 2, [16] → [18] → [20]: one pad at the start and "
         "one crop at the end are left, in int32, or with finite filters.",
-        ("schedule.lift_stages", "flow.plan_layouts"),
+        ("schedule.lift_stages", "schedule.derive_padding", "flow.plan_layouts"),
         (
             f"{SCHEDULED}: test_d3_pads_and_crops_of_two_convolutions_become_one_of_each "
             "test_d3_in_floats_the_filter_must_be_known_to_be_finite "

@@ -4,6 +4,7 @@ cancelled."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ from graphflow.graph import (
 )
 from graphflow.kernels.definitions import concat, matmul, max_pool
 from graphflow.kernels.definitions import convolution as convolution_2d
-from graphflow.kernels.recipes import lifted
+from graphflow.kernels.recipes import lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.lower import lower
 from graphflow.models import ModelBuilder
@@ -302,6 +303,67 @@ def test_what_a_kernel_derives_of_its_padding_is_proven_again() -> None:
     assert wrong != text
     with pytest.raises(ScheduleError, match="left there: yc holds 0 in its padding"):
         lifted(parse(wrong), TARGET)
+
+
+# A6: padding that nobody touches ------------------------------------------------------------------
+
+UNTOUCHED = "2 padded, padding untouched"
+
+
+def test_a6_a_tensor_whose_padding_nobody_touches_needs_no_conversion() -> None:
+    for form, elided in ((UNTOUCHED, True), ("4 undef in and out", False)):
+        graph = chain("int32", ADDONE)
+        graph.offer("addone0", FORMS[form], only=True)
+        plan = plan_layouts(graph, TARGET, 1)
+        assert [c.value for c in plan.conversions] == ([] if elided else ["x", "y"])
+        assert ("[elided]" in plan.choices["addone0"].variant.name) is elided
+        run(graph, plan, TARGET, x=X)
+
+
+def test_a6_padding_that_a_neighbour_needs_is_not_elided() -> None:
+    graph = between(BEFORE["leaves 0"], AFTER["wants nothing"], FORMS[UNTOUCHED], only=True)
+    plan = plan_layouts(graph, TARGET, 1)
+    assert "[untouched]" in plan.choices["addone1"].variant.name
+    assert [c.value for c in plan.conversions] == ["x", "y"]
+    run(graph, plan, TARGET, x=X)
+
+
+def test_a6_one_side_may_be_elided_and_the_other_not() -> None:
+    graph = chain("int32", ADDONE, GROW)
+    graph.offer("addone0", FORMS[UNTOUCHED], only=True)
+    graph.offer("grow1", AFTER["wants nothing"], only=True)
+    plan = plan_layouts(graph, TARGET, 1)
+    name = plan.choices["addone0"].variant.name
+    assert re.search(r"x .* \[elided\], y .* \[untouched\]", name)
+    assert [c.value for c in plan.conversions] == ["y"]
+    run(graph, plan, TARGET, x=X)
+
+
+def test_a6_rows_that_are_padded_in_memory_are_converted() -> None:
+    """[3, 14] as [3, 4, 4]: what lies between the rows cannot be left out of the same memory."""
+    func = parse(
+        """
+        @primfunc
+        def k(x: i32[3, 14], y: out[i32[3, 14]]):
+            with block("compute"):
+                for r in serial(0, 3):
+                    for i in serial(0, 14):
+                        y[r, i] = x[r, i] + i32(1)
+        """
+    )
+    s = Schedule.of(func).apply(cache_read, "x", "xc")
+    s = s.apply(transform_layout, "xc", Layout.of(IndexMap.split(2, 1, 4), (3, 14)))
+    (variant,) = scheduled_variants(s.func, TARGET)
+    assert variant.layouts["x"].is_padded
+
+
+def test_a6_the_executable_tells_both_shapes() -> None:
+    x = X.copy()
+    for form, physical in ((UNTOUCHED, (14,)), ("4 undef in and out", (4, 4))):
+        executable = gf.build(FORMS[form], threads=1)
+        told = executable.layouts["y"]
+        assert (told.logical_shape, told.physical_shape) == ((14,), physical)
+        np.testing.assert_array_equal(executable.run({"x": x})["y"], x + 1)
 
 
 # D4: what lies between follows --------------------------------------------------------------------
