@@ -109,8 +109,10 @@ def _without_stage(func: PrimFunc, _buffer: str) -> PrimFunc | None:
     return replace(func, body=tuple(stmt for stmt in func.body if stmt is not stage))
 
 
-def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout]:
+def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout] | None:
     """The copy and its layout, or at times one with an element more in front."""
+    if all(access.buffer.name != ROWS for access in accesses(func.body)):
+        return None
     marked = marked_stage(func, "x")
     assert marked is not None
     if number(0, 7):
