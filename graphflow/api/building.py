@@ -28,7 +28,13 @@ from graphflow.base.target import Target
 from graphflow.graph import OperatorGraph, graph_of
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import compile_graph
-from graphflow.schedule import Schedule, Sketch, require_in_bounds, require_sound
+from graphflow.schedule import (
+    Schedule,
+    Sketch,
+    parameter_layouts,
+    require_in_bounds,
+    require_sound,
+)
 from graphflow.tir import PrimFunc, parse
 
 Buildable: TypeAlias = "str | PrimFunc | Schedule | OperatorGraph"
@@ -75,6 +81,9 @@ def build(
     kernel with loops of other kinds, is compiled as it is written: its marked stages are lifted
     out, and if none of its loops has a kind, the compiler vectorizes and parallelizes it.
 
+    The caller passes a parameter that a schedule transformed in its box, and `Executable.layouts`
+    tells its logical shape too.
+
     `layouts`, `sketches`, `assume`, `threads` and `options` are those of `compile`.  What a kernel
     assumes of an input is a promise of the caller: the report lists it, and
     Options(check_assumes=True) checks it at each run.  Raises ParseError for invalid text,
@@ -93,6 +102,8 @@ def build(
         assume=assume,
         options=chosen,
     )
+    if isinstance(source, Schedule):
+        compiled = replace(compiled, transformed=parameter_layouts(source))
     return Executable(Single(loaded(compiled)))
 
 

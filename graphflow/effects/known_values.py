@@ -164,8 +164,8 @@ class ValueComparison:
 
     def __init__(self, relations: Relations, context: Any) -> None:
         self.relations, self.context, self.left = relations, context, MOST_STEPS
-        self.free = not any(isinstance(s.stmt, Assume) for s in relations.model.statements)
-        """Whether buffers may hold anything before the kernel: nothing is assumed."""
+        self.assumed = {a.access.buffer for a in relations.model.accesses if a.is_claim}
+        """The buffers of which something is assumed; others may hold anything before the kernel."""
 
     def require_same(self, one: Value, other: Value, pairs: Any) -> None:
         """`ValuesDiffer` unless both values are the same for all pairs of their instances."""
@@ -230,7 +230,7 @@ class ValueComparison:
             case InitialValue(), InitialValue():
                 if one.buffer == other.buffer:
                     pairs = pairs.subtract(one.elements.apply_range(other.elements.reverse()))
-                if self.free:
+                if not {one.buffer, other.buffer} & self.assumed:
                     self.different(one, other, "two elements may differ", pairs)
                 self.unknown(
                     f"nothing is known of {one.buffer.name} and {other.buffer.name}", pairs
@@ -239,7 +239,7 @@ class ValueComparison:
                 ComputedValue(expr=Literal()),
                 InitialValue() as initial,
             ):
-                if self.free:
+                if initial.buffer not in self.assumed:
                     self.different(one, other, f"{initial.buffer.name} may hold anything", pairs)
                 self.unknown(f"nothing is known of {initial.buffer.name}", pairs)
             case ReducedValue(), ReducedValue() if one.access is other.access:

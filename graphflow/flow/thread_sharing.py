@@ -1,7 +1,7 @@
 """Whether the threads of a run share its kernels.
 
-In: a plan and the cost model.  Out: `ThreadSharing`, by estimates.  The caller alone does a run that
-is shorter than waking a thread.
+In: a plan and the cost model.  Out: `ThreadSharing`, by estimates.  The caller alone does a run
+that is shorter than waking a thread.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ from graphflow.kernels.recipes import (
     View,
     given_variants,
     kernel_variants,
-    lifted,
     memory_key,
     placed_variant,
     reads_offered,
     refused_variants,
+    scheduled_variants,
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
 from graphflow.plan import EdgeType
@@ -117,26 +117,31 @@ def node_variants(
     """
     constants = constant_inputs(graph, node)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
-    scheduled = [_scheduled_variant(node, kernel, constants, facts, target) for kernel in kernels]
+    scheduled = [
+        variant
+        for kernel in kernels
+        for variant in _scheduled(node, kernel, constants, facts, target)
+    ]
     if node.only_offered:
         return tuple(scheduled)
     known = known_inputs(graph, node, facts)
     return (*kernel_variants(node.func, constants, target, known, offered, parts), *scheduled)
 
 
-def _scheduled_variant(
+def _scheduled(
     node: Node,
     kernel: PrimFunc,
     constants: frozenset[str],
     facts: Mapping[str, Fact],
     target: Target,
-) -> KernelVariant:
-    """The variant that a user's scheduled kernel is.
+) -> tuple[KernelVariant, ...]:
+    """The variants that a user's scheduled kernel is.
 
     Raises ScheduleError where the kernel assumes an input to be finite and that is not proven, or
     needs padding of a constant that packing does not write.
     """
-    variant = lifted(kernel, target)
+    variants = scheduled_variants(kernel, target)
+    variant = variants[0]  # the others rest on no more, and demand less
     assert isinstance(variant.recipe, Scheduled)
     finite = finite_inputs(node, variant.recipe.finite, facts)
     for name in variant.recipe.finite:
@@ -153,7 +158,7 @@ def _scheduled_variant(
                 f"{node.name} ({node.op}): {variant.name} needs the padding of the constant {name} "
                 f"{demand}, and constants are padded with zeros"
             )
-    return variant
+    return variants
 
 
 EdgeTypes: TypeAlias = "Mapping[str, tuple[EdgeType, ...]]"

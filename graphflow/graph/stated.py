@@ -17,10 +17,17 @@ from graphflow.base.assumed import Assumed
 from graphflow.base.errors import VerifyError
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.layout import Constant, Fact, Range
-from graphflow.schedule import claims, forbids_access, is_finite_claim
+from graphflow.schedule import (
+    claims,
+    derived_stages,
+    forbids_access,
+    is_finite_claim,
+    require_derived,
+)
 from graphflow.tir import (
     Assume,
     Block,
+    BlockNote,
     Body,
     Buffer,
     For,
@@ -90,13 +97,21 @@ def _removable(func: PrimFunc) -> list[Assume]:
 
 
 def _without(func: PrimFunc) -> PrimFunc:
-    """The kernel without its assumptions about inputs, and without loops that this leaves empty."""
+    """The kernel without its assumptions about inputs, and without loops that this leaves empty.
+
+    What it assumes of the padding of its outputs may rest on them, so that is proven and goes too.
+    """
     gone = _removable(func)
     if not gone:
         return func
+    require_derived(func)
+    outputs = {buffer.name for buffer in func.outputs}
+    stages = [s for s in derived_stages(func) if s.note(BlockNote.PADDING_OF) in outputs]
 
     def change(stmt: Stmt) -> Body:
         match stmt:
+            case Block() if stmt.name in {stage.name for stage in stages}:
+                return ()
             case Assume():
                 return () if stmt in gone else (stmt,)
             case For():

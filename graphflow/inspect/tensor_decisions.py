@@ -14,7 +14,7 @@ from graphflow.arith import Proof
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import LOGICAL, Demand, Fact, Layout, Unused, row_major
 from graphflow.pipeline.compiler import Compiled
-from graphflow.plan import Conversion, EdgeType, LayoutPlan, Other, Pinned, serving
+from graphflow.plan import Conversion, EdgeType, LayoutPlan, Other, Pinned, edge_type_of, serving
 
 STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
 """Where a tensor is: in memory, inside a fused kernel, known before the first run, or removed."""
@@ -127,10 +127,14 @@ def _kept(compiled: Compiled, name: str, pin: Pinned | None) -> TensorDecision:
     if pin is not None and producer is not None:
         decided_by, reason = f"a pin; {decided_by}", f"pinned to {pin.layout.describe()}; {reason}"
     choice = None if producer is None else plan.choices.get(producer.name)
+    given = compiled.transformed.get(name)
+    if given is not None and edge_type.layout == row_major(value.shape):
+        edge_type = edge_type_of(given.layout, given.padding)
+        decided_by, reason = "schedule", "the schedule transformed this parameter"
     return TensorDecision(
         name=name,
         dtype=value.dtype,
-        logical_shape=value.shape,
+        logical_shape=edge_type.layout.logical_shape,
         where=CONSTANT if constant else STORED,
         layout=edge_type.layout,
         facts=edge_type.facts,

@@ -69,7 +69,7 @@ from graphflow.processes.digest import text_digest
 from graphflow.processes.workers import Crew, Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import default_threads
-from graphflow.schedule import Sketch
+from graphflow.schedule import ParameterLayout, Sketch
 from graphflow.tir import only_moves, to_text
 from graphflow.validation import Validation, validate
 
@@ -123,7 +123,8 @@ class Compiled:
     this process because a worker could not do it, and why.  `validation` is the comparison of
     kernels with their definitions; None without Options(validate=True).  `values` are the values of
     inputs that the program was compiled for: runs have to give them.  `cached` counts the kernels
-    that an earlier compilation had made.
+    that an earlier compilation had made.  `transformed` are the layouts that a schedule gave to
+    parameters; the tensors of these names are their boxes.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Compiled:
     validation: Validation | None = None
     values: Mapping[str, Array] = field(default_factory=dict)
     cached: int = 0
+    transformed: Mapping[str, ParameterLayout] = field(default_factory=dict)
 
 
 def read(model: Model | ReadModel, contents: dict[int, Array]) -> onnx.ModelProto:

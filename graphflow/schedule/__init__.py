@@ -18,6 +18,7 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
+from graphflow.schedule.derived_padding import derive_padding, derived_stages, require_derived
 from graphflow.schedule.dimensions import (
     divide_dim,
     expand_dim,
@@ -26,6 +27,7 @@ from graphflow.schedule.dimensions import (
     resize_dim,
     unroll_buffer,
 )
+from graphflow.schedule.elided_padding import elide_padding
 from graphflow.schedule.expressions import bind_expr, rewrite_expr
 from graphflow.schedule.extents import interior, partition_loop, restrict_loop, stride_loop
 from graphflow.schedule.flattening import flatten_buffer
@@ -62,6 +64,7 @@ from graphflow.schedule.overcompute import (
     remove_overcompute_through_branching,
 )
 from graphflow.schedule.padding import PaddingKind
+from graphflow.schedule.parameter_layouts import ParameterLayout, parameter_layouts
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.pieces import join_loops, unroll_loop
 from graphflow.schedule.private import sink_alloc
@@ -83,6 +86,7 @@ __all__ = [
     "PadFunction",
     "PadValue",
     "PaddingKind",
+    "ParameterLayout",
     "Point",
     "Refusal",
     "Requirement",
@@ -106,9 +110,12 @@ __all__ = [
     "compute_at",
     "cut_loop",
     "delete_buffer",
+    "derive_padding",
+    "derived_stages",
     "divide_dim",
     "divide_loop",
     "divide_with_recompute",
+    "elide_padding",
     "eliminate_dead_code",
     "expand_dim",
     "extract_subproc",
@@ -135,6 +142,7 @@ __all__ = [
     "mult_loops",
     "name_statement",
     "parallelize_loop",
+    "parameter_layouts",
     "partition_loop",
     "point_text",
     "rearrange_dim",
@@ -148,6 +156,7 @@ __all__ = [
     "replace_known_loads",
     "replay",
     "require_consistent",
+    "require_derived",
     "require_in_bounds",
     "require_sound",
     "resize_dim",

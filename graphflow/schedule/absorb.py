@@ -14,9 +14,8 @@ from graphflow.layout import physical_vars
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require
 from graphflow.schedule.padding import (
+    constant_stage,
     is_padding,
-    padding_stages,
-    stated_elements,
     top_level,
     writes_to,
 )
@@ -26,15 +25,11 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
-    Expr,
     If,
-    Literal,
     PrimFunc,
-    Reduce,
     Select,
     Site,
     Store,
-    Undef,
     accesses,
     is_predicate,
     loads_in,
@@ -53,7 +48,7 @@ def absorb_padding(func: PrimFunc, place: str, buffer: str) -> Rewrite:
     target = next((a.buffer for a in accesses(func.body) if a.buffer.name == buffer), None)
     if target is None:
         raise ScheduleError(f"{func.name} does not touch a buffer {buffer}")
-    stage, value = _constant_stage(func, target)
+    stage, value = constant_stage(func, target)
     site = _guarded_store(func, place, target)
     stmt = cast(If, site.stmt)
     store = cast(Store, stmt.then[0])
@@ -86,20 +81,6 @@ def absorb_padding(func: PrimFunc, place: str, buffer: str) -> Rewrite:
     new = rewrite_at(func, place, lambda s, _d: exchanged((s,)))
     new = rewrite_at(new, stage.name, lambda _s, _d: ())
     return Rewrite(new, proofs)
-
-
-def _constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
-    """The only padding stage of a buffer, and the constant or `undef` that it stores."""
-    stages = padding_stages(func, buffer)
-    if len(stages) != 1 or stages[0] not in func.body:
-        raise ScheduleError(f"{buffer.name} has no padding stage of its own, or more than one")
-    values = {one.value for one in stated_elements(stages[0], buffer)}
-    value = next(iter(values))
-    if len(values) != 1 or not isinstance(value, Literal | Undef):
-        raise ScheduleError(f"the stage {stages[0].name} does not store one constant")
-    if len({id(s.stmt) for s in sites(stages[0].body) if isinstance(s.stmt, Store | Reduce)}) > 1:
-        raise ScheduleError(f"the stage {stages[0].name} has more than one store")
-    return stages[0], value
 
 
 def _guarded_store(func: PrimFunc, place: str, buffer: Buffer) -> Site:

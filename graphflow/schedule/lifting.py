@@ -15,12 +15,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal as Literals
+from typing import cast
 
 from graphflow.arith import (
     TRUE,
     Domain,
     Image,
     IndexExpr,
+    Predicate,
     Proof,
     Var,
     conjunction,
@@ -43,16 +45,19 @@ from graphflow.schedule.places import find_buffer, rewrite_at
 from graphflow.tir import (
     AccessKind,
     Allocate,
+    Assume,
     Block,
     BlockNote,
     Body,
     Buffer,
+    Comparison,
     Expr,
     Literal,
     Load,
     PrimFunc,
     Reduce,
     Select,
+    Site,
     Stmt,
     Store,
     Undef,
@@ -111,7 +116,7 @@ def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
     layout, proofs = _layout(param, cache, copy)
     proofs = (*proofs, *(_away(part, layout, cache) for part in pads if not part.before(copy)))
     pad = _one_value(cache, pads)
-    written = isinstance(pad, Literal)
+    written = isinstance(pad, Literal) and not all(part.assumed for part in pads)
     if not reading:
         crop = _cropped(blocks[0], param)
         if crop is not None and crop != pad and written:
@@ -138,6 +143,8 @@ class _Part:
     place: tuple[IndexExpr, ...]
     value: Expr
     domain: Domain
+    assumed: bool = False
+    """Whether the stage assumes that the value is there, and does not store it."""
 
     def before(self, other: _Part) -> bool:
         """Whether this statement is done before the other one begins, which then overwrites it."""
@@ -206,6 +213,8 @@ def _statements(
     stages = [*blocks, *padding_stages(func, cache)]
     for number, site in enumerate(sites(tuple(stmt for stmt in func.body if stmt in stages))):
         stmt = site.stmt
+        if isinstance(stmt, Assume):
+            pads += _assumed(number, site, cache)
         if not isinstance(stmt, Store | Reduce):
             continue
         for value, domain in _cases(stmt.value, site.domain):
@@ -217,6 +226,16 @@ def _statements(
     if len(copies) != 1:
         raise ScheduleError(f"{param.name} is copied by {len(copies)} statements, and not by one")
     return copies[0], pads
+
+
+def _assumed(number: int, site: Site, cache: Buffer) -> Iterator[_Part]:
+    """What a stage assumes to be in the cache, where that is one constant."""
+    stmt = cast(Assume, site.stmt)
+    match stmt.claim:
+        case Comparison(op="eq", left=Load(buffer=buffer) as load, right=Literal() as value):
+            if buffer == cache and is_predicate(stmt.unless) and not site.guards:
+                where = site.domain.given(negation(cast(Predicate, stmt.unless)))
+                yield _Part(number, load.indices, value, where, assumed=True)
 
 
 def _cases(value: Expr, domain: Domain) -> Iterator[tuple[Expr, Domain]]:

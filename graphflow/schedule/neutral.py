@@ -62,7 +62,7 @@ class NeutralQuery:
         def known(load: Load) -> Fact:
             return fact_at(self.func, load, where, self.position)
 
-        fact = evaluate(stmt.value, known, lambda p: _decided(p, where), where.ranges())
+        fact = evaluate(stmt.value, known, lambda p: decided(p, where), where.ranges())
         claim = f"{expr_text(stmt.value)} is {fact} where overcompute adds it to {target}"
         reason = self.not_neutral(stmt, fact)
         if reason is None:
@@ -125,7 +125,7 @@ def never_minus_zero(fact: Fact) -> bool:
             return False
 
 
-def _decided(predicate: Predicate, domain: Domain) -> bool | None:
+def decided(predicate: Predicate, domain: Domain) -> bool | None:
     """Whether a predicate holds, or fails, at all points; None where neither is proven."""
     if prove(predicate, domain).proven:
         return True

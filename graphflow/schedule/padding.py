@@ -57,9 +57,11 @@ from graphflow.tir import (
     Literal,
     Load,
     PrimFunc,
+    Reduce,
     Site,
     Stmt,
     Store,
+    Undef,
     accesses,
     is_predicate,
     kept,
@@ -188,6 +190,20 @@ def _assumed_by_stage(stage: Block, buffer: Buffer, site: Site) -> KnownElements
     raise ScheduleError(f"the stage {stage.name} assumes nothing about {buffer.name}")
 
 
+def constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
+    """The only padding stage of a buffer, and the constant or `undef` that it stores."""
+    stages = padding_stages(func, buffer)
+    if len(stages) != 1 or stages[0] not in func.body:
+        raise ScheduleError(f"{buffer.name} has no padding stage of its own, or more than one")
+    values = {one.value for one in stated_elements(stages[0], buffer)}
+    value = next(iter(values))
+    if len(values) != 1 or not isinstance(value, Literal | Undef):
+        raise ScheduleError(f"the stage {stages[0].name} does not store one constant")
+    if len({id(s.stmt) for s in sites(stages[0].body) if isinstance(s.stmt, Store | Reduce)}) > 1:
+        raise ScheduleError(f"the stage {stages[0].name} has more than one store")
+    return stages[0], value
+
+
 def is_padding(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
     """The predicate that the element `at` is padding by any of `stages`."""
     return disjunction(one.holds(at) for stage in stages for one in stated_elements(stage, buffer))
@@ -259,6 +275,18 @@ def fact_at(func: PrimFunc, load: Load, domain: Domain, position: int) -> Fact:
         elif prove(one.holds(load.indices), domain).proven:
             found = one.fact
     return found
+
+
+def known_constants(func: PrimFunc, load: Load, position: int) -> Predicate:
+    """The predicate that the element of a load is known to be a constant, as `fact_at` knows it.
+
+    A range of one value counts, such as that of both zeros.
+    """
+    return disjunction(
+        one.holds(load.indices)
+        for one in _known_elements(func, load.buffer, position)
+        if not isinstance(one.fact, NoAccess | Undefined)
+    )
 
 
 def assumed_at(

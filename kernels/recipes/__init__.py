@@ -24,7 +24,7 @@ from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.operand_layouts import Offers
 from graphflow.kernels.recipes.reduction_sketch import REDUCTION
-from graphflow.kernels.recipes.scheduled import left_facts, lifted
+from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variant import (
     Crossing,
@@ -91,6 +91,7 @@ __all__ = [
     "point_key",
     "reads_offered",
     "refused_variants",
+    "scheduled_variants",
     "search_key",
     "timed_searches",
     "variant_key",

@@ -14,6 +14,7 @@ padding holds follows from what the padding of the inputs holds.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
@@ -48,10 +49,13 @@ from graphflow.schedule import (
     PadValue,
     Schedule,
     UnstatedPadding,
+    derived_stages,
+    elide_padding,
     forbids_access,
     is_finite_claim,
     lift_stages,
     marked_stage,
+    require_derived,
     transform_layout,
 )
 from graphflow.tir import (
@@ -77,28 +81,46 @@ ONE_THREAD = ", by one thread: its parallel loop is not all it does"
 
 
 @lru_cache(maxsize=1024)
-def lifted(scheduled: PrimFunc, target: Target) -> KernelVariant:
+def scheduled_variants(scheduled: PrimFunc, target: Target) -> tuple[KernelVariant, ...]:
+    """The variants that a scheduled kernel is: `lifted` first, then those that elide padding.
+
+    Where nothing touches the padding of some parameters, these are inputs, outputs or both that are
+    in row-major memory without it.
+    """
+    inputs = {b.name for b in scheduled.inputs}
+    reads = frozenset(name for name in _elidable(scheduled) if name in inputs)
+    writes = _elidable(scheduled) - reads
+    without = dict.fromkeys((frozenset[str](), reads, writes, reads | writes))
+    return tuple(lifted(scheduled, target, elided) for elided in without)
+
+
+@lru_cache(maxsize=1024)
+def lifted(
+    scheduled: PrimFunc, target: Target, elided: frozenset[str] = frozenset()
+) -> KernelVariant:
     """The variant that a scheduled kernel is once its marked stages are lifted out.
 
-    ScheduleError where the stages do more than copy and pad, where what they state of the output's
-    padding is not proven, and where the kernel assumes what no stage states.
+    The parameters in `elided` are row-major.  ScheduleError where the stages do more than copy and
+    pad, where what they state of the output's padding is not proven, where the kernel assumes what
+    no stage states, and where it touches padding that is to be elided.
     """
     stated = _stated(scheduled)
     outputs = {b.name for b in scheduled.outputs}
     layouts, demands = _layouts(scheduled), {}
     for name, marked in stated.items():
-        demand = None if name in outputs else _demand(marked)
+        demand = None if name in outputs or name in elided else _demand(marked)
         if demand is not None:
             demands[name] = demand
+    layouts |= {name: row_major(layouts[name].logical_shape) for name in elided}
     finite = _finite_inputs(scheduled)
     recipe = Scheduled(scheduled, finite)
-    padding = _padding(recipe, stated, demands)
-    made = finished(recipe, (), target)
+    padding = Padding.NONE if elided & outputs else _padding(recipe, stated, demands, layouts)
+    made = finished(recipe, tuple((name, layouts[name], None) for name in sorted(elided)), target)
     final = made.func
     lanes = any(loop.kind is LoopKind.VECTORIZED for loop in loops_of(final.body))
     alone = any(step.primitive is run_by_one_thread for step in made.steps)
     return KernelVariant(
-        _name(scheduled, layouts, stated) + (ONE_THREAD if alone else ""),
+        _name(scheduled, stated, elided) + (ONE_THREAD if alone else ""),
         layouts,
         frozenset(),
         demands,
@@ -107,6 +129,23 @@ def lifted(scheduled: PrimFunc, target: Target) -> KernelVariant:
         _work(final, target),
         lanes,
     )
+
+
+def _elidable(scheduled: PrimFunc) -> frozenset[str]:
+    """The parameters whose stages pad them, and whose padding nothing but these touches."""
+    found: set[str] = set()
+    for name, marked in _stated(scheduled).items():
+        if marked.layout.is_padded:
+            with suppress(ScheduleError):
+                bare = lift_stages(scheduled, name).func
+                elide_padding(bare, name, marked.layout)
+                found.add(name)
+    return frozenset(found)
+
+
+def _is_elided(marked: Marked, layout: Layout) -> bool:
+    """Whether a parameter that is padded by its stages is placed without padding."""
+    return marked.layout.is_padded and layout == row_major(layout.logical_shape)
 
 
 def left_facts(
@@ -123,7 +162,10 @@ def left_facts(
         if buffer.name in variant.recipe.finite:
             high = float(np.finfo(buffer.dtype).max)
             known[buffer.name, LOGICAL] = Range(-high, high)
-    left = packed_facts(_packed(variant.recipe.kernel), variant.layouts, known)
+    stated = _stated(variant.recipe.kernel)
+    elided = {name for name in stated if _is_elided(stated[name], variant.layouts[name])}
+    kernel = _packed(variant.recipe.kernel, frozenset(elided))
+    left = packed_facts(kernel, variant.layouts, known)
     # Every element is stored, so one of unknown value may be read all the same.
     return {key: Undefined() if fact == NoAccess() else fact for key, fact in left.items()}
 
@@ -146,7 +188,9 @@ def finished(
         name = param.buffer.name
         own = stated[name].layout if name in stated else row_major(param.buffer.shape)
         layout, pad = given.get(name, (own, None))
-        if name in stated:
+        if name in stated and _is_elided(stated[name], layout):
+            s = s.apply(lift_stages, name).apply(elide_padding, name, own)
+        elif name in stated:
             inside = name in given and pad is None and stated[name].pad is not None
             if name in outputs and layout.is_padded and inside:
                 raise ScheduleError(
@@ -163,11 +207,16 @@ def finished(
 
 
 @lru_cache(maxsize=1024)
-def _packed(scheduled: PrimFunc) -> PrimFunc:
-    """The kernel without its stages, over its parameters in the layouts of their caches."""
+def _packed(scheduled: PrimFunc, elided: frozenset[str]) -> PrimFunc:
+    """The kernel without its stages, over its parameters in the layouts of their caches.
+
+    Those in `elided` are in row-major memory instead.
+    """
     s = Schedule.of(scheduled)
-    for name in _stated(scheduled):
+    for name, marked in _stated(scheduled).items():
         s = s.apply(lift_stages, name)
+        if name in elided:
+            s = s.apply(elide_padding, name, marked.layout)
     return s.func
 
 
@@ -206,10 +255,15 @@ def _demand(marked: Marked) -> Demand | None:
 def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
     """The inputs that blocks marked `states` assume to be finite.
 
-    ScheduleError for any other assumption, except that padding may not be touched.
+    ScheduleError for any other assumption, except that padding may not be touched, and that the
+    kernel leaves a constant in padding that it writes, which is proven.
     """
+    require_derived(scheduled)
+    derived = derived_stages(scheduled)
     found: list[str] = []
     for stmt in scheduled.body:
+        if stmt in derived:
+            continue
         name = stmt.note(BlockNote.STATES) if isinstance(stmt, Block) else None
         if name is not None and _states_finite(stmt, name):
             found.append(name)
@@ -239,9 +293,12 @@ def _states_finite(stmt: Stmt, name: str) -> bool:
 
 
 def _padding(
-    recipe: Scheduled, stated: Mapping[str, Marked], demands: Mapping[str, Demand]
+    recipe: Scheduled,
+    stated: Mapping[str, Marked],
+    demands: Mapping[str, Demand],
+    layouts: Mapping[str, Layout],
 ) -> Padding:
-    """What the variant leaves in the padding of its output; a constant is proven.
+    """What the variant in these layouts leaves in the padding of its output; a constant is proven.
 
     UNDEF for a kernel of several outputs.
     """
@@ -260,21 +317,24 @@ def _padding(
         if region.name != LOGICAL
     }
     if isinstance(marked.pad, Literal):
-        _proven(recipe, output.name, marked, given)
+        _proven(recipe, output.name, marked, given, layouts)
         return Padding.EVALUATED
     free = not any(isinstance(demand, Equal) for demand in demands.values())
     return Padding.EVALUATED if free else Padding.UNDEF
 
 
 def _proven(
-    recipe: Scheduled, output: str, marked: Marked, given: Mapping[tuple[str, str], Fact]
+    recipe: Scheduled,
+    output: str,
+    marked: Marked,
+    given: Mapping[tuple[str, str], Fact],
+    layouts: Mapping[str, Layout],
 ) -> None:
     """ScheduleError unless the kernel is proven to leave the constant that its crop states.
 
     `given` are the facts that follow from its demands.
     """
     assert isinstance(marked.pad, Literal)
-    layouts = _layouts(recipe.kernel)
     probe = KernelVariant("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, NO_WORK, False)
     left = left_facts(recipe.kernel, probe, given)
     for region in marked.layout.regions():
@@ -287,13 +347,14 @@ def _proven(
             )
 
 
-def _name(scheduled: PrimFunc, layouts: Mapping[str, Layout], stated: Mapping[str, Marked]) -> str:
+def _name(scheduled: PrimFunc, stated: Mapping[str, Marked], elided: frozenset[str]) -> str:
     """The name of the variant: the parameters that have stages, with layouts and padding."""
     said = []
     for name, marked in stated.items():
         pad = "untouched" if marked.pad is None else "undef"
         if isinstance(marked.pad, Literal):
             pad = str(marked.pad.value)
+        pad = "elided" if name in elided else pad
         padding = f" [{pad}]" if marked.layout.is_padded else ""
         said.append(f"{name} {marked.layout.describe()}{padding}")
     return f"{scheduled.name} as scheduled: " + (", ".join(said) or "row-major")

@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import graphflow as gf
 from graphflow.base.errors import ScheduleError
-from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
-    Schedule,
     remove_branching_through_overcompute,
     remove_overcompute_through_branching,
-    sequential_buffer_access,
-    simplify_kernel,
-    transform_layout,
 )
 from graphflow.schedule.obligations import Unproven
 from graphflow.tir import PrimFunc, interpret, parse, to_text
@@ -154,62 +148,3 @@ def test_b7_what_has_an_effect_is_not_excluded() -> None:
         remove_overcompute_through_branching(func, "i", "k < 13")
     with pytest.raises(ScheduleError, match="i < 16 holds for every iteration of i"):
         remove_overcompute_through_branching(func, "i", "i < 16")
-
-
-CONV = """
-    @primfunc
-    def conv(x: i32[{n}], f: i32[3], y: out[i32[{m}]]):
-        with block("compute"):
-            for i in serial(0, {m}):
-                y[i] = i32(0)
-                for k in serial(0, 3):
-                    if i + k >= 2 and i + k < {m}:
-                        y[i] += x[i + k - 2] * f[k]
-    """
-
-
-def halo(extent: int) -> Layout:
-    return Layout.of(IndexMap.from_function(1, lambda i: [(i + 2) // 8, (i + 2) % 8]), (extent,))
-
-
-def branch_free(extent: int) -> Schedule:
-    """A convolution with padding 2 over rows of eight, with a halo of zeros on both sides."""
-    over = remove_branching_through_overcompute
-    s = Schedule.of(parse(CONV.format(n=extent, m=extent + 2)))
-    s = s.apply(transform_layout, "x", halo(extent), 0)
-    s = s.apply(transform_layout, "y", halo(extent + 2), 0)
-    s = s.apply(over, "k", wrap=True).apply(simplify_kernel)
-    s = s.apply(sequential_buffer_access, "compute", "y", ("io", "ii"), whole_box=True)
-    return s.apply(over, "io", wrap=True).apply(simplify_kernel)
-
-
-def rows(values: np.ndarray) -> np.ndarray:
-    box = np.zeros(-(-(len(values) + 2) // 8) * 8, dtype="int32")
-    box[2 : 2 + len(values)] = values
-    return box.reshape(-1, 8)
-
-
-@pytest.mark.parametrize("extent", [16, 18, 14, 11])
-def test_c5_a_convolution_without_branches_by_indices_modulo_the_rows(extent: int) -> None:
-    s = branch_free(extent)
-    compute = to_text(s.func).split('block("compute")')[1].split("with block")[0]
-    assert "if" not in compute.replace("diff", "")
-    assert extent < 16 or "% 3" in compute
-    x, f = np.arange(extent, dtype="int32") % 7 - 3, np.array([2, -1, 3], dtype="int32")
-    got = interpret(s.func, {"x": rows(x), "f": f})["y"]
-    np.testing.assert_array_equal(got, rows(np.convolve(x, f[::-1])))
-
-
-def test_c5_the_convolution_chains_into_itself() -> None:
-    first, second = branch_free(16).func, branch_free(18).func
-    x, f = np.arange(16, dtype="int32") % 7 - 3, np.array([2, -1, 3], dtype="int32")
-    between = interpret(first, {"x": rows(x), "f": f})["y"]
-    got = interpret(second, {"x": between, "f": f})["y"]
-    want = np.convolve(np.convolve(x, f[::-1]), f[::-1])
-    np.testing.assert_array_equal(got, rows(want))
-
-
-def test_c5_natively() -> None:
-    x, f = np.arange(16, dtype="int32") % 7 - 3, np.array([2, -1, 3], dtype="int32")
-    got = gf.build(branch_free(16)).run({"x": rows(x), "f": f})
-    np.testing.assert_array_equal(next(iter(got.values())), rows(np.convolve(x, f[::-1])))

@@ -10,6 +10,7 @@ from graphflow.tir import PrimFunc, parse
 from support.buffer_cases import BUFFER_CASES
 from support.expression_cases import EXPRESSION_CASES
 from support.loop_cases import LOOP_CASES
+from support.padding_cases import PADDING_CASES
 from support.primitive_cases import (
     Outcome,
     PrimitiveCase,
@@ -19,7 +20,7 @@ from support.primitive_cases import (
     share,
 )
 
-CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
+CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES, *PADDING_CASES)
 
 SEEDS = 24
 SLOW_SEEDS = 600

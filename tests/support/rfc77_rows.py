@@ -83,11 +83,29 @@ IR = (
         "A6",
         "A compiled module tells the logical and the physical shape of each tensor; a padded "
         "buffer shares the memory of a flat one where nobody reads or writes its padding.",
-        ("api.executable.Executable.layouts",),
-        ("inspect/test_report: test_shapes_are_logical_and_boxes_hold_them",),
-        "both shapes are told of a model's tensors alone: of a parameter that a schedule "
-        "transformed, the module tells the physical shape as the logical one too. Padding that "
-        "nobody touches is allocated all the same.",
+        (
+            "api.executable.Executable.layouts",
+            "schedule.elide_padding",
+            "schedule.parameter_layouts",
+        ),
+        (
+            "inspect/test_report: test_shapes_are_logical_and_boxes_hold_them",
+            "schedule/test_parameter_layouts: "
+            "test_a6_a_compiled_schedule_tells_the_logical_shape_of_its_parameters",
+            "schedule/test_elided_padding: "
+            "test_a6_a_copy_whose_padding_nobody_touches_is_flat "
+            "test_a6_a_parameter_becomes_what_it_was_before_it_was_transformed "
+            "test_a6_flat_memory_is_what_lies_behind_the_padding_in_front "
+            "test_one_piece_rows_that_are_padded_lie_apart "
+            "test_untouched_a_kernel_over_the_whole_box_reads_and_writes_its_padding",
+            "kernels/recipes/test_scheduled: "
+            "test_a6_a_tensor_whose_padding_nobody_touches_needs_no_conversion "
+            "test_a6_padding_that_a_neighbour_needs_is_not_elided "
+            "test_a6_one_side_may_be_elided_and_the_other_not "
+            "test_a6_rows_that_are_padded_in_memory_are_converted "
+            "test_a6_the_executable_tells_both_shapes",
+            "schedule/test_primitives: test_primitive_on_random_kernels",
+        ),
     ),
 )
 
@@ -230,17 +248,20 @@ PADDING = (
             "schedule.remove_branching_through_overcompute",
             "schedule.sequential_buffer_access",
             "schedule.assume_finite",
+            "schedule.derive_padding",
         ),
         (
-            "schedule/test_overcompute: "
-            "test_c5_a_convolution_without_branches_by_indices_modulo_the_rows "
-            "test_c5_the_convolution_chains_into_itself test_c5_natively",
+            "schedule/test_derived_padding: "
+            "test_c5_no_branch_is_left_and_nothing_writes_the_padding "
+            "test_c5_what_one_convolution_leaves_is_what_the_next_assumes "
+            "test_c5_chained_over_any_length_that_fits test_c5_natively "
+            "test_c5_the_halo_is_checked_where_that_is_asked_for "
+            "test_c5_in_floats_the_filter_must_be_finite "
+            "test_neutral_a_window_over_the_last_row_reaches_the_first",
+            "schedule/test_primitives: test_primitive_on_random_kernels",
             "schedule/test_padding: test_way_5_a_zero_halo_frees_the_window_of_its_branch "
             "test_way_5_in_floats_the_filter_must_be_finite",
         ),
-        "the output's padding is not known to be zero by itself: a stage behind the kernel writes "
-        "it. The whole sequence is shown in int32 alone; in float32 the window loses its branch, "
-        "and no index is reduced.",
     ),
     Row(
         "C6",
@@ -309,13 +330,12 @@ GRAPH = (
         "D3",
         "Two chained convolutions with padding 2, [16] → [18] → [20]: one pad at the start and "
         "one crop at the end are left, in int32, or with finite filters.",
-        ("schedule.lift_stages", "flow.plan_layouts"),
+        ("schedule.lift_stages", "schedule.derive_padding", "flow.plan_layouts"),
         (
-            f"{SCHEDULED}: test_pads_and_crops_of_two_convolutions_become_one_of_each "
-            "test_in_floats_the_filter_must_be_known_to_be_finite",
+            f"{SCHEDULED}: test_d3_pads_and_crops_of_two_convolutions_become_one_of_each "
+            "test_d3_in_floats_the_filter_must_be_known_to_be_finite "
+            "test_d3_a_filter_given_at_run_time_may_be_stated_to_be_finite",
         ),
-        "in the graph each kernel keeps a condition and a stage that writes the zeros of its "
-        "output's padding, where C5 has an index modulo the rows; no other length than 16.",
     ),
     Row(
         "D4",

@@ -4,6 +4,7 @@ cancelled."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,14 +29,13 @@ from graphflow.graph import (
 )
 from graphflow.kernels.definitions import concat, matmul, max_pool
 from graphflow.kernels.definitions import convolution as convolution_2d
-from graphflow.kernels.recipes import lifted
+from graphflow.kernels.recipes import lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.lower import lower
 from graphflow.models import ModelBuilder
 from graphflow.plan import LayoutPlan
 from graphflow.schedule import (
     Schedule,
-    assume_finite,
     cache_read,
     cache_write,
     divide_loop,
@@ -45,12 +45,19 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
     reorder_loops,
     sequential_buffer_access,
-    simplify_kernel,
     state_padding,
     transform_layout,
     vectorize_loop,
 )
 from graphflow.tir import Literal, PrimFunc, parse, to_text
+from support.halo_convolutions import (
+    FILTER,
+    NUMPY,
+    branch_free,
+    convolution,
+    convolved,
+    numbers,
+)
 from support.placing import interpret_physical
 from support.scheduled_chains import (
     ADDONE,
@@ -231,73 +238,132 @@ def test_the_solver_chooses_among_the_variants() -> None:
 
 # D3: two convolutions chained through one halo ----------------------------------------------------
 
-CONV = """
-    @primfunc
-    def conv(x: {t}[{n}], f: {t}[3], y: out[{t}[{m}]]):
-        with block("compute"):
-            for i in serial(0, {m}):
-                y[i] = {t}({zero})
-                for k in serial(0, 3):
-                    if i + k >= 2 and i + k < {m}:
-                        y[i] += x[i + k - 2] * f[k]
-    """
-NUMPY = {"i32": "int32", "f32": "float32"}
 
-
-def halo(extent: int) -> Layout:
-    """As rows of eight, padded as far in front as a window reaches: [3, 8] for 16, 18 and 20."""
-    return Layout.of(IndexMap.from_function(1, lambda i: [(i + 2) // 8, (i + 2) % 8]), (extent,))
-
-
-def convolution(extent: int, dtype: str) -> PrimFunc:
-    zero = "0" if dtype == "i32" else "0.0"
-    return parse(CONV.format(t=dtype, n=extent, m=extent + 2, zero=zero))
-
-
-def convolved(extent: int, dtype: str, finite: bool = True) -> Schedule:
-    """On a halo of zeros, the window without its border condition."""
-    zero = 0 if dtype == "i32" else 0.0
-    s = Schedule.of(convolution(extent, dtype))
-    if dtype == "f32" and finite:
-        s = s.apply(assume_finite, "f", "the filter is a constant that holds nothing else")
-    s = s.apply(cache_read, "x", "xc").apply(cache_write, "y", "yc")
-    s = s.apply(transform_layout, "xc", halo(extent), zero)
-    s = s.apply(transform_layout, "yc", halo(extent + 2), zero)
-    s = s.apply(remove_branching_through_overcompute, "k").apply(simplify_kernel)
-    return s.apply(sequential_buffer_access, "compute", "yc", ("io", "ii"))
-
-
-def two_convolutions(dtype: str, weights: Any = (2, -1, 3)) -> OperatorGraph:
+def two_convolutions(extent: int, dtype: str, weights: Any = FILTER) -> OperatorGraph:
+    """Both without a branch, over three rows of eight; nothing writes the padding between."""
     graph = OperatorGraph()
-    graph.add_value(Value("x", NUMPY[dtype], (16,)))
+    graph.add_value(Value("x", NUMPY[dtype], (extent,)))
     graph.set_inputs(["x"])
     graph.add_initializer("f", np.array(weights, NUMPY[dtype]))
-    for name, extent, source, result in (("first", 16, "x", "v"), ("second", 18, "v", "y")):
-        graph.add(Node(name, "conv", convolution(extent, dtype), (source, "f"), (result,)))
-        graph.offer(name, convolved(extent, dtype), only=True)
+    between = extent + 2
+    for name, n, source, result in (("first", extent, "x", "v"), ("second", between, "v", "y")):
+        graph.add(Node(name, "conv", convolution(n, dtype), (source, "f"), (result,)))
+        graph.offer(name, branch_free(n, dtype, 3, cached=True), only=True)
     graph.set_outputs(["y"])
     return graph
 
 
+@pytest.mark.parametrize("extent", [16, 14, 11])
 @pytest.mark.parametrize("dtype", NUMPY)
-def test_pads_and_crops_of_two_convolutions_become_one_of_each(dtype: str, golden: Golden) -> None:
-    graph = two_convolutions(dtype)
+def test_d3_pads_and_crops_of_two_convolutions_become_one_of_each(
+    dtype: str, extent: int, golden: Golden
+) -> None:
+    graph = two_convolutions(extent, dtype)
     plan = plan_layouts(graph, TARGET, 1)
-    golden(f"rfc_convolutions_{dtype}", describe(plan))
     assert [(c.value, c.kind) for c in plan.conversions] == [("x", "convert"), ("y", "convert")]
     assert [c.value for c in plan.cancelled] == ["v"]
-    x = np.arange(16).astype(NUMPY[dtype]) % 7 - 3
+    kernels = lower(apply_plan(graph, plan), host_target()).kernels.values()
+    texts = [to_text(k.func) for k in kernels if any(p.buffer.name == "f" for p in k.func.params)]
+    assert len(texts) == 2
+    if extent == 16:
+        golden(f"rfc_convolutions_{dtype}", describe(plan) + texts[0])
+    for text in texts:
+        assert "if " not in text and "padding" not in text and "% 3" in text
+    x = numbers(extent, dtype)
     expected = run(graph, plan, TARGET, x=x)["y"]
-    f = np.array([3, -1, 2])
-    np.testing.assert_array_equal(expected, np.convolve(np.convolve(x, f), f))
+    np.testing.assert_array_equal(expected, convolved(x, 2))
 
 
-def test_in_floats_the_filter_must_be_known_to_be_finite() -> None:
+def test_d3_in_floats_the_filter_must_be_known_to_be_finite() -> None:
     with pytest.raises(ScheduleError, match=r"nothing is known of f\[k\]"):
-        convolved(16, "f32", finite=False)
-    graph = two_convolutions("f32", (2, np.inf, 3))
+        branch_free(16, "f32", 3, cached=True, finite=False)
+    graph = two_convolutions(16, "f32", (2, np.inf, 3))
     with pytest.raises(ScheduleError, match="rests on f being finite, and that is not proven"):
         plan_layouts(graph, TARGET, 1)
+
+
+def test_d3_a_filter_given_at_run_time_may_be_stated_to_be_finite() -> None:
+    graph = OperatorGraph()
+    graph.add_input("x", "float32", (16,))
+    graph.add_input("f", "float32", (3,))
+    for name, n, source, result in (("first", 16, "x", "v"), ("second", 18, "v", "y")):
+        graph.add(Node(name, "conv", convolution(n, "f32"), (source, "f"), (result,)))
+        graph.offer(name, branch_free(n, "f32", 3, cached=True), only=True)
+    graph.set_outputs(["y"])
+    executable = gf.build(graph, threads=1, assume={"f": "finite"})
+    assert [c["edge"] for c in executable.report()["cancelled"]] == ["v"]
+    x, f = numbers(16, "f32"), np.array(FILTER, "float32")
+    np.testing.assert_array_equal(executable.run({"x": x, "f": f})["y"], convolved(x, 2))
+
+
+def test_what_a_kernel_derives_of_its_padding_is_proven_again() -> None:
+    """Another filter, with a start that is not zero, under the text of the proven stage."""
+    text = to_text(branch_free(16, "i32", 3, cached=True).func)
+    wrong = text.replace("yc[io, ii] = i32(0)", "yc[io, ii] = i32(1)")
+    assert wrong != text
+    with pytest.raises(ScheduleError, match="left there: yc holds 0 in its padding"):
+        lifted(parse(wrong), TARGET)
+
+
+# A6: padding that nobody touches ------------------------------------------------------------------
+
+UNTOUCHED = "2 padded, padding untouched"
+
+
+def test_a6_a_tensor_whose_padding_nobody_touches_needs_no_conversion() -> None:
+    for form, elided in ((UNTOUCHED, True), ("4 undef in and out", False)):
+        graph = chain("int32", ADDONE)
+        graph.offer("addone0", FORMS[form], only=True)
+        plan = plan_layouts(graph, TARGET, 1)
+        assert [c.value for c in plan.conversions] == ([] if elided else ["x", "y"])
+        assert ("[elided]" in plan.choices["addone0"].variant.name) is elided
+        run(graph, plan, TARGET, x=X)
+
+
+def test_a6_padding_that_a_neighbour_needs_is_not_elided() -> None:
+    graph = between(BEFORE["leaves 0"], AFTER["wants nothing"], FORMS[UNTOUCHED], only=True)
+    plan = plan_layouts(graph, TARGET, 1)
+    assert "[untouched]" in plan.choices["addone1"].variant.name
+    assert [c.value for c in plan.conversions] == ["x", "y"]
+    run(graph, plan, TARGET, x=X)
+
+
+def test_a6_one_side_may_be_elided_and_the_other_not() -> None:
+    graph = chain("int32", ADDONE, GROW)
+    graph.offer("addone0", FORMS[UNTOUCHED], only=True)
+    graph.offer("grow1", AFTER["wants nothing"], only=True)
+    plan = plan_layouts(graph, TARGET, 1)
+    name = plan.choices["addone0"].variant.name
+    assert re.search(r"x .* \[elided\], y .* \[untouched\]", name)
+    assert [c.value for c in plan.conversions] == ["y"]
+    run(graph, plan, TARGET, x=X)
+
+
+def test_a6_rows_that_are_padded_in_memory_are_converted() -> None:
+    """[3, 14] as [3, 4, 4]: what lies between the rows cannot be left out of the same memory."""
+    func = parse(
+        """
+        @primfunc
+        def k(x: i32[3, 14], y: out[i32[3, 14]]):
+            with block("compute"):
+                for r in serial(0, 3):
+                    for i in serial(0, 14):
+                        y[r, i] = x[r, i] + i32(1)
+        """
+    )
+    s = Schedule.of(func).apply(cache_read, "x", "xc")
+    s = s.apply(transform_layout, "xc", Layout.of(IndexMap.split(2, 1, 4), (3, 14)))
+    (variant,) = scheduled_variants(s.func, TARGET)
+    assert variant.layouts["x"].is_padded
+
+
+def test_a6_the_executable_tells_both_shapes() -> None:
+    x = X.copy()
+    for form, physical in ((UNTOUCHED, (14,)), ("4 undef in and out", (4, 4))):
+        executable = gf.build(FORMS[form], threads=1)
+        told = executable.layouts["y"]
+        assert (told.logical_shape, told.physical_shape) == ((14,), physical)
+        np.testing.assert_array_equal(executable.run({"x": x})["y"], x + 1)
 
 
 # D4: what lies between follows --------------------------------------------------------------------

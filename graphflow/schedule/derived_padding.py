@@ -1,0 +1,232 @@
+"""Padding that a kernel's own statements leave as its padding stage would write it.
+
+In: a kernel with a stage that writes a constant to the padding of a buffer.  Out: the kernel in
+which that stage assumes the constant instead, with a proof that it is there.
+
+The proof compares with a second kernel.  In that one, reductions of neutral elements into padding
+are skipped, and stores whose value is known in the padding store it as a literal there; so it
+computes the same.  If the dataflow analysis finds the constant in the padding of that kernel, it is
+in the padding of the first one too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from graphflow.arith import (
+    FALSE,
+    Domain,
+    Predicate,
+    Proof,
+    Verdict,
+    negation,
+    point_in,
+    prove,
+    prove_empty,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.effects import Path, Statement, statements_of, stores_known_value
+from graphflow.layout import Constant, evaluate
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.neutral import NeutralQuery, decided
+from graphflow.schedule.obligations import Unproven, require
+from graphflow.schedule.padding import (
+    PaddingKind,
+    constant_stage,
+    fact_at,
+    is_padding,
+    known_constants,
+)
+from graphflow.schedule.places import (
+    find_buffer,
+    path_of,
+    paths_below,
+    rewrite_at,
+    rewrite_path,
+    statement_at,
+)
+from graphflow.tir import (
+    Assume,
+    Block,
+    BlockNote,
+    Buffer,
+    Comparison,
+    Expr,
+    If,
+    Literal,
+    Load,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+    element_text,
+    is_predicate,
+    map_body,
+    stmt_text,
+    walk,
+    walk_expr,
+    writes_in,
+)
+
+
+def derive_padding(func: PrimFunc, buffer: str) -> Rewrite:
+    """`S; for p: if p is padding: b[p] = c` → `S; for p: assume(unless(p is logical), b[p] == c)`
+
+    The padding stage of `buffer`, which keeps its name, states what S leaves there anyhow.
+
+    1. *Constant*: the buffer has one padding stage, which stores one constant c.
+    2. *Neutral*: what a reduction of S adds to padding is the neutral element of its operator, by
+       what is known of the padding that it loads.
+    3. *Left there*: with these reductions skipped, each element of the padding is proven to hold c,
+       bit for bit, when the stage runs.
+
+    ScheduleError, which names the clause and a point, where one of these is not proven.
+    """
+    target = find_buffer(func, buffer)
+    stage, value = constant_stage(func, target)
+    if not isinstance(value, Literal):
+        raise ScheduleError(f"constant: the stage {stage.name} stores undef, and no constant")
+    proofs = _left_there(func, target, stage, value)
+    stated = replace(stage, body=map_body(stage.body, _assumed))
+    return Rewrite(_replaced(func, stage, stated), proofs)
+
+
+def require_derived(func: PrimFunc) -> tuple[Proof, ...]:
+    """Proofs of what padding stages assume of buffers that the kernel itself writes.
+
+    As `derive_padding` proves it; ScheduleError where it does not.
+    """
+    proofs: list[Proof] = []
+    for stage in derived_stages(func):
+        stored = replace(stage, body=map_body(stage.body, _stored))
+        proofs += derive_padding(_replaced(func, stage, stored), _padded(stage)).proofs
+    return tuple(proofs)
+
+
+def derived_stages(func: PrimFunc) -> tuple[Block, ...]:
+    """The padding stages that assume constants in buffers that the kernel itself writes."""
+    blocks = (stmt for stmt in walk(func.body) if isinstance(stmt, Block))
+    written = {stmt.buffer.name for stmt in writes_in(func.body)}
+    return tuple(
+        block
+        for block in blocks
+        if _padded(block) in written
+        and block.note(BlockNote.PADDING) == PaddingKind.VALUE
+        and any(isinstance(inner, Assume) for inner in walk((block,)))
+    )
+
+
+def _replaced(func: PrimFunc, stage: Block, new: Block) -> PrimFunc:
+    return rewrite_at(func, stage.name, lambda _s, _d: (new,))
+
+
+def _padded(stage: Block) -> str:
+    """The name of the buffer whose padding a stage is about, or the empty text."""
+    return stage.note(BlockNote.PADDING_OF) or ""
+
+
+def _stored(stmt: Stmt) -> Stmt:
+    """The statement of a padding stage that stores what this one assumes."""
+    match stmt:
+        case Assume(claim=Comparison(op="eq", left=Load() as load, right=Literal() as value)):
+            store = Store(load.buffer, load.indices, value)
+            return store if stmt.unless == FALSE else If(_not(stmt.unless), (store,))
+        case Assume():
+            raise ScheduleError(f"{stmt_text(stmt)} is no constant in the padding of a buffer")
+        case _:
+            return stmt
+
+
+def _not(condition: Expr | Predicate) -> Predicate:
+    if not is_predicate(condition):
+        raise ScheduleError("a padding stage assumes under a condition on data")
+    return negation(cast(Predicate, condition))
+
+
+def _left_there(func: PrimFunc, target: Buffer, stage: Block, value: Literal) -> tuple[Proof, ...]:
+    """Proofs that the stage stores what is there, `value`; `Unproven` else."""
+    proofs: list[Proof] = []
+    same = _specialized(func, target, stage, proofs)
+    (store,) = (
+        path
+        for path in paths_below(stage, path_of(same, stage.name))
+        if isinstance(statement_at(same, path), Store)
+    )
+    claim = f"left there: {target.name} holds {value.value} in its padding before {stage.name}"
+    return (*proofs, require(stores_known_value(same, store), claim))
+
+
+def _assumed(stmt: Stmt) -> Stmt:
+    """The statement of a padding stage that assumes what this one stores."""
+    match stmt:
+        case If(then=(Assume() as inner,), orelse=()):
+            return replace(inner, unless=_not(stmt.condition))
+        case Store():
+            load = Load(stmt.buffer, stmt.indices)
+            return Assume(FALSE, Comparison("eq", load, stmt.value))
+        case _:
+            return stmt
+
+
+def _specialized(func: PrimFunc, target: Buffer, stage: Block, proofs: list[Proof]) -> PrimFunc:
+    """A kernel that computes the same, in which what is known in the padding is written as such."""
+    for statement in statements_of(func).statements:
+        stmt = statement.stmt
+        if not isinstance(stmt, Store | Reduce) or stmt.buffer != target:
+            continue
+        if statement_at(func, statement.path[:1]) is stage:
+            continue
+        padding = is_padding((stage,), target, stmt.indices)
+        inside = statement.domain.given(padding)
+        if prove_empty(inside).proven:
+            continue
+        if isinstance(stmt, Reduce):
+            proofs.append(_neutral(func, statement, stmt, inside))
+            new: Stmt = If(negation(padding), (stmt,))
+        else:
+            known = _known_value(func, statement, stmt, inside)
+            if known is None:
+                continue
+            new = If(padding, (replace(stmt, value=known),), (stmt,))
+        func = _exchanged(func, statement.path, new)
+    return func
+
+
+def _exchanged(func: PrimFunc, path: Path, new: Stmt) -> PrimFunc:
+    return rewrite_path(func, path, lambda body, k, _d: (*body[:k], new, *body[k + 1 :]))
+
+
+def _known_value(
+    func: PrimFunc, statement: Statement, stmt: Store, inside: Domain
+) -> Literal | None:
+    """The constant that a store is known to store at the points `inside`, or None."""
+    position = statement.path[0][0]
+    fact = evaluate(
+        stmt.value,
+        lambda load: fact_at(func, load, inside, position),
+        lambda predicate: decided(predicate, inside),
+        inside.ranges(),
+    )
+    return fact.literal if isinstance(fact, Constant) else None
+
+
+def _neutral(func: PrimFunc, statement: Statement, stmt: Reduce, inside: Domain) -> Proof:
+    """A proof that a reduction adds neutral elements at the points `inside`; `Unproven` else."""
+    position = statement.path[0][0]
+    answer = NeutralQuery(func, position).proof(stmt, inside)
+    if isinstance(answer, Proof):
+        return answer
+    title = f"neutral: {answer}"
+    for load in (node for node in walk_expr(stmt.value) if isinstance(node, Load)):
+        known = known_constants(func, load, position)
+        if known != FALSE:
+            text = f"{element_text(load.buffer, load.indices)} is known"
+            proof = prove(known, inside)
+            if not proof.proven:
+                raise Unproven(title, replace(proof, claim=text))
+    point = point_in(inside) or {}
+    witness = tuple((var.name, at) for var, at in point.items())
+    where = ", ".join(f"{name}={at}" for name, at in witness)
+    claim = f"{element_text(stmt.buffer, stmt.indices)} stays as it is"
+    raise Unproven(title, Proof(Verdict.UNKNOWN, claim, "facts", f"at {where}", witness))
