@@ -1,0 +1,48 @@
+"""The code blocks of a page of docs/, and running them as one program."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """A block of Python: the line before it, its code, and the text block right behind it."""
+
+    line: int
+    code: str
+    output: str | None
+
+
+def code_blocks(page: Path) -> Iterator[CodeBlock]:
+    """The blocks of Python on a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for block in BLOCK.finditer(text):
+        yield CodeBlock(text[: block.start("code")].count("\n"), block["code"], block["output"])
+
+
+def run_page(page: Path) -> list[tuple[CodeBlock, str]]:
+    """Run the blocks of a page in one namespace; each block with what it printed."""
+    namespace: dict[str, Any] = {"__name__": f"{page.stem}_page"}
+    printed = []
+    for block in code_blocks(page):
+        source = "\n" * block.line + block.code  # tracebacks then show the line of the page
+        name = f"{page}:{block.line}"
+        # Functions under @gf.kernel are read from their source, which Python looks up here.
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(source, name, "exec", dont_inherit=True), namespace)
+        printed.append((block, out.getvalue()))
+    return printed
