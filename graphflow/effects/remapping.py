@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from graphflow.arith import Proof, Verdict, Witness
+from graphflow.effects.coarse_order import keeps_sources
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
@@ -45,7 +46,17 @@ def same_sources(
         verdict = Verdict.UNKNOWN if open_reason else Verdict.PROVEN
         return Proof(verdict, claim, METHOD, open_reason)
 
-    return answered(claim, ask)
+    proof = answered(claim, ask)
+    if proof.verdict is not Verdict.UNKNOWN or len(old) != 1 or len(new) != 1:
+        return proof
+
+    def ask_outer_loops(context: Any) -> Proof:
+        if keeps_sources(one, other, context, old[0], new[0]):
+            return Proof(Verdict.PROVEN, claim, "dataflow of the outer loops")
+        return proof
+
+    coarse = answered(claim, ask_outer_loops)
+    return coarse if coarse.proven else proof
 
 
 def _key(access: StatementAccess) -> object:

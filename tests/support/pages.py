@@ -12,25 +12,25 @@ from pathlib import Path
 from typing import Any
 
 BLOCK = re.compile(
-    r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?",
+    r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n.*?^```$)?",
     re.DOTALL | re.MULTILINE,
 )
+"""A block of Python, and the text block right behind it, which has what the block prints."""
 
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A block of Python: the line before it, its code, and the text block right behind it."""
+    """A block of Python, and the number of lines before it."""
 
     line: int
     code: str
-    output: str | None
 
 
 def code_blocks(page: Path) -> Iterator[CodeBlock]:
     """The blocks of Python on a page, in order."""
     text = page.read_text(encoding="utf-8")
     for block in BLOCK.finditer(text):
-        yield CodeBlock(text[: block.start("code")].count("\n"), block["code"], block["output"])
+        yield CodeBlock(text[: block.start("code")].count("\n"), block["code"])
 
 
 def run_page(page: Path) -> list[tuple[CodeBlock, str]]:
@@ -46,3 +46,15 @@ def run_page(page: Path) -> list[tuple[CodeBlock, str]]:
             exec(compile(source, name, "exec", dont_inherit=True), namespace)
         printed.append((block, out.getvalue()))
     return printed
+
+
+def with_output(page: Path, printed: list[tuple[CodeBlock, str]]) -> str:
+    """The text of a page with what each block printed right behind it."""
+    outputs = iter([output for _, output in printed])
+
+    def fenced(block: re.Match[str]) -> str:
+        output = next(outputs)
+        code = f"```python\n{block['code']}```"
+        return f"{code}\n\n```text\n{output}```" if output else code
+
+    return BLOCK.sub(fenced, page.read_text(encoding="utf-8"))

@@ -356,7 +356,10 @@ GRAPH = (
         "A product of matrices of 127 by blocks of 32: padded with zeros, without a branch; and "
         "with partitioned loops instead. Both equal numpy.",
         ("schedule.transform_layout", "schedule.divide_loop"),
-        (f"{SCHEDULED}: test_a_matmul_in_blocks_that_do_not_divide_it",),
+        (
+            f"{SCHEDULED}: test_a_matmul_in_blocks_that_do_not_divide_it",
+            "system/test_kernels_page: test_schedules_by_hand_compute_what_numpy_does",
+        ),
     ),
     Row(
         "D6",

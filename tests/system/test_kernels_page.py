@@ -1,35 +1,45 @@
-"""Tests that run each code block of docs/kernels.md, in order, in one namespace."""
+"""Tests that run each code block of docs/kernels.md and docs/schedules.md, in order."""
 
 from __future__ import annotations
 
 import inspect
-import linecache
 import re
-from typing import Any
 
-from graphflow import schedule
+import pytest
+
+from graphflow import codegen, schedule
+from graphflow.base.target import Target
+from support.pages import run_page, with_output
 from support.paths import ROOT
 
-PAGE = ROOT / "docs" / "kernels.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+KERNELS = ROOT / "docs" / "kernels.md"
+SCHEDULES = ROOT / "docs" / "schedules.md"
+TARGETS = (codegen.host_target(), codegen.avx2_target())
 
 
 def test_every_block_of_the_page_runs() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    namespace: dict[str, Any] = {"__name__": "kernels_page"}
-    blocks = list(BLOCK.finditer(text))
-    assert len(blocks) > 15
-    for block in blocks:
-        line = text[: block.start(1)].count("\n")
-        source = "\n" * line + block[1]  # tracebacks then show the line of the page
-        name = f"{PAGE}:{line}"
-        # Functions under @gf.kernel are read from their source, which Python looks up here.
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        exec(compile(source, name, "exec", dont_inherit=True), namespace)
+    assert len(run_page(KERNELS)) > 15
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_schedules_by_hand_compute_what_numpy_does(
+    target: Target, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The page compares each step; what it prints, and --update-golden writes, is for 16 lanes."""
+    monkeypatch.setattr(codegen, "host_target", lambda: target)
+    printed = run_page(SCHEDULES)
+    if target.vector_bytes != 64:
+        return
+    text = with_output(SCHEDULES, printed)
+    if request.config.getoption("--update-golden"):
+        SCHEDULES.write_text(text, encoding="utf-8")
+    assert text == SCHEDULES.read_text(encoding="utf-8")
 
 
 def test_the_page_lists_each_primitive_with_its_arguments() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]*) \|", KERNELS.read_text(encoding="utf-8"), re.MULTILINE
+    )
     listed = {name: re.findall(r"`(\w+)`", arguments) for name, arguments in rows}
     functions = {
         name: inspect.signature(value)
