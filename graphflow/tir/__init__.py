@@ -2,6 +2,8 @@
 
 from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
 from graphflow.tir.check_types import type_errors
+from graphflow.tir.configuration import Config
+from graphflow.tir.declared import fields_of, memories_of
 from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,
@@ -19,18 +21,22 @@ from graphflow.tir.expr import (
     IndexValue,
     Literal,
     Load,
+    Location,
     Scope,
     Select,
     Unary,
     UnaryOp,
     Undef,
+    children,
     float32,
     is_predicate,
+    walk_expr,
 )
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
+from graphflow.tir.memory import Memory
 from graphflow.tir.moves import Move, in_order_store, moves_of, only_moves
 from graphflow.tir.operators import (
     BINARY_FUNCTIONS,
@@ -78,7 +84,6 @@ from graphflow.tir.visit import (
     after,
     buffers_of,
     calls_in,
-    children,
     expressions_of,
     loads_in,
     loops_of,
@@ -94,7 +99,6 @@ from graphflow.tir.visit import (
     sub_bodies,
     substitute_body,
     walk,
-    walk_expr,
     with_performed,
     with_serial_loops,
     without_calls,
@@ -130,6 +134,7 @@ __all__ = [
     "Comparison",
     "ComparisonOp",
     "Condition",
+    "Config",
     "Expr",
     "For",
     "Hashed",
@@ -137,7 +142,9 @@ __all__ = [
     "IndexValue",
     "Literal",
     "Load",
+    "Location",
     "LoopKind",
+    "Memory",
     "Move",
     "NotUnifiable",
     "Param",
@@ -164,6 +171,7 @@ __all__ = [
     "expr_text",
     "expression_variables",
     "expressions_of",
+    "fields_of",
     "float32",
     "in_order_store",
     "interpret",
@@ -178,6 +186,7 @@ __all__ = [
     "map_indices",
     "matched_value",
     "matched_variables",
+    "memories_of",
     "mentioned",
     "moves_of",
     "nest",
