@@ -18,6 +18,7 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
+from graphflow.schedule.configuration import bind_config, delete_config, write_config
 from graphflow.schedule.dimensions import (
     divide_dim,
     expand_dim,
@@ -91,6 +92,7 @@ __all__ = [
     "add_loop",
     "assume_finite",
     "assume_reciprocal",
+    "bind_config",
     "bind_expr",
     "cache_read",
     "cache_write",
@@ -100,6 +102,7 @@ __all__ = [
     "compute_at",
     "cut_loop",
     "delete_buffer",
+    "delete_config",
     "divide_dim",
     "divide_loop",
     "divide_with_recompute",
@@ -165,4 +168,5 @@ __all__ = [
     "unroll_buffer",
     "unroll_loop",
     "vectorize_loop",
+    "write_config",
 ]

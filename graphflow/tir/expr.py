@@ -22,7 +22,7 @@ from typing import TypeAlias, assert_never, cast, get_args
 
 import numpy as np
 
-from graphflow.arith import IndexExpr, Predicate, weighted
+from graphflow.arith import IndexExpr, Predicate, constant_value, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.memory import Memory
@@ -246,6 +246,16 @@ EXPRESSIONS = (Literal, Load, IndexValue, Unary, Binary, Comparison, Select, Cas
 def is_predicate(condition: Condition) -> bool:
     """Whether a condition is decided by indices alone."""
     return not isinstance(condition, EXPRESSIONS)
+
+
+def constant_of(expr: Expr) -> Literal | None:
+    """The constant that a literal or a constant index is; None for other expressions."""
+    if isinstance(expr, Literal):
+        return expr
+    value = constant_value(expr.index) if isinstance(expr, IndexValue) else None
+    if value is None or not isinstance(expr, IndexValue):
+        return None
+    return Literal(int(np.int64(value).astype(DTYPES[expr.dtype])), expr.dtype)
 
 
 def float32(value: float) -> Literal:
