@@ -249,6 +249,23 @@ def _seen(edge: FlowEdge) -> tuple[str, Witness]:
     return f"{edge.source} at {point_text(here)} {seen} at {point_text(there)}", witness
 
 
+def written_before_read(func: PrimFunc, buffer: Buffer) -> Proof:
+    """Whether no read of a buffer, and no assumption, sees what it held before the kernel."""
+    relations = relations_of(func)
+    claim = f"{buffer.name} is written before it is read"
+
+    def ask(context: Any) -> Proof:
+        for edge in flow_of(relations, context, buffer).may_initial:
+            if edge.kind is ReaderKind.READ and edge.reader is not None:
+                names = (axis.var.name for axis in edge.reader.domain.axes)
+                witness = tuple(zip(names, point_of(edge.elements), strict=False))
+                text = f"{edge.reader} at {point_text(witness)} may see what it held before"
+                return Proof(Verdict.UNKNOWN, claim, METHOD, text, witness)
+        return Proof(Verdict.PROVEN, claim, METHOD)
+
+    return answered(claim, ask)
+
+
 def never_touched(func: PrimFunc, buffer: Buffer, names: Sequence[Var], region: Predicate) -> Proof:
     """Whether no statement reads or writes an element of `buffer` in a region.
 

@@ -33,6 +33,7 @@ from graphflow.schedule.flattening import flatten_buffer
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
 from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.kinds import mark_unrolled, parallelize_loop, vectorize_loop
+from graphflow.schedule.known_state import in_state
 from graphflow.schedule.layouts import (
     PadFunction,
     PadValue,
@@ -56,6 +57,7 @@ from graphflow.schedule.loops import (
     reorder_loops,
     shift_loop,
 )
+from graphflow.schedule.memories import require_memories
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import (
@@ -113,6 +115,7 @@ __all__ = [
     "flatten_buffer",
     "forbids_access",
     "fuse",
+    "in_state",
     "infer_bounds",
     "inline",
     "inline_assign",
@@ -145,6 +148,7 @@ __all__ = [
     "replay",
     "require_consistent",
     "require_in_bounds",
+    "require_memories",
     "require_sound",
     "resize_dim",
     "restrict_loop",

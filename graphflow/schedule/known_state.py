@@ -73,8 +73,9 @@ def unify_in_state(
     a field held another one.
     """
     written = {write.buffer for write in writes_in(definition.body)}
-    loads = (load.buffer for load in loads_in(definition.body))
-    fields = [b for b in dict.fromkeys(loads) if b.is_field and b not in written]
+    read = {load.buffer for load in loads_in(body)}
+    loads = dict.fromkeys(load.buffer for load in loads_in(definition.body))
+    fields = [b for b in loads if b.is_field and b not in written and b not in read]
     try:
         return unify(definition, body, name), ()
     except NotUnifiable as error:

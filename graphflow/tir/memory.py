@@ -1,7 +1,7 @@
 """Memories that a user defines, such as the scratchpad of an accelerator.
 
 A `Memory` is data: it says which instructions reach it and what a buffer in it must be like.
-`require_memories` in `graphflow.tir.memories` compares a kernel with it before code is generated.
+`require_memories` in `graphflow.schedule` compares a kernel with it before code is generated.
 """
 
 from __future__ import annotations

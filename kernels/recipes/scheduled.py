@@ -22,6 +22,7 @@ from graphflow.arith import Var, constant_value
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, Work, operation_cycles
+from graphflow.kernels.recipes.on_host import on_host
 from graphflow.kernels.recipes.roles import multiply_adds
 from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
 from graphflow.kernels.recipes.staged import in_lanes_and_threads
@@ -81,8 +82,10 @@ def lifted(scheduled: PrimFunc, target: Target) -> KernelVariant:
     """The variant that a scheduled kernel is once its marked stages are lifted out.
 
     ScheduleError where the stages do more than copy and pad, where what they state of the output's
-    padding is not proven, and where the kernel assumes what no stage states.
+    padding is not proven, and where the kernel assumes what no stage states; VerifyError as of
+    `on_host`.
     """
+    scheduled = on_host(scheduled)
     stated = _stated(scheduled)
     outputs = {b.name for b in scheduled.outputs}
     layouts, demands = _layouts(scheduled), {}
