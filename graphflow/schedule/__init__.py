@@ -57,8 +57,8 @@ from graphflow.schedule.loops import (
     reorder_loops,
     shift_loop,
 )
-from graphflow.schedule.memories import require_memories
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.memory_spaces import require_memories
 from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import (
     remove_branching_through_overcompute,

@@ -30,7 +30,7 @@ from graphflow.tir import (
     For,
     Load,
     LoopKind,
-    Memory,
+    MemorySpace,
     PrimFunc,
     Reduce,
     ReduceOp,
@@ -44,16 +44,16 @@ from graphflow.tir import (
 )
 
 
-def set_memory(func: PrimFunc, buffer: str, scope: Scope | Memory) -> Rewrite:
+def set_memory(func: PrimFunc, buffer: str, scope: Scope | MemorySpace) -> Rewrite:
     """`a @ global` → `a @ scope`.
 
-    Conditions: *memory*: the scope is one of `global`, `scratch` and `register`, or a `Memory` that
-    the user defines, of which the kernel has no other by this name.  *threads*: a buffer in
-    registers is not shared by the iterations of a parallel loop.  What is checked before code
-    generation: see `require_memories`.
+    Conditions: *memory*: the scope is one of `global`, `scratch` and `register`, or a `MemorySpace`
+    that the user defines, and the kernel has no other one of this name.  *threads*: a buffer in
+    registers is not shared by the iterations of a parallel loop.  Accesses are checked before code
+    is generated, by `require_memories`.
     """
     old = private_buffer(func, buffer)
-    if isinstance(scope, Memory):
+    if isinstance(scope, MemorySpace):
         other = next((m for m in memories_of(func) if m.name == scope.name and m != scope), None)
         if other is not None:
             raise ScheduleError(f"memory: {func.name} has another memory called {scope.name}")

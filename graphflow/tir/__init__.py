@@ -37,7 +37,7 @@ from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
-from graphflow.tir.memory import Memory
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.moves import Move, in_order_store, moves_of, only_moves
 from graphflow.tir.operators import (
     BINARY_FUNCTIONS,
@@ -145,7 +145,7 @@ __all__ = [
     "Load",
     "Location",
     "LoopKind",
-    "Memory",
+    "MemorySpace",
     "Move",
     "NotUnifiable",
     "Param",

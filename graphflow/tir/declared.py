@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from graphflow.tir.expr import Buffer, Condition, Expr, Load, is_predicate, walk_expr
-from graphflow.tir.memory import Memory
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
@@ -43,13 +43,13 @@ def fields_of(func: PrimFunc) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(buffer for buffer in buffers if buffer.is_field))
 
 
-def memories_of(func: PrimFunc) -> tuple[Memory, ...]:
+def memories_of(func: PrimFunc) -> tuple[MemorySpace, ...]:
     """The memories of the buffers that a kernel has or allocates, and of those that it calls."""
-    found: dict[Memory, None] = {}
+    found: dict[MemorySpace, None] = {}
     for one in (*definitions_in(func.body), func):
         allocated = (s.buffer for s in _statements(one.body) if isinstance(s, Allocate))
         for buffer in (*(p.buffer for p in one.params), *allocated):
-            if isinstance(buffer.scope, Memory):
+            if isinstance(buffer.scope, MemorySpace):
                 found[buffer.scope] = None
     return tuple(found)
 

@@ -25,7 +25,7 @@ import numpy as np
 from graphflow.arith import IndexExpr, Predicate, constant_value, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
 from graphflow.tir.hashed import Hashed
-from graphflow.tir.memory import Memory
+from graphflow.tir.memory_space import MemorySpace
 
 Trigonometric: TypeAlias = Literals[
     "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
@@ -52,7 +52,7 @@ Scope: TypeAlias = Literals["global", "scratch", "register"]
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
-Location: TypeAlias = Scope | Literals["config"] | Memory
+Location: TypeAlias = Scope | Literals["config"] | MemorySpace
 """A scope, a memory that a user defines, or configuration state: a field of it is a buffer without
 axes that no kernel allocates, and that keeps its value from one kernel to the next."""
 
@@ -78,7 +78,7 @@ class Buffer:
         if self.scope == "config":
             if self.shape or self.name.count(".") != 1:
                 raise ValueError(f"field {self.name}: it needs a name such as mode.act and no axes")
-        elif not isinstance(self.scope, Memory) and self.scope not in SCOPES:
+        elif not isinstance(self.scope, MemorySpace) and self.scope not in SCOPES:
             raise ValueError(f"buffer {self.name}: scope {self.scope} is not one of {SCOPES}")
         if any(n < 0 for n in self.shape):
             raise ValueError(f"buffer {self.name}: negative extent in shape {self.shape}")

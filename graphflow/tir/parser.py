@@ -36,7 +36,7 @@ from graphflow.tir.expr import (
     Unary,
     Undef,
 )
-from graphflow.tir.memory import Memory
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.parse_index import IndexParser, dotted_name
 from graphflow.tir.printer import DTYPE_TEXT, MEMORY_WORDS, UNARY_SIGNS
 from graphflow.tir.stmt import (
@@ -105,7 +105,7 @@ class _Parser(IndexParser):
         """The instructions above, by name."""
         self.fields: dict[str, Buffer] = {}
         """The fields of the configurations above, by name."""
-        self.memories: dict[str, Memory] = {}
+        self.memories: dict[str, MemorySpace] = {}
         """The memories above, by name."""
 
     # -- the kernel and its buffers
@@ -147,7 +147,7 @@ class _Parser(IndexParser):
                     self.fields[field] = Buffer(field, (), self.dtype(one.value), "config")
             elif word == "memory":
                 words = {str(one.arg): self.memory_word(one) for one in call.keywords}
-                self.memories[name] = Memory(name, **words)
+                self.memories[name] = MemorySpace(name, **words)
             else:
                 raise self.error(call, "expected config(field=type, …) or memory(…)")
         except ValueError as error:

@@ -30,7 +30,7 @@ from graphflow.tir.expr import (
     Unary,
     Undef,
 )
-from graphflow.tir.memory import Memory
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
@@ -85,7 +85,7 @@ COMPARISON_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "n
 INDENT = "    "
 
 MEMORY_WORDS = ("instructions", "loads", "stores", "rank", "capacity", "alignment")
-"""The keywords of `memory(…)`, the fields of a `Memory` other than its name."""
+"""The keywords of `memory(…)`, the fields of a `MemorySpace` other than its name."""
 
 # Python's precedence of the signs above, so that brackets stand only where they are needed.
 _COMPARISON, _UNARY, _ATOM = 1, 8, 9
@@ -115,8 +115,8 @@ def _declaration_lines(func: PrimFunc) -> Iterator[str]:
         yield from ("", "")
 
 
-def _memory_text(memory: Memory) -> str:
-    plain = Memory(memory.name)
+def _memory_text(memory: MemorySpace) -> str:
+    plain = MemorySpace(memory.name)
     words = [
         f"{word}={_word_text(getattr(memory, word))}"
         for word in MEMORY_WORDS
@@ -198,7 +198,7 @@ def _type_text(buffer: Buffer) -> str:
 
 def _detail_text(buffer: Buffer) -> str:
     """The arguments of a buffer's declaration other than its shape and dtype."""
-    place = buffer.scope.name if isinstance(buffer.scope, Memory) else buffer.scope
+    place = buffer.scope.name if isinstance(buffer.scope, MemorySpace) else buffer.scope
     scope = "" if place == "global" else f", {place}"
     return scope + (f", sep={buffer.separators}" if buffer.separators else "")
 

@@ -29,7 +29,7 @@ from graphflow.tir.expr import (
     is_predicate,
     walk_expr,
 )
-from graphflow.tir.memory import Memory
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.printer import to_text
 from graphflow.tir.stmt import (
     Allocate,
@@ -148,7 +148,7 @@ class _Verifier:
 
     def legal_parameter(self, buffer: Buffer) -> bool:
         """Whether a parameter may lie where it does: kernels that others call take any memory."""
-        named = self.stage == "scheduled" and isinstance(buffer.scope, Memory)
+        named = self.stage == "scheduled" and isinstance(buffer.scope, MemorySpace)
         return named or buffer.scope == "global"
 
     # -- names
@@ -195,7 +195,7 @@ class _Verifier:
             case Block():
                 self.block(stmt)
             case Allocate():
-                named = self.stage == "scheduled" and isinstance(stmt.buffer.scope, Memory)
+                named = self.stage == "scheduled" and isinstance(stmt.buffer.scope, MemorySpace)
                 if not named and stmt.buffer.scope not in self.legal.scopes:
                     legal = ", ".join(self.legal.scopes)
                     raise self.fail(f"{stmt.buffer.name} is not allocated in {legal}", stmt)

@@ -19,7 +19,7 @@ from graphflow.tir import (
     Block,
     Buffer,
     Call,
-    Memory,
+    MemorySpace,
     PrimFunc,
     Stmt,
     buffers_of,
@@ -57,7 +57,7 @@ def on_host(func: PrimFunc) -> PrimFunc:
     body = map_body(body, lambda stmt: () if stmt in proven else stmt, calls_whole=True)
     moved: dict[Buffer, Buffer] = {field: replace(field, scope="scratch") for field in fields}
     for buffer in buffers_of(func):
-        if isinstance(buffer.scope, Memory):
+        if isinstance(buffer.scope, MemorySpace):
             moved[buffer] = replace(buffer, scope="global")
     head = (Allocate(moved[field]) for field in fields)
     return replace(func, body=(*head, *rename_buffers(body, moved)))

@@ -23,16 +23,16 @@ from graphflow.schedule import (
     stage_window,
     write_config,
 )
-from graphflow.tir import Config, IndexValue, Memory, PrimFunc, parse
+from graphflow.tir import Config, IndexValue, MemorySpace, PrimFunc, parse
 
 ARRAY = Config("array", {"accumulate": "int32"})
 """What a product does with the accumulator: 0 overwrites it, 1 adds to it."""
 OUTPUT = Config("output", {"relu": "int32", "scale": "int32"})
 """What happens to an element that leaves the accumulator."""
 
-SPAD = Memory("spad", ("load", "preload", "product"), rank=2, capacity=64, alignment=4)
-CELLS = Memory("cells", ("preload", "product"), rank=2, capacity=16)
-ACC = Memory("acc", ("zero", "product", "store"), rank=2, capacity=1024, alignment=16)
+SPAD = MemorySpace("spad", ("load", "preload", "product"), rank=2, capacity=64, alignment=4)
+CELLS = MemorySpace("cells", ("preload", "product"), rank=2, capacity=16)
+ACC = MemorySpace("acc", ("zero", "product", "store"), rank=2, capacity=1024, alignment=16)
 
 HEAD = """
 array = config(accumulate=i32)

@@ -21,7 +21,7 @@ from graphflow.tir import (
     Call,
     Load,
     Location,
-    Memory,
+    MemorySpace,
     PrimFunc,
     Reduce,
     Stmt,
@@ -66,7 +66,7 @@ def _wrong(func: PrimFunc, message: str, stmt: Stmt | None = None) -> VerifyErro
     return VerifyError(f"{func.name}: {message}\nin\n{to_text(func, stmt, 'here')}")
 
 
-def _peak(body: Body, memory: Memory) -> int:
+def _peak(body: Body, memory: MemorySpace) -> int:
     """The most bytes of buffers in a memory that exist at once, of those that a body allocates."""
     held = most = 0
     for stmt in body:
@@ -88,13 +88,17 @@ def _checked(func: PrimFunc) -> Iterator[Proof]:
         inside = calls[-1][1].definition.name if calls else None
         for buffer, allowed, what in _touched(stmt):
             memory = buffer.scope
-            if isinstance(memory, Memory) and not allowed and inside not in memory.instructions:
+            if (
+                isinstance(memory, MemorySpace)
+                and not allowed
+                and inside not in memory.instructions
+            ):
                 names = ", ".join(memory.instructions) or "no instruction"
                 raise _wrong(
                     func, f"access: {what} in {memory.name}, which only {names} may access", stmt
                 )
         match stmt:
-            case Allocate(buffer=Buffer(scope=Memory(rank=int(rank)) as memory) as buffer) if (
+            case Allocate(buffer=Buffer(scope=MemorySpace(rank=int(rank)) as memory) as buffer) if (
                 len(buffer.shape) != rank
             ):
                 axes = f"{buffer.name} has {len(buffer.shape)} axes"
@@ -113,13 +117,13 @@ def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, bool, str]]:
         for node in walk_expr(expr):
             if isinstance(node, Load):
                 memory = node.buffer.scope
-                allowed = isinstance(memory, Memory) and memory.loads
+                allowed = isinstance(memory, MemorySpace) and memory.loads
                 yield node.buffer, allowed, f"{expr_text(node)} is loaded"
     if isinstance(stmt, Store | Reduce):
         memory = stmt.buffer.scope
-        allowed = isinstance(memory, Memory) and memory.stores
+        allowed = isinstance(memory, MemorySpace) and memory.stores
         if isinstance(stmt, Reduce):
-            allowed = allowed and isinstance(memory, Memory) and memory.loads
+            allowed = allowed and isinstance(memory, MemorySpace) and memory.loads
         yield stmt.buffer, allowed, f"{element_text(stmt.buffer, stmt.indices)} is stored"
 
 
@@ -127,14 +131,14 @@ def _handed(func: PrimFunc, call: Call, domain: Domain) -> Iterator[Proof]:
     """The checks of the windows that a call hands to its definition."""
     for window, param in zip(call.windows, call.definition.params, strict=True):
         here, there = window.buffer.scope, param.buffer.scope
-        if here != there and (isinstance(here, Memory) or isinstance(there, Memory)):
+        if here != there and (isinstance(here, MemorySpace) or isinstance(there, MemorySpace)):
             raise _wrong(
                 func,
                 f"caller: {call.definition.name} takes {param.buffer.name} in {_name(there)}, and "
                 f"gets {window.buffer.name} in {_name(here)}",
                 call,
             )
-        if isinstance(here, Memory) and here.alignment > 1:
+        if isinstance(here, MemorySpace) and here.alignment > 1:
             size = window.buffer.bytes // max(window.buffer.size, 1)
             start = window.buffer.flat_index(window.starts) * size
             proof = prove(equal(floor_mod(start, here.alignment), const(0)), domain)
@@ -149,4 +153,4 @@ def _handed(func: PrimFunc, call: Call, domain: Domain) -> Iterator[Proof]:
 
 
 def _name(scope: Location) -> str:
-    return scope.name if isinstance(scope, Memory) else f"{scope} memory"
+    return scope.name if isinstance(scope, MemorySpace) else f"{scope} memory"

@@ -1,6 +1,6 @@
 """Memories that a user defines, such as the scratchpad of an accelerator.
 
-A `Memory` is data: it says which instructions reach it and what a buffer in it must be like.
+A `MemorySpace` is data: it says which instructions reach it and what a buffer in it must be like.
 `require_memories` in `graphflow.schedule` compares a kernel with it before code is generated.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemorySpace:
     """Where buffers may be kept, and what may be done with them there."""
 
     name: str
