@@ -50,7 +50,7 @@ def write_config(
     3. *memory*: what `e` loads is in bounds and no padding that nothing may access.
     4. *unread*: no code that runs afterwards reads the field before it is written again, or the
        field holds the value of `e` already.
-    5. *threads*: no loop around whose iterations run at once.
+    5. *threads*: iterations of a loop that run at once do not share the write.
 
     Where 4 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
@@ -64,7 +64,7 @@ def write_config(
     _require_legal(new, func)
     proofs = list(_loaded(func, new, path))
     proofs += [_seen_by_nobody(new, path, f"unread: nothing reads {field.name} afterwards")]
-    proofs += still_at_once(new)
+    proofs += _still_at_once(new)
     fields = _differing(new, path)
     return Rewrite(new, (*dict.fromkeys(proofs), *_told(fields)), fields=fields)
 
@@ -102,6 +102,7 @@ def bind_config(func: PrimFunc, place: str, expr: Expr | str, field: Buffer) -> 
     2. *found*, *scope*, *unchanged*, *memory*, *lanes*: as of `bind_expr`.
     3. *free*: S does not read or write the field.
     4. *unread*: nothing behind S reads the field before it is written again.
+    5. *threads*: iterations of a loop that run at once do not share the write.
 
     Where 4 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
@@ -122,7 +123,7 @@ def bind_config(func: PrimFunc, place: str, expr: Expr | str, field: Buffer) -> 
     _require_legal(new, func)
     condition = f"unread: nothing behind {place} reads {field.name}"
     proofs += [require(state_unread(probe, path, after_kernel=False), condition)]
-    proofs += still_at_once(new)
+    proofs += _still_at_once(new)
     unseen = state_unread(probe, path, after_kernel=True).proven
     fields = () if unseen else (field.name,)
     return Rewrite(new, (*dict.fromkeys(proofs), *_told(fields)), fields=fields)
@@ -143,6 +144,13 @@ def _require_legal(new: PrimFunc, func: PrimFunc) -> None:
     except VerifyError as error:
         reason = str(error).splitlines()[0].removeprefix(f"{func.name} is not a scheduled kernel: ")
         raise ScheduleError(f"scope: {reason}") from None
+
+
+def _still_at_once(new: PrimFunc) -> tuple[Proof, ...]:
+    try:
+        return still_at_once(new)
+    except Unproven as error:
+        raise Unproven(f"threads: {error.reason}", error.proof) from None
 
 
 def _loaded(func: PrimFunc, new: PrimFunc, path: Path) -> tuple[Proof, ...]:

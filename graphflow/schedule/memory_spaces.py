@@ -86,17 +86,11 @@ def _checked(func: PrimFunc) -> Iterator[Proof]:
             calls.pop()
         stmt = statement.stmt
         inside = calls[-1][1].definition.name if calls else None
-        for buffer, allowed, what in _touched(stmt):
-            memory = buffer.scope
-            if (
-                isinstance(memory, MemorySpace)
-                and not allowed
-                and inside not in memory.instructions
-            ):
+        for memory, what in _bare_accesses(stmt):
+            if inside not in memory.instructions:
                 names = ", ".join(memory.instructions) or "no instruction"
-                raise _wrong(
-                    func, f"access: {what} in {memory.name}, which only {names} may access", stmt
-                )
+                message = f"access: {what} in {memory.name}, which only {names} may access"
+                raise _wrong(func, message, stmt)
         match stmt:
             case Allocate(buffer=Buffer(scope=MemorySpace(rank=int(rank)) as memory) as buffer) if (
                 len(buffer.shape) != rank
@@ -110,21 +104,20 @@ def _checked(func: PrimFunc) -> Iterator[Proof]:
                 pass
 
 
-def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, bool, str]]:
-    """The buffers that a statement itself accesses, whether their memories allow any statement to
-    do so, and the access in words."""
+def _bare_accesses(stmt: Stmt) -> Iterator[tuple[MemorySpace, str]]:
+    """The accesses that a statement itself makes to memories that do not allow them to every
+    statement, in words."""
     for expr in () if isinstance(stmt, Assume) else expressions_of(stmt):
         for node in walk_expr(expr):
-            if isinstance(node, Load):
-                memory = node.buffer.scope
-                allowed = isinstance(memory, MemorySpace) and memory.loads
-                yield node.buffer, allowed, f"{expr_text(node)} is loaded"
+            memory = node.buffer.scope if isinstance(node, Load) else None
+            if isinstance(memory, MemorySpace) and not memory.loads:
+                yield memory, f"{expr_text(node)} is loaded"
     if isinstance(stmt, Store | Reduce):
         memory = stmt.buffer.scope
-        allowed = isinstance(memory, MemorySpace) and memory.stores
-        if isinstance(stmt, Reduce):
-            allowed = allowed and isinstance(memory, MemorySpace) and memory.loads
-        yield stmt.buffer, allowed, f"{element_text(stmt.buffer, stmt.indices)} is stored"
+        if isinstance(memory, MemorySpace):
+            reads = isinstance(stmt, Reduce) and not memory.loads
+            if reads or not memory.stores:
+                yield memory, f"{element_text(stmt.buffer, stmt.indices)} is stored"
 
 
 def _handed(func: PrimFunc, call: Call, domain: Domain) -> Iterator[Proof]:
