@@ -8,6 +8,7 @@ import pytest
 
 from graphflow.tir import PrimFunc, parse
 from support.buffer_cases import BUFFER_CASES
+from support.config_cases import CONFIG_CASES
 from support.expression_cases import EXPRESSION_CASES
 from support.loop_cases import LOOP_CASES
 from support.primitive_cases import (
@@ -19,7 +20,7 @@ from support.primitive_cases import (
     share,
 )
 
-CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
+CASES = (*BUFFER_CASES, *CONFIG_CASES, *EXPRESSION_CASES, *LOOP_CASES)
 
 SEEDS = 24
 SLOW_SEEDS = 600
