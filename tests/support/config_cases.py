@@ -35,19 +35,22 @@ Arguments = tuple[Any, ...] | None
 
 
 def config_kernel(number: Number) -> PrimFunc:
-    """A random kernel some of whose stores read a field, and before some of which one is
-    written."""
+    """A random kernel with configuration state."""
+    return with_state(effect_kernel(number), number)
+
+
+def with_state(func: PrimFunc, number: Number) -> PrimFunc:
+    """A kernel of int64 in which some stores read a field, and one is written before some."""
 
     def change(stmt: Stmt) -> Body:
         if not isinstance(stmt, Store | Reduce):
             return (stmt,)
-        if number(0, 2) == 0:
+        if number(0, 2) == 0 and stmt.buffer.dtype == "int64":
             read = Load(FIELDS[number(0, 1)], ())
             stmt = replace(stmt, value=Binary("add", stmt.value, read))
         write = Store(FIELDS[number(0, 1)], (), Literal(number(0, 1), "int64"))
         return (write, stmt) if number(0, 2) == 0 else (stmt,)
 
-    func = effect_kernel(number)
     return replace(func, body=map_body(func.body, change))
 
 
