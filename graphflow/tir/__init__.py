@@ -2,7 +2,7 @@
 
 from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
 from graphflow.tir.check_types import type_errors
-from graphflow.tir.configuration import Config
+from graphflow.tir.config import Config
 from graphflow.tir.declared import fields_of, memories_of
 from graphflow.tir.expr import (
     BINARY,
