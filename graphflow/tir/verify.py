@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, assert_never, cast
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
 from graphflow.base.errors import VerifyError
 from graphflow.tir.check_types import type_errors
-from graphflow.tir.declared import fields_of, memories_of
+from graphflow.tir.declared import memories_of
 from graphflow.tir.expr import (
     Buffer,
     Condition,
@@ -131,11 +131,6 @@ class _Verifier:
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
             if param.role is Role.INOUT and self.stage == "lowered":
                 raise self.fail(f"{buffer.name} is inout, which only kernels that others call have")
-        outside = [memory.name for memory in memories_of(self.func)]
-        outside += sorted({field.name.split(".")[0] for field in fields_of(self.func)})
-        twice = next((name for name in outside if outside.count(name) > 1), None)
-        if twice is not None:
-            raise self.fail(f"two memories or configurations are called {twice}")
         if self.func.scalars and self.stage == "lowered":
             raise self.fail("it has scalars, which only kernels that others call are given")
         for var in self.func.scalars:
@@ -145,6 +140,11 @@ class _Verifier:
         if self.legal.emittable:
             self.check_parallel()
         self.body(self.func.body)
+        outside = [memory.name for memory in memories_of(self.func)]
+        outside += sorted({name.split(".")[0] for name in self.fields})
+        twice = next((name for name in outside if outside.count(name) > 1), None)
+        if twice is not None:
+            raise self.fail(f"two memories or configurations are called {twice}")
 
     def legal_parameter(self, buffer: Buffer) -> bool:
         """Whether a parameter may lie where it does: kernels that others call take any memory."""
