@@ -4,7 +4,12 @@ from graphflow.effects.access_conflicts import commuting, independent_iterations
 from graphflow.effects.carried_flow import no_carried_flow
 from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.ordering import no_carried_dependence, no_dependence
-from graphflow.effects.questions import never_touched, overwritten_unread
+from graphflow.effects.questions import (
+    never_touched,
+    overwritten_unread,
+    state_unread,
+    written_before_read,
+)
 from graphflow.effects.relations import relations_of
 from graphflow.effects.remapping import same_sources
 from graphflow.effects.same_values import conditions_agree, held_constant
@@ -37,6 +42,8 @@ __all__ = [
     "overwritten_unread",
     "relations_of",
     "same_sources",
+    "state_unread",
     "statements_of",
     "stores_known_value",
+    "written_before_read",
 ]

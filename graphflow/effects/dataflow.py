@@ -137,7 +137,7 @@ def _computed(
             sources.append(_Source(access, elements, relations.times(context, access)))
         times = relations.times(context, access, reading=True)
         sinks.append(_Sink(reader_kind(access), access, elements, times))
-    if buffer in relations.model.func.outputs:
+    if relations.model.outlives(buffer):
         sinks.append(_Sink(ReaderKind.AFTER, None, *relations.end(context, buffer)))
     parts = [_reaching(sink, sources) for sink in sinks]
     return BufferFlow(

@@ -51,6 +51,7 @@ from graphflow.tir import (
     Store,
     Unary,
     children,
+    constant_of,
     is_predicate,
     walk_expr,
 )
@@ -255,7 +256,7 @@ class ValueComparison:
             pairs = _moved(pairs)
             if pairs.is_empty():
                 return
-        match one.expr, other.expr:
+        match constant_of(one.expr) or one.expr, constant_of(other.expr) or other.expr:
             case (Literal() as left, Literal() as right):
                 if left != right:
                     self.different(one, other, f"{left.value} is not {right.value}", pairs)

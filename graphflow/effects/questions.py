@@ -44,28 +44,69 @@ def overwritten_unread(func: PrimFunc, path: Path) -> Proof:
 
     A reduction does not see what it adds to; who reads its result does.
     Then the kernel computes the same without it.  What it reads of its own writes does not count;
-    an assumption about a written element does, and so does the end of the kernel for outputs.
+    an assumption about a written element does, and so does the end of the kernel for outputs and
+    for configuration state.
     """
     relations = relations_of(func)
     statement = relations.model.at(path)
     claim = f"nothing sees what {statement.title} writes"
-    decided = _decided_by_form(relations, statement, claim)
-    return decided or answered(claim, lambda context: _unseen(relations, context, statement, claim))
+    writes = [a for a in relations.model.accesses if statement.holds(a.statement)]
+    return _answered_of(relations, statement, [a for a in writes if a.access.writes], True, claim)
 
 
-def _decided_by_form(relations: Relations, statement: Statement, claim: str) -> Proof | None:
+def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> Proof:
+    """Whether nothing outside of the statement at `path` sees what it writes to configuration.
+
+    The end of the kernel counts with `after_kernel` only.  What is written to other buffers does
+    not count.
+    """
+    relations = relations_of(func)
+    statement = relations.model.at(path)
+    writes = [
+        a
+        for a in relations.model.accesses
+        if statement.holds(a.statement) and a.access.writes and a.access.buffer.is_field
+    ]
+    names = ", ".join(dict.fromkeys(str(a) for a in writes))
+    claim = f"nothing sees what {statement.title} leaves in {names}"
+    return _answered_of(relations, statement, writes, after_kernel, claim)
+
+
+def _answered_of(
+    relations: Relations,
+    statement: Statement,
+    writes: Sequence[StatementAccess],
+    after_kernel: bool,
+    claim: str,
+) -> Proof:
+    """Whether nothing outside of a statement sees what these accesses inside it write."""
+    decided = _decided_by_form(relations, statement, writes, after_kernel, claim)
+
+    def ask(context: Any) -> Proof:
+        return _unseen(relations, context, statement, writes, after_kernel, claim)
+
+    return decided or answered(claim, ask)
+
+
+def _decided_by_form(
+    relations: Relations,
+    statement: Statement,
+    writes: Sequence[StatementAccess],
+    after_kernel: bool,
+    claim: str,
+) -> Proof | None:
     """The answer where no dataflow is needed for it.
 
     Proven where nothing outside of the statement loads an element that it writes, at any time;
     refuted where it is the last to write an output, or where something loads what it writes before
     any other store can overwrite it.
     """
-    inside = [a for a in relations.model.accesses if statement.holds(a.statement)]
     outside = [a for a in relations.model.accesses if not statement.holds(a.statement)]
-    writes = [a for a in inside if a.access.writes]
     outputs = relations.model.func.outputs
     for write in writes:
         others = [a for a in outside if a.access.buffer == write.access.buffer]
+        if write.access.buffer.is_field and after_kernel:
+            return None
         if write.access.buffer in outputs:
             last = not any(a.access.writes and _may_follow(a, statement) for a in others)
             point = point_in(write.domain) if last and write.access.certain else None
@@ -147,11 +188,16 @@ def _left(write: StatementAccess, point: Mapping[Var, int], claim: str) -> Proof
     return Proof(Verdict.REFUTED, claim, "structure", text, (*here, *there))
 
 
-def _unseen(relations: Relations, context: Any, statement: Statement, claim: str) -> Proof:
-    own = [a for a in relations.model.accesses if statement.holds(a.statement)]
-    buffers = dict.fromkeys(a.access.buffer for a in own if a.access.writes)
+def _unseen(
+    relations: Relations,
+    context: Any,
+    statement: Statement,
+    writes: Sequence[StatementAccess],
+    after_kernel: bool,
+    claim: str,
+) -> Proof:
     open_reason = ""
-    for buffer in buffers:
+    for buffer in dict.fromkeys(write.access.buffer for write in writes):
         through = (
             a
             for a in relations.limited(buffer)
@@ -160,7 +206,7 @@ def _unseen(relations: Relations, context: Any, statement: Statement, claim: str
         flow = flow_of(relations, context, buffer, through=frozenset(through))
         certain = {_ends(edge): edge for edge in flow.must}
         for edge in flow.may:
-            if not _leaves(edge, statement):
+            if not _leaves(edge, statement) or (edge.reader is None and not after_kernel):
                 continue
             sure = certain.get(_ends(edge))
             happens = edge.source.access.certain and (
@@ -193,13 +239,31 @@ def _seen(edge: FlowEdge) -> tuple[str, Witness]:
     if edge.reader is None:
         reader = tuple(f"{edge.source.access.buffer.name}.{n}" for n in range(len(values)))
         reader = reader[: len(values) - len(source)]
-        seen = "is left in the output"
+        field = edge.source.access.buffer.is_field
+        seen = "is left in the configuration" if field else "is left in the output"
     else:
         reader = tuple(f"{axis.var.name}'" for axis in edge.reader.domain.axes)
         seen = f"is read by {edge.reader}"
     witness = tuple(zip((*source, *reader), values, strict=True))
     here, there = witness[: len(source)], witness[len(source) :]
     return f"{edge.source} at {point_text(here)} {seen} at {point_text(there)}", witness
+
+
+def written_before_read(func: PrimFunc, buffer: Buffer) -> Proof:
+    """Whether no read of a buffer, and no assumption, sees what it held before the kernel."""
+    relations = relations_of(func)
+    claim = f"{buffer.name} is written before it is read"
+
+    def ask(context: Any) -> Proof:
+        for edge in flow_of(relations, context, buffer).may_initial:
+            if edge.kind is ReaderKind.READ and edge.reader is not None:
+                names = (axis.var.name for axis in edge.reader.domain.axes)
+                witness = tuple(zip(names, point_of(edge.elements), strict=False))
+                text = f"{edge.reader} at {point_text(witness)} may see what it held before"
+                return Proof(Verdict.UNKNOWN, claim, METHOD, text, witness)
+        return Proof(Verdict.PROVEN, claim, METHOD)
+
+    return answered(claim, ask)
 
 
 def never_touched(func: PrimFunc, buffer: Buffer, names: Sequence[Var], region: Predicate) -> Proof:

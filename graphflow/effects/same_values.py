@@ -18,7 +18,17 @@ from graphflow.effects.known_values import ComputedValue, ValueComparison, Value
 from graphflow.effects.questions import METHOD
 from graphflow.effects.relations import answered, relations_of
 from graphflow.effects.statements import Path, Statement
-from graphflow.tir import Expr, If, Literal, Load, PrimFunc, Store, element_text, is_predicate
+from graphflow.tir import (
+    Expr,
+    If,
+    Literal,
+    Load,
+    PrimFunc,
+    Store,
+    constant_of,
+    element_text,
+    is_predicate,
+)
 
 
 def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | None, Proof]:
@@ -33,7 +43,7 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
     if not any(
         (
             isinstance(a.statement.stmt, Store)
-            and isinstance(a.statement.stmt.value, Literal)
+            and constant_of(a.statement.stmt.value) is not None
             and a.access.writes
         )
         or states_constant(a)
@@ -52,9 +62,11 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
                     continue
                 same = plain(relations.domain(context, access).identity())
                 for value, _ in compared.contents(access, same):
-                    literal = value.expr if isinstance(value, ComputedValue) else None
-                    if not isinstance(literal, Literal) or (held and held[0] != literal):
-                        return Proof(Verdict.UNKNOWN, claim, METHOD, f"{name} may hold others")
+                    literal = constant_of(value.expr) if isinstance(value, ComputedValue) else None
+                    if literal is None or (held and held[0] != literal):
+                        texts = [_text_of(known) for known in (*held, literal)]
+                        reason = f"{name} may hold {' or '.join(texts)}"
+                        return Proof(Verdict.UNKNOWN, claim, METHOD, reason)
                     held.append(literal)
         except ValuesDiffer as found:
             return Proof(Verdict.UNKNOWN, claim, METHOD, found.reason)
@@ -64,6 +76,10 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
 
     proof = answered(claim, ask)
     return (held[0] if proof.proven else None), proof
+
+
+def _text_of(value: Literal | None) -> str:
+    return "another value" if value is None else str(value.value)
 
 
 def conditions_agree(func: PrimFunc, path: Path, other: Path) -> Proof:

@@ -134,6 +134,8 @@ class StatementAccess:
         return isinstance(self.statement.stmt, Assume)
 
     def __str__(self) -> str:
+        if self.access.buffer.is_field:
+            return self.access.buffer.name
         indices = ", ".join(map(str, self.access.indices))
         return f"{self.access.buffer.name}[{indices}]"
 
@@ -152,6 +154,11 @@ class KernelStatements:
             if statement.path == path:
                 return statement
         raise KeyError(path)
+
+    def outlives(self, buffer: Buffer) -> bool:
+        """Whether what a buffer holds after the kernel is part of its meaning: for outputs and
+        configuration state."""
+        return buffer.is_field or buffer in self.func.outputs
 
     def of(self, buffer: Buffer) -> tuple[StatementAccess, ...]:
         """The accesses to a buffer."""

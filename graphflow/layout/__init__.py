@@ -1,5 +1,6 @@
 """Layouts, storage, regions, and the facts and demands about what regions hold."""
 
+from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.evaluator import evaluate
 from graphflow.layout.facts import (
     SERVES,
@@ -69,6 +70,9 @@ __all__ = [
     "evaluate",
     "fact_of",
     "families",
+    "fold_binary",
+    "fold_cast",
+    "fold_unary",
     "join",
     "logical_vars",
     "order_key",

@@ -18,6 +18,7 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
+from graphflow.schedule.configuration import bind_config, delete_config, write_config
 from graphflow.schedule.derived_padding import derive_padding, derived_stages, require_derived
 from graphflow.schedule.dimensions import (
     divide_dim,
@@ -34,6 +35,7 @@ from graphflow.schedule.flattening import flatten_buffer
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
 from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.kinds import mark_unrolled, parallelize_loop, vectorize_loop
+from graphflow.schedule.known_state import in_state
 from graphflow.schedule.layouts import (
     PadFunction,
     PadValue,
@@ -58,6 +60,7 @@ from graphflow.schedule.loops import (
     shift_loop,
 )
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.memory_spaces import require_memories
 from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import (
     remove_branching_through_overcompute,
@@ -101,6 +104,7 @@ __all__ = [
     "add_loop",
     "assume_finite",
     "assume_reciprocal",
+    "bind_config",
     "bind_expr",
     "cache_read",
     "cache_write",
@@ -110,6 +114,7 @@ __all__ = [
     "compute_at",
     "cut_loop",
     "delete_buffer",
+    "delete_config",
     "derive_padding",
     "derived_stages",
     "divide_dim",
@@ -123,6 +128,7 @@ __all__ = [
     "flatten_buffer",
     "forbids_access",
     "fuse",
+    "in_state",
     "infer_bounds",
     "inline",
     "inline_assign",
@@ -158,6 +164,7 @@ __all__ = [
     "require_consistent",
     "require_derived",
     "require_in_bounds",
+    "require_memories",
     "require_sound",
     "resize_dim",
     "restrict_loop",
@@ -182,4 +189,5 @@ __all__ = [
     "unroll_buffer",
     "unroll_loop",
     "vectorize_loop",
+    "write_config",
 ]

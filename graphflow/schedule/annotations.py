@@ -4,6 +4,7 @@ In: a kernel, a buffer that it allocates, and the annotation.  Out: the kernel w
 annotated.  What always holds: types stay consistent.  Whether a target can keep the buffer there
 is checked before code is generated (`tir.verify` at the stage `lowered`): indices of a buffer in
 registers must be known to the emitter, and lowered kernels have no global buffers of their own.
+`require_memories` checks memories that a user defines.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from graphflow.tir import (
     For,
     Load,
     LoopKind,
+    MemorySpace,
     PrimFunc,
     Reduce,
     ReduceOp,
@@ -37,18 +39,25 @@ from graphflow.tir import (
     Store,
     map_body,
     map_expressions,
+    memories_of,
     rename_buffers,
 )
 
 
-def set_memory(func: PrimFunc, buffer: str, scope: Scope) -> Rewrite:
+def set_memory(func: PrimFunc, buffer: str, scope: Scope | MemorySpace) -> Rewrite:
     """`a @ global` → `a @ scope`.
 
-    Conditions: *memory*: the scope is one of `global`, `scratch` and `register`.  *threads*: a
-    buffer in registers is not shared by the iterations of a parallel loop.
+    Conditions: *memory*: the scope is one of `global`, `scratch` and `register`, or a `MemorySpace`
+    that the user defines, and the kernel has no other one of this name.  *threads*: a buffer in
+    registers is not shared by the iterations of a parallel loop.  Accesses are checked before code
+    is generated, by `require_memories`.
     """
     old = private_buffer(func, buffer)
-    if scope not in get_args(Scope):
+    if isinstance(scope, MemorySpace):
+        other = next((m for m in memories_of(func) if m.name == scope.name and m != scope), None)
+        if other is not None:
+            raise ScheduleError(f"memory: {func.name} has another memory called {scope.name}")
+    elif scope not in get_args(Scope):
         raise ScheduleError(f"memory: {scope!r} is none of {', '.join(get_args(Scope))}")
     if scope == "register":
         _require_one_thread(func, old)

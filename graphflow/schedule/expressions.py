@@ -106,6 +106,26 @@ def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool
     """
     require_names(name)
     require_fresh(func, name)
+    _, body, proofs = bound_value(
+        func, place, expr, lambda value: Buffer(name, (), value.dtype, "register"), cse
+    )
+    new = rewrite_at(func, place, lambda _s, _d: body)
+    proofs += still_at_once(new)
+    return Rewrite(new, tuple(dict.fromkeys(proofs)), made={"buffer": (name,)})
+
+
+def bound_value(
+    func: PrimFunc,
+    place: str,
+    expr: Expr | str,
+    holder: Callable[[Expr], Buffer],
+    cse: bool = True,
+) -> tuple[Expr, Body, list[Proof]]:
+    """The expression, what takes the place of the statement at `place`, and the proofs for that.
+
+    `holder` gives the buffer without axes that holds the value; it is allocated unless it is a
+    field of configuration state.  The conditions are those of `bind_expr`.
+    """
     stmt, domain = find(func, place)
     body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
     if isinstance(stmt, For):
@@ -117,7 +137,7 @@ def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool
     users = [s for s in walk(body) if _has(s, value)]
     users = users if cse else users[:1]
     _require_scope(value, body, domain, place)
-    bound = Buffer(name, (), value.dtype, "register")
+    bound = holder(value)
     condition = f"unchanged: {expr_text(value)} is the same at each use in {place}"
     proofs = [
         *unchanged(value, _before_last(body, users), domain, condition),
@@ -128,14 +148,11 @@ def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool
         return Load(bound, ()) if node == value else node
 
     used = _map_first(body, value, use) if not cse else map_values(body, use)
-    assigned: Body = (Allocate(bound), Store(bound, (), value), *used)
-
-    def change(stmt: Stmt, _: Domain) -> Body:
-        return (replace(stmt, body=assigned),) if isinstance(stmt, For | Block) else assigned
-
-    new = rewrite_at(func, place, change)
-    proofs += still_at_once(new)
-    return Rewrite(new, tuple(dict.fromkeys(proofs)), made={"buffer": (name,)})
+    head: Body = () if bound.is_field else (Allocate(bound),)
+    assigned: Body = (*head, Store(bound, (), value), *used)
+    if isinstance(stmt, For | Block):
+        return value, (replace(stmt, body=assigned),), proofs
+    return value, assigned, proofs
 
 
 def _found_in(body: Body, place: str, expr: Expr | str) -> Expr:

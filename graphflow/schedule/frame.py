@@ -55,6 +55,8 @@ class Rewrite:
     proofs: tuple[Proof, ...] = ()
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     made: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fields: tuple[str, ...] = ()
+    """The fields of configuration state that may hold something else after the new kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class ScheduleStep:
     options: tuple[tuple[str, Any], ...]
     proofs: tuple[Proof, ...]
     places: Mapping[str, tuple[str, ...]]
+    fields: tuple[str, ...] = ()
+    """As in `Rewrite`."""
 
     def __str__(self) -> str:
         positional = [_argument_text(a) for a in self.arguments]
@@ -237,7 +241,8 @@ class Schedule:
         if done.func is self.func:
             return replace(self, made={}) if self.made else self
         places = _moved(self.func, done)
-        step = ScheduleStep(primitive, arguments, tuple(options.items()), done.proofs, places)
+        named = tuple(options.items())
+        step = ScheduleStep(primitive, arguments, named, done.proofs, places, done.fields)
         steps = (*self.steps, step)
         made = {
             role: tuple(
@@ -246,6 +251,12 @@ class Schedule:
             for role, names in done.made.items()
         }
         return Schedule(self.definition, done.func, steps, self.refusals, made)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of configuration state that may hold something else after the kernel than
+        after the definition."""
+        return tuple(dict.fromkeys(name for step in self.steps for name in step.fields))
 
     def attempt(
         self,

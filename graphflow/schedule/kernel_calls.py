@@ -24,18 +24,21 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import relations_of, statements_of
+from graphflow.effects import relations_of, state_unread, statements_of
 from graphflow.schedule.dependence import AT_ONCE, independent
 from graphflow.schedule.frame import Rewrite, Schedule
-from graphflow.schedule.obligations import structural
+from graphflow.schedule.known_state import unify_in_state
+from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     find,
     first_in_lanes,
     fresh_name,
     has_place,
     names_in,
+    path_of,
     require_fresh,
     require_names,
+    rewrite_around,
     rewrite_at,
 )
 from graphflow.tir import (
@@ -56,8 +59,10 @@ from graphflow.tir import (
     Role,
     Stmt,
     Store,
+    Undef,
     expression_variables,
     expressions_of,
+    fields_of,
     is_predicate,
     loads_in,
     loops_of,
@@ -65,7 +70,6 @@ from graphflow.tir import (
     rename_buffers,
     sites,
     substitute_body,
-    unify,
     walk,
     writes_in,
 )
@@ -79,9 +83,12 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     1. the loop, or the body of the block, unifies with the body of the definition: they are equal
        but for names, kinds of loops, and the arguments put in;
     2. loops that the definition marks parallel or vectorized have independent iterations here,
-       where two windows may be of one buffer, and stand in no vectorized loop.
+       where two windows may be of one buffer, and stand in no vectorized loop;
+    3. *state*: where the definition reads fields of configuration state that S does not, it is
+       equal to S for the values that these fields are proven to hold there.
 
-    A refusal of 1 shows the first difference, one of 2 the iterations that meet.
+    A refusal of 1 shows the first difference, one of 2 the iterations that meet, one of 3 the
+    field, the value that the definition needs, and the one that it has.
 
     Makes the call in the role `call`.
     """
@@ -91,11 +98,11 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     inside = set(names_in((stmt,)))
     name = fresh_name(definition.name, lambda n: n not in inside and has_place(func, n))
     try:
-        call = unify(definition, body, name)
+        call, state = unify_in_state(func, place, definition, body, name)
     except NotUnifiable as error:
         raise ScheduleError(f"{place} does not unify with {definition.name}: {error}") from None
     unified = structural(f"{place} is {definition.name}, with the arguments put in")
-    proofs = (unified, *_safe_kinds(func, place, call, domain))
+    proofs = (unified, *state, *_safe_kinds(func, place, call, domain))
     new = rewrite_at(func, place, lambda _s, _d: (call,))
     places = {old: () for old in inside if old not in names_in((call,))}
     return Rewrite(new, proofs, {**places, place: (name,)}, {"call": (name,)})
@@ -148,7 +155,8 @@ def inline(func: PrimFunc, call: str) -> Rewrite:
 def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
     """`S` → `name(a[…], …, i, …)`, a call of a new kernel `name` with the body S.
 
-    Its parameters are the buffers that S accesses and does not allocate, whole, and the variables
+    Its parameters are the buffers that S accesses and does not allocate, whole, without fields of
+    configuration state, and the variables
     of loops around S that it uses.  Safe where S, the loop or block `place`, holds no parallel
     loop, which has to be the outermost of its kernel; everything else is in the new kernel as it
     was.
@@ -179,7 +187,7 @@ def _extracted(stmt: Stmt, name: str) -> Call:
     used = dict.fromkeys(
         (*(load.buffer for load in loads_in(body)), *(w.buffer for w in writes_in(body)))
     )
-    outer = [buffer for buffer in used if buffer not in allocated]
+    outer = [buffer for buffer in used if buffer not in allocated and not buffer.is_field]
     inner = {
         buffer: replaced(buffer, name=buffer.name.replace(".", "_"), scope="global")
         for buffer in outer
@@ -239,7 +247,11 @@ def call_eqv(func: PrimFunc, call: str, schedule: Schedule) -> Rewrite:
        parameters do not overlap;
     4. g writes only elements that f certainly writes: for a kernel, what it leaves of an output is
        undefined, but not for its caller;
-    5. as 2 of `replace`.
+    5. as 2 of `replace`;
+    6. *state*: nothing behind the call reads a field of configuration state that f and g may leave
+       with different values.
+
+    Where 6 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
     stmt, domain = find_call(func, call)
     ends = (schedule.definition, schedule.func)
@@ -267,7 +279,24 @@ def call_eqv(func: PrimFunc, call: str, schedule: Schedule) -> Rewrite:
     proofs += _same_writes(stmt.definition, other)
     proofs += _safe_kinds(func, call, new_call, domain)
     new = rewrite_at(func, call, lambda _s, _d: (new_call,))
-    return Rewrite(new, tuple(proofs))
+    fields: list[str] = []
+    for field in (*fields_of(ends[0]), *fields_of(ends[1])):
+        if field.name in schedule.fields and field.name not in fields:
+            unread, after_kernel = _unread_behind(func, call, field)
+            proofs.append(require(unread, f"state: nothing behind {call} reads {field.name}"))
+            fields += [] if after_kernel.proven else [field.name]
+    return Rewrite(new, tuple(proofs), fields=tuple(fields))
+
+
+def _unread_behind(func: PrimFunc, call: str, field: Buffer) -> tuple[Proof, Proof]:
+    """Whether nothing reads a field behind a call before it is written; also after the kernel."""
+    write = Store(field, (), Undef(field.dtype))
+    *around, (position, _) = path_of(func, call)
+    probe = rewrite_around(
+        func, call, lambda body, at, _d: (*body[: at + 1], write, *body[at + 1 :])
+    )
+    path = (*around, (position + 1, False))
+    return state_unread(probe, path, after_kernel=False), state_unread(probe, path, True)
 
 
 def _renamed(func: PrimFunc, other: PrimFunc) -> PrimFunc:

@@ -2,6 +2,8 @@
 
 from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
 from graphflow.tir.check_types import type_errors
+from graphflow.tir.config import Config
+from graphflow.tir.declared import fields_of, memories_of
 from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,
@@ -19,18 +21,23 @@ from graphflow.tir.expr import (
     IndexValue,
     Literal,
     Load,
+    Location,
     Scope,
     Select,
     Unary,
     UnaryOp,
     Undef,
+    children,
+    constant_of,
     float32,
     is_predicate,
+    walk_expr,
 )
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.moves import Move, in_order_store, moves_of, only_moves
 from graphflow.tir.operators import (
     BINARY_FUNCTIONS,
@@ -78,7 +85,6 @@ from graphflow.tir.visit import (
     after,
     buffers_of,
     calls_in,
-    children,
     expressions_of,
     loads_in,
     loops_of,
@@ -94,7 +100,6 @@ from graphflow.tir.visit import (
     sub_bodies,
     substitute_body,
     walk,
-    walk_expr,
     with_performed,
     with_serial_loops,
     without_calls,
@@ -130,6 +135,7 @@ __all__ = [
     "Comparison",
     "ComparisonOp",
     "Condition",
+    "Config",
     "Expr",
     "For",
     "Hashed",
@@ -137,7 +143,9 @@ __all__ = [
     "IndexValue",
     "Literal",
     "Load",
+    "Location",
     "LoopKind",
+    "MemorySpace",
     "Move",
     "NotUnifiable",
     "Param",
@@ -160,10 +168,12 @@ __all__ = [
     "children",
     "compile_to_python",
     "condition_text",
+    "constant_of",
     "element_text",
     "expr_text",
     "expression_variables",
     "expressions_of",
+    "fields_of",
     "float32",
     "in_order_store",
     "interpret",
@@ -178,6 +188,7 @@ __all__ = [
     "map_indices",
     "matched_value",
     "matched_variables",
+    "memories_of",
     "mentioned",
     "moves_of",
     "nest",

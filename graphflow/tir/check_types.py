@@ -24,10 +24,11 @@ from graphflow.tir.expr import (
     Unary,
     Undef,
     is_predicate,
+    walk_expr,
 )
 from graphflow.tir.printer import expr_text
 from graphflow.tir.stmt import Assume, If, Reduce, Stmt, Store
-from graphflow.tir.visit import expressions_of, walk_expr
+from graphflow.tir.visit import expressions_of
 
 ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod")
 ON_INTEGERS = tuple(op for op in BINARY if op != "fmod")

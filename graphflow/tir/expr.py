@@ -14,17 +14,18 @@ the width (`shr` of signed integers fills with the sign); comparisons with NaN a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal as Literals
-from typing import TypeAlias, get_args
+from typing import TypeAlias, assert_never, cast, get_args
 
 import numpy as np
 
-from graphflow.arith import IndexExpr, Predicate, weighted
+from graphflow.arith import IndexExpr, Predicate, constant_value, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
 from graphflow.tir.hashed import Hashed
+from graphflow.tir.memory_space import MemorySpace
 
 Trigonometric: TypeAlias = Literals[
     "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
@@ -51,6 +52,10 @@ Scope: TypeAlias = Literals["global", "scratch", "register"]
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
+Location: TypeAlias = Scope | Literals["config"] | MemorySpace
+"""A scope, a memory that a user defines, or configuration state: a field of it is a buffer without
+axes that no kernel allocates, and that keeps its value from one kernel to the next."""
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -63,14 +68,17 @@ class Buffer:
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
-    scope: Scope = "global"
+    scope: Location = "global"
     separators: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             known = ", ".join(DTYPES)
             raise ValueError(f"buffer {self.name}: dtype {self.dtype} is not one of {known}")
-        if self.scope not in SCOPES:
+        if self.scope == "config":
+            if self.shape or self.name.count(".") != 1:
+                raise ValueError(f"field {self.name}: it needs a name such as mode.act and no axes")
+        elif not isinstance(self.scope, MemorySpace) and self.scope not in SCOPES:
             raise ValueError(f"buffer {self.name}: scope {self.scope} is not one of {SCOPES}")
         if any(n < 0 for n in self.shape):
             raise ValueError(f"buffer {self.name}: negative extent in shape {self.shape}")
@@ -98,6 +106,15 @@ class Buffer:
     def bytes(self) -> int:
         """Size in bytes."""
         return self.size * DTYPES[self.dtype].itemsize
+
+    @property
+    def is_field(self) -> bool:
+        """Whether the buffer is a field of configuration state."""
+        return self.scope == "config"
+
+    def describe(self) -> str:
+        """How the buffer reads as an argument of a schedule step."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +248,40 @@ def is_predicate(condition: Condition) -> bool:
     return not isinstance(condition, EXPRESSIONS)
 
 
+def constant_of(expr: Expr) -> Literal | None:
+    """The constant that a literal or a constant index is; None for other expressions."""
+    if isinstance(expr, Literal):
+        return expr
+    value = constant_value(expr.index) if isinstance(expr, IndexValue) else None
+    if value is None or not isinstance(expr, IndexValue):
+        return None
+    return Literal(int(np.int64(value).astype(DTYPES[expr.dtype])), expr.dtype)
+
+
 def float32(value: float) -> Literal:
     """A float32 constant."""
     return Literal(value, "float32")
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The scalar expressions directly below `expr`, a data condition included."""
+    match expr:
+        case Literal() | Load() | IndexValue() | Undef():
+            return ()
+        case Unary() | Cast():
+            return (expr.operand,)
+        case Binary() | Comparison():
+            return (expr.left, expr.right)
+        case Select():
+            head = () if is_predicate(expr.condition) else (cast(Expr, expr.condition),)
+            return (*head, expr.if_true, expr.if_false)
+    assert_never(expr)
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """Every node of `expr`, parents before children."""
+    left = [expr]  # no recursion: a sum of hundreds is as deep
+    while left:
+        node = left.pop()
+        yield node
+        left += reversed(children(node))

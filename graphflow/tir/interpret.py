@@ -10,7 +10,7 @@ numpy's; no kernel may rely on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import lru_cache
 from math import isnan
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from graphflow.arith import Var
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import InvalidModel, VerifyError
+from graphflow.tir.declared import fields_of
 from graphflow.tir.expr import Buffer
 from graphflow.tir.operators import undefined_value
 from graphflow.tir.stmt import PrimFunc, Role
@@ -36,6 +37,7 @@ def interpret(
     undefined: float = float("nan"),
     reverse: bool = False,
     scalars: Mapping[str, int] | None = None,
+    state: MutableMapping[str, Any] | None = None,
 ) -> dict[str, Array]:
     """The outputs of `func` by name, for inputs given by name with their exact shape and dtype.
 
@@ -44,8 +46,11 @@ def interpret(
     `undefined` is what memory that was never written holds and what `Undef` evaluates to; an
     integer type that cannot hold it takes an extreme value instead.  `reverse` runs parallel and
     vectorized loops from the last iteration to the first, which shows most dependences that such
-    loops must not have.  `scalars` are the values of the kernel's scalars by name.  Raises
-    `InvalidModel` for arrays and scalars that do not fit, `VerifyError` for a kernel with a
+    loops must not have.  `scalars` are the values of the kernel's scalars by name.  `state` holds
+    the fields of configuration state by name, such as `mode.act`; the kernel reads and changes it,
+    and a field that is not in it is undefined.
+
+    Raises `InvalidModel` for arrays and scalars that do not fit, `VerifyError` for a kernel with a
     `callee`.
     """
     if func.callee is not None:
@@ -57,6 +62,11 @@ def interpret(
         raise InvalidModel(f"{func.name} has no input called {', '.join(unknown)}")
     for buffer in func.outputs:
         memory.setdefault(buffer, [undefined_value(buffer.dtype, undefined)] * buffer.size)
+    state = {} if state is None else state
+    fields = fields_of(func)
+    for field in fields:
+        value = undefined_value(field.dtype, undefined)
+        memory[field] = [DTYPES[field.dtype].type(state.get(field.name, value))]
     values = _scalars(func, scalars or {})
     if reverse or values or not isnan(undefined):
         free = {var: (value, value) for var, value in values.items()}
@@ -64,7 +74,8 @@ def interpret(
     else:
         run = _compiled(func)
     with np.errstate(all="ignore"):
-        run(*values.values(), *(memory[p.buffer] for p in func.params))
+        run(*values.values(), *(memory[b] for b in (*(p.buffer for p in func.params), *fields)))
+    state.update({field.name: memory[field][0] for field in fields})
     return {
         b.name: np.array(memory[b], dtype=DTYPES[b.dtype]).reshape(b.shape) for b in func.outputs
     }

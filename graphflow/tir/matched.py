@@ -24,9 +24,18 @@ from __future__ import annotations
 from typing import cast
 
 from graphflow.arith import Predicate, Var, predicate_variables, variables
-from graphflow.tir.expr import Comparison, Expr, IndexValue, Load, Select, Undef, is_predicate
+from graphflow.tir.expr import (
+    Comparison,
+    Expr,
+    IndexValue,
+    Load,
+    Select,
+    Undef,
+    is_predicate,
+    walk_expr,
+)
 from graphflow.tir.stmt import Body, For, If, LoopKind
-from graphflow.tir.visit import loops_of, walk_expr, writes_in
+from graphflow.tir.visit import loops_of, writes_in
 
 
 def matched_value(loop: For) -> Expr | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from textwrap import dedent
+from typing import Any
 
 import numpy as np
 
@@ -30,13 +31,14 @@ from graphflow.tir.expr import (
     IndexValue,
     Literal,
     Load,
-    Scope,
+    Location,
     Select,
     Unary,
     Undef,
 )
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.parse_index import IndexParser, dotted_name
-from graphflow.tir.printer import DTYPE_TEXT, UNARY_SIGNS
+from graphflow.tir.printer import DTYPE_TEXT, MEMORY_WORDS, UNARY_SIGNS
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
@@ -101,6 +103,10 @@ class _Parser(IndexParser):
         self.buffers: dict[str, Buffer] = {}
         self.definitions: dict[str, PrimFunc] = {}
         """The instructions above, by name."""
+        self.fields: dict[str, Buffer] = {}
+        """The fields of the configurations above, by name."""
+        self.memories: dict[str, MemorySpace] = {}
+        """The memories above, by name."""
 
     # -- the kernel and its buffers
 
@@ -121,10 +127,47 @@ class _Parser(IndexParser):
                     node is module.body[-1]
                 ):
                     return self.function(node)
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[]) as call):
+                    self.declaration(name, call)
                 case _:
                     break
         where = module.body[0] if module.body else module
         raise self.error(where, "expected one function under @primfunc")
+
+    def declaration(self, name: str, call: ast.Call) -> None:
+        """`mode = config(act=i32, …)` or `spad = memory(rank=2, …)`."""
+        word = dotted_name(call.func)
+        known = {field.split(".")[0] for field in self.fields}
+        if name in self.memories or name in known:
+            raise self.error(call, f"{name} is declared twice")
+        try:
+            if word == "config":
+                for one in call.keywords:
+                    field = f"{name}.{one.arg}"
+                    self.fields[field] = Buffer(field, (), self.dtype(one.value), "config")
+            elif word == "memory":
+                words = {str(one.arg): self.memory_word(one) for one in call.keywords}
+                self.memories[name] = MemorySpace(name, **words)
+            else:
+                raise self.error(call, "expected config(field=type, …) or memory(…)")
+        except ValueError as error:
+            raise self.error(call, str(error)) from error
+
+    def memory_word(self, word: ast.keyword) -> Any:
+        match word:
+            case ast.keyword(arg="instructions", value=ast.Tuple(elts=names)):
+                return tuple(self.string(name) for name in names)
+            case ast.keyword(arg="loads" | "stores", value=ast.Constant(value=bool(value))):
+                return value
+            case ast.keyword(arg="rank" | "capacity" | "alignment", value=value):
+                return self.integer(value)
+        raise self.error(word, f"a memory has the keywords {', '.join(MEMORY_WORDS)}")
+
+    def string(self, node: ast.expr) -> str:
+        match node:
+            case ast.Constant(value=str(value)):
+                return value
+        raise self.error(node, 'expected a string such as "load"')
 
     def function(self, node: ast.FunctionDef) -> PrimFunc:
         self.buffers = {}
@@ -159,15 +202,18 @@ class _Parser(IndexParser):
 
     def buffer(self, name: str, call: ast.Call) -> Buffer:
         """The buffer that `alloc(type, scope, sep=(…))` or `buffer(…)` describes."""
-        scope: Scope = "global"
+        scope: Location = "global"
         separators: tuple[int, ...] = ()
         match call.args:
             case [ast.Subscript() as type_node]:
                 pass
             case [ast.Subscript() as type_node, ast.Name(id=word)] if word in SCOPES:
                 scope = word
+            case [ast.Subscript() as type_node, ast.Name(id=word)] if word in self.memories:
+                scope = self.memories[word]
             case _:
-                raise self.error(call, f"expected a type and a scope, one of {', '.join(SCOPES)}")
+                known = ", ".join((*SCOPES, *self.memories))
+                raise self.error(call, f"expected a type and a scope, one of {known}")
         match call.keywords:
             case []:
                 pass
@@ -183,7 +229,7 @@ class _Parser(IndexParser):
         name: str,
         dtype: str,
         shape: tuple[int, ...],
-        scope: Scope,
+        scope: Location,
         separators: tuple[int, ...],
     ) -> Buffer:
         if name in self.buffers:
@@ -220,6 +266,10 @@ class _Parser(IndexParser):
                 return self.block(node, call)
             case ast.Assign(targets=[ast.Subscript() as target], value=value):
                 return Store(*self.element(target), self.expr(value))
+            case ast.Assign(targets=[ast.Attribute() as target], value=value) if (
+                dotted_name(target) in self.fields
+            ):
+                return Store(self.fields[self.name(target)], (), self.expr(value))
             case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id="alloc")) as call):
                 return Allocate(self.buffer(self.name(target), call))
             case ast.AugAssign(target=ast.Subscript() as target, op=ast.Add(), value=value):
@@ -344,6 +394,8 @@ class _Parser(IndexParser):
         match node:
             case ast.Subscript():
                 return Load(*self.element(node))
+            case ast.Attribute() if dotted_name(node) in self.fields:
+                return Load(self.fields[self.name(node)], ())
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return Unary("neg", self.expr(operand))
             case ast.UnaryOp(op=ast.Invert(), operand=operand):

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
+from graphflow.tir.declared import definitions_in, fields_of, memories_of
 from graphflow.tir.expr import (
     Binary,
     Buffer,
@@ -29,6 +30,7 @@ from graphflow.tir.expr import (
     Unary,
     Undef,
 )
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
@@ -82,6 +84,9 @@ COMPARISON_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "n
 
 INDENT = "    "
 
+MEMORY_WORDS = ("instructions", "loads", "stores", "rank", "capacity", "alignment")
+"""The keywords of `memory(…)`, the fields of a `MemorySpace` other than its name."""
+
 # Python's precedence of the signs above, so that brackets stand only where they are needed.
 _COMPARISON, _UNARY, _ATOM = 1, 8, 9
 _BINARY_RANK = {
@@ -91,10 +96,39 @@ _BINARY_RANK = {
 
 def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:
     """`func` as text; the statement `mark`, compared by identity, gets `note` as a comment."""
-    lines: list[str] = []
+    lines = list(_declaration_lines(func))
     for definition in definitions_in(func.body):
         lines += (*_func_lines(definition, "instruction", mark, note), "", "")
     return "\n".join((*lines, *_func_lines(func, "primfunc", mark, note))) + "\n"
+
+
+def _declaration_lines(func: PrimFunc) -> Iterator[str]:
+    """A line for each memory and each configuration, with the fields that are used."""
+    configs: dict[str, list[str]] = {}
+    for field in fields_of(func):
+        config, name = field.name.split(".")
+        configs.setdefault(config, []).append(f"{name}={_dtype_text(field.dtype)}")
+    yield from (f"{name} = config({', '.join(fields)})" for name, fields in configs.items())
+    memories = memories_of(func)
+    yield from (_memory_text(memory) for memory in memories)
+    if configs or memories:
+        yield from ("", "")
+
+
+def _memory_text(memory: MemorySpace) -> str:
+    plain = MemorySpace(memory.name)
+    words = [
+        f"{word}={_word_text(getattr(memory, word))}"
+        for word in MEMORY_WORDS
+        if getattr(memory, word) != getattr(plain, word)
+    ]
+    return f"{memory.name} = memory({', '.join(words)})"
+
+
+def _word_text(value: tuple[str, ...] | int | bool) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return f"({', '.join(map(_quoted, value))}{',' * (len(value) == 1)})"
 
 
 def _func_lines(func: PrimFunc, decorator: str, mark: Stmt | None, note: str) -> Iterator[str]:
@@ -104,24 +138,6 @@ def _func_lines(func: PrimFunc, decorator: str, mark: Stmt | None, note: str) ->
     if func.callee is not None:
         yield f"{INDENT}# {func.callee} computes the outputs"
     yield from _body_lines(func.body, 1, mark, note)
-
-
-def definitions_in(body: Body) -> tuple[PrimFunc, ...]:
-    """The kernels that `body` calls, each once, after those that it calls itself."""
-    found: dict[PrimFunc, None] = {}
-    left = list(reversed(body))
-    while left:
-        match left.pop():
-            case For() | Block() as stmt:
-                left += reversed(stmt.body)
-            case If() as stmt:
-                left += (*reversed(stmt.orelse), *reversed(stmt.then))
-            case Call() as stmt if stmt.definition not in found:
-                found.update(dict.fromkeys(definitions_in(stmt.definition.body)))
-                found[stmt.definition] = None
-            case _:
-                pass
-    return tuple(found)
 
 
 def stmt_text(stmt: Stmt) -> str:
@@ -154,7 +170,9 @@ def condition_text(condition: Condition) -> str:
 
 
 def element_text(buffer: Buffer, indices: Iterable[IndexExpr]) -> str:
-    """`x[i, j]`; an element of a buffer without axes is `x[()]`."""
+    """`x[i, j]`; an element of a buffer without axes is `x[()]`, a field `mode.act`."""
+    if buffer.is_field:
+        return buffer.name
     return f"{buffer.name}[{_list_text(map(str, indices))}]"
 
 
@@ -180,7 +198,8 @@ def _type_text(buffer: Buffer) -> str:
 
 def _detail_text(buffer: Buffer) -> str:
     """The arguments of a buffer's declaration other than its shape and dtype."""
-    scope = "" if buffer.scope == "global" else f", {buffer.scope}"
+    place = buffer.scope.name if isinstance(buffer.scope, MemorySpace) else buffer.scope
+    scope = "" if place == "global" else f", {place}"
     return scope + (f", sep={buffer.separators}" if buffer.separators else "")
 
 

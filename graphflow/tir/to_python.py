@@ -33,6 +33,7 @@ from graphflow.arith import (
 )
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import VerifyError
+from graphflow.tir.declared import fields_of
 from graphflow.tir.expr import (
     Binary,
     Buffer,
@@ -80,6 +81,8 @@ def compile_to_python(
 ) -> Callable[..., None]:
     """A Python function that takes a flat list of numpy scalars per parameter, in order.
 
+    After them it takes one for each field of configuration state (`fields_of`).
+
     `free` are variables that no loop of `func` binds, each with its lowest and highest value; their
     values are the function's first arguments.
     """
@@ -110,7 +113,8 @@ class _SourceWriter:
         for var, interval in free.items():
             self.variables[var], self.loops[var] = self.temporary(), interval
         names = [self.variables[var] for var in free]
-        names += [self.buffer(p.buffer) for p in self.func.params]
+        buffers = (*(p.buffer for p in self.func.params), *fields_of(self.func))
+        names += [self.buffer(buffer) for buffer in buffers]
         lines = (f"def kernel({', '.join(names)}):", *self.body(self.func.body, 1, 0))
         return "\n".join(lines) + "\n"
 

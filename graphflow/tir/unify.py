@@ -267,6 +267,10 @@ class _Matcher:
         texts = element_text(own, own_at), element_text(found, found_at)
         if own.dtype != found.dtype:
             self.differ(f"{texts[0]} of {own.dtype}", f"{texts[1]} of {found.dtype}")
+        if own.is_field or found.is_field:
+            if own != found:
+                self.differ(*texts)
+            return
         if own in self.local:
             if self.local[own] != found:
                 self.differ(*texts)

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, assert_never, cast
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
 from graphflow.base.errors import VerifyError
 from graphflow.tir.check_types import type_errors
+from graphflow.tir.declared import memories_of
 from graphflow.tir.expr import (
     Buffer,
     Condition,
@@ -26,7 +27,9 @@ from graphflow.tir.expr import (
     Select,
     Undef,
     is_predicate,
+    walk_expr,
 )
+from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.printer import to_text
 from graphflow.tir.stmt import (
     Allocate,
@@ -44,7 +47,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
-from graphflow.tir.visit import expressions_of, loops_of, performed, walk_expr
+from graphflow.tir.visit import expressions_of, loops_of, performed
 
 KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
@@ -111,6 +114,8 @@ class _Verifier:
         self.loops: dict[Var, For] = {}
         self.used: dict[str, set[str]] = {kind: set() for kind in ("buffer", *_PLACES)}
         self.called: dict[str, PrimFunc] = {}
+        self.fields: dict[str, Buffer] = {}
+        """Fields of configuration state that were used so far, by name."""
 
     def fail(self, message: str, stmt: Stmt | None = None) -> VerifyError:
         text = to_text(self.func, stmt, "here")
@@ -122,7 +127,7 @@ class _Verifier:
         for param in self.func.params:
             buffer = param.buffer
             self.declare(buffer, None)
-            if "." in buffer.name or buffer.scope != "global":
+            if "." in buffer.name or not self.legal_parameter(buffer):
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
             if param.role is Role.INOUT and self.stage == "lowered":
                 raise self.fail(f"{buffer.name} is inout, which only kernels that others call have")
@@ -135,6 +140,16 @@ class _Verifier:
         if self.legal.emittable:
             self.check_parallel()
         self.body(self.func.body)
+        outside = [memory.name for memory in memories_of(self.func)]
+        outside += sorted({name.split(".")[0] for name in self.fields})
+        twice = next((name for name in outside if outside.count(name) > 1), None)
+        if twice is not None:
+            raise self.fail(f"two memories or configurations are called {twice}")
+
+    def legal_parameter(self, buffer: Buffer) -> bool:
+        """Whether a parameter may lie where it does: kernels that others call take any memory."""
+        named = self.stage == "scheduled" and isinstance(buffer.scope, MemorySpace)
+        return named or buffer.scope == "global"
 
     # -- names
 
@@ -180,7 +195,8 @@ class _Verifier:
             case Block():
                 self.block(stmt)
             case Allocate():
-                if stmt.buffer.scope not in self.legal.scopes:
+                named = self.stage == "scheduled" and isinstance(stmt.buffer.scope, MemorySpace)
+                if not named and stmt.buffer.scope not in self.legal.scopes:
                     legal = ", ".join(self.legal.scopes)
                     raise self.fail(f"{stmt.buffer.name} is not allocated in {legal}", stmt)
                 self.declare(stmt.buffer, stmt)
@@ -226,6 +242,8 @@ class _Verifier:
         self.access(stmt.buffer, stmt.indices, stmt)
         if stmt.buffer in self.inputs:
             raise self.fail(f"input {stmt.buffer.name} is written", stmt)
+        if stmt.buffer.is_field and isinstance(stmt, Reduce):
+            raise self.fail(f"{stmt.buffer.name} is configuration state: it is only stored", stmt)
 
     def block(self, stmt: Block) -> None:
         self.name("block", stmt.name, stmt)
@@ -293,6 +311,8 @@ class _Verifier:
         stmt: Stmt,
         check_registers: bool = True,
     ) -> None:
+        if buffer.is_field:
+            self.field(buffer, stmt)
         known = self.buffers.get(buffer.name)
         if known is None:
             raise self.fail(f"buffer {buffer.name} is not allocated here", stmt)
@@ -305,6 +325,15 @@ class _Verifier:
             self.bound(variables(index), stmt)
             if self.legal.emittable and buffer.scope == "register" and check_registers:
                 self.check_register(buffer, index, stmt)
+
+    def field(self, buffer: Buffer, stmt: Stmt) -> None:
+        """A field of configuration state is declared by its first use, and in no body."""
+        if self.stage != "scheduled":
+            raise self.fail(f"{buffer.name} is configuration state, for scheduled kernels", stmt)
+        if buffer.name not in self.fields:
+            self.name("buffer", buffer.name, stmt)
+            self.fields[buffer.name] = buffer
+        self.buffers[buffer.name] = self.fields[buffer.name]
 
     def check_register(self, buffer: Buffer, index: IndexExpr, stmt: Stmt) -> None:
         for var in sorted(variables(index), key=str):

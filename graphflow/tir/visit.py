@@ -35,7 +35,9 @@ from graphflow.tir.expr import (
     Select,
     Unary,
     Undef,
+    children,
     is_predicate,
+    walk_expr,
 )
 from graphflow.tir.kept import kept
 from graphflow.tir.stmt import (
@@ -55,21 +57,6 @@ from graphflow.tir.stmt import (
     Store,
 )
 from graphflow.tir.unify import NotUnifiable, unify
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """The scalar expressions directly below `expr`, a data condition included."""
-    match expr:
-        case Literal() | Load() | IndexValue() | Undef():
-            return ()
-        case Unary() | Cast():
-            return (expr.operand,)
-        case Binary() | Comparison():
-            return (expr.left, expr.right)
-        case Select():
-            head = () if is_predicate(expr.condition) else (cast(Expr, expr.condition),)
-            return (*head, expr.if_true, expr.if_false)
-    assert_never(expr)
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -189,13 +176,15 @@ def performed(call: Call) -> Body:
         windows[old] = BufferWindow(new, (const(0),) * len(new.shape), tuple(range(len(new.shape))))
 
     def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load):
+        if isinstance(expr, Load) and not expr.buffer.is_field:
             window = windows[expr.buffer]
             return Load(window.buffer, window.place(expr.indices))
         return expr
 
     def on_stmt(stmt: Stmt) -> Stmt:
         match stmt:
+            case Store() | Reduce() if stmt.buffer.is_field:
+                return stmt
             case Store() | Reduce():
                 window = windows[stmt.buffer]
                 return replace(stmt, buffer=window.buffer, indices=window.place(stmt.indices))
@@ -423,15 +412,6 @@ def walk(body: Body) -> Iterator[Stmt]:
         yield stmt
         for below in reversed(sub_bodies(stmt)):
             left += reversed(below)
-
-
-def walk_expr(expr: Expr) -> Iterator[Expr]:
-    """Every node of `expr`, parents before children."""
-    left = [expr]  # no recursion: a sum of hundreds is as deep
-    while left:
-        node = left.pop()
-        yield node
-        left += reversed(children(node))
 
 
 def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:

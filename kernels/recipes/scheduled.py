@@ -23,6 +23,7 @@ from graphflow.arith import Var, constant_value
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, Work, operation_cycles
+from graphflow.kernels.recipes.on_host import on_host
 from graphflow.kernels.recipes.roles import multiply_adds
 from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
 from graphflow.kernels.recipes.staged import in_lanes_and_threads
@@ -102,8 +103,10 @@ def lifted(
 
     The parameters in `elided` are row-major.  ScheduleError where the stages do more than copy and
     pad, where what they state of the output's padding is not proven, where the kernel assumes what
-    no stage states, and where it touches padding that is to be elided.
+    no stage states, and where it touches padding that is to be elided; VerifyError as of
+    `on_host`.
     """
+    scheduled = on_host(scheduled)
     stated = _stated(scheduled)
     outputs = {b.name for b in scheduled.outputs}
     layouts, demands = _layouts(scheduled), {}

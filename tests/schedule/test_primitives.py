@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from graphflow.tir import PrimFunc, parse
 from support.buffer_cases import BUFFER_CASES
+from support.config_cases import CONFIG_CASES, with_state
 from support.expression_cases import EXPRESSION_CASES
 from support.loop_cases import LOOP_CASES
 from support.padding_cases import PADDING_CASES
@@ -20,9 +22,10 @@ from support.primitive_cases import (
     share,
 )
 
-CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES, *PADDING_CASES)
+CASES = (*BUFFER_CASES, *CONFIG_CASES, *EXPRESSION_CASES, *LOOP_CASES, *PADDING_CASES)
 
 SEEDS = 24
+STATE_SEEDS = 4
 SLOW_SEEDS = 600
 
 
@@ -38,6 +41,12 @@ def report(case: PrimitiveCase, seeds: range) -> float:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_primitive_on_random_kernels(case: PrimitiveCase) -> None:
     assert report(case, range(SEEDS)) >= 1 / 3
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_primitive_on_random_kernels_with_state(case: PrimitiveCase) -> None:
+    stateful = replace(case, kernel=lambda number: with_state(case.kernel(number), number))
+    outcomes(stateful, range(STATE_SEEDS))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ import numpy as np
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
 from graphflow.schedule.places import place_names
-from graphflow.tir import DTYPES, PrimFunc, interpret, to_text, verify
+from graphflow.tir import DTYPES, PrimFunc, fields_of, interpret, to_text, verify
 from support.effect_kernels import EffectKernel
 from support.random_kernels import Number
 
@@ -92,6 +92,7 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
     story = f"{case.name}{arguments}, seed {seed}\n{to_text(func)}\nbecame\n{to_text(after.func)}"
     verify(after.func, "scheduled")
     assert means_the_same(func, after.func), story
+    assert leaves_the_same(func, after.func, after.fields), story
     there = set(place_names(after.func))
     for place in held:
         assert there.issuperset(now.name for now in after.forward(place)), story
@@ -120,6 +121,7 @@ def apply_sequence(func: PrimFunc, cases: Sequence[PrimitiveCase], seed: int, st
     verify(schedule.func, "scheduled")
     story = f"seed {seed}\n{to_text(func)}\n{schedule.trace()}\n{to_text(schedule.func)}"
     assert means_the_same(func, schedule.func), story
+    assert leaves_the_same(func, schedule.func, schedule.fields), story
     return len(schedule.steps)
 
 
@@ -142,16 +144,44 @@ def means_the_same(func: PrimFunc, other: PrimFunc) -> bool:
         arrays = {
             b.name: random.integers(-2, 9, b.shape).astype(DTYPES[b.dtype]) for b in func.inputs
         }
-        wants = [interpret(func, arrays, undefined=poison) for poison in POISONS]
+        wants = [
+            interpret(func, arrays, undefined=poison, state=state_before(func))
+            for poison in POISONS
+        ]
         for poison in POISONS:
+            before = state_before(other)
             try:
-                got = interpret(other, arrays, undefined=poison, reverse=poison > 0)
+                got = interpret(other, arrays, undefined=poison, reverse=poison > 0, state=before)
             except VerifyError:
                 return False
             for name in wants[0]:
                 defined = wants[0][name] == wants[1][name]
                 if not np.array_equal(got[name][defined], wants[0][name][defined]):
                     return False
+    return True
+
+
+def state_before(func: PrimFunc) -> dict[str, Any]:
+    """What the fields of configuration state that a kernel uses hold before it."""
+    return {field.name: 2 + len(field.name) for field in fields_of(func)}
+
+
+def leaves_the_same(func: PrimFunc, other: PrimFunc, except_fields: Sequence[str]) -> bool:
+    """Whether fields of configuration state hold the same after both, but for `except_fields`.
+
+    A kernel that does not use a field leaves what it held before.
+    """
+    names = {*state_before(func), *state_before(other)}.difference(except_fields)
+    if not names:
+        return True
+    arrays = {b.name: np.ones(b.shape, DTYPES[b.dtype]) for b in func.inputs}
+    for poison in POISONS:
+        states = []
+        for one in (func, other):
+            states.append({**state_before(func), **state_before(other)})
+            interpret(one, arrays, undefined=poison, state=states[-1])
+        if any(states[0][name] != states[1][name] for name in names):
+            return False
     return True
 
 

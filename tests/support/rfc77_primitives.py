@@ -357,9 +357,11 @@ CHECKED_LATER = (
         "schedule/test_annotations: test_set_memory "
         "test_what_a_memory_cannot_do_is_found_before_code_is_generated "
         "test_set_memory_refuses_by_memory_and_threads",
+        "schedule/test_memory_spaces: test_set_memory_to_a_memory_of_the_user "
+        "test_what_the_memory_allows test_what_it_does_not_allow "
+        "test_capacity_is_of_buffers_that_exist_at_once",
+        "kernels/recipes/test_on_host: test_memories_are_checked_before_code_is_generated",
         RANDOM,
-        missing="memories that a user defines by how they are read, written and windowed: there "
-        "are three built ones. Memories of callers and callees are not compared.",
     ),
     primitive(
         "set_precision",
@@ -387,23 +389,39 @@ CHECKED_LATER = (
     ),
 )
 
-NO_CONFIGURATION = "the IR has no configuration state"
+ACCELERATOR = (
+    "kernels/recipes/test_on_host: test_a_matmul_on_an_accelerator_by_primitives_alone "
+    "test_it_runs_natively_by_the_definitions_of_its_instructions"
+)
 
 CONFIGURATION = (
-    Row(
+    primitive(
         "bind_config",
         "An expression is read from a field of configuration state that nothing reads later.",
-        missing=f"{NO_CONFIGURATION}.",
+        "schedule/test_configuration: test_bind_config test_bind_config_of_a_whole_loop "
+        "test_bind_config_refuses test_bind_config_refuses_a_field_that_is_read_behind "
+        "test_bind_config_refuses_operands_that_change",
+        ACCELERATOR,
+        RANDOM,
     ),
-    Row(
+    primitive(
         "delete_config",
         "A write to configuration state that nothing reads later goes.",
-        missing=f"{NO_CONFIGURATION}.",
+        "schedule/test_configuration: test_delete_config_of_a_write_that_nothing_reads "
+        "test_delete_config_of_a_redundant_write_in_a_loop test_delete_config_refuses "
+        "test_a_schedule_tells_which_fields_may_differ",
+        ACCELERATOR,
+        RANDOM,
     ),
-    Row(
+    primitive(
         "write_config",
         "A write to configuration state that nothing reads later is put in a gap.",
-        missing=f"{NO_CONFIGURATION}.",
+        "schedule/test_configuration: test_write_config_in_a_gap "
+        "test_write_config_before_another_write_changes_no_state "
+        "test_write_config_of_what_the_field_holds test_write_config_refuses "
+        "test_call_eqv_asks_whether_the_caller_reads_what_may_differ",
+        ACCELERATOR,
+        RANDOM,
     ),
 )
 

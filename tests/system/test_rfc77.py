@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from support.buffer_cases import BUFFER_CASES as BUFFERS
+from support.config_cases import CONFIG_CASES as CONFIGS
 from support.expression_cases import EXPRESSION_CASES as EXPRESSIONS
 from support.loop_cases import LOOP_CASES as LOOPS
 from support.paths import ROOT, TESTS
@@ -91,7 +92,8 @@ def test_no_row_is_left_out() -> None:
 
 
 def test_what_is_said_to_run_on_random_kernels_does() -> None:
-    random = {f"schedule.{c.primitive.__name__}" for c in (*BUFFERS, *EXPRESSIONS, *LOOPS)}
+    cases = (*BUFFERS, *CONFIGS, *EXPRESSIONS, *LOOPS)
+    random = {f"schedule.{c.primitive.__name__}" for c in cases}
     said = [row for row in PRIMITIVES if RANDOM in row.tests]
     assert len(said) > 30
     assert [row.name for row in said if random.isdisjoint(row.functions)] == []

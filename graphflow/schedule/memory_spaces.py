@@ -1,0 +1,149 @@
+"""Whether a kernel does with memories that a user defines what their definitions allow.
+
+In: a scheduled kernel, before code is generated.  Out: proofs; VerifyError, which names the buffer
+or the access and what its memory allows, where one fails.  What always holds: only bodies of the
+instructions that a memory names, and loads and stores of single elements where it allows them,
+access a buffer in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphflow.arith import Domain, Proof, const, equal, floor_mod, prove
+from graphflow.base.errors import VerifyError
+from graphflow.effects import statements_of
+from graphflow.tir import (
+    Allocate,
+    Assume,
+    Body,
+    Buffer,
+    Call,
+    Load,
+    Location,
+    MemorySpace,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+    element_text,
+    expr_text,
+    expressions_of,
+    memories_of,
+    sub_bodies,
+    to_text,
+    walk_expr,
+)
+
+
+def require_memories(func: PrimFunc) -> tuple[Proof, ...]:
+    """Proofs that each access of a buffer in a memory that a user defines is one it allows.
+
+    1. *rank* and *capacity*: each buffer has the axes that its memory asks for, and those that
+       exist at once have room in it.
+    2. *access*: a load or store of an element stands in the body of an instruction that the memory
+       names, or the memory allows it anywhere.
+    3. *caller*: a call hands a buffer to a parameter in the same memory.
+    4. *alignment*: each window of a call starts at a multiple of the memory's alignment.
+
+    Else a VerifyError.
+    """
+    memories = memories_of(func)
+    if not memories:
+        return ()
+    for memory in memories:
+        used = _peak(func.body, memory)
+        if memory.capacity is not None and used > memory.capacity:
+            raise _wrong(
+                func,
+                f"capacity: {memory.name} has {memory.capacity} bytes, and "
+                f"buffers of {used} bytes exist at once",
+            )
+    return tuple(_checked(func))
+
+
+def _wrong(func: PrimFunc, message: str, stmt: Stmt | None = None) -> VerifyError:
+    return VerifyError(f"{func.name}: {message}\nin\n{to_text(func, stmt, 'here')}")
+
+
+def _peak(body: Body, memory: MemorySpace) -> int:
+    """The most bytes of buffers in a memory that exist at once, of those that a body allocates."""
+    held = most = 0
+    for stmt in body:
+        if isinstance(stmt, Allocate):
+            held += stmt.buffer.bytes if stmt.buffer.scope == memory else 0
+            most = max(most, held)
+        else:
+            inner = max((_peak(below, memory) for below in sub_bodies(stmt)), default=0)
+            most = max(most, held + inner)
+    return most
+
+
+def _checked(func: PrimFunc) -> Iterator[Proof]:
+    calls: list[tuple[int, Call]] = []
+    for statement in statements_of(func).statements:
+        while calls and calls[-1][0] <= statement.number:
+            calls.pop()
+        stmt = statement.stmt
+        inside = calls[-1][1].definition.name if calls else None
+        for memory, what in _bare_accesses(stmt):
+            if inside not in memory.instructions:
+                names = ", ".join(memory.instructions) or "no instruction"
+                message = f"access: {what} in {memory.name}, which only {names} may access"
+                raise _wrong(func, message, stmt)
+        match stmt:
+            case Allocate(buffer=Buffer(scope=MemorySpace(rank=int(rank)) as memory) as buffer) if (
+                len(buffer.shape) != rank
+            ):
+                axes = f"{buffer.name} has {len(buffer.shape)} axes"
+                raise _wrong(func, f"rank: {axes}, and in {memory.name} it needs {rank}", stmt)
+            case Call():
+                calls.append((statement.stop, stmt))
+                yield from _handed(func, stmt, statement.domain)
+            case _:
+                pass
+
+
+def _bare_accesses(stmt: Stmt) -> Iterator[tuple[MemorySpace, str]]:
+    """The accesses that a statement itself makes to memories that do not allow them to every
+    statement, in words."""
+    for expr in () if isinstance(stmt, Assume) else expressions_of(stmt):
+        for node in walk_expr(expr):
+            memory = node.buffer.scope if isinstance(node, Load) else None
+            if isinstance(memory, MemorySpace) and not memory.loads:
+                yield memory, f"{expr_text(node)} is loaded"
+    if isinstance(stmt, Store | Reduce):
+        memory = stmt.buffer.scope
+        if isinstance(memory, MemorySpace):
+            reads = isinstance(stmt, Reduce) and not memory.loads
+            if reads or not memory.stores:
+                yield memory, f"{element_text(stmt.buffer, stmt.indices)} is stored"
+
+
+def _handed(func: PrimFunc, call: Call, domain: Domain) -> Iterator[Proof]:
+    """The checks of the windows that a call hands to its definition."""
+    for window, param in zip(call.windows, call.definition.params, strict=True):
+        here, there = window.buffer.scope, param.buffer.scope
+        if here != there and (isinstance(here, MemorySpace) or isinstance(there, MemorySpace)):
+            raise _wrong(
+                func,
+                f"caller: {call.definition.name} takes {param.buffer.name} in {_name(there)}, and "
+                f"gets {window.buffer.name} in {_name(here)}",
+                call,
+            )
+        if isinstance(here, MemorySpace) and here.alignment > 1:
+            size = window.buffer.bytes // max(window.buffer.size, 1)
+            start = window.buffer.flat_index(window.starts) * size
+            proof = prove(equal(floor_mod(start, here.alignment), const(0)), domain)
+            if not proof.proven:
+                raise _wrong(
+                    func,
+                    f"alignment: the window of {window.buffer.name} starts at byte {start}, and "
+                    f"{here.name} needs a multiple of {here.alignment} ({proof.reason})",
+                    call,
+                )
+            yield proof
+
+
+def _name(scope: Location) -> str:
+    return scope.name if isinstance(scope, MemorySpace) else f"{scope} memory"

@@ -1,0 +1,92 @@
+"""Removing what the target does not have: configuration state and memories that a user defines.
+
+In: a scheduled kernel.  Out: the kernel for the target.  What always holds: the accesses of each
+memory are proven to be ones that its definition allows, before its buffers become ordinary ones;
+since nothing on the target keeps configuration state between kernels, no kernel reads a field that
+it did not write; and what instructions assume of fields is proven.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphflow.base.errors import VerifyError
+from graphflow.effects import held_constant, statements_of, written_before_read
+from graphflow.schedule import in_state, require_memories
+from graphflow.tir import (
+    Allocate,
+    Assume,
+    Block,
+    Buffer,
+    Call,
+    MemorySpace,
+    PrimFunc,
+    Stmt,
+    buffers_of,
+    fields_of,
+    loads_in,
+    map_body,
+    memories_of,
+    performed,
+    rename_buffers,
+    to_text,
+)
+
+
+def on_host(func: PrimFunc) -> PrimFunc:
+    """`func` with fields of configuration state as buffers of its own, and with buffers of memories
+    that a user defines in ordinary memory.
+
+    Calls of instructions with either become the statements that they perform, without what they
+    assume of fields.  VerifyError where a kernel uses a memory in a way that it does not allow,
+    where it may read a field that it did not write, and where such an assumption is not proven.
+    """
+    fields, memories = fields_of(func), memories_of(func)
+    if not fields and not memories:
+        return func
+    require_memories(func)
+    for field in fields:
+        proof = written_before_read(func, field)
+        if not proof.proven:
+            raise VerifyError(
+                f"{func.name}: {proof.reason}, and nothing on this target keeps {field.name} "
+                f"between kernels; write it first\nin\n{to_text(func)}"
+            )
+    proven = _proven_claims(func)
+    body = map_body(func.body, _without_call, calls_whole=True)
+    body = map_body(body, lambda stmt: () if stmt in proven else stmt, calls_whole=True)
+    moved: dict[Buffer, Buffer] = {field: replace(field, scope="scratch") for field in fields}
+    for buffer in buffers_of(func):
+        if isinstance(buffer.scope, MemorySpace):
+            moved[buffer] = replace(buffer, scope="global")
+    head = (Allocate(moved[field]) for field in fields)
+    return replace(func, body=(*head, *rename_buffers(body, moved)))
+
+
+def _proven_claims(func: PrimFunc) -> tuple[Stmt, ...]:
+    """The assumptions about fields alone; VerifyError where one is not proven."""
+    found: list[Stmt] = []
+    for one in statements_of(func).statements:
+        stmt = one.stmt
+        loads = tuple(loads_in((stmt,))) if isinstance(stmt, Assume) else ()
+        if not loads or not all(load.buffer.is_field for load in loads):
+            continue
+        held = {load.buffer: held_constant(func, one.path, load) for load in loads}
+        state = {field: value for field, (value, _) in held.items() if value is not None}
+        if in_state((stmt,), state):
+            fields = ", ".join(field.name for field in held)
+            reason = next((p.reason for _, p in held.values() if p.reason), "they hold others")
+            raise VerifyError(
+                f"{func.name}: what an instruction assumes of {fields} is not proven: {reason}\n"
+                f"in\n{to_text(func, stmt, 'here')}"
+            )
+        found.append(stmt)
+    return tuple(found)
+
+
+def _without_call(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, Call):
+        return stmt
+    if not fields_of(stmt.definition) and not memories_of(stmt.definition):
+        return stmt
+    return Block(stmt.name, map_body(performed(stmt), _without_call, calls_whole=True))

@@ -1,0 +1,114 @@
+"""Random applications of the primitives on configuration state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from graphflow.effects import statements_of
+from graphflow.schedule import bind_config, delete_config, write_config
+from graphflow.schedule.places import address_of, find, rewrite_at
+from graphflow.tir import (
+    Allocate,
+    Binary,
+    Body,
+    Buffer,
+    Config,
+    Expr,
+    Literal,
+    Load,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+    map_body,
+    map_expr,
+    walk_expr,
+)
+from support.primitive_cases import PrimitiveCase, effect_kernel
+from support.random_kernels import Number
+
+MODE = Config("mode", {"a": "int64", "b": "int64"})
+FIELDS = tuple(map(MODE.field, MODE.fields))
+
+Arguments = tuple[Any, ...] | None
+
+
+def config_kernel(number: Number) -> PrimFunc:
+    """A random kernel with configuration state."""
+    return with_state(effect_kernel(number), number)
+
+
+def with_state(func: PrimFunc, number: Number) -> PrimFunc:
+    """A kernel of int64 in which some stores read a field, and one is written before some."""
+
+    def change(stmt: Stmt) -> Body:
+        if not isinstance(stmt, Store | Reduce):
+            return (stmt,)
+        if number(0, 2) == 0 and stmt.buffer.dtype == "int64":
+            read = Load(FIELDS[number(0, 1)], ())
+            stmt = replace(stmt, value=Binary("add", stmt.value, read))
+        write = Store(FIELDS[number(0, 1)], (), Literal(number(0, 1), "int64"))
+        return (write, stmt) if number(0, 2) == 0 else (stmt,)
+
+    return replace(func, body=map_body(func.body, change))
+
+
+def _addresses(func: PrimFunc) -> list[str]:
+    return [address_of(func, one.path) for one in statements_of(func).statements]
+
+
+def write_arguments(func: PrimFunc, number: Number) -> Arguments:
+    places = _addresses(func)
+    place = places[number(0, len(places) - 1)]
+    return place, FIELDS[number(0, 1)], number(0, 1), number(0, 1) == 1
+
+
+def unchecked_write(
+    func: PrimFunc, place: str, field: Buffer, value: int, after: bool
+) -> PrimFunc | None:
+    write = Store(field, (), Literal(value, "int64"))
+    return rewrite_at(func, place, lambda s, _d: (s, write) if after else (write, s))
+
+
+def delete_arguments(func: PrimFunc, number: Number) -> Arguments:
+    model = statements_of(func)
+    found = [
+        one.path
+        for one in model.statements
+        if isinstance(one.stmt, Store) and one.stmt.buffer.is_field
+    ]
+    return (address_of(func, found[number(0, len(found) - 1)]),) if found else None
+
+
+def unchecked_delete(func: PrimFunc, place: str) -> PrimFunc | None:
+    return rewrite_at(func, place, lambda _s, _d: ())
+
+
+def bind_arguments(func: PrimFunc, number: Number) -> Arguments:
+    found = [
+        (one.path, node)
+        for one in statements_of(func).statements
+        if isinstance(one.stmt, Store | Reduce) and not one.stmt.buffer.is_field
+        for node in walk_expr(one.stmt.value)
+        if node.dtype == "int64"
+    ]
+    if not found:
+        return None
+    path, node = found[number(0, len(found) - 1)]
+    return address_of(func, path), node, FIELDS[number(0, 1)]
+
+
+def unchecked_bind(func: PrimFunc, place: str, expr: Expr, field: Buffer) -> PrimFunc | None:
+    stmt, _ = find(func, place)
+    assert isinstance(stmt, Store | Reduce) and not isinstance(stmt, Allocate)
+    value = map_expr(stmt.value, lambda e: Load(field, ()) if e == expr else e)
+    body = (Store(field, (), expr), replace(stmt, value=value))
+    return rewrite_at(func, place, lambda _s, _d: body)
+
+
+CONFIG_CASES = (
+    PrimitiveCase(bind_config, bind_arguments, unchecked_bind, config_kernel),
+    PrimitiveCase(delete_config, delete_arguments, unchecked_delete, config_kernel),
+    PrimitiveCase(write_config, write_arguments, unchecked_write, config_kernel),
+)
