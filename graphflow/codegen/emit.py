@@ -37,6 +37,7 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    Let,
     LoopKind,
     Param,
     PrimFunc,
@@ -47,6 +48,7 @@ from graphflow.tir import (
     Store,
     accesses,
     buffers_of,
+    calls_in,
     expression_variables,
     is_predicate,
     loops_of,
@@ -184,6 +186,8 @@ class PartEmitter:
                 self.emit_if(stmt, mask)
             case Allocate():
                 self.memory.allocate(stmt.buffer)
+            case Let():
+                self._let(stmt, mask)
             case Block():
                 self._body(stmt.body, mask)
             case Call():
@@ -198,6 +202,18 @@ class PartEmitter:
                 )
             case _:
                 assert_never(stmt)
+
+    def _let(self, let: Let, mask: Mask | None) -> None:
+        """Emit the body of a let with its value as a virtual register.
+
+        A call whose parameter is a window of it takes an address, so then the value is stored.
+        """
+        if any(w.buffer == let.buffer for call in calls_in(let.body) for w in call.windows):
+            self._body(performed(let), mask)
+            return
+        value = self.expressions.emit(let.value, mask)
+        with self.memory.named(let.buffer, value):
+            self._body(let.body, mask)
 
     def _reduce(self, stmt: Reduce, mask: Mask | None) -> None:
         address = self.memory.address(stmt.buffer, stmt.indices)
@@ -402,9 +418,10 @@ def _fits_lanes(loop: For) -> bool:
     different iteration per lane, or if a lane would need a buffer of its own.
     """
     dependent = {loop.var}
+    lets = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Let)}
     for stmt in walk(loop.body):
         match stmt:
-            case Allocate():
+            case Allocate() if stmt.buffer not in lets:
                 return False
             case For() if dependent & (variables(stmt.start) | variables(stmt.stop)):
                 return False

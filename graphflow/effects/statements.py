@@ -33,6 +33,7 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    Let,
     Load,
     PrimFunc,
     Reduce,
@@ -96,6 +97,8 @@ class Statement:
                 return "the assumption"
             case Call():
                 return f"the call {self.stmt.name}"
+            case Let():
+                return f"the let {self.stmt.buffer.name}"
         assert_never(self.stmt)
 
     @property
@@ -204,7 +207,7 @@ def _collect(
                 _collect(stmt.body, here, inside, guards, (*loops, number), found)
             case Block():
                 _collect(stmt.body, here, domain, guards, loops, found)
-            case Call():
+            case Call() | Let():
                 _collect(performed(stmt), here, domain, guards, loops, found)
             case If():
                 then, orelse = domain, domain
@@ -229,7 +232,7 @@ def _accesses(statement: Statement) -> Iterator[Access]:
         case Assume():
             yield from _claims_of(stmt, statement.domain, not statement.guards)
             return
-        case For() | Block() | Allocate() | Call():
+        case For() | Block() | Allocate() | Call() | Let():
             return
         case If():
             stmt = replace(stmt, then=(), orelse=())

@@ -44,6 +44,7 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    Let,
     Literal,
     PrimFunc,
     Reduce,
@@ -241,6 +242,9 @@ def _live_stmt(stmt: Stmt, domain: Domain, proofs: list[Proof]) -> Body:
             if then is stmt.then and orelse is stmt.orelse:
                 return (stmt,)
             return (replace(stmt, then=then, orelse=orelse),) if then or orelse else ()
+        case Let():
+            body = _live(performed(stmt), domain, proofs)
+            return (with_performed(stmt, body),)
         case Store() | Reduce() | Allocate() | Assume() | Call():
             return (stmt,)
     assert_never(stmt)
@@ -288,7 +292,9 @@ def without_stores(body: Body, dead: set[Buffer]) -> Body:
                 then, orelse = without_stores(stmt.then, dead), without_stores(stmt.orelse, dead)
                 if then or orelse:
                     out.append(replace(stmt, then=then, orelse=orelse))
-            case Call():
+            case Let() if stmt.buffer in dead:
+                out += without_stores(stmt.body, dead)
+            case Call() | Let():
                 inner = without_stores(performed(stmt), dead)
                 out += (with_performed(stmt, inner),) if inner else ()
             case Assume():

@@ -47,6 +47,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
     Param,
     PrimFunc,
@@ -216,7 +217,18 @@ class _Parser(IndexParser):
             case ast.If():
                 condition = self.condition(node.test)
                 return If(condition, self.body(node.body), self.body(node.orelse))
-            case ast.With(items=[ast.withitem(context_expr=ast.Call() as call)]):
+            case ast.With(
+                items=[
+                    ast.withitem(
+                        context_expr=ast.Call(func=ast.Name(id="let"), args=[value], keywords=[]),
+                        optional_vars=ast.expr() as target,
+                    )
+                ]
+            ):
+                return self.let(node, target, self.expr(value))
+            case ast.With(
+                items=[ast.withitem(context_expr=ast.Call() as call, optional_vars=None)]
+            ):
                 return self.block(node, call)
             case ast.Assign(targets=[ast.Subscript() as target], value=value):
                 return Store(*self.element(target), self.expr(value))
@@ -245,6 +257,10 @@ class _Parser(IndexParser):
                 annotations = tuple(self.annotation(word) for word in call.keywords)
                 return Block(name, self.body(node.body), annotations)
         raise self.error(call, 'expected block("name", key="value", …)')
+
+    def let(self, node: ast.With, target: ast.expr, value: Expr) -> Let:
+        buffer = self.declare(target, self.name(target), value.dtype, (), "register", ())
+        return Let(buffer, value, self.body(node.body))
 
     def annotation(self, word: ast.keyword) -> tuple[BlockNote, str]:
         match word:

@@ -38,6 +38,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     Param,
     PrimFunc,
     Reduce,
@@ -112,7 +113,7 @@ def definitions_in(body: Body) -> tuple[PrimFunc, ...]:
     left = list(reversed(body))
     while left:
         match left.pop():
-            case For() | Block() as stmt:
+            case For() | Block() | Let() as stmt:
                 left += reversed(stmt.body)
             case If() as stmt:
                 left += (*reversed(stmt.orelse), *reversed(stmt.then))
@@ -195,7 +196,7 @@ def _stmt_lines(stmt: Stmt, depth: int, mark: Stmt | None, note: str) -> Iterato
     comment = f"  # <-- {note}" if stmt is mark else ""
     yield f"{INDENT * depth}{_head(stmt)}{comment}"
     match stmt:
-        case For() | Block():
+        case For() | Block() | Let():
             yield from _body_lines(stmt.body, depth + 1, mark, note)
         case If():
             yield from _body_lines(stmt.then, depth + 1, mark, note)
@@ -229,6 +230,8 @@ def _head(stmt: Stmt) -> str:
             return f"assume(unless({condition_text(stmt.unless)}), {expr_text(stmt.claim)})"
         case Call():
             return _call_text(stmt)
+        case Let():
+            return f"with let({expr_text(stmt.value)}) as {stmt.buffer.name}:"
     assert_never(stmt)
 
 

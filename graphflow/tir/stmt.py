@@ -168,7 +168,24 @@ class Call(Kept):
     """One for each scalar of the definition."""
 
 
-Stmt: TypeAlias = "Store | Reduce | For | If | Allocate | Block | Assume | Call"
+@dataclass(frozen=True, slots=True)
+class Let(Kept):
+    """`with let(value) as buffer: body`: names the value of an expression for the statements of
+    `body`, which load it as the only element of `buffer` and write nothing to it.
+
+    Its meaning is that of `performed(let)` (in `graphflow.tir.visit`): the buffer is allocated, the
+    value stored, then the body runs.  Traversals go through these statements, so a let is to every
+    analysis what it does; a rewrite after which they are no let any more leaves them as they are.
+    The emitter keeps the value in a virtual register.
+    """
+
+    buffer: Buffer
+    """Without axes, in registers, of the type of `value`; its name is a place of the kernel."""
+    value: Expr
+    body: Body
+
+
+Stmt: TypeAlias = "Store | Reduce | For | If | Allocate | Block | Assume | Call | Let"
 Body: TypeAlias = "tuple[Stmt, ...]"
 
 

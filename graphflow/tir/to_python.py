@@ -59,6 +59,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
     PrimFunc,
     Reduce,
@@ -152,7 +153,7 @@ class _SourceWriter:
                     yield from (indent + line for line in self.assume(stmt))
                 case Block():
                     yield from self.body(stmt.body, depth, loops)
-                case Call():
+                case Call() | Let():
                     yield from self.body(performed(stmt), depth, loops)
                 case If():
                     yield f"{indent}if {self.condition(stmt.condition)}:"

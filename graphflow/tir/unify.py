@@ -57,6 +57,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     PrimFunc,
     Reduce,
     Stmt,
@@ -167,6 +168,10 @@ class _Matcher:
             case Assume(), Assume():
                 self.condition(own.unless, found.unless)
                 self.expr(own.claim, found.claim)
+            case Let(), Let():
+                self.expr(own.value, found.value)
+                self.local[own.buffer] = found.buffer
+                self.bodies(own.body, found.body)
             case Call(), Call():
                 self.call(own, found)
             case _:

@@ -37,6 +37,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
     PrimFunc,
     Reduce,
@@ -44,7 +45,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
-from graphflow.tir.visit import expressions_of, loops_of, performed, walk_expr
+from graphflow.tir.visit import expressions_of, loops_of, performed, walk_expr, writes_in
 
 KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
@@ -81,7 +82,7 @@ STAGES: dict[KernelStage, Legality] = {
     ),
 }
 
-_PLACES = ("loop variable", "block", "call")
+_PLACES = ("loop variable", "block", "call", "let")
 """Kinds of names by which primitives find a statement, so no two of them may be equal."""
 
 EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
@@ -190,6 +191,8 @@ class _Verifier:
                 self.condition(stmt.unless, stmt)
             case Call():
                 self.call(stmt)
+            case Let():
+                self.let(stmt)
             case _:
                 assert_never(stmt)
 
@@ -221,6 +224,23 @@ class _Verifier:
         for index in stmt.scalars:
             self.bound(variables(index), stmt)
         self.body(performed(stmt))
+
+    def let(self, stmt: Let) -> None:
+        """A let may stand at every stage; its value is visible in its body alone."""
+        buffer = stmt.buffer
+        if buffer.shape or buffer.separators or buffer.scope != "register":
+            raise self.fail(f"{buffer.name} of a let has no axes and is in registers", stmt)
+        self.name("let", buffer.name, stmt)
+        self.expr(stmt.value, stmt)
+        problem = next(type_errors(Store(buffer, (), stmt.value)), None)
+        if problem is not None:
+            raise self.fail(problem, stmt)
+        if any(write.buffer == buffer for write in writes_in(stmt.body)):
+            raise self.fail(f"{buffer.name} is the value of a let, and is written", stmt)
+        outer = dict(self.buffers)
+        self.declare(buffer, stmt)
+        self.body(stmt.body)
+        self.buffers = outer
 
     def write(self, stmt: Store | Reduce) -> None:
         self.access(stmt.buffer, stmt.indices, stmt)

@@ -47,6 +47,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
     PrimFunc,
     Reduce,
@@ -110,7 +111,7 @@ def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
             return (stmt.body,)
         case If():
             return (stmt.then, stmt.orelse)
-        case Call():
+        case Call() | Let():
             return (performed(stmt),)
         case Store() | Reduce() | Allocate() | Assume():
             return ()
@@ -123,8 +124,8 @@ def map_body(
     """`body` rebuilt from the leaves up; `change` may give one statement, several or none.
 
     What a call performs is mapped too, and matched with its definition again; where it is no
-    instance of that any more, a block with the call's name takes its place.  With `calls_whole`,
-    calls are given to `change` as they are.
+    instance of that any more, a block with the call's name takes its place; a let likewise.  With
+    `calls_whole`, calls are given to `change` as they are.
     """
     out: list[Stmt] = []
     for stmt in body:
@@ -146,6 +147,9 @@ def _map_below(stmt: Stmt, change: Callable[[Stmt], Stmt | Body], calls_whole: b
             return replace(stmt, then=then, orelse=orelse)
         case Call():
             return stmt if calls_whole else with_performed(stmt, map_body(performed(stmt), change))
+        case Let():
+            body = map_body(performed(stmt), change, calls_whole=calls_whole)
+            return with_performed(stmt, body)
         case Store() | Reduce() | Allocate() | Assume():
             return stmt
     assert_never(stmt)
@@ -155,10 +159,31 @@ def _same(new: list[Stmt], old: Body) -> bool:
     return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
 
 
-def with_performed(call: Call, body: Body) -> Call | Block:
-    """The call of the same definition that performs `body`, else a block with the call's name."""
-    if body is performed(call):
-        return call
+def with_performed(stmt: Call | Let, body: Body) -> Call | Let | Block:
+    """The let, or the call of the same definition, that performs `body`; else a block of it.
+
+    The block has the name of the call, or that of the let with `.let` behind it.
+    """
+    if body is performed(stmt):
+        return stmt
+    return _as_let(stmt, body) if isinstance(stmt, Let) else _as_call(stmt, body)
+
+
+def _as_let(let: Let, body: Body) -> Let | Block:
+    match body:
+        case (Allocate(buffer), Store() as store, *rest) if store.buffer == buffer:
+            plain = not buffer.shape and buffer.scope == "register"
+            same_type = store.value.dtype == buffer.dtype
+            used = any(node == Load(buffer, ()) for node in walk_expr(store.value))
+            written = any(write.buffer == buffer for write in writes_in(tuple(rest)))
+            if plain and same_type and not used and not written:
+                return Let(buffer, store.value, tuple(rest))
+        case _:
+            pass
+    return Block(f"{let.buffer.name}.let", body)
+
+
+def _as_call(call: Call, body: Body) -> Call | Block:
     try:
         new = unify(call.definition, body, call.name)
     except NotUnifiable:
@@ -167,11 +192,19 @@ def with_performed(call: Call, body: Body) -> Call | Block:
 
 
 @kept
-def performed(call: Call) -> Body:
-    """The statements that a call performs: the body of its definition, arguments put in.
+def performed(stmt: Call | Let) -> Body:
+    """The statements that a let or a call performs.
 
-    Loops, blocks, calls and allocated buffers in it are named `call.name` of the definition.
+    A let allocates its buffer, stores the value, and runs its body.  A call runs the body of its
+    definition with the arguments put in; loops, blocks, calls and allocated buffers in it are named
+    `call.name` of the definition.
     """
+    if isinstance(stmt, Let):
+        return (Allocate(stmt.buffer), Store(stmt.buffer, (), stmt.value), *stmt.body)
+    return _performed_by_call(stmt)
+
+
+def _performed_by_call(call: Call) -> Body:
     func = call.definition
     windows = {p.buffer: w for p, w in zip(func.params, call.windows, strict=True)}
     values: dict[Var, IndexExpr] = dict(zip(func.scalars, call.scalars, strict=True))
@@ -208,7 +241,7 @@ def performed(call: Call) -> Body:
             case Call():
                 inner = tuple(_inside_window(w, windows[w.buffer]) for w in stmt.windows)
                 return replace(stmt, name=f"{call.name}.{stmt.name}", windows=inner)
-            case If() | Assume():
+            case If() | Assume() | Let():
                 return stmt
         assert_never(stmt)
 
@@ -285,7 +318,7 @@ def map_expressions(
                 if unless is stmt.unless and claim is stmt.claim:
                     return stmt
                 return Assume(unless, claim)
-            case For() | Allocate() | Block() | Call():
+            case For() | Allocate() | Block() | Call() | Let():
                 return stmt
         assert_never(stmt)
 
@@ -350,7 +383,7 @@ def map_indices(
                 ):
                     return stmt
                 return replace(stmt, windows=windows, scalars=scalars)
-            case Allocate() | Block():
+            case Allocate() | Block() | Let():
                 return stmt
         assert_never(stmt)
 
@@ -444,7 +477,7 @@ def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
         case Assume():
             head = () if is_predicate(stmt.unless) else (cast(Expr, stmt.unless),)
             return (*head, stmt.claim)
-        case For() | Allocate() | Block() | Call():
+        case For() | Allocate() | Block() | Call() | Let():
             return ()
     assert_never(stmt)
 
@@ -542,7 +575,7 @@ def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_
                 _collect(stmt.body, inner, guards, found)
             case Block():
                 _collect(stmt.body, domain, guards, found)
-            case Call():
+            case Call() | Let():
                 _collect(performed(stmt), domain, guards, found)
             case If() if is_predicate(stmt.condition):
                 predicate = cast(Predicate, stmt.condition)
