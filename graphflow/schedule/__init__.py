@@ -39,6 +39,7 @@ from graphflow.schedule.layouts import (
     sequential_buffer_access,
     transform_layout,
 )
+from graphflow.schedule.lets import bind_let, inline_let, lift_lets
 from graphflow.schedule.lifetimes import delete_buffer, reuse_buffer
 from graphflow.schedule.lifting import (
     Marked,
@@ -92,6 +93,7 @@ __all__ = [
     "assume_finite",
     "assume_reciprocal",
     "bind_expr",
+    "bind_let",
     "cache_read",
     "cache_write",
     "call_eqv",
@@ -113,12 +115,14 @@ __all__ = [
     "infer_bounds",
     "inline",
     "inline_assign",
+    "inline_let",
     "interior",
     "is_finite_claim",
     "is_marked",
     "join_loops",
     "lift_alloc",
     "lift_conditions",
+    "lift_lets",
     "lift_scope",
     "lift_stages",
     "mark_unrolled",

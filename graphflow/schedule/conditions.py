@@ -307,9 +307,9 @@ def without_stores(body: Body, dead: set[Buffer]) -> Body:
 def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
     """`for i: if c: S` → `if c: for i: S`, as far out as c allows, inside the loop `place`.
 
-    Each conjunct moves by itself.  A condition moves out of a loop only where it is on the loop's
-    whole body, has no else, and does not mention the loop's variable, so that it is the same in
-    each iteration.
+    So `with let(e) as t: if c: S` → `if c: with let(e) as t: S`.  Each conjunct moves by itself.  A
+    condition moves out of a loop only where it is on the loop's whole body, has no else, and does
+    not mention the loop's variable, so that it is the same in each iteration.
     """
 
     def change(stmt: Stmt, _: Domain) -> Body:
@@ -327,7 +327,7 @@ def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
 def _lifted(body: Body) -> Body:
     out: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, For | Block):
+        if isinstance(stmt, For | Block | Let):
             stmt = replace(stmt, body=_lifted(stmt.body))
         if isinstance(stmt, If):
             stmt = replace(stmt, then=_lifted(stmt.then), orelse=_lifted(stmt.orelse))
@@ -335,7 +335,7 @@ def _lifted(body: Body) -> Body:
             if _plain(stmt) and isinstance(inner, If) and _plain(inner):
                 both = conjunction((_predicate(stmt), _predicate(inner)))
                 stmt = If(both, inner.then)
-        out.append(_pulled(stmt) if isinstance(stmt, For) else stmt)
+        out.append(_pulled(stmt) if isinstance(stmt, For | Let) else stmt)
     return tuple(out)
 
 
@@ -347,13 +347,14 @@ def _predicate(stmt: If) -> Predicate:
     return cast(Predicate, stmt.condition)
 
 
-def _pulled(stmt: For) -> Stmt:
+def _pulled(stmt: For | Let) -> Stmt:
     inner = stmt.body[0] if len(stmt.body) == 1 else None
     if not isinstance(inner, If) or not _plain(inner):
         return stmt
+    own = {stmt.var} if isinstance(stmt, For) else set()
     members = conjuncts(_predicate(inner))
-    free = [m for m in members if stmt.var not in predicate_variables(m)]
-    bound = [m for m in members if stmt.var in predicate_variables(m)]
+    free = [m for m in members if own.isdisjoint(predicate_variables(m))]
+    bound = [m for m in members if not own.isdisjoint(predicate_variables(m))]
     if not free:
         return stmt
     body = (If(conjunction(bound), inner.then),) if bound else inner.then

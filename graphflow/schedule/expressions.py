@@ -104,34 +104,55 @@ def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool
 
     Makes the new buffer in the role `buffer`.
     """
+    stmt = find(func, place)[0]
+    lanes = [s for s in (*loops_around(func, place), stmt) if isinstance(s, For)]
+    if any(loop.kind is LoopKind.VECTORIZED for loop in lanes):
+        raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
+
+    def assigned(bound: Buffer, value: Expr, used: Body) -> Body:
+        return (Allocate(bound), Store(bound, (), value), *used)
+
+    return bind(func, place, expr, name, cse, assigned)
+
+
+def bind(
+    func: PrimFunc,
+    place: str,
+    expr: Expr | str,
+    name: str,
+    cse: bool,
+    assigned: Callable[[Buffer, Expr, Body], Body],
+) -> Rewrite:
+    """The rewrite of `bind_expr` and `bind_let`, except for the condition *lanes*.
+
+    `assigned` gives the statements that make the value known under the new buffer in a body that
+    uses it.
+    """
     require_names(name)
     require_fresh(func, name)
     stmt, domain = find(func, place)
     body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
     if isinstance(stmt, For):
         domain = domain.inside(stmt.var, stmt.start, stmt.stop)
-    lanes = [s for s in (*loops_around(func, place), stmt) if isinstance(s, For)]
-    if any(loop.kind is LoopKind.VECTORIZED for loop in lanes):
-        raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
     value = _found_in(body, place, expr)
     users = [s for s in walk(body) if _has(s, value)]
     users = users if cse else users[:1]
-    _require_scope(value, body, domain, place)
+    require_scope(value, body, domain, place)
     bound = Buffer(name, (), value.dtype, "register")
     condition = f"unchanged: {expr_text(value)} is the same at each use in {place}"
     proofs = [
-        *unchanged(value, _before_last(body, users), domain, condition),
-        *_may_load(func, value, body, domain),
+        *unchanged(value, before_last(body, users), domain, condition),
+        *may_be_evaluated(func, value, body, domain),
     ]
 
     def use(node: Expr) -> Expr:
         return Load(bound, ()) if node == value else node
 
     used = _map_first(body, value, use) if not cse else map_values(body, use)
-    assigned: Body = (Allocate(bound), Store(bound, (), value), *used)
+    new_body = assigned(bound, value, used)
 
     def change(stmt: Stmt, _: Domain) -> Body:
-        return (replace(stmt, body=assigned),) if isinstance(stmt, For | Block) else assigned
+        return (replace(stmt, body=new_body),) if isinstance(stmt, For | Block) else new_body
 
     new = rewrite_at(func, place, change)
     proofs += still_at_once(new)
@@ -167,7 +188,11 @@ def _has(stmt: Stmt, value: Expr) -> bool:
     return any(node == value for node in _own_nodes(stmt))
 
 
-def _require_scope(value: Expr, body: Body, domain: Domain, place: str) -> None:
+def require_scope(value: Expr, body: Body, domain: Domain, place: str) -> None:
+    """ScheduleError, which begins with `scope`, unless `value` may stand in front of a body.
+
+    It then uses neither loops nor allocations of the body, nor what the body assumes something of.
+    """
     known = {axis.var for axis in domain.axes}
     stray = sorted(var.name for var in expression_variables(value) - known)
     if stray:
@@ -183,7 +208,7 @@ def _require_scope(value: Expr, body: Body, domain: Domain, place: str) -> None:
             )
 
 
-def _before_last(body: Body, users: list[Stmt]) -> Body:
+def before_last(body: Body, users: list[Stmt]) -> Body:
     """The statements of a body that may run before the last use of a value."""
     inside = [[s for s in walk((stmt,)) if any(s is user for user in users)] for stmt in body]
     last = max(k for k, found in enumerate(inside) if found)
@@ -201,7 +226,7 @@ def unchanged(value: Expr, body: Body, domain: Domain, condition: str) -> tuple[
     return ordered_commute((probe,), body, domain, (), TRUE, condition)
 
 
-def _may_load(func: PrimFunc, value: Expr, body: Body, domain: Domain) -> Iterator[Proof]:
+def may_be_evaluated(func: PrimFunc, value: Expr, body: Body, domain: Domain) -> Iterator[Proof]:
     """Proofs that each element that `value` loads may be loaded wherever the body runs."""
     probe = Store(Buffer("value", (), value.dtype), (), value)
     needed = [a for a in accesses((probe,), domain) if not a.writes]
