@@ -59,6 +59,7 @@ from graphflow.tir import (
     For,
     If,
     IndexValue,
+    Let,
     Literal,
     Load,
     LoopKind,
@@ -76,9 +77,11 @@ from graphflow.tir import (
     map_body,
     map_expr,
     map_indices,
+    performed,
     type_errors,
     walk,
     walk_expr,
+    with_performed,
 )
 
 Term: TypeAlias = "Expr | IndexExpr | Predicate"
@@ -279,6 +282,8 @@ def _map_first(body: Body, value: Expr, change: Callable[[Expr], Expr]) -> Body:
         new = stmt
         if _has(stmt, value):
             new = _map_own(stmt, change)
+        elif isinstance(stmt, Let):
+            new = with_performed(stmt, _map_first(performed(stmt), value, change))
         elif isinstance(stmt, For | Block):
             new = replace(stmt, body=_map_first(stmt.body, value, change))
         elif isinstance(stmt, If):
@@ -360,6 +365,8 @@ def _filled(hollow: Stmt, stmt: Stmt) -> Stmt:
 def _rewrite_value(
     func: PrimFunc, place: str, stmt: Stmt, domain: Domain, old: Expr | str, new: Expr
 ) -> Rewrite:
+    if isinstance(stmt, Let):
+        place, stmt = f"{place}[-1]", performed(stmt)[1]
     found = _found_in((_hollow(stmt),), place, old)
     if found.dtype != new.dtype:
         raise ScheduleError(f"type: {expr_text(found)} is {found.dtype}, the other {new.dtype}")

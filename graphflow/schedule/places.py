@@ -6,8 +6,8 @@ of a body under fresh names.  What always holds: names are unique in a kernel, a
 A statement without a name has an address: the name of a loop or block around it, or nothing for the
 kernel, and positions from there: `i[0]` is the first statement in the loop i, `[2]` the third of
 the kernel, `i[0][1]` the second in the then branch of the condition `i[0]`, `i[0].else[1]` that in
-its else branch.  An address is valid until the next step; `name_statement` gives a statement a name
-that handles follow.
+its else branch; in a let t, `t[-1]` is the store of its value.  An address is valid until the next
+step; `name_statement` gives a statement a name that handles follow.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from graphflow.tir import (
     with_performed,
 )
 
-_ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[\d+\])+)")
-_STEP = re.compile(r"(\.else)?\[(\d+)\]")
+_ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[-?\d+\])+)")
+_STEP = re.compile(r"(\.else)?\[(-?\d+)\]")
 
 Change = Callable[[Body, int, Domain], Body]
 """The new body, from the old one, the position of the place in it, and the domain around it."""
@@ -174,7 +174,7 @@ def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
             path = (*path[:-1], (path[-1][0], True))
             body = _below(statement_at(func, path), True)
         ahead = _statements_ahead(around)
-        if ahead + int(position) >= len(body):
+        if not 0 <= ahead + int(position) < len(body):
             raise ScheduleError(
                 f"{func.name} has no statement {place}: there are {len(body) - ahead} in that body"
             )
@@ -185,8 +185,8 @@ def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
 
 
 def _statements_ahead(around: Stmt | None) -> int:
-    """The statements that are below `around` in paths and not in addresses: a let's allocation and
-    store, which its first line is."""
+    """The statements below `around` in front of `[0]`: a let performs an allocation, `t[-2]`, and
+    the store of its value, `t[-1]`."""
     return 2 if isinstance(around, Let) else 0
 
 

@@ -153,7 +153,7 @@ def _variables(condition: Condition) -> frozenset[Var]:
 
 
 def lift_scope(func: PrimFunc, place: str) -> Rewrite:
-    """The loop or condition at `place` changes places with the one around it.
+    """The loop, condition or let at `place` changes places with what is around it.
 
     - `for i: for j: S` → `for j: for i: S`, as `reorder_loops` does.
     - `for i: if e: S else: T` → `if e: for i: S else: for i': T`.

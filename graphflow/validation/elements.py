@@ -39,6 +39,7 @@ from graphflow.tir import (
     Call,
     For,
     If,
+    Let,
     Param,
     PrimFunc,
     Reduce,
@@ -170,7 +171,7 @@ def _nests(body: Body) -> Iterator[Stmt]:
     for stmt in body:
         if isinstance(stmt, Block):
             yield from _nests(stmt.body)
-        elif isinstance(stmt, Call):
+        elif isinstance(stmt, Call | Let):
             yield from _nests(performed(stmt))
         elif not isinstance(stmt, Allocate):
             yield stmt

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from graphflow.arith import Var
+from graphflow.arith import Var, const
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
@@ -17,10 +17,13 @@ from graphflow.schedule import (
     lift_conditions,
     lift_lets,
     lift_scope,
+    rewrite_expr,
     unroll_loop,
 )
-from graphflow.tir import PrimFunc, to_text
+from graphflow.tir import Binary, Buffer, Load, PrimFunc, to_text
 from support.schedule_checks import kernel, same
+
+X = Buffer("x", (16,), "int32")
 
 
 def body(text: str) -> str:
@@ -341,6 +344,16 @@ def test_handles_and_names_of_lets_survive_other_steps() -> None:
     schedule = schedule.apply(unroll_loop, "i")
     text = same(func, schedule)
     assert text.count("with let(") == 8
+
+
+def test_the_value_of_a_let_is_rewritten_and_bound() -> None:
+    func = kernel("for i in serial(0, 4):\n    with let(x[i] * x[3]) as t:\n        y[i] = t[()]")
+    swapped = Binary("mul", Load(X, (const(3),)), Load(X, (Var("i"),)))
+    assert "with let(x[3] * x[i]) as t:" in same(
+        func, rewrite_expr(func, "t", "x[i] * x[3]", swapped)
+    )
+    once = same(func, bind_let(func, "i", "x[3]", "last", cse=False))
+    assert "with let(x[3]) as last:\n            with let(x[i] * last[()]) as t:" in once
 
 
 def test_a_rewrite_that_stores_to_a_let_leaves_the_statements_that_it_performs() -> None:

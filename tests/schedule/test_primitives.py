@@ -9,6 +9,7 @@ import pytest
 from graphflow.tir import PrimFunc, parse
 from support.buffer_cases import BUFFER_CASES
 from support.expression_cases import EXPRESSION_CASES
+from support.let_cases import LET_CASES
 from support.loop_cases import LOOP_CASES
 from support.primitive_cases import (
     Outcome,
@@ -19,7 +20,7 @@ from support.primitive_cases import (
     share,
 )
 
-CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
+CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LET_CASES, *LOOP_CASES)
 
 SEEDS = 24
 SLOW_SEEDS = 600
@@ -65,6 +66,20 @@ def blur(x: i64[14], y: out[i64[10]]):
         t[i] = x[i] + x[i + 1] + x[i + 2]
     for j in serial(0, 10):
         y[j] = t[j] + t[j + 1] + t[j + 2]
+"""),
+    "lets": parse("""
+@primfunc
+def lets(x: i64[12], w: i64[4], y: out[i64[12]]):
+    for i in serial(0, 3):
+        with let(w[i] * w[3]) as u:
+            for j in serial(0, 4):
+                with let(x[4*i + j] * u[()]) as t:
+                    with let(t[()] < i64(9)) as c:
+                        if data(c[()]):
+                            y[4*i + j] = t[()]
+                        else:
+                            y[4*i + j] = t[()] + u[()]
+                y[4*i + j] += w[j]
 """),
     "pool": parse("""
 @primfunc
