@@ -39,6 +39,7 @@ from graphflow.tir import (
     If,
     Let,
     LoopKind,
+    NamedWindow,
     Param,
     PrimFunc,
     Reduce,
@@ -186,6 +187,8 @@ class PartEmitter:
                 self.emit_if(stmt, mask)
             case Allocate():
                 self.memory.allocate(stmt.buffer)
+            case NamedWindow():
+                self._body(performed(stmt), mask)
             case Let():
                 self._let(stmt, mask)
             case Block():

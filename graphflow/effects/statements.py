@@ -35,6 +35,7 @@ from graphflow.tir import (
     If,
     Let,
     Load,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -99,6 +100,8 @@ class Statement:
                 return f"the call {self.stmt.name}"
             case Let():
                 return f"the let {self.stmt.buffer.name}"
+            case NamedWindow():
+                return f"the window {self.stmt.buffer.name}"
         assert_never(self.stmt)
 
     @property
@@ -207,7 +210,7 @@ def _collect(
                 _collect(stmt.body, here, inside, guards, (*loops, number), found)
             case Block():
                 _collect(stmt.body, here, domain, guards, loops, found)
-            case Call() | Let():
+            case Call() | Let() | NamedWindow():
                 _collect(performed(stmt), here, domain, guards, loops, found)
             case If():
                 then, orelse = domain, domain
@@ -232,7 +235,7 @@ def _accesses(statement: Statement) -> Iterator[Access]:
         case Assume():
             yield from _claims_of(stmt, statement.domain, not statement.guards)
             return
-        case For() | Block() | Allocate() | Call() | Let():
+        case For() | Block() | Allocate() | Call() | Let() | NamedWindow():
             return
         case If():
             stmt = replace(stmt, then=(), orelse=())

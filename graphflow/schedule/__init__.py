@@ -72,6 +72,7 @@ from graphflow.schedule.scopes import lift_scope, specialize
 from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
+from graphflow.schedule.windows import inline_window, set_window
 from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [
@@ -116,6 +117,7 @@ __all__ = [
     "inline",
     "inline_assign",
     "inline_let",
+    "inline_window",
     "interior",
     "is_finite_claim",
     "is_marked",
@@ -156,6 +158,7 @@ __all__ = [
     "sequential_buffer_access",
     "set_memory",
     "set_precision",
+    "set_window",
     "shift_loop",
     "simplify_kernel",
     "sink_alloc",

@@ -46,6 +46,7 @@ from graphflow.tir import (
     If,
     Let,
     Literal,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -242,7 +243,7 @@ def _live_stmt(stmt: Stmt, domain: Domain, proofs: list[Proof]) -> Body:
             if then is stmt.then and orelse is stmt.orelse:
                 return (stmt,)
             return (replace(stmt, then=then, orelse=orelse),) if then or orelse else ()
-        case Let():
+        case Let() | NamedWindow():
             body = _live(performed(stmt), domain, proofs)
             return (with_performed(stmt, body),)
         case Store() | Reduce() | Allocate() | Assume() | Call():
@@ -294,7 +295,7 @@ def without_stores(body: Body, dead: set[Buffer]) -> Body:
                     out.append(replace(stmt, then=then, orelse=orelse))
             case Let() if stmt.buffer in dead:
                 out += without_stores(stmt.body, dead)
-            case Call() | Let():
+            case Call() | Let() | NamedWindow():
                 inner = without_stores(performed(stmt), dead)
                 out += (with_performed(stmt, inner),) if inner else ()
             case Assume():

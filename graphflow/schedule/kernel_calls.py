@@ -250,7 +250,7 @@ def call_eqv(func: PrimFunc, call: str, schedule: Schedule) -> Rewrite:
             "of the schedule: they are not proven to be equivalent"
         )
     other = ends[1] if own is ends[0] else ends[0]
-    if (other.params, other.scalars) != (stmt.definition.params, stmt.definition.scalars):
+    if _taken(other) != _taken(stmt.definition):
         raise ScheduleError(
             f"{stmt.definition.name} and {other.name} do not have the same parameters"
         )
@@ -268,6 +268,11 @@ def call_eqv(func: PrimFunc, call: str, schedule: Schedule) -> Rewrite:
     proofs += _safe_kinds(func, call, new_call, domain)
     new = rewrite_at(func, call, lambda _s, _d: (new_call,))
     return Rewrite(new, tuple(proofs))
+
+
+def _taken(func: PrimFunc) -> tuple[object, ...]:
+    """What a kernel is given: a parameter may be a window in one and dense in the other."""
+    return (*((param.buffer, param.role) for param in func.params), *func.scalars)
 
 
 def _renamed(func: PrimFunc, other: PrimFunc) -> PrimFunc:

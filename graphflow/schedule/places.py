@@ -40,6 +40,7 @@ from graphflow.tir import (
     If,
     Let,
     LoopKind,
+    NamedWindow,
     PrimFunc,
     Stmt,
     after,
@@ -65,13 +66,13 @@ Change = Callable[[Body, int, Domain], Body]
 
 
 def name_of(stmt: Stmt) -> str | None:
-    """The name of a loop (its variable's), a block, a call or a let; None for other statements."""
+    """The name of a loop (its variable's), block, call, let or window; None for others."""
     match stmt:
         case For():
             return stmt.var.name
         case Block() | Call():
             return stmt.name
-        case Let():
+        case Let() | NamedWindow():
             return stmt.buffer.name
         case _:
             return None
@@ -117,7 +118,7 @@ def _below(stmt: Stmt, otherwise: bool) -> Body:
     match stmt:
         case For() | Block():
             return stmt.body
-        case Let():
+        case Let() | NamedWindow():
             return performed(stmt)
         case If():
             return stmt.orelse if otherwise else stmt.then
@@ -141,7 +142,7 @@ def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
     match stmt:
         case For() | Block():
             return replace(stmt, body=body)
-        case Let():
+        case Let() | NamedWindow():
             return with_performed(stmt, body)
         case If():
             return replace(stmt, orelse=body) if otherwise else replace(stmt, then=body)
@@ -256,7 +257,7 @@ def _before(body: Body, position: int, domain: Domain) -> Domain:
 def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
     """The paths of the statements directly below one, in program order."""
     match stmt:
-        case For() | Block() | Let():
+        case For() | Block() | Let() | NamedWindow():
             bodies = [(sub_bodies(stmt)[0], False)]
         case If():
             bodies = [(stmt.then, False), (stmt.orelse, True)]
@@ -414,7 +415,7 @@ def rename_places(body: Body, names: Mapping[str, str]) -> Body:
     buffers = {
         stmt.buffer: replace(stmt.buffer, name=names[stmt.buffer.name])
         for stmt in walk(body)
-        if isinstance(stmt, Allocate) and stmt.buffer.name in names
+        if isinstance(stmt, Allocate | NamedWindow) and stmt.buffer.name in names
     }
     values: dict[Var, IndexExpr] = {
         stmt.var: Var(names[stmt.var.name])

@@ -131,10 +131,11 @@ class Assume:
 
 @dataclass(frozen=True, slots=True)
 class BufferWindow:
-    """The part of `buffer` that a call hands to a parameter, `buffer[i, j:j + 8]`.
+    """A part of `buffer`, `buffer[i, j:j + 8]`: what a call hands to a parameter, or what a
+    `NamedWindow` names.
 
-    The parameter's axis k runs along the axis `kept[k]` of the buffer, from `starts[kept[k]]` on;
-    every other axis stays at its start.  `kept` increases.
+    The axis k of the parameter or name runs along the axis `kept[k]` of the buffer, from
+    `starts[kept[k]]` on; every other axis stays at its start.  `kept` increases.
     """
 
     buffer: Buffer
@@ -142,7 +143,7 @@ class BufferWindow:
     kept: tuple[int, ...]
 
     def place(self, indices: Sequence[IndexExpr]) -> tuple[IndexExpr, ...]:
-        """The indices in the buffer of the element at `indices` of the parameter."""
+        """The indices in the buffer of the element at `indices` of the window."""
         inner = dict(zip(self.kept, indices, strict=True))
         return tuple(
             start + inner[axis] if axis in inner else start
@@ -185,7 +186,22 @@ class Let(Kept):
     body: Body
 
 
-Stmt: TypeAlias = "Store | Reduce | For | If | Allocate | Block | Assume | Call | Let"
+@dataclass(frozen=True, slots=True)
+class NamedWindow(Kept):
+    """`with x[i, j:j + 8] as name: body`: the body accesses the window as the buffer `name`.
+
+    Its meaning is that of `performed(named)` (in `graphflow.tir.visit`): the body with the elements
+    of the window's buffer in place of those of the name.  Traversals go through that body.
+    """
+
+    buffer: Buffer
+    """The name: of the window's shape, and of the type and scope of the buffer behind it; it has no
+    memory of its own.  It is a place of the kernel."""
+    window: BufferWindow
+    body: Body
+
+
+Stmt: TypeAlias = "Store | Reduce | For | If | Allocate | Block | Assume | Call | Let | NamedWindow"
 Body: TypeAlias = "tuple[Stmt, ...]"
 
 
@@ -200,10 +216,15 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A buffer handed in by the caller."""
+    """A buffer handed in by the caller.
+
+    With `strided` it may be any window of the caller's buffer, with the strides of that; otherwise
+    its elements follow one another in memory.
+    """
 
     buffer: Buffer
     role: Role
+    strided: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,13 @@ from graphflow.tir.stmt import (
     Block,
     BlockNote,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
     Let,
     LoopKind,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Role,
@@ -82,7 +84,7 @@ STAGES: dict[KernelStage, Legality] = {
     ),
 }
 
-_PLACES = ("loop variable", "block", "call", "let")
+_PLACES = ("loop variable", "block", "call", "let", "window")
 """Kinds of names by which primitives find a statement, so no two of them may be equal."""
 
 EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
@@ -101,12 +103,19 @@ def is_identifier(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name)
 
 
+def _is_dense(window: BufferWindow, param: Buffer) -> bool:
+    """Whether the elements of a window follow one another as those of the parameter do."""
+    strides = (window.buffer.strides[axis] for axis in window.kept)
+    sides = zip(strides, param.strides, param.shape, strict=True)
+    return all(own == dense for own, dense, extent in sides if extent > 1)
+
+
 class _Verifier:
     def __init__(self, func: PrimFunc, stage: KernelStage) -> None:
         self.func = func
         self.stage = stage
         self.legal = STAGES[stage]
-        self.inputs = frozenset(func.inputs)
+        self.inputs = set(func.inputs)
         self.buffers: dict[str, Buffer] = {}
         """Buffers that may be accessed here, by name."""
         self.loops: dict[Var, For] = {}
@@ -127,6 +136,10 @@ class _Verifier:
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
             if param.role is Role.INOUT and self.stage == "lowered":
                 raise self.fail(f"{buffer.name} is inout, which only kernels that others call have")
+            if param.strided and self.stage == "lowered":
+                raise self.fail(
+                    f"{buffer.name} is a window, whose strides only the callers of a kernel know"
+                )
         if self.func.scalars and self.stage == "lowered":
             raise self.fail("it has scalars, which only kernels that others call are given")
         for var in self.func.scalars:
@@ -193,6 +206,8 @@ class _Verifier:
                 self.call(stmt)
             case Let():
                 self.let(stmt)
+            case NamedWindow():
+                self.named_window(stmt)
             case _:
                 assert_never(stmt)
 
@@ -216,10 +231,12 @@ class _Verifier:
                     f"{wanted.name} holds {wanted.dtype}, but gets {buffer.name} of {buffer.dtype}",
                     stmt,
                 )
-            axes = [*window.kept, len(buffer.shape)]
-            if len(window.kept) != len(wanted.shape) or axes != sorted(set(axes)):
+            self.check_axes(window, wanted, stmt)
+            if self.legal.emittable and not param.strided and not _is_dense(window, wanted):
                 raise self.fail(
-                    f"the window of {buffer.name} does not keep {len(wanted.shape)} axes", stmt
+                    f"{wanted.name} of {definition.name} is dense, and the elements of the window "
+                    f"of {buffer.name} do not follow one another; make it a window (set_window)",
+                    stmt,
                 )
         for index in stmt.scalars:
             self.bound(variables(index), stmt)
@@ -240,6 +257,32 @@ class _Verifier:
         outer = dict(self.buffers)
         self.declare(buffer, stmt)
         self.body(stmt.body)
+        self.buffers = outer
+
+    def check_axes(self, window: BufferWindow, wanted: Buffer, stmt: Stmt) -> None:
+        axes = [*window.kept, len(window.buffer.shape)]
+        if len(window.kept) != len(wanted.shape) or axes != sorted(set(axes)):
+            raise self.fail(
+                f"the window of {window.buffer.name} does not keep {len(wanted.shape)} axes", stmt
+            )
+
+    def named_window(self, stmt: NamedWindow) -> None:
+        """A named window may stand at every stage; it is written where its buffer may be."""
+        name, behind = stmt.buffer, stmt.window.buffer
+        self.access(behind, stmt.window.starts, stmt)
+        self.check_axes(stmt.window, name, stmt)
+        if (name.dtype, name.scope, name.separators) != (behind.dtype, behind.scope, ()):
+            raise self.fail(f"{name.name} is {name}, and names a window of {behind}", stmt)
+        for axis, extent in zip(stmt.window.kept, name.shape, strict=True):
+            if extent > behind.shape[axis]:
+                raise self.fail(f"{name.name} is longer than axis {axis} of {behind.name}", stmt)
+        self.name("window", name.name, stmt)
+        outer = dict(self.buffers)
+        self.declare(name, stmt)
+        if behind in self.inputs:
+            self.inputs.add(name)
+        self.body(stmt.body)
+        self.inputs.discard(name)
         self.buffers = outer
 
     def write(self, stmt: Store | Reduce) -> None:

@@ -40,6 +40,7 @@ from graphflow.tir import (
     For,
     If,
     Let,
+    NamedWindow,
     Param,
     PrimFunc,
     Reduce,
@@ -171,7 +172,7 @@ def _nests(body: Body) -> Iterator[Stmt]:
     for stmt in body:
         if isinstance(stmt, Block):
             yield from _nests(stmt.body)
-        elif isinstance(stmt, Call | Let):
+        elif isinstance(stmt, Call | Let | NamedWindow):
             yield from _nests(performed(stmt))
         elif not isinstance(stmt, Allocate):
             yield stmt

@@ -19,8 +19,9 @@ from support.primitive_cases import (
     outcomes,
     share,
 )
+from support.window_cases import WINDOW_CASES
 
-CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LET_CASES, *LOOP_CASES)
+CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LET_CASES, *LOOP_CASES, *WINDOW_CASES)
 
 SEEDS = 24
 SLOW_SEEDS = 600
@@ -80,6 +81,21 @@ def lets(x: i64[12], w: i64[4], y: out[i64[12]]):
                         else:
                             y[4*i + j] = t[()] + u[()]
                 y[4*i + j] += w[j]
+"""),
+    "windows": parse("""
+@primfunc
+def windows(x: i64[4, 6], y: out[i64[4, 4]]):
+    t = alloc(i64[4, 6])
+    for a in serial(0, 4):
+        with t[a, 0:6] as w:
+            for b in serial(0, 6):
+                w[b] = x[a, b] * x[a, 0]
+    for i in serial(0, 4):
+        with t[i, 1:5] as v:
+            with y[i, 0:4] as u:
+                for j in serial(0, 4):
+                    u[j] = v[j]
+                    u[j] += v[3 - j]
 """),
     "pool": parse("""
 @primfunc
