@@ -57,6 +57,7 @@ from graphflow.schedule.loops import (
     shift_loop,
 )
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.named_windows import inline_window, set_window
 from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import (
     remove_branching_through_overcompute,
@@ -72,7 +73,6 @@ from graphflow.schedule.scopes import lift_scope, specialize
 from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
-from graphflow.schedule.windows import inline_window, set_window
 from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [

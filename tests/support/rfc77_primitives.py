@@ -337,7 +337,7 @@ SIMPLIFICATION = (
     primitive(
         "inline_window",
         "The name of a window of a buffer is replaced by the buffer.",
-        "schedule/test_windows: test_a_window_is_a_name_for_elements_of_a_buffer "
+        "schedule/test_named_windows: test_a_window_is_a_name_for_elements_of_a_buffer "
         "test_inline_window test_inline_window_refuses test_windows_survive_other_steps",
         RANDOM,
     ),
@@ -384,7 +384,7 @@ CHECKED_LATER = (
         "set_window",
         "A parameter is a window of a buffer instead of a dense one; shapes of windows are "
         "checked before code is generated.",
-        "schedule/test_windows: test_set_window_of_a_callee_permits_strides "
+        "schedule/test_named_windows: test_set_window_of_a_callee_permits_strides "
         "test_set_window_of_a_kernel_that_nobody_calls_is_found_before_code_is_generated "
         "test_set_window_refuses_what_is_no_parameter "
         "test_a_window_of_another_shape_does_not_fit",

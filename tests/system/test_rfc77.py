@@ -16,6 +16,7 @@ from support.paths import ROOT, TESTS
 from support.rfc77_page import ROWS, document, line_of
 from support.rfc77_primitives import PRIMITIVES, RANDOM
 from support.rfc77_row import Row
+from support.window_cases import WINDOW_CASES as WINDOWS
 
 PAGE = ROOT / "docs" / "rfc77.md"
 CATALOGUE = """
@@ -91,7 +92,9 @@ def test_no_row_is_left_out() -> None:
 
 
 def test_what_is_said_to_run_on_random_kernels_does() -> None:
-    random = {f"schedule.{c.primitive.__name__}" for c in (*BUFFERS, *EXPRESSIONS, *LOOPS)}
+    random = {
+        f"schedule.{c.primitive.__name__}" for c in (*BUFFERS, *EXPRESSIONS, *LOOPS, *WINDOWS)
+    }
     said = [row for row in PRIMITIVES if RANDOM in row.tests]
     assert len(said) > 30
     assert [row.name for row in said if random.isdisjoint(row.functions)] == []
