@@ -217,9 +217,12 @@ class PartEmitter:
     def _let(self, let: Let, mask: Mask | None) -> None:
         """Emit the body of a let with its value as a virtual register.
 
-        A call whose parameter is a window of it takes an address, so then the value is stored.
+        An instruction whose parameter is a window of it takes an address, so then the value is
+        stored; in lanes there are no instructions.
         """
-        if any(w.buffer == let.buffer for call in calls_in(let.body) for w in call.windows):
+        if mask is None and any(
+            w.buffer == let.buffer for call in calls_in(let.body) for w in call.windows
+        ):
             self._body(performed(let), mask)
             return
         value = self.expressions.emit(let.value, mask)

@@ -1012,17 +1012,18 @@ def test_lets_of_floats_integers_and_bools(kind: str) -> None:
     assert "alloca" not in emit_ir(func, "k", host_target())
 
 
-def test_a_let_that_an_instruction_takes_a_window_of_lies_in_memory() -> None:
-    func = parse("""
+@pytest.mark.parametrize("kind", ["serial", "vectorized"])
+def test_a_call_is_given_the_value_of_a_let(kind: str) -> None:
+    text = """
         @instruction
         def add1(a: f32[()], c: inout[f32[()]]):
             c[()] += a[()]
 
         @primfunc
         def k(x: f32[4], y: out[f32[4]]):
-            for i in serial(0, 4):
+            for i in KIND(0, 4):
                 y[i] = x[i]
                 with let(x[i] * x[i]) as square:
                     add1(square[()], y[i])
-        """)
-    check(func)
+        """
+    check(parse(text.replace("KIND", kind)))
