@@ -561,7 +561,9 @@ def _redirected_window(
         unit = tuple(const(int(k == axis)) for k in range(rank))
         moved = zip(place(named.window.place(unit)), starts, strict=True)
         kept += [k for k, (a, b) in enumerate(moved) if a is not b]
-    if len(kept) == rank and kept == sorted(set(kept)):
+    sides = zip(named.buffer.shape, (new.shape[axis] for axis in kept), strict=False)
+    fits = len(kept) == rank and kept == sorted(set(kept)) and all(n <= m for n, m in sides)
+    if fits:  # a smaller buffer may hold what is accessed, and not the whole window
         inner = replace(named.buffer, dtype=new.dtype, scope=new.scope)
         body = rename_buffers(named.body, {named.buffer: inner})
         found = NamedWindow(inner, BufferWindow(new, starts, tuple(kept)), body)

@@ -16,6 +16,7 @@ from graphflow.schedule import (
     divide_loop,
     expand_dim,
     inline_window,
+    resize_dim,
     set_memory,
     set_window,
     simplify_kernel,
@@ -99,6 +100,19 @@ for k in serial(0, 2):
     assert "with t[k, 0:4, 1] as w:" in same(func, expand_dim(func, "t", 2, Var("k")))
     split = same(func, divide_dim(func, "t", 0, 2))
     assert 'with block("w"):' in split and "t[i // 2, i % 2, 1]" in split
+
+
+def test_a_window_that_is_longer_than_a_smaller_buffer_is_put_away() -> None:
+    func = kernel("""
+t = alloc(i32[8])
+with t[0:8] as w:
+    for i in serial(0, 4):
+        w[i + 2] = x[i]
+    for j in serial(0, 4):
+        y[j] = w[j + 2]
+""")
+    text = same(func, resize_dim(func, "t", 0, 4, 2))
+    assert "t = alloc(i32[4])" in text and 'with block("w"):' in text
 
 
 @pytest.mark.parametrize(
