@@ -38,7 +38,9 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    Let,
     LoopKind,
+    NamedWindow,
     Param,
     PrimFunc,
     Reduce,
@@ -48,6 +50,7 @@ from graphflow.tir import (
     Store,
     accesses,
     buffers_of,
+    calls_in,
     expression_variables,
     is_predicate,
     loops_of,
@@ -192,6 +195,10 @@ class PartEmitter:
                 self.emit_if(stmt, mask)
             case Allocate():
                 self.memory.allocate(stmt.buffer)
+            case NamedWindow():
+                self._body(performed(stmt), mask)
+            case Let():
+                self._let(stmt, mask)
             case Block():
                 self._body(stmt.body, mask)
             case Call():
@@ -206,6 +213,21 @@ class PartEmitter:
                 )
             case _:
                 assert_never(stmt)
+
+    def _let(self, let: Let, mask: Mask | None) -> None:
+        """Emit the body of a let with its value as a virtual register.
+
+        An instruction whose parameter is a window of it takes an address, so then the value is
+        stored; in lanes there are no instructions.
+        """
+        if mask is None and any(
+            w.buffer == let.buffer for call in calls_in(let.body) for w in call.windows
+        ):
+            self._body(performed(let), mask)
+            return
+        value = self.expressions.emit(let.value, mask)
+        with self.memory.named(let.buffer, value):
+            self._body(let.body, mask)
 
     def _reduce(self, stmt: Reduce, mask: Mask | None) -> None:
         address = self.memory.address(stmt.buffer, stmt.indices)
@@ -410,9 +432,10 @@ def _fits_lanes(loop: For) -> bool:
     different iteration per lane, or if a lane would need a buffer of its own.
     """
     dependent = {loop.var}
+    lets = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Let)}
     for stmt in walk(loop.body):
         match stmt:
-            case Allocate():
+            case Allocate() if stmt.buffer not in lets:
                 return False
             case For() if dependent & (variables(stmt.start) | variables(stmt.stop)):
                 return False

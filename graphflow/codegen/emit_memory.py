@@ -9,7 +9,8 @@ padding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
@@ -82,8 +83,17 @@ class Memory:
         self._places: dict[str, BufferAddress] = {}
         self._flat: dict[tuple[str, tuple[IndexExpr, ...]], IndexExpr] = {}
         self._local_bytes = 0
+        self.values: dict[Buffer, IrValue] = {}
+        """The values that the lets around name, by their buffers, which have no address."""
 
     # ---- buffers
+
+    @contextmanager
+    def named(self, buffer: Buffer, value: IrValue) -> Iterator[None]:
+        """Within it, loads of the buffer of a let give `value`."""
+        self.values[buffer] = value
+        yield
+        del self.values[buffer]
 
     def add_parameter(self, buffer: Buffer, base: IrValue) -> None:
         """A buffer that the caller owns."""
@@ -167,7 +177,7 @@ class Memory:
 
     def surely_inside(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> bool:
         """Whether the element is in bounds for all values of the enclosing loops' variables."""
-        return self._whole_lanes_inside(self.address(buffer, indices))
+        return buffer in self.values or self._whole_lanes_inside(self.address(buffer, indices))
 
     def _whole_lanes_inside(self, address: Address) -> bool:
         lanes = self.indices.lanes
@@ -222,6 +232,8 @@ class Memory:
 
     def load(self, buffer: Buffer, indices: tuple[IndexExpr, ...], mask: Mask | None) -> IrValue:
         """The element; a vector of them where the address depends on the lane."""
+        if not indices and buffer in self.values:
+            return self.values[buffer]
         address = self.address(buffer, indices)
         if address.place.size == 0 and mask is not None:
             # No lane that runs reads it, and there is no first element for the others.

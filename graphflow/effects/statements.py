@@ -33,7 +33,9 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    Let,
     Load,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -96,6 +98,10 @@ class Statement:
                 return "the assumption"
             case Call():
                 return f"the call {self.stmt.name}"
+            case Let():
+                return f"the let {self.stmt.buffer.name}"
+            case NamedWindow():
+                return f"the window {self.stmt.buffer.name}"
         assert_never(self.stmt)
 
     @property
@@ -211,7 +217,7 @@ def _collect(
                 _collect(stmt.body, here, inside, guards, (*loops, number), found)
             case Block():
                 _collect(stmt.body, here, domain, guards, loops, found)
-            case Call():
+            case Call() | Let() | NamedWindow():
                 _collect(performed(stmt), here, domain, guards, loops, found)
             case If():
                 then, orelse = domain, domain
@@ -236,7 +242,7 @@ def _accesses(statement: Statement) -> Iterator[Access]:
         case Assume():
             yield from _claims_of(stmt, statement.domain, not statement.guards)
             return
-        case For() | Block() | Allocate() | Call():
+        case For() | Block() | Allocate() | Call() | Let() | NamedWindow():
             return
         case If():
             stmt = replace(stmt, then=(), orelse=())

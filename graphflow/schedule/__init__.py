@@ -43,6 +43,7 @@ from graphflow.schedule.layouts import (
     sequential_buffer_access,
     transform_layout,
 )
+from graphflow.schedule.lets import bind_let, inline_let, lift_lets
 from graphflow.schedule.lifetimes import delete_buffer, reuse_buffer
 from graphflow.schedule.lifting import (
     Marked,
@@ -61,6 +62,7 @@ from graphflow.schedule.loops import (
 )
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.memory_spaces import require_memories
+from graphflow.schedule.named_windows import inline_window, set_window
 from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import (
     remove_branching_through_overcompute,
@@ -106,6 +108,7 @@ __all__ = [
     "assume_reciprocal",
     "bind_config",
     "bind_expr",
+    "bind_let",
     "cache_read",
     "cache_write",
     "call_eqv",
@@ -132,12 +135,15 @@ __all__ = [
     "infer_bounds",
     "inline",
     "inline_assign",
+    "inline_let",
+    "inline_window",
     "interior",
     "is_finite_claim",
     "is_marked",
     "join_loops",
     "lift_alloc",
     "lift_conditions",
+    "lift_lets",
     "lift_scope",
     "lift_stages",
     "mark_unrolled",
@@ -175,6 +181,7 @@ __all__ = [
     "sequential_buffer_access",
     "set_memory",
     "set_precision",
+    "set_window",
     "shift_loop",
     "simplify_kernel",
     "sink_alloc",

@@ -47,7 +47,9 @@ from graphflow.tir import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Scope,
@@ -265,7 +267,7 @@ class _Restriction:
             case Block():
                 body = self.of(stmt.body, number + 1, domain)
                 return (replace(stmt, body=body),) if body else ()
-            case Call():
+            case Call() | Let() | NamedWindow():
                 body = self.of(performed(stmt), number + 1, domain)
                 return (with_performed(stmt, body),) if body else ()
             case If():

@@ -44,7 +44,9 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    Let,
     Literal,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -241,6 +243,9 @@ def _live_stmt(stmt: Stmt, domain: Domain, proofs: list[Proof]) -> Body:
             if then is stmt.then and orelse is stmt.orelse:
                 return (stmt,)
             return (replace(stmt, then=then, orelse=orelse),) if then or orelse else ()
+        case Let() | NamedWindow():
+            body = _live(performed(stmt), domain, proofs)
+            return (with_performed(stmt, body),)
         case Store() | Reduce() | Allocate() | Assume() | Call():
             return (stmt,)
     assert_never(stmt)
@@ -288,7 +293,9 @@ def without_stores(body: Body, dead: set[Buffer]) -> Body:
                 then, orelse = without_stores(stmt.then, dead), without_stores(stmt.orelse, dead)
                 if then or orelse:
                     out.append(replace(stmt, then=then, orelse=orelse))
-            case Call():
+            case Let() if stmt.buffer in dead:
+                out += without_stores(stmt.body, dead)
+            case Call() | Let() | NamedWindow():
                 inner = without_stores(performed(stmt), dead)
                 out += (with_performed(stmt, inner),) if inner else ()
             case Assume():
@@ -301,9 +308,9 @@ def without_stores(body: Body, dead: set[Buffer]) -> Body:
 def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
     """`for i: if c: S` → `if c: for i: S`, as far out as c allows, inside the loop `place`.
 
-    Each conjunct moves by itself.  A condition moves out of a loop only where it is on the loop's
-    whole body, has no else, and does not mention the loop's variable, so that it is the same in
-    each iteration.
+    So `with let(e) as t: if c: S` → `if c: with let(e) as t: S`.  Each conjunct moves by itself.  A
+    condition moves out of a loop only where it is on the loop's whole body, has no else, and does
+    not mention the loop's variable, so that it is the same in each iteration.
     """
 
     def change(stmt: Stmt, _: Domain) -> Body:
@@ -321,7 +328,7 @@ def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
 def _lifted(body: Body) -> Body:
     out: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, For | Block):
+        if isinstance(stmt, For | Block | Let):
             stmt = replace(stmt, body=_lifted(stmt.body))
         if isinstance(stmt, If):
             stmt = replace(stmt, then=_lifted(stmt.then), orelse=_lifted(stmt.orelse))
@@ -329,7 +336,7 @@ def _lifted(body: Body) -> Body:
             if _plain(stmt) and isinstance(inner, If) and _plain(inner):
                 both = conjunction((_predicate(stmt), _predicate(inner)))
                 stmt = If(both, inner.then)
-        out.append(_pulled(stmt) if isinstance(stmt, For) else stmt)
+        out.append(_pulled(stmt) if isinstance(stmt, For | Let) else stmt)
     return tuple(out)
 
 
@@ -341,13 +348,14 @@ def _predicate(stmt: If) -> Predicate:
     return cast(Predicate, stmt.condition)
 
 
-def _pulled(stmt: For) -> Stmt:
+def _pulled(stmt: For | Let) -> Stmt:
     inner = stmt.body[0] if len(stmt.body) == 1 else None
     if not isinstance(inner, If) or not _plain(inner):
         return stmt
+    own = {stmt.var} if isinstance(stmt, For) else set()
     members = conjuncts(_predicate(inner))
-    free = [m for m in members if stmt.var not in predicate_variables(m)]
-    bound = [m for m in members if stmt.var in predicate_variables(m)]
+    free = [m for m in members if own.isdisjoint(predicate_variables(m))]
+    bound = [m for m in members if not own.isdisjoint(predicate_variables(m))]
     if not free:
         return stmt
     body = (If(conjunction(bound), inner.then),) if bound else inner.then

@@ -26,6 +26,7 @@ from graphflow.schedule.places import (
 from graphflow.schedule.relocation import still_at_once
 from graphflow.tir import (
     Block,
+    Body,
     Buffer,
     Expr,
     For,
@@ -112,7 +113,7 @@ def bind_config(func: PrimFunc, place: str, expr: Expr | str, field: Buffer) -> 
     for access in accesses((stmt,), domain_at(func, path)):
         if access.buffer.name == field.name:
             raise ScheduleError(f"free: {place} accesses {field.name} already")
-    value, body, proofs = bound_value(func, place, expr, lambda value: field)
+    value, body, proofs = bound_value(func, place, expr, lambda value: field, _written)
     _require_field(field, value)
     if isinstance(stmt, For | Block):
         probe = new = rewrite_at(func, place, lambda _s, _d: body)
@@ -127,6 +128,10 @@ def bind_config(func: PrimFunc, place: str, expr: Expr | str, field: Buffer) -> 
     unseen = state_unread(probe, path, after_kernel=True).proven
     fields = () if unseen else (field.name,)
     return Rewrite(new, (*dict.fromkeys(proofs), *_told(fields)), fields=fields)
+
+
+def _written(field: Buffer, value: Expr, used: Body) -> Body:
+    return (Store(field, (), value), *used)
 
 
 def _require_field(field: Buffer, value: Expr | None = None) -> None:

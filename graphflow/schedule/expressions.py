@@ -59,6 +59,7 @@ from graphflow.tir import (
     For,
     If,
     IndexValue,
+    Let,
     Literal,
     Load,
     LoopKind,
@@ -76,9 +77,11 @@ from graphflow.tir import (
     map_body,
     map_expr,
     map_indices,
+    performed,
     type_errors,
     walk,
     walk_expr,
+    with_performed,
 )
 
 Term: TypeAlias = "Expr | IndexExpr | Predicate"
@@ -104,10 +107,34 @@ def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool
 
     Makes the new buffer in the role `buffer`.
     """
+    stmt = find(func, place)[0]
+    lanes = [s for s in (*loops_around(func, place), stmt) if isinstance(s, For)]
+    if any(loop.kind is LoopKind.VECTORIZED for loop in lanes):
+        raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
+
+    def assigned(bound: Buffer, value: Expr, used: Body) -> Body:
+        return (Allocate(bound), Store(bound, (), value), *used)
+
+    return bind(func, place, expr, name, cse, assigned)
+
+
+def bind(
+    func: PrimFunc,
+    place: str,
+    expr: Expr | str,
+    name: str,
+    cse: bool,
+    assigned: Callable[[Buffer, Expr, Body], Body],
+) -> Rewrite:
+    """The rewrite of `bind_expr` and `bind_let`, except for the condition *lanes*.
+
+    `assigned` gives the statements that make the value known under the new buffer in a body that
+    uses it.
+    """
     require_names(name)
     require_fresh(func, name)
     _, body, proofs = bound_value(
-        func, place, expr, lambda value: Buffer(name, (), value.dtype, "register"), cse
+        func, place, expr, lambda value: Buffer(name, (), value.dtype, "register"), assigned, cse
     )
     new = rewrite_at(func, place, lambda _s, _d: body)
     proofs += still_at_once(new)
@@ -119,40 +146,38 @@ def bound_value(
     place: str,
     expr: Expr | str,
     holder: Callable[[Expr], Buffer],
+    assigned: Callable[[Buffer, Expr, Body], Body],
     cse: bool = True,
 ) -> tuple[Expr, Body, list[Proof]]:
     """The expression, what takes the place of the statement at `place`, and the proofs for that.
 
-    `holder` gives the buffer without axes that holds the value; it is allocated unless it is a
-    field of configuration state.  The conditions are those of `bind_expr`.
+    `holder` gives the buffer without axes that holds the value, and `assigned` the statements that
+    assign it in front of the statements that use it.  The conditions are those of `bind_expr`,
+    except for *lanes*.
     """
     stmt, domain = find(func, place)
     body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
     if isinstance(stmt, For):
         domain = domain.inside(stmt.var, stmt.start, stmt.stop)
-    lanes = [s for s in (*loops_around(func, place), stmt) if isinstance(s, For)]
-    if any(loop.kind is LoopKind.VECTORIZED for loop in lanes):
-        raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
     value = _found_in(body, place, expr)
     users = [s for s in walk(body) if _has(s, value)]
     users = users if cse else users[:1]
-    _require_scope(value, body, domain, place)
+    require_scope(value, body, domain, place)
     bound = holder(value)
     condition = f"unchanged: {expr_text(value)} is the same at each use in {place}"
     proofs = [
-        *unchanged(value, _before_last(body, users), domain, condition),
-        *_may_load(func, value, body, domain),
+        *unchanged(value, before_last(body, users), domain, condition),
+        *may_be_evaluated(func, value, body, domain),
     ]
 
     def use(node: Expr) -> Expr:
         return Load(bound, ()) if node == value else node
 
     used = _map_first(body, value, use) if not cse else map_values(body, use)
-    head: Body = () if bound.is_field else (Allocate(bound),)
-    assigned: Body = (*head, Store(bound, (), value), *used)
+    made = assigned(bound, value, used)
     if isinstance(stmt, For | Block):
-        return value, (replace(stmt, body=assigned),), proofs
-    return value, assigned, proofs
+        return value, (replace(stmt, body=made),), proofs
+    return value, made, proofs
 
 
 def _found_in(body: Body, place: str, expr: Expr | str) -> Expr:
@@ -184,7 +209,11 @@ def _has(stmt: Stmt, value: Expr) -> bool:
     return any(node == value for node in _own_nodes(stmt))
 
 
-def _require_scope(value: Expr, body: Body, domain: Domain, place: str) -> None:
+def require_scope(value: Expr, body: Body, domain: Domain, place: str) -> None:
+    """ScheduleError, which begins with `scope`, unless `value` may stand in front of a body.
+
+    It then uses neither loops nor allocations of the body, nor what the body assumes something of.
+    """
     known = {axis.var for axis in domain.axes}
     stray = sorted(var.name for var in expression_variables(value) - known)
     if stray:
@@ -200,7 +229,7 @@ def _require_scope(value: Expr, body: Body, domain: Domain, place: str) -> None:
             )
 
 
-def _before_last(body: Body, users: list[Stmt]) -> Body:
+def before_last(body: Body, users: list[Stmt]) -> Body:
     """The statements of a body that may run before the last use of a value."""
     inside = [[s for s in walk((stmt,)) if any(s is user for user in users)] for stmt in body]
     last = max(k for k, found in enumerate(inside) if found)
@@ -218,7 +247,7 @@ def unchanged(value: Expr, body: Body, domain: Domain, condition: str) -> tuple[
     return ordered_commute((probe,), body, domain, (), TRUE, condition)
 
 
-def _may_load(func: PrimFunc, value: Expr, body: Body, domain: Domain) -> Iterator[Proof]:
+def may_be_evaluated(func: PrimFunc, value: Expr, body: Body, domain: Domain) -> Iterator[Proof]:
     """Proofs that each element that `value` loads may be loaded wherever the body runs."""
     probe = Store(Buffer("value", (), value.dtype), (), value)
     needed = [a for a in accesses((probe,), domain) if not a.writes]
@@ -271,6 +300,8 @@ def _map_first(body: Body, value: Expr, change: Callable[[Expr], Expr]) -> Body:
         new = stmt
         if _has(stmt, value):
             new = _map_own(stmt, change)
+        elif isinstance(stmt, Let):
+            new = with_performed(stmt, _map_first(performed(stmt), value, change))
         elif isinstance(stmt, For | Block):
             new = replace(stmt, body=_map_first(stmt.body, value, change))
         elif isinstance(stmt, If):
@@ -352,6 +383,8 @@ def _filled(hollow: Stmt, stmt: Stmt) -> Stmt:
 def _rewrite_value(
     func: PrimFunc, place: str, stmt: Stmt, domain: Domain, old: Expr | str, new: Expr
 ) -> Rewrite:
+    if isinstance(stmt, Let):
+        place, stmt = f"{place}[-1]", performed(stmt)[1]
     found = _found_in((_hollow(stmt),), place, old)
     if found.dtype != new.dtype:
         raise ScheduleError(f"type: {expr_text(found)} is {found.dtype}, the other {new.dtype}")

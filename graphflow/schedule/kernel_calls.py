@@ -262,7 +262,7 @@ def call_eqv(func: PrimFunc, call: str, schedule: Schedule) -> Rewrite:
             "of the schedule: they are not proven to be equivalent"
         )
     other = ends[1] if own is ends[0] else ends[0]
-    if (other.params, other.scalars) != (stmt.definition.params, stmt.definition.scalars):
+    if _taken(other) != _taken(stmt.definition):
         raise ScheduleError(
             f"{stmt.definition.name} and {other.name} do not have the same parameters"
         )
@@ -297,6 +297,11 @@ def _unread_behind(func: PrimFunc, call: str, field: Buffer) -> tuple[Proof, Pro
     )
     path = (*around, (position + 1, False))
     return state_unread(probe, path, after_kernel=False), state_unread(probe, path, True)
+
+
+def _taken(func: PrimFunc) -> tuple[object, ...]:
+    """What a kernel is given: a parameter may be a window in one and dense in the other."""
+    return (*((param.buffer, param.role) for param in func.params), *func.scalars)
 
 
 def _renamed(func: PrimFunc, other: PrimFunc) -> PrimFunc:

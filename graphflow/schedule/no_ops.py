@@ -27,6 +27,8 @@ from graphflow.tir import (
     Buffer,
     For,
     If,
+    Let,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -136,7 +138,7 @@ def _may_go(stmt: Stmt) -> bool:
 def _is_empty(stmt: Stmt, before: Stmt) -> bool:
     """Whether a statement is empty that was not."""
     match stmt:
-        case For() | Block():
+        case For() | Block() | Let() | NamedWindow():
             return not stmt.body and stmt is not before
         case If():
             return not stmt.then and not stmt.orelse and stmt is not before

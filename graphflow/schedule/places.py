@@ -6,8 +6,8 @@ of a body under fresh names.  What always holds: names are unique in a kernel, a
 A statement without a name has an address: the name of a loop or block around it, or nothing for the
 kernel, and positions from there: `i[0]` is the first statement in the loop i, `[2]` the third of
 the kernel, `i[0][1]` the second in the then branch of the condition `i[0]`, `i[0].else[1]` that in
-its else branch.  An address is valid until the next step; `name_statement` gives a statement a name
-that handles follow.
+its else branch; in a let t, `t[-1]` is the store of its value.  An address is valid until the next
+step; `name_statement` gives a statement a name that handles follow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from graphflow.tir import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
+    NamedWindow,
     PrimFunc,
     Stmt,
     after,
@@ -48,26 +50,30 @@ from graphflow.tir import (
     kept,
     loops_of,
     map_body,
+    performed,
     rename_buffers,
     sub_bodies,
     substitute_body,
     walk,
+    with_performed,
 )
 
-_ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[\d+\])+)")
-_STEP = re.compile(r"(\.else)?\[(\d+)\]")
+_ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[-?\d+\])+)")
+_STEP = re.compile(r"(\.else)?\[(-?\d+)\]")
 
 Change = Callable[[Body, int, Domain], Body]
 """The new body, from the old one, the position of the place in it, and the domain around it."""
 
 
 def name_of(stmt: Stmt) -> str | None:
-    """The name of a loop (its variable's), a block or a call; None for other statements."""
+    """The name of a loop (its variable's), block, call, let or window; None for others."""
     match stmt:
         case For():
             return stmt.var.name
         case Block() | Call():
             return stmt.name
+        case Let() | NamedWindow():
+            return stmt.buffer.name
         case _:
             return None
 
@@ -112,6 +118,8 @@ def _below(stmt: Stmt, otherwise: bool) -> Body:
     match stmt:
         case For() | Block():
             return stmt.body
+        case Let() | NamedWindow():
+            return performed(stmt)
         case If():
             return stmt.orelse if otherwise else stmt.then
         case _:
@@ -134,6 +142,8 @@ def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
     match stmt:
         case For() | Block():
             return replace(stmt, body=body)
+        case Let() | NamedWindow():
+            return with_performed(stmt, body)
         case If():
             return replace(stmt, orelse=body) if otherwise else replace(stmt, then=body)
         case _:
@@ -156,20 +166,29 @@ def path_of(func: PrimFunc, place: str) -> Path:
 
 def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
     path = path_of(func, address[1]) if address[1] else ()
-    body = _below(statement_at(func, path), False) if path else func.body
+    around = statement_at(func, path) if path else None
+    body = func.body if around is None else _below(around, False)
     for otherwise, position in _STEP.findall(address[2]):
         if otherwise:
             if not path:
                 raise ScheduleError(f"{place}: a kernel has no else branch")
             path = (*path[:-1], (path[-1][0], True))
             body = _below(statement_at(func, path), True)
-        if int(position) >= len(body):
+        ahead = _statements_ahead(around)
+        if not 0 <= ahead + int(position) < len(body):
             raise ScheduleError(
-                f"{func.name} has no statement {place}: there are {len(body)} in that body"
+                f"{func.name} has no statement {place}: there are {len(body) - ahead} in that body"
             )
-        path = (*path, (int(position), False))
-        body = _below(body[int(position)], False)
+        path = (*path, (ahead + int(position), False))
+        around = body[ahead + int(position)]
+        body = _below(around, False)
     return path
+
+
+def _statements_ahead(around: Stmt | None) -> int:
+    """The statements below `around` in front of `[0]`: a let performs an allocation, `t[-2]`, and
+    the store of its value, `t[-1]`."""
+    return 2 if isinstance(around, Let) else 0
 
 
 def statement_at(func: PrimFunc, path: Path) -> Stmt:
@@ -182,10 +201,11 @@ def statement_at(func: PrimFunc, path: Path) -> Stmt:
 
 def address_of(func: PrimFunc, path: Path) -> str:
     """The name of the statement at a path, or its address from the innermost name around it."""
-    address, body = "", func.body
+    address, body, around = "", func.body, None
     for position, otherwise in path:
-        stmt = body[position]
-        address = name_of(stmt) or f"{address}[{position}]"
+        stmt: Stmt = body[position]
+        address = name_of(stmt) or f"{address}[{position - _statements_ahead(around)}]"
+        around = stmt
         address += ".else" if otherwise else ""
         body = _below(stmt, otherwise)
     return address
@@ -237,8 +257,8 @@ def _before(body: Body, position: int, domain: Domain) -> Domain:
 def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
     """The paths of the statements directly below one, in program order."""
     match stmt:
-        case For() | Block():
-            bodies = [(stmt.body, False)]
+        case For() | Block() | Let() | NamedWindow():
+            bodies = [(sub_bodies(stmt)[0], False)]
         case If():
             bodies = [(stmt.then, False), (stmt.orelse, True)]
         case _:
@@ -297,7 +317,7 @@ def names_in(body: Body) -> tuple[str, ...]:
             continue
         if isinstance(stmt, Allocate):
             found.append(stmt.buffer.name)
-        elif (name := name_of(stmt)) is not None:
+        elif not isinstance(stmt, Let) and (name := name_of(stmt)) is not None:
             found.append(name)
         for below in sub_bodies(stmt):
             found += names_in(below)
@@ -395,7 +415,7 @@ def rename_places(body: Body, names: Mapping[str, str]) -> Body:
     buffers = {
         stmt.buffer: replace(stmt.buffer, name=names[stmt.buffer.name])
         for stmt in walk(body)
-        if isinstance(stmt, Allocate) and stmt.buffer.name in names
+        if isinstance(stmt, Allocate | NamedWindow) and stmt.buffer.name in names
     }
     values: dict[Var, IndexExpr] = {
         stmt.var: Var(names[stmt.var.name])

@@ -28,16 +28,21 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.claims import forbids_access
 from graphflow.schedule.dependence import ordered_commute
+from graphflow.schedule.expressions import unchanged
 from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.lets import lift_let
 from graphflow.schedule.loops import reorder_loops
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     address_of,
     find,
     fresh_copy,
+    fresh_name,
+    has_place,
     names_in,
     path_of,
     place_names,
+    rename_places,
     rewrite_at,
     statement_at,
 )
@@ -50,11 +55,14 @@ from graphflow.tir import (
     For,
     If,
     IndexValue,
+    Let,
     Load,
     PrimFunc,
     Stmt,
     Unary,
     condition_text,
+    expr_text,
+    expressions_of,
     is_predicate,
     substitute_body,
     walk,
@@ -145,15 +153,20 @@ def _variables(condition: Condition) -> frozenset[Var]:
 
 
 def lift_scope(func: PrimFunc, place: str) -> Rewrite:
-    """The loop or condition at `place` changes places with the one around it.
+    """The loop, condition or let at `place` changes places with what is around it.
 
     - `for i: for j: S` → `for j: for i: S`, as `reorder_loops` does.
     - `for i: if e: S else: T` → `if e: for i: S else: for i': T`.
     - `if e: for i: S` → `for i: if e: S`; the condition has no else branch.
     - `if e: {if d: S else: T} else: U` → `if d: {if e: S else: U} else: {if e: T else: U'}`, and
       the same for a condition in the else branch.
+    - `P: A; with let(e) as t: S; B` → `with let(e) as t: P: A; S; B`, where P is a loop, condition,
+      block or let; the conditions are those of `lift_let`.
+    - `with let(e) as t: for i: S` → `for i: with let(e) as t: S`; no iteration writes what e loads.
+    - `with let(e) as t: if c: S else: T` → `if c: with let(e) as t: S else: with let(e) as t': T`;
+      c does not use t.
 
-    1. The place is the only statement in the body around it.
+    1. The place is the only statement in the body around it, or a let.
     2. A condition that a loop is exchanged with does not depend on the loop's variable, and no
        iteration writes what the condition reads.
     3. A condition that is evaluated where it was not before reads elements that exist.
@@ -166,10 +179,16 @@ def lift_scope(func: PrimFunc, place: str) -> Rewrite:
     above = path[:-1]
     parent, stmt = statement_at(func, (*above[:-1], (above[-1][0], False))), find(func, place)[0]
     outer = address_of(func, (*above[:-1], (above[-1][0], False)))
+    if isinstance(stmt, Let):
+        return lift_let(func, place)
     if len(_body(parent, above[-1][1])) != 1:
         raise ScheduleError(f"{place} is not the only statement in the body of {outer}")
     _, domain = find(func, outer)
     match parent, stmt:
+        case Let(), For():
+            return _loop_out_of_let(func, outer, parent, stmt, domain)
+        case Let(), If():
+            return _condition_out_of_let(func, outer, parent, stmt)
         case For(), For():
             return reorder_loops(func, (stmt.var.name, parent.var.name))
         case For(), If():
@@ -179,7 +198,7 @@ def lift_scope(func: PrimFunc, place: str) -> Rewrite:
         case If(), If():
             return _condition_out_of_condition(func, outer, parent, stmt, domain, above[-1][1])
         case _:
-            raise ScheduleError(f"{outer} and {place} are not both loops or conditions")
+            raise ScheduleError(f"{outer} and {place} are not both loops, conditions or lets")
 
 
 def _body(stmt: Stmt, otherwise: bool) -> Body:
@@ -248,6 +267,29 @@ def _condition_out_of_condition(
     lifted = If(inner.condition, branch(inner.then, beside), branch(inner.orelse, again))
     new = rewrite_at(func, place, lambda _s, _d: (lifted,))
     return Rewrite(new, (*proofs, structural("the same branch runs for each pair")), places)
+
+
+def _loop_out_of_let(func: PrimFunc, outer: str, let: Let, loop: For, domain: Domain) -> Rewrite:
+    text = expr_text(let.value)
+    proofs = unchanged(
+        let.value, (loop,), domain, f"no iteration of {loop.var} writes what {text} reads"
+    )
+    lifted = replace(loop, body=(replace(let, body=loop.body),))
+    return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
+
+
+def _condition_out_of_let(func: PrimFunc, outer: str, let: Let, stmt: If) -> Rewrite:
+    if any(node == Load(let.buffer, ()) for e in expressions_of(stmt) for node in walk_expr(e)):
+        raise ScheduleError(f"{condition_text(stmt.condition)} uses {outer}")
+    orelse: Body = ()
+    places: dict[str, tuple[str, ...]] = {}
+    if stmt.orelse:
+        again = fresh_name(f"{outer}_else", lambda name: has_place(func, name))
+        orelse = rename_places((replace(let, body=stmt.orelse),), {outer: again})
+        places = {outer: (outer, again)}
+    lifted = If(stmt.condition, (replace(let, body=stmt.then),), orelse)
+    proof = structural(f"{outer} is evaluated in the branch that uses it")
+    return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), (proof,), places)
 
 
 def conditional(condition: Condition, then: Body, orelse: Body) -> Body:

@@ -19,6 +19,8 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -61,7 +63,7 @@ def _statements(body: Body) -> Iterator[Stmt]:
         stmt = left.pop()
         yield stmt
         match stmt:
-            case For() | Block():
+            case For() | Block() | Let() | NamedWindow():
                 left += reversed(stmt.body)
             case If():
                 left += (*reversed(stmt.orelse), *reversed(stmt.then))
@@ -73,7 +75,7 @@ def _accessed(body: Body) -> Iterator[Buffer]:
     for stmt in _statements(body):
         exprs: tuple[Condition, ...] = ()
         match stmt:
-            case Store() | Reduce():
+            case Store() | Reduce() | Let():
                 exprs = (stmt.value,)
             case If():
                 exprs = (stmt.condition,)

@@ -49,7 +49,9 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
+    NamedWindow,
     Param,
     PrimFunc,
     Reduce,
@@ -191,11 +193,15 @@ class _Parser(IndexParser):
         node, role = arg.annotation, Role.INPUT
         if isinstance(node, ast.Subscript) and (word := dotted_name(node.value)) in _ROLES:
             node, role = node.slice, _ROLES[word]
+        strided = isinstance(node, ast.Subscript) and dotted_name(node.value) == "window"
+        if strided and isinstance(node, ast.Subscript):
+            node = node.slice
         match node:
             case ast.Call(func=ast.Name(id="buffer")):
-                return Param(self.buffer(arg.arg, node), role)
+                return Param(self.buffer(arg.arg, node), role, strided)
             case ast.Subscript():
-                return Param(self.declare(arg, arg.arg, *self.type_of(node), "global", ()), role)
+                buffer = self.declare(arg, arg.arg, *self.type_of(node), "global", ())
+                return Param(buffer, role, strided)
         raise self.error(
             arg, f"parameter {arg.arg} needs a type such as f32[4, 8] or out[f32[4, 8]]"
         )
@@ -262,7 +268,26 @@ class _Parser(IndexParser):
             case ast.If():
                 condition = self.condition(node.test)
                 return If(condition, self.body(node.body), self.body(node.orelse))
-            case ast.With(items=[ast.withitem(context_expr=ast.Call() as call)]):
+            case ast.With(
+                items=[
+                    ast.withitem(
+                        context_expr=ast.Call(func=ast.Name(id="let"), args=[value], keywords=[]),
+                        optional_vars=ast.expr() as target,
+                    )
+                ]
+            ):
+                return self.let(node, target, self.expr(value))
+            case ast.With(
+                items=[
+                    ast.withitem(
+                        context_expr=ast.Subscript() as source, optional_vars=ast.expr() as target
+                    )
+                ]
+            ):
+                return self.named_window(node, source, target)
+            case ast.With(
+                items=[ast.withitem(context_expr=ast.Call() as call, optional_vars=None)]
+            ):
                 return self.block(node, call)
             case ast.Assign(targets=[ast.Subscript() as target], value=value):
                 return Store(*self.element(target), self.expr(value))
@@ -295,6 +320,17 @@ class _Parser(IndexParser):
                 annotations = tuple(self.annotation(word) for word in call.keywords)
                 return Block(name, self.body(node.body), annotations)
         raise self.error(call, 'expected block("name", key="value", …)')
+
+    def let(self, node: ast.With, target: ast.expr, value: Expr) -> Let:
+        buffer = self.declare(target, self.name(target), value.dtype, (), "register", ())
+        return Let(buffer, value, self.body(node.body))
+
+    def named_window(self, node: ast.With, source: ast.Subscript, target: ast.expr) -> NamedWindow:
+        window, shape = self.any_window(source)
+        buffer = self.declare(
+            target, self.name(target), window.buffer.dtype, shape, window.buffer.scope, ()
+        )
+        return NamedWindow(buffer, window, self.body(node.body))
 
     def annotation(self, word: ast.keyword) -> tuple[BlockNote, str]:
         match word:
@@ -352,25 +388,32 @@ class _Parser(IndexParser):
         parameter is long."""
         if not isinstance(node, ast.Subscript):
             raise self.error(node, f"{param.name} takes a window such as x[i, j:j + 8]")
+        window, shape = self.any_window(node)
+        if shape != param.shape:
+            wanted = f"{param.name} of {list(param.shape)}"
+            raise self.error(node, f"the window does not fit {wanted}, but {list(shape)}")
+        return window
+
+    def any_window(self, node: ast.Subscript) -> tuple[BufferWindow, tuple[int, ...]]:
+        """A window with the shape that its stops give."""
         buffer = self.declared(node)
         starts: list[IndexExpr] = []
         kept: list[int] = []
+        shape: list[int] = []
         for axis, item in enumerate(_elements(node.slice)):
             match item:
                 case ast.Slice(lower=ast.expr() as low, upper=ast.expr() as high, step=None):
                     starts.append(self.index(low))
                     extent = constant_value(self.index(high) - starts[-1])
-                    if len(kept) == len(param.shape) or extent != param.shape[len(kept)]:
-                        shape = list(param.shape)
-                        raise self.error(item, f"the window does not fit {param.name} of {shape}")
+                    if extent is None or extent < 0:
+                        raise self.error(item, "the extent of a window is a constant")
+                    shape.append(extent)
                     kept.append(axis)
                 case ast.Slice():
                     raise self.error(item, "an axis of a window has a start and a stop")
                 case _:
                     starts.append(self.index(item))
-        if len(kept) != len(param.shape):
-            raise self.error(node, f"the window does not fit {param.name} of {list(param.shape)}")
-        return BufferWindow(buffer, tuple(starts), tuple(kept))
+        return BufferWindow(buffer, tuple(starts), tuple(kept)), tuple(shape)
 
     def declared(self, node: ast.Subscript) -> Buffer:
         name = self.name(node.value)

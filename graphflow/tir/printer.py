@@ -40,6 +40,8 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
+    NamedWindow,
     Param,
     PrimFunc,
     Reduce,
@@ -189,6 +191,7 @@ def _param_text(param: Param) -> str:
     buffer = param.buffer
     details = _detail_text(buffer)
     text = f"buffer({_type_text(buffer)}{details})" if details else _type_text(buffer)
+    text = f"window[{text}]" if param.strided else text
     return f"{buffer.name}: {text if param.role is Role.INPUT else f'{param.role.value}[{text}]'}"
 
 
@@ -214,7 +217,7 @@ def _stmt_lines(stmt: Stmt, depth: int, mark: Stmt | None, note: str) -> Iterato
     comment = f"  # <-- {note}" if stmt is mark else ""
     yield f"{INDENT * depth}{_head(stmt)}{comment}"
     match stmt:
-        case For() | Block():
+        case For() | Block() | Let() | NamedWindow():
             yield from _body_lines(stmt.body, depth + 1, mark, note)
         case If():
             yield from _body_lines(stmt.then, depth + 1, mark, note)
@@ -248,6 +251,11 @@ def _head(stmt: Stmt) -> str:
             return f"assume(unless({condition_text(stmt.unless)}), {expr_text(stmt.claim)})"
         case Call():
             return _call_text(stmt)
+        case Let():
+            return f"with let({expr_text(stmt.value)}) as {stmt.buffer.name}:"
+        case NamedWindow():
+            window = _window_text(stmt.window, stmt.buffer.shape)
+            return f"with {window} as {stmt.buffer.name}:"
     assert_never(stmt)
 
 

@@ -131,10 +131,11 @@ class Assume:
 
 @dataclass(frozen=True, slots=True)
 class BufferWindow:
-    """The part of `buffer` that a call hands to a parameter, `buffer[i, j:j + 8]`.
+    """A part of `buffer`, `buffer[i, j:j + 8]`: what a call hands to a parameter, or what a
+    `NamedWindow` names.
 
-    The parameter's axis k runs along the axis `kept[k]` of the buffer, from `starts[kept[k]]` on;
-    every other axis stays at its start.  `kept` increases.
+    The axis k of the parameter or name runs along the axis `kept[k]` of the buffer, from
+    `starts[kept[k]]` on; every other axis stays at its start.  `kept` increases.
     """
 
     buffer: Buffer
@@ -142,7 +143,7 @@ class BufferWindow:
     kept: tuple[int, ...]
 
     def place(self, indices: Sequence[IndexExpr]) -> tuple[IndexExpr, ...]:
-        """The indices in the buffer of the element at `indices` of the parameter."""
+        """The indices in the buffer of the element at `indices` of the window."""
         inner = dict(zip(self.kept, indices, strict=True))
         return tuple(
             start + inner[axis] if axis in inner else start
@@ -168,7 +169,39 @@ class Call(Kept):
     """One for each scalar of the definition."""
 
 
-Stmt: TypeAlias = "Store | Reduce | For | If | Allocate | Block | Assume | Call"
+@dataclass(frozen=True, slots=True)
+class Let(Kept):
+    """`with let(value) as buffer: body`: names the value of an expression for the statements of
+    `body`, which load it as the only element of `buffer` and write nothing to it.
+
+    Its meaning is that of `performed(let)` (in `graphflow.tir.visit`): the buffer is allocated, the
+    value stored, then the body runs.  Traversals go through these statements, so a let is to every
+    analysis what it does; a rewrite after which they are no let any more leaves them as they are.
+    The emitter keeps the value in a virtual register.
+    """
+
+    buffer: Buffer
+    """Without axes, in registers, of the type of `value`; its name is a place of the kernel."""
+    value: Expr
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class NamedWindow(Kept):
+    """`with x[i, j:j + 8] as name: body`: the body accesses the window as the buffer `name`.
+
+    Its meaning is that of `performed(named)` (in `graphflow.tir.visit`): the body with the elements
+    of the window's buffer in place of those of the name.  Traversals go through that body.
+    """
+
+    buffer: Buffer
+    """The name: of the window's shape, and of the type and scope of the buffer behind it; it has no
+    memory of its own.  It is a place of the kernel."""
+    window: BufferWindow
+    body: Body
+
+
+Stmt: TypeAlias = "Store | Reduce | For | If | Allocate | Block | Assume | Call | Let | NamedWindow"
 Body: TypeAlias = "tuple[Stmt, ...]"
 
 
@@ -183,10 +216,15 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A buffer handed in by the caller."""
+    """A buffer handed in by the caller.
+
+    With `strided` it may be any window of the caller's buffer, with the strides of that; otherwise
+    its elements follow one another in memory.
+    """
 
     buffer: Buffer
     role: Role
+    strided: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ range.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, assert_never, cast
 
 import numpy as np
@@ -57,10 +58,13 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
+    Let,
     LoopKind,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -105,6 +109,8 @@ class _SourceWriter:
         self.loops: dict[Var, tuple[int, int] | None] = {}
         """Variables in scope, each with its lowest and highest value where those are constants."""
         self.variables: dict[Var, str] = {}
+        self.windows: dict[Buffer, BufferWindow] = {}
+        """The windows that names in scope stand for."""
         self.temporaries = 0
         self.stmt: Stmt = Block("", ())
         """The statement being written, for messages."""
@@ -124,6 +130,8 @@ class _SourceWriter:
         return self.buffers.setdefault(buffer, f"b{len(self.buffers)}")
 
     def memory(self, buffer: Buffer) -> str:
+        while buffer in self.windows:
+            buffer = self.windows[buffer].buffer
         if buffer not in self.buffers:
             raise VerifyError(f"{self.func.name}: {buffer.name} is used before it is allocated")
         return self.buffers[buffer]
@@ -156,7 +164,10 @@ class _SourceWriter:
                     yield from (indent + line for line in self.assume(stmt))
                 case Block():
                     yield from self.body(stmt.body, depth, loops)
-                case Call():
+                case NamedWindow():
+                    self.windows[stmt.buffer] = stmt.window
+                    yield from self.body(stmt.body, depth, loops)
+                case Call() | Let():
                     yield from self.body(performed(stmt), depth, loops)
                 case If():
                     yield f"{indent}if {self.condition(stmt.condition)}:"
@@ -236,7 +247,17 @@ class _SourceWriter:
         return "".join(f"{self.variables[var]}, " for var in self.loops)
 
     def position(self, buffer: Buffer, indices: Sequence[IndexExpr]) -> str:
-        """The flat position of an element, each index checked unless its loop's bounds show it."""
+        """The flat position of an element, each index checked unless its loop's bounds show it;
+        those of a named window in the window first."""
+        if buffer in self.windows:
+            window = self.windows[buffer]
+            inner, behind = list(indices), window.place(tuple(indices))
+            flat = self.position(window.buffer, behind)
+            sides = zip(inner, buffer.shape, strict=True)
+            if all(self.surely_inside(index, extent) for index, extent in sides):
+                return flat
+            own = self.position(replace(buffer, name=f"window {buffer.name}"), inner)
+            return f"(({own}), {flat})[1]"
         terms: list[str] = []
         checks: list[str] = []
         values: list[str] = []

@@ -57,6 +57,8 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
@@ -167,6 +169,14 @@ class _Matcher:
             case Assume(), Assume():
                 self.condition(own.unless, found.unless)
                 self.expr(own.claim, found.claim)
+            case Let(), Let():
+                self.expr(own.value, found.value)
+                self.local[own.buffer] = found.buffer
+                self.bodies(own.body, found.body)
+            case NamedWindow(), NamedWindow() if own.buffer.shape == found.buffer.shape:
+                self.window_access(own.window, found.window)
+                self.local[own.buffer] = found.buffer
+                self.bodies(own.body, found.body)
             case Call(), Call():
                 self.call(own, found)
             case _:
@@ -178,12 +188,15 @@ class _Matcher:
         for a, b in zip(own.windows, found.windows, strict=True):
             if len(a.kept) != len(b.kept):
                 self.differ(_line((own,)), _line((found,)))
-            # Two elements of the window fix the axes along which it runs.
-            for inner in ((0,) * len(a.kept), tuple(range(1, len(a.kept) + 1))):
-                indices = tuple(const(n) for n in inner)
-                self.access(a.buffer, a.place(indices), b.buffer, b.place(indices))
+            self.window_access(a, b)
         for x, y in zip(own.scalars, found.scalars, strict=True):
             self.index(x, y)
+
+    def window_access(self, own: BufferWindow, found: BufferWindow) -> None:
+        """Two elements of a window fix the axes along which it runs."""
+        for inner in ((0,) * len(own.kept), tuple(range(1, len(own.kept) + 1))):
+            indices = tuple(const(n) for n in inner)
+            self.access(own.buffer, own.place(indices), found.buffer, found.place(indices))
 
     # -- expressions
 

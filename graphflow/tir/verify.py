@@ -37,17 +37,20 @@ from graphflow.tir.stmt import (
     Block,
     BlockNote,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
+    Let,
     LoopKind,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Role,
     Stmt,
     Store,
 )
-from graphflow.tir.visit import expressions_of, loops_of, performed
+from graphflow.tir.visit import expressions_of, loops_of, performed, writes_in
 
 KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
@@ -84,7 +87,7 @@ STAGES: dict[KernelStage, Legality] = {
     ),
 }
 
-_PLACES = ("loop variable", "block", "call")
+_PLACES = ("loop variable", "block", "call", "let", "window")
 """Kinds of names by which primitives find a statement, so no two of them may be equal."""
 
 EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
@@ -103,12 +106,19 @@ def is_identifier(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name)
 
 
+def _is_dense(window: BufferWindow, param: Buffer) -> bool:
+    """Whether the elements of a window follow one another as those of the parameter do."""
+    strides = (window.buffer.strides[axis] for axis in window.kept)
+    sides = zip(strides, param.strides, param.shape, strict=True)
+    return all(own == dense for own, dense, extent in sides if extent > 1)
+
+
 class _Verifier:
     def __init__(self, func: PrimFunc, stage: KernelStage) -> None:
         self.func = func
         self.stage = stage
         self.legal = STAGES[stage]
-        self.inputs = frozenset(func.inputs)
+        self.inputs = set(func.inputs)
         self.buffers: dict[str, Buffer] = {}
         """Buffers that may be accessed here, by name."""
         self.loops: dict[Var, For] = {}
@@ -131,6 +141,10 @@ class _Verifier:
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
             if param.role is Role.INOUT and self.stage == "lowered":
                 raise self.fail(f"{buffer.name} is inout, which only kernels that others call have")
+            if param.strided and self.stage == "lowered":
+                raise self.fail(
+                    f"{buffer.name} is a window, whose strides only the callers of a kernel know"
+                )
         if self.func.scalars and self.stage == "lowered":
             raise self.fail("it has scalars, which only kernels that others call are given")
         for var in self.func.scalars:
@@ -206,6 +220,10 @@ class _Verifier:
                 self.condition(stmt.unless, stmt)
             case Call():
                 self.call(stmt)
+            case Let():
+                self.let(stmt)
+            case NamedWindow():
+                self.named_window(stmt)
             case _:
                 assert_never(stmt)
 
@@ -229,14 +247,59 @@ class _Verifier:
                     f"{wanted.name} holds {wanted.dtype}, but gets {buffer.name} of {buffer.dtype}",
                     stmt,
                 )
-            axes = [*window.kept, len(buffer.shape)]
-            if len(window.kept) != len(wanted.shape) or axes != sorted(set(axes)):
+            self.check_axes(window, wanted, stmt)
+            if self.legal.emittable and not param.strided and not _is_dense(window, wanted):
                 raise self.fail(
-                    f"the window of {buffer.name} does not keep {len(wanted.shape)} axes", stmt
+                    f"{wanted.name} of {definition.name} is dense, and the elements of the window "
+                    f"of {buffer.name} do not follow one another; make it a window (set_window)",
+                    stmt,
                 )
         for index in stmt.scalars:
             self.bound(variables(index), stmt)
         self.body(performed(stmt))
+
+    def let(self, stmt: Let) -> None:
+        """A let may stand at every stage; its value is visible in its body alone."""
+        buffer = stmt.buffer
+        if buffer.shape or buffer.separators or buffer.scope != "register":
+            raise self.fail(f"{buffer.name} of a let has no axes and is in registers", stmt)
+        self.name("let", buffer.name, stmt)
+        self.expr(stmt.value, stmt)
+        problem = next(type_errors(Store(buffer, (), stmt.value)), None)
+        if problem is not None:
+            raise self.fail(problem, stmt)
+        if any(write.buffer == buffer for write in writes_in(stmt.body)):
+            raise self.fail(f"{buffer.name} is the value of a let, and is written", stmt)
+        outer = dict(self.buffers)
+        self.declare(buffer, stmt)
+        self.body(stmt.body)
+        self.buffers = outer
+
+    def check_axes(self, window: BufferWindow, wanted: Buffer, stmt: Stmt) -> None:
+        axes = [*window.kept, len(window.buffer.shape)]
+        if len(window.kept) != len(wanted.shape) or axes != sorted(set(axes)):
+            raise self.fail(
+                f"the window of {window.buffer.name} does not keep {len(wanted.shape)} axes", stmt
+            )
+
+    def named_window(self, stmt: NamedWindow) -> None:
+        """A named window may stand at every stage; it is written where its buffer may be."""
+        name, behind = stmt.buffer, stmt.window.buffer
+        self.access(behind, stmt.window.starts, stmt)
+        self.check_axes(stmt.window, name, stmt)
+        if (name.dtype, name.scope, name.separators) != (behind.dtype, behind.scope, ()):
+            raise self.fail(f"{name.name} is {name}, and names a window of {behind}", stmt)
+        for axis, extent in zip(stmt.window.kept, name.shape, strict=True):
+            if extent > behind.shape[axis]:
+                raise self.fail(f"{name.name} is longer than axis {axis} of {behind.name}", stmt)
+        self.name("window", name.name, stmt)
+        outer = dict(self.buffers)
+        self.declare(name, stmt)
+        if behind in self.inputs:
+            self.inputs.add(name)
+        self.body(stmt.body)
+        self.inputs.discard(name)
+        self.buffers = outer
 
     def write(self, stmt: Store | Reduce) -> None:
         self.access(stmt.buffer, stmt.indices, stmt)

@@ -49,7 +49,9 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Let,
     LoopKind,
+    NamedWindow,
     PrimFunc,
     Reduce,
     ReduceOp,
@@ -97,7 +99,7 @@ def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
             return (stmt.body,)
         case If():
             return (stmt.then, stmt.orelse)
-        case Call():
+        case Call() | Let() | NamedWindow():
             return (performed(stmt),)
         case Store() | Reduce() | Allocate() | Assume():
             return ()
@@ -110,8 +112,9 @@ def map_body(
     """`body` rebuilt from the leaves up; `change` may give one statement, several or none.
 
     What a call performs is mapped too, and matched with its definition again; where it is no
-    instance of that any more, a block with the call's name takes its place.  With `calls_whole`,
-    calls are given to `change` as they are.
+    instance of that any more, a block with the call's name takes its place; lets and named windows
+    likewise.  With `calls_whole`, calls are given to `change` as they are, and the statements in a
+    named window access its name.
     """
     out: list[Stmt] = []
     for stmt in body:
@@ -133,6 +136,14 @@ def _map_below(stmt: Stmt, change: Callable[[Stmt], Stmt | Body], calls_whole: b
             return replace(stmt, then=then, orelse=orelse)
         case Call():
             return stmt if calls_whole else with_performed(stmt, map_body(performed(stmt), change))
+        case Let():
+            body = map_body(performed(stmt), change, calls_whole=calls_whole)
+            return with_performed(stmt, body)
+        case NamedWindow() if calls_whole:
+            body = map_body(stmt.body, change, calls_whole=True)
+            return stmt if body is stmt.body else replace(stmt, body=body)
+        case NamedWindow():
+            return with_performed(stmt, map_body(performed(stmt), change))
         case Store() | Reduce() | Allocate() | Assume():
             return stmt
     assert_never(stmt)
@@ -142,10 +153,72 @@ def _same(new: list[Stmt], old: Body) -> bool:
     return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
 
 
-def with_performed(call: Call, body: Body) -> Call | Block:
-    """The call of the same definition that performs `body`, else a block with the call's name."""
-    if body is performed(call):
-        return call
+def with_performed(stmt: Call | Let | NamedWindow, body: Body) -> Call | Let | NamedWindow | Block:
+    """The let, the same named window, or the call of the same definition, that performs `body`;
+    else a block of it.
+
+    The block has the name of the call or window, or that of the let with `.let` behind it.
+    """
+    if body is performed(stmt):
+        return stmt
+    match stmt:
+        case Let():
+            return _as_let(stmt, body)
+        case Call():
+            return _as_call(stmt, body)
+        case NamedWindow():
+            return _as_window(stmt, body)
+    assert_never(stmt)
+
+
+def _as_window(named: NamedWindow, body: Body) -> NamedWindow | Block:
+    """The elements that the old body accessed by the name are accessed by it in `body` too."""
+    found: dict[Load, tuple[IndexExpr, ...]] = {}
+    for site in _accessed(named.body):
+        if site.buffer == named.buffer:
+            place = named.window.place(site.indices)
+            found[Load(named.window.buffer, place)] = site.indices
+
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr in found:
+            return Load(named.buffer, found[expr])
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store | Reduce):
+            indices = found.get(Load(stmt.buffer, stmt.indices))
+            if indices is not None:
+                return replace(stmt, buffer=named.buffer, indices=indices)
+        return stmt
+
+    inner = map_expressions(body, on_expr, calls_whole=True)
+    new = replace(named, body=map_body(inner, on_stmt, calls_whole=True))
+    is_used = any(access.buffer == named.buffer for access in _accessed(new.body))
+    return new if is_used and performed(new) == body else Block(named.buffer.name, body)
+
+
+def _accessed(body: Body) -> Iterator[Load]:
+    """The elements that statements access, as loads, in calls and named windows too."""
+    yield from loads_in(body)
+    for write in writes_in(body):
+        yield Load(write.buffer, write.indices)
+
+
+def _as_let(let: Let, body: Body) -> Let | Block:
+    match body:
+        case (Allocate(buffer), Store() as store, *rest) if store.buffer == buffer:
+            plain = not buffer.shape and buffer.scope == "register"
+            same_type = store.value.dtype == buffer.dtype
+            used = any(node == Load(buffer, ()) for node in walk_expr(store.value))
+            written = any(write.buffer == buffer for write in writes_in(tuple(rest)))
+            if plain and same_type and not used and not written:
+                return Let(buffer, store.value, tuple(rest))
+        case _:
+            pass
+    return Block(f"{let.buffer.name}.let", body)
+
+
+def _as_call(call: Call, body: Body) -> Call | Block:
     try:
         new = unify(call.definition, body, call.name)
     except NotUnifiable:
@@ -154,11 +227,23 @@ def with_performed(call: Call, body: Body) -> Call | Block:
 
 
 @kept
-def performed(call: Call) -> Body:
-    """The statements that a call performs: the body of its definition, arguments put in.
+def performed(stmt: Call | Let | NamedWindow) -> Body:
+    """The statements that a let, a named window or a call performs.
 
-    Loops, blocks, calls and allocated buffers in it are named `call.name` of the definition.
+    A let allocates its buffer, stores the value, and runs its body.  A named window runs its body
+    on the buffer behind the name.  A call runs the body of its
+    definition with the arguments put in; loops, blocks, calls and allocated buffers in it are named
+    `call.name` of the definition.
     """
+    if isinstance(stmt, Let):
+        return (Allocate(stmt.buffer), Store(stmt.buffer, (), stmt.value), *stmt.body)
+    if isinstance(stmt, NamedWindow):
+        window = stmt.window
+        return redirect_accesses(stmt.body, stmt.buffer, window.buffer, window.place)
+    return _performed_by_call(stmt)
+
+
+def _performed_by_call(call: Call) -> Body:
     func = call.definition
     windows = {p.buffer: w for p, w in zip(func.params, call.windows, strict=True)}
     values: dict[Var, IndexExpr] = dict(zip(func.scalars, call.scalars, strict=True))
@@ -167,7 +252,7 @@ def performed(call: Call) -> Body:
         match stmt:
             case For():
                 values[stmt.var] = Var(f"{call.name}.{stmt.var.name}")
-            case Allocate():
+            case Allocate() | NamedWindow():
                 named = replace(stmt.buffer, name=f"{call.name}.{stmt.buffer.name}")
                 buffers[stmt.buffer] = named
             case _:
@@ -197,7 +282,14 @@ def performed(call: Call) -> Body:
             case Call():
                 inner = tuple(_inside_window(w, windows[w.buffer]) for w in stmt.windows)
                 return replace(stmt, name=f"{call.name}.{stmt.name}", windows=inner)
-            case If() | Assume():
+            case NamedWindow():
+                outer = windows[stmt.window.buffer]
+                within = _inside_window(stmt.window, outer)
+                scope = outer.buffer.scope
+                return replace(
+                    stmt, buffer=replace(buffers[stmt.buffer], scope=scope), window=within
+                )
+            case If() | Assume() | Let():
                 return stmt
         assert_never(stmt)
 
@@ -274,7 +366,7 @@ def map_expressions(
                 if unless is stmt.unless and claim is stmt.claim:
                     return stmt
                 return Assume(unless, claim)
-            case For() | Allocate() | Block() | Call():
+            case For() | Allocate() | Block() | Call() | Let() | NamedWindow():
                 return stmt
         assert_never(stmt)
 
@@ -339,7 +431,12 @@ def map_indices(
                 ):
                     return stmt
                 return replace(stmt, windows=windows, scalars=scalars)
-            case Allocate() | Block():
+            case NamedWindow():
+                starts = on_indices(stmt.window.starts)
+                if starts is stmt.window.starts:
+                    return stmt
+                return replace(stmt, window=replace(stmt.window, starts=starts))
+            case Allocate() | Block() | Let():
                 return stmt
         assert_never(stmt)
 
@@ -356,6 +453,13 @@ def rename_buffers(body: Body, buffers: Mapping[Buffer, Buffer]) -> Body:
     """`body` with each buffer exchanged for another of the same rank."""
     if not buffers:
         return body
+    buffers = dict(buffers)
+    for named in _named_windows(body):
+        # A name has the type and scope of the buffer behind it.
+        behind = buffers.get(named.window.buffer)
+        if behind is not None:
+            name = buffers.get(named.buffer, named.buffer)
+            buffers[named.buffer] = replace(name, dtype=behind.dtype, scope=behind.scope)
 
     def on_expr(expr: Expr) -> Expr:
         if isinstance(expr, Load) and expr.buffer in buffers:
@@ -365,6 +469,12 @@ def rename_buffers(body: Body, buffers: Mapping[Buffer, Buffer]) -> Body:
     def on_stmt(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Reduce | Allocate) and stmt.buffer in buffers:
             return replace(stmt, buffer=buffers[stmt.buffer])
+        if isinstance(stmt, NamedWindow):
+            behind = buffers.get(stmt.window.buffer, stmt.window.buffer)
+            if behind is stmt.window.buffer and stmt.buffer not in buffers:
+                return stmt
+            name = buffers.get(stmt.buffer, stmt.buffer)
+            return replace(stmt, buffer=name, window=replace(stmt.window, buffer=behind))
         if isinstance(stmt, Call):
             windows = tuple(
                 replace(w, buffer=buffers[w.buffer]) if w.buffer in buffers else w
@@ -375,6 +485,24 @@ def rename_buffers(body: Body, buffers: Mapping[Buffer, Buffer]) -> Body:
 
     body = map_expressions(body, on_expr, calls_whole=True)
     return map_body(body, on_stmt, calls_whole=True)
+
+
+def _named_windows(body: Body) -> Iterator[NamedWindow]:
+    """The named windows in `body` as they are written, outer before inner."""
+    for stmt in body:
+        if isinstance(stmt, NamedWindow):
+            yield stmt
+            yield from _named_windows(stmt.body)
+        elif isinstance(stmt, Block):
+            yield from _windows_of(stmt)
+        elif not isinstance(stmt, Call):
+            for below in sub_bodies(stmt):
+                yield from _named_windows(below)
+
+
+@kept
+def _windows_of(block: Block) -> tuple[NamedWindow, ...]:
+    return tuple(_named_windows(block.body))
 
 
 def redirect_accesses(
@@ -398,10 +526,39 @@ def redirect_accesses(
             # Both halves at once: a call that has only its loads redirected is no instance.
             below = redirect_accesses(performed(stmt), old, new, place)
             return with_performed(stmt, below)
+        if isinstance(stmt, NamedWindow) and stmt.window.buffer == old:
+            below = redirect_accesses(performed(stmt), old, new, place)
+            return _redirected_window(stmt, new, place, below)
         return stmt
 
     body = map_expressions(body, on_expr, calls_whole=True)
     return map_body(body, on_stmt, calls_whole=True)
+
+
+def _redirected_window(
+    named: NamedWindow,
+    new: Buffer,
+    place: Callable[[tuple[IndexExpr, ...]], tuple[IndexExpr, ...]],
+    below: Body,
+) -> NamedWindow | Block:
+    """A window of the old buffer as one of the new, where `place` moves all its elements alike;
+    else a block that performs `below`."""
+    rank = len(named.buffer.shape)
+    starts = place(named.window.place((const(0),) * rank))
+    kept: list[int] = []
+    for axis in range(rank):
+        unit = tuple(const(int(k == axis)) for k in range(rank))
+        moved = zip(place(named.window.place(unit)), starts, strict=True)
+        kept += [k for k, (a, b) in enumerate(moved) if a is not b]
+    sides = zip(named.buffer.shape, (new.shape[axis] for axis in kept), strict=False)
+    fits = len(kept) == rank and kept == sorted(set(kept)) and all(n <= m for n, m in sides)
+    if fits:  # a smaller buffer may hold what is accessed, and not the whole window
+        inner = replace(named.buffer, dtype=new.dtype, scope=new.scope)
+        body = rename_buffers(named.body, {named.buffer: inner})
+        found = NamedWindow(inner, BufferWindow(new, starts, tuple(kept)), body)
+        if performed(found) == below:
+            return found
+    return Block(named.buffer.name, below)
 
 
 def walk(body: Body) -> Iterator[Stmt]:
@@ -424,7 +581,7 @@ def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
         case Assume():
             head = () if is_predicate(stmt.unless) else (cast(Expr, stmt.unless),)
             return (*head, stmt.claim)
-        case For() | Allocate() | Block() | Call():
+        case For() | Allocate() | Block() | Call() | Let() | NamedWindow():
             return ()
     assert_never(stmt)
 
@@ -522,7 +679,7 @@ def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_
                 _collect(stmt.body, inner, guards, found)
             case Block():
                 _collect(stmt.body, domain, guards, found)
-            case Call():
+            case Call() | Let() | NamedWindow():
                 _collect(performed(stmt), domain, guards, found)
             case If() if is_predicate(stmt.condition):
                 predicate = cast(Predicate, stmt.condition)

@@ -39,6 +39,8 @@ from graphflow.tir import (
     Call,
     For,
     If,
+    Let,
+    NamedWindow,
     Param,
     PrimFunc,
     Reduce,
@@ -170,7 +172,7 @@ def _nests(body: Body) -> Iterator[Stmt]:
     for stmt in body:
         if isinstance(stmt, Block):
             yield from _nests(stmt.body)
-        elif isinstance(stmt, Call):
+        elif isinstance(stmt, Call | Let | NamedWindow):
             yield from _nests(performed(stmt))
         elif not isinstance(stmt, Allocate):
             yield stmt

@@ -981,3 +981,49 @@ def test_libm_is_called_with_defined_lanes(op: str, lanes: int, target: Target) 
     arrays = {"x": np.linspace(0.5, 2, 4 * lanes).reshape(lanes, 4)}
     found = Native(func, target)(arrays)["y"]
     np.testing.assert_allclose(found, interpret(func, arrays)["y"], rtol=1e-12)
+
+
+# -- lets
+
+
+LETS = """
+def k(x: f32[13], n: i32[13], y: out[f32[13]], m: out[i32[13]], p: out[bool[13]]):
+    for i in KIND(0, 13):
+        with let(x[i] * f32(2.0)) as twice:
+            with let(index(i, i32) + n[i]) as count:
+                with let(twice[()] < f32(1.0)) as small:
+                    p[i] = small[()]
+                    if data(small[()]):
+                        m[i] = count[()] * count[()]
+                        y[i] = twice[()]
+                    else:
+                        m[i] = i32(7)
+                        for j in serial(0, 2):
+                            with let(twice[()] + index(j, f32)) as more:
+                                y[i] = more[()] + more[()]
+"""
+
+
+@pytest.mark.parametrize("kind", ["serial", "vectorized", "unrolled", "parallel"])
+def test_lets_of_floats_integers_and_bools(kind: str) -> None:
+    slices = ((0, 6), (6, 13)) if kind == "parallel" else ((0, 1),)
+    func = parse("@primfunc" + LETS.replace("KIND", kind))
+    check(func, slices=slices)
+    assert "alloca" not in emit_ir(func, "k", host_target())
+
+
+@pytest.mark.parametrize("kind", ["serial", "vectorized"])
+def test_a_call_is_given_the_value_of_a_let(kind: str) -> None:
+    text = """
+        @instruction
+        def add1(a: f32[()], c: inout[f32[()]]):
+            c[()] += a[()]
+
+        @primfunc
+        def k(x: f32[4], y: out[f32[4]]):
+            for i in KIND(0, 4):
+                y[i] = x[i]
+                with let(x[i] * x[i]) as square:
+                    add1(square[()], y[i])
+        """
+    check(parse(text.replace("KIND", kind)))

@@ -54,3 +54,20 @@ def test_each_iteration_has_its_own_copy_of_what_it_allocates() -> None:
         elements = relations.elements(context, write)
         assert elements.is_injective()
     assert relations_of(KERNEL) is relations
+
+
+def test_a_let_is_to_analyses_the_statements_that_it_performs() -> None:
+    func = parse("""
+        @primfunc
+        def kernel(x: f32[8], y: out[f32[8]]):
+            for i in serial(0, 8):
+                with let(x[i] * f32(2.0)) as t:
+                    y[i] = t[()]
+        """)
+    model = statements_of(func)
+    titles = [statement.title for statement in model.statements[1:4]]
+    assert titles == ["the let t", "the allocation of t", "the store to t[()]"]
+    assert [(str(a), a.access.kind.value) for a in model.accesses] == [
+        ("x[i]", "read"), ("t[]", "write"), ("t[]", "read"), ("y[i]", "write"),
+    ]  # fmt: skip
+    assert all(a.copies == (Var("i"),) for a in model.accesses[1:3])

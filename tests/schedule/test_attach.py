@@ -331,3 +331,33 @@ with block("q"):
     text = same(func, compute_at(func, "p", "i"))
     assert "for a in serial(i, i + 3)" in text
     assert "for k in serial(0, 3)" in text
+
+
+@pytest.mark.parametrize(
+    ("doubled", "summed"),
+    [
+        (
+            "with let(x[i] * i32(2)) as d:\n            t[i] = d[()] + x[i]",
+            "with let(t[j] + t[j + 1]) as a:\n            y[j] = a[()] + t[j + 2]",
+        ),
+        (
+            "with t[i:i + 1] as e:\n            e[0] = x[i] * i32(3)",
+            "with t[j:j + 3] as a:\n            y[j] = a[0] + a[1] + a[2]",
+        ),
+    ],
+)
+def test_stages_with_lets_and_windows_are_attached(doubled: str, summed: str) -> None:
+    func = kernel(
+        f"""
+t = alloc(i32[16])
+with block("double"):
+    for i in serial(0, 16):
+        {doubled}
+with block("sum"):
+    for j in serial(0, 14):
+        {summed}
+""",
+        "x: i32[16], y: out[i32[14]]",
+    )
+    text = same(func, compute_at(func, "double", "j"))
+    assert "t = alloc(i32[3], scratch)" in text and text.count("with ") == 4

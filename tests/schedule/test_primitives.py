@@ -11,6 +11,7 @@ from graphflow.tir import PrimFunc, parse
 from support.buffer_cases import BUFFER_CASES
 from support.config_cases import CONFIG_CASES, with_state
 from support.expression_cases import EXPRESSION_CASES
+from support.let_cases import LET_CASES
 from support.loop_cases import LOOP_CASES
 from support.padding_cases import PADDING_CASES
 from support.primitive_cases import (
@@ -21,8 +22,17 @@ from support.primitive_cases import (
     outcomes,
     share,
 )
+from support.window_cases import WINDOW_CASES
 
-CASES = (*BUFFER_CASES, *CONFIG_CASES, *EXPRESSION_CASES, *LOOP_CASES, *PADDING_CASES)
+CASES = (
+    *BUFFER_CASES,
+    *CONFIG_CASES,
+    *EXPRESSION_CASES,
+    *LET_CASES,
+    *LOOP_CASES,
+    *PADDING_CASES,
+    *WINDOW_CASES,
+)
 
 SEEDS = 24
 STATE_SEEDS = 4
@@ -75,6 +85,35 @@ def blur(x: i64[14], y: out[i64[10]]):
         t[i] = x[i] + x[i + 1] + x[i + 2]
     for j in serial(0, 10):
         y[j] = t[j] + t[j + 1] + t[j + 2]
+"""),
+    "lets": parse("""
+@primfunc
+def lets(x: i64[12], w: i64[4], y: out[i64[12]]):
+    for i in serial(0, 3):
+        with let(w[i] * w[3]) as u:
+            for j in serial(0, 4):
+                with let(x[4*i + j] * u[()]) as t:
+                    with let(t[()] < i64(9)) as c:
+                        if data(c[()]):
+                            y[4*i + j] = t[()]
+                        else:
+                            y[4*i + j] = t[()] + u[()]
+                y[4*i + j] += w[j]
+"""),
+    "windows": parse("""
+@primfunc
+def windows(x: i64[4, 6], y: out[i64[4, 4]]):
+    t = alloc(i64[4, 6])
+    for a in serial(0, 4):
+        with t[a, 0:6] as w:
+            for b in serial(0, 6):
+                w[b] = x[a, b] * x[a, 0]
+    for i in serial(0, 4):
+        with t[i, 1:5] as v:
+            with y[i, 0:4] as u:
+                for j in serial(0, 4):
+                    u[j] = v[j]
+                    u[j] += v[3 - j]
 """),
     "pool": parse("""
 @primfunc

@@ -171,7 +171,7 @@ def test_lift_scope_exchanges_loops_as_reorder_loops_does() -> None:
             'for j in serial(0, 4):\n    with block("b"):\n        if j < 2:\n'
             "            y[j] = x[j]",
             "b[0]",
-            r"b and b\[0\] are not both loops or conditions",
+            r"b and b\[0\] are not both loops, conditions or lets",
         ),
     ],
 )

@@ -334,10 +334,12 @@ SIMPLIFICATION = (
         "test_merge_writes_refuses_other_statements",
         RANDOM,
     ),
-    Row(
+    primitive(
         "inline_window",
         "The name of a window of a buffer is replaced by the buffer.",
-        missing="the IR has no statement that names a window; calls alone have windows.",
+        "schedule/test_named_windows: test_a_window_is_a_name_for_elements_of_a_buffer "
+        "test_inline_window test_inline_window_refuses test_windows_survive_other_steps",
+        RANDOM,
     ),
     primitive(
         "inline_assign",
@@ -380,12 +382,15 @@ CHECKED_LATER = (
         "schedule/test_soundness: test_written_loop_kinds_are_proven",
         RANDOM,
     ),
-    Row(
+    primitive(
         "set_window",
         "A parameter is a window of a buffer instead of a dense one; shapes of windows are "
         "checked before code is generated.",
-        missing="parameters are dense, and which windows a call may give an instruction follows "
-        "from the instruction.",
+        "schedule/test_named_windows: test_set_window_of_a_callee_permits_strides "
+        "test_set_window_of_a_kernel_that_nobody_calls_is_found_before_code_is_generated "
+        "test_set_window_refuses_what_is_no_parameter "
+        "test_a_window_of_another_shape_does_not_fit",
+        RANDOM,
     ),
 )
 

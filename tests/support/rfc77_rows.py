@@ -155,15 +155,30 @@ ANALYSES = (
         "B4",
         "Conditions, selects, boolean expressions and let bindings move outwards, those of a "
         "condition alone too, and never above a binding that they use.",
-        ("schedule.lift_conditions", "schedule.lift_scope"),
+        (
+            "schedule.bind_let",
+            "schedule.inline_let",
+            "schedule.lift_conditions",
+            "schedule.lift_lets",
+            "schedule.lift_scope",
+        ),
         (
             "schedule/test_conditions: test_lift_conditions "
             "test_lift_conditions_leaves_what_it_must",
             "schedule/test_scopes: test_lift_scope_takes_a_condition_out_of_a_loop "
             "test_lift_scope_refuses_a_condition_that_the_loop_changes",
+            "schedule/test_lets: test_b4_the_condition_of_an_if_becomes_a_let_and_leaves_the_loop "
+            "test_b4_a_select_and_a_part_of_a_boolean_expression_become_lets "
+            "test_b4_a_let_leaves_conditions_blocks_and_lets "
+            "test_b4_no_let_moves_above_one_that_it_uses "
+            "test_b4_no_let_crosses_a_write_or_leaves_the_buffer "
+            "test_b4_a_condition_leaves_a_let_that_it_does_not_use "
+            "test_b4_a_condition_on_indices_leaves_a_let_and_the_loop_around "
+            "test_b4_all_lets_leave_the_loops_that_they_do_not_use "
+            "test_b4_only_lets_that_a_condition_needs_move "
+            "test_inline_let_is_the_way_back",
+            "schedule/test_primitives: test_primitive_on_random_kernels",
         ),
-        "whole conditions of statements move, and nothing else: the IR has no let binding, and no "
-        "step moves a select or part of a boolean expression.",
     ),
     Row(
         "B5",

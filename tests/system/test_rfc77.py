@@ -17,6 +17,7 @@ from support.paths import ROOT, TESTS
 from support.rfc77_page import ROWS, document, line_of
 from support.rfc77_primitives import PRIMITIVES, RANDOM
 from support.rfc77_row import Row
+from support.window_cases import WINDOW_CASES as WINDOWS
 
 PAGE = ROOT / "docs" / "rfc77.md"
 CATALOGUE = """
@@ -92,7 +93,7 @@ def test_no_row_is_left_out() -> None:
 
 
 def test_what_is_said_to_run_on_random_kernels_does() -> None:
-    cases = (*BUFFERS, *CONFIGS, *EXPRESSIONS, *LOOPS)
+    cases = (*BUFFERS, *CONFIGS, *EXPRESSIONS, *LOOPS, *WINDOWS)
     random = {f"schedule.{c.primitive.__name__}" for c in cases}
     said = [row for row in PRIMITIVES if RANDOM in row.tests]
     assert len(said) > 30

@@ -63,6 +63,9 @@ def k(x: f32[1, 8, 6, 6], w: buffer(f32[8, 8], sep=(1,)), n: i64[()], y: out[f32
                 local[k] = cast(i8, n[()] + index(2*k - 1, i64))
         assume(unless(k < 2), x[0, 0, 0, 0] == undef(f32))
         assume(unless(data(bool(False))), ~(n[()] == i64(3)) | bool(True))
+        with let(x[0, k, 0, 0] * f32(2.0)) as twice:
+            with let(twice[()] < f32(1.0)) as small:
+                y[0, k, 1, 1] = twice[()]
         t.tile[0, k] = select(k >= 1, undef(f32), select(data(bool(True)), f32(1.0), f32(2.0)))
 """
 
@@ -215,6 +218,10 @@ def with_line(line: str) -> str:
         ("if data(x[0] < 1): pass", "line 3, column 20", "needs its element type"),
         ("with block(b): pass", "line 3, column 10", "expected block("),
         ('with block("b", paddin_of="x"): pass', "line 3, column 21", "no annotation paddin_of"),
+        ("with let(x[0]): pass", "line 3, column 10", "expected block("),
+        ("with let(x[0]) as x: pass", "line 3, column 23", "buffer x is declared twice"),
+        ("with let(1) as t: pass", "line 3, column 14", "needs its element type"),
+        ('with block("b") as t: pass', "line 3, column 5", "not a statement of the text form"),
         ("assume(x[0])", "line 3, column 5", "expected assume(unless("),
         ("y[0] = = x[0]", "line 3, column 12", "not a kernel"),
     ],

@@ -90,6 +90,8 @@ def test_random_kernels_are_accepted_at_their_stage(case: tuple[str, PrimFunc]) 
         "m[0] = n[0] & cast(i32, b[0])\np[0] = ~b[0] | (x[0] == x[1])",
         "p[0] *= b[0]\nm[0] += -n[0] / i32(2)",
         "assume(unless(data(b[0])), x[0] == undef(f32))\ny[0] = undef(f32)",
+        "with let(x[0] * x[1]) as t:\n    with let(t[()] < x[2]) as c:\n        p[0] = c[()]",
+        "for i in serial(0, 4):\n    with let(index(i + 1, i32)) as t:\n        m[i] = t[()]",
     ],
 )
 def test_well_formed_kernels_pass(body: str) -> None:
@@ -115,6 +117,11 @@ def test_well_formed_kernels_pass(body: str) -> None:
         ("x[0] = f32(0.0)", "input x is written"),
         ("x[0] += f32(0.0)", "input x is written"),
         ("if 0 < 1:\n    t = alloc(f32[4])\ny[0] = t[0]", "buffer t is not allocated here"),
+        ("with let(x[0]) as t:\n    pass\ny[0] = t[()]", "buffer t is not allocated here"),
+        ("with let(x[0]) as t:\n    t[()] = x[1]", "t is the value of a let, and is written"),
+        ("with let(x[i]) as t:\n    pass", "no loop around the use binds i"),
+        ("with let(x[0] + n[0]) as t:\n    pass", "add of float32 and int32"),
+        ("for t in serial(0, 4):\n    with let(x[0]) as t:\n        pass", "for a loop variable"),
         ("t = alloc(f32[4], sep=(0,))", "separators (0,) do not split it"),
         ("t = alloc(f32[4, 4, 4], sep=(2, 1))", "separators (2, 1) do not split it"),
     ],
@@ -228,6 +235,8 @@ LEGAL_AT = [
      ("scheduled", "lowered")),
     ("t = alloc(f32[4], scratch)\nfor i in serial(0, 4):\n    t[i] = x[i]",
      ("scheduled", "lowered")),
+    ("with let(x[0]) as t:\n    y[0] = t[()]", tuple(STAGES)),
+    ("with let(x[0]) as t:\n    for i in parallel(0, 4):\n        pass", ("scheduled",)),
 ]  # fmt: skip
 
 

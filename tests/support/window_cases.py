@@ -1,0 +1,96 @@
+"""Random applications of the primitives on windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from graphflow.arith import IndexExpr, const, variables
+from graphflow.schedule import inline_window, set_window
+from graphflow.schedule.places import rewrite_at
+from graphflow.tir import (
+    Allocate,
+    Body,
+    Buffer,
+    BufferWindow,
+    For,
+    If,
+    NamedWindow,
+    PrimFunc,
+    Stmt,
+    accesses,
+    map_body,
+    performed,
+    redirect_accesses,
+    walk,
+)
+from support.buffer_cases import buffer_kernel
+from support.primitive_cases import PrimitiveCase
+from support.random_kernels import Number
+
+Arguments = tuple[Any, ...] | None
+
+
+def window_kernel(number: Number) -> PrimFunc:
+    """A buffer kernel in which names of windows stand for buffers in some statements."""
+    count = 0
+
+    def change(stmt: Stmt) -> Stmt | Body:
+        nonlocal count
+        own = {s.buffer for s in walk((stmt,)) if isinstance(s, Allocate)}
+        found = dict.fromkeys(a.buffer for a in accesses((stmt,)) if a.buffer.shape)
+        behind = [buffer for buffer in found if buffer not in own]
+        if not isinstance(stmt, For | If) or not behind or number(0, 1):
+            return stmt
+        buffer = behind[number(0, len(behind) - 1)]
+        count += 1
+        return _windowed(stmt, buffer, f"w{count}", number)
+
+    func = buffer_kernel(number)
+    return replace(func, body=map_body(func.body, change, calls_whole=True))
+
+
+def _windowed(stmt: Stmt, buffer: Buffer, name: str, number: Number) -> Stmt:
+    """The statement in a window of the whole buffer, or of all but the first axis where each access
+    has one index there that no loop inside changes."""
+    rank = len(buffer.shape)
+    firsts = {a.indices[0] for a in accesses((stmt,)) if a.buffer == buffer}
+    bound = {loop.var for loop in walk((stmt,)) if isinstance(loop, For)}
+    first = min(firsts, key=str)
+    if rank > 1 and len(firsts) == 1 and not variables(first) & bound and number(0, 3):
+        starts: tuple[IndexExpr, ...] = (first, *(const(0) for _ in range(rank - 1)))
+        inner = replace(buffer, name=name, shape=buffer.shape[1:])
+        window = BufferWindow(buffer, starts, tuple(range(1, rank)))
+        body = redirect_accesses((stmt,), buffer, inner, lambda indices: indices[1:])
+        return NamedWindow(inner, window, body)
+    inner = replace(buffer, name=name)
+    window = BufferWindow(buffer, tuple(const(0) for _ in range(rank)), tuple(range(rank)))
+    return NamedWindow(inner, window, redirect_accesses((stmt,), buffer, inner, lambda i: i))
+
+
+def _window(func: PrimFunc, number: Number) -> Arguments:
+    found = [stmt.buffer.name for stmt in walk(func.body) if isinstance(stmt, NamedWindow)]
+    return (found[number(0, len(found) - 1)],) if found else None
+
+
+def _inlined(func: PrimFunc, window: str) -> PrimFunc:
+    def change(stmt: Stmt, _: Any) -> Body:
+        assert isinstance(stmt, NamedWindow)
+        return performed(stmt)
+
+    return rewrite_at(func, window, change)
+
+
+def _parameter(func: PrimFunc, number: Number) -> Arguments:
+    return (func.params[number(0, len(func.params) - 1)].buffer.name,)
+
+
+def _strided(func: PrimFunc, name: str) -> PrimFunc:
+    params = (replace(p, strided=p.strided or p.buffer.name == name) for p in func.params)
+    return replace(func, params=tuple(params))
+
+
+WINDOW_CASES = (
+    PrimitiveCase(inline_window, _window, _inlined, window_kernel),
+    PrimitiveCase(set_window, _parameter, _strided, window_kernel),
+)
