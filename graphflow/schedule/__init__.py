@@ -10,6 +10,7 @@ from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.annotations import set_memory, set_precision
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
+from graphflow.schedule.base_schedule import replay
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
 from graphflow.schedule.branches import merge_conditions, replace_known_loads
 from graphflow.schedule.claims import claims, forbids_access
@@ -29,7 +30,7 @@ from graphflow.schedule.dimensions import (
 from graphflow.schedule.expressions import bind_expr, rewrite_expr
 from graphflow.schedule.extents import interior, partition_loop, restrict_loop, stride_loop
 from graphflow.schedule.flattening import flatten_buffer
-from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
+from graphflow.schedule.frame import Handle, Refusal, Rewrite, ScheduleStep
 from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.kinds import mark_unrolled, parallelize_loop, vectorize_loop
 from graphflow.schedule.layouts import (
@@ -56,6 +57,7 @@ from graphflow.schedule.loops import (
     shift_loop,
 )
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.methods import Schedule
 from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import (
     remove_branching_through_overcompute,

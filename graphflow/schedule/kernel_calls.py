@@ -25,8 +25,9 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import relations_of, statements_of
+from graphflow.schedule.base_schedule import BaseSchedule
 from graphflow.schedule.dependence import AT_ONCE, independent
-from graphflow.schedule.frame import Rewrite, Schedule
+from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import (
     find,
@@ -227,7 +228,7 @@ def _free_variables(body: Body) -> set[Var]:
     return used - {loop.var for loop in loops_of(body)}
 
 
-def call_eqv(func: PrimFunc, call: str, schedule: Schedule) -> Rewrite:
+def call_eqv(func: PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
     """`f(a[…], …)` → `g(a[…], …)`, where g is what a schedule made of f, or f of g.
 
     Safe where

@@ -121,6 +121,7 @@ def transform_layout(
     Makes the stage of the padding, if there is one, in the role `padding`.
     """
     old = find_buffer(func, buffer)
+    has_functions = callable(layout) or callable(pad_value)
     layout = layout_of(layout, old.shape)
     if layout.logical_shape != old.shape:
         raise ScheduleError(
@@ -140,7 +141,8 @@ def transform_layout(
     require_consistent(simplified)
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
     made = {"padding": tuple(block.name for block in stage)}
-    return Rewrite(simplified, (check, structural(claim)), made=made)
+    kept = (buffer, layout, pad_value) if has_functions else None
+    return Rewrite(simplified, (check, structural(claim)), made=made, arguments=kept)
 
 
 def layout_of(layout: LayoutGiven, shape: Sequence[int]) -> Layout:
