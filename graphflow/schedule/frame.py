@@ -22,7 +22,17 @@ from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.places import has_place, place_names
-from graphflow.tir import Block, NotUnifiable, PrimFunc, calls_in, to_text, unify, walk
+from graphflow.tir import (
+    EXPRESSIONS,
+    Block,
+    NotUnifiable,
+    PrimFunc,
+    calls_in,
+    expr_text,
+    to_text,
+    unify,
+    walk,
+)
 
 Item = TypeVar("Item")
 
@@ -181,5 +191,7 @@ def _differing(
 
 
 def _argument_text(value: Any) -> str:
+    if isinstance(value, EXPRESSIONS):
+        return expr_text(value)
     describe = getattr(value, "describe", None)
     return describe() if describe is not None else repr(value)

@@ -8,6 +8,7 @@ its text, once, under its name.
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +34,7 @@ class Source:
 
     def __init__(self, reserved: Iterable[str]) -> None:
         self._imports: dict[str, set[str]] = {}
-        self._names = set(reserved)
+        self._names = {*reserved, *dir(builtins)}
         self._kernels: dict[PrimFunc, str] = {}
         self.definitions: list[str] = []
 
@@ -160,7 +161,7 @@ class Source:
         index_map = layout.index_map
         text = self._map_text(index_map)
         try:
-            found: IndexMap | None = IndexMap.from_function(rank, index_map.apply, shape)
+            found: IndexMap | None = IndexMap.from_function(rank, lambda *i: index_map.apply(i), shape)
         except ScheduleError:
             found = None
         if found is not None and _same_map(found, index_map):

@@ -1,5 +1,4 @@
-"""Tests of `Schedule`: replay, refusals that show the kernel, the trace, and proofs as
-permission."""
+"""Tests of schedules: replay, refusals that show the kernel, and proofs as permission."""
 
 from __future__ import annotations
 
@@ -93,14 +92,6 @@ def test_a_refusal_names_the_step_and_shows_the_kernel(golden: Golden) -> None:
         s.apply(divide_loop, "first", 2, ("a", "b"))
     with pytest.raises(ScheduleError, match="uses the name io already"):
         s.apply(divide_loop, "j", 2, ("io", "b"))
-
-
-def test_the_trace_is_one_line_a_step_with_its_proofs(golden: Golden) -> None:
-    body = "for i in serial(0, 14):\n    y[i] = x[i]"
-    s = Schedule.of(kernel(body, "x: i32[14], y: out[i32[14]]"))
-    s = s.apply(transform_layout, "y", blocked((14,), 0, 4), "undef")
-    s = s.apply(divide_loop, "i", 4, ("io", "ii"), tail="guard").apply(reorder_loops, ("io",))
-    golden("trace", s.trace() + "\n")
 
 
 def test_a_step_that_changes_nothing_leaves_no_trace() -> None:

@@ -287,7 +287,7 @@ def test_a_refused_attempt_keeps_the_schedule_and_the_reason() -> None:
     assert carry.proof is not None
     assert unknown == Refusal("mark_unrolled('q')", "k has no loop or block q; it has i")
     assert [str(step) for step in kept.steps] == ["mark_unrolled('i')"]
-    assert "refused: vectorize_loop('i')" in kept.trace()
+    assert "refused: vectorize_loop('i')" in kept.trace(proofs=True)
 
 
 def test_of_several_steps_none_is_taken_where_one_is_refused() -> None:
