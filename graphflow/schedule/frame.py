@@ -169,7 +169,7 @@ def require_instances(before: PrimFunc, now: PrimFunc) -> None:
                 unify(definition, stmt.body, stmt.name)
             except NotUnifiable as error:
                 raise ScheduleError(
-                    f"{stmt.name} would be no call of {definition.name} any more: {error}; "
+                    f"calls: {stmt.name} would be no call of {definition.name} any more: {error}; "
                     "inline it first"
                 ) from None
 

@@ -161,7 +161,9 @@ class Source:
         index_map = layout.index_map
         text = self._map_text(index_map)
         try:
-            found: IndexMap | None = IndexMap.from_function(rank, lambda *i: index_map.apply(i), shape)
+            found: IndexMap | None = IndexMap.from_function(
+                rank, lambda *i: index_map.apply(i), shape
+            )
         except ScheduleError:
             found = None
         if found is not None and _same_map(found, index_map):

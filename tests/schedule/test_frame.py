@@ -16,7 +16,6 @@ from graphflow.schedule import (
     divide_loop,
     fuse,
     mult_loops,
-    reorder_loops,
     replay,
     sequential_buffer_access,
     simplify_kernel,

@@ -159,7 +159,7 @@ def local() -> Callable[[PrimFunc], Rewrite]:
 
 def test_a_primitive_inside_a_function_has_no_source() -> None:
     s = Schedule.of(kernel(BODY, PARAMS)).apply(local())
-    with pytest.raises(ScheduleError, match="unnamed .* has no name that can be imported"):
+    with pytest.raises(ScheduleError, match=r"unnamed .* has no name that can be imported"):
         s.trace()
 
 
