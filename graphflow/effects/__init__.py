@@ -4,7 +4,11 @@ from graphflow.effects.access_conflicts import commuting, independent_iterations
 from graphflow.effects.carried_flow import no_carried_flow
 from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.ordering import no_carried_dependence, no_dependence
-from graphflow.effects.questions import never_touched, overwritten_unread
+from graphflow.effects.questions import (
+    is_first_to_touch,
+    never_touched,
+    overwritten_unread,
+)
 from graphflow.effects.relations import relations_of
 from graphflow.effects.remapping import same_sources
 from graphflow.effects.same_values import conditions_agree, held_constant
@@ -30,6 +34,7 @@ __all__ = [
     "domain_touched",
     "held_constant",
     "independent_iterations",
+    "is_first_to_touch",
     "never_touched",
     "no_carried_dependence",
     "no_carried_flow",
