@@ -111,11 +111,22 @@ class IntegerSet:
         take every value."""
         if tuple(variables) == self.variables:
             return self
+        if tuple(var for var in self.variables if var in variables) == tuple(variables):
+            return self._projected(variables)
         with _decided() as context:
             text = f"{{ {_tuple(self.variables)} -> {_tuple(variables)} }}"
             return IntegerSet(
                 tuple(variables), self.points.apply(isl.Map.read_from_str(context, text))
             )
+
+    def _projected(self, variables: Sequence[Var]) -> IntegerSet:
+        """The points without the coordinates that are not among these, which keep their order."""
+        with _decided():
+            points = self.points
+            for place in reversed(range(len(self.variables))):
+                if self.variables[place] not in variables:
+                    points = points.project_out(isl.dim_type.set, place, 1)
+            return IntegerSet(tuple(variables), points)
 
     def image(self, names: Sequence[Var], indices: Sequence[IndexExpr]) -> IntegerSet:
         """The points with one more coordinate for each index, called by the names."""

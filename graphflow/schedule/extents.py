@@ -213,9 +213,10 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
             origin = next((first for first, all_ in places.items() if old in all_), old)
             places[origin] = tuple(dict.fromkeys((*places.get(origin, ()), *new)))
         now, proofs = done.func, (*proofs, *done.proofs)
-    for part in parts:
-        live = eliminate_dead_code(now, part)
-        now, proofs = live.func, (*proofs, *live.proofs)
+    for part, point in zip(parts, (start, *cuts), strict=True):
+        if any(one is not None for one in decided[point - start]):
+            live = eliminate_dead_code(now, part)
+            now, proofs = live.func, (*proofs, *live.proofs)
     return Rewrite(now, proofs, places, {"parts": tuple(p for p in parts if has_place(now, p))})
 
 

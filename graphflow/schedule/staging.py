@@ -168,13 +168,13 @@ def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Re
             # Whatever an input holds may be read, and a copy without gaps needs no conditions.
             wanted = [_within_buffer(s, windows)]
         proofs += _may_copy(s.func, wanted)
-        loaded = _elements(wanted, s.outer)
+        loaded = used if wanted is s.touched else _elements(wanted, s.outer)
         body += scan(loaded, s.inner, names["load"], lambda e: Store(new, place(e), Load(old, e)))
         made["load"] = _first(names["load"])
     body += redirect_accesses(s.body, old, new, place)
     stores = [access for access in s.touched if access.writes]
     if stores:
-        stored = _elements(stores, s.outer)
+        stored = used if stores == s.touched else _elements(stores, s.outer)
         body += scan(stored, s.inner, names["store"], lambda e: Store(old, e, Load(new, place(e))))
         made["store"] = _first(names["store"])
     staged = s.with_body(body)
@@ -227,6 +227,8 @@ def _fits(access: Access, windows: Sequence[tuple[IndexExpr, int]], loop: str) -
 
 def _stored_first(touched: Sequence[Access], loop: str) -> list[Proof] | None:
     """Proofs that nothing need be copied in, or None where it must be."""
+    if touched[0].kind is not AccessKind.WRITE:
+        return None  # nothing is stored before the first access, and isl need not say so
     if not all(access.certain for access in touched if access.writes):
         return None
     try:

@@ -53,6 +53,17 @@ def test_b5_a_loop_is_partitioned_where_conditions_change() -> None:
     assert done.made["parts"] == ("i", "i_part")
 
 
+def test_b5_a_part_in_which_nothing_is_decided_keeps_its_condition() -> None:
+    func = kernel(
+        "for io in serial(0, 4):\n    for ii in serial(0, 4):\n        if 4*io + ii < 14:\n"
+        "            y[4*io + ii] = x[4*io + ii]"
+    )
+    text = same(func, s := Schedule.of(func).partition_loop("io"))
+    assert "for io in serial(0, 3):\n        for ii in serial(0, 4):\n            y[" in text
+    assert "for io_part in serial(3, 4):" in text and text.count("if ") == 1
+    assert s.names(s.made["parts"]) == ("io", "io_part")
+
+
 def test_b5_a_loop_that_is_not_worth_it_is_refused() -> None:
     every_second = kernel(
         START + "for i in serial(0, 16):\n    if i % 2 == 0:\n        y[i] = x[0]"
