@@ -23,14 +23,8 @@ from graphflow.schedule.frame import (
     moved_places,
     require_instances,
 )
-from graphflow.schedule.places import (
-    find_buffer,
-    find_loop,
-    fresh_name,
-    has_place,
-    names_in,
-    unknown_place,
-)
+from graphflow.schedule.place_names import fresh_name, has_place, names_in, unknown_place
+from graphflow.schedule.places import find_buffer, find_loop
 from graphflow.schedule.soundness import require_sound
 from graphflow.tir import Block, Call, For, PrimFunc
 

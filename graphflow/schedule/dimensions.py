@@ -23,7 +23,7 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import fresh_names, place_names
+from graphflow.schedule.place_names import fresh_names, place_names
 from graphflow.schedule.relocation import (
     Indices,
     allocation_of,

@@ -45,12 +45,8 @@ from graphflow.schedule.conditions import eliminate_dead_code
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.loops import cut_loop
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    constant_extent,
-    find_loop,
-    has_place,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import has_place
+from graphflow.schedule.places import constant_extent, find_loop, rewrite_at
 from graphflow.tir import (
     For,
     If,

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.obligations import Unproven
-from graphflow.schedule.places import has_place, place_names
+from graphflow.schedule.place_names import has_place, place_names
 from graphflow.tir import (
     EXPRESSIONS,
     Block,

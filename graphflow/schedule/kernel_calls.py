@@ -29,16 +29,14 @@ from graphflow.schedule.base_schedule import BaseSchedule
 from graphflow.schedule.dependence import AT_ONCE, independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import (
-    find,
-    first_in_lanes,
+from graphflow.schedule.place_names import (
     fresh_name,
     has_place,
     names_in,
     require_fresh,
     require_names,
-    rewrite_at,
 )
+from graphflow.schedule.places import find, first_in_lanes, rewrite_at
 from graphflow.tir import (
     Allocate,
     Assume,

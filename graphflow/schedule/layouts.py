@@ -43,14 +43,8 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
 from graphflow.schedule.padding import PaddingKind, padding_kind, padding_stages, writes_to
 from graphflow.schedule.parts import fission
-from graphflow.schedule.places import (
-    find,
-    find_buffer,
-    require_fresh,
-    require_names,
-    rewrite_at,
-    stage_names,
-)
+from graphflow.schedule.place_names import require_fresh, require_names, stage_names
+from graphflow.schedule.places import find, find_buffer, rewrite_at
 from graphflow.schedule.relocation import relocated
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (

@@ -37,17 +37,14 @@ from graphflow.schedule.dependence import AT_ONCE, still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
-from graphflow.schedule.places import (
-    find_buffer,
-    find_loop,
-    first_in_lanes,
+from graphflow.schedule.place_names import (
     fresh_names,
     place_names,
     require_fresh,
     require_names,
-    rewrite_at,
     stage_names,
 )
+from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
 from graphflow.schedule.relocation import require_same_sources
 from graphflow.tir import (
     Access,

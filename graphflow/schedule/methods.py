@@ -11,38 +11,36 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TextIO, TypeVar, overload
 
+import graphflow.schedule.absorb as absorb
+import graphflow.schedule.accumulators as accumulators
+import graphflow.schedule.annotations as annotations
+import graphflow.schedule.assumptions as assumptions
+import graphflow.schedule.attach as attach
+import graphflow.schedule.branches as branches
+import graphflow.schedule.conditions as conditions
+import graphflow.schedule.dimensions as dimensions
+import graphflow.schedule.expressions as expressions
+import graphflow.schedule.extents as extents
+import graphflow.schedule.flattening as flattening
+import graphflow.schedule.kernel_calls as kernel_calls
+import graphflow.schedule.kinds as kinds
+import graphflow.schedule.layouts as layouts
+import graphflow.schedule.lifetimes as lifetimes
+import graphflow.schedule.lifting as lifting
+import graphflow.schedule.loops as loops
+import graphflow.schedule.memory as memory
+import graphflow.schedule.no_ops as no_ops
+import graphflow.schedule.overcompute as overcompute
+import graphflow.schedule.parts as parts
+import graphflow.schedule.pieces as pieces
+import graphflow.schedule.private as private
+import graphflow.schedule.recompute as recompute
+import graphflow.schedule.repetition as repetition
+import graphflow.schedule.scopes as scopes
+import graphflow.schedule.single_statements as single_statements
+import graphflow.schedule.staging as staging
+import graphflow.schedule.writes as writes
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import (
-    absorb,
-    accumulators,
-    annotations,
-    assumptions,
-    attach,
-    branches,
-    conditions,
-    dimensions,
-    expressions,
-    extents,
-    flattening,
-    kernel_calls,
-    kinds,
-    layouts,
-    lifetimes,
-    lifting,
-    loops,
-    memory,
-    no_ops,
-    overcompute,
-    parts,
-    pieces,
-    private,
-    recompute,
-    repetition,
-    scopes,
-    single_statements,
-    staging,
-    writes,
-)
 from graphflow.schedule.base_schedule import BaseSchedule, replay
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.listing import changed_listing

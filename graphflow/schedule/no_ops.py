@@ -16,14 +16,14 @@ from graphflow.effects import (
     overwritten_unread,
     stores_known_value,
 )
-from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.places import (
-    has_place,
+from graphflow.schedule.addresses import (
     path_of,
     paths_directly_below,
     rewrite_path,
     statement_at,
 )
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.place_names import has_place
 from graphflow.tir import (
     Allocate,
     Assume,

@@ -12,13 +12,10 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.place_names import fresh_copy, names_in, place_names, rename_places
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,
-    fresh_copy,
-    names_in,
-    place_names,
-    rename_places,
     rewrite_around,
     rewrite_at,
 )

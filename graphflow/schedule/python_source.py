@@ -23,7 +23,7 @@ import numpy as np
 from graphflow.arith import Const, IndexExpr, Predicate, Var, const
 from graphflow.base.errors import ParseError, ScheduleError
 from graphflow.layout import IndexMap, Layout, blocked, channels_last, row_major
-from graphflow.schedule.places import fresh_name
+from graphflow.schedule.place_names import fresh_name
 from graphflow.tir import PrimFunc, parse, parse_predicate, to_text
 
 _WORD = re.compile(r"[A-Za-z_][\w.]*\(?")

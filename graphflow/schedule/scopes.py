@@ -26,21 +26,14 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.addresses import address_of, path_of, statement_at
 from graphflow.schedule.claims import forbids_access
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.loops import reorder_loops
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    address_of,
-    find,
-    fresh_copy,
-    names_in,
-    path_of,
-    place_names,
-    rewrite_at,
-    statement_at,
-)
+from graphflow.schedule.place_names import fresh_copy, names_in, place_names
+from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Allocate,
     Assume,

@@ -34,16 +34,14 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.memory import require_no_lanes_around, require_not_claimed
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
-from graphflow.schedule.places import (
-    find,
-    find_buffer,
+from graphflow.schedule.place_names import (
     fresh_names,
     names_in,
     place_names,
     require_fresh,
     require_names,
-    rewrite_at,
 )
+from graphflow.schedule.places import find, find_buffer, rewrite_at
 from graphflow.schedule.private import stored_before_read
 from graphflow.tir import (
     Access,
@@ -122,8 +120,9 @@ class _Staged:
         self, func: PrimFunc, place: str, stmt: Stmt, domain: Domain, buffer: Buffer
     ) -> None:
         self.func, self.place, self.stmt, self.buffer = func, place, stmt, buffer
-        is_loop = isinstance(stmt, For)
-        self.inner = domain.inside(stmt.var, stmt.start, stmt.stop) if is_loop else domain
+        self.inner = domain
+        if isinstance(stmt, For):
+            self.inner = domain.inside(stmt.var, stmt.start, stmt.stop)
         self.body: Body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
         self.touched = [a for a in accesses(self.body, self.inner) if a.buffer == buffer]
         self.outer = tuple(axis.var for axis in self.inner.axes)
