@@ -115,7 +115,7 @@ def lanes(size: int) -> Schedule:
     s = s.transform_layout("t", lambda c, h, i: (c // 8, h, i, c % 8))
     s = s.fission("i", 1, "_sum", 3).divide_loop("c_sum", 8, ("co", "ci"), "perfect")
     s = s.reorder_loops(("h_sum", "i_sum", "r", "s", "u", "ci"))
-    return s.simplify_kernel()
+    return s.simplify()
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ CASES: dict[str, Case] = {
     "set_memory": Case(lambda s: s.set_memory("t", "global")),
     "set_precision": Case(lambda s: s.set_precision("v", "float64")),
     "shift_loop": Case(lambda s: s.shift_loop("h", 3)),
-    "simplify_kernel": Case(lambda s: s.simplify_kernel(), guarded),
+    "simplify": Case(lambda s: s.simplify(), guarded),
     "sink_alloc": Case(lambda s: s.sink_alloc("p", "h_sum"), lambda n: rows(n).lift_alloc("p")),
     "specialize": Case(lambda s: s.specialize("e", (parse_predicate("a < 8"),))),
     "split_condition": Case(lambda s: s.split_condition("ei"), guarded),

@@ -17,7 +17,7 @@ from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
     lift_conditions,
-    simplify_kernel,
+    simplify,
 )
 from graphflow.schedule.dimensions import (
     divide_dim,
@@ -155,7 +155,7 @@ __all__ = [
     "set_memory",
     "set_precision",
     "shift_loop",
-    "simplify_kernel",
+    "simplify",
     "sink_alloc",
     "specialize",
     "split_condition",

@@ -230,7 +230,7 @@ def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
 
     The conditions are the conjuncts of index conditions inside the loop that mention its variable;
     they must hold for all values of the other loops.  Empty (begin = end) where there is no such
-    iteration.  `cut_loop` at both ends leaves a middle that `simplify_kernel` frees of conditions.
+    iteration.  `cut_loop` at both ends leaves a middle that `simplify` frees of conditions.
     ScheduleError where the bounds of the loop are not constant.
     """
     stmt, domain = find_loop(func, loop)

@@ -37,7 +37,7 @@ from graphflow.arith import (
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
-from graphflow.schedule.conditions import simplify_kernel
+from graphflow.schedule.conditions import simplify
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
@@ -131,7 +131,7 @@ def transform_layout(
     params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
     at = _stage_position(func, old) if written else 0
     body = (*body[:at], *stage, *body[at:])
-    simplified = simplify_kernel(replace(func, params=params, body=body)).func
+    simplified = simplify(replace(func, params=params, body=body)).func
     require_consistent(simplified)
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
     made = {"padding": tuple(block.name for block in stage)}
@@ -338,7 +338,7 @@ def sequential_buffer_access(
     done = rewrite_at(func, place, lambda _s, _d: inside)
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
     made = {"axes": tuple(names)}
-    return Rewrite(simplify_kernel(done).func, proofs, places, made)
+    return Rewrite(simplify(done).func, proofs, places, made)
 
 
 def _initialization(outer: For, buffer: Buffer, domain: Domain) -> int:

@@ -145,7 +145,7 @@ class Schedule(BaseSchedule):
     set_memory = Method(annotations.set_memory)
     set_precision = Method(annotations.set_precision)
     shift_loop = Method(loops.shift_loop)
-    simplify_kernel = Method(conditions.simplify_kernel)
+    simplify = Method(conditions.simplify)
     sink_alloc = Method(private.sink_alloc)
     specialize = Method(scopes.specialize)
     split_condition = Method(parts.split_condition)

@@ -10,7 +10,7 @@ from graphflow.schedule import (
     lift_conditions,
     partition_loop,
     restrict_loop,
-    simplify_kernel,
+    simplify,
 )
 from support.schedule_checks import kernel, same
 
@@ -23,7 +23,7 @@ def test_b5_an_equality_and_a_bound_become_one_loop_of_two() -> None:
         "        if i == 0 and j < 2:\n            y[4*i + j] = i32(0)"
     )
     s = Schedule.of(func).apply(lift_conditions, "i")
-    s = s.apply(restrict_loop, "i").apply(restrict_loop, "j").apply(simplify_kernel)
+    s = s.apply(restrict_loop, "i").apply(restrict_loop, "j").apply(simplify)
     assert "    for j in serial(0, 2):\n        y[j] = i32(0)" in same(func, s)
     assert "if" not in same(func, s)
 

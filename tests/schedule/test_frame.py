@@ -18,7 +18,7 @@ from graphflow.schedule import (
     mult_loops,
     replay,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     stage_mem,
     transform_layout,
     vectorize_loop,
@@ -51,10 +51,10 @@ def test_places_that_simplification_takes_away_are_gone() -> None:
     body = "for i in serial(3, 4):\n    for j in serial(0, 16):\n        y[j] = x[i]"
     s = Schedule.of(kernel(body))
     i, j = s.handle("i"), s.handle("j")
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     assert s.forward(i) == ()
     assert s[j] == "j"
-    with pytest.raises(ScheduleError, match=r"i is gone: simplify_kernel\(\) took it away"):
+    with pytest.raises(ScheduleError, match=r"i is gone: simplify\(\) took it away"):
         s.loop(i)
     row = kernel(
         'with block("b"):\n    for n in serial(0, 1):\n        for c in serial(0, 4):\n'
@@ -95,8 +95,8 @@ def test_a_refusal_names_the_step_and_shows_the_kernel(golden: Golden) -> None:
 
 def test_a_step_that_changes_nothing_leaves_no_trace() -> None:
     s = scheduled()
-    once = s.apply(simplify_kernel)
-    assert once.apply(simplify_kernel) is once
+    once = s.apply(simplify)
+    assert once.apply(simplify) is once
 
 
 def test_a_step_depends_on_the_kernel_alone() -> None:

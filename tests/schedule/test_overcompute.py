@@ -13,7 +13,7 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
     remove_overcompute_through_branching,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     transform_layout,
 )
 from graphflow.schedule.obligations import Unproven
@@ -178,9 +178,9 @@ def branch_free(extent: int) -> Schedule:
     s = Schedule.of(parse(CONV.format(n=extent, m=extent + 2)))
     s = s.apply(transform_layout, "x", halo(extent), 0)
     s = s.apply(transform_layout, "y", halo(extent + 2), 0)
-    s = s.apply(over, "k", wrap=True).apply(simplify_kernel)
+    s = s.apply(over, "k", wrap=True).apply(simplify)
     s = s.apply(sequential_buffer_access, "compute", "y", ("io", "ii"), whole_box=True)
-    return s.apply(over, "io", wrap=True).apply(simplify_kernel)
+    return s.apply(over, "io", wrap=True).apply(simplify)
 
 
 def rows(values: np.ndarray) -> np.ndarray:

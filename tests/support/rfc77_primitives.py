@@ -305,16 +305,12 @@ BUFFERS = (
 )
 
 SIMPLIFICATION = (
-    Row(
+    primitive(
         "simplify",
         "Arithmetic is simplified in the whole kernel, and decided branches are resolved.",
-        ("schedule.simplify_kernel",),
-        (
-            "schedule/test_conditions: test_simplify_kernel "
-            "test_simplify_kernel_is_exact_for_loops_that_start_later",
-            "system/test_schedule_fuzz: test_random_schedules",
-        ),
-        "the name: it is called simplify_kernel.",
+        "schedule/test_conditions: test_simplify_kernel "
+        "test_simplify_kernel_is_exact_for_loops_that_start_later",
+        "system/test_schedule_fuzz: test_random_schedules",
     ),
     primitive(
         "eliminate_dead_code",

@@ -45,7 +45,7 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
     reorder_loops,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     state_padding,
     transform_layout,
     vectorize_loop,
@@ -263,7 +263,7 @@ def convolved(extent: int, dtype: str, finite: bool = True) -> Schedule:
     s = s.apply(cache_read, "x", "xc").apply(cache_write, "y", "yc")
     s = s.apply(transform_layout, "xc", halo(extent), zero)
     s = s.apply(transform_layout, "yc", halo(extent + 2), zero)
-    s = s.apply(remove_branching_through_overcompute, "k").apply(simplify_kernel)
+    s = s.apply(remove_branching_through_overcompute, "k").apply(simplify)
     return s.apply(sequential_buffer_access, "compute", "yc", ("io", "ii"))
 
 
