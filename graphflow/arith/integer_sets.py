@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Any
 
 import islpy as isl
@@ -111,11 +111,22 @@ class IntegerSet:
         take every value."""
         if tuple(variables) == self.variables:
             return self
+        if tuple(var for var in self.variables if var in variables) == tuple(variables):
+            return self._projected(variables)
         with _decided() as context:
             text = f"{{ {_tuple(self.variables)} -> {_tuple(variables)} }}"
             return IntegerSet(
                 tuple(variables), self.points.apply(isl.Map.read_from_str(context, text))
             )
+
+    def _projected(self, variables: Sequence[Var]) -> IntegerSet:
+        """The points without the coordinates that are not among these, which keep their order."""
+        with _decided():
+            points = self.points
+            for place in reversed(range(len(self.variables))):
+                if self.variables[place] not in variables:
+                    points = points.project_out(isl.dim_type.set, place, 1)
+            return IntegerSet(tuple(variables), points)
 
     def image(self, names: Sequence[Var], indices: Sequence[IndexExpr]) -> IntegerSet:
         """The points with one more coordinate for each index, called by the names."""
@@ -216,9 +227,9 @@ class IntegerSet:
         The length is the least possible.  Of the starts that it permits the simplest is returned:
         the start of a window that is cut off at a border may lie beyond the border.
         """
-        length = self.extent(var, given)
-        low, high = self.bounds(var, given)
         part = self.over((*given, var))
+        length = part.extent(var, given)
+        low, high = part.bounds(var, given)
         starts = [*_operands(low.expr), *(e - (length - 1) for e in _operands(high.expr)), low.expr]
         for start in dict.fromkeys(starts):
             axis = Axis(var, start, start + length)
@@ -319,7 +330,7 @@ def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
     ranges = _ranges(context, IntegerSet(given, reach))
     pieces = value.gist(reach).coalesce().get_pieces()
     exprs = list(dict.fromkeys(simplify(_index(aff, given), ranges) for _, aff in pieces))
-    for candidate in (*_combined(exprs, kind), *_from_constraints(part, kind)):
+    for candidate in chain(_combined(exprs, kind), _from_constraints(part, kind)):
         short = simplify(candidate, ranges)
         text = f"{{ {_tuple(given)} -> [{isl_index(short)}] }}"
         again = isl.PwAff.read_from_str(context, text).intersect_domain(reach)

@@ -5,6 +5,7 @@ from graphflow.effects.carried_flow import no_carried_flow
 from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.ordering import no_carried_dependence, no_dependence
 from graphflow.effects.questions import (
+    is_first_to_touch,
     never_touched,
     overwritten_unread,
     state_unread,
@@ -35,6 +36,7 @@ __all__ = [
     "domain_touched",
     "held_constant",
     "independent_iterations",
+    "is_first_to_touch",
     "never_touched",
     "no_carried_dependence",
     "no_carried_flow",

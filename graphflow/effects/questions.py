@@ -34,7 +34,7 @@ from graphflow.arith import (
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
-from graphflow.tir import AccessKind, Buffer, PrimFunc
+from graphflow.tir import AccessKind, Buffer, PrimFunc, Role
 
 METHOD = "dataflow"
 
@@ -159,8 +159,8 @@ def _loaded(
     # A store behind the load comes before it in an earlier iteration of a loop around the load.
     around = load.statement.loops[shared:]
     end = relations.model.statements[around[0]].stop if around else load.statement.number
-    stores = (a.statement.number for a in others if a.access.kind is AccessKind.WRITE)
-    if any(inner[0] <= number < end for number in stores):
+    stores = (a for a in others if a.access.kind is AccessKind.WRITE)
+    if any(inner[0] <= a.statement.number < end and not _comes_first(a, write) for a in stores):
         return None
     axes = write.domain.axes
     copy, fresh = Domain(axes[shared:], write.domain.where).renamed("'")
@@ -176,6 +176,36 @@ def _loaded(
     at = tuple(zip((axis.var.name for axis in axes), values, strict=True))
     text = f"{write} at {point_text(at)} is read by {load} at {point_text(there)}"
     return Proof(Verdict.REFUTED, claim, "structure", text, (*at, *there))
+
+
+def _comes_first(store: StatementAccess, write: StatementAccess) -> bool:
+    """Whether no instance of a store to an element follows one of a write to it, by their form.
+
+    So it is of the start of a reduction: the store stands before the write in the loops around it,
+    at the same indices, among which is the variable of each of these loops.
+    """
+    loops = store.statement.loops
+    return (
+        store.element == write.element
+        and store.statement.number < write.statement.number
+        and loops == write.statement.loops[: len(loops)]
+        and {axis.var for axis in store.domain.axes} <= set(store.element)
+    )
+
+
+def is_first_to_touch(func: PrimFunc, path: Path) -> bool:
+    """Whether, by their form, each instance of the store at `path` is the first access of its
+    element that writes it or claims something of it, in a buffer that begins undefined."""
+    relations = relations_of(func)
+    store = relations.model.made_by(relations.model.at(path))[-1]
+    buffer = store.access.buffer
+    if any(buffer == p.buffer and p.role is not Role.OUTPUT for p in func.params):
+        return False
+    others = [a for a in relations.model.of(buffer) if a is not store]
+    touching = [a for a in others if a.access.writes or a.is_claim]
+    return {axis.var for axis in store.domain.axes} <= set(store.element) and all(
+        _comes_first(store, other) for other in touching
+    )
 
 
 def _left(write: StatementAccess, point: Mapping[Var, int], claim: str) -> Proof:

@@ -297,7 +297,7 @@ def compile_kernels(
 def _show_kernel(trace: Trace, symbol: str, kernel: LoweredKernel, target: Target) -> None:
     schedule = kernel.schedule
     trace.kernel(symbol, "definition", lambda: to_text(schedule.definition), PLAN_LEVEL)
-    trace.kernel(symbol, "schedule", schedule.trace, PLAN_LEVEL)
+    trace.kernel(symbol, "schedule", lambda: schedule.trace(proofs=True), PLAN_LEVEL)
     trace.kernel(symbol, "tir", lambda: to_text(kernel.func), PLAN_LEVEL)
     trace.kernel(symbol, "ll", lambda: emit_ir(kernel.func, symbol, target))
     if trace.dumps:

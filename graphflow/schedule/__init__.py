@@ -10,13 +10,14 @@ from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.annotations import set_memory, set_precision
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
+from graphflow.schedule.base_schedule import replay
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
 from graphflow.schedule.branches import merge_conditions, replace_known_loads
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
     lift_conditions,
-    simplify_kernel,
+    simplify,
 )
 from graphflow.schedule.configuration import bind_config, delete_config, write_config
 from graphflow.schedule.derived_padding import derive_padding, derived_stages, require_derived
@@ -32,7 +33,7 @@ from graphflow.schedule.elided_padding import elide_padding
 from graphflow.schedule.expressions import bind_expr, rewrite_expr
 from graphflow.schedule.extents import interior, partition_loop, restrict_loop, stride_loop
 from graphflow.schedule.flattening import flatten_buffer
-from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
+from graphflow.schedule.frame import Handle, Refusal, Rewrite, ScheduleStep
 from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.kinds import mark_unrolled, parallelize_loop, vectorize_loop
 from graphflow.schedule.known_state import in_state
@@ -62,6 +63,7 @@ from graphflow.schedule.loops import (
 )
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.memory_spaces import require_memories
+from graphflow.schedule.methods import Schedule
 from graphflow.schedule.named_windows import inline_window, set_window
 from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import (
@@ -78,7 +80,7 @@ from graphflow.schedule.repetition import add_loop, remove_loop
 from graphflow.schedule.scopes import lift_scope, specialize
 from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace, point_text
 from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
-from graphflow.schedule.sketch import Sketch, sketch
+from graphflow.schedule.sketches import Sketch, sketch
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
 from graphflow.schedule.writes import inline_assign, merge_writes
@@ -183,7 +185,7 @@ __all__ = [
     "set_precision",
     "set_window",
     "shift_loop",
-    "simplify_kernel",
+    "simplify",
     "sink_alloc",
     "sketch",
     "specialize",

@@ -16,16 +16,13 @@ from graphflow.effects import claimed_loads
 from graphflow.schedule.dependence import AT_ONCE
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    find_buffer,
-    find_loop,
-    first_in_lanes,
+from graphflow.schedule.place_names import (
     fresh_names,
     place_names,
     require_fresh,
     require_names,
-    rewrite_at,
 )
+from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
 from graphflow.tir import (
     Allocate,
     Body,

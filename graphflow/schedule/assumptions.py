@@ -15,7 +15,8 @@ from graphflow.arith import Proof, Var, Verdict
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.padding import is_padding, padding_stages
-from graphflow.schedule.places import find_buffer, stage_names
+from graphflow.schedule.place_names import stage_names
+from graphflow.schedule.places import find_buffer
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     FLOATS,

@@ -28,14 +28,8 @@ from graphflow.schedule.bound_inference import Requirement, demands, read_by
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.parts import fuse
-from graphflow.schedule.places import (
-    find,
-    find_loop,
-    fresh_copy,
-    name_of,
-    place_names,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import fresh_copy, name_of, place_names
+from graphflow.schedule.places import find, find_loop, rewrite_at
 from graphflow.schedule.private import at_equal_iterations, sink_alloc
 from graphflow.tir import (
     Allocate,

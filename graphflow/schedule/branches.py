@@ -22,15 +22,15 @@ from graphflow.arith import (
     prove,
 )
 from graphflow.effects import Path, conditions_agree, held_constant
-from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import (
+from graphflow.schedule.addresses import (
     domain_at,
     path_of,
     paths_below,
     rewrite_path,
     statement_at,
 )
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import structural
 from graphflow.tir import (
     Assume,
     Binary,

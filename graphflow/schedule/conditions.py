@@ -26,8 +26,10 @@ from graphflow.arith import (
     negation,
     predicate_variables,
     prove,
-    simplify,
     simplify_predicate,
+)
+from graphflow.arith import (
+    simplify as simplify_index,
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.equal_values import same_value
@@ -62,7 +64,7 @@ from graphflow.tir import (
 )
 
 
-def simplify_kernel(func: PrimFunc) -> Rewrite:
+def simplify(func: PrimFunc) -> Rewrite:
     """A kernel → the same with simplified indices and conditions, decided conditions resolved.
 
     Every index and predicate is simplified under the ranges of the loops around it.  An `if` whose
@@ -97,7 +99,7 @@ def _simplify_stmt(stmt: Stmt, domain: Domain) -> Body:
             body = _simplify_body(stmt.body, domain)
             return (stmt if body is stmt.body else replace(stmt, body=body),)
         case _:
-            return map_indices((stmt,), lambda e: simplify(e, ranges), _simplified(ranges))
+            return map_indices((stmt,), lambda e: simplify_index(e, ranges), _simplified(ranges))
 
 
 @kept
@@ -109,7 +111,7 @@ def _simplify_stage(stage: Block) -> Block:
 
 def _simplify_loop(stmt: For, domain: Domain) -> Body:
     ranges = domain.ranges()
-    start, stop = simplify(stmt.start, ranges), simplify(stmt.stop, ranges)
+    start, stop = simplify_index(stmt.start, ranges), simplify_index(stmt.stop, ranges)
     most = bounds(stop - start, ranges)[1]
     if most is not None and most <= 0:
         return ()
@@ -153,7 +155,7 @@ def _simplified(ranges: Ranges) -> Callable[[Predicate], Predicate]:
 def _simplify_data_if(stmt: If, domain: Domain) -> Body:
     ranges = domain.ranges()
     (head,) = map_indices(
-        (If(stmt.condition, ()),), lambda e: simplify(e, ranges), _simplified(ranges)
+        (If(stmt.condition, ()),), lambda e: simplify_index(e, ranges), _simplified(ranges)
     )
     assert isinstance(head, If)
     then, orelse = _simplify_body(stmt.then, domain), _simplify_body(stmt.orelse, domain)

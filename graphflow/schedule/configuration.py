@@ -12,17 +12,11 @@ from dataclasses import replace
 from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.effects import Path, state_unread, statements_of, stores_known_value
+from graphflow.schedule.addresses import domain_at, path_of, rewrite_path, statement_at
 from graphflow.schedule.expressions import bound_value, may_load
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
-from graphflow.schedule.places import (
-    domain_at,
-    path_of,
-    rewrite_around,
-    rewrite_at,
-    rewrite_path,
-    statement_at,
-)
+from graphflow.schedule.places import rewrite_around, rewrite_at
 from graphflow.schedule.relocation import still_at_once
 from graphflow.tir import (
     Block,

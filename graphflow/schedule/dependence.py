@@ -12,7 +12,7 @@ from dataclasses import replace
 from graphflow.arith import Domain, Predicate, Proof, Var
 from graphflow.effects import commuting, independent_iterations
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import has_name
+from graphflow.schedule.place_names import has_name
 from graphflow.tir import Body, For, LoopKind, PrimFunc, loops_of, sites, walk
 
 AT_ONCE = (LoopKind.PARALLEL, LoopKind.VECTORIZED)

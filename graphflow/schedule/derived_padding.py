@@ -28,6 +28,7 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path, Statement, statements_of, stores_known_value
 from graphflow.layout import Constant, evaluate
+from graphflow.schedule.addresses import path_of, paths_below, rewrite_path, statement_at
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.neutral import NeutralQuery, decided
 from graphflow.schedule.obligations import Unproven, require
@@ -38,14 +39,7 @@ from graphflow.schedule.padding import (
     is_padding,
     known_constants,
 )
-from graphflow.schedule.places import (
-    find_buffer,
-    path_of,
-    paths_below,
-    rewrite_at,
-    rewrite_path,
-    statement_at,
-)
+from graphflow.schedule.places import find_buffer, rewrite_at
 from graphflow.tir import (
     Assume,
     Block,

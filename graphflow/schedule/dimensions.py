@@ -23,7 +23,7 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import fresh_names, place_names
+from graphflow.schedule.place_names import fresh_names, place_names
 from graphflow.schedule.relocation import (
     Indices,
     allocation_of,
@@ -119,7 +119,8 @@ def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexLike) -> Rewr
 def rearrange_dim(func: PrimFunc, buffer: str, order: Sequence[int]) -> Rewrite:
     """`a: T[n, m, k]; S[a[i, j, l]]` → `a: T[k, n, m]; S[a[l, i, j]]` for the order (2, 0, 1).
 
-    Condition: *order*: it has each axis once.
+    Conditions: *order*: it has each axis once.  *calls*: a call that is given the buffer remains
+    one of its definition; that is so where its window has one of the axes, or their order is kept.
     """
     old = flat_buffer(func, buffer)
     order = tuple(order)
@@ -158,7 +159,8 @@ def mult_dim(func: PrimFunc, buffer: str, dim: int, other: int) -> Rewrite:
     """`a: T[n, m, 4]; S[a[i, j, k]]` → `a: T[4*n, m]; S[a[4*i + k, j]]` for axes 0 and 2.
 
     Conditions: *axes*: `dim` and `other` are different axes.  *range*: every access stays in the
-    extent of the axis `other`, or elements would meet.
+    extent of the axis `other`, or elements would meet.  *calls*: a call that is given the buffer
+    remains one of its definition.
     """
     old = flat_buffer(func, buffer)
     extents = old.shape[axis_of(old, dim)], old.shape[axis_of(old, other)]

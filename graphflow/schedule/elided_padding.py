@@ -22,7 +22,7 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import never_touched, statements_of
 from graphflow.layout import Layout, logical_vars
-from graphflow.schedule.conditions import simplify_kernel
+from graphflow.schedule.conditions import simplify
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require
 from graphflow.schedule.padding import PaddingKind, padding_kind, padding_stages
@@ -65,7 +65,7 @@ def elide_padding(func: PrimFunc, buffer: str, layout: Layout) -> Rewrite:
 
     params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
     body = relocated(bare.body, old, new, element)
-    done = simplify_kernel(replace(bare, params=params, body=body)).func
+    done = simplify(replace(bare, params=params, body=body)).func
     return Rewrite(done, tuple(proofs))
 
 

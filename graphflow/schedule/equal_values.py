@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from graphflow.arith import Domain, Proof
 from graphflow.effects import stores_known_value
-from graphflow.schedule.places import fresh_name, has_place, path_of, rewrite_around
+from graphflow.schedule.addresses import path_of
+from graphflow.schedule.place_names import fresh_name, has_place
+from graphflow.schedule.places import rewrite_around
 from graphflow.tir import Allocate, Body, Buffer, Expr, PrimFunc, Store, expr_text
 
 

@@ -35,13 +35,8 @@ from graphflow.schedule.equal_values import same_value
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
-from graphflow.schedule.places import (
-    find,
-    loops_around,
-    require_fresh,
-    require_names,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import require_fresh, require_names
+from graphflow.schedule.places import find, loops_around, rewrite_at
 from graphflow.schedule.relocation import still_at_once
 from graphflow.tir import (
     BINARY_FUNCTIONS,

@@ -45,12 +45,8 @@ from graphflow.schedule.conditions import eliminate_dead_code
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.loops import cut_loop
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    constant_extent,
-    find_loop,
-    has_place,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import has_place
+from graphflow.schedule.places import constant_extent, find_loop, rewrite_at
 from graphflow.tir import (
     For,
     If,
@@ -213,9 +209,10 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
             origin = next((first for first, all_ in places.items() if old in all_), old)
             places[origin] = tuple(dict.fromkeys((*places.get(origin, ()), *new)))
         now, proofs = done.func, (*proofs, *done.proofs)
-    for part in parts:
-        live = eliminate_dead_code(now, part)
-        now, proofs = live.func, (*proofs, *live.proofs)
+    for part, point in zip(parts, (start, *cuts), strict=True):
+        if any(one is not None for one in decided[point - start]):
+            live = eliminate_dead_code(now, part)
+            now, proofs = live.func, (*proofs, *live.proofs)
     return Rewrite(now, proofs, places, {"parts": tuple(p for p in parts if has_place(now, p))})
 
 
@@ -233,7 +230,7 @@ def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
 
     The conditions are the conjuncts of index conditions inside the loop that mention its variable;
     they must hold for all values of the other loops.  Empty (begin = end) where there is no such
-    iteration.  `cut_loop` at both ends leaves a middle that `simplify_kernel` frees of conditions.
+    iteration.  `cut_loop` at both ends leaves a middle that `simplify` frees of conditions.
     ScheduleError where the bounds of the loop are not constant.
     """
     stmt, domain = find_loop(func, loop)

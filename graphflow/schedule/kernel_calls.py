@@ -25,22 +25,20 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import relations_of, state_unread, statements_of
+from graphflow.schedule.addresses import path_of
+from graphflow.schedule.base_schedule import BaseSchedule
 from graphflow.schedule.dependence import AT_ONCE, independent
-from graphflow.schedule.frame import Rewrite, Schedule
+from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.known_state import unify_in_state
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    find,
-    first_in_lanes,
+from graphflow.schedule.place_names import (
     fresh_name,
     has_place,
     names_in,
-    path_of,
     require_fresh,
     require_names,
-    rewrite_around,
-    rewrite_at,
 )
+from graphflow.schedule.places import find, first_in_lanes, rewrite_around, rewrite_at
 from graphflow.tir import (
     Allocate,
     Assume,
@@ -235,7 +233,7 @@ def _free_variables(body: Body) -> set[Var]:
     return used - {loop.var for loop in loops_of(body)}
 
 
-def call_eqv(func: PrimFunc, call: str, schedule: Schedule) -> Rewrite:
+def call_eqv(func: PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
     """`f(a[…], …)` → `g(a[…], …)`, where g is what a schedule made of f, or f of g.
 
     Safe where

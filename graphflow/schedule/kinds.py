@@ -15,12 +15,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import (
-    constant_extent,
-    find_loop,
-    first_in_lanes,
-    rewrite_at,
-)
+from graphflow.schedule.places import constant_extent, find_loop, first_in_lanes, rewrite_at
 from graphflow.tir import (
     Allocate,
     For,

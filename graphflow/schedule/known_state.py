@@ -19,7 +19,9 @@ from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import held_constant
 from graphflow.layout import fold_binary, fold_cast, fold_unary
-from graphflow.schedule.places import fresh_name, has_place, path_of, rewrite_around
+from graphflow.schedule.addresses import path_of
+from graphflow.schedule.place_names import fresh_name, has_place
+from graphflow.schedule.places import rewrite_around
 from graphflow.tir import (
     DTYPES,
     Allocate,

@@ -37,20 +37,14 @@ from graphflow.arith import (
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
-from graphflow.schedule.conditions import simplify_kernel
+from graphflow.schedule.conditions import simplify
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
 from graphflow.schedule.padding import PaddingKind, padding_kind, padding_stages, writes_to
 from graphflow.schedule.parts import fission
-from graphflow.schedule.places import (
-    find,
-    find_buffer,
-    require_fresh,
-    require_names,
-    rewrite_at,
-    stage_names,
-)
+from graphflow.schedule.place_names import require_fresh, require_names, stage_names
+from graphflow.schedule.places import find, find_buffer, rewrite_at
 from graphflow.schedule.relocation import relocated
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
@@ -121,6 +115,7 @@ def transform_layout(
     Makes the stage of the padding, if there is one, in the role `padding`.
     """
     old = find_buffer(func, buffer)
+    has_functions = callable(layout) or callable(pad_value)
     layout = layout_of(layout, old.shape)
     if layout.logical_shape != old.shape:
         raise ScheduleError(
@@ -136,11 +131,12 @@ def transform_layout(
     params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
     at = _stage_position(func, old) if written else 0
     body = (*body[:at], *stage, *body[at:])
-    simplified = simplify_kernel(replace(func, params=params, body=body)).func
+    simplified = simplify(replace(func, params=params, body=body)).func
     require_consistent(simplified)
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
     made = {"padding": tuple(block.name for block in stage)}
-    return Rewrite(simplified, (check, structural(claim)), made=made)
+    kept = (buffer, layout, pad_value) if has_functions else None
+    return Rewrite(simplified, (check, structural(claim)), made=made, arguments=kept)
 
 
 def layout_of(layout: LayoutGiven, shape: Sequence[int]) -> Layout:
@@ -342,7 +338,7 @@ def sequential_buffer_access(
     done = rewrite_at(func, place, lambda _s, _d: inside)
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
     made = {"axes": tuple(names)}
-    return Rewrite(simplify_kernel(done).func, proofs, places, made)
+    return Rewrite(simplify(done).func, proofs, places, made)
 
 
 def _initialization(outer: For, buffer: Buffer, domain: Domain) -> int:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from graphflow.arith import Domain, Proof
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.addresses import address_of, path_of, statement_at
 from graphflow.schedule.expressions import (
     before_last,
     bind,
@@ -22,7 +23,7 @@ from graphflow.schedule.expressions import (
 )
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import address_of, find, path_of, rewrite_at, statement_at
+from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Block,
     Body,

@@ -29,14 +29,16 @@ from graphflow.arith import (
     equal,
     negation,
     prove,
-    simplify,
     substitute,
     within,
+)
+from graphflow.arith import (
+    simplify as simplify_index,
 )
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
-from graphflow.schedule.conditions import simplify_kernel
+from graphflow.schedule.conditions import simplify
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.layouts import PadValue, padding_stage
 from graphflow.schedule.obligations import require, structural
@@ -266,7 +268,7 @@ def _layout(param: Buffer, cache: Buffer, copy: _Part) -> tuple[Layout, tuple[Pr
         )
     ranges = {v: (0, n - 1) for v, n in zip(names, param.shape, strict=True)}
     values = {a.var: known.get(a.var, a.start) for a in copy.domain.axes}
-    outputs = tuple(simplify(substitute(e, values), ranges) for e in place)
+    outputs = tuple(simplify_index(substitute(e, values), ranges) for e in place)
     rename: dict[Var, IndexExpr] = {}
 
     def index_map(*inputs: Var) -> tuple[IndexExpr, ...]:
@@ -411,7 +413,7 @@ def lift_stages(
     elif isinstance(pad_value, int | float):
         stage = padding_stage(bare, new, target, pad_value, True)
         body = (*body, *stage)
-    done = simplify_kernel(replace(bare, body=body)).func
+    done = simplify(replace(bare, body=body)).func
     claim = f"{buffer} is touched by its stages alone, which copy it to {layout.describe()}"
     made = {"padding": tuple(block.name for block in stage)}
     return Rewrite(done, (*proofs, structural(claim)), made=made)
@@ -432,7 +434,7 @@ def _contained(layout: Layout, target: Layout) -> Proof:
     names = physical_vars(len(layout.physical_shape))
     there = target.physical_index(layout.logical_index(names))
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.physical_shape, strict=True)}
-    there = tuple(simplify(e, ranges) for e in there)
+    there = tuple(simplify_index(e, ranges) for e in there)
     inside = conjunction(within(e, 0, n) for e, n in zip(there, target.physical_shape, strict=True))
     domain = Domain()
     for var, extent in zip(names, layout.physical_shape, strict=True):

@@ -36,17 +36,14 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    constant_extent,
-    find_loop,
+from graphflow.schedule.place_names import (
     fresh_copy,
     fresh_name,
-    in_scope,
     place_names,
     require_fresh,
     require_names,
-    rewrite_at,
 )
+from graphflow.schedule.places import constant_extent, find_loop, in_scope, rewrite_at
 from graphflow.tir import (
     EXPANDED,
     Body,

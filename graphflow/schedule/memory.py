@@ -37,17 +37,14 @@ from graphflow.schedule.dependence import AT_ONCE, still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
-from graphflow.schedule.places import (
-    find_buffer,
-    find_loop,
-    first_in_lanes,
+from graphflow.schedule.place_names import (
     fresh_names,
     place_names,
     require_fresh,
     require_names,
-    rewrite_at,
     stage_names,
 )
+from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
 from graphflow.schedule.relocation import require_same_sources
 from graphflow.tir import (
     Access,
@@ -122,7 +119,7 @@ def stage_mem(
     }
     made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
     stmt, domain = find_loop(func, loop)
-    require_no_lanes_around(func, stmt, domain)
+    require_no_lanes_around(func, loop, domain.inside(stmt.var, stmt.start, stmt.stop))
     old = find_buffer(func, buffer)
     footprint, touched = _footprint(stmt, domain, old, tuple(dims))
     proofs: list[Proof] = [
@@ -162,10 +159,10 @@ def stage_mem(
     return Rewrite(staged, tuple(proofs), made=made)
 
 
-def require_no_lanes_around(func: PrimFunc, stmt: For, domain: Domain) -> None:
-    """ScheduleError where the loop, or one around it, is vectorized."""
-    around = (*(axis.var for axis in domain.axes), stmt.var)
-    lanes = first_in_lanes(func, stmt.var.name, around)
+def require_no_lanes_around(func: PrimFunc, place: str, domain: Domain) -> None:
+    """ScheduleError where a loop of the domain, those around statements at a place, is
+    vectorized."""
+    lanes = first_in_lanes(func, place, (axis.var for axis in domain.axes))
     if lanes is not None:
         raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
 
@@ -178,7 +175,7 @@ def _footprint(
     touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == buffer)
     if not touched:
         raise ScheduleError(f"{stmt.var} does not touch {buffer.name}")
-    require_not_claimed(stmt, buffer)
+    require_not_claimed(stmt.body, buffer, stmt.var.name)
     first = touched[0]
     for access in touched:
         if any(a is not b for a, b in zip(access.indices, first.indices, strict=True)):
@@ -213,13 +210,13 @@ def _footprint(
     return _Footprint(first.indices, chosen, guard, points), touched
 
 
-def require_not_claimed(stmt: For, buffer: Buffer) -> None:
-    """ScheduleError where the loop assumes something of the buffer, or allocates it."""
-    for inner in walk(stmt.body):
+def require_not_claimed(body: Body, buffer: Buffer, place: str) -> None:
+    """ScheduleError where statements assume something of the buffer, or allocate it."""
+    for inner in walk(body):
         if isinstance(inner, Assume) and any(a.buffer == buffer for a in loads_in((inner,))):
-            raise ScheduleError(f"{stmt.var} assumes something of {buffer.name} inside")
+            raise ScheduleError(f"{place} assumes something of {buffer.name} inside")
         if isinstance(inner, Allocate) and inner.buffer == buffer:
-            raise ScheduleError(f"{buffer.name} is allocated inside {stmt.var} already")
+            raise ScheduleError(f"{buffer.name} is allocated inside {place} already")
 
 
 def _members(where: Predicate, outside: Predicate) -> Iterator[Predicate]:

@@ -10,15 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow.arith import Proof
-from graphflow.effects import Path, overwritten_unread, stores_known_value
-from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.places import (
-    has_place,
+from graphflow.effects import (
+    Path,
+    is_first_to_touch,
+    overwritten_unread,
+    stores_known_value,
+)
+from graphflow.schedule.addresses import (
     path_of,
     paths_directly_below,
     rewrite_path,
     statement_at,
 )
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.place_names import has_place
 from graphflow.tir import (
     Allocate,
     Assume,
@@ -28,14 +33,17 @@ from graphflow.tir import (
     For,
     If,
     Let,
+    Load,
     NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
     Store,
+    Undef,
     loads_in,
     map_body,
     walk,
+    walk_expr,
     writes_in,
 )
 
@@ -77,12 +85,23 @@ def no_effect(func: PrimFunc, path: Path) -> Proof:
     A proof that is not PROVEN is that of *unseen*, with the reader of a value as its witness.
     """
     unseen = overwritten_unread(func, path)
-    if unseen.proven or not isinstance(statement_at(func, path), Store):
+    stmt = statement_at(func, path)
+    if unseen.proven or not isinstance(stmt, Store):
         return unseen
+    if not _may_be_undefined(stmt) and is_first_to_touch(func, path):
+        return replace(unseen, reason=f"{unseen.reason}; nothing is stored there before")
     known = stores_known_value(func, path)
     if known.proven:
         return known
     return replace(unseen, reason=f"{unseen.reason}; {known.reason}") if known.reason else unseen
+
+
+def _may_be_undefined(stmt: Store) -> bool:
+    """Whether the stored value could be what an element holds that nothing was stored to."""
+    return any(
+        isinstance(part, Undef) or (isinstance(part, Load) and part.buffer == stmt.buffer)
+        for part in walk_expr(stmt.value)
+    )
 
 
 def effects_left(

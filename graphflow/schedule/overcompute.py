@@ -31,19 +31,19 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
-from graphflow.schedule.dependence import still_independent
-from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.neutral import NeutralQuery
-from graphflow.schedule.no_ops import effects_left
-from graphflow.schedule.obligations import Unproven, require
-from graphflow.schedule.padding import require_away_from_forbidden
-from graphflow.schedule.places import (
+from graphflow.schedule.addresses import (
     domain_at,
     path_of,
     paths_below,
     rewrite_path,
     statement_at,
 )
+from graphflow.schedule.dependence import still_independent
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.neutral import NeutralQuery
+from graphflow.schedule.no_ops import effects_left
+from graphflow.schedule.obligations import Unproven, require
+from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.tir import (
     Access,
     AccessKind,

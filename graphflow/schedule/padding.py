@@ -45,7 +45,7 @@ from graphflow.layout import (
 )
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import has_name
+from graphflow.schedule.place_names import has_name
 from graphflow.tir import (
     Access,
     Assume,

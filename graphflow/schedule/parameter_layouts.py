@@ -13,8 +13,8 @@ from inspect import signature
 
 from graphflow.layout import Fact, Layout, NoAccess, Undefined, join
 from graphflow.schedule.elided_padding import elide_padding
-from graphflow.schedule.frame import Schedule
 from graphflow.schedule.layouts import layout_of, transform_layout
+from graphflow.schedule.methods import Schedule
 from graphflow.schedule.padding import PaddingKind, padding_kind, padding_stages, stated_elements
 from graphflow.tir import Buffer, PrimFunc
 

@@ -12,16 +12,8 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    constant_extent,
-    find_loop,
-    fresh_copy,
-    names_in,
-    place_names,
-    rename_places,
-    rewrite_around,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import fresh_copy, names_in, place_names, rename_places
+from graphflow.schedule.places import constant_extent, find_loop, rewrite_around, rewrite_at
 from graphflow.tir import Body, For, PrimFunc, Stmt, substitute_body
 
 

@@ -14,13 +14,8 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import (
-    constant_extent,
-    find_loop,
-    require_fresh,
-    require_names,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import require_fresh, require_names
+from graphflow.schedule.places import constant_extent, find_loop, rewrite_at
 from graphflow.schedule.private import stored_before_read
 from graphflow.tir import (
     Access,

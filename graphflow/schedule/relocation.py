@@ -14,6 +14,7 @@ from graphflow.arith import IndexExpr, Proof, prove, within
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Statement, StatementAccess, same_sources, statements_of
 from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.frame import require_instances
 from graphflow.schedule.obligations import require
 from graphflow.schedule.places import find_buffer
 from graphflow.tir import (
@@ -54,8 +55,13 @@ def relocated(body: Body, old: Buffer, new: Buffer, place: Callable[[Indices], I
 def moved_buffer(
     func: PrimFunc, old: Buffer, new: Buffer, place: Callable[[Indices], Indices]
 ) -> PrimFunc:
-    """A kernel with a buffer that it allocates relocated."""
-    return replace(func, body=relocated(func.body, old, new, place))
+    """A kernel with a buffer that it allocates relocated.
+
+    ScheduleError where a call that is given the buffer would do something else.
+    """
+    moved = replace(func, body=relocated(func.body, old, new, place))
+    require_instances(func, moved)
+    return moved
 
 
 def private_buffer(func: PrimFunc, name: str) -> Buffer:

@@ -18,18 +18,11 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import no_carried_flow
+from graphflow.schedule.addresses import path_of
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    find,
-    find_loop,
-    in_scope,
-    loops_around,
-    path_of,
-    require_fresh,
-    require_names,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import require_fresh, require_names
+from graphflow.schedule.places import find, find_loop, in_scope, loops_around, rewrite_at
 from graphflow.tir import Allocate, For, If, LoopKind, PrimFunc, substitute_body
 
 

@@ -26,6 +26,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.addresses import address_of, path_of, statement_at
 from graphflow.schedule.claims import forbids_access
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.expressions import unchanged
@@ -33,19 +34,15 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.lets import lift_let
 from graphflow.schedule.loops import reorder_loops
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import (
-    address_of,
-    find,
+from graphflow.schedule.place_names import (
     fresh_copy,
     fresh_name,
     has_place,
     names_in,
-    path_of,
     place_names,
     rename_places,
-    rewrite_at,
-    statement_at,
 )
+from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Allocate,
     Assume,

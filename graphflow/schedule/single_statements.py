@@ -9,17 +9,12 @@ from __future__ import annotations
 from graphflow.arith import TRUE, Domain, Proof
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import claimed_loads
+from graphflow.schedule.addresses import path_of
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import (
-    find,
-    path_of,
-    require_fresh,
-    require_names,
-    rewrite_around,
-    rewrite_at,
-)
+from graphflow.schedule.place_names import require_fresh, require_names
+from graphflow.schedule.places import find, rewrite_around, rewrite_at
 from graphflow.tir import (
     Allocate,
     Binary,

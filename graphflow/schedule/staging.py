@@ -1,8 +1,8 @@
-"""A window of a buffer, copied for an iteration that accesses several elements of it.
+"""A window of a buffer, copied for statements that access several elements of it.
 
-In: a kernel, a loop and a buffer.  Out: the kernel in which each iteration works on a small copy of
-what it touches.  What always holds: only elements that the iteration touches are copied in, and
-only those that it may store are copied out.
+In: a kernel, a place and a buffer.  Out: the kernel in which the statements work on a small copy of
+what they touch.  What always holds: what is copied in may be read, and only what the
+statements may store is copied out.
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import TypeAlias
 
 from graphflow.arith import (
     Domain,
     IndexExpr,
+    IndexLike,
     IntegerSet,
     Proof,
     Undecided,
     Var,
+    as_index,
     conjunction,
+    const,
     prove,
+    variables,
     within,
 )
 from graphflow.base.errors import ScheduleError
@@ -29,19 +34,21 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.memory import require_no_lanes_around, require_not_claimed
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
-from graphflow.schedule.places import (
-    find_buffer,
-    find_loop,
+from graphflow.schedule.place_names import (
     fresh_names,
+    names_in,
     place_names,
     require_fresh,
     require_names,
-    rewrite_at,
 )
+from graphflow.schedule.places import find, find_buffer, rewrite_at
 from graphflow.schedule.private import stored_before_read
 from graphflow.tir import (
     Access,
+    AccessKind,
     Allocate,
+    Assume,
+    Block,
     Body,
     Buffer,
     For,
@@ -58,75 +65,148 @@ from graphflow.tir import (
 
 Indices = tuple[IndexExpr, ...]
 
+Window: TypeAlias = "Sequence[IndexLike | tuple[IndexLike, int]]"
+"""For each axis of a buffer one index, or the first index and the number of elements."""
+
 
 def stage_window(
-    func: PrimFunc, loop: str, buffer: str, name: str, scope: Scope = "scratch"
+    func: PrimFunc,
+    place: str,
+    buffer: str,
+    name: str,
+    scope: Scope = "scratch",
+    window: Window | None = None,
 ) -> Rewrite:
-    """`for i: S[a[e1], a[e2]]` → `for i: {t; t = a[window]; S[t[e1 - o], t[e2 - o]]; a = t}`.
+    """`S[a[e1], a[e2]]` → `t; t = a[window]; S[t[e1 - o], t[e2 - o]]; a = t`.
 
-    The body of `loop` works on a small buffer `name`: the smallest box that holds, in any
-    iteration, all elements of `buffer` that it touches, exactly as integer sets find it.  These
-    elements are copied in, unless the iteration stores each before it reads it; those that it
-    stores are copied back.  Elements touched under a condition on data must be in bounds, and no
-    padding that nothing may access.
+    S is the body of a loop or block, or another statement, given by its address.  It works on a
+    small buffer `name`: the `window`, which has for each axis an index, or a first index and an
+    extent; an axis with an index alone is none of the small buffer.  Without one, the step finds
+    the smallest box that holds all elements of `buffer` that one run of S touches, exactly as
+    integer sets find it.
+
+    The elements that S touches are copied in, unless it stores each before it reads it; of an input
+    with a stated window, all in the window and in the buffer are.  Those that S stores are copied
+    back.
+
+    Conditions: *scope*: the window uses only loops around S.  *window*: S touches nothing outside
+    of it.  *copied*: elements that are touched under a condition on data, or that a stated window
+    adds, are in bounds, and no padding that nothing may access.
 
     Makes the small buffer in the role `buffer`, and the outermost loops that copy in the roles
     `load` and `store`.
     """
     require_names(name)
     require_fresh(func, name)
-    stmt, domain = find_loop(func, loop)
-    require_no_lanes_around(func, stmt, domain)
+    stmt, domain = find(func, place)
+    if isinstance(stmt, Allocate | Assume):
+        raise ScheduleError(f"{place} computes nothing that could be staged")
     old = find_buffer(func, buffer)
-    require_not_claimed(stmt, old)
-    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-    touched = [a for a in accesses(stmt.body, inner) if a.buffer == old]
-    if not touched:
-        raise ScheduleError(f"{loop} does not touch {buffer}")
+    staged = _Staged(func, place, stmt, domain, old)
+    require_no_lanes_around(func, staged.name, staged.inner)
+    require_not_claimed(staged.body, old, place)
+    if not staged.touched:
+        raise ScheduleError(f"{place} does not touch {buffer}")
     try:
-        return _staged(func, stmt, inner, old, name, scope, touched)
+        return _rewritten(staged, name, scope, window)
     except Undecided as error:
-        raise ScheduleError(f"what {loop} touches of {buffer} is not found: {error}") from error
+        raise ScheduleError(f"what {place} touches of {buffer} is not found: {error}") from error
 
 
-def _staged(
-    func: PrimFunc,
-    stmt: For,
-    inner: Domain,
-    old: Buffer,
-    name: str,
-    scope: Scope,
-    touched: Sequence[Access],
-) -> Rewrite:
-    loop = stmt.var.name
-    outer = tuple(axis.var for axis in inner.axes)
-    used = _elements(touched, outer)
-    windows = [used.offset(var, outer) for var in element_of(old)]
-    kept = [axis for axis, (_, extent) in enumerate(windows) if extent > 1]
+class _Staged:
+    """Statements that get a copy of a buffer: where they stand, and what they touch of it."""
+
+    def __init__(
+        self, func: PrimFunc, place: str, stmt: Stmt, domain: Domain, buffer: Buffer
+    ) -> None:
+        self.func, self.place, self.stmt, self.buffer = func, place, stmt, buffer
+        self.inner = domain
+        if isinstance(stmt, For):
+            self.inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+        self.body: Body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
+        self.touched = [a for a in accesses(self.body, self.inner) if a.buffer == buffer]
+        self.outer = tuple(axis.var for axis in self.inner.axes)
+
+    @property
+    def name(self) -> str:
+        """A name at the place or in it, else that of a loop around it; "" where there is none."""
+        inside = names_in((self.stmt,))
+        return inside[0] if inside else self.outer[-1].name if self.outer else ""
+
+    def with_body(self, body: Body) -> PrimFunc:
+        """The kernel with other statements in this place."""
+
+        def change(stmt: Stmt, _: Domain) -> Body:
+            return (replace(stmt, body=body),) if isinstance(stmt, For | Block) else body
+
+        return rewrite_at(self.func, self.place, change)
+
+
+def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Rewrite:
+    old = s.buffer
+    used = _elements(s.touched, s.outer)
+    if window is None:
+        windows = [used.offset(var, s.outer) for var in element_of(old)]
+        kept = [axis for axis, (_, extent) in enumerate(windows) if extent > 1]
+    else:
+        windows, kept = _stated(window, s)
     new = Buffer(name, tuple(windows[axis][1] for axis in kept), old.dtype, scope)
 
     def place(indices: Indices) -> Indices:
         return tuple(indices[axis] - windows[axis][0] for axis in kept)
 
-    proofs = [_fits(access, windows, loop) for access in touched]
-    names = _loop_names(func, name, len(old.shape))
+    proofs = [_fits(access, windows, s.place) for access in s.touched]
+    names = _loop_names(s.func, name, len(old.shape))
     body: Body = (Allocate(new),)
     made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
-    known = _stored_first(touched, loop)
+    known = _stored_first(s.touched, s.place)
     proofs += known or ()
     if known is None:
-        proofs += _may_copy(func, touched)
-        body += scan(used, inner, names["load"], lambda e: Store(new, place(e), Load(old, e)))
+        wanted = s.touched
+        if window is not None and old in s.func.inputs:
+            # Whatever an input holds may be read, and a copy without gaps needs no conditions.
+            wanted = [_within_buffer(s, windows)]
+        proofs += _may_copy(s.func, wanted)
+        loaded = used if wanted is s.touched else _elements(wanted, s.outer)
+        body += scan(loaded, s.inner, names["load"], lambda e: Store(new, place(e), Load(old, e)))
         made["load"] = _first(names["load"])
-    body += redirect_accesses(stmt.body, old, new, place)
-    stores = [access for access in touched if access.writes]
+    body += redirect_accesses(s.body, old, new, place)
+    stores = [access for access in s.touched if access.writes]
     if stores:
-        stored = _elements(stores, outer)
-        body += scan(stored, inner, names["store"], lambda e: Store(old, e, Load(new, place(e))))
+        stored = used if stores == s.touched else _elements(stores, s.outer)
+        body += scan(stored, s.inner, names["store"], lambda e: Store(old, e, Load(new, place(e))))
         made["store"] = _first(names["store"])
-    staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
-    proofs += still_independent(staged, loop)
+    staged = s.with_body(body)
+    if s.name:
+        proofs += still_independent(staged, s.name)
     return Rewrite(staged, tuple(dict.fromkeys(proofs)), made=made)
+
+
+def _stated(window: Window, s: _Staged) -> tuple[list[tuple[IndexExpr, int]], list[int]]:
+    """The first index and the extent on each axis, and the axes that the small buffer has."""
+    if len(window) != len(s.buffer.shape):
+        raise ScheduleError(
+            f"window: {s.buffer.name} has {len(s.buffer.shape)} axes, the window {len(window)}"
+        )
+    sides = [side if isinstance(side, tuple) else (side, 1) for side in window]
+    empty = [extent for _, extent in sides if extent <= 0]
+    if empty:
+        raise ScheduleError(f"window: an axis of {empty[0]} elements holds nothing")
+    around = {axis.var for axis in s.inner.axes}
+    for start, _ in sides:
+        stray = sorted(var.name for var in variables(as_index(start)) - around)
+        if stray:
+            raise ScheduleError(f"scope: {stray[0]} is no loop around {s.place}")
+    kept = [axis for axis, side in enumerate(window) if isinstance(side, tuple)]
+    return [(as_index(start), extent) for start, extent in sides], kept
+
+
+def _within_buffer(s: _Staged, windows: Sequence[tuple[IndexExpr, int]]) -> Access:
+    """A load of all elements of a window that the buffer has."""
+    element, domain = element_of(s.buffer), s.inner
+    for var, extent, (start, count) in zip(element, s.buffer.shape, windows, strict=True):
+        domain = domain.inside(var, const(0), const(extent)).given(within(var - start, 0, count))
+    return Access(s.buffer, element, domain, AccessKind.READ, False)
 
 
 def _elements(touched: Sequence[Access], outer: tuple[Var, ...]) -> IntegerSet:
@@ -140,12 +220,14 @@ def _fits(access: Access, windows: Sequence[tuple[IndexExpr, int]], loop: str) -
     sides = zip(access.indices, windows, strict=True)
     inside = conjunction(within(index - offset, 0, extent) for index, (offset, extent) in sides)
     shape = [extent for _, extent in windows]
-    condition = f"what {loop} touches of {access.buffer.name} fits {shape}"
+    condition = f"window: what {loop} touches of {access.buffer.name} fits {shape}"
     return require(prove(inside, access.domain), condition)
 
 
 def _stored_first(touched: Sequence[Access], loop: str) -> list[Proof] | None:
     """Proofs that nothing need be copied in, or None where it must be."""
+    if touched[0].kind is not AccessKind.WRITE:
+        return None  # nothing is stored before the first access, and isl need not say so
     if not all(access.certain for access in touched if access.writes):
         return None
     try:
@@ -162,7 +244,7 @@ def _may_copy(func: PrimFunc, touched: Sequence[Access]) -> list[Proof]:
         if not access.certain:
             sides = zip(access.indices, access.buffer.shape, strict=True)
             inside = prove(conjunction(within(e, 0, n) for e, n in sides), access.domain)
-            proofs.append(require(inside, f"what is copied of {name} lies inside it"))
+            proofs.append(require(inside, f"copied: what is copied of {name} lies inside it"))
             proofs.append(require_away_from_forbidden(func, access))
     return proofs
 

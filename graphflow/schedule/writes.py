@@ -20,10 +20,11 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import claimed_loads, overwritten_unread
+from graphflow.schedule.addresses import path_of
 from graphflow.schedule.expressions import map_values, unchanged
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require
-from graphflow.schedule.places import find, path_of, rewrite_around
+from graphflow.schedule.places import find, rewrite_around
 from graphflow.schedule.relocation import still_at_once
 from graphflow.tir import (
     Access,

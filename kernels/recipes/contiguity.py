@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from graphflow.arith import IndexExpr, Var, const, simplify, substitute, terms_of, variables
+from graphflow.arith import IndexExpr, Var, const, substitute, terms_of, variables
+from graphflow.arith import simplify as simplify_index
 from graphflow.layout import IndexMap, Layout
-from graphflow.schedule import Handle, Schedule, mult_loops, simplify_kernel, transform_layout
+from graphflow.schedule import Handle, Schedule, mult_loops, simplify, transform_layout
 from graphflow.tir import Access, Body, For, If, accesses, buffers_of, is_predicate
 
 Place: TypeAlias = Callable[[Access], IndexExpr]
@@ -62,7 +63,7 @@ def as_one(s: Schedule, outer: Handle, inner: Handle) -> tuple[Schedule, Handle]
         s = s.apply(transform_layout, name, _axes_joined(buffer.shape, first, last), None)
     s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
     (joint,) = s.made["loop"]
-    return s.apply(simplify_kernel), joint
+    return s.apply(simplify), joint
 
 
 def _axes_along(outer: For, inner: For) -> Iterator[tuple[str, int, int]]:
@@ -107,7 +108,7 @@ def lane_step(access: Access, loop: For, lanes: int, place: Place) -> int | None
     moved = substitute(flat, {loop.var: lanes * block + lane})
     last = max((loop.extent or 1) - 1, 0)
     ranges = access.domain.ranges() | {lane: (0, min(lanes - 1, last)), block: (0, last // lanes)}
-    return _step(simplify(moved, ranges), lane)
+    return _step(simplify_index(moved, ranges), lane)
 
 
 def _step(flat: IndexExpr, var: Var) -> int | None:

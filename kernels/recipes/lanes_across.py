@@ -27,7 +27,7 @@ from graphflow.schedule import (
     fission,
     mark_unrolled,
     reorder_loops,
-    simplify_kernel,
+    simplify,
     sink_alloc,
     transform_layout,
     vectorize_loop,
@@ -65,8 +65,8 @@ def lanes_across(
         s = _lines_in_blocks(s, place, recipe) if crosses else _stage_in_lanes(s, place, recipe)
     if around and extent % width and extent > width:
         s = s.apply(cut_loop, s[blocks], extent // width, "_rest")
-        return s.apply(simplify_kernel), tuple(around)
-    return s.apply(simplify_kernel), (*around, blocks)
+        return s.apply(simplify), tuple(around)
+    return s.apply(simplify), (*around, blocks)
 
 
 def _in_block(s: Schedule, name: str, blocks: Handle) -> Schedule:

@@ -37,7 +37,7 @@ from graphflow.schedule import (
     Schedule,
     SearchSpace,
     Sketch,
-    simplify_kernel,
+    simplify,
     transform_layout,
 )
 from graphflow.tir import PrimFunc, Reduce, accesses, walk
@@ -117,7 +117,7 @@ def over_logical_indices(s: Schedule, definition: PrimFunc) -> Schedule:
         if before.buffer.shape != now.buffer.shape:
             apart = _axes_apart(now.buffer.shape, before.buffer.shape)
             s = s.apply(transform_layout, now.buffer.name, apart, None)
-    return s.apply(simplify_kernel)
+    return s.apply(simplify)
 
 
 def _axes_apart(joined: tuple[int, ...], shape: tuple[int, ...]) -> Layout:

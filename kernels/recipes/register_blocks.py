@@ -26,7 +26,7 @@ from graphflow.schedule import (
     fission,
     mark_unrolled,
     reorder_loops,
-    simplify_kernel,
+    simplify,
     stage_mem,
     vectorize_loop,
 )
@@ -73,7 +73,7 @@ def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
         for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
             found = _innermost(s, inner)
             s = s if found is None else s.attempt_all(step, found)
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     return s, s.handles(x for x in loops_of(s.func.body) if x.kind is LoopKind.VECTORIZED)
 
 
@@ -154,7 +154,7 @@ def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
         return s
     (place,) = s.handles((loop,))
     parts = (s.fresh("{}q", place), s.fresh("{}r", place))
-    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify_kernel)
+    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify)
 
 
 def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:

@@ -7,7 +7,7 @@ refused: loops that do not follow each other directly.
 
 from __future__ import annotations
 
-from graphflow.schedule import Handle, Schedule, divide_loop, mult_loops, simplify_kernel
+from graphflow.schedule import Handle, Schedule, divide_loop, mult_loops, simplify
 
 
 def in_runs(s: Schedule, axes: tuple[Handle, ...], run: int) -> tuple[Schedule, tuple[Handle, ...]]:
@@ -26,4 +26,4 @@ def in_runs(s: Schedule, axes: tuple[Handle, ...], run: int) -> tuple[Schedule, 
         parts = (s.fresh("{}p", lane), s.fresh("{}r", lane))
         s = s.apply(divide_loop, s[lane], run, parts, "perfect")
         present += s.made["parts"]
-    return s.apply(simplify_kernel), tuple(present)
+    return s.apply(simplify), tuple(present)

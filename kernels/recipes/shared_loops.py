@@ -25,7 +25,7 @@ from graphflow.schedule import (
     divide_loop,
     fuse,
     reorder_loops,
-    simplify_kernel,
+    simplify,
     sink_alloc,
 )
 from graphflow.tir import (
@@ -67,7 +67,7 @@ def joined(
         read = any(b.name == name for b in definition.inputs)
         copy = s.fresh("{}_lines", s.handle(name))
         s = s.apply(cache_read if read else cache_write, name, copy, False)
-    s = _groups_apart(s.apply(simplify_kernel))
+    s = _groups_apart(s.apply(simplify))
     blocks = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
     if not all(isinstance(stmt, Block) for stmt in blocks):
         raise ScheduleError(f"{definition.name} has statements outside of its stages")
@@ -101,7 +101,7 @@ def _groups_apart(s: Schedule) -> Schedule:
     for place, divisor in [*places]:
         names = (s.fresh("{}g", place), s.fresh("{}r", place))
         s = s.apply(divide_loop, s[place], divisor, names, "perfect")
-    return s.apply(simplify_kernel)
+    return s.apply(simplify)
 
 
 def _indices(func: PrimFunc) -> Iterator[tuple[tuple[Buffer, int], IndexExpr]]:

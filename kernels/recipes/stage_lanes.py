@@ -43,7 +43,7 @@ from graphflow.schedule import (
     parallelize_loop,
     reorder_loops,
     rfactor,
-    simplify_kernel,
+    simplify,
     transform_layout,
     vectorize_loop,
 )
@@ -75,7 +75,7 @@ def _placed(s: Schedule, placements: tuple[tuple[str, Layout, PadValue], ...]) -
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):
             s = s.apply(transform_layout, name, layout, pad)
-    return s.apply(simplify_kernel)
+    return s.apply(simplify)
 
 
 def _lanes_inside(
@@ -144,7 +144,7 @@ def _in_vectors(s: Schedule, place: Handle, lanes: int) -> Schedule:
     parts = (s.fresh("{}o", place), s.fresh("{}v", place))
     s = s.apply(divide_loop, s[place], lanes, parts, "cut")
     (_, inner), behind = s.made["parts"], s.made["tail"]
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     for part in (inner, *behind):
         s = s.apply(vectorize_loop, s[part]) if s.present((part,)) else s
     return s
@@ -172,7 +172,7 @@ def _accumulated(
         one = s.fresh("{}_vector", buffer)
         s = s.apply(rfactor, s[vectors], s[lane], s[buffer], lanes, one)
         rows += [(place, place) for role in ("clear", "combine") for place in s.made[role]]
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     for vectors, lane in rows:
         if vectors != lane and s.present((vectors,)):
             s = s.apply(mark_unrolled, s[vectors])
@@ -182,11 +182,11 @@ def _accumulated(
 
 def _by_threads(s: Schedule, shared: Sequence[Handle]) -> Schedule:
     """The shared loops as one loop that threads share."""
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     around = [*s.present(shared)]
     while len(around) > 1:
         inner, outer = around.pop(), around.pop()
         s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
         around += s.made["loop"]
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     return s.apply(parallelize_loop, s[around[0]]) if around and s.present(around) else s

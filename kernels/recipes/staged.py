@@ -43,7 +43,7 @@ from graphflow.schedule import (
     parallelize_loop,
     reorder_loops,
     restrict_loop,
-    simplify_kernel,
+    simplify,
     transform_layout,
     vectorize_loop,
 )
@@ -98,7 +98,7 @@ def _placed(definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue]
     moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
     for name, layout, pad in moved:
         s = s.apply(transform_layout, name, layout, pad)
-    return _nests_joined(_in_memory_order(s.apply(simplify_kernel))) if moved else s
+    return _nests_joined(_in_memory_order(s.apply(simplify))) if moved else s
 
 
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
@@ -108,7 +108,7 @@ def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
 
 def _conditions_apart(s: Schedule) -> Schedule:
     """Conditions, quotients and remainders taken out of the innermost loops where possible."""
-    return _digits_apart(_guards_apart(s.apply(simplify_kernel)))
+    return _digits_apart(_guards_apart(s.apply(simplify)))
 
 
 def _fills_apart(s: Schedule) -> Schedule:
@@ -116,7 +116,7 @@ def _fills_apart(s: Schedule) -> Schedule:
     for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
         if any(_mention(p, stmt, False) for p in _conditions(stmt)):
             s = s.attempt_all(_fill_apart, place)
-    return s.apply(simplify_kernel)
+    return s.apply(simplify)
 
 
 def _fill_apart(s: Schedule, place: Handle) -> Schedule:
@@ -232,11 +232,11 @@ def _guards_apart(s: Schedule) -> Schedule:
             s = _cut_at(s, place, (low, high), ("_most", "_rest"))
         except ScheduleError as error:
             s = s.refusing(error)
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     for place, stmt in _followed(s, _divisible(s.func)):
         if restrictable(stmt):
             s = s.attempt(restrict_loop, s[place])
-    return s.apply(simplify_kernel)
+    return s.apply(simplify)
 
 
 def _is_guarded(stmt: For) -> bool:
@@ -282,7 +282,7 @@ def _digits_apart(s: Schedule) -> Schedule:
 
 def _divided(s: Schedule, place: Handle, base: int) -> Schedule:
     parts = (s.fresh("{}q", place), s.fresh("{}r", place))
-    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify_kernel)
+    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify)
 
 
 def _aligned_divisor(stmt: For) -> int | None:

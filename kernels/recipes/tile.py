@@ -35,7 +35,7 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
     reorder_loops,
     restrict_loop,
-    simplify_kernel,
+    simplify,
     stage_mem,
     vectorize_loop,
 )
@@ -96,7 +96,7 @@ def register_tile(
     """
     present = s.present(axes)
     if not present:
-        return s.apply(simplify_kernel)
+        return s.apply(simplify)
     *outer, lane = present
     row = outer.pop() if outer and not tiling.run else None
     first = tiling.panels[0]
@@ -378,7 +378,7 @@ def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...])
     # The reduction loops of each border, before simplification drops a border that runs once.
     tiles = [(border, s.inside(border, reduction)) for border in borders]
     inside = s.inside(middle, reduction)
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     for border, loops in tiles:
         s = _decided(s, loops, border)
     return _decided(s, inside)
@@ -447,7 +447,7 @@ def _lanes_apart(stmt: Stmt, lane: For | None) -> int:
 
 
 def _in_parallel(s: Schedule, outer: list[Handle]) -> Schedule:
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     present = list(s.present(outer))
     if not present:
         return s
@@ -456,5 +456,5 @@ def _in_parallel(s: Schedule, outer: list[Handle]) -> Schedule:
         name = s.fresh("{}_{}", around, len(present) + 1)
         s = s.apply(mult_loops, s[around], s[inner], name)
         present += s.made["loop"]
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     return s.apply(parallelize_loop, s[present[0]])

@@ -40,7 +40,7 @@ from graphflow.schedule import (
     restrict_loop,
     reverse_compute_at,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     split_condition,
     stride_loop,
     transform_layout,
@@ -190,7 +190,7 @@ def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, 
     parts = (s.fresh("group"), s.fresh("within"))
     s = s.apply(divide_loop, s[lane], group, parts, "perfect")
     groups, within = s.made["parts"]
-    s = s.apply(simplify_kernel)
+    s = s.apply(simplify)
     others = list(s.present(others))
     outside, inside = [], others
     if rows:
@@ -198,7 +198,7 @@ def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, 
         blocks = (s.fresh("{}b", row), s.fresh("{}r", row))
         s = s.apply(divide_loop, s[row], rows, blocks, "perfect")
         block, rest = s.made["parts"]
-        s = s.apply(simplify_kernel)
+        s = s.apply(simplify)
         outside, inside = [*outside, block], [rest, position]
     order = (*outside, groups, *inside, within)
     return _in_order(s, order), order
@@ -263,7 +263,7 @@ def _phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
     s = s.apply(divide_loop, s[row], min(phases), parts, "perfect")
     place = axes.index(row)
     axes = (*axes[:place], *reversed(s.made["parts"]), *axes[place + 1 :])
-    return _in_order(s, axes).apply(simplify_kernel), axes
+    return _in_order(s, axes).apply(simplify), axes
 
 
 def _taps_met(s: Schedule, axes: Axes) -> Schedule:
@@ -274,7 +274,7 @@ def _taps_met(s: Schedule, axes: Axes) -> Schedule:
     inside = {s.loop(axis).var for axis in s.present(axes)[-2:]}
     for place, (about, _) in _conditions_on_reductions(s, axes).items():
         if not about & inside:
-            s = s.apply(stride_loop, s[place]).apply(simplify_kernel)
+            s = s.apply(stride_loop, s[place]).apply(simplify)
     return s
 
 
@@ -347,7 +347,7 @@ def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
             place = s.handle(loop.var.name)
             parts = (s.fresh("{}o", place), s.fresh("{}i", place))
             s = s.apply(divide_loop, s[place], factor, parts, "guard")
-            return _split_blocked(s.apply(simplify_kernel), axes)
+            return _split_blocked(s.apply(simplify), axes)
     return s
 
 

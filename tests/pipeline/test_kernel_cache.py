@@ -57,7 +57,7 @@ def texts(made: Compiled) -> list[tuple[Any, ...]]:
             symbol,
             to_text(kernel.func),
             to_text(kernel.schedule.definition),
-            kernel.schedule.trace(),
+            kernel.schedule.trace(proofs=True),
             [step.places for step in kernel.schedule.steps],
             kernel.proofs,
             kernel.extent,

@@ -112,7 +112,7 @@ def test_what_inspection_needs_comes_back(ready: None) -> None:
     assert list(there.lowered.kernels) == list(here.lowered.kernels)
 
     def story(kernel: LoweredKernel) -> tuple[str, list[str]]:
-        return kernel.schedule.trace(), [str(proof) for proof in kernel.proofs]
+        return kernel.schedule.trace(proofs=True), [str(proof) for proof in kernel.proofs]
 
     for symbol, kernel in here.lowered.kernels.items():
         assert story(there.lowered.kernels[symbol]) == story(kernel)

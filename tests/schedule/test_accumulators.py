@@ -11,7 +11,7 @@ from graphflow.schedule import (
     divide_loop,
     parallelize_loop,
     rfactor,
-    simplify_kernel,
+    simplify,
     vectorize_loop,
 )
 from graphflow.tir import interpret
@@ -33,7 +33,7 @@ def test_each_accumulator_takes_some_of_the_terms(op: str, count: int) -> None:
 def test_the_loop_divides_into_vectors_of_accumulators() -> None:
     func = kernel(SUM, ONE)
     s = Schedule.of(func).apply(rfactor, "r", "r", "y", 4, "p")
-    s = s.apply(divide_loop, "r", 4, ("ro", "ri"), "cut_and_guard").apply(simplify_kernel)
+    s = s.apply(divide_loop, "r", 4, ("ro", "ri"), "cut_and_guard").apply(simplify)
     assert "p[ri] += x[4*ro + ri]" in same(func, s.apply(vectorize_loop, "ri"))
 
 

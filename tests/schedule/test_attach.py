@@ -11,7 +11,7 @@ from graphflow.schedule import (
     divide_loop,
     parallelize_loop,
     reorder_loops,
-    simplify_kernel,
+    simplify,
 )
 from graphflow.tir import PrimFunc
 from support.schedule_checks import kernel, same
@@ -104,7 +104,7 @@ def test_a_blur_of_two_dimensions_in_tiles() -> None:
 def test_convolutions_in_bands_of_rows() -> None:
     s = Schedule.of(CONVOLUTIONS).apply(reorder_loops, ("q", "o"))
     s = s.apply(divide_loop, "q", 4, ("band", "row")).apply(compute_at, "first", "band")
-    text = same(CONVOLUTIONS, s.apply(simplify_kernel))
+    text = same(CONVOLUTIONS, s.apply(simplify))
     assert "t = alloc(i32[3, 6], scratch)" in text
     assert "for r in serial(max(0, 4*band - 1), min(4*band + 4, 9) + 1)" in text
     assert "for ci in serial(0, 2)" in text

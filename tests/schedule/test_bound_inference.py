@@ -18,7 +18,7 @@ from graphflow.schedule import (
     divide_loop,
     infer_bounds,
     mult_loops,
-    simplify_kernel,
+    simplify,
 )
 from graphflow.tir import loops_of
 from support.schedule_checks import kernel, same
@@ -93,7 +93,7 @@ with block("c"):
         "A: i32[4, 4], C: out[i32[4, 4]]",
     )
     s = Schedule.of(func).apply(mult_loops, "ci", "cj", "f")
-    return s.apply(divide_loop, "f", factor, ("o", "n")).apply(simplify_kernel)
+    return s.apply(divide_loop, "f", factor, ("o", "n")).apply(simplify)
 
 
 # The document's examples --------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_example_1_all_elements_are_needed() -> None:
 
 def test_example_2_one_element_at_the_inner_axis() -> None:
     assert str(infer_bounds(TWO_STAGES, {"C": "dj"}).of("C")) == "C([di, 1], [dj, 1]) at dj, di"
-    s = Schedule.of(TWO_STAGES).apply(compute_at, "c", "dj").apply(simplify_kernel)
+    s = Schedule.of(TWO_STAGES).apply(compute_at, "c", "dj").apply(simplify)
     assert same(TWO_STAGES, s).endswith(
         """\
         for di in serial(0, 5):
@@ -124,7 +124,7 @@ def test_example_2_one_element_at_the_inner_axis() -> None:
 
 def test_example_3_a_row_at_the_outer_axis() -> None:
     assert str(infer_bounds(TWO_STAGES, {"C": "di"}).of("C")) == "C([di, 1], [0, 16]) at di"
-    s = Schedule.of(TWO_STAGES).apply(compute_at, "c", "di").apply(simplify_kernel)
+    s = Schedule.of(TWO_STAGES).apply(compute_at, "c", "di").apply(simplify)
     assert same(TWO_STAGES, s).endswith(
         """\
         for di in serial(0, 5):
@@ -151,7 +151,7 @@ def test_example_5_after_a_split() -> None:
     assert str(s.bounds({"C": "j_inner"}).of("C")) == (
         "C([di, 1], [8*j_outer + j_inner, 1]) at j_inner, j_outer, di"
     )
-    s = s.apply(compute_at, "c", "j_inner").apply(simplify_kernel)
+    s = s.apply(compute_at, "c", "j_inner").apply(simplify)
     assert same(TWO_STAGES, s).endswith(
         """\
         for di in serial(0, 5):
@@ -181,7 +181,7 @@ def test_a_stage_outside_computes_what_all_iterations_of_an_attached_one_need() 
 def test_example_6_a_split_undoes_the_fusion() -> None:
     s = fused_and_split(4)
     assert str(s.bounds({"B": "o"}).of("B")) == "B([o, 1], [0, 4]) at o"
-    text = same(s.definition, s.apply(compute_at, "b", "o").apply(simplify_kernel))
+    text = same(s.definition, s.apply(compute_at, "b", "o").apply(simplify))
     assert "B = alloc(i32[4], scratch)" in text
     assert "for bj in serial(0, 4):\n                    B[bj] = A[o, bj] + i32(2)" in text
 

@@ -13,7 +13,7 @@ from graphflow.schedule import (
     lift_conditions,
     parallelize_loop,
     remove_branching_through_overcompute,
-    simplify_kernel,
+    simplify,
 )
 from graphflow.tir import interpret, parse, to_text
 from support.schedule_checks import kernel, same
@@ -22,7 +22,7 @@ Golden = Callable[[str, str], None]
 over = remove_branching_through_overcompute
 
 
-# -- simplify_kernel
+# -- simplify
 
 
 def test_simplify_kernel(golden: Golden) -> None:
@@ -43,9 +43,9 @@ for i in serial(3, 7):
             y[i] += i32(1)
 """
     )
-    done = simplify_kernel(func)
+    done = simplify(func)
     golden("simplify", same(func, done))
-    assert simplify_kernel(done.func).func is done.func
+    assert simplify(done.func).func is done.func
 
 
 @pytest.mark.parametrize("start", [1, 3, 5, 8])
@@ -60,12 +60,12 @@ for i in serial({start}, {start + 6}):
             y[(i + j) % 16] += x[(j - {start}) // 2] + x[i // {start}] + x[(i - {start}) % 8]
 """
     )
-    same(func, simplify_kernel(func))
+    same(func, simplify(func))
 
 
 def test_simplify_kernel_asks_intervals_alone() -> None:
     func = kernel("for i in serial(0, 16):\n    if 2*(i // 2) <= i:\n        y[i] = x[i]")
-    assert simplify_kernel(func).func is func
+    assert simplify(func).func is func
     assert "if" not in same(func, eliminate_dead_code(func))
 
 

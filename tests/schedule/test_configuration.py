@@ -214,7 +214,7 @@ def test_a_schedule_tells_which_fields_may_differ() -> None:
     loop = s.handle("i")
     s = s.apply(write_config, "i", ACT, 1).apply(delete_config, "[0]")
     assert s.fields == ("mode.act",) and s[loop] == "i"
-    assert "mode.act may differ after the kernel" in s.trace()
+    assert "mode.act may differ after the kernel" in s.trace(proofs=True)
     assert replay(s.definition, s.steps) == s.func
 
 

@@ -12,11 +12,14 @@ from graphflow.schedule import (
     Schedule,
     divide_dim,
     expand_dim,
+    inline,
     mult_dim,
     rearrange_dim,
+    replace,
     resize_dim,
     unroll_buffer,
 )
+from graphflow.tir import parse
 from support.schedule_checks import kernel, same
 
 LAGGING = """
@@ -150,6 +153,53 @@ def test_mult_dim_refuses_elements_that_would_meet() -> None:
         "t = alloc(i32[4, 2])\nfor i in serial(0, 4):\n    t[0, i] = x[i]\n    y[i] = x[i]"
     )
     refused(func, r"range: .* lie in \[0, 2\) does not hold.*i=[23]", mult_dim, "t", 0, 1)
+
+
+ROW_COPY = parse("""
+@primfunc
+def copy(c: out[i32[4]], a: i32[4]):
+    for l in serial(0, 4):
+        c[l] = a[l]
+""")
+BLOCK_COPY = parse("""
+@primfunc
+def block_copy(c: out[i32[2, 4]], a: i32[2, 4]):
+    for k in serial(0, 2):
+        for l in serial(0, 4):
+            c[k, l] = a[k, l]
+""")
+COPIED = """
+t = alloc(i32[4, 4])
+for i in serial(0, 4):
+    for j in serial(0, 4):
+        t[i, j] = x[i, j]
+for m in serial(0, 2):
+    for n in serial(0, 2):
+        for o in serial(0, 4):
+            y[2*m + n, o] = t[2*m + n, o]
+"""
+SQUARES = "x: i32[4, 4], y: out[i32[4, 4]]"
+
+
+def test_a_call_with_a_window_along_one_axis_follows() -> None:
+    func = replace(kernel(COPIED, SQUARES), "o", ROW_COPY).func
+    text = same(func, rearrange_dim(func, "t", (1, 0)))
+    assert "copy(y[2*m + n, 0:4], t[0:4, 2*m + n])" in text
+    text = same(func, mult_dim(func, "t", 0, 1))
+    assert "copy(y[2*m + n, 0:4], t[8*m + 4*n:8*m + 4*n + 4])" in text
+
+
+def test_a_call_with_a_window_along_both_axes_is_refused() -> None:
+    func = replace(kernel(COPIED, SQUARES), "n", BLOCK_COPY).func
+    other = "calls: block_copy would be no call of block_copy any more: .*inline it first"
+    refused(func, other, rearrange_dim, "t", (1, 0))
+    refused(func, other, mult_dim, "t", 0, 1)
+    same(func, rearrange_dim(inline(func, "block_copy").func, "t", (1, 0)))
+
+
+def test_a_call_whose_elements_would_be_apart_is_refused() -> None:
+    func = replace(kernel(COPIED, SQUARES), "o", ROW_COPY).func
+    refused(func, "calls: copy would be no call of copy any more", mult_dim, "t", 1, 0)
 
 
 def test_axes_with_separators_stay() -> None:

@@ -10,7 +10,7 @@ from graphflow.schedule import (
     lift_conditions,
     partition_loop,
     restrict_loop,
-    simplify_kernel,
+    simplify,
 )
 from support.schedule_checks import kernel, same
 
@@ -23,7 +23,7 @@ def test_b5_an_equality_and_a_bound_become_one_loop_of_two() -> None:
         "        if i == 0 and j < 2:\n            y[4*i + j] = i32(0)"
     )
     s = Schedule.of(func).apply(lift_conditions, "i")
-    s = s.apply(restrict_loop, "i").apply(restrict_loop, "j").apply(simplify_kernel)
+    s = s.apply(restrict_loop, "i").apply(restrict_loop, "j").apply(simplify)
     assert "    for j in serial(0, 2):\n        y[j] = i32(0)" in same(func, s)
     assert "if" not in same(func, s)
 
@@ -51,6 +51,17 @@ def test_b5_a_loop_is_partitioned_where_conditions_change() -> None:
     assert "for i_part in serial(3, 12)" in text
     assert "if" not in text
     assert done.made["parts"] == ("i", "i_part")
+
+
+def test_b5_a_part_in_which_nothing_is_decided_keeps_its_condition() -> None:
+    func = kernel(
+        "for io in serial(0, 4):\n    for ii in serial(0, 4):\n        if 4*io + ii < 14:\n"
+        "            y[4*io + ii] = x[4*io + ii]"
+    )
+    text = same(func, s := Schedule.of(func).partition_loop("io"))
+    assert "for io in serial(0, 3):\n        for ii in serial(0, 4):\n            y[" in text
+    assert "for io_part in serial(3, 4):" in text and text.count("if ") == 1
+    assert s.names(s.made["parts"]) == ("io", "io_part")
 
 
 def test_b5_a_loop_that_is_not_worth_it_is_refused() -> None:

@@ -42,7 +42,7 @@ from graphflow.schedule import (
     rfactor,
     sequential_buffer_access,
     shift_loop,
-    simplify_kernel,
+    simplify,
     sink_alloc,
     split_condition,
     stage_mem,
@@ -51,7 +51,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.schedule.places import place_names
+from graphflow.schedule.place_names import place_names
 from graphflow.tir import loops_of, to_text
 from support.paths import ROOT
 from support.schedule_checks import kernel, same
@@ -143,7 +143,7 @@ CASES: Mapping[str, Case] = {
     "assume finite": (ONE, FLOATS, assume_finite, ("x", "the test says so"), {}),
     "assume reciprocal": (ONE, FLOATS, assume_reciprocal, ("x", "the test says so"), {}),
     "eliminate": (DEAD, BOTH, eliminate_dead_code, (), {"k": ""}),
-    "simplify": (INNER, BOTH, simplify_kernel, (), {"k": ""}),
+    "simplify": (INNER, BOTH, simplify, (), {"k": ""}),
     "lift conditions": (INNER, BOTH, lift_conditions, ("i",), {}),
 }  # fmt: skip
 
@@ -234,7 +234,7 @@ def test_a_name_that_another_loop_got_is_not_the_handle() -> None:
 def test_a_consumed_handle_says_which_step_ended_it() -> None:
     s = Schedule.of(kernel(DEAD))
     i, k = s.handle("i"), s.handle("k")
-    s = s.apply(simplify_kernel).apply(divide_loop, "i", 4, ("io", "ii"))
+    s = s.apply(simplify).apply(divide_loop, "i", 4, ("io", "ii"))
     s = s.apply(vectorize_loop, "ii").apply(eliminate_dead_code)
     with pytest.raises(ScheduleError, match=r"i is not one place.*: divide_loop\('i', 4.* io and"):
         s.apply(mark_unrolled, s[i])
@@ -264,7 +264,7 @@ def test_a_handle_belongs_to_its_own_schedule() -> None:
 
 def test_what_a_step_made_is_not_asked_of_the_next_one() -> None:
     s = Schedule.of(kernel(ONE)).apply(divide_loop, "i", 4, ("io", "ii"), "perfect")
-    assert s.apply(simplify_kernel).made == {}
+    assert s.apply(simplify).made == {}
     unchanged = s.apply(reorder_loops, ("io", "ii"))
     assert (unchanged.func, unchanged.made) == (s.func, {})
     assert s.attempt(vectorize_loop, "io").made == {}
@@ -287,7 +287,7 @@ def test_a_refused_attempt_keeps_the_schedule_and_the_reason() -> None:
     assert carry.proof is not None
     assert unknown == Refusal("mark_unrolled('q')", "k has no loop or block q; it has i")
     assert [str(step) for step in kept.steps] == ["mark_unrolled('i')"]
-    assert "refused: vectorize_loop('i')" in kept.trace()
+    assert "refused: vectorize_loop('i')" in kept.trace(proofs=True)
 
 
 def test_of_several_steps_none_is_taken_where_one_is_refused() -> None:

@@ -20,7 +20,7 @@ from graphflow.schedule import (
     mark_unrolled,
     reorder_loops,
     replace,
-    simplify_kernel,
+    simplify,
     transform_layout,
     vectorize_loop,
 )
@@ -129,7 +129,7 @@ def test_a_call_follows_loops_and_layouts() -> None:
     assert "fma8(y[8*jo:8*jo + 8, i2], x[i2, r], w[r, 8*jo:8*jo + 8])" in to_text(done.func)
     got = interpret(done.func, inputs_of(s.func))["y"]
     np.testing.assert_array_equal(got.T, interpret(s.func, inputs_of(s.func))["y"])
-    same(s.func, s.apply(divide_loop, "r", 3, ("ro", "ri"), "guard").apply(simplify_kernel))
+    same(s.func, s.apply(divide_loop, "r", 3, ("ro", "ri"), "guard").apply(simplify))
 
 
 def test_a_layout_that_no_window_has_is_refused() -> None:

@@ -21,7 +21,7 @@ from graphflow.schedule import (
     reorder_loops,
     restrict_loop,
     shift_loop,
-    simplify_kernel,
+    simplify,
     stride_loop,
     vectorize_loop,
 )
@@ -669,7 +669,7 @@ for i in serial(0, 16):
     )
     assert interior(func, "i") == (1, 15)
     middle = cut_loop(cut_loop(func, "i", 1, "_m").func, "i_m", 15, "_e").func
-    text = same(func, simplify_kernel(middle))
+    text = same(func, simplify(middle))
     assert "if" not in text.split("for i_m in")[1].split("for i_m_e")[0].split("y[15]")[0]
     with pytest.raises(ScheduleError, match="not a constant extent"):
         interior(

@@ -19,7 +19,7 @@ from graphflow.schedule import (
     resize_dim,
     set_memory,
     set_window,
-    simplify_kernel,
+    simplify,
     unroll_loop,
 )
 from graphflow.tir import PrimFunc, interpret, parse, to_text, verify
@@ -77,7 +77,7 @@ def test_windows_survive_other_steps() -> None:
     func = kernel(ROWS)
     schedule = Schedule.of(func)
     schedule = schedule.apply(divide_loop, "i", 2, ("a", "b"))
-    schedule = schedule.apply(simplify_kernel)
+    schedule = schedule.apply(simplify)
     text = same(func, schedule)
     assert "with t[2*a + b, 0:2, 2:6] as w:" in text and "w[1, j] = w[0, j] + i32(1)" in text
     schedule = schedule.apply(set_memory, "t", "scratch").apply(unroll_loop, "a")

@@ -125,3 +125,13 @@ with block("y_padding", padding_of="y", padding="undef"):
     )
     s = Schedule.of(func)
     assert s.apply(remove_no_op).steps == ()
+
+
+def test_a_store_that_comes_again_is_not_the_start_of_a_sum() -> None:
+    """A trap: the store has the indices of the sum, and ends it in the next iteration of k."""
+    func = kernel(
+        "for k in serial(0, 2):\n    for i in serial(0, 16):\n        y[i] = i32(0)\n"
+        "        y[i] += x[i]"
+    )
+    same(func, remove_no_op(func))
+    assert "+=" in to_text(remove_no_op(func).func)

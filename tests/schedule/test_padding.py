@@ -18,7 +18,7 @@ from graphflow.schedule import (
     mult_loops,
     remove_branching_through_overcompute,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     transform_layout,
 )
 from graphflow.tir import PrimFunc, interpret, parse, to_text, verify
@@ -166,7 +166,7 @@ def test_way_5_a_zero_halo_frees_the_window_of_its_branch(
 ) -> None:
     """The halo in front and behind replaces the border predicate of the window."""
     s = convolution(dtype, finite)
-    s = s.apply(remove_branching_through_overcompute, "k").apply(simplify_kernel)
+    s = s.apply(remove_branching_through_overcompute, "k").apply(simplify)
     golden(f"way_5_{dtype}", to_text(s.func))
     assert "if" not in to_text(s.func).replace("diff", "")
     kind = "int32" if dtype == "i32" else "float32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import Schedule, cut_loop, join_loops, simplify_kernel, unroll_loop
+from graphflow.schedule import Schedule, cut_loop, join_loops, simplify, unroll_loop
 from graphflow.tir import to_text
 from support.schedule_checks import kernel, same
 
@@ -100,5 +100,5 @@ def test_join_loops_of_threads_needs_independence() -> None:
 
 def test_unrolled_conditions_are_simplified_away() -> None:
     func = kernel("for i in serial(0, 3):\n    if i < 2:\n        y[i] = x[i]")
-    s = Schedule.of(func).apply(unroll_loop, "i").apply(simplify_kernel)
+    s = Schedule.of(func).apply(unroll_loop, "i").apply(simplify)
     assert same(func, s).count("if") == 0

@@ -40,7 +40,7 @@ from graphflow.schedule import (
     restrict_loop,
     sequential_buffer_access,
     shift_loop,
-    simplify_kernel,
+    simplify,
     stage_mem,
     transform_layout,
     vectorize_loop,
@@ -332,7 +332,7 @@ KERNEL_CHOICES: Mapping[str, Callable[[Trial], Choice | None]] = {
     "cache_read": lambda t: (cache_read, (t.one_of(t.func.inputs).name, t.name())),
     "cache_write": lambda t: (cache_write, (t.one_of(t.func.outputs).name, t.name())),
     "transform_layout": lambda t: _transform(t),
-    "simplify_kernel": lambda t: (simplify_kernel, ()),
+    "simplify": lambda t: (simplify, ()),
     "eliminate_dead_code": lambda t: (eliminate_dead_code, ()),
     "fuse blocks": lambda t: (fuse, tuple(t.blocks()[:2])) if len(t.blocks()) > 1 else None,
 }
@@ -392,7 +392,7 @@ REACHED = (
     *("divide_loop", "mult_loops", "reorder_loops", "fission", "cut_loop", "shift_loop"),
     *("mark_unrolled", "vectorize_loop", "parallelize_loop", "stage_mem", "bind_expr"),
     *("cache_read", "cache_write", "transform_layout", "sequential_buffer_access"),
-    *("simplify_kernel", "eliminate_dead_code", "fuse", "restrict_loop"),
+    *("simplify", "eliminate_dead_code", "fuse", "restrict_loop"),
 )
 
 

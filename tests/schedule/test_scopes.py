@@ -6,7 +6,7 @@ import pytest
 
 from graphflow.arith import Var, const, less_than
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import Schedule, lift_scope, simplify_kernel, specialize
+from graphflow.schedule import Schedule, lift_scope, simplify, specialize
 from graphflow.tir import Comparison, Literal, Load, to_text
 from support.schedule_checks import kernel, same
 
@@ -207,5 +207,5 @@ def test_lift_scope_refuses_a_condition_on_what_may_not_exist() -> None:
 
 def test_lifted_conditions_bound_what_is_left() -> None:
     func = kernel("for i in serial(0, 16):\n    if 0 < 1:\n        y[i] = x[i]")
-    s = Schedule.of(func).apply(lift_scope, "i[0]").apply(simplify_kernel)
+    s = Schedule.of(func).apply(lift_scope, "i[0]").apply(simplify)
     assert "if" not in same(func, s)

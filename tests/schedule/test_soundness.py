@@ -35,7 +35,7 @@ from graphflow.schedule import (
     reverse_compute_at,
     sequential_buffer_access,
     shift_loop,
-    simplify_kernel,
+    simplify,
     stage_mem,
     transform_layout,
 )
@@ -449,11 +449,11 @@ def test_an_output_that_nothing_stores_to_gets_its_padding_written() -> None:
     func = kernel(
         "for i in serial(0, 9):\n    if i >= 9:\n        y[i] = x[i]", "x: i32[9], y: out[i32[9]]"
     )
-    s = Schedule.of(func).apply(simplify_kernel)
+    s = Schedule.of(func).apply(simplify)
     plain = s.apply(transform_layout, "y", blocked((9,), 0, 4), 1).func
     x = np.zeros(9, np.int32)
     assert interpret(plain, {"x": x}, undefined=7)["y"].reshape(-1).tolist() == [7] * 9 + [1] * 3
-    cached = s.apply(cache_write, "y", "yc").apply(simplify_kernel)
+    cached = s.apply(cache_write, "y", "yc").apply(simplify)
     cached = cached.apply(transform_layout, "yc", blocked((9,), 0, 4), 1)
     verify(cached.func, "scheduled")
     interpret(cached.func, {"x": x})
@@ -554,7 +554,7 @@ def test_joining_with_a_stage_that_does_nothing_is_refused() -> None:
         "x: i32[5, 1], y: out[i32[1]]",
     )
     with pytest.raises(ScheduleError, match="does nothing"):
-        Schedule.of(func).apply(simplify_kernel).apply(reverse_compute_at, "compute", "init")
+        Schedule.of(func).apply(simplify).apply(reverse_compute_at, "compute", "init")
 
 
 # Scalars ------------------------------------------------------------------------------------------

@@ -256,6 +256,16 @@ def _staged(func: PrimFunc, number: Number) -> Arguments:
     return loops and (loops[0], buffers[number(0, len(buffers) - 1)].name, "staged")
 
 
+def _staged_window(func: PrimFunc, number: Number) -> Arguments:
+    """A stated window that holds the whole buffer, and a little around it."""
+    found = _staged(func, number)
+    if not found:
+        return None
+    buffer = next(b for b in buffers_of(func) if b.name == found[1])
+    window = tuple((-number(0, 2), extent + number(2, 4)) for extent in buffer.shape)
+    return (*found, "scratch", window)
+
+
 # Rewrites without conditions ----------------------------------------------------------------------
 
 
@@ -428,7 +438,7 @@ def _parallel(func: PrimFunc, loop: str) -> PrimFunc:
     return replace(func, body=map_body(func.body, change))
 
 
-def _copied(func: PrimFunc, loop: str, name: str, staged: str) -> PrimFunc | None:
+def _copied(func: PrimFunc, loop: str, name: str, staged: str, *_: Any) -> PrimFunc | None:
     """The loop on a copy of the whole buffer, which is copied back after each iteration."""
     old = next(buffer for buffer in buffers_of(func) if buffer.name == name)
     new = replace(old, name=staged)
@@ -474,5 +484,6 @@ BUFFER_CASES = (
     ),
     PrimitiveCase(sink_alloc, _of_temporary(_some_loop), _sunk, repeated_kernel),
     PrimitiveCase(stage_window, _staged, _copied, buffer_kernel),
+    PrimitiveCase(stage_window, _staged_window, _copied, buffer_kernel, "stated"),
     PrimitiveCase(unroll_buffer, _of_temporary(lambda f, b, n: (0,)), _unrolled, constant_kernel),
 )

@@ -7,7 +7,8 @@ from typing import Any
 
 from graphflow.effects import statements_of
 from graphflow.schedule import bind_config, delete_config, write_config
-from graphflow.schedule.places import address_of, find, rewrite_at
+from graphflow.schedule.addresses import address_of
+from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Allocate,
     Binary,

@@ -14,7 +14,8 @@ from graphflow.schedule import (
     merge_writes,
     rewrite_expr,
 )
-from graphflow.schedule.places import address_of, find, loops_around, rewrite_around, rewrite_at
+from graphflow.schedule.addresses import address_of
+from graphflow.schedule.places import find, loops_around, rewrite_around, rewrite_at
 from graphflow.tir import (
     Allocate,
     Binary,

@@ -15,7 +15,7 @@ from graphflow.schedule import (
     derive_padding,
     remove_branching_through_overcompute,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     transform_layout,
 )
 from graphflow.tir import PrimFunc, parse
@@ -69,9 +69,9 @@ def over_halos(
         s = s.apply(cache_read, "x", x).apply(cache_write, "y", y)
     s = s.apply(transform_layout, x, halo(extent, count), zero)
     s = s.apply(transform_layout, y, halo(extent + 2, count), zero)
-    s = s.apply(over, "k", wrap=True).apply(simplify_kernel)
+    s = s.apply(over, "k", wrap=True).apply(simplify)
     s = s.apply(sequential_buffer_access, "compute", y, ("io", "ii"), whole_box=True)
-    return s.apply(over, "compute", wrap=True).apply(simplify_kernel)
+    return s.apply(over, "compute", wrap=True).apply(simplify)
 
 
 def branch_free(

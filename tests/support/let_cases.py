@@ -7,7 +7,8 @@ from typing import Any
 
 from graphflow.effects import statements_of
 from graphflow.schedule import bind_let, inline_let, lift_lets, lift_scope
-from graphflow.schedule.places import address_of, find, loops_around, rewrite_at
+from graphflow.schedule.addresses import address_of
+from graphflow.schedule.places import find, loops_around, rewrite_at
 from graphflow.tir import (
     Block,
     Body,

@@ -35,15 +35,9 @@ from graphflow.schedule import (
     specialize,
     unroll_loop,
 )
-from graphflow.schedule.places import (
-    address_of,
-    fresh_copy,
-    loops_around,
-    path_of,
-    place_names,
-    rewrite_around,
-    statement_at,
-)
+from graphflow.schedule.addresses import address_of, path_of, statement_at
+from graphflow.schedule.place_names import fresh_copy, place_names
+from graphflow.schedule.places import loops_around, rewrite_around
 from graphflow.tir import (
     Allocate,
     Binary,

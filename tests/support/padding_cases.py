@@ -16,7 +16,7 @@ from graphflow.schedule import (
     marked_stage,
     remove_branching_through_overcompute,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     transform_layout,
 )
 from graphflow.tir import (
@@ -51,9 +51,9 @@ def halo_kernel(number: Number) -> PrimFunc:
     s = s.apply(transform_layout, "y", _rows(m, room, front, columns), output_pad)
     over = remove_branching_through_overcompute
     with suppress(ScheduleError):  # with the conditions that are left
-        s = s.apply(over, "k", wrap=True).apply(simplify_kernel)
+        s = s.apply(over, "k", wrap=True).apply(simplify)
         s = s.apply(sequential_buffer_access, "compute", "y", ("io", "ii"), whole_box=True)
-        s = s.apply(over, "compute", wrap=True).apply(simplify_kernel)
+        s = s.apply(over, "compute", wrap=True).apply(simplify)
     return s.func
 
 

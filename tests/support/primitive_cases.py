@@ -21,7 +21,7 @@ import numpy as np
 
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
-from graphflow.schedule.places import place_names
+from graphflow.schedule.place_names import place_names
 from graphflow.tir import DTYPES, PrimFunc, fields_of, interpret, to_text, verify
 from support.effect_kernels import EffectKernel
 from support.random_kernels import Number

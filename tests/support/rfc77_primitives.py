@@ -244,11 +244,12 @@ BUFFERS = (
     ),
     primitive(
         "rearrange_dim",
-        "The axes of a buffer change their order; no window and no call has the buffer.",
-        "schedule/test_dimensions: test_rearrange_dim",
+        "The axes of a buffer change their order; a call that is given it remains one of its "
+        "definition.",
+        "schedule/test_dimensions: test_rearrange_dim "
+        "test_a_call_with_a_window_along_one_axis_follows "
+        "test_a_call_with_a_window_along_both_axes_is_refused",
         RANDOM,
-        missing="no test has a call that is given the buffer, which the step refuses where the "
-        "call would be none any more.",
     ),
     primitive(
         "divide_dim",
@@ -258,10 +259,12 @@ BUFFERS = (
     ),
     primitive(
         "mult_dim",
-        "Two axes become one; no window and no call has the buffer.",
-        "schedule/test_dimensions: test_mult_dim test_mult_dim_refuses_elements_that_would_meet",
+        "Two axes become one; a call that is given the buffer remains one of its definition.",
+        "schedule/test_dimensions: test_mult_dim test_mult_dim_refuses_elements_that_would_meet "
+        "test_a_call_with_a_window_along_one_axis_follows "
+        "test_a_call_with_a_window_along_both_axes_is_refused "
+        "test_a_call_whose_elements_would_be_apart_is_refused",
         RANDOM,
-        missing="no test has a call that is given the buffer, as of rearrange_dim.",
     ),
     primitive(
         "unroll_buffer",
@@ -280,7 +283,8 @@ BUFFERS = (
     ),
     Row(
         "stage_mem",
-        "A block works on a copy of a window of a buffer, outside of which it touches nothing.",
+        "Statements work on a copy of a window of a buffer, outside of which they touch nothing; "
+        "the window is stated, or the smallest one.",
         ("schedule.stage_mem", "schedule.stage_window"),
         (
             "schedule/test_memory: test_stage_mem_of_an_output "
@@ -289,25 +293,24 @@ BUFFERS = (
             "test_stage_mem_refuses_two_elements_at_once "
             "test_stage_mem_refuses_indices_that_vary_beyond_the_dims",
             "schedule/test_staging: test_a_window_has_the_neighbours_and_nothing_outside "
-            "test_what_is_stored_first_is_not_copied_in test_refusals",
+            "test_what_is_stored_first_is_not_copied_in test_refusals "
+            "test_a_larger_window_is_stated test_an_axis_of_one_index_is_none_of_the_copy "
+            "test_blocks_and_statements_without_a_name_are_staged "
+            "test_a_window_that_is_too_small_is_refused_with_an_index "
+            "test_a_window_is_stated_over_the_loops_around "
+            "test_a_stated_window_does_not_copy_padding_that_nothing_may_touch",
             RANDOM,
         ),
-        "the block is the body of a loop, and the window is the one that the step finds: a caller "
-        "cannot state a larger one.",
     ),
 )
 
 SIMPLIFICATION = (
-    Row(
+    primitive(
         "simplify",
         "Arithmetic is simplified in the whole kernel, and decided branches are resolved.",
-        ("schedule.simplify_kernel",),
-        (
-            "schedule/test_conditions: test_simplify_kernel "
-            "test_simplify_kernel_is_exact_for_loops_that_start_later",
-            "system/test_schedule_fuzz: test_random_schedules",
-        ),
-        "the name: it is called simplify_kernel.",
+        "schedule/test_conditions: test_simplify_kernel "
+        "test_simplify_kernel_is_exact_for_loops_that_start_later",
+        "system/test_schedule_fuzz: test_random_schedules",
     ),
     primitive(
         "eliminate_dead_code",

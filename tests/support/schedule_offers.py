@@ -28,7 +28,7 @@ from graphflow.schedule import (
     parallelize_loop,
     remove_branching_through_overcompute,
     sequential_buffer_access,
-    simplify_kernel,
+    simplify,
     state_padding,
     transform_layout,
     vectorize_loop,
@@ -360,7 +360,7 @@ def halo(shape: tuple[int, ...]) -> Layout:
 
 def run_over(do: Scheduling, dice: Dice, caches: Mapping[str, str], window: bool) -> None:
     if window and do(OVERCOMPUTE, "k"):
-        do(simplify_kernel)
+        do(simplify)
     buffer = caches.get("y" if dice.chance(0.75) else "x") or next(iter(caches.values()), None)
     if buffer is None or dice.chance(0.1):
         return

@@ -21,7 +21,7 @@ from graphflow.schedule import (
     ScheduleStep,
     remove_branching_through_overcompute,
 )
-from graphflow.schedule.places import place_names
+from graphflow.schedule.place_names import place_names
 from graphflow.tir import (
     FLOATS,
     AccessKind,

@@ -80,13 +80,20 @@ TERMS = {name for tree in TREES.values() for name in exported(tree) if is_type(n
 TERMS.update(exported(TREES["graphflow"]))
 
 DEFINED = {part for module in MODULES for part in module.split(".")}
-"""Modules, and what is defined at the top of one; with its class in front, what is in a class."""
+"""Modules, and what is defined at the top of one; with its class in front, what is in a class, or
+in a class that it is derived from."""
+_OWN: dict[str, set[str]] = {}
+_BASES: dict[str, list[str]] = {}
 for _tree in TREES.values():
     for _statement in _tree.body:
         DEFINED |= public(targets(_statement))
         if isinstance(_statement, ast.ClassDef):
             _members = public(name for member in _statement.body for name in targets(member))
-            DEFINED |= {f"{_statement.name}.{name}" for name in _members}
+            _OWN.setdefault(_statement.name, set()).update(_members)
+            _BASES[_statement.name] = [b.id for b in _statement.bases if isinstance(b, ast.Name)]
+for _name, _members in _OWN.items():
+    _above = (_OWN.get(base, set()) for base in _BASES[_name])
+    DEFINED |= {f"{_name}.{name}" for name in _members.union(*_above)}
 
 
 def test_every_public_term_has_one_row() -> None:

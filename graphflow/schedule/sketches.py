@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.base.target import Target
 from graphflow.processes.digest import text_digest
-from graphflow.schedule.frame import Refusal, Schedule
+from graphflow.schedule.frame import Refusal
+from graphflow.schedule.methods import Schedule
 from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace
 from graphflow.tir import PrimFunc
 

@@ -1,0 +1,220 @@
+"""Paths to the statements of a kernel, and addresses of those that have no name.
+
+In: a kernel, and a name or an address.  Out: the path to the statement, the statement with the
+domain around it, or the kernel with the body around it replaced.
+
+A statement without a name has an address: the name of a loop or block around it, or nothing for the
+kernel, and positions from there: `i[0]` is the first statement in the loop i, `[2]` the third of
+the kernel, `i[0][1]` the second in the then branch of the condition `i[0]`, `i[0].else[1]` that in
+its else branch; in a let t, `t[-1]` is the store of its value.  An address is valid until the next
+step; `name_statement` gives a statement a name that handles follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from graphflow.arith import (
+    ANYWHERE,
+    Domain,
+    Predicate,
+    negation,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.effects import Path
+from graphflow.schedule.place_names import name_of, names_inside, unknown_place
+from graphflow.tir import (
+    Assume,
+    Block,
+    Body,
+    For,
+    If,
+    Let,
+    NamedWindow,
+    PrimFunc,
+    Stmt,
+    after,
+    is_predicate,
+    performed,
+    sub_bodies,
+    with_performed,
+)
+
+_ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[-?\d+\])+)")
+_STEP = re.compile(r"(\.else)?\[(-?\d+)\]")
+Change = Callable[[Body, int, Domain], Body]
+"""The new body, from the old one, the position of the place in it, and the domain around it."""
+
+
+def rewrite_path(func: PrimFunc, path: Path, change: Change) -> PrimFunc:
+    """`func` with the body around the statement at a path replaced by what `change` gives."""
+    body = _rewrite(func.body, path, change, ANYWHERE)
+    return func if body is func.body else replace(func, body=body)
+
+
+def _rewrite(body: Body, path: Path, change: Change, domain: Domain) -> Body:
+    (position, otherwise), *further = path
+    domain = _before(body, position, domain)
+    if not further:
+        return change(body, position, domain)
+    stmt = body[position]
+    old = _below(stmt, otherwise)
+    new = _rewrite(old, tuple(further), change, _inside(stmt, otherwise, domain))
+    if new is old:
+        return body
+    return (*body[:position], _with(stmt, otherwise, new), *body[position + 1 :])
+
+
+def _below(stmt: Stmt, otherwise: bool) -> Body:
+    match stmt:
+        case For() | Block():
+            return stmt.body
+        case Let() | NamedWindow():
+            return performed(stmt)
+        case If():
+            return stmt.orelse if otherwise else stmt.then
+        case _:
+            return ()
+
+
+def _inside(stmt: Stmt, otherwise: bool, domain: Domain) -> Domain:
+    """The domain in a body below `stmt`, from that around it."""
+    match stmt:
+        case For():
+            return domain.inside(stmt.var, stmt.start, stmt.stop)
+        case If() if is_predicate(stmt.condition):
+            condition: Predicate = stmt.condition  # type: ignore[assignment]
+            return domain.given(negation(condition) if otherwise else condition)
+        case _:
+            return domain
+
+
+def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
+    match stmt:
+        case For() | Block():
+            return replace(stmt, body=body)
+        case Let() | NamedWindow():
+            return with_performed(stmt, body)
+        case If():
+            return replace(stmt, orelse=body) if otherwise else replace(stmt, then=body)
+        case _:
+            raise AssertionError("nothing is below any other statement")
+
+
+def path_of(func: PrimFunc, place: str) -> Path:
+    """The path to the loop or block `place`, or to the statement at this address.
+
+    ScheduleError where there is none.
+    """
+    address = _ADDRESS.fullmatch(place) if place.endswith("]") else None
+    if address is not None:
+        return _addressed(func, place, address)
+    path = _way(func.body, place)
+    if path is None:
+        raise ScheduleError(unknown_place(func, place))
+    return path
+
+
+def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
+    path = path_of(func, address[1]) if address[1] else ()
+    around = statement_at(func, path) if path else None
+    body = func.body if around is None else _below(around, False)
+    for otherwise, position in _STEP.findall(address[2]):
+        if otherwise:
+            if not path:
+                raise ScheduleError(f"{place}: a kernel has no else branch")
+            path = (*path[:-1], (path[-1][0], True))
+            body = _below(statement_at(func, path), True)
+        ahead = _statements_ahead(around)
+        if not 0 <= ahead + int(position) < len(body):
+            raise ScheduleError(
+                f"{func.name} has no statement {place}: there are {len(body) - ahead} in that body"
+            )
+        path = (*path, (ahead + int(position), False))
+        around = body[ahead + int(position)]
+        body = _below(around, False)
+    return path
+
+
+def _statements_ahead(around: Stmt | None) -> int:
+    """The statements below `around` in front of `[0]`: a let performs an allocation, `t[-2]`, and
+    the store of its value, `t[-1]`."""
+    return 2 if isinstance(around, Let) else 0
+
+
+def statement_at(func: PrimFunc, path: Path) -> Stmt:
+    """The statement at a path."""
+    body = func.body
+    for position, otherwise in path[:-1]:
+        body = _below(body[position], otherwise)
+    return body[path[-1][0]]
+
+
+def address_of(func: PrimFunc, path: Path) -> str:
+    """The name of the statement at a path, or its address from the innermost name around it."""
+    address, body, around = "", func.body, None
+    for position, otherwise in path:
+        stmt: Stmt = body[position]
+        address = name_of(stmt) or f"{address}[{position - _statements_ahead(around)}]"
+        around = stmt
+        address += ".else" if otherwise else ""
+        body = _below(stmt, otherwise)
+    return address
+
+
+def _way(body: Body, place: str) -> Path | None:
+    for position, stmt in enumerate(body):
+        if isinstance(stmt, Block) and stmt.name != place and place not in names_inside(stmt):
+            continue  # first what most statements of a wide kernel are
+        if name_of(stmt) == place:
+            return ((position, False),)
+        for otherwise in (False, True) if isinstance(stmt, If) else (False,):
+            further = _way(_below(stmt, otherwise), place)
+            if further is not None:
+                return ((position, otherwise), *further)
+    return None
+
+
+def domain_at(func: PrimFunc, path: Path) -> Domain:
+    """The domain around the statement at a path: loops and conditions on indices."""
+    body, domain = func.body, ANYWHERE
+    for position, otherwise in path[:-1]:
+        domain = _inside(body[position], otherwise, _before(body, position, domain))
+        body = _below(body[position], otherwise)
+    return _before(body, path[-1][0], domain)
+
+
+def _before(body: Body, position: int, domain: Domain) -> Domain:
+    """The domain at a position of a body, from that around it."""
+    for stmt in body[:position]:
+        if isinstance(stmt, Assume):
+            domain = after(stmt, domain)
+    return domain
+
+
+def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
+    """The paths of the statements directly below one, in program order."""
+    match stmt:
+        case For() | Block() | Let() | NamedWindow():
+            bodies = [(sub_bodies(stmt)[0], False)]
+        case If():
+            bodies = [(stmt.then, False), (stmt.orelse, True)]
+        case _:
+            bodies = []
+    return [
+        (*path[:-1], (path[-1][0], otherwise), (position, False))
+        for body, otherwise in bodies
+        for position in range(len(body))
+    ]
+
+
+def paths_below(stmt: Stmt, path: Path) -> list[Path]:
+    """The paths of a statement and all in it, in program order."""
+    found = [path]
+    for inner in paths_directly_below(stmt, path):
+        position, otherwise = inner[-1][0], inner[-2][1]
+        body = stmt.orelse if isinstance(stmt, If) and otherwise else sub_bodies(stmt)[0]
+        found += paths_below(body[position], inner)
+    return found

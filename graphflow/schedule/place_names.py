@@ -1,0 +1,182 @@
+"""Names of the places of a kernel: loops (their variables'), blocks, calls and buffers.
+
+In: a kernel or a body.  Out: the names in it, whether a name is free, fresh names, and copies of a
+body under fresh names.  What always holds: names are unique in a kernel, and stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from graphflow.arith import (
+    IndexExpr,
+    Var,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    Call,
+    For,
+    Let,
+    NamedWindow,
+    PrimFunc,
+    Stmt,
+    is_identifier,
+    kept,
+    map_body,
+    rename_buffers,
+    sub_bodies,
+    substitute_body,
+    walk,
+)
+
+
+def name_of(stmt: Stmt) -> str | None:
+    """The name of a loop (its variable's), block, call, let or window; None for others."""
+    match stmt:
+        case For():
+            return stmt.var.name
+        case Block() | Call():
+            return stmt.name
+        case Let() | NamedWindow():
+            return stmt.buffer.name
+        case _:
+            return None
+
+
+def unknown_place(func: PrimFunc, place: str) -> str:
+    """The message that a kernel has no loop or block `place`, with the names that it has."""
+    names = [name for name in (name_of(stmt) for stmt in walk(func.body)) if name]
+    return f"{func.name} has no loop or block {place}; it has {', '.join(names) or 'none'}"
+
+
+def names_in(body: Body) -> tuple[str, ...]:
+    """The names of loops, blocks and allocated buffers in `body`, in program order."""
+    found: list[str] = []
+    for stmt in body:
+        if isinstance(stmt, Block):
+            found.append(stmt.name)
+            found += names_inside(stmt)
+            continue
+        if isinstance(stmt, Allocate):
+            found.append(stmt.buffer.name)
+        elif not isinstance(stmt, Let) and (name := name_of(stmt)) is not None:
+            found.append(name)
+        for below in sub_bodies(stmt):
+            found += names_in(below)
+    return tuple(found)
+
+
+@kept
+def names_inside(block: Block) -> dict[str, None]:
+    """The names in the body of a block, in program order."""
+    return dict.fromkeys(names_in(block.body))
+
+
+def has_name(stmt: Stmt, name: str) -> bool:
+    """Whether `name` is a statement's own, or that of a loop, block or allocated buffer in it."""
+    if isinstance(stmt, Block):
+        return name == stmt.name or name in names_inside(stmt)
+    return name in names_in((stmt,))
+
+
+def place_names(func: PrimFunc) -> tuple[str, ...]:
+    """Every name that can be a place: of loops, blocks and buffers, parameters included."""
+    return (*(p.buffer.name for p in func.params), *names_in(func.body))
+
+
+def has_place(func: PrimFunc, name: str) -> bool:
+    """Whether `name` is among the `place_names` of a kernel."""
+    return any(p.buffer.name == name for p in func.params) or any(
+        has_name(stmt, name) for stmt in func.body
+    )
+
+
+def require_fresh(func: PrimFunc, *names: str) -> None:
+    """ScheduleError where a name is used in `func` already, or twice among `names`."""
+    wanted = set(names)
+    taken = wanted & {p.buffer.name for p in func.params}
+    for stmt in func.body:
+        if not isinstance(stmt, Block):
+            taken |= wanted & set(names_in((stmt,)))
+        elif stmt.name in wanted or not wanted.isdisjoint(names_inside(stmt)):
+            taken |= wanted & {stmt.name, *names_inside(stmt)}
+    clash = [name for name in names if name in taken]
+    if clash or len(set(names)) != len(names):
+        raise ScheduleError(f"{func.name} uses the name {(clash or list(names))[0]} already")
+
+
+def require_names(*names: str) -> None:
+    """ScheduleError for what is no name: identifiers, with dots between them."""
+    odd = [name for name in names if not all(map(is_identifier, name.split(".")))]
+    if odd:
+        raise ScheduleError(f"{odd[0]!r} is no name: it takes identifiers, with dots between them")
+
+
+def fresh_name(wanted: str, is_taken: Callable[[str], bool]) -> str:
+    """`wanted`, or where that is taken, `wanted_2`, `wanted_3` and so on."""
+    name, number = wanted, 1
+    while is_taken(name):
+        number += 1
+        name = f"{wanted}_{number}"
+    return name
+
+
+def fresh_names(taken: Collection[str], wanted: Iterable[str]) -> dict[str, str]:
+    """For each wanted name a fresh one, neither `taken` nor given to another."""
+    used = set(taken)
+    found: dict[str, str] = {}
+    for name in wanted:
+        found[name] = fresh_name(name, used.__contains__)
+        used.add(found[name])
+    return found
+
+
+def stage_names(func: PrimFunc, block: str, rank: int, *taken: str) -> tuple[str, ...]:
+    """Fresh names for a new block, wanted as `block`, and for its `rank` loops, called after it.
+
+    They avoid the names in `taken` besides those of the kernel.
+    """
+    wanted = (block, *(f"{block}_{axis}" for axis in range(rank)))
+    return tuple(fresh_names({*taken, *place_names(func)}, wanted).values())
+
+
+def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, dict[str, str]]:
+    """A copy of `body` under fresh names, and the new name by each old one.
+
+    The names of loops, blocks and allocated buffers get the suffix, and a number behind it where
+    that name is `taken`.
+    """
+    old = names_in(body)
+    fresh = fresh_names(taken, (name + suffix for name in old))
+    names = {name: fresh[name + suffix] for name in old}
+    return rename_places(body, names), names
+
+
+def rename_places(body: Body, names: Mapping[str, str]) -> Body:
+    """`body` with its loops, blocks and allocated buffers renamed as given."""
+    buffers = {
+        stmt.buffer: replace(stmt.buffer, name=names[stmt.buffer.name])
+        for stmt in walk(body)
+        if isinstance(stmt, Allocate | NamedWindow) and stmt.buffer.name in names
+    }
+    values: dict[Var, IndexExpr] = {
+        stmt.var: Var(names[stmt.var.name])
+        for stmt in walk(body)
+        if isinstance(stmt, For) and stmt.var.name in names
+    }
+
+    def renamed(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For() if stmt.var in values:
+                return replace(stmt, var=Var(names[stmt.var.name]))
+            case Block() | Call() if stmt.name in names:
+                return replace(stmt, name=names[stmt.name])
+            case _:
+                return stmt
+
+    copy = map_body(substitute_body(body, values), renamed, calls_whole=True)
+    return rename_buffers(copy, buffers)
