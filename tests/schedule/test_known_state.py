@@ -59,7 +59,7 @@ def schedule(value: int | None = None, place: str = "i") -> Schedule:
 def test_an_instruction_where_the_state_is_known(definition: PrimFunc) -> None:
     s = schedule(1, "b").apply(replace, "i", definition)
     assert "        leave(y[4*b:4*b + 4], x[4*b:4*b + 4])" in to_text(s.func)
-    assert "mode.act is 1 at i" in s.trace()
+    assert "mode.act is 1 at i" in s.trace(proofs=True)
     verify(s.func, "scheduled")
     x = {"x": np.arange(8, dtype="int32") - 4}
     expected = interpret(s.definition, x)["y"]

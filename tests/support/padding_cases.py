@@ -113,7 +113,10 @@ def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout] | None:
     """The copy and its layout, or at times one with an element more in front."""
     if all(access.buffer.name != ROWS for access in accesses(func.body)):
         return None
-    marked = marked_stage(func, "x")
+    try:
+        marked = marked_stage(func, "x")
+    except ScheduleError:  # the stage reads or writes configuration state as well
+        return None
     assert marked is not None
     if number(0, 7):
         return ROWS, marked.layout
