@@ -32,7 +32,23 @@ from graphflow.schedule import (
     replay,
     transform_layout,
 )
-from graphflow.tir import DTYPES, FLOATS, Literal, Load, PrimFunc, Undef, parse, to_text, verify
+from graphflow.tir import (
+    DTYPES,
+    FLOATS,
+    For,
+    Literal,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Stmt,
+    Undef,
+    buffers_of,
+    map_body,
+    parse,
+    rename_buffers,
+    to_text,
+    verify,
+)
 from graphflow.tir.operators import undefined_value
 from graphflow.tir.to_python import compile_to_python
 from support import schedule_families, schedule_rows
@@ -354,14 +370,36 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
 
 
 def lowered_of(schedule: Schedule) -> LoweredKernel | None:
-    """The kernel for the emitter; None where it is none yet, as with two parallel loops."""
-    func, workspace = with_workspace(remove_undef(remove_assume(schedule.func)))
-    try:
-        verify(func, "lowered")
-    except VerifyError:
-        return None
+    """The kernel for the emitter; None where it is none yet.
+
+    Where parallel loops or buffers in registers are not where the emitter takes them, the loops run
+    in order and the buffers are in memory.
+    """
     task = KernelTask("k", schedule.definition, (), Scheduled(schedule.func), host_target())
-    return LoweredKernel("k", func, schedule, parallel_extent(func), workspace, (), task)
+    for func in (schedule.func, plain(schedule.func)):
+        lowered, workspace = with_workspace(remove_undef(remove_assume(func)))
+        try:
+            verify(lowered, "lowered")
+        except VerifyError:
+            continue
+        return LoweredKernel("k", lowered, schedule, parallel_extent(lowered), workspace, (), task)
+    return None
+
+
+def plain(func: PrimFunc) -> PrimFunc:
+    """The kernel without parallel loops and without buffers in registers."""
+    scratch = {
+        buffer: replace(buffer, scope="scratch")
+        for buffer in buffers_of(func)
+        if buffer.scope == "register"
+    }
+
+    def serial(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL:
+            return replace(stmt, kind=LoopKind.SERIAL)
+        return stmt
+
+    return replace(func, body=map_body(rename_buffers(func.body, scratch), serial))
 
 
 def run_natively(

@@ -8,7 +8,7 @@ from support.schedule_cases import complaint, report
 from support.sequence_cases import FAMILIES, MOST_STEPS, mean_length, run_sequence
 
 SEEDS = range(17)
-SLOW_SEEDS = range(17, 857)
+SLOW_SEEDS = range(17, 880)
 
 
 def check(kind: str, seeds: range) -> None:
@@ -23,7 +23,7 @@ def check(kind: str, seeds: range) -> None:
         lines = [f"seed {seed}, {o.kind}: {o.wrong.splitlines()[0]}" for seed, o in wrong.items()]
         pytest.fail("\n".join([*lines, "", complaint(*next(iter(wrong.items())))]))
     assert mean >= 5, report(outcomes)
-    assert 2 * ran > len(outcomes), report(outcomes)
+    assert 10 * ran >= 9 * len(outcomes), report(outcomes)  # some parameters have dots in names
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -32,7 +32,8 @@ def test_sequences(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_many_sequences(kind: str) -> None:
-    """5,040 in all."""
+    """5,178 in all, of which more than 5,000 run natively."""
     check(kind, SLOW_SEEDS)
