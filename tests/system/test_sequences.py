@@ -31,6 +31,11 @@ def test_sequences(kind: str) -> None:
     check(kind, SEEDS)
 
 
+def test_bools_that_are_not_stored_are_not_compared() -> None:
+    """The first and the last element: a register that nothing stored is copied to them."""
+    assert not run_sequence("stencil", 418).wrong
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("kind", FAMILIES)
