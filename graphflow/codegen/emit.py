@@ -22,6 +22,7 @@ from graphflow.base.target import Target
 from graphflow.codegen.emit_builder import IrBuilder, IrValue, literal, mangled
 from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
+from graphflow.codegen.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.instruction_set import CallOperands, instruction_for
@@ -163,8 +164,15 @@ class PartEmitter:
     # ---- statements
 
     def _body(self, body: Body, mask: Mask | None) -> None:
-        for stmt in body:
-            self._stmt(stmt, mask)
+        rest = body
+        while rest:
+            by_turns = () if mask is None else stores_by_turns(rest, mask, self.memory)
+            if mask is not None and by_turns:
+                values = [self.expressions.emit(store.value, mask) for store in by_turns]
+                store_by_turns(by_turns, values, mask, self.memory)
+            else:
+                self._stmt(rest[0], mask)
+            rest = rest[max(len(by_turns), 1) :]
             if len(self.builder.lines) > MAX_LINES:
                 raise CodegenError(
                     f"kernel {self.func.name} has more than {MAX_LINES} instructions; unroll fewer "

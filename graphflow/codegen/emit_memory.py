@@ -401,9 +401,7 @@ class Memory:
     ) -> None:
         """`buffer[indices] = value` in the lanes of `mask`; of equal addresses, the last lane's."""
         address = self.address(buffer, indices)
-        # Lane by lane, unless the lanes are neighbours.
-        parts = value if address.stride == 1 else self.builder.readable(value)
-        raw = self._as_memory(address.place, parts)
+        raw = self.stored(address, value)
         if mask is None:
             self._store_at(address, raw)
         elif address.stride == 1:
@@ -414,6 +412,12 @@ class Memory:
             self.builder.when(self._any(mask), partial(self._store_at, address, raw))
         else:
             self._store_lanes(address, raw, mask)
+
+    def stored(self, address: Address, value: IrValue) -> IrValue:
+        """The value as it lies in memory at an address."""
+        # Lane by lane, unless the lanes are neighbours.
+        parts = value if address.stride == 1 else self.builder.readable(value)
+        return self._as_memory(address.place, parts)
 
     def _store_at(self, address: Address, raw: IrValue) -> None:
         pointer, alignment = self._pointer(address.place, address.terms, address.constant)

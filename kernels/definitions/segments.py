@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 
 from graphflow.arith import Var, const, predicate_variables, variables
 from graphflow.kernels.definitions.stages import (
@@ -84,9 +85,12 @@ class ReadThrough:
 
 
 def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) -> PrimFunc:
-    """A kernel that concatenates segments; one stage writes each, and they cover each channel
-    once."""
+    """A kernel that concatenates segments; one stage writes each, and they cover each channel once.
+
+    Segments that alternate are divided into some of one stride, whose loops can be made one.
+    """
     total = sum(segment.count for segment in segments)
+    segments = in_turns(segments)
     y = Buffer("y", (sources[0][0], total, *sources[0][CHANNELS + 1 :]), dtype)
     operands = [Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(sources)]
     stages = []
@@ -98,6 +102,41 @@ def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) ->
         value = Load(operands[segment.source], origin)
         stages.append(store_stage(f"segment{k}", y, loops, target, value))
     return kernel("segments", operands, (y,), stages)
+
+
+def in_turns(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Alternating segments, divided into as many as their new stride, of one number of channels.
+
+    The new stride is the least common multiple of the given ones.  Channels behind the last whole
+    round are segments of their own.  In the order of the first channels; as they are where the
+    segments do not alternate over the whole range.
+    """
+    turns = lcm(*(segment.stride for segment in segments))
+    rounds = sum(segment.count for segment in segments) // turns
+    divided: list[Segment] = []
+    for segment in segments:
+        parts = turns // segment.stride
+        if not rounds or segment.at >= segment.stride or segment.count < rounds * parts:
+            return tuple(segments)
+        for k in range(parts):
+            part = replace(
+                segment,
+                at=segment.at + k * segment.stride,
+                stride=turns,
+                begin=segment.begin + k * segment.step,
+                step=segment.step * parts,
+                count=len(range(k, segment.count, parts)),
+            )
+            divided += _cut(part, rounds)
+    return tuple(sorted(divided, key=lambda segment: segment.at))
+
+
+def _cut(segment: Segment, count: int) -> Iterator[Segment]:
+    """The first `count` channels of a segment, and those behind if there are any."""
+    yield replace(segment, count=count)
+    if segment.count > count:
+        at, begin = segment.at + segment.stride * count, segment.begin + segment.step * count
+        yield replace(segment, at=at, begin=begin, count=segment.count - count)
 
 
 def reduced_through(

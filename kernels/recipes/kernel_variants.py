@@ -16,11 +16,11 @@ from functools import lru_cache
 from itertools import chain, combinations, product
 from math import prod
 
-from graphflow.arith import IndexExpr, Var, terms_of
 from graphflow.base.target import Target
-from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
+from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
 from graphflow.kernels.recipes.halo import halo_variants
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.movement_variants import movement_variants
 from graphflow.kernels.recipes.moves_across import across_memory
 from graphflow.kernels.recipes.operand_layouts import (
     OfferedLayouts,
@@ -32,7 +32,6 @@ from graphflow.kernels.recipes.operand_layouts import (
 from graphflow.kernels.recipes.operands import crosses_lanes, decisions_of, loses_axes
 from graphflow.kernels.recipes.roles import (
     Roles,
-    iterations,
     multiply_adds,
     operations,
     refused_roles,
@@ -51,7 +50,7 @@ from graphflow.kernels.recipes.variant import (
     Staged,
     View,
 )
-from graphflow.kernels.recipes.views import flat_offset, offered_views, view_variants
+from graphflow.kernels.recipes.views import offered_views, view_variants
 from graphflow.layout import (
     Demand,
     Family,
@@ -61,7 +60,7 @@ from graphflow.layout import (
     reduction_demand,
     row_major,
 )
-from graphflow.tir import Load, PrimFunc, Store, moves_of
+from graphflow.tir import PrimFunc
 
 
 def kernel_variants(
@@ -131,7 +130,7 @@ def _variants(
         _sort_out(view_variants(definition, target, parts), variants, refused)
         if roles is None:
             variants.append(plain_variant(definition))
-            variants += _moved(definition, target)
+            variants += movement_variants(definition, target)
             _sort_out(stage_variants(definition, target), variants, refused)
         else:
             variants += _tiled(definition, roles, constants, target, known)
@@ -237,50 +236,6 @@ def foreign_variant(definition: PrimFunc) -> KernelVariant:
     work = Work(0.0, 0.0, 1, *touched(definition.params, layouts))
     name = f"row-major, by {definition.callee}"
     return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Foreign(), work, False)
-
-
-def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
-    """Variants of movement whose operands are all in layouts of families other than row-major."""
-    moves = moves_of(definition)
-    if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
-        return
-    rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
-    others = families(rank, target.computed_lanes(dtype))[1:]
-    counts = [iterations(domain.axes) for _, _, domain in moves]
-    for out, data in product(others, others):
-        layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
-                   if len(b.shape) == rank}  # fmt: skip
-        layouts[definition.outputs[0].name] = out.instantiate(definition.outputs[0].shape)
-        placed = {name: layout for name, layout in layouts.items() if layout is not None}
-        if len(placed) < len(definition.params):
-            continue
-        cycles = sum(
-            move_cycles(count, _adjacent(store, load, placed), dtype, target)
-            for count, (store, load, _) in zip(counts, moves, strict=True)
-        )
-        shape = definition.outputs[0].shape
-        rows = prod((*shape[:1], *shape[2:]))
-        work = Work(0.0, cycles, rows, *touched(definition.params, placed))
-        output = placed[definition.outputs[0].name]
-        padding = Padding.UNDEF if output.is_padded else Padding.NONE
-        given = placed[definition.inputs[0].name].describe()
-        name = f"copied from {given} to {output.describe()}"
-        yield KernelVariant(name, placed, frozenset(), {}, padding, Staged(), work, False)
-
-
-def _adjacent(store: Store, load: Load, layouts: Mapping[str, Layout]) -> bool:
-    """Whether some loop has stride one on both sides of a move, so that it copies in vectors."""
-    written, read = (
-        _by_one(flat_offset(layouts[access.buffer.name], access.indices))
-        for access in (store, load)
-    )
-    return not written.isdisjoint(read)
-
-
-@lru_cache(maxsize=10_000)
-def _by_one(position: IndexExpr) -> frozenset[IndexExpr]:
-    """The variables that a position in memory has with the coefficient one."""
-    return frozenset(atom for atom, k in terms_of(position)[0] if k == 1 and isinstance(atom, Var))
 
 
 def _tiled(

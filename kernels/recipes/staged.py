@@ -14,6 +14,7 @@ or shared by threads: they run only the iteration that matches, and would run al
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 from graphflow.arith import (
     FloorDiv,
@@ -62,6 +63,9 @@ from graphflow.tir import (
     walk,
     writes_in,
 )
+
+MOST_TURNS = 8
+"""The most stores by turns whose lanes are shuffled into whole vectors."""
 
 
 def staged(
@@ -190,13 +194,14 @@ def _nests_joined(s: Schedule) -> Schedule:
         for block in others:
             s = s.apply(fuse, s[first], s[block])
         stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[first])
-        while isinstance(stmt, Block | For) and all(isinstance(x, For) for x in stmt.body):
-            joined, *others = s.handles(loop for loop in stmt.body if isinstance(loop, For))
-            for other in others:
-                s = s.apply(fuse, s[joined], s[other])
-            stmt = s.loop(joined)
     except ScheduleError as error:
         return s.refusing(error)
+    while isinstance(stmt, Block | For) and isinstance(stmt.body[0], For):
+        loops = takewhile(lambda inner: isinstance(inner, For), stmt.body)
+        joined, *others = s.handles(loop for loop in loops if isinstance(loop, For))
+        for other in others:
+            s = s.attempt(fuse, s[joined], s[other])
+        stmt = s.loop(joined)
     return s
 
 
@@ -333,14 +338,32 @@ def _is_row(loop: For) -> bool:
 
 
 def _contiguous(loop: For) -> bool:
-    """Whether writes move by at most one element a step, and no access splits the variable."""
+    """Whether writes move by at most one element a step, or by turns fill what they leave out, and
+    no access splits the variable.
+    """
+    by_turns = _writes_by_turns(loop)
     for access in accesses(loop.body):
         for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
-            if atom is loop.var and abs(k) > 1 and access.writes:
+            if atom is loop.var and abs(k) > 1 and access.writes and not by_turns:
                 return False
             if atom is not loop.var and loop.var in variables(atom):
                 return False
     return True
+
+
+def _writes_by_turns(loop: For) -> bool:
+    """Whether a loop consists of k stores one element apart, each to every k-th element."""
+    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+    step = len(stores)
+    if step != len(loop.body) or not 2 <= step <= MOST_TURNS:
+        return False
+    if len({store.buffer for store in stores}) > 1:
+        return False
+    places = [terms_of(store.buffer.flat_index(store.indices)) for store in stores]
+    (terms, first), *_ = sorted(places, key=lambda place: place[1])
+    steps = [k for atom, k in terms if atom is loop.var]
+    found = {(other, offset - first) for other, offset in places}
+    return steps == [step] and found == {(terms, k) for k in range(step)}
 
 
 def _threaded(s: Schedule, target: Target) -> Schedule:
