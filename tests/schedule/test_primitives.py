@@ -8,6 +8,7 @@ import pytest
 
 from graphflow.tir import PrimFunc, parse
 from support.buffer_cases import BUFFER_CASES
+from support.call_cases import CALL_CASES
 from support.expression_cases import EXPRESSION_CASES
 from support.loop_cases import LOOP_CASES
 from support.primitive_cases import (
@@ -19,7 +20,8 @@ from support.primitive_cases import (
     share,
 )
 
-CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
+SEQUENCE_CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
+CASES = (*CALL_CASES, *SEQUENCE_CASES)
 
 SEEDS = 24
 SLOW_SEEDS = 600
@@ -86,7 +88,7 @@ def run_sequences(kernel: str, seeds: range) -> float:
     found = []
     for seed in seeds:
         func: PrimFunc = KERNELS.get(kernel) or effect_kernel(Random(seed).randint)
-        found.append(apply_sequence(func, CASES, seed, STEPS))
+        found.append(apply_sequence(func, SEQUENCE_CASES, seed, STEPS))
     mean = sum(found) / len(found)
     print(f"{kernel}: {mean:.1f} of {STEPS} primitives apply")
     return mean
