@@ -1,9 +1,10 @@
 """What single instances of statements read, write and overwrite, as numbers of values.
 
 In: a kernel, and an instance: the values of the loop variables around a statement.  Out: the number
-of a value (`terms`).  What always holds: a load is traced to the write that left its element, the
-last one of all writes to it that come before; where data decide which one that is, where an
-expression is undefined, and where there are more than `MOST_WRITES` of them, `Untraceable` says so.
+of a value (`value_numbers`).  What always holds: a load is traced to the write that left its
+element, the last one of all writes to it that come before; where data decide which one that is,
+where an expression is undefined, and where there are more than `MOST_WRITES` of them, `Untraceable`
+says so.
 
 Only the elements in question are looked at, so that the costs do not depend on the extents of
 loops, but on how many writes the values passed through.
@@ -12,6 +13,7 @@ loops, but on how many writes the values passed through.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias, assert_never, cast
 
 import islpy as isl
@@ -31,7 +33,7 @@ from graphflow.effects.dataflow import states_constant
 from graphflow.effects.questions import METHOD, point_text
 from graphflow.effects.relations import Relations
 from graphflow.effects.statements import Statement, StatementAccess
-from graphflow.effects.terms import INTEGERS, ValueNumbers
+from graphflow.effects.value_numbers import INTEGERS, ValueNumbers
 from graphflow.tir import (
     Assume,
     Binary,
@@ -46,12 +48,16 @@ from graphflow.tir import (
     Store,
     Unary,
     Undef,
+    children,
     is_predicate,
     walk_expr,
 )
 
 MOST_WRITES = 256
 """Writes that the values of one question are traced through, at some 0.3 ms each."""
+
+MOST_NESTED = 200
+"""Expressions and writes within each other, of three stack frames each at most."""
 
 MOST_INSTANCES = 64
 """Instances that one question looks at; where there are more, they can only refute."""
@@ -75,14 +81,27 @@ class InstanceValues:
     def __init__(self, relations: Relations, context: Any) -> None:
         self.relations, self.context, self.left = relations, context, MOST_WRITES
         self.numbers = ValueNumbers()
+        self._depth = 0
         self._held: dict[tuple[StatementAccess, Point], int] = {}
 
     def held(self, access: StatementAccess, point: Point) -> int:
         """What an element holds where an instance reads it, or before the instance stores to it."""
         key = access, point
         if key not in self._held:
-            self._held[key] = self._found(access, point)
+            with self._nested():
+                self._held[key] = self._found(access, point)
         return self._held[key]
+
+    @contextmanager
+    def _nested(self) -> Iterator[None]:
+        """Counts what is looked into; `Untraceable` where it is nested too deeply."""
+        if self._depth == MOST_NESTED:
+            raise Untraceable(f"its values are nested more than {MOST_NESTED} deep")
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
 
     def _found(self, access: StatementAccess, point: Point) -> int:
         element = evaluated(access.element, _environment(access.statement, point))
@@ -123,39 +142,26 @@ class InstanceValues:
             case Select(condition=condition) if is_predicate(condition):
                 if holds(cast(Predicate, condition), values):
                     return self.computed(expr.if_true, statement, point, loads)
-                loads += _loads_of(expr.if_true)
+                loads += sum(isinstance(node, Load) for node in walk_expr(expr.if_true))
                 return self.computed(expr.if_false, statement, point, loads)
             case Select():
-                sides = cast(Expr, expr.condition), expr.if_true, expr.if_false
-                return self._applied("select", expr.dtype, sides, statement, point, loads)
-            case Unary():
-                return self._applied(expr.op, expr.dtype, (expr.operand,), statement, point, loads)
-            case Binary() | Comparison():
-                sides = expr.left, expr.right
-                # A comparison of other types is another operator with the same result type.
-                name = expr.op if isinstance(expr, Binary) else (expr.op, expr.left.dtype)
-                return self._applied(name, expr.dtype, sides, statement, point, loads)
+                name: object = "select"
+            case Unary() | Binary():
+                name = expr.op
+            case Comparison():
+                name = expr.op, expr.left.dtype
             case Cast():
                 name = "cast", expr.operand.dtype
-                return self._applied(name, expr.dtype, (expr.operand,), statement, point, loads)
             case Undef():
                 raise Untraceable("an undefined value is another one at each use")
-        assert_never(expr)
-
-    def _applied(
-        self,
-        operator: object,
-        dtype: str,
-        operands: Sequence[Expr],
-        statement: Statement,
-        point: Point,
-        loads: int,
-    ) -> int:
-        found: list[int] = []
-        for operand in operands:
-            found.append(self.computed(operand, statement, point, loads))
-            loads += _loads_of(operand)
-        return self.numbers.applied(operator, dtype, found)
+            case _:
+                assert_never(expr)
+        operands: list[int] = []
+        for operand in children(expr):
+            with self._nested():
+                operands.append(self.computed(operand, statement, point, loads))
+            loads += sum(isinstance(node, Load) for node in walk_expr(operand))
+        return self.numbers.applied(name, expr.dtype, operands)
 
     def last_write(
         self, access: StatementAccess, point: Point, element: Point
@@ -276,7 +282,3 @@ def coordinates(points: Any) -> Point:
     point = points.sample_point()
     kind = isl.dim_type.set
     return tuple(point.get_coordinate_val(kind, n).to_python() for n in range(points.dim(kind)))
-
-
-def _loads_of(expr: Expr) -> int:
-    return sum(isinstance(node, Load) for node in walk_expr(expr))

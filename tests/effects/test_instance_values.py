@@ -86,3 +86,19 @@ def test_the_first_instances_of_a_domain() -> None:
     points, complete = first_instances(Domain().inside(i, const(0), const(MOST_INSTANCES + 1)))
     assert not complete and len(points) == MOST_INSTANCES
     assert first_instances(Domain()) == ([()], True)
+
+
+def test_long_chains_of_writes_stay_open() -> None:
+    """However deep: a value that passed through hundreds of writes, and a sum of hundreds."""
+    text = """
+@primfunc
+def kernel(x: i32[1000], y: out[i32[1]]):
+    for i in serial(0, 1000):
+        y[0] = y[0] * x[i]
+    y[0] = {}
+"""
+    proof = stores_known_value(parse(text.format("x[0]")), ((1, False),))
+    assert proof.verdict is Verdict.UNKNOWN
+    total = " * ".join(["x[0]"] * 400)
+    proof = stores_known_value(parse(text.format(total)), ((1, False),))
+    assert proof.verdict is Verdict.UNKNOWN

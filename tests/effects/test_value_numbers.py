@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from graphflow.effects.terms import ValueNumbers
+from graphflow.effects.value_numbers import ValueNumbers
 from graphflow.tir import Buffer, Literal
 
 X = Buffer("x", (4,), "int8")
