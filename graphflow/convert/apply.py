@@ -70,6 +70,7 @@ class _Builder:
             self.values,
             self.graph.inputs,
             self.graph.outputs,
+            shared=self.plan.sharing is None or self.plan.sharing.pays,
         )
 
     # Places --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from graphflow.cost.cycles import (
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
+from graphflow.cost.roofline import WAKING
 from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
@@ -57,6 +58,7 @@ __all__ = [
     "PER_ROW",
     "SHUFFLED",
     "UNPACKED",
+    "WAKING",
     "ConversionWork",
     "CostModel",
     "LanesAlongRow",

@@ -21,6 +21,7 @@ from graphflow.flow.pins import price_pins, read_pins
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
 from graphflow.flow.taken_expansions import PlannedGraph, with_taken_expansions
+from graphflow.flow.thread_sharing import thread_sharing
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
 from graphflow.layout import Fact, Layout
@@ -76,6 +77,7 @@ class Planning:
         made = self.planned
         best, extras = made.solution, self.problem.extras()
         plan = write_plan(made.graph, made.candidates, best, other, extras)
+        plan = replace(plan, sharing=thread_sharing(made.graph, plan, self.cost))
         if self.assumed:
             relied = reliances(made.graph, best.candidates.values(), self.facts)
             plan = replace(plan, assumed=self.assumed, relied=relied)

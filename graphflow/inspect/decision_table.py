@@ -82,6 +82,8 @@ def _seconds(plan: LayoutPlan) -> str:
     text += f", at most {100 * plan.gap:.2g} % more than the best plan" if plan.gap else ""
     if plan.end_to_end is not None:
         text += f"; the plan has {plan.end_to_end}"
+    if plan.sharing is not None and not plan.sharing.pays:
+        text += f"; one thread runs it: {plan.sharing}"
     if plan.unpinned is not None:
         text += f"; the pins cost {microseconds(max(0.0, plan.seconds - plan.unpinned))} of that"
     if plan.next_best is not None:

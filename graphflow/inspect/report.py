@@ -84,6 +84,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "gap": plan.gap,
         "whole": _end_to_end(plan),
         "next_best": _next_best(plan),
+        "sharing": _sharing(plan),
         "validation": None if compiled.validation is None else compiled.validation.report(),
         "summary": summary(compiled, edges),
     }
@@ -93,6 +94,12 @@ def _end_to_end(plan: LayoutPlan) -> dict[str, Any] | None:
     """The end-to-end times that chose this plan, if they did."""
     found = plan.end_to_end
     return None if found is None else {**asdict(found), "because": str(found)}
+
+
+def _sharing(plan: LayoutPlan) -> dict[str, Any] | None:
+    """Whether the threads share the kernels; None for a plan for one thread."""
+    found = plan.sharing
+    return None if found is None else {**asdict(found), "pays": found.pays}
 
 
 def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:

@@ -92,7 +92,7 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
     outputs = [f"output:{name}" for name in physical.outputs]
     places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
     calls = tuple(
-        (call, _step(k, call, symbol, kernels, places))
+        (call, _step(k, call, symbol, kernels, places, shared=physical.shared or call.prepare))
         for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
     )
     return Lowered(kernels, calls, places, arena_bytes, constant_bytes, kept_bytes, physical)
@@ -113,6 +113,7 @@ def _step(
     symbol: str,
     kernels: Mapping[str, LoweredKernel],
     places: Mapping[str, BufferRef],
+    shared: bool,
 ) -> ProgramStep:
     buffers = []
     for buffer in (param.buffer for param in call.definition.params):
@@ -120,7 +121,8 @@ def _step(
         begin = place.offset * DTYPES[buffer.dtype].itemsize
         buffers.append(replace(places[place.storage], offset=begin))
     buffers += [places[_workspace_name(number, b.name)] for b in _workspace(kernels, symbol)]
-    return ProgramStep(symbol, tuple(buffers), kernels[symbol].extent if symbol in kernels else 1)
+    extent = kernels[symbol].extent if symbol in kernels else 1
+    return ProgramStep(symbol, tuple(buffers), extent, threads=0 if shared else 1)
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:

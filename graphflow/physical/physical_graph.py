@@ -81,7 +81,8 @@ class PhysicalGraph:
 
     `values` has the placement of each value as its producer wrote it.  `poisons` are the extra
     scalar inputs of poison mode, which are in `inputs` too, and `poisoned` is the number of
-    elements that they overwrite in a run.
+    elements that they overwrite in a run.  Where the kernels are not `shared`, the caller runs all
+    of them.
     """
 
     storages: Mapping[str, StorageSpec]
@@ -91,3 +92,4 @@ class PhysicalGraph:
     outputs: tuple[str, ...]
     poisons: tuple[Value, ...] = ()
     poisoned: int = 0
+    shared: bool = True

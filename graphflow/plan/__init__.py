@@ -25,6 +25,7 @@ from graphflow.plan.layout_plan import (
     Pinned,
     Refused,
     Relied,
+    ThreadSharing,
 )
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Pinned",
     "Refused",
     "Relied",
+    "ThreadSharing",
     "accepts",
     "edge_type_key",
     "edge_type_of",

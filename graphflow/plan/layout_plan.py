@@ -194,6 +194,31 @@ class EndToEndTime:
 
 
 @dataclass(frozen=True)
+class ThreadSharing:
+    """Whether the threads of a run share its kernels: only if that saves more than waking them.
+
+    `saved` are the estimated seconds by which `threads` threads run the kernels sooner than one
+    does, `waking` those that a run takes to wake the other threads and to wait for them.
+    """
+
+    threads: int
+    saved: float
+    waking: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether the threads share the kernels."""
+        return self.saved > self.waking
+
+    def __str__(self) -> str:
+        """The reason for running on one thread, in words."""
+        return (
+            f"{self.threads} threads would save {microseconds(self.saved)}, and waking them takes "
+            f"{microseconds(self.waking)}"
+        )
+
+
+@dataclass(frozen=True)
 class LayoutPlan:
     """All decisions for one graph.
 
@@ -210,6 +235,7 @@ class LayoutPlan:
       (None where there are no pins or it was not computed).
     - assumed, relied: the user's assumptions, and the nodes that rely on them.
     - end_to_end: set where end-to-end times chose this plan.
+    - sharing: whether the threads share the kernels; None for a plan for one thread.
     """
 
     choices: Mapping[str, Choice]
@@ -228,6 +254,7 @@ class LayoutPlan:
     assumed: tuple[Assumed, ...] = ()
     relied: tuple[Relied, ...] = ()
     end_to_end: EndToEndTime | None = None
+    sharing: ThreadSharing | None = None
 
     @property
     def measured_prices(self) -> int:

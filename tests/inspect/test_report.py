@@ -59,8 +59,8 @@ def test_the_report_is_plain_and_complete() -> None:
     assert json.loads(json.dumps(report())) == report()
     assert set(report()) == {
         "model", "target", "edges", "cancelled", "refused", "assumed", "pinned", "seconds",
-        "unpinned_seconds", "gap", "whole", "next_best", "validation", "summary", "foreign",
-        "guards", "trimmed", "refusals",
+        "unpinned_seconds", "gap", "whole", "next_best", "sharing", "validation", "summary",
+        "foreign", "guards", "trimmed", "refusals",
     }  # fmt: skip
     wanted = {
         "name", "producer", "consumers", "dtype", "logical_shape", "where", "physical_shape",
