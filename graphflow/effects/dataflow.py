@@ -76,17 +76,44 @@ def flow_of(
     facts: bool = False,
     through: frozenset[StatementAccess] = frozenset(),
 ) -> BufferFlow:
-    """The dataflow of a buffer, computed once.  TooLarge, or isl.Error past the budget.
+    """The dataflow of a buffer.  TooLarge, or isl.Error past the budget.
 
     With `facts`, an assumption that an element holds a constant counts as the write of it.  The
     reductions in `through` are neither readers nor writes: what they read passes on to whoever
     reads their results.
     """
-    facts = facts and any(map(states_constant, relations.limited(buffer)))
-    key = (buffer, facts, frozenset(access.number for access in through))
-    found: BufferFlow = relations.once(
-        "flow", key, lambda: _computed(relations, context, buffer, facts, key[2])
+    sinks: list[StatementAccess | None] = [
+        access for access in relations.limited(buffer) if access not in through
+    ]
+    if relations.model.outlives(buffer):
+        sinks.append(None)
+    parts = [reaching(relations, context, buffer, sink, facts, through) for sink in sinks]
+    return BufferFlow(
+        tuple(edge for part in parts for edge in part.may),
+        tuple(edge for part in parts for edge in part.must),
+        tuple(one for part in parts for one in part.may_initial),
+        tuple(one for part in parts for one in part.must_initial),
     )
+
+
+def reaching(
+    relations: Relations,
+    context: Any,
+    buffer: Buffer,
+    reader: StatementAccess | None,
+    facts: bool = False,
+    through: frozenset[StatementAccess] = frozenset(),
+) -> BufferFlow:
+    """The part of `flow_of` with one reader, computed once; None is the reader after the kernel."""
+    facts = facts and any(map(states_constant, relations.limited(buffer)))
+    passing = frozenset(access.number for access in through)
+    key = (buffer, None if reader is None else reader.number, facts, passing)
+
+    def compute() -> BufferFlow:
+        sources = _sources(relations, context, buffer, facts, passing)
+        return _reaching(_sink(relations, context, buffer, reader), sources)
+
+    found: BufferFlow = relations.once("flow", key, compute)
     return found
 
 
@@ -124,28 +151,24 @@ class _Sink:
     times: Any
 
 
-def _computed(
-    relations: Relations, context: Any, buffer: Buffer, facts: bool, through: frozenset[int]
-) -> BufferFlow:
-    sinks: list[_Sink] = []
-    sources: list[_Source] = []
-    for access in relations.limited(buffer):
-        if access.number in through:
-            continue
-        elements = relations.elements(context, access)
-        if access.access.writes or (facts and states_constant(access)):
-            sources.append(_Source(access, elements, relations.times(context, access)))
-        times = relations.times(context, access, reading=True)
-        sinks.append(_Sink(reader_kind(access), access, elements, times))
-    if relations.model.outlives(buffer):
-        sinks.append(_Sink(ReaderKind.AFTER, None, *relations.end(context, buffer)))
-    parts = [_reaching(sink, sources) for sink in sinks]
-    return BufferFlow(
-        tuple(edge for part in parts for edge in part.may),
-        tuple(edge for part in parts for edge in part.must),
-        tuple(one for part in parts for one in part.may_initial),
-        tuple(one for part in parts for one in part.must_initial),
-    )
+def _sources(
+    relations: Relations, context: Any, buffer: Buffer, facts: bool, passing: frozenset[int]
+) -> list[_Source]:
+    return [
+        _Source(a, relations.elements(context, a), relations.times(context, a))
+        for a in relations.limited(buffer)
+        if a.number not in passing and (a.access.writes or (facts and states_constant(a)))
+    ]
+
+
+def _sink(
+    relations: Relations, context: Any, buffer: Buffer, reader: StatementAccess | None
+) -> _Sink:
+    if reader is None:
+        return _Sink(ReaderKind.AFTER, None, *relations.end(context, buffer))
+    elements = relations.elements(context, reader)
+    times = relations.times(context, reader, reading=True)
+    return _Sink(reader_kind(reader), reader, elements, times)
 
 
 def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:

@@ -7,8 +7,8 @@ before the kernel is arbitrary, and the same at every load.
 
 Two values are the same if one instance of one statement left them, if one element of an input had
 them before the kernel, or if expressions with the same operators compute them from operands that
-are the same; constants are compared by bits.  Whether different operators compute the same is not
-asked.
+are the same; constants are compared by bits.  What this leaves open is asked of the first instances
+one by one (`instance_values`), where sums of integers are compared as such.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from graphflow.arith import (
     negation,
     substitute,
 )
-from graphflow.effects.dataflow import flow_of, reader_kind
+from graphflow.effects.dataflow import reaching
+from graphflow.effects.instance_values import known_in_instances
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
@@ -149,7 +150,11 @@ def stores_known_value(func: PrimFunc, path: Path) -> Proof:
             return Proof(verdict, claim, METHOD, found.reason, found.witness if sure else ())
         return Proof(Verdict.PROVEN, claim, METHOD)
 
-    return answered(claim, ask)
+    proof = answered(claim, ask)
+    if proof.verdict is not Verdict.UNKNOWN:
+        return proof
+    again = answered(claim, lambda context: known_in_instances(relations, context, write, claim))
+    return proof if again.verdict is Verdict.UNKNOWN else again
 
 
 def plain(pairs: Any) -> Any:
@@ -204,20 +209,15 @@ class ValueComparison:
     def contents(self, access: StatementAccess, pairs: Any) -> Iterator[tuple[Value, Any]]:
         """The values that were written last where an access reads, or the initial contents."""
         buffer = access.access.buffer
-        flow = flow_of(self.relations, self.context, buffer, facts=True)
-        kind = reader_kind(access)
+        flow = reaching(self.relations, self.context, buffer, access, facts=True)
         missing = pairs
         for edge in flow.must:
-            if edge.kind is not kind or edge.reader is not access:
-                continue
-            reaching = plain(edge.pairs)
-            missing = missing.subtract_domain(reaching.range())
-            here = reaching.apply_range(pairs)
+            seen = plain(edge.pairs)
+            missing = missing.subtract_domain(seen.range())
+            here = seen.apply_range(pairs)
             if not here.is_empty():
                 yield from self.resolved(_left_by(edge.source), here)
         for initial in flow.must_initial:
-            if initial.kind is not kind or initial.reader is not access:
-                continue
             elements = initial.elements.reset_tuple_id(isl.dim_type.in_)
             here = missing.intersect_domain(elements.domain())
             missing = missing.subtract(here)

@@ -154,6 +154,11 @@ class KernelStatements:
     statements: tuple[Statement, ...]
     accesses: tuple[StatementAccess, ...]
 
+    @property
+    def assumes_nothing(self) -> bool:
+        """Whether buffers may hold anything before the kernel."""
+        return not any(isinstance(statement.stmt, Assume) for statement in self.statements)
+
     def at(self, path: Path) -> Statement:
         """The statement at a path; KeyError where there is none."""
         for statement in self.statements:

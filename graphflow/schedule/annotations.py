@@ -14,7 +14,7 @@ from typing import get_args
 
 import numpy as np
 
-from graphflow.base.dtypes import STORED
+from graphflow.base.dtypes import FLOATS, STORED, integer_limits, smallest
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import statements_of
 from graphflow.schedule.frame import Rewrite
@@ -96,9 +96,10 @@ def set_precision(func: PrimFunc, buffer: str, dtype: str, exact: bool = True) -
     _require_castable(old, dtype)
     if dtype == old.dtype:
         return Rewrite(func)
-    holds = bool(np.can_cast(DTYPES[old.dtype], DTYPES[dtype], "safe")) and dtype not in STORED
+    lost = _lost_value(old.dtype, dtype)
+    holds = lost is None
     if exact and not holds:
-        raise ScheduleError(f"exact: {dtype} does not hold every {old.dtype}")
+        raise ScheduleError(f"exact: {dtype} does not hold every {old.dtype}, such as {lost}")
     wraps = all(np.issubdtype(DTYPES[name], np.integer) for name in (old.dtype, dtype))
     for access in touching(func, old):
         op = access.access.op
@@ -115,6 +116,23 @@ def _require_castable(buffer: Buffer, dtype: str) -> None:
         raise ScheduleError(f"type: {dtype} is none of {', '.join(DTYPES)}")
     if buffer.dtype in STORED or dtype in STORED or "bool" in (buffer.dtype, dtype):
         raise ScheduleError(f"type: {buffer.name} is {buffer.dtype}, not to be kept as {dtype}")
+
+
+def _lost_value(old: str, new: str) -> float | int | None:
+    """A number of one type that another one does not hold; None where it holds them all.
+
+    That a float type holds an integer type is decided by the largest integer, which needs the most
+    digits: numpy calls the cast of int64 to float64 safe, although 2**53 + 1 is rounded.
+    """
+    if old in FLOATS:
+        if new in FLOATS:
+            return None if np.can_cast(DTYPES[old], DTYPES[new], "safe") else smallest(old)
+        return 0.5
+    low, high = integer_limits(old)
+    if new in FLOATS:
+        return None if int(DTYPES[new].type(high)) == high else high
+    least, most = integer_limits(new)
+    return high if high > most else low if low < least else None
 
 
 def _recast(body: Body, old: Buffer, new: Buffer) -> Body:

@@ -59,11 +59,41 @@ def test_set_precision_to_a_type_that_holds_every_value() -> None:
 
 def test_set_precision_rounds_only_where_it_may() -> None:
     func = kernel(COPY.format(kind="serial"))
-    with pytest.raises(ScheduleError, match="exact: int8 does not hold every int32"):
+    with pytest.raises(
+        ScheduleError, match="exact: int8 does not hold every int32, such as 2147483647"
+    ):
         set_precision(func, "t", "int8")
     done = set_precision(func, "t", "int8", exact=False)
     assert done.proofs[0].claim == "t may be rounded to int8"
     verify(done.func, "scheduled")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [
+        ("i64", "float64", "9223372036854775807"),
+        ("u64", "float64", "18446744073709551615"),
+        ("i32", "float32", "2147483647"),
+        ("u8", "int8", "255"),
+        ("i8", "uint64", "-128"),
+        ("f32", "int64", "0.5"),
+        ("f64", "float32", "5e-324"),
+        ("i16", "float32", ""),
+        ("u32", "float64", ""),
+        ("u8", "int16", ""),
+        ("f32", "float64", ""),
+    ],
+)
+def test_set_precision_shows_a_value_that_is_lost(old: str, new: str, lost: str) -> None:
+    """The largest int64 in a float64 is one more, which wraps around to the smallest."""
+    func = kernel(
+        COPY.format(kind="serial").replace("i32", old), f"x: {old}[16], y: out[{old}[16]]"
+    )
+    if lost:
+        with pytest.raises(ScheduleError, match=f"exact: .* such as {lost}$"):
+            set_precision(func, "t", new)
+    else:
+        same(func, set_precision(func, "t", new))
 
 
 def test_set_precision_refuses_types_and_reductions() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from graphflow.tir import PrimFunc, parse
 from support.buffer_cases import BUFFER_CASES
+from support.call_cases import CALL_CASES
 from support.config_cases import CONFIG_CASES, with_state
 from support.expression_cases import EXPRESSION_CASES
 from support.let_cases import LET_CASES
@@ -24,7 +25,7 @@ from support.primitive_cases import (
 )
 from support.window_cases import WINDOW_CASES
 
-CASES = (
+SEQUENCE_CASES = (
     *BUFFER_CASES,
     *CONFIG_CASES,
     *EXPRESSION_CASES,
@@ -33,6 +34,7 @@ CASES = (
     *PADDING_CASES,
     *WINDOW_CASES,
 )
+CASES = (*CALL_CASES, *SEQUENCE_CASES)
 
 SEEDS = 24
 STATE_SEEDS = 4
@@ -135,7 +137,7 @@ def run_sequences(kernel: str, seeds: range) -> float:
     found = []
     for seed in seeds:
         func: PrimFunc = KERNELS.get(kernel) or effect_kernel(Random(seed).randint)
-        found.append(apply_sequence(func, CASES, seed, STEPS))
+        found.append(apply_sequence(func, SEQUENCE_CASES, seed, STEPS))
     mean = sum(found) / len(found)
     print(f"{kernel}: {mean:.1f} of {STEPS} primitives apply")
     return mean

@@ -4,12 +4,13 @@ In: a function that draws numbers.  Out: kernels with loops, conditions on indic
 reductions and allocations, whose accesses are in bounds; of a run, every access with its instance,
 its element and the write whose value it sees, and every store with the value that it overwrites.
 
-Values are terms: a number where it is known, else how it was computed from the contents of inputs,
-which are different unknowns.
+Values are terms: a number where it is known, else what sum of the contents of inputs it is, which
+are different unknowns.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -180,9 +181,24 @@ class _Run:
 
 
 def _applied(op: str, left: Any, right: Any) -> Any:
-    if op == "add" and isinstance(left, int) and isinstance(right, int):
+    """A sum of numbers and unknowns: a number, or `("sum", constant, {(unknown, count), …})`."""
+    assert op == "add"
+    if isinstance(left, int) and isinstance(right, int):
         return left + right
-    return (op, left, right)
+    constant = 0
+    counts: Counter[Any] = Counter()
+    for term in (left, right):
+        match term:
+            case int():
+                constant += term
+            case ("sum", own, parts):
+                constant += own
+                counts.update(dict(parts))
+            case _:
+                counts[term] += 1
+    if constant == 0 and list(counts.values()) == [1]:
+        return next(iter(counts))
+    return ("sum", constant, frozenset(counts.items()))
 
 
 def traced(func: PrimFunc, decide: Callable[[], bool]) -> Trace:

@@ -39,7 +39,7 @@ from graphflow.tir import (
     walk_expr,
 )
 from support.buffer_cases import buffer_kernel
-from support.primitive_cases import PrimitiveCase, is_same
+from support.primitive_cases import PrimitiveCase, is_same, literal
 from support.random_kernels import Number
 
 Arguments = tuple[Any, ...] | None
@@ -101,7 +101,7 @@ def _some_write(func: PrimFunc, number: Number) -> tuple[str, Store | Reduce] | 
 
 
 def _node(stmt: Store | Reduce, number: Number) -> Expr:
-    numbers = [n for n in walk_expr(stmt.value) if n.dtype == "int64"]
+    numbers = [n for n in walk_expr(stmt.value) if n.dtype == stmt.value.dtype]
     nodes = [n for n in numbers if not isinstance(n, Literal)] or [stmt.value]
     return nodes[number(0, len(nodes) - 1)]
 
@@ -125,9 +125,9 @@ def _rewritten(func: PrimFunc, number: Number) -> Arguments:
     old = _node(stmt, number)
     around = loops_around(func, place)
     kind = number(0, 4)
-    new: Expr = Literal(1, "int64")
+    new: Expr = literal(1, old.dtype)
     if kind < 2 and around:
-        new = Select(at_least_zero(around[-1].var), old, Literal(7, "int64"))
+        new = Select(at_least_zero(around[-1].var), old, literal(7, old.dtype))
     elif kind == 2 and isinstance(old, Binary):
         new = replace(old, left=old.right, right=old.left)
     elif kind == 3:

@@ -47,7 +47,6 @@ from graphflow.tir import (
     Condition,
     For,
     If,
-    Literal,
     Load,
     LoopKind,
     PrimFunc,
@@ -60,7 +59,7 @@ from graphflow.tir import (
     walk_expr,
 )
 from support.effect_kernels import each_path
-from support.primitive_cases import PrimitiveCase, effect_kernel
+from support.primitive_cases import PrimitiveCase, effect_kernel, literal
 from support.random_kernels import Number, random_predicate
 
 Arguments: TypeAlias = "tuple[Any, ...] | None"
@@ -361,7 +360,7 @@ def _condition(func: PrimFunc, place: str, number: Number, outside: int = 0) -> 
         return random_predicate(number, around, 1)
     x = func.inputs[0]
     load = Load(x, tuple(const(number(0, extent - 1 + outside)) for extent in x.shape))
-    return Comparison("lt", load, Literal(number(0, 4), "int64"))
+    return Comparison("eq" if x.dtype == "bool" else "lt", load, literal(number(0, 4), x.dtype))
 
 
 def _to_specialize(func: PrimFunc, number: Number) -> Arguments:

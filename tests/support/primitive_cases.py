@@ -22,7 +22,7 @@ import numpy as np
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
 from graphflow.schedule.place_names import place_names
-from graphflow.tir import DTYPES, PrimFunc, fields_of, interpret, to_text, verify
+from graphflow.tir import DTYPES, FLOATS, Literal, PrimFunc, fields_of, interpret, to_text, verify
 from support.effect_kernels import EffectKernel
 from support.random_kernels import Number
 
@@ -39,6 +39,13 @@ RUNS = 3
 def effect_kernel(number: Number) -> PrimFunc:
     """A random kernel, every third one with conditions on data."""
     return EffectKernel(number, data_conditions=number(0, 2) == 0).func()
+
+
+def literal(value: int, dtype: str) -> Literal:
+    """A small number as a constant of a type."""
+    if dtype == "bool":
+        return Literal(value > 1, dtype)
+    return Literal(float(value) if dtype in FLOATS else value, dtype)
 
 
 @dataclass(frozen=True)

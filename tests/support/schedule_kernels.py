@@ -95,7 +95,8 @@ class Kernel:
 
     With `exact` floats must be small whole numbers, infinities or NaN, so that sums and products
     are exact in any order.  `limits` says what is assumed of an input.  With `minus_zero` a sum
-    starts at −0.0, and stays there only if all that it takes in is −0.0.
+    starts at −0.0, and stays there only if all that it takes in is −0.0.  With `rounded` floats are
+    finite, and results in another order may differ by rounding.
     """
 
     func: PrimFunc
@@ -103,6 +104,7 @@ class Kernel:
     exact: bool
     limits: dict[str, str]
     minus_zero: bool
+    rounded: bool = False
 
 
 @dataclass
@@ -115,6 +117,7 @@ class Sketch:
     lines: Lines = field(default_factory=list)
     limits: dict[str, str] = field(default_factory=dict)
     exact: bool = False
+    rounded: bool = False
     taken: set[str] = field(default_factory=set)
 
     # -- names
@@ -234,7 +237,7 @@ class Sketch:
         func = parse("\n".join([head, *indented(self.lines)]))
         verify(func, "definition")
         minus_zero = any("= f32(-0.0)" in line or "= f64(-0.0)" in line for line in self.lines)
-        return Kernel(func, family, self.exact, dict(self.limits), minus_zero)
+        return Kernel(func, family, self.exact, dict(self.limits), minus_zero, self.rounded)
 
 
 def indented(lines: Lines) -> Lines:

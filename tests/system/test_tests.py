@@ -19,6 +19,7 @@ WITHOUT_MODULE = {
     "frontends/test_data_extents.py": "operators of several modules, alike in what data decides",
     "frontends/test_operators.py": "each attribute of the operators, whichever module imports them",
     "frontends/test_transposed.py": "one operator of ops_window.py, at length",
+    "schedule/test_clauses.py": "conditions of primitives, whichever module they are in",
     "schedule/test_handles.py": "the handles of frame.py, through the primitives of all modules",
     "schedule/test_primitives.py": "every primitive, whichever module it is in, on random kernels",
 }
