@@ -25,7 +25,7 @@ over = remove_branching_through_overcompute
 # -- simplify
 
 
-def test_simplify_kernel(golden: Golden) -> None:
+def test_simplify(golden: Golden) -> None:
     func = kernel(
         """
 for z in serial(0, 16):
@@ -49,7 +49,7 @@ for i in serial(3, 7):
 
 
 @pytest.mark.parametrize("start", [1, 3, 5, 8])
-def test_simplify_kernel_is_exact_for_loops_that_start_later(start: int) -> None:
+def test_simplify_is_exact_for_loops_that_start_later(start: int) -> None:
     func = kernel(
         f"""
 for z in serial(0, 16):
@@ -63,7 +63,7 @@ for i in serial({start}, {start + 6}):
     same(func, simplify(func))
 
 
-def test_simplify_kernel_asks_intervals_alone() -> None:
+def test_simplify_asks_intervals_alone() -> None:
     func = kernel("for i in serial(0, 16):\n    if 2*(i // 2) <= i:\n        y[i] = x[i]")
     assert simplify(func).func is func
     assert "if" not in same(func, eliminate_dead_code(func))
