@@ -18,6 +18,7 @@ from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Assumed
 from graphflow.base.decisions import Decisions, SavedEdge
 from graphflow.base.errors import InvalidModel, Remedy
+from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.program import OpenTensor, TensorSpec
 from graphflow.runtime import Processor, Program, require_value
 
@@ -86,6 +87,10 @@ class Model(Protocol):
     @property
     def check_assumes(self) -> bool:
         """Whether each run checks the assumptions."""
+
+    @property
+    def scalar_limits(self) -> tuple[ScalarLimits, ...]:
+        """What each run checks of the inputs that give scalars of kernels."""
 
     @property
     def threads(self) -> int | None:

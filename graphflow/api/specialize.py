@@ -25,6 +25,7 @@ from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Assumed
 from graphflow.base.decisions import Decisions
 from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
+from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.inspect import (
     TensorDecision,
     decisions,
@@ -81,6 +82,11 @@ class Loaded:
     def check_assumes(self) -> bool:
         """The option of that name."""
         return self.compiled.options.check_assumes
+
+    @property
+    def scalar_limits(self) -> tuple[ScalarLimits, ...]:
+        """What each run checks of the inputs that give scalars of kernels."""
+        return self.compiled.imported.scalar_limits
 
     @property
     def threads(self) -> int | None:
