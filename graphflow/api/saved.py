@@ -372,7 +372,7 @@ def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
 
 
 def _scalar_limits(plain: Any, inputs: tuple[TensorSpec, ...]) -> ScalarLimits:
-    """What a run checks of scalars, as the file has it; ValueError if it fits none of the inputs."""
+    """What a run checks of scalars, as the file has it; ValueError if the inputs lack them."""
     found = ScalarLimits.from_plain(plain)
     scalars = {tensor.name for tensor in inputs if (tensor.dtype, tensor.shape) == ("int64", ())}
     if not scalars.issuperset(name for _, name in found.inputs):
