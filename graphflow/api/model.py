@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.arguments import Shapes
-from graphflow.base.assumed import Assumed
+from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions, SavedEdge
 from graphflow.base.errors import InvalidModel, Remedy
 from graphflow.base.scalar_limits import ScalarLimits
@@ -81,7 +81,7 @@ class Model(Protocol):
         """Graph inputs whose initializers are constants: no run gives them."""
 
     @property
-    def assumed(self) -> tuple[Assumed, ...]:
+    def assumed(self) -> tuple[Stated, ...]:
         """The assumptions about the inputs."""
 
     @property

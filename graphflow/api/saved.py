@@ -29,7 +29,8 @@ from graphflow.api.model import (
     only_made,
 )
 from graphflow.base.arguments import Shapes
-from graphflow.base.assumed import Assumed
+from graphflow.base.assumed import Assumed, Stated
+from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.decisions import Decisions, SavedEdge, refusal_line, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
@@ -356,11 +357,16 @@ def _own_inputs(inputs: tuple[TensorSpec, ...], count: int) -> tuple[TensorSpec,
     return inputs[:count]
 
 
-def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
+def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Stated:
     """An assumption as the file has it; KeyError or ValueError if it fits none of the inputs."""
-    found = Assumed.from_plain(mapping(plain))
     tensors = {tensor.name: tensor for tensor in inputs}
-    tensor = tensors[text(found.tensor)]
+    tensor = tensors[text(mapping(plain)["tensor"])]
+    if "copies" in plain:
+        stated = AssumedElements.from_plain(plain, prod(tensor.shape))
+        if stated.dtype != tensor.dtype:
+            raise ValueError(f"{stated!r:.100} is not an assumption about {tensor}")
+        return stated
+    found = Assumed.from_plain(plain)
     if found.dtype != tensor.dtype or not all(
         isinstance(end, int | float) for end in (found.lo, found.hi)
     ):

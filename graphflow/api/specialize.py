@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.base.arguments import Shapes
-from graphflow.base.assumed import Assumed
+from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
 from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
 from graphflow.base.scalar_limits import ScalarLimits
@@ -74,7 +74,7 @@ class Loaded:
         return self.compiled.frozen
 
     @property
-    def assumed(self) -> tuple[Assumed, ...]:
+    def assumed(self) -> tuple[Stated, ...]:
         """The assumptions that the plan uses and those that kernels state."""
         return (*self.compiled.plan.assumed, *self.compiled.stated)
 
