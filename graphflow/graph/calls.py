@@ -16,7 +16,8 @@ from graphflow.base.errors import VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
-from graphflow.schedule import Schedule
+from graphflow.kernels.recipes import on_host
+from graphflow.schedule import Schedule, require_sound
 from graphflow.tir import Block, For, LoopKind, PrimFunc, loops_of, walk, with_serial_loops
 
 Kernel: TypeAlias = "PrimFunc | Schedule"
@@ -105,18 +106,24 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
     The second is empty for a kernel of serial loops.
     """
     if isinstance(kernel, Schedule):
-        func = program_kernel(kernel.func)
+        func = _on_host(kernel.func)
         same = kernel.func.params == kernel.definition.params
-        meaning = program_kernel(kernel.definition) if same else func
+        meaning = _on_host(kernel.definition) if same else func
         return in_blocks(with_serial_loops(meaning)), (func,)
     if not isinstance(kernel, PrimFunc):
         raise VerifyError(
             f"a node calls a PrimFunc or a Schedule, not {type(kernel).__name__}; graphflow.kernel "
             "makes a PrimFunc of a text or a decorated function"
         )
-    kernel = program_kernel(kernel)
+    kernel = _on_host(kernel)
     serial = all(loop.kind is LoopKind.SERIAL for loop in loops_of(kernel.body))
     return in_blocks(with_serial_loops(kernel)), () if serial else (kernel,)
+
+
+def _on_host(func: PrimFunc) -> PrimFunc:
+    """The kernel with arrays alone as parameters, and without state and memories of others."""
+    require_sound(func)
+    return program_kernel(on_host(func))
 
 
 def _free_name(graph: OperatorGraph, name: str) -> str:
