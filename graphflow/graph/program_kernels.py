@@ -76,8 +76,8 @@ from graphflow.tir import (
 )
 
 WIDEST = (-(2**31), 2**31 - 1)
-"""The values of a scalar of which a kernel assumes nothing: products of them and of strides are
-exact in the 64 bits of an address."""
+"""The values that a scalar may have at most: products of them and of strides are exact in the 64
+bits of an address."""
 
 
 def program_kernel(func: PrimFunc) -> PrimFunc:
@@ -108,13 +108,13 @@ def output_names(func: PrimFunc) -> dict[str, str]:
 
 def scalar_conditions(func: PrimFunc) -> tuple[Predicate, ...]:
     """What a run has to check of the scalars: what the kernel assumes of them wherever it runs, and
-    for a scalar without a limit that of `WIDEST`."""
+    the limits of `WIDEST` where they do not follow."""
     found = tuple(part for a in _assumed(func.body, func) for part in conjuncts(_claim(a)))
     free = _limits(found, dict.fromkeys(func.scalars, (None, None)))
     wide = []
     for var, (low, high) in free.items():
-        wide += [at_most(const(WIDEST[0]), var)] if low is None else []
-        wide += [at_most(var, const(WIDEST[1]))] if high is None else []
+        wide += [at_most(const(WIDEST[0]), var)] if low is None or low < WIDEST[0] else []
+        wide += [at_most(var, const(WIDEST[1]))] if high is None or high > WIDEST[1] else []
     return tuple(dict.fromkeys((*found, *wide)))
 
 

@@ -13,7 +13,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, ParseError, ScheduleError, VerifyError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import graph_of
-from graphflow.language import f32, i32, out
+from graphflow.language import f32, i32, index, inout, out, window
 from graphflow.schedule import (
     absorb_padding,
     assume_finite,
@@ -73,6 +73,20 @@ def test_a_function_is_a_kernel_by_its_source() -> None:
 
     assert [b.shape for b in shifted.inputs] == [(6, 10)]
     assert (gf.build(shifted).run({"x": X})["y"] == np.roll(X, 1, axis=1)).all()
+
+
+def test_a_function_may_have_a_scalar_an_inout_array_and_a_window() -> None:
+    n = 1  # the parameter's name is not this integer
+
+    @gf.kernel
+    def scale(a: inout[f32[4]], w: window[f32[4]], n: index):
+        assume(unless(n >= 0 and n <= 4), False)  # noqa: F821
+        for i in serial(0, n):  # noqa: F821
+            a[i] *= w[i]
+
+    a, w = np.full(4, 3, "float32"), np.arange(8, dtype="float32")
+    found = gf.build(scale).run({"a": a, "w": w[::2], "n": n + 2})["a"]
+    assert found.tolist() == [0, 6, 12, 3]
 
 
 def test_names_that_a_kernel_binds_are_its_own() -> None:
