@@ -80,7 +80,7 @@ def test_a_function_may_have_a_scalar_an_inout_array_and_a_window() -> None:
 
     @gf.kernel
     def scale(a: inout[f32[4]], w: window[f32[4]], n: index):
-        assume(unless(n >= 0 and n <= 4), False)  # noqa: F821
+        assume(unless(n >= 0 and n <= 4), bool(False))  # noqa: F821, UP018
         for i in serial(0, n):  # noqa: F821
             a[i] *= w[i]
 
