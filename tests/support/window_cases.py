@@ -19,7 +19,7 @@ from graphflow.tir import (
     PrimFunc,
     Stmt,
     accesses,
-    map_body,
+    map_as_written,
     performed,
     redirect_accesses,
     walk,
@@ -47,7 +47,7 @@ def window_kernel(number: Number) -> PrimFunc:
         return _windowed(stmt, buffer, f"w{count}", number)
 
     func = buffer_kernel(number)
-    return replace(func, body=map_body(func.body, change, calls_whole=True))
+    return replace(func, body=map_as_written(func.body, change))
 
 
 def _windowed(stmt: Stmt, buffer: Buffer, name: str, number: Number) -> Stmt:
