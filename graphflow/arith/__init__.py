@@ -55,6 +55,7 @@ from graphflow.arith.predicate import (
 from graphflow.arith.proof import Proof, Verdict, Witness
 from graphflow.arith.sets import (
     IslBudget,
+    integer_of,
     out_of_budget,
     point_in,
     prove,
@@ -110,6 +111,7 @@ __all__ = [
     "holds",
     "image_within",
     "images_cover",
+    "integer_of",
     "isl_constraints",
     "isl_index",
     "isl_name",
