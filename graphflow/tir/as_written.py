@@ -51,16 +51,21 @@ def map_as_written(body: Body, change: Callable[[Stmt], Stmt | Body]) -> Body:
     """
 
     def below(inner: Body) -> Body:
-        return mapped_each(inner, lambda stmt: change(mapped_below(stmt, below)))
+        return mapped_each(inner, of, change)
+
+    def of(stmt: Stmt) -> Stmt:
+        return mapped_below(stmt, below)
 
     return below(body)
 
 
-def mapped_each(body: Body, change: Callable[[Stmt], Stmt | Body]) -> Body:
-    """`body` with each statement directly in it changed, as those below them already are."""
+def mapped_each(
+    body: Body, below: Callable[[Stmt], Stmt], change: Callable[[Stmt], Stmt | Body]
+) -> Body:
+    """`body` with `change` applied to what `below` gives for each statement directly in it."""
     out: list[Stmt] = []
     for stmt in body:
-        changed = change(stmt)
+        changed = change(below(stmt))
         out += changed if isinstance(changed, tuple) else (changed,)
     same = len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True))
     return body if same else tuple(out)

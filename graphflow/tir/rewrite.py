@@ -51,12 +51,14 @@ def map_body(body: Body, change: Callable[[Stmt], Stmt | Body]) -> Body:
     """
 
     def below(inner: Body) -> Body:
-        return mapped_each(inner, lambda stmt: change(of(stmt)))
+        return mapped_each(inner, of, change)
 
     def of(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Call | NamedWindow):
-            return with_performed(stmt, below(performed(stmt)))
-        return mapped_below(stmt, below)
+        match stmt:
+            case Call() | NamedWindow():
+                return with_performed(stmt, below(performed(stmt)))
+            case _:
+                return mapped_below(stmt, below)
 
     return below(body)
 
