@@ -16,7 +16,7 @@ from graphflow.base.arguments import Shapes
 from graphflow.base.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, open_section
 from graphflow.frontends import import_model
-from graphflow.pipeline.compiler import Model
+from graphflow.pipeline.compiler_stages import Model
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ from graphflow.frontends import (
 )
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
-from graphflow.pipeline.compiler import Compiled, Model, Shared, compile_graph, model_name
+from graphflow.pipeline.compiler import Shared, compile_graph, model_name
+from graphflow.pipeline.compiler_stages import Model
 from graphflow.program import OpenTensor
 from graphflow.schedule import Sketch
 
@@ -101,35 +102,26 @@ def compile(
     name = str(model) if isinstance(model, str | Path) else None
 
     values = fixed_values(proto, {} if input_values is None else input_values)
-
-    def build(
-        shapes: Shapes,
-        known: Values,
-        shared: Shared | None = None,
-    ) -> Compiled:
-        return compile_graph(
-            opened,
-            name=name,
-            input_shapes=shapes,
-            input_values=known,
-            target=target,
-            layouts=layouts,
-            offers=offers,
-            sketches=sketches,
-            assume=assume,
-            overridable=overridable,
-            options=chosen,
-            progress=progress,
-            counting=counting,
-            shared=shared,
-        )
-
+    build = partial(
+        compile_graph,
+        opened,
+        name=name,
+        target=target,
+        layouts=layouts,
+        offers=offers,
+        sketches=sketches,
+        assume=assume,
+        overridable=overridable,
+        options=chosen,
+        progress=progress,
+        counting=counting,
+    )
     given = {} if input_shapes is None else dict(input_shapes)
     symbolic = tuple(n for n in symbolic_inputs(proto) if n not in given and n not in values)
     needed: tuple[str, ...] = ()
     if not symbolic:
         try:
-            return Executable(Single(loaded(build(given, values))))
+            return Executable(Single(loaded(build(input_shapes=given, input_values=values))))
         except ValuesNeeded as error:
             needed = error.inputs
     _require_runnable(opened, chosen)

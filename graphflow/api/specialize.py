@@ -186,14 +186,14 @@ def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
 class Specializer:
     """Compiles on demand and keeps its programs: the `Models` of an executable with open shapes.
 
-    `build` compiles for given shapes and values of inputs.  `symbolic` names inputs with open
+    `build` compiles for given `input_shapes` and `input_values`.  `symbolic` names inputs with open
     shapes, `values` are fixed values, and `needed` names inputs that are known to decide by their
     values.
     """
 
     def __init__(
         self,
-        build: Callable[[Shapes, Values], Compiled],
+        build: Callable[..., Compiled],
         interface: Interface,
         *,
         shapes: Shapes,
@@ -291,7 +291,10 @@ class Specializer:
 
             def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
                 check()
-                compiled = self._build({**self._shapes, **shapes}, {**self._values, **values})
+                compiled = self._build(
+                    input_shapes={**self._shapes, **shapes},
+                    input_values={**self._values, **values},
+                )
                 return loaded(compiled, self.made)
 
             try:

@@ -1,6 +1,8 @@
 """Index expressions, predicates over them, and exact proofs about integer points."""
 
 from graphflow.arith.bounds import Interval, Ranges, bounds, simplify, simplify_predicate
+from graphflow.arith.domain import ANYWHERE, Axis, Domain, box, joined
+from graphflow.arith.images import Image, image_within, images_cover
 from graphflow.arith.index_expr import (
     Const,
     Extremum,
@@ -25,6 +27,7 @@ from graphflow.arith.index_expr import (
     weighted,
 )
 from graphflow.arith.integer_sets import IntegerSet, Undecided
+from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name, isl_parameters
 from graphflow.arith.predicate import (
     FALSE,
     TRUE,
@@ -51,20 +54,8 @@ from graphflow.arith.predicate import (
 )
 from graphflow.arith.proof import Proof, Verdict, Witness
 from graphflow.arith.sets import (
-    ANYWHERE,
-    Axis,
-    Domain,
-    Image,
     IslBudget,
-    box,
-    image_within,
-    images_cover,
     integer_of,
-    isl_constraints,
-    isl_index,
-    isl_name,
-    isl_parameters,
-    joined,
     out_of_budget,
     point_in,
     prove,

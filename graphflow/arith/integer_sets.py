@@ -18,6 +18,7 @@ from typing import Any
 import islpy as isl
 
 from graphflow.arith.bounds import simplify, simplify_predicate
+from graphflow.arith.domain import Axis, Domain
 from graphflow.arith.index_expr import (
     Extremum,
     IndexExpr,
@@ -31,24 +32,9 @@ from graphflow.arith.index_expr import (
     variables,
     weighted,
 )
-from graphflow.arith.predicate import (
-    Predicate,
-    at_least_zero,
-    conjunction,
-    disjunction,
-    equal,
-)
-from graphflow.arith.sets import (
-    OPERATION_BUDGET,
-    Axis,
-    Domain,
-    IslBudget,
-    integer_of,
-    isl_constraints,
-    isl_index,
-    isl_name,
-    out_of_budget,
-)
+from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name
+from graphflow.arith.predicate import Predicate, at_least_zero, conjunction, disjunction, equal
+from graphflow.arith.sets import OPERATION_BUDGET, IslBudget, integer_of, out_of_budget
 
 _IN, _OUT, _DIV = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.div
 

@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from graphflow.base.errors import GraphflowError
-from graphflow.pipeline.compiler import Model
+from graphflow.pipeline.compiler_stages import Model
 
 try:
     import openvino

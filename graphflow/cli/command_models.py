@@ -21,7 +21,7 @@ from graphflow.base.options import Options
 from graphflow.cli.command_arguments import TARGETS
 from graphflow.cli.progress_bar import ProgressBar
 from graphflow.models import LIGHT, ZOO_PREFIX, named
-from graphflow.pipeline.compiler import Model
+from graphflow.pipeline.compiler_stages import Model
 from graphflow.runtime import is_container
 
 MOST_FOREIGN = 3

@@ -27,7 +27,7 @@ from graphflow.bench import (
     measure_machine,
     random_inputs,
 )
-from graphflow.pipeline.compiler import Model
+from graphflow.pipeline.compiler_stages import Model
 from graphflow.runtime import default_threads
 
 OURS = "graphflow"

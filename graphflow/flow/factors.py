@@ -13,8 +13,9 @@ from functools import partial
 from math import prod
 
 from graphflow.flow.elimination import Factor
+from graphflow.flow.patterns import Pattern
 from graphflow.flow.prices import Prices, Table
-from graphflow.flow.terms import Pattern, Term
+from graphflow.flow.terms import Term
 
 TERM_LIMIT = 1 << 15
 """The most entries of the table of a term; larger ones are split into states where they can be."""

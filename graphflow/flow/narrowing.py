@@ -17,8 +17,9 @@ from graphflow.flow.elimination import CORE_WORK, eliminate
 from graphflow.flow.factors import encode, split
 from graphflow.flow.highs import OutOfTime
 from graphflow.flow.orders import best_order
+from graphflow.flow.patterns import Classes
 from graphflow.flow.prices import NEVER, Prices, Table
-from graphflow.flow.terms import Classes, Term
+from graphflow.flow.terms import Term
 
 Narrowed = tuple[dict[int, int], dict[str, tuple[Copy, ...]]]
 """The number of the chosen candidate of each node, and the copies of each value."""

@@ -26,9 +26,10 @@ from graphflow.flow.dominance import undominated
 from graphflow.flow.elimination import Detours, Factor
 from graphflow.flow.highs import Floats, OutOfTime, Relaxation
 from graphflow.flow.narrowing import narrowed
+from graphflow.flow.patterns import Classes
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.requirements import InputAliasing, OperandRequirement
-from graphflow.flow.terms import Classes, Term
+from graphflow.flow.terms import Term
 from graphflow.kernels.recipes import memory_key
 
 

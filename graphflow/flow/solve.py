@@ -25,9 +25,10 @@ from graphflow.flow.factors import encode
 from graphflow.flow.highs import OutOfTime
 from graphflow.flow.incumbent import greedy
 from graphflow.flow.marginals import extras
+from graphflow.flow.patterns import Pattern
 from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.residual_ilp import IlpSolution, ResidualIlp
-from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
+from graphflow.flow.terms import Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
 
 TIME_LIMIT = 5.0

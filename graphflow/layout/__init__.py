@@ -1,5 +1,6 @@
 """Layouts, storage, regions, and the facts and demands about what regions hold."""
 
+from graphflow.layout.binary_spans import MIRRORED
 from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.evaluator import evaluate
 from graphflow.layout.facts import (
@@ -26,20 +27,9 @@ from graphflow.layout.families import Family, families
 from graphflow.layout.index_map import IndexMap, logical_vars, physical_vars, smallest_box
 from graphflow.layout.inversion import solve
 from graphflow.layout.kernel_facts import RegionFacts, output_facts, packed_facts
-from graphflow.layout.layout import (
-    Layout,
-    blocked,
-    channels_last,
-    channels_last_padded,
-    row_major,
-)
-from graphflow.layout.spans import MIRRORED, Span, step, whole
-from graphflow.layout.storage import (
-    LOGICAL,
-    Region,
-    StorageWindow,
-    pad_region_name,
-)
+from graphflow.layout.layout import Layout, blocked, channels_last, channels_last_padded, row_major
+from graphflow.layout.spans import Span, step, whole
+from graphflow.layout.storage import LOGICAL, Region, StorageWindow, pad_region_name
 
 __all__ = [
     "LOGICAL",

@@ -15,28 +15,11 @@ from math import isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import Predicate, Ranges, Truth, bounds
+from graphflow.layout.binary_spans import MIRRORED, binary_span, comparison_span, limited_span
 from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
-from graphflow.layout.facts import (
-    Constant,
-    Fact,
-    NoAccess,
-    Range,
-    Undefined,
-    dtype_limits,
-)
-from graphflow.layout.spans import (
-    MIRRORED,
-    Span,
-    binary_span,
-    cast_span,
-    comparison_span,
-    hull,
-    intersection,
-    is_denormal,
-    limited_span,
-    unary_span,
-    whole,
-)
+from graphflow.layout.facts import Constant, Fact, NoAccess, Range, Undefined, dtype_limits
+from graphflow.layout.spans import Span, hull, intersection, is_denormal, whole
+from graphflow.layout.unary_spans import cast_span, unary_span
 from graphflow.tir import (
     FLOATS,
     Binary,

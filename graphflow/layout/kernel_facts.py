@@ -12,7 +12,7 @@ Reductions run over their own, logical extents.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
@@ -34,7 +34,6 @@ from graphflow.arith import (
     conjuncts,
     constant_value,
     disjunction,
-    equal,
     images_cover,
     negation,
     prove,
@@ -42,7 +41,6 @@ from graphflow.arith import (
     simplify_predicate,
     substitute,
     substitute_in,
-    terms_of,
     within,
 )
 from graphflow.base.errors import ScheduleError
@@ -52,6 +50,7 @@ from graphflow.layout.index_map import physical_vars
 from graphflow.layout.layout import Layout, row_major
 from graphflow.layout.reductions import reduction_fact
 from graphflow.layout.storage import GAP, LOGICAL, Region
+from graphflow.layout.store_sites import StoreSite, writers_of
 from graphflow.tir import (
     Buffer,
     Expr,
@@ -59,14 +58,11 @@ from graphflow.tir import (
     Load,
     PrimFunc,
     Reduce,
-    Site,
     Stmt,
     Store,
-    loads_in,
     loops_of,
     map_body,
     map_indices,
-    sites,
     substitute_body,
 )
 
@@ -94,7 +90,7 @@ def output_facts(
     if func.callee is not None:
         return {(b.name, LOGICAL): Undefined() for b in func.outputs}
     func = _apart(func, placed)
-    return _facts(func, _KernelFacts(placed, facts, _writers(func)))
+    return _facts(func, _KernelFacts(placed, facts, writers_of(func)))
 
 
 def packed_facts(
@@ -112,7 +108,7 @@ def packed_facts(
                 f"layout {list(box)}"
             )
     func = _apart(func, layouts)
-    return _facts(func, _KernelFacts(layouts, facts, _writers(func), packed=True))
+    return _facts(func, _KernelFacts(layouts, facts, writers_of(func), packed=True))
 
 
 def _apart(func: PrimFunc, layouts: Mapping[str, Layout]) -> PrimFunc:
@@ -143,107 +139,6 @@ def _facts(func: PrimFunc, kernel: _KernelFacts) -> dict[tuple[str, str], Fact]:
 
 
 @dataclass(frozen=True, slots=True)
-class _StoreSite:
-    """A store with the loops around it, and the reductions into the same element."""
-
-    store: Store
-    domain: Domain
-    reductions: tuple[tuple[Reduce, Domain], ...]
-
-    def place(self, indices: Sequence[IndexExpr]) -> tuple[dict[Var, IndexExpr], Predicate] | None:
-        """The loop variables at which the store writes to `indices`, and the condition for it.
-
-        None where the store's indices cannot be solved for the loop variables.
-        """
-        values: dict[Var, IndexExpr] = {}
-        conditions: list[Predicate] = []
-        loops = {axis.var for axis in self.domain.axes}
-        for target, index in zip(self.store.indices, indices, strict=True):
-            terms, offset = terms_of(target)
-            if not terms:
-                conditions.append(equal(index - offset, 0))
-            elif len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], Var):
-                values[terms[0][0]] = index - offset
-            else:
-                return None
-        complete = loops == set(values) and len(values) + len(conditions) == len(indices)
-        return (values, conjunction(conditions)) if complete else None
-
-    def fills(self, shape: tuple[int, ...]) -> bool:
-        """Whether the store writes every element of the buffer, with one loop per axis in order."""
-        axes = self.domain.axes
-        plain = self.store.indices == tuple(axis.var for axis in axes)
-        extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)
-        return plain and extents == shape and self.domain.where == TRUE
-
-    def shares_loops(self, other: _StoreSite) -> bool:
-        """Whether the two stores have a loop in common, so that their iterations alternate."""
-        return bool({a.var for a in self.domain.axes} & {a.var for a in other.domain.axes})
-
-    def extent(self, values: Mapping[Var, IndexExpr]) -> Predicate:
-        """The predicate that these values of the loop variables are within the loops' bounds."""
-        inside = (
-            within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
-            for a in self.domain.axes
-        )
-        return conjunction((*inside, substitute_in(self.domain.where, values)))
-
-
-def _writers(func: PrimFunc) -> dict[Buffer, tuple[_StoreSite, ...] | None]:
-    """The writers of each buffer in program order; None where the body is not a sequence of stages.
-
-    Also None for a buffer whose contents depend on itself: on earlier elements, or on what an
-    earlier stage wrote to it.
-    """
-    found: dict[Buffer, tuple[_StoreSite, ...] | None] = {}
-    sources: dict[Buffer, set[Buffer]] = {}
-    for site in sites(func.body):
-        if isinstance(site.stmt, Store | Reduce):
-            earlier = found.get(site.stmt.buffer, ())
-            found[site.stmt.buffer] = None if earlier is None else _extended(earlier, site)
-            sources.setdefault(site.stmt.buffer, set()).update(
-                load.buffer for load in loads_in((site.stmt,))
-            )
-    for buffer in found:
-        if _follows_from(buffer, buffer, sources):
-            found[buffer] = None
-    return found
-
-
-def _follows_from(
-    buffer: Buffer, origin: Buffer, sources: Mapping[Buffer, Collection[Buffer]]
-) -> bool:
-    """Whether values stored to `buffer` depend on `origin`, directly or through other buffers."""
-    seen: set[Buffer] = set()
-    left = [buffer]
-    while left:
-        for source in sources.get(left.pop(), ()):
-            if source == origin:
-                return True
-            if source not in seen:
-                seen.add(source)
-                left.append(source)
-    return False
-
-
-def _extended(writers: tuple[_StoreSite, ...], site: Site) -> tuple[_StoreSite, ...] | None:
-    stmt = site.stmt
-    if site.guards:
-        return None
-    if isinstance(stmt, Store):
-        return (*writers, _StoreSite(stmt, site.domain, ()))
-    assert isinstance(stmt, Reduce)
-    last = writers[-1] if writers else None
-    outer = last.domain.axes if last else ()
-    if last is None or site.domain.axes[: len(outer)] != outer:
-        return None
-    if last.store.indices != stmt.indices:
-        return None
-    grown = _StoreSite(last.store, last.domain, (*last.reductions, (stmt, site.domain)))
-    return (*writers[:-1], grown)
-
-
-@dataclass(frozen=True, slots=True)
 class _KernelFacts:
     """The kernel under analysis, and the facts found so far about its intermediate buffers.
 
@@ -254,7 +149,7 @@ class _KernelFacts:
 
     layouts: Mapping[str, Layout]
     facts: RegionFacts
-    writers: Mapping[Buffer, tuple[_StoreSite, ...] | None]
+    writers: Mapping[Buffer, tuple[StoreSite, ...] | None]
     packed: bool = False
     whole: dict[Buffer, Fact] = field(default_factory=dict)
     held: dict[tuple[Buffer, tuple[IndexExpr, ...], Domain], Fact] = field(default_factory=dict)
@@ -303,7 +198,7 @@ class _RegionQuery:
                 inner.written(buffer, index, domain)
         return inner.stored(self.output, index, domain, final=True)
 
-    def reaches_all(self, writers: Sequence[_StoreSite]) -> bool:
+    def reaches_all(self, writers: Sequence[StoreSite]) -> bool:
         """Whether each element of the output is proven to be written."""
         if any(writer.fills(self.output.shape) for writer in writers):
             return True
@@ -357,7 +252,7 @@ class _RegionQuery:
             return NoAccess()
         return _joined(parts)
 
-    def run(self, writer: _StoreSite, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
+    def run(self, writer: StoreSite, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
         """The fact of what `writer` leaves, its loop variables replaced by `values`."""
         fact = self.value(writer.store.value, values, domain)
         for stmt, inner in writer.reductions:

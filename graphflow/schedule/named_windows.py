@@ -13,7 +13,16 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import find, rewrite_at
-from graphflow.tir import Call, NamedWindow, Param, PrimFunc, Stmt, calls_in, map_body, performed
+from graphflow.tir import (
+    Call,
+    NamedWindow,
+    Param,
+    PrimFunc,
+    Stmt,
+    calls_in,
+    map_as_written,
+    performed,
+)
 
 
 def inline_window(func: PrimFunc, window: str) -> Rewrite:
@@ -54,7 +63,7 @@ def set_window(func: PrimFunc, param: str, strided: bool = True) -> Rewrite:
                 return replace(stmt, definition=other)
             return stmt
 
-        new = replace(func, body=map_body(func.body, change, calls_whole=True))
+        new = replace(func, body=map_as_written(func.body, change))
     return Rewrite(new, (structural("strides decide where elements lie, and not which they are"),))
 
 

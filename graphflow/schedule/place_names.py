@@ -26,7 +26,7 @@ from graphflow.tir import (
     Stmt,
     is_identifier,
     kept,
-    map_body,
+    map_as_written,
     rename_buffers,
     sub_bodies,
     substitute_body,
@@ -178,5 +178,5 @@ def rename_places(body: Body, names: Mapping[str, str]) -> Body:
             case _:
                 return stmt
 
-    copy = map_body(substitute_body(body, values), renamed, calls_whole=True)
+    copy = map_as_written(substitute_body(body, values), renamed)
     return rename_buffers(copy, buffers)

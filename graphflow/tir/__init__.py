@@ -1,6 +1,20 @@
 """The kernel IR: nodes, text form, traversal, verifier and reference interpreter."""
 
 from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
+from graphflow.tir.accesses import (
+    Access,
+    AccessKind,
+    Site,
+    accesses,
+    after,
+    sites,
+)
+from graphflow.tir.as_written import (
+    map_as_written,
+    map_indices,
+    rename_buffers,
+    substitute_body,
+)
 from graphflow.tir.check_types import type_errors
 from graphflow.tir.config import Config
 from graphflow.tir.declared import fields_of, memories_of
@@ -31,6 +45,7 @@ from graphflow.tir.expr import (
     constant_of,
     float32,
     is_predicate,
+    map_expr,
     walk_expr,
 )
 from graphflow.tir.hashed import Hashed
@@ -47,12 +62,23 @@ from graphflow.tir.operators import (
 )
 from graphflow.tir.parse_index import parse_predicate
 from graphflow.tir.parser import parse
+from graphflow.tir.performed import (
+    performed,
+    without_calls,
+)
 from graphflow.tir.printer import (
     condition_text,
     element_text,
     expr_text,
     stmt_text,
     to_text,
+)
+from graphflow.tir.rewrite import (
+    map_body,
+    map_expressions,
+    redirect_accesses,
+    with_performed,
+    with_serial_loops,
 )
 from graphflow.tir.stmt import (
     Allocate,
@@ -80,31 +106,14 @@ from graphflow.tir.to_python import compile_to_python
 from graphflow.tir.unify import NotUnifiable, unify
 from graphflow.tir.verify import EXPANDED, STAGES, is_identifier, verify
 from graphflow.tir.visit import (
-    Access,
-    AccessKind,
-    Site,
-    accesses,
-    after,
     buffers_of,
     calls_in,
     expressions_of,
     loads_in,
     loops_of,
-    map_body,
-    map_expr,
-    map_expressions,
-    map_indices,
     mentioned,
-    performed,
-    redirect_accesses,
-    rename_buffers,
-    sites,
     sub_bodies,
-    substitute_body,
     walk,
-    with_performed,
-    with_serial_loops,
-    without_calls,
     writes_in,
 )
 
@@ -186,6 +195,7 @@ __all__ = [
     "kept",
     "loads_in",
     "loops_of",
+    "map_as_written",
     "map_body",
     "map_expr",
     "map_expressions",

@@ -14,8 +14,8 @@ the width (`shr` of signed integers fills with the sign); comparisons with NaN a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal as Literals
 from typing import TypeAlias, assert_never, cast, get_args
@@ -285,3 +285,34 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
         node = left.pop()
         yield node
         left += reversed(children(node))
+
+
+def map_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """`expr` rebuilt from the leaves up, `change` applied to each node."""
+    match expr:
+        case Literal() | Load() | IndexValue() | Undef():
+            return change(expr)
+        case Unary() | Cast():
+            operand = map_expr(expr.operand, change)
+            return change(expr if operand is expr.operand else replace(expr, operand=operand))
+        case Binary() | Comparison():
+            left, right = map_expr(expr.left, change), map_expr(expr.right, change)
+            if left is expr.left and right is expr.right:
+                return change(expr)
+            return change(replace(expr, left=left, right=right))
+        case Select():
+            condition = map_condition(expr.condition, change)
+            if_true, if_false = map_expr(expr.if_true, change), map_expr(expr.if_false, change)
+            if (
+                condition is expr.condition
+                and if_true is expr.if_true
+                and if_false is expr.if_false
+            ):
+                return change(expr)
+            return change(Select(condition, if_true, if_false))
+    assert_never(expr)
+
+
+def map_condition(condition: Condition, change: Callable[[Expr], Expr]) -> Condition:
+    """A data condition mapped as an expression; a predicate as it is."""
+    return condition if is_predicate(condition) else map_expr(cast(Expr, condition), change)

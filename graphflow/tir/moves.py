@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from graphflow.arith import Domain, constant_value
+from graphflow.tir.accesses import sites
 from graphflow.tir.expr import Load
 from graphflow.tir.stmt import Assume, Block, Body, For, PrimFunc, Reduce, Store
-from graphflow.tir.visit import sites
 
 Move: TypeAlias = tuple[Store, Load, Domain]
 """A store, the bare load that it stores, and its domain."""

@@ -155,9 +155,9 @@ class BufferWindow:
 class Call(Kept):
     """`definition(window, …, scalar, …)`: runs another kernel on windows of buffers.
 
-    Its meaning is that of `performed(call)` (in `graphflow.tir.visit`), the body of the definition
-    with the arguments in place of the parameters.  Traversals go through that body, so a call is
-    to every analysis what it does.
+    `graphflow.tir.performed(call)` is its meaning, the body of the definition with the arguments in
+    place of the parameters.  Traversals go through that body, so a call is to every analysis what
+    it does.
     """
 
     name: str
@@ -174,10 +174,10 @@ class Let(Kept):
     """`with let(value) as buffer: body`: names the value of an expression for the statements of
     `body`, which load it as the only element of `buffer` and write nothing to it.
 
-    Its meaning is that of `performed(let)` (in `graphflow.tir.visit`): the buffer is allocated, the
-    value stored, then the body runs.  Traversals go through these statements, so a let is to every
-    analysis what it does; a rewrite after which they are no let any more leaves them as they are.
-    The emitter keeps the value in a virtual register.
+    `graphflow.tir.performed(let)` is its meaning: the buffer is allocated, the value stored, then
+    the body runs.  Traversals go through these statements, so a let is to every analysis what it
+    does; a rewrite after which they are no let any more leaves them as they are.  The emitter
+    keeps the value in a virtual register.
     """
 
     buffer: Buffer
@@ -190,8 +190,8 @@ class Let(Kept):
 class NamedWindow(Kept):
     """`with x[i, j:j + 8] as name: body`: the body accesses the window as the buffer `name`.
 
-    Its meaning is that of `performed(named)` (in `graphflow.tir.visit`): the body with the elements
-    of the window's buffer in place of those of the name.  Traversals go through that body.
+    `graphflow.tir.performed(named)` is its meaning: the body with the elements of the window's
+    buffer in place of those of the name.  Traversals go through that body.
     """
 
     buffer: Buffer

@@ -52,6 +52,7 @@ from graphflow.tir.expr import (
 )
 from graphflow.tir.matched import matched_value
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
+from graphflow.tir.performed import performed
 from graphflow.tir.printer import BINARY_SIGNS, COMPARISON_SIGNS, element_text, stmt_text
 from graphflow.tir.stmt import (
     Allocate,
@@ -70,7 +71,6 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
-from graphflow.tir.visit import performed
 
 # CPython refuses more than 20 nested loops in one function; deeper ones go into an inner function.
 _LOOPS_IN_ONE_FUNCTION = 15

@@ -30,6 +30,7 @@ from graphflow.tir.expr import (
     walk_expr,
 )
 from graphflow.tir.memory_space import MemorySpace
+from graphflow.tir.performed import performed
 from graphflow.tir.printer import to_text
 from graphflow.tir.stmt import (
     Allocate,
@@ -50,7 +51,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
-from graphflow.tir.visit import expressions_of, loops_of, performed, writes_in
+from graphflow.tir.visit import expressions_of, loops_of, writes_in
 
 KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""

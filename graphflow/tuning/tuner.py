@@ -37,12 +37,11 @@ from graphflow.cost import CostModel, Timings, TimingTable
 from graphflow.flow import Planning
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse, graph_of, take_assumptions
-from graphflow.pipeline.compiler import (
+from graphflow.pipeline.compiler import WORKER_MODULES, program_of
+from graphflow.pipeline.compiler_stages import (
     SKETCHES,
-    WORKER_MODULES,
     Model,
     compiler_digest,
-    program_of,
     with_found_schedules,
     worker_count,
 )

@@ -25,7 +25,7 @@ from graphflow.tir import (
     buffers_of,
     fields_of,
     loads_in,
-    map_body,
+    map_as_written,
     memories_of,
     performed,
     rename_buffers,
@@ -54,8 +54,8 @@ def on_host(func: PrimFunc) -> PrimFunc:
                 f"in\n{to_text(func)}"
             )
     proven = _proven_claims(func)
-    body = map_body(func.body, _without_call, calls_whole=True)
-    body = map_body(body, lambda stmt: () if stmt in proven else stmt, calls_whole=True)
+    body = map_as_written(func.body, _without_call)
+    body = map_as_written(body, lambda stmt: () if stmt in proven else stmt)
     moved: dict[Buffer, Buffer] = {field: replace(field, scope="scratch") for field in fields}
     for buffer in buffers_of(func):
         if isinstance(buffer.scope, MemorySpace):
@@ -90,4 +90,4 @@ def _without_call(stmt: Stmt) -> Stmt:
         return stmt
     if not fields_of(stmt.definition) and not memories_of(stmt.definition):
         return stmt
-    return Block(stmt.name, map_body(performed(stmt), _without_call, calls_whole=True))
+    return Block(stmt.name, map_as_written(performed(stmt), _without_call))

@@ -28,7 +28,7 @@ from graphflow.bench.samples import random_inputs
 from graphflow.cli.demo import demo_model
 from graphflow.layout import channels_last, row_major
 from graphflow.models import ModelBuilder
-from graphflow.pipeline.compiler import STAGES
+from graphflow.pipeline.compiler_stages import STAGES
 from graphflow.runtime import Program
 
 

@@ -31,15 +31,11 @@ from graphflow.graph import canonicalize, fuse
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.lower import kernel_task
 from graphflow.models import ModelBuilder
-from graphflow.pipeline import compiler
-from graphflow.pipeline.compiler import (
-    WORKER_MODULES,
-    Compiled,
-    compile_graph,
-    promised_kernels,
-    worker_count,
-)
-from graphflow.processes.workers import Crew, Workers, WorkerTraceback
+from graphflow.pipeline import compiler, compiler_stages
+from graphflow.pipeline.compiler import WORKER_MODULES, Compiled, compile_graph
+from graphflow.pipeline.compiler_stages import promised_kernels, worker_count
+from graphflow.processes.task_share import WorkerTraceback
+from graphflow.processes.workers import Crew, Workers
 from support.chores import (
     Away,
     Unreadable,
@@ -293,7 +289,7 @@ def test_where_no_python_can_be_started_all_is_done_here(
 
 
 def test_another_installation_is_not_talked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphflow.processes.workers.IDENTITY", "graphflow 0.0 elsewhere")
+    monkeypatch.setattr("graphflow.processes.task_share.IDENTITY", "graphflow 0.0 elsewhere")
     trace = Trace(Options())
     with Workers() as workers:
         workers.start(1, trace, PATIENCE)
@@ -316,7 +312,7 @@ def test_an_error_in_a_compile_names_kernel_and_stage(
     narrow = compiler.host_target()
     bad = type(narrow)(name="bad", cpu=narrow.cpu, features=narrow.features,
                        vector_bytes=narrow.vector_bytes, vector_registers=16)  # fmt: skip
-    monkeypatch.setattr(compiler, "make_object", refuse_code)
+    monkeypatch.setattr(compiler_stages, "make_object", refuse_code)
     with pytest.raises(CodegenError, match="no code for k") as caught:
         compile_graph(convolutions(), target=bad, options=Options(workers=2))
     assert caught.value.__notes__ == ["in kernel k0", "in stage codegen"]
@@ -328,7 +324,7 @@ def test_an_error_in_a_compile_names_kernel_and_stage(
 def test_few_kernels_few_threads_or_a_wish_mean_no_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compiler, "default_threads", lambda: 8)
+    monkeypatch.setattr(compiler_stages, "default_threads", lambda: 8)
     assert worker_count(1000, Options()) == 8
     assert worker_count(1000, Options(threads=3)) == 3
     assert worker_count(1000, Options(threads=64)) == 8

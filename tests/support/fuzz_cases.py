@@ -32,6 +32,7 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.kernels.recipes import KernelVariant, memory_key
 from graphflow.layout import Layout, families
 from graphflow.pipeline import compiler
+from graphflow.pipeline.compiler_stages import Stage
 from support.fuzz_reference import Peer, Reference, differs
 from support.fuzzing import random_model
 from support.padded import HUGE, POISONS, Array, Arrays, compile_pinned, no_masks, normal_inputs
@@ -285,13 +286,13 @@ def _planned_as(case: Case) -> Iterator[None]:
         yield
 
 
-def _stages(case: Case) -> tuple[compiler.Stage, ...]:
+def _stages(case: Case) -> tuple[Stage, ...]:
     """The compiler's stages, with the prices of the case."""
     if case.prices is None:
         return compiler.STAGES
     prices = Timings(RandomPrices(case.prices))
 
-    def priced(stage: compiler.Stage) -> compiler.Stage:
+    def priced(stage: Stage) -> Stage:
         def run(*given: Any) -> Any:
             return stage.run(*(prices if isinstance(x, Timings) else x for x in given))
 

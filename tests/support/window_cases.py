@@ -20,7 +20,7 @@ from graphflow.tir import (
     PrimFunc,
     Stmt,
     accesses,
-    map_body,
+    map_as_written,
     performed,
     redirect_accesses,
     walk,
@@ -52,7 +52,7 @@ def with_windows(func: PrimFunc, number: Number) -> PrimFunc:
         count += 1
         return _windowed(stmt, buffer, f"w{count}", number)
 
-    return replace(func, body=map_body(func.body, change, calls_whole=True))
+    return replace(func, body=map_as_written(func.body, change))
 
 
 def _windowed(stmt: Stmt, buffer: Buffer, name: str, number: Number) -> Stmt:

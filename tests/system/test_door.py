@@ -19,7 +19,7 @@ from graphflow.frontends import import_model, read_model
 from graphflow.frontends.checked import DEEPEST, MOST_NODES
 from graphflow.frontends.payload import MOST_ELEMENTS
 from graphflow.models import ModelBuilder
-from graphflow.pipeline.compiler import STAGES
+from graphflow.pipeline.compiler_stages import STAGES
 from support.single import noise, single
 
 info = helper.make_tensor_value_info

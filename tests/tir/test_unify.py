@@ -1,31 +1,20 @@
-"""Unification of statements with definitions, and what traversals do to calls."""
+"""Unification of statements with definitions, and calls in the text form."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from graphflow.arith import Var, const
 from graphflow.base.errors import ParseError, VerifyError
 from graphflow.tir import (
-    Block,
-    Buffer,
-    Call,
     NotUnifiable,
     PrimFunc,
-    accesses,
     calls_in,
     interpret,
-    map_expressions,
     parse,
-    performed,
-    redirect_accesses,
-    rename_buffers,
-    substitute_body,
     to_text,
     unify,
     verify,
-    without_calls,
 )
 
 FMA = """
@@ -75,13 +64,6 @@ def test_a_definition_is_interpreted_with_what_its_inout_parameters_held() -> No
     (call,) = calls_in(parse(KERNEL).body)
     given = {"c": np.ones(4, "float32"), "a": np.float32(2).reshape(()), "b": np.ones(4, "float32")}
     np.testing.assert_array_equal(interpret(call.definition, given)["c"], np.full(4, 3, "float32"))
-
-
-def test_analyses_see_what_a_call_performs() -> None:
-    func = parse(KERNEL)
-    plain = without_calls(func)
-    assert not calls_in(plain.body)
-    assert accesses(func.body) == accesses(plain.body)
 
 
 def test_two_calls_need_two_names() -> None:
@@ -219,53 +201,3 @@ def test_a_parameter_that_nothing_accesses_has_no_window() -> None:
     fill = definition("for l in serial(0, 4):\n    c[l] = f32(1.0)", FILL_PARAMS)
     with pytest.raises(NotUnifiable, match="f does not access a"):
         unify(fill, func.body, "f")
-
-
-def test_substituted_renamed_and_redirected_arguments_stay_a_call() -> None:
-    func = parse(KERNEL)
-    (call,) = calls_in(func.body)
-    body = substitute_body((call,), {Var("t"): const(1)})
-    body = rename_buffers(body, {func.param("x"): Buffer("z", (3,))})
-    turned = Buffer("v", (8, 3))
-    body = redirect_accesses(body, func.param("w"), turned, lambda at: (at[1], at[0]))
-    (moved,) = body
-    assert isinstance(moved, Call)
-    assert to_text(PrimFunc("k", (), body)).endswith("    fma(y[4:8], z[r], v[4:8, r])\n")
-
-
-def test_a_call_that_does_something_else_becomes_a_block() -> None:
-    (call,) = calls_in(parse(KERNEL).body)
-    doubled = map_expressions((call,), lambda e: e)
-    assert doubled == (call,)
-    zeros = redirect_accesses(
-        (call,), call.windows[0].buffer, Buffer("v", (16,)), lambda at: (2 * at[0],)
-    )
-    (block,) = zeros
-    assert isinstance(block, Block)
-    assert block.name == "fma"
-    assert len(block.body) == len(performed(call))
-
-
-def test_names_in_a_definition_do_not_meet_those_of_the_caller() -> None:
-    """The definition's parameter is called like another buffer of the caller, its loop likewise."""
-    text = """
-@instruction
-def move(y: out[i32[2]], x: i32[2], i: index):
-    t = alloc(i32[2])
-    with block("copy"):
-        for j in serial(0, 2):
-            t[j] = x[j] + index(i, i32)
-        for i2 in serial(0, 2):
-            y[i2] = t[i2]
-
-
-@primfunc
-def k(y: i32[4], x: out[i32[4]]):
-    for j in serial(0, 2):
-        move(x[2*j:2*j + 2], y[-2*j + 2:-2*j + 4], j)
-"""
-    func = parse(text)
-    verify(func, "scheduled")
-    assert to_text(func) == text[1:]
-    got = interpret(func, {"y": np.arange(4, dtype="int32")})["x"]
-    assert got.tolist() == [2, 3, 1, 2]

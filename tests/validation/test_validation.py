@@ -49,8 +49,9 @@ from graphflow.kernels.recipes import Placements, Staged
 from graphflow.layout import IndexMap, Layout, blocked, channels_last_padded, row_major
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.single_patterns import PATTERNS, probe
-from graphflow.pipeline import compiler
-from graphflow.pipeline.compiler import compile_graph, validated
+from graphflow.pipeline import compiler_stages
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.compiler_stages import validated
 from graphflow.processes.workers import Workers
 from graphflow.schedule import Schedule, cache_read, cache_write, transform_layout
 from graphflow.tir import Literal, PrimFunc, interpret, parse, to_text
@@ -573,7 +574,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, part: str, change: Callable[[str], 
             task = (parse(change(text)), symbol, target)
         return make_object(task, trace)
 
-    monkeypatch.setattr(compiler, "make_object", make)
+    monkeypatch.setattr(compiler_stages, "make_object", make)
     return symbols
 
 

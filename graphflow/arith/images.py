@@ -1,0 +1,77 @@
+"""Images of domains, and proofs that some contain others.
+
+In: a tuple of index expressions over a domain.  Out: an `Image`, the set of its values, and a
+`Proof` that images cover a box or that one lies within others.  What always holds: isl decides
+within the operation budget of `sets`, and what it does not decide is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import islpy as isl
+
+from graphflow.arith.domain import Domain, box
+from graphflow.arith.index_expr import IndexExpr, Var
+from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name
+from graphflow.arith.predicate import Predicate, conjunction, substitute_in, within
+from graphflow.arith.proof import Proof
+from graphflow.arith.sets import decided, prove, read_domain
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The set of index tuples that `indices` reaches over `domain`."""
+
+    domain: Domain
+    indices: tuple[IndexExpr, ...]
+
+    def inside(self, region: Predicate, names: Sequence[Var], shape: Sequence[int]) -> Proof:
+        """Whether every tuple lies in the box `shape` and in `region`, stated over `names`."""
+        values = dict(zip(names, self.indices, strict=True))
+        in_box = (within(e, 0, n) for e, n in zip(self.indices, shape, strict=True))
+        return prove(conjunction((*in_box, substitute_in(region, values))), self.domain)
+
+    def covers(self, region: Predicate, names: Sequence[Var], shape: Sequence[int]) -> Proof:
+        """Whether every tuple of the box `shape` in `region` is reached."""
+        return images_cover((self,), region, names, shape)
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.indices))}) for {self.domain}"
+
+    def range(self, context: Any) -> Any:
+        """The set in isl's terms."""
+        inputs = ", ".join(isl_name(axis.var) for axis in self.domain.axes)
+        outputs = ", ".join(isl_index(index) for index in self.indices)
+        text = f"{{ [{inputs}] -> [{outputs}] : {isl_constraints(self.domain)} }}"
+        return isl.Map.read_from_str(context, text).range()
+
+
+def images_cover(
+    images: Sequence[Image], region: Predicate, names: Sequence[Var], shape: Sequence[int]
+) -> Proof:
+    """Whether every tuple of the box `shape` in `region` is reached by one of `images`."""
+    text = f"{' or '.join(map(str, images))} covers {list(shape)}"
+
+    def missing(context: Any) -> Any:
+        points = read_domain(context, box(names, shape).given(region))
+        for image in images:
+            points = points.subtract(image.range(context))
+        return points
+
+    return decided(text, missing, lambda points: (f"misses {points.sample_point()}", ()))
+
+
+def image_within(inner: Image, others: Sequence[Image]) -> Proof:
+    """Whether every tuple that `inner` reaches is reached by one of `others`."""
+
+    def missing(context: Any) -> Any:
+        points = inner.range(context)
+        for other in others:
+            points = points.subtract(other.range(context))
+        return points
+
+    text = f"{inner} lies within {' or '.join(map(str, others)) or 'nothing'}"
+    return decided(text, missing, lambda points: (f"not at {points.sample_point()}", ()))

@@ -1,0 +1,128 @@
+"""The stores of a kernel that is a sequence of stages, with the loops and reductions around them.
+
+In: a kernel.  Out: for each buffer the stores that write it, in program order (`writers_of`).  What
+always holds: what a listed store writes depends neither on the buffer itself nor on what an earlier
+stage wrote to it, so that its value at an index follows from the store alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphflow.arith import (
+    TRUE,
+    Domain,
+    IndexExpr,
+    Predicate,
+    Var,
+    conjunction,
+    constant_value,
+    equal,
+    substitute,
+    substitute_in,
+    terms_of,
+    within,
+)
+from graphflow.tir import Buffer, PrimFunc, Reduce, Site, Store, loads_in, sites
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSite:
+    """A store with the loops around it, and the reductions into the same element."""
+
+    store: Store
+    domain: Domain
+    reductions: tuple[tuple[Reduce, Domain], ...]
+
+    def place(self, indices: Sequence[IndexExpr]) -> tuple[dict[Var, IndexExpr], Predicate] | None:
+        """The loop variables at which the store writes to `indices`, and the condition for it.
+
+        None where the store's indices cannot be solved for the loop variables.
+        """
+        values: dict[Var, IndexExpr] = {}
+        conditions: list[Predicate] = []
+        loops = {axis.var for axis in self.domain.axes}
+        for target, index in zip(self.store.indices, indices, strict=True):
+            terms, offset = terms_of(target)
+            if not terms:
+                conditions.append(equal(index - offset, 0))
+            elif len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], Var):
+                values[terms[0][0]] = index - offset
+            else:
+                return None
+        complete = loops == set(values) and len(values) + len(conditions) == len(indices)
+        return (values, conjunction(conditions)) if complete else None
+
+    def fills(self, shape: tuple[int, ...]) -> bool:
+        """Whether the store writes every element of the buffer, with one loop per axis in order."""
+        axes = self.domain.axes
+        plain = self.store.indices == tuple(axis.var for axis in axes)
+        extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)
+        return plain and extents == shape and self.domain.where == TRUE
+
+    def shares_loops(self, other: StoreSite) -> bool:
+        """Whether the two stores have a loop in common, so that their iterations alternate."""
+        return bool({a.var for a in self.domain.axes} & {a.var for a in other.domain.axes})
+
+    def extent(self, values: Mapping[Var, IndexExpr]) -> Predicate:
+        """The predicate that these values of the loop variables are within the loops' bounds."""
+        inside = (
+            within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
+            for a in self.domain.axes
+        )
+        return conjunction((*inside, substitute_in(self.domain.where, values)))
+
+
+def writers_of(func: PrimFunc) -> dict[Buffer, tuple[StoreSite, ...] | None]:
+    """The writers of each buffer in program order; None where the body is not a sequence of stages.
+
+    Also None for a buffer whose contents depend on itself: on earlier elements, or on what an
+    earlier stage wrote to it.
+    """
+    found: dict[Buffer, tuple[StoreSite, ...] | None] = {}
+    sources: dict[Buffer, set[Buffer]] = {}
+    for site in sites(func.body):
+        if isinstance(site.stmt, Store | Reduce):
+            earlier = found.get(site.stmt.buffer, ())
+            found[site.stmt.buffer] = None if earlier is None else _extended(earlier, site)
+            sources.setdefault(site.stmt.buffer, set()).update(
+                load.buffer for load in loads_in((site.stmt,))
+            )
+    for buffer in found:
+        if _follows_from(buffer, buffer, sources):
+            found[buffer] = None
+    return found
+
+
+def _follows_from(
+    buffer: Buffer, origin: Buffer, sources: Mapping[Buffer, Collection[Buffer]]
+) -> bool:
+    """Whether values stored to `buffer` depend on `origin`, directly or through other buffers."""
+    seen: set[Buffer] = set()
+    left = [buffer]
+    while left:
+        for source in sources.get(left.pop(), ()):
+            if source == origin:
+                return True
+            if source not in seen:
+                seen.add(source)
+                left.append(source)
+    return False
+
+
+def _extended(writers: tuple[StoreSite, ...], site: Site) -> tuple[StoreSite, ...] | None:
+    stmt = site.stmt
+    if site.guards:
+        return None
+    if isinstance(stmt, Store):
+        return (*writers, StoreSite(stmt, site.domain, ()))
+    assert isinstance(stmt, Reduce)
+    last = writers[-1] if writers else None
+    outer = last.domain.axes if last else ()
+    if last is None or site.domain.axes[: len(outer)] != outer:
+        return None
+    if last.store.indices != stmt.indices:
+        return None
+    grown = StoreSite(last.store, last.domain, (*last.reductions, (stmt, site.domain)))
+    return (*writers[:-1], grown)

@@ -1,0 +1,201 @@
+"""The tasks of one `Workers.map`, and the processes that take them.
+
+In: a function and its tasks, by symbol.  Out: their results, in the order of the tasks.  What
+always holds: each task is done once, by a worker or, where no worker can do it, by this process,
+and the trace gets the reason; a worker that is lost gives its task back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, assert_never
+
+from graphflow.base.trace import Trace
+from graphflow.processes.worker_messages import (
+    IDENTITY,
+    Answer,
+    Done,
+    Failed,
+    Unable,
+    in_short,
+    read_message,
+    write_message,
+)
+
+Task = TypeVar("Task")
+
+Result = TypeVar("Result")
+
+
+class WorkerTraceback(Exception):
+    """The traceback of an error in a worker, as text; the cause of the error in the parent."""
+
+
+class TaskShare(Generic[Task, Result]):
+    """The tasks of one `Workers.map`: those that wait, those that this process must do, and the
+    results.
+
+    `results` and `failed` are in the order in which they came.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Task, Trace], Result],
+        tasks: Mapping[str, Task],
+        trace: Trace,
+    ) -> None:
+        self.function = function
+        self.tasks = tasks
+        self.trace = trace
+        self.waiting = deque(tasks)
+        self._returned: deque[str] = deque()
+        self._found: dict[str, Result] = {}
+        self._failed: dict[str, Exception] = {}
+        self._out: set[str] = set()
+
+    @property
+    def open(self) -> bool:
+        """Whether a task waits or is being done."""
+        return bool(self.waiting or self._returned or self._out)
+
+    def call(self, name: str) -> bytes:
+        """The pickled call of a task, which from now on belongs to a worker."""
+        self._out.add(name)
+        return pickle.dumps((self.function, self.tasks[name]), pickle.HIGHEST_PROTOCOL)
+
+    def answer(self, name: str, answer: Answer) -> None:
+        """Take the answer of a worker to a task."""
+        match answer:
+            case Done(result, times):
+                self.trace.add(times)
+                self._finish(name, result)
+            case Failed(error, text):
+                error.__cause__ = WorkerTraceback(f"in a worker process:\n{text}")
+                self._fail(name, error)
+            case Unable(reason):
+                self.give_back(name, reason)
+            case _:
+                assert_never(answer)
+
+    def give_back(self, name: str, reason: str) -> None:
+        """Keep a task that a worker did not do for this process, which does it after all others."""
+        self.trace.notice(f"{name} is done in this process: {reason}")
+        self._out.discard(name)
+        self._returned.append(name)
+
+    def do_next(self) -> None:
+        """Do one task in this process, if one is left."""
+        queue = self.waiting or self._returned
+        if not queue:
+            return
+        name = queue.popleft()
+        try:
+            result = self.function(self.tasks[name], self.trace)
+        except Exception as error:
+            self._fail(name, error)
+        else:
+            self._finish(name, result)
+
+    def results(self) -> dict[str, Result]:
+        """All results in the order of the tasks; raises the first error in that order."""
+        for name in self.tasks:
+            if name in self._failed:
+                raise self._failed[name]
+        return {name: self._found[name] for name in self.tasks}
+
+    def _finish(self, name: str, result: Result) -> None:
+        self._out.discard(name)
+        self._found[name] = result
+        self.trace.count(len(self._found), len(self.tasks))
+
+    def _fail(self, name: str, error: Exception) -> None:
+        """Begin no further task; a task under way may still raise an error that comes earlier."""
+        error.add_note(f"in kernel {name}")
+        self._failed[name] = error
+        self._out.discard(name)
+        self.waiting.clear()
+
+
+class WorkerProcess:
+    """One process; `call` names the task that it is doing."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._calls: Any = self._process.stdin
+        self.answers: Any = self._process.stdout
+        self.pid = self._process.pid
+        self.ready = False
+        self.alive = True
+        self.call: str | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the process is ready and has no task."""
+        return self.alive and self.ready and self.call is None
+
+    def send(self, name: str, share: TaskShare[Task, Result]) -> None:
+        """Send a task to the process."""
+        try:
+            call = share.call(name)
+        except Exception as error:  # a user's __reduce__ may raise anything
+            share.give_back(name, f"it cannot be sent ({in_short(error)})")
+            return
+        self.call = name
+        try:
+            write_message(self._calls, call)
+        except OSError as error:
+            self._lose(share, f"the worker does not read ({error})")
+
+    def hear(self, share: TaskShare[Task, Result]) -> None:
+        """Read a message: that the process is ready, or an answer; or notice that it has ended."""
+        try:
+            message = read_message(self.answers)
+            answer = None if message is None else pickle.loads(message)
+        except Exception as error:  # not a message, or it cannot be unpickled here
+            self._lose(share, f"the worker's answer cannot be read ({in_short(error)})")
+            return
+        if answer is None:
+            self._lose(share, "the worker ended")
+        elif not self.ready:
+            self.ready = answer == IDENTITY
+            if not self.ready:
+                self._lose(share, f"the worker is another installation: {answer}")
+        elif self.call is not None:
+            done, self.call = self.call, None
+            if share.waiting:  # before its answer is handled, so that it is not idle
+                self.send(share.waiting.popleft(), share)
+            share.answer(done, answer)
+
+    def end(self) -> None:
+        """Kill the process, which holds nothing that has to be cleaned up."""
+        self.alive = False
+        self._process.kill()
+        self._process.wait()
+        self._calls.close()
+        self.answers.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close the pipes, so that the worker still ends with the parent."""
+        self.alive = False
+        self._process.returncode = 0  # not a child of this process, so Popen must not wait for it
+        self._calls.close()
+        self.answers.close()
+
+    def _lose(self, share: TaskShare[Task, Result], reason: str) -> None:
+        self.end()
+        reason = f"{reason}; exit status {self._process.returncode}"
+        lost, self.call = self.call, None
+        if lost is None:
+            share.trace.notice(f"a worker process is lost: {reason}")
+        else:
+            share.give_back(lost, reason)

@@ -1,0 +1,86 @@
+"""Messages between a process and its workers.
+
+In: the bytes of a message, or a pipe.  Out: the message written to the pipe, or read from it.  What
+always holds: a message is a magic number, the length, and that many bytes; a pipe that ends, inside
+a message too, gives None.
+
+    parent → worker   a pickled call
+    worker → parent   its identity when it is ready, then a pickled answer to each call
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from graphflow.base.trace import Times
+from graphflow.base.version import VERSION
+
+IDENTITY = f"graphflow {VERSION} in {Path(__file__).resolve()}, Python {sys.version}"
+"""Processes exchange pickles only if they agree on this text."""
+
+_HEADER = struct.Struct("<4sQ")
+_MAGIC = b"gfwk"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result of a call, and the times of its steps."""
+
+    result: Any
+    times: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The error that a call raised, and its traceback as text."""
+
+    error: Exception
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """The worker could not read the call, or could not send its result, which is unknown."""
+
+    reason: str
+
+
+Answer: TypeAlias = Done | Failed | Unable
+
+
+def in_short(error: Exception) -> str:
+    """An error as the reason of an answer or notice."""
+    return f"{type(error).__name__}: {error}"
+
+
+def write_message(pipe: BinaryIO, message: bytes) -> None:
+    """Write a message; OSError if nobody reads the pipe."""
+    rest = memoryview(_HEADER.pack(_MAGIC, len(message)) + message)
+    while rest:
+        rest = rest[pipe.write(rest) :]
+
+
+def read_message(pipe: BinaryIO) -> bytes | None:
+    """The next message; None if the pipe ended, between two messages or inside one."""
+    start = _read_exactly(pipe, _HEADER.size)
+    if start is None:
+        return None
+    magic, size = _HEADER.unpack(start)
+    if magic != _MAGIC:
+        raise ValueError(f"{start!r} is not the start of a message")
+    return _read_exactly(pipe, size)
+
+
+def _read_exactly(pipe: BinaryIO, size: int) -> bytes | None:
+    parts = []
+    while size:
+        part = pipe.read(size)
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
