@@ -401,8 +401,10 @@ def _failing(point: Mapping[Var, int]) -> tuple[str, Witness]:
 
 def isl_constraints(domain: Domain) -> str:
     """The bounds and conditions of a domain in isl's grammar."""
-    parts: list[Predicate] = [within(a.var, a.start, a.stop) for a in domain.axes]
-    return " and ".join(f"({_predicate(part)})" for part in (*parts, domain.where))
+    sides = (
+        f"{isl_index(a.start)} <= {isl_name(a.var)} < {isl_index(a.stop)}" for a in domain.axes
+    )
+    return " and ".join((*sides, f"({_predicate(domain.where)})"))
 
 
 def isl_name(var: Var) -> str:

@@ -55,7 +55,7 @@ def _carried(relations: Relations, context: Any, loop: Statement, claim: str) ->
             if pairs.is_empty():
                 continue
             assert edge.reader is not None
-            values = point_of(pairs)
+            values = point_of(pairs.wrap().lexmin().unwrap())  # the first for a clear message
             count = len(edge.source.domain.axes)
             names = (
                 *(axis.var.name for axis in edge.source.domain.axes),

@@ -214,9 +214,15 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
 
 
 def _not_ended(source: _Source, pairs: Any, last: Any) -> Any:
-    """The pairs of a write and a reader between which no write must happen."""
+    """The pairs of a write and a reader between which no write must happen.
+
+    A write that must happen is then the last of these itself, which is cheaper to ask than whether
+    it is earlier.
+    """
     if last is None:
         return pairs
+    if source.access.access.certain:
+        return pairs.intersect(source.times.apply_range(last.reverse()))
     stamps = isl.Map.lex_gt(last.range().get_space())
     ended = source.times.apply_range(last.apply_range(stamps).reverse())
     return pairs.subtract(ended)

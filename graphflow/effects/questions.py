@@ -7,7 +7,7 @@ where a buffer has too many accesses, or where isl's operation limit is reached.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
@@ -31,7 +31,7 @@ from graphflow.arith import (
     prove_empty,
     substitute,
 )
-from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
+from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
 from graphflow.tir import AccessKind, Buffer, PrimFunc, Role
@@ -228,38 +228,45 @@ def _unseen(
 ) -> Proof:
     open_reason = ""
     for buffer in dict.fromkeys(write.access.buffer for write in writes):
-        through = (
-            a
-            for a in relations.limited(buffer)
-            if a.access.kind is AccessKind.REDUCE and not statement.holds(a.statement)
-        )
-        flow = flow_of(relations, context, buffer, through=frozenset(through))
-        certain = {_ends(edge): edge for edge in flow.must}
-        for edge in flow.may:
-            if not _leaves(edge, statement) or (edge.reader is None and not after_kernel):
-                continue
-            sure = certain.get(_ends(edge))
-            happens = edge.source.access.certain and (
-                edge.reader is None or edge.reader.access.certain
-            )
-            if sure is not None and happens:
-                text, witness = _seen(sure)
-                return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
-            open_reason = open_reason or f"where data decide, {_seen(edge)[0]}"
+        outside = [a for a in relations.limited(buffer) if not statement.holds(a.statement)]
+        through = frozenset(a for a in outside if a.access.kind is AccessKind.REDUCE)
+        own = [write for write in writes if write.access.buffer == buffer]
+        for reader in _readers(relations, own, outside, after_kernel):
+            flow = reaching(relations, context, buffer, reader, through=through)
+            certain = {edge.source.number: edge for edge in flow.must}
+            for edge in flow.may:
+                if not statement.holds(edge.source.statement):
+                    continue
+                sure = certain.get(edge.source.number)
+                happens = edge.source.access.certain and (
+                    edge.reader is None or edge.reader.access.certain
+                )
+                if sure is not None and happens:
+                    text, witness = _seen(sure)
+                    return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
+                open_reason = open_reason or f"where data decide, {_seen(edge)[0]}"
     if open_reason:
         return Proof(Verdict.UNKNOWN, claim, METHOD, open_reason)
     return Proof(Verdict.PROVEN, claim, METHOD)
 
 
-def _ends(edge: FlowEdge) -> tuple[int, ReaderKind, int]:
-    return edge.source.number, edge.kind, -1 if edge.reader is None else edge.reader.number
+def _readers(
+    relations: Relations,
+    writes: Sequence[StatementAccess],
+    outside: Sequence[StatementAccess],
+    after_kernel: bool,
+) -> Iterator[StatementAccess | None]:
+    """Who may see what accesses inside a statement write to a buffer; None is the end of the
+    kernel.
 
-
-def _leaves(edge: FlowEdge, statement: Statement) -> bool:
-    """Whether a value is written inside a statement and read outside of it."""
-    if not statement.holds(edge.source.statement) or edge.kind is ReaderKind.OVERWRITE:
-        return False
-    return edge.reader is None or not statement.holds(edge.reader.statement)
+    Stores see nothing, and reductions pass on what they find.  A load of other elements is left
+    out by a proof, which is memoized and costs less than its dataflow.
+    """
+    for access in outside:
+        if access.access.kind is AccessKind.READ and not all(_apart(w, access) for w in writes):
+            yield access
+    if after_kernel and writes and relations.model.outlives(writes[0].access.buffer):
+        yield None
 
 
 def _seen(edge: FlowEdge) -> tuple[str, Witness]:

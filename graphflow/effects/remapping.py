@@ -21,6 +21,8 @@ from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import StatementAccess
 from graphflow.tir import Buffer, PrimFunc
 
+OUTER_LOOPS = "dataflow of the outer loops"
+
 
 def same_sources(
     before: PrimFunc, after: PrimFunc, old: Sequence[Buffer], new: Sequence[Buffer]
@@ -36,6 +38,10 @@ def same_sources(
         raise ValueError(f"{before.name} and {after.name} do not make the same accesses")
     claim = f"each read of {', '.join(b.name for b in old)} still sees the same write"
 
+    def ask_outer_loops(context: Any) -> Proof:
+        kept = keeps_sources(one, other, context, old[0], new[0])
+        return Proof(Verdict.PROVEN if kept else Verdict.UNKNOWN, claim, OUTER_LOOPS)
+
     def ask(context: Any) -> Proof:
         was, now = _Sources(one, context, old), _Sources(other, context, new)
         open_reason = ""
@@ -46,17 +52,11 @@ def same_sources(
         verdict = Verdict.UNKNOWN if open_reason else Verdict.PROVEN
         return Proof(verdict, claim, METHOD, open_reason)
 
-    proof = answered(claim, ask)
-    if proof.verdict is not Verdict.UNKNOWN or len(old) != 1 or len(new) != 1:
-        return proof
-
-    def ask_outer_loops(context: Any) -> Proof:
-        if keeps_sources(one, other, context, old[0], new[0]):
-            return Proof(Verdict.PROVEN, claim, "dataflow of the outer loops")
-        return proof
-
-    coarse = answered(claim, ask_outer_loops)
-    return coarse if coarse.proven else proof
+    if len(old) == len(new) == 1:
+        coarse = answered(claim, ask_outer_loops)
+        if coarse.proven:
+            return coarse
+    return answered(claim, ask)
 
 
 def _key(access: StatementAccess) -> object:
