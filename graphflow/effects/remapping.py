@@ -15,7 +15,7 @@ from typing import Any
 
 from graphflow.arith import Proof, Verdict, Witness
 from graphflow.effects.coarse_order import keeps_sources
-from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
+from graphflow.effects.dataflow import flow_to_reads
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import StatementAccess
@@ -69,16 +69,13 @@ class _Sources:
     """The pairs of a write and a read that sees its value, of several buffers."""
 
     def __init__(self, relations: Relations, context: Any, buffers: Iterable[Buffer]) -> None:
-        flows = [flow_of(relations, context, buffer) for buffer in buffers]
         self.accesses = relations.model.accesses
-        self.may = dict(_reads(edge for flow in flows for edge in flow.may))
-        self.must = dict(_reads(edge for flow in flows for edge in flow.must))
-
-
-def _reads(edges: Iterable[FlowEdge]) -> Iterator[tuple[tuple[int, int], Any]]:
-    for edge in edges:
-        if edge.kind is ReaderKind.READ and edge.reader is not None:
-            yield (edge.source.number, edge.reader.number), edge.pairs
+        self.may: dict[tuple[int, int], Any] = {}
+        self.must: dict[tuple[int, int], Any] = {}
+        for buffer in buffers:
+            for reader, flow in flow_to_reads(relations, context, buffer):
+                for found, edges in ((self.may, flow.may), (self.must, flow.must)):
+                    found.update({(e.source.number, reader.number): e.pairs for e in edges})
 
 
 _Found = tuple[Verdict, str, Witness]
