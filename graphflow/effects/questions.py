@@ -32,8 +32,9 @@ from graphflow.arith import (
     substitute,
 )
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
+from graphflow.effects.own_iterations import stored_before_read
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess
+from graphflow.effects.statements import Path, Statement, StatementAccess, statements_of
 from graphflow.tir import AccessKind, Buffer, PrimFunc, Role
 
 METHOD = "dataflow"
@@ -70,6 +71,35 @@ def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> Proof:
     names = ", ".join(dict.fromkeys(str(a) for a in writes))
     claim = f"nothing sees what {statement.title} leaves in {names}"
     return _answered_of(relations, statement, writes, after_kernel, claim)
+
+
+def unread_outside(func: PrimFunc, path: Path, buffer: Buffer) -> Proof:
+    """Whether nothing outside of the statement at `path` sees what it writes to a buffer.
+
+    The end of the kernel counts for outputs and configuration state.
+    """
+    relations = relations_of(func)
+    statement = relations.model.at(path)
+    own = [a for a in relations.model.of(buffer) if statement.holds(a.statement)]
+    claim = f"nothing outside {statement.title} sees what it writes to {buffer.name}"
+    return _answered_of(relations, statement, [a for a in own if a.access.writes], True, claim)
+
+
+def never_read(func: PrimFunc, buffer: Buffer) -> Proof:
+    """Whether no statement reads a buffer, nor assumes anything of it.
+
+    A read in code that never runs counts; the reason says so.
+    """
+    claim = f"nothing reads {buffer.name}"
+    for access in statements_of(func).of(buffer):
+        if access.access.kind is AccessKind.READ:
+            point = point_in(access.domain)
+            witness = tuple((var.name, value) for var, value in (point or {}).items())
+            where = f"at {point_text(witness)}"
+            if point is None:
+                where = "in code that never runs; eliminate it first"
+            return Proof(Verdict.REFUTED, f"{access} is no read", "structure", where, witness)
+    return Proof(Verdict.PROVEN, claim, "structure")
 
 
 def _answered_of(
@@ -288,8 +318,11 @@ def _seen(edge: FlowEdge) -> tuple[str, Witness]:
 
 def written_before_read(func: PrimFunc, buffer: Buffer) -> Proof:
     """Whether no read of a buffer, and no assumption, sees what it held before the kernel."""
-    relations = relations_of(func)
     claim = f"{buffer.name} is written before it is read"
+    own = stored_before_read([a.access for a in statements_of(func).of(buffer)])
+    if all(proof.proven for proof in own):
+        return Proof(Verdict.PROVEN, claim, "each iteration by itself")
+    relations = relations_of(func)
 
     def ask(context: Any) -> Proof:
         for edge in flow_of(relations, context, buffer).may_initial:
