@@ -145,7 +145,8 @@ def stage_mem(
         store = Store(new, index, Load(old, footprint.indices))
         body = (*body, *_copy_nest(footprint, made["load"], store))
     body = (*body, *redirect_accesses(stmt.body, old, new, lambda _: index))
-    unread = stored_first and unread_outside(func, path_of(func, loop), old)
+    private = old not in {param.buffer for param in func.params}
+    unread = stored_first and private and unread_outside(func, path_of(func, loop), old)
     if unread and unread.proven:
         proofs.append(unread)
     elif any(access.writes for access in touched):
