@@ -26,7 +26,7 @@ from graphflow.layout import blocked
 from graphflow.models import named
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.schedule import PadValue, Schedule
-from graphflow.tir import parse, parse_predicate
+from graphflow.tir import Call, buffers_of, loops_of, parse, parse_predicate, walk
 
 BUDGET = 5.0
 """Milliseconds that a primitive may take."""
@@ -57,6 +57,64 @@ def k(x: f32[8, {n}, {n}], w: f32[16, 8, 3, 3], b: f32[16], y: out[f32[16, {m}, 
                 for e in serial(0, {m}):
                     y[a, d, e] = max(t[a, d, e] + v[a], f32(0.0))
 """
+
+BANDS = """
+@primfunc
+def k(x: f32[8, {n}, {n}], w: f32[8, 8, 3, 3], b: f32[8, 8, 3, 3], y: out[f32[8, {m}, {m}]]):
+    t = alloc(f32[8, {o}, {o}], scratch)
+    for g in serial(0, {o}):
+        for c in serial(0, 8):
+            for i in serial(0, {o}):
+                t[c, g, i] = f32(0.0)
+                for r in serial(0, 8):
+                    for s in serial(0, 3):
+                        for u in serial(0, 3):
+                            t[c, g, i] += x[r, g + s, i + u] * w[c, r, s, u]
+        if 2 <= g:
+            for d in serial(0, 8):
+                for e in serial(0, {m}):
+                    y[d, g - 2, e] = f32(0.0)
+                    for p in serial(0, 8):
+                        for q in serial(0, 3):
+                            for v in serial(0, 3):
+                                y[d, g - 2, e] += t[p, g - 2 + q, e + v] * b[d, p, q, v]
+"""
+"""Two convolutions, of which the second works on a row once the three that it needs are there."""
+
+STAGES = """
+@primfunc
+def k(x: f32[{n}, 16], y: out[f32[{n}, 16]]):
+    s = alloc(f32[16], scratch)
+    t = alloc(f32[16], scratch)
+    u = alloc(f32[2], scratch)
+    v = alloc(f32[16], scratch)
+    with block("ends"):
+        u[0] = x[0, 0]
+        u[1] = x[{n} - 1, 15]
+    for i in serial(0, {n}):
+        for a in serial(0, 16):
+            s[a] = x[i, a]
+            v[a] = x[i, a]
+        for b in serial(0, 16):
+            y[i, b] = s[b] + u[0]
+        for c in serial(0, 16):
+            t[c] = x[i, c] * u[1]
+        for d in serial(0, 16):
+            y[i, d] += t[d]
+            y[i, d] += x[i, d]
+"""
+"""Loops one after another, with two buffers that are not needed at the same time, one with constant
+indices, and one that nothing reads."""
+
+
+def bands(size: int) -> Schedule:
+    """Two convolutions in one loop over rows."""
+    return Schedule.of(parse(BANDS.format(n=size, o=size - 2, m=size - 4)))
+
+
+def stages(size: int) -> Schedule:
+    """The kernel with several buffers."""
+    return Schedule.of(parse(STAGES.format(n=size)))
 
 
 def first(size: int) -> Schedule:
@@ -109,6 +167,23 @@ def called(size: int) -> Schedule:
     return first(size).extract_subproc("e", "row")
 
 
+def faster(s: Schedule) -> Schedule:
+    """A schedule of the called kernel."""
+    call = next(stmt for stmt in walk(s.func.body) if isinstance(stmt, Call))
+    row = Schedule.of(call.definition)
+    return row.mark_unrolled(next(loops_of(row.func.body)).var.name)
+
+
+def overcomputed(size: int) -> Schedule:
+    """The output in blocks of columns, computed in its padding too."""
+    return free(size).remove_branching_through_overcompute("p0", wrap=True)
+
+
+def columns(s: Schedule) -> int:
+    """How many columns the output has without its padding."""
+    return next(b.shape[2] for b in buffers_of(s.func) if b.name == "t")
+
+
 def lanes(size: int) -> Schedule:
     """With eight channels together, as the instruction `fma8` has them."""
     s = first(size).transform_layout("w", lambda c, r, s, u: (c // 8, r, s, u, c % 8))
@@ -134,9 +209,11 @@ CASES: dict[str, Case] = {
     "bind_expr": Case(lambda s: s.bind_expr("e", "v", "one")),
     "cache_read": Case(lambda s: s.cache_read("x", "q")),
     "cache_write": Case(lambda s: s.cache_write("y", "q")),
+    "call_eqv": Case(lambda s: s.call_eqv("row", faster(s)), called),
     "commute_expr": Case(lambda s: s.commute_expr("e[0]", "t[a, d, e] + v[a]")),
     "compute_at": Case(lambda s: s.compute_at("bias", "a")),
     "cut_loop": Case(lambda s: s.cut_loop("h", 4, "_rest")),
+    "delete_buffer": Case(lambda s: s.delete_buffer("v"), stages),
     "divide_dim": Case(lambda s: s.divide_dim("t", 0, 4)),
     "divide_loop": Case(lambda s: s.divide_loop("h", 5, ("ho", "hi"), "guard")),
     "divide_with_recompute": Case(lambda s: s.divide_with_recompute("d", 3, 6, ("do", "di"))),
@@ -155,6 +232,7 @@ CASES: dict[str, Case] = {
     "lift_stages": Case(lambda s: s.lift_stages("y"), cached),
     "mark_unrolled": Case(lambda s: s.mark_unrolled("u")),
     "merge_conditions": Case(lambda s: s.merge_conditions(), guarded),
+    "merge_writes": Case(lambda s: s.merge_writes("d[0]", "d[1]"), stages),
     "mult_dim": Case(lambda s: s.mult_dim("t", 1, 2)),
     "mult_loops": Case(lambda s: s.mult_loops("d", "e", "de")),
     "name_statement": Case(lambda s: s.name_statement("i[0]", "start")),
@@ -164,13 +242,22 @@ CASES: dict[str, Case] = {
     "remove_branching_through_overcompute": Case(
         lambda s: s.remove_branching_through_overcompute("p0", wrap=True), free
     ),
+    "remove_loop": Case(
+        lambda s: s.remove_loop("again"), lambda n: first(n).add_loop("z", "again", 2)
+    ),
     "remove_no_op": Case(lambda s: s.remove_no_op()),
+    "remove_overcompute_through_branching": Case(
+        lambda s: s.remove_overcompute_through_branching("p3", f"8*p2 + p3 < {columns(s)}"),
+        overcomputed,
+    ),
     "reorder_loops": Case(lambda s: s.reorder_loops(("u", "s", "r"))),
     "reorder_stmts": Case(lambda s: s.reorder_stmts("bias", "conv")),
     "replace": Case(lambda s: s.replace("ci", instruction("fma8")), lanes),
     "replace_known_loads": Case(lambda s: s.replace_known_loads()),
     "resize_dim": Case(lambda s: s.resize_dim("t", 2, 40)),
+    "resize_dim in bands": Case(lambda s: s.resize_dim("t", 1, 3, 0, True), bands),
     "restrict_loop": Case(lambda s: s.restrict_loop("ei"), guarded),
+    "reuse_buffer": Case(lambda s: s.reuse_buffer("s", "t"), stages),
     "reverse_compute_at": Case(lambda s: s.reverse_compute_at("relu", "conv")),
     "rewrite_expr": Case(lambda s: s.rewrite_expr("e[0]", Var("a"), (Var("a") + 16) % 16)),
     "rfactor": Case(lambda s: s.rfactor("r", "u", "t", 3, "sums")),
@@ -190,6 +277,7 @@ CASES: dict[str, Case] = {
     "transform_layout": Case(
         lambda s: s.transform_layout("y", lambda c, h, i: (h, i, c // 8, c % 8))
     ),
+    "unroll_buffer": Case(lambda s: s.unroll_buffer("u", 0), stages),
     "unroll_loop": Case(lambda s: s.unroll_loop("u")),
     "vectorize_loop": Case(lambda s: s.vectorize_loop("e")),
 }

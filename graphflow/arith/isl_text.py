@@ -12,7 +12,7 @@ from typing import assert_never
 
 from graphflow.arith.domain import Domain
 from graphflow.arith.index_expr import Const, Extremum, FloorDiv, FloorMod, IndexExpr, Sum, Var
-from graphflow.arith.predicate import And, AtLeastZero, IsZero, Not, Or, Predicate, Truth, within
+from graphflow.arith.predicate import And, AtLeastZero, IsZero, Not, Or, Predicate, Truth
 
 _OTHER_CHARACTER = re.compile("[^A-Za-z0-9]")
 
@@ -25,8 +25,10 @@ def isl_parameters(names: Iterable[Var]) -> str:
 
 def isl_constraints(domain: Domain) -> str:
     """The bounds and conditions of a domain in isl's grammar."""
-    parts: list[Predicate] = [within(a.var, a.start, a.stop) for a in domain.axes]
-    return " and ".join(f"({_predicate(part)})" for part in (*parts, domain.where))
+    sides = (
+        f"{isl_index(a.start)} <= {isl_name(a.var)} < {isl_index(a.stop)}" for a in domain.axes
+    )
+    return " and ".join((*sides, f"({_predicate(domain.where)})"))
 
 
 def isl_name(var: Var) -> str:

@@ -4,11 +4,18 @@ from graphflow.effects.access_conflicts import commuting, independent_iterations
 from graphflow.effects.carried_flow import no_carried_flow
 from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.ordering import no_carried_dependence, no_dependence
+from graphflow.effects.own_iterations import (
+    apart_in_iteration,
+    stored_before_read,
+    touches_whenever_begun,
+)
 from graphflow.effects.questions import (
     is_first_to_touch,
+    never_read,
     never_touched,
     overwritten_unread,
     state_unread,
+    unread_outside,
     written_before_read,
 )
 from graphflow.effects.relations import relations_of
@@ -30,6 +37,7 @@ __all__ = [
     "Path",
     "Statement",
     "StatementAccess",
+    "apart_in_iteration",
     "claimed_loads",
     "commuting",
     "conditions_agree",
@@ -37,6 +45,7 @@ __all__ = [
     "held_constant",
     "independent_iterations",
     "is_first_to_touch",
+    "never_read",
     "never_touched",
     "no_carried_dependence",
     "no_carried_flow",
@@ -46,6 +55,9 @@ __all__ = [
     "same_sources",
     "state_unread",
     "statements_of",
+    "stored_before_read",
     "stores_known_value",
+    "touches_whenever_begun",
+    "unread_outside",
     "written_before_read",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 import islpy as isl
 
 from graphflow.arith import Proof, Verdict
-from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reader_kind
+from graphflow.effects.dataflow import ReaderKind, flow_to_reads, reader_kind
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
@@ -44,18 +44,25 @@ def _carried(relations: Relations, context: Any, loop: Statement, claim: str) ->
         relations.limited(buffer)
         if not _meet(relations, context, [a for a in own if a.access.buffer == buffer], level):
             continue  # without the last writers, which cost most
-        flow = flow_of(relations, context, buffer)
+        flows = [
+            flow
+            for reader, flow in flow_to_reads(relations, context, buffer)
+            if loop.holds(reader.statement)
+        ]
         edges = (
-            (edge, must) for must in (True, False) for edge in (flow.must if must else flow.may)
+            (edge, must)
+            for must in (True, False)
+            for flow in flows
+            for edge in (flow.must if must else flow.may)
         )
         for edge, must in edges:
-            if not _within(edge, loop):
+            if not loop.holds(edge.source.statement):
                 continue
             pairs = _across(edge.pairs, level)
             if pairs.is_empty():
                 continue
             assert edge.reader is not None
-            values = point_of(pairs)
+            values = point_of(pairs.wrap().lexmin().unwrap())  # the first for a clear message
             count = len(edge.source.domain.axes)
             names = (
                 *(axis.var.name for axis in edge.source.domain.axes),
@@ -69,16 +76,6 @@ def _carried(relations: Relations, context: Any, loop: Statement, claim: str) ->
             reason = reason or f"where data decide, {text}"
     verdict = Verdict.UNKNOWN if reason else Verdict.PROVEN
     return Proof(verdict, claim, METHOD, reason)
-
-
-def _within(edge: FlowEdge, loop: Statement) -> bool:
-    """Whether an edge is one to a read, and both ends are inside the loop."""
-    return (
-        edge.kind is ReaderKind.READ
-        and edge.reader is not None
-        and loop.holds(edge.source.statement)
-        and loop.holds(edge.reader.statement)
-    )
 
 
 def _meet(relations: Relations, context: Any, own: Sequence[StatementAccess], level: int) -> bool:

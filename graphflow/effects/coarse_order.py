@@ -6,9 +6,9 @@ elements.  Out: whether it is certain that each read still sees the same write.
 The exact question compares the last writers of every instance, which costs too much where accesses
 stand in eight loops.  Here the loops below the outermost ones are projected out: accesses are known
 by the first entries of their time stamps, equal ones in an unknown order.  A read is safe if behind
-each write of another element to its memory, unless that is certainly later than the read, there is
-certainly a write of its own element that is certainly before the read.  The last write to
-its memory is then one of its own element, as it was before.
+each write of another element to its memory, and each write of its element to other memory, unless
+that is certainly later than the read, there is certainly a write of its own element to its memory
+that is certainly before the read.  The last write to either is then the same.
 
 What always holds: `keeps_sources` is true only if this is so; false says nothing.
 """
@@ -23,7 +23,8 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.effects.relations import Relations
+from graphflow.arith import conjuncts, const, isl_constraints, isl_index
+from graphflow.effects.relations import Relations, instance_tuple
 from graphflow.effects.statements import StatementAccess
 from graphflow.tir import AccessKind, Buffer
 
@@ -41,14 +42,71 @@ def keeps_sources(
     if not was:
         return True
     sizes = _Sizes(2 * _most_common_loops(was) + 1, len(was[0].element), len(now[0].element))
-    touched = [
-        (access, _touched(before, after, context, access, moved, sizes.stamp))
+    pairs = [
+        (access, moved)
         for access, moved in zip(was, now, strict=True)
+        if not (_is_just_stored(access, was) and _is_just_stored(moved, now))
     ]
-    reads = [points for access, points in touched if access.access.kind is not AccessKind.WRITE]
-    writes = [(access.access.certain, points) for access, points in touched if access.access.writes]
-    orders = _Orders(context, before.parameters, sizes)
+    touched = [
+        (access.access, _touched(before, context, access, moved, sizes.stamp))
+        for access, moved in pairs
+    ]
+    reads = [points for access, points in touched if access.kind is not AccessKind.WRITE]
+    writes = [(access.certain, points) for access, points in touched if access.writes]
+    is_function = _is_function([points for _, points in touched], sizes)
+    orders = _Orders(context, before.parameters, sizes, _moved_axes(was, now), is_function)
     return all(_is_safe(read, writes, orders, sizes) for read in reads)
+
+
+def _is_just_stored(access: StatementAccess, accesses: Sequence[StatementAccess]) -> bool:
+    """Whether an access is to an element that its iteration of some loops stores first and that is
+    the only one that this iteration writes, all by their form.
+
+    So it is of a reduction behind its start value.  Wherever the element is kept, nothing else is
+    written there between the store and the access, which therefore is safe where the store is: what
+    comes behind the one comes behind the other.
+    """
+    return any(
+        store.access.kind is AccessKind.WRITE
+        and store.access.certain
+        and store.statement.number < access.statement.number
+        and store.element == access.element
+        and store.statement.loops == access.statement.loops[: len(store.statement.loops)]
+        and set(conjuncts(store.domain.where)) <= set(conjuncts(access.domain.where))
+        and all(
+            other.element == store.element
+            for other in accesses
+            if other.access.writes and _is_inside(other, store.statement.loops)
+        )
+        for store in accesses
+    )
+
+
+def _is_function(touched: Sequence[Any], sizes: _Sizes) -> bool:
+    """Whether each element has one place, in all of these points."""
+    kind = isl.dim_type.set
+    places = reduce(
+        lambda a, b: a.union(b), (points.project_out(kind, 0, sizes.stamp) for points in touched)
+    )
+    pairs = isl.Map.from_range(places).move_dims(_IN, 0, _OUT, 0, sizes.element)
+    return bool(pairs.is_single_valued())
+
+
+def _moved_axes(was: Sequence[StatementAccess], now: Sequence[StatementAccess]) -> list[int]:
+    """The axes of an element that its place may leave open: no axis of all places is the same."""
+    pairs = [(one.element, other.element) for one, other in zip(was, now, strict=True)]
+    return [
+        axis
+        for axis in range(len(was[0].element))
+        if not any(
+            all(element[axis] is place[at] for element, place in pairs)
+            for at in range(len(now[0].element))
+        )
+    ]
+
+
+def _is_inside(access: StatementAccess, loops: tuple[int, ...]) -> bool:
+    return access.statement.loops[: len(loops)] == loops
 
 
 def _most_common_loops(accesses: Sequence[StatementAccess]) -> int:
@@ -76,62 +134,64 @@ class _Sizes:
 
 
 def _touched(
-    before: Relations,
-    after: Relations,
-    context: Any,
-    access: StatementAccess,
-    moved: StatementAccess,
-    length: int,
+    before: Relations, context: Any, access: StatementAccess, moved: StatementAccess, length: int
 ) -> Any:
     """The points that one access touches."""
-    stamps = before.times(context, access)
-    stamps = stamps.project_out(_OUT, length, stamps.dim(_OUT) - length)
-    elements = before.elements(context, access)
-    place = after.elements(context, moved).set_tuple_id(_IN, elements.get_tuple_id(_IN))
-    points = stamps.flat_range_product(elements).flat_range_product(place).range()
-    return points.reset_tuple_id()
+    stamp = (*access.statement.time, *(const(0) for _ in range(length)))[:length]
+    parts = ", ".join(map(isl_index, (*stamp, *access.element, *moved.element)))
+    text = f"{instance_tuple(access)} -> [{parts}] : {isl_constraints(access.domain)}"
+    return isl.Map.read_from_str(context, f"{before.parameters}{{ {text} }}").range()
 
 
 class _Orders:
     """Maps between points, and between beginnings of time stamps."""
 
-    def __init__(self, context: Any, parameters: str, sizes: _Sizes) -> None:
+    def __init__(
+        self,
+        context: Any,
+        parameters: str,
+        sizes: _Sizes,
+        moved: Sequence[int],
+        is_function: bool,
+    ) -> None:
         def names(letter: str, count: int) -> list[str]:
             return [f"{letter}{k}" for k in range(count)]
 
+        def read(source: Sequence[str], target: Sequence[str], where: str) -> Any:
+            text = f"[{', '.join(source)}] -> [{', '.join(target)}] : {where}"
+            return isl.Map.read_from_str(context, f"{parameters}{{ {text} }}")
+
         time, other_time = names("t", sizes.stamp), names("u", sizes.stamp)
-        element, other = names("e", sizes.element), names("g", sizes.element)
-        place, other_place = names("f", sizes.place), names("h", sizes.place)
-        points = ", ".join((*time, *element, *place))
-        others = ", ".join((*other_time, *other, *other_place))
-        earlier = _lexicographic(other_time, time)
-        same_time, same_place = _equal(other_time, time), _equal(place, other_place)
-
-        def read(source: str, target: str, where: str) -> Any:
-            text = f"{parameters}{{ [{source}] -> [{target}] : {where} }}"
-            return isl.Map.read_from_str(context, text)
-
-        self.takes_over = read(
-            points,
-            others,
-            f"({earlier} or {same_time}) and {same_place} and not ({_equal(element, other)})",
-        )
-        """From a point that is read to those that take over its place, not certainly later."""
-        self.writes_before = read(points, others, f"({earlier}) and {_equal(element, other)}")
-        """From a point that is read to those of the same element that are certainly earlier."""
-        self.earlier = read(", ".join(time), ", ".join(other_time), earlier)
+        element, place = names("e", sizes.element), names("f", sizes.place)
+        point = (*time, *element, *place)
+        earlier, not_later = (_lexicographic(other_time, time, last) for last in ("<", "<="))
+        # In one place, the elements are different only in the axes that the place leaves open.
+        other = [f"g{axis}" if axis in moved else name for axis, name in enumerate(element)]
+        differ = f"{not_later} and not ({_equal(element, other)})"
+        self.takes_over = read(point, (*other_time, *other, *place), differ)
+        if not is_function:
+            other = names("h", sizes.place)
+            differ = f"{not_later} and not ({_equal(place, other)})"
+            elsewhere = read(point, (*other_time, *element, *other), differ)
+            self.takes_over = self.takes_over.union(elsewhere)
+        """From a point that is read to those of another element in its place, or of its element in
+        another place, that are not certainly later."""
+        self.writes_before = read(point, (*other_time, *element, *place), earlier)
+        """From a point that is read to those of the same element and place, certainly earlier."""
+        self.earlier = isl.Map.lex_gt(isl.Space.set_alloc(context, 0, sizes.stamp))
 
 
 def _equal(names: Sequence[str], others: Sequence[str]) -> str:
     return " and ".join(f"{a} = {b}" for a, b in zip(names, others, strict=True)) or "true"
 
 
-def _lexicographic(smaller: Sequence[str], greater: Sequence[str]) -> str:
-    cases = [
-        " and ".join((*(f"{a} = {b}" for a, b in pairs[:-1]), "{} < {}".format(*pairs[-1])))
-        for count in range(1, len(smaller) + 1)
-        if (pairs := [*zip(smaller, greater, strict=True)][:count])
-    ]
+def _lexicographic(smaller: Sequence[str], greater: Sequence[str], last: str) -> str:
+    """The condition that stamps are in order; `last` compares their last entries."""
+    pairs = [*zip(smaller, greater, strict=True)]
+    cases = []
+    for count, (a, b) in enumerate(pairs, 1):
+        equal = (f"{c} = {d}" for c, d in pairs[: count - 1])
+        cases.append(" and ".join((*equal, f"{a} {'<' if count < len(pairs) else last} {b}")))
     return "(" + " or ".join(f"({case})" for case in cases) + ")"
 
 

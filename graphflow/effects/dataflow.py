@@ -14,7 +14,7 @@ and 2, `y[2*(-min(4, i) % 2), 1]`, to overwrite rows 1 and 3 (isl 0.27).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -94,6 +94,16 @@ def flow_of(
         tuple(one for part in parts for one in part.may_initial),
         tuple(one for part in parts for one in part.must_initial),
     )
+
+
+def flow_to_reads(
+    relations: Relations, context: Any, buffer: Buffer
+) -> Iterator[tuple[StatementAccess, BufferFlow]]:
+    """Each access that sees values of a buffer, stores and the end of the kernel left out, with
+    the part of the dataflow that leads to it."""
+    for access in relations.limited(buffer):
+        if reader_kind(access) is ReaderKind.READ:
+            yield access, reaching(relations, context, buffer, access)
 
 
 def reaching(
@@ -183,9 +193,10 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
         pairs = source.elements.apply_range(sink.elements.reverse())
         if pairs.is_empty():
             continue
-        pairs = pairs.intersect(source.times.lex_lt_map(sink.times))
-        if pairs.is_empty():
-            continue
+        if sink.access is not None:  # everything is before the end of the kernel
+            pairs = pairs.intersect(source.times.lex_lt_map(sink.times))
+            if pairs.is_empty():
+                continue
         before.append((source, pairs))
         if source.access.access.certain:
             found = pairs.reverse().apply_range(source.times)
@@ -214,9 +225,15 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
 
 
 def _not_ended(source: _Source, pairs: Any, last: Any) -> Any:
-    """The pairs of a write and a reader between which no write must happen."""
+    """The pairs of a write and a reader between which no write must happen.
+
+    A write that must happen is then the last of these itself, which is cheaper to ask than whether
+    it is earlier.
+    """
     if last is None:
         return pairs
+    if source.access.access.certain:
+        return pairs.intersect(source.times.apply_range(last.reverse()))
     stamps = isl.Map.lex_gt(last.range().get_space())
     ended = source.times.apply_range(last.apply_range(stamps).reverse())
     return pairs.subtract(ended)

@@ -7,7 +7,7 @@ where a buffer has too many accesses, or where isl's operation limit is reached.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
@@ -32,9 +32,10 @@ from graphflow.arith import (
     prove_empty,
     substitute,
 )
-from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
+from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
+from graphflow.effects.own_iterations import stored_before_read
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess
+from graphflow.effects.statements import Path, Statement, StatementAccess, statements_of
 from graphflow.tir import AccessKind, Buffer, PrimFunc, Role
 
 METHOD = "dataflow"
@@ -71,6 +72,35 @@ def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> Proof:
     names = ", ".join(dict.fromkeys(str(a) for a in writes))
     claim = f"nothing sees what {statement.title} leaves in {names}"
     return _answered_of(relations, statement, writes, after_kernel, claim)
+
+
+def unread_outside(func: PrimFunc, path: Path, buffer: Buffer) -> Proof:
+    """Whether nothing outside of the statement at `path` sees what it writes to a buffer.
+
+    The end of the kernel counts for outputs and configuration state.
+    """
+    relations = relations_of(func)
+    statement = relations.model.at(path)
+    own = [a for a in relations.model.of(buffer) if statement.holds(a.statement)]
+    claim = f"nothing outside {statement.title} sees what it writes to {buffer.name}"
+    return _answered_of(relations, statement, [a for a in own if a.access.writes], True, claim)
+
+
+def never_read(func: PrimFunc, buffer: Buffer) -> Proof:
+    """Whether no statement reads a buffer, nor assumes anything of it.
+
+    A read in code that never runs counts; the reason says so.
+    """
+    claim = f"nothing reads {buffer.name}"
+    for access in statements_of(func).of(buffer):
+        if access.access.kind is AccessKind.READ:
+            point = point_in(access.domain)
+            witness = tuple((var.name, value) for var, value in (point or {}).items())
+            where = f"at {point_text(witness)}"
+            if point is None:
+                where = "in code that never runs; eliminate it first"
+            return Proof(Verdict.REFUTED, f"{access} is no read", "structure", where, witness)
+    return Proof(Verdict.PROVEN, claim, "structure")
 
 
 def _answered_of(
@@ -229,38 +259,45 @@ def _unseen(
 ) -> Proof:
     open_reason = ""
     for buffer in dict.fromkeys(write.access.buffer for write in writes):
-        through = (
-            a
-            for a in relations.limited(buffer)
-            if a.access.kind is AccessKind.REDUCE and not statement.holds(a.statement)
-        )
-        flow = flow_of(relations, context, buffer, through=frozenset(through))
-        certain = {_ends(edge): edge for edge in flow.must}
-        for edge in flow.may:
-            if not _leaves(edge, statement) or (edge.reader is None and not after_kernel):
-                continue
-            sure = certain.get(_ends(edge))
-            happens = edge.source.access.certain and (
-                edge.reader is None or edge.reader.access.certain
-            )
-            if sure is not None and happens:
-                text, witness = _seen(sure)
-                return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
-            open_reason = open_reason or f"where data decide, {_seen(edge)[0]}"
+        outside = [a for a in relations.limited(buffer) if not statement.holds(a.statement)]
+        through = frozenset(a for a in outside if a.access.kind is AccessKind.REDUCE)
+        own = [write for write in writes if write.access.buffer == buffer]
+        for reader in _readers(relations, own, outside, after_kernel):
+            flow = reaching(relations, context, buffer, reader, through=through)
+            certain = {edge.source.number: edge for edge in flow.must}
+            for edge in flow.may:
+                if not statement.holds(edge.source.statement):
+                    continue
+                sure = certain.get(edge.source.number)
+                happens = edge.source.access.certain and (
+                    edge.reader is None or edge.reader.access.certain
+                )
+                if sure is not None and happens:
+                    text, witness = _seen(sure)
+                    return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
+                open_reason = open_reason or f"where data decide, {_seen(edge)[0]}"
     if open_reason:
         return Proof(Verdict.UNKNOWN, claim, METHOD, open_reason)
     return Proof(Verdict.PROVEN, claim, METHOD)
 
 
-def _ends(edge: FlowEdge) -> tuple[int, ReaderKind, int]:
-    return edge.source.number, edge.kind, -1 if edge.reader is None else edge.reader.number
+def _readers(
+    relations: Relations,
+    writes: Sequence[StatementAccess],
+    outside: Sequence[StatementAccess],
+    after_kernel: bool,
+) -> Iterator[StatementAccess | None]:
+    """Who may see what accesses inside a statement write to a buffer; None is the end of the
+    kernel.
 
-
-def _leaves(edge: FlowEdge, statement: Statement) -> bool:
-    """Whether a value is written inside a statement and read outside of it."""
-    if not statement.holds(edge.source.statement) or edge.kind is ReaderKind.OVERWRITE:
-        return False
-    return edge.reader is None or not statement.holds(edge.reader.statement)
+    Stores see nothing, and reductions pass on what they find.  A load of other elements is left
+    out by a proof, which is memoized and costs less than its dataflow.
+    """
+    for access in outside:
+        if access.access.kind is AccessKind.READ and not all(_apart(w, access) for w in writes):
+            yield access
+    if after_kernel and writes and relations.model.outlives(writes[0].access.buffer):
+        yield None
 
 
 def _seen(edge: FlowEdge) -> tuple[str, Witness]:
@@ -282,8 +319,11 @@ def _seen(edge: FlowEdge) -> tuple[str, Witness]:
 
 def written_before_read(func: PrimFunc, buffer: Buffer) -> Proof:
     """Whether no read of a buffer, and no assumption, sees what it held before the kernel."""
-    relations = relations_of(func)
     claim = f"{buffer.name} is written before it is read"
+    own = stored_before_read([a.access for a in statements_of(func).of(buffer)])
+    if all(proof.proven for proof in own):
+        return Proof(Verdict.PROVEN, claim, "each iteration by itself")
+    relations = relations_of(func)
 
     def ask(context: Any) -> Proof:
         for edge in flow_of(relations, context, buffer).may_initial:

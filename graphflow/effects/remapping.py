@@ -15,11 +15,13 @@ from typing import Any
 
 from graphflow.arith import Proof, Verdict, Witness
 from graphflow.effects.coarse_order import keeps_sources
-from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
+from graphflow.effects.dataflow import flow_to_reads
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import StatementAccess
 from graphflow.tir import Buffer, PrimFunc
+
+OUTER_LOOPS = "dataflow of the outer loops"
 
 
 def same_sources(
@@ -36,6 +38,10 @@ def same_sources(
         raise ValueError(f"{before.name} and {after.name} do not make the same accesses")
     claim = f"each read of {', '.join(b.name for b in old)} still sees the same write"
 
+    def ask_outer_loops(context: Any) -> Proof:
+        kept = keeps_sources(one, other, context, old[0], new[0])
+        return Proof(Verdict.PROVEN if kept else Verdict.UNKNOWN, claim, OUTER_LOOPS)
+
     def ask(context: Any) -> Proof:
         was, now = _Sources(one, context, old), _Sources(other, context, new)
         open_reason = ""
@@ -46,17 +52,11 @@ def same_sources(
         verdict = Verdict.UNKNOWN if open_reason else Verdict.PROVEN
         return Proof(verdict, claim, METHOD, open_reason)
 
-    proof = answered(claim, ask)
-    if proof.verdict is not Verdict.UNKNOWN or len(old) != 1 or len(new) != 1:
-        return proof
-
-    def ask_outer_loops(context: Any) -> Proof:
-        if keeps_sources(one, other, context, old[0], new[0]):
-            return Proof(Verdict.PROVEN, claim, "dataflow of the outer loops")
-        return proof
-
-    coarse = answered(claim, ask_outer_loops)
-    return coarse if coarse.proven else proof
+    if len(old) == len(new) == 1:
+        coarse = answered(claim, ask_outer_loops)
+        if coarse.proven:
+            return coarse
+    return answered(claim, ask)
 
 
 def _key(access: StatementAccess) -> object:
@@ -69,16 +69,13 @@ class _Sources:
     """The pairs of a write and a read that sees its value, of several buffers."""
 
     def __init__(self, relations: Relations, context: Any, buffers: Iterable[Buffer]) -> None:
-        flows = [flow_of(relations, context, buffer) for buffer in buffers]
         self.accesses = relations.model.accesses
-        self.may = dict(_reads(edge for flow in flows for edge in flow.may))
-        self.must = dict(_reads(edge for flow in flows for edge in flow.must))
-
-
-def _reads(edges: Iterable[FlowEdge]) -> Iterator[tuple[tuple[int, int], Any]]:
-    for edge in edges:
-        if edge.kind is ReaderKind.READ and edge.reader is not None:
-            yield (edge.source.number, edge.reader.number), edge.pairs
+        self.may: dict[tuple[int, int], Any] = {}
+        self.must: dict[tuple[int, int], Any] = {}
+        for buffer in buffers:
+            for reader, flow in flow_to_reads(relations, context, buffer):
+                for found, edges in ((self.may, flow.may), (self.must, flow.must)):
+                    found.update({(e.source.number, reader.number): e.pairs for e in edges})
 
 
 _Found = tuple[Verdict, str, Witness]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.arith import Domain, Image, Proof, Var, const, floor_mod, image_within, variables
+from graphflow.arith import Domain, Proof, Var, const, floor_mod, variables
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads
+from graphflow.effects import claimed_loads, touches_whenever_begun
 from graphflow.schedule.dependence import AT_ONCE
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
@@ -119,15 +119,11 @@ def _may_factor(func: PrimFunc, stmt: For, along: str, buffer: Buffer, count: in
 
 
 def _touches(stmt: For, domain: Domain, buffer: Buffer) -> Proof:
-    """A proof that the loop touches its element of `buffer` wherever it begins.
-
-    Conditions on data are no matter: they may hold, so the element may be touched in any case.
-    """
+    """A proof that the loop touches its element of `buffer` wherever it begins."""
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     (access,) = (a for a in accesses(stmt.body, inner) if a.buffer == buffer)
-    at = (*(axis.var for axis in domain.axes), *access.indices)
     return require(
-        image_within(Image(domain, at), (Image(access.domain, at),)),
+        touches_whenever_begun(access, domain),
         f"{stmt.var} reduces into its element of {buffer.name} wherever it begins",
     )
 

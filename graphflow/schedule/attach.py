@@ -17,20 +17,23 @@ from graphflow.arith import (
     Proof,
     Undecided,
     Var,
-    conjunction,
-    equal,
     negation,
-    prove_empty,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import KernelStatements, Statement, StatementAccess, statements_of
+from graphflow.effects import (
+    KernelStatements,
+    Statement,
+    StatementAccess,
+    apart_in_iteration,
+    statements_of,
+)
 from graphflow.schedule.bound_inference import Requirement, demands, read_by
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.parts import fuse
 from graphflow.schedule.place_names import fresh_copy, name_of, place_names
 from graphflow.schedule.places import find, find_loop, rewrite_at
-from graphflow.schedule.private import at_equal_iterations, sink_alloc
+from graphflow.schedule.private import sink_alloc
 from graphflow.tir import (
     Allocate,
     Assume,
@@ -202,12 +205,10 @@ def _inputs_stay(site: _Site) -> list[Proof]:
         for read in reads:
             if read.access.buffer != write.access.buffer:
                 continue
-            both = at_equal_iterations(read.domain, write.domain)
-            indices = zip(read.access.indices, write.access.indices, strict=True)
-            both = both.given(conjunction(equal(a, b) for a, b in indices))
             claim = f"{write} is not among the elements {read} that {name} reads"
             condition = f"what {name} reads stays the same until the loop ends"
-            proofs.append(require(prove_empty(both, claim), condition))
+            apart = apart_in_iteration(read.access, write.access, claim)
+            proofs.append(require(apart, condition))
     if not proofs:
         proofs.append(structural(f"nothing writes what {name} reads until the loop ends"))
     return proofs

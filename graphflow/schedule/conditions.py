@@ -32,6 +32,7 @@ from graphflow.arith import (
     simplify as simplify_index,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.effects import never_read
 from graphflow.schedule.equal_values import same_value
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
@@ -55,7 +56,6 @@ from graphflow.tir import (
     Store,
     is_predicate,
     kept,
-    loads_in,
     map_indices,
     performed,
     substitute_body,
@@ -181,8 +181,9 @@ def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
         return _live((stmt,), domain, proofs)
 
     if place is None:
-        body = _without_unread(_live(func.body, ANYWHERE, proofs), func)
-        return Rewrite(func if body is func.body else replace(func, body=body), tuple(proofs))
+        body = _live(func.body, ANYWHERE, proofs)
+        live = func if body is func.body else replace(func, body=body)
+        return Rewrite(_without_unread(live, proofs), tuple(proofs))
     new = rewrite_at(func, place, change)
     if new is not func:
         return Rewrite(new, tuple(proofs))
@@ -270,11 +271,15 @@ def _live_if(stmt: If, domain: Domain, proofs: list[Proof]) -> Body:
     return (replace(stmt, then=then, orelse=orelse),) if then or orelse else ()
 
 
-def _without_unread(body: Body, func: PrimFunc) -> Body:
-    """Drops allocated buffers that nothing loads or assumes, and the stores into them."""
-    read = {load.buffer for load in loads_in(body)} | set(func.outputs)
-    dead = {s.buffer for s in walk(body) if isinstance(s, Allocate) and s.buffer not in read}
-    return _without_unread(without_stores(body, dead), func) if dead else body
+def _without_unread(func: PrimFunc, proofs: list[Proof]) -> PrimFunc:
+    """The kernel without allocated buffers that nothing reads, and the stores into them."""
+    buffers = [stmt.buffer for stmt in walk(func.body) if isinstance(stmt, Allocate)]
+    unread = {buffer: never_read(func, buffer) for buffer in dict.fromkeys(buffers)}
+    dead = {buffer for buffer, proof in unread.items() if proof.proven}
+    if not dead:
+        return func
+    proofs += [proof for proof in unread.values() if proof.proven]
+    return _without_unread(replace(func, body=without_stores(func.body, dead)), proofs)
 
 
 def without_stores(body: Body, dead: set[Buffer]) -> Body:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.arith import Proof, Verdict, point_in
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import Path, StatementAccess
+from graphflow.effects import Path, never_read
 from graphflow.schedule.conditions import without_stores
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.memory import without_allocation
-from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.obligations import require
 from graphflow.schedule.relocation import (
     allocation_of,
     private_buffer,
     require_same_sources,
-    touching,
 )
-from graphflow.tir import AccessKind, Buffer, PrimFunc, rename_buffers
+from graphflow.tir import Buffer, PrimFunc, rename_buffers
 
 
 def delete_buffer(func: PrimFunc, buffer: str) -> Rewrite:
@@ -30,23 +28,9 @@ def delete_buffer(func: PrimFunc, buffer: str) -> Rewrite:
     Condition: *dead*: nothing reads `a`, nor assumes anything of it.
     """
     old = private_buffer(func, buffer)
-    for access in touching(func, old):
-        if access.access.kind is AccessKind.READ:
-            require(_never(access), f"dead: nothing reads {buffer}")
+    unread = require(never_read(func, old), f"dead: nothing reads {buffer}")
     new = replace(func, body=without_stores(func.body, {old}))
-    return Rewrite(new, (structural(f"dead: nothing reads {buffer}"),))
-
-
-def _never(access: StatementAccess) -> Proof:
-    """The answer to whether an access is not there, refuted by one point at which it is."""
-    point = point_in(access.domain)
-    witness = tuple((var.name, value) for var, value in (point or {}).items())
-    where = ", ".join(f"{name}={value}" for name, value in witness)
-    if point is None:
-        reason = "in code that never runs; eliminate it first"
-    else:
-        reason = f"at {where or '()'}"
-    return Proof(Verdict.REFUTED, f"{access} is no read", "structure", reason, witness)
+    return Rewrite(new, (unread,))
 
 
 def reuse_buffer(func: PrimFunc, buffer: str, other: str) -> Rewrite:

@@ -32,7 +32,8 @@ from graphflow.arith import (
     within,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads
+from graphflow.effects import claimed_loads, unread_outside, written_before_read
+from graphflow.schedule.addresses import path_of
 from graphflow.schedule.dependence import AT_ONCE, still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
@@ -144,8 +145,9 @@ def stage_mem(
         store = Store(new, index, Load(old, footprint.indices))
         body = (*body, *_copy_nest(footprint, made["load"], store))
     body = (*body, *redirect_accesses(stmt.body, old, new, lambda _: index))
-    unread = _dead_outside(func, stmt, domain, old) if stored_first else None
-    if unread is not None:
+    private = old not in {param.buffer for param in func.params}
+    unread = stored_first and private and unread_outside(func, path_of(func, loop), old)
+    if unread and unread.proven:
         proofs.append(unread)
     elif any(access.writes for access in touched):
         proofs.append(_touched_before(func, old, footprint, touched))
@@ -153,7 +155,7 @@ def stage_mem(
         store = Store(old, footprint.indices, Load(new, index))
         body = (*body, *_copy_nest(footprint, made["store"], store))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
-    if unread is not None and not _is_touched(staged, old):
+    if unread and unread.proven and not _is_touched(staged, old):
         staged = replace(staged, body=without_allocation(staged.body, old))
     proofs += still_independent(staged, loop)
     return Rewrite(staged, tuple(proofs), made=made)
@@ -291,28 +293,6 @@ def _copy_nest(footprint: _Footprint, loops: tuple[str, ...], store: Store) -> B
     return body
 
 
-def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> Proof | None:
-    """A proof that nothing outside `stmt` reads what it writes to an allocated buffer, or None."""
-    if buffer in {p.buffer for p in func.params}:
-        return None
-    inside = accesses((stmt,), domain)
-    # Equal indices at other points are other elements, so each domain counts.
-    writes = dict.fromkeys((a.indices, a.domain) for a in inside if a.buffer == buffer and a.writes)
-    remaining = rewrite_at(func, stmt.var.name, lambda _s, _d: ())
-    touched = (*accesses(remaining.body), *claimed_loads(remaining.body))
-    readers = [a for a in touched if a.buffer == buffer and a.kind is not AccessKind.WRITE]
-    claim = f"nothing outside {stmt.var} reads what it writes to {buffer.name}"
-    for indices, points in writes:
-        for reader in readers:
-            copy, fresh = reader.domain.renamed("'")
-            same = [
-                equal(a, substitute(b, fresh)) for a, b in zip(indices, reader.indices, strict=True)
-            ]
-            if not prove_empty(joined(points, copy).given(conjunction(same))).proven:
-                return None
-    return structural(claim)
-
-
 def _is_touched(func: PrimFunc, buffer: Buffer) -> bool:
     touched = (*accesses(func.body), *claimed_loads(func.body))
     return any(access.buffer == buffer for access in touched)
@@ -335,26 +315,21 @@ def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
     stores an element before it loads it.
     """
     old = find_buffer(func, buffer)
-    proofs: list[Proof] = []
+    own = written_before_read(func, old)
+    proofs: list[Proof] = [own] if own.proven else []
     new = func
     for _ in range(levels):
         loop = _loop_around(new, old)
-        stmt, domain = find_loop(new, loop)
+        stmt, _domain = find_loop(new, loop)
         if stmt.kind in AT_ONCE:
             raise ScheduleError(
                 f"kind: the iterations of {loop} run at once, and would share {buffer}"
             )
-        inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-        touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
-        body = without_allocation(stmt.body, old)
-        moved = (Allocate(old), replace(stmt, body=body))
+        moved = (Allocate(old), replace(stmt, body=without_allocation(stmt.body, old)))
         before = new
         new = rewrite_at(new, loop, lambda _s, _d, moved=moved: moved)  # type: ignore[misc]
-        claim = f"carried: each iteration of {loop} stores {buffer} before it loads it"
-        # The cheap case: what a first store leaves out is undefined, in whichever iteration.
-        if not touched or (touched[0].kind is AccessKind.WRITE and touched[0].certain):
-            proofs.append(structural(claim))
-        else:
+        if not own.proven:
+            claim = f"carried: each iteration of {loop} stores {buffer} before it loads it"
             proofs += require_same_sources(before, new, (old,), (old,), claim)
     return Rewrite(new, tuple(proofs))
 

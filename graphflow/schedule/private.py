@@ -13,8 +13,6 @@ from functools import reduce
 
 from graphflow.arith import (
     Const,
-    Domain,
-    Image,
     IndexExpr,
     IntegerSet,
     Proof,
@@ -23,7 +21,6 @@ from graphflow.arith import (
     bounds,
     conjunction,
     const,
-    image_within,
     linear,
     predicate_variables,
     prove,
@@ -32,7 +29,7 @@ from graphflow.arith import (
     within,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads
+from graphflow.effects import claimed_loads, written_before_read
 from graphflow.schedule.bound_inference import element_of
 from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite
@@ -42,7 +39,6 @@ from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, re
 from graphflow.schedule.relocation import require_same_sources
 from graphflow.tir import (
     Access,
-    AccessKind,
     Allocate,
     Block,
     BlockNote,
@@ -100,62 +96,26 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     # First the old allocation goes: the new buffer may be equal to the old one.
     rest = replace(func, body=without_allocation(func.body, old))
     sunk = rewrite_at(rest, loop, lambda _s, _d: (replace(stmt, body=body),))
-    proofs += _not_carried(func, sunk, old, new, touched, loop)
+    proofs += _not_carried(func, sunk, old, new, loop)
     proofs += still_independent(sunk, loop)
     return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
 
 
 def _not_carried(
-    func: PrimFunc, sunk: PrimFunc, old: Buffer, new: Buffer, touched: Sequence[Access], loop: str
+    func: PrimFunc, sunk: PrimFunc, old: Buffer, new: Buffer, loop: str
 ) -> Sequence[Proof]:
     """Proofs that no iteration reads what another one stored.
 
-    Stores that certainly come first decide most kernels; the dataflow of both decides the rest.
+    That each iteration reads what it stored decides most kernels; where some read sees no store,
+    the dataflow of both kernels decides.
     """
-    try:
-        return stored_before_read(touched, loop)
-    except ScheduleError:
-        condition = (
-            f"carried: each iteration of {loop} stores the elements of {old.name} before it "
-            "reads them"
-        )
-        return require_same_sources(func, sunk, (old,), (new,), condition)
-
-
-def stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
-    """Proofs that what is read was stored before, in the same iteration of all loops around both.
-
-    Stores count that happen in every run and stand before the read in the program, so at equal
-    iterations of the loops around both they come first.
-    """
-    proofs: list[Proof] = []
-    for place, reader in enumerate(touched):
-        if reader.kind is AccessKind.WRITE:
-            continue
-        name = reader.buffer.name
-        at = tuple(axis.var for axis in reader.domain.axes)
-        read = Image(reader.domain, (*at, *reader.indices))
-        stores = [a for a in touched[:place] if a.kind is AccessKind.WRITE and a.certain]
-        images = [
-            Image(at_equal_iterations(a.domain, reader.domain), (*at, *a.indices)) for a in stores
-        ]
-        proofs.append(
-            require(
-                image_within(read, images),
-                f"each iteration of {loop} stores the elements of {name} before it reads them",
-            )
-        )
-    return proofs
-
-
-def at_equal_iterations(one: Domain, other: Domain) -> Domain:
-    """The points of two domains beside each other, in equal iterations of the loops around both.
-
-    Loops have names of their own, so an axis in both domains is one loop.
-    """
-    own = {axis.var for axis in one.axes}
-    rest = tuple(axis for axis in other.axes if axis.var not in own)
-    return Domain((*one.axes, *rest), conjunction((one.where, other.where)))
+    own = written_before_read(sunk, new)
+    if own.proven:
+        return (own,)
+    condition = (
+        f"carried: each iteration of {loop} stores the elements of {old.name} before it reads them"
+    )
+    return require_same_sources(func, sunk, (old,), (new,), condition)
 
 
 def _box(

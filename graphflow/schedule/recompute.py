@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from graphflow.arith import Proof, Var, const
 from graphflow.base.errors import ScheduleError
+from graphflow.effects import stored_before_read
 from graphflow.schedule.dependence import AT_ONCE, independent
 from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.obligations import structural
+from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import require_fresh, require_names
 from graphflow.schedule.places import constant_extent, find_loop, rewrite_at
-from graphflow.schedule.private import stored_before_read
 from graphflow.tir import (
     Access,
     Allocate,
@@ -76,5 +76,9 @@ def _stored_first(touched: Sequence[Access], loop: str) -> list[Proof]:
     """Proofs that each iteration stores what it both reads and writes before it reads it."""
     proofs: list[Proof] = []
     for buffer in dict.fromkeys(a.buffer for a in touched if a.writes):
-        proofs += stored_before_read([a for a in touched if a.buffer == buffer], loop)
+        condition = (
+            f"each iteration of {loop} stores the elements of {buffer.name} before it reads them"
+        )
+        own = stored_before_read([a for a in touched if a.buffer == buffer])
+        proofs += (require(proof, condition) for proof in own)
     return proofs

@@ -28,6 +28,7 @@ from graphflow.arith import (
     within,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.effects import stored_before_read
 from graphflow.schedule.bound_inference import element_of
 from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite
@@ -42,7 +43,6 @@ from graphflow.schedule.place_names import (
     require_names,
 )
 from graphflow.schedule.places import find, find_buffer, rewrite_at
-from graphflow.schedule.private import stored_before_read
 from graphflow.tir import (
     Access,
     AccessKind,
@@ -159,7 +159,7 @@ def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Re
     names = _loop_names(s.func, name, len(old.shape))
     body: Body = (Allocate(new),)
     made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
-    known = _stored_first(s.touched, s.place)
+    known = _stored_first(s.touched)
     proofs += known or ()
     if known is None:
         wanted = s.touched
@@ -224,16 +224,14 @@ def _fits(access: Access, windows: Sequence[tuple[IndexExpr, int]], loop: str) -
     return require(prove(inside, access.domain), condition)
 
 
-def _stored_first(touched: Sequence[Access], loop: str) -> list[Proof] | None:
+def _stored_first(touched: Sequence[Access]) -> list[Proof] | None:
     """Proofs that nothing need be copied in, or None where it must be."""
     if touched[0].kind is not AccessKind.WRITE:
         return None  # nothing is stored before the first access, and isl need not say so
     if not all(access.certain for access in touched if access.writes):
         return None
-    try:
-        return stored_before_read(touched, loop)
-    except ScheduleError:
-        return None
+    proofs = list(stored_before_read(touched))
+    return proofs if all(proof.proven for proof in proofs) else None
 
 
 def _may_copy(func: PrimFunc, touched: Sequence[Access]) -> list[Proof]:

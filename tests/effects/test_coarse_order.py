@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from graphflow.arith import IslBudget, Verdict
+from graphflow.arith import IndexExpr, IslBudget, Var, Verdict
 from graphflow.effects import same_sources
 from graphflow.effects.coarse_order import keeps_sources
 from graphflow.effects.relations import relations_of
-from graphflow.tir import Allocate, PrimFunc, walk
+from graphflow.schedule.relocation import relocated
+from graphflow.tir import Allocate, PrimFunc, loops_of, walk
 from support.buffer_cases import buffer_kernel
 from support.folding import folded, sources
 from support.schedule_checks import kernel
@@ -71,6 +74,76 @@ for b in serial(0, 4):
     after, old, new = folded(func, 1)
     assert not keeps(func, 1), "the stores of one loop are in an unknown order"
     assert same_sources(func, after, (old,), (new,)).verdict is Verdict.PROVEN
+
+
+def test_one_element_in_several_places() -> None:
+    """Each iteration has its own place for an element, and one reads what another one stored."""
+    func = kernel("""
+t = alloc(i32[16])
+for i in serial(0, 16):
+    t[i] = x[i]
+    y[i] = t[max(0, i - 2)]
+""")
+    assert not moved_keeps(func, lambda loops, indices: (loops["i"], *indices))
+    assert moved_keeps(func, lambda loops, indices: (loops["i"] - loops["i"], *indices))
+    own = """
+t = alloc(i32[16])
+for i in serial(0, 16):
+    for j in serial(0, 16):
+        t[j] = x[i]
+    for k in serial(0, 16):
+        y[i] = t[k]
+"""
+    assert moved_keeps(kernel(own), lambda loops, indices: (loops["i"], *indices))
+    late = own.replace("for j in serial(0, 16)", "for j in serial(i, 16)")
+    assert not moved_keeps(kernel(late), lambda loops, indices: (loops["i"], *indices))
+
+
+def moved_keeps(
+    func: PrimFunc, place: Callable[[Mapping[str, Var], Sequence[IndexExpr]], Sequence[IndexExpr]]
+) -> bool:
+    """Whether the outer loops show that reads see the same writes with elements in other places.
+
+    `place` gets the loops of the kernel by name.
+    """
+    old = next(stmt.buffer for stmt in walk(func.body) if isinstance(stmt, Allocate))
+    loops = {loop.var.name: loop.var for loop in loops_of(func.body)}
+    new = replace(old, shape=(16, *old.shape))
+    body = relocated(func.body, old, new, lambda indices: tuple(place(loops, indices)))
+    relations = relations_of(func), relations_of(replace(func, body=body))
+    with IslBudget() as context:
+        return keeps_sources(*relations, context, old, new)
+
+
+REDUCED = """
+t = alloc(i32[8])
+for i in serial(0, 8):
+    for z in serial(0, 1):
+        t[i] = i32(0)
+        for r in serial(0, 2):
+            t[i] += x[2*i + r]
+    for a in serial(0, 1):
+        y[i] = t[i]
+"""
+
+
+def test_a_reduction_sees_its_start_value_in_every_place() -> None:
+    assert keeps(kernel(REDUCED), 1)
+    assert keeps(kernel(REDUCED.replace("for a in serial(0, 1)", "if i >= 2")), 1)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "if r >= 1:\n            t[i] = i32(0)\n        for r in serial(0, 2)",
+        "if data(x[i] < i32(3)):\n            t[i] = i32(0)\n        for r in serial(0, 2)",
+        "t[i] = i32(0)\n        t[(i + 1) % 8] = i32(1)\n        for r in serial(0, 2)",
+    ],
+)
+def test_a_start_value_that_is_not_certain_or_not_alone_decides_nothing(start: str) -> None:
+    text = REDUCED.replace("t[i] = i32(0)\n        for r in serial(0, 2)", start)
+    text = text.replace("if r >= 1", "if i >= 1")
+    assert not keeps(kernel(text), 1)
 
 
 def test_what_nothing_has_stored_stays_unknown() -> None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from graphflow.arith import TRUE, Var, Verdict, at_most, less_than
-from graphflow.effects import never_touched, overwritten_unread
-from graphflow.tir import PrimFunc, parse, to_text
+from graphflow.effects import (
+    never_read,
+    never_touched,
+    overwritten_unread,
+    unread_outside,
+    written_before_read,
+)
+from graphflow.tir import Buffer, PrimFunc, buffers_of, parse, to_text
 
 AT = 0, False
 
@@ -60,6 +66,62 @@ def kernel(y: out[f32[4, 2]]):
         y[2*((-min(4, j)) % 2), 1] = f32(3.0)
 """)
     assert overwritten_unread(func, (AT,)).verdict is Verdict.REFUTED
+
+
+STAGED = """t = alloc(f32[16])
+for i in serial(0, 8):
+    t[i] = x[i]
+    y[i] = t[i]
+"""
+
+
+def test_what_a_loop_writes_and_nothing_outside_of_it_reads() -> None:
+    func = kernel(STAGED)
+    loop, t, y = ((1, False),), buffer_of(func, "t"), func.param("y")
+    assert unread_outside(func, loop, t).proven
+    assert unread_outside(func, loop, y).verdict is Verdict.REFUTED, "an output outlives the loop"
+    later = kernel(STAGED + "y[8] = t[7]")
+    refuted = unread_outside(later, loop, t)
+    assert refuted.verdict is Verdict.REFUTED and refuted.witness == (("i", 7),)
+    assert unread_outside(kernel(STAGED + "y[8] = t[8]"), loop, t).proven
+    between = kernel(STAGED + "t[7] = x[0]\ny[8] = t[7]")
+    assert unread_outside(between, loop, t).proven, "its value is overwritten before it is read"
+    decided = kernel(STAGED + "if data(x[0] < f32(0.0)):\n    t[7] = x[0]\ny[8] = t[7]")
+    assert not unread_outside(decided, loop, t).proven
+
+
+def test_a_buffer_that_nothing_reads() -> None:
+    func = kernel("t = alloc(f32[16])\nfor i in serial(0, 8):\n    t[i] = x[i]\n    t[i] += x[i]")
+    assert never_read(func, buffer_of(func, "t")).proven
+    refuted = never_read(func, func.param("x"))
+    assert refuted.verdict is Verdict.REFUTED and refuted.witness == (("i", 0),)
+    dead = kernel("for i in serial(0, 0):\n    y[i] = x[i]")
+    assert "never runs" in never_read(dead, dead.param("x")).reason
+
+
+@pytest.mark.parametrize(
+    ("store", "proven"),
+    [
+        ("t[i] = x[i]", True),
+        ("t[(i + 1) % 8] = x[i]", False),
+        ("if i >= 1:\n     t[i] = x[i]", False),
+    ],
+)
+def test_a_buffer_of_each_iteration_is_written_before_it_is_read(store: str, proven: bool) -> None:
+    func = kernel(f"for i in serial(0, 8):\n    t = alloc(f32[16])\n    {store}\n    y[i] = t[i]")
+    assert written_before_read(func, buffer_of(func, "t")).proven is proven
+
+
+def test_the_dataflow_decides_where_another_loop_stored() -> None:
+    func = kernel(
+        "t = alloc(f32[16])\nfor i in serial(0, 8):\n    if i == 0:\n        t[0] = x[0]\n"
+        "    y[i] = t[0]"
+    )
+    assert written_before_read(func, buffer_of(func, "t")).proven
+
+
+def buffer_of(func: PrimFunc, name: str) -> Buffer:
+    return next(buffer for buffer in buffers_of(func) if buffer.name == name)
 
 
 def test_a_region_that_nothing_touches() -> None:

@@ -314,6 +314,12 @@ def test_lift_alloc_refuses_a_load_before_the_store() -> None:
         ),
     ):
         lift_alloc(func, "t")
+    other = kernel(
+        "for i in serial(0, 16):\n    t = alloc(i32[2])\n    t[1] = x[i]\n"
+        "    if i >= 1:\n        y[i] = t[0]\n    t[0] = x[i]"
+    )
+    with pytest.raises(ScheduleError, match=r"carried: .* does not hold.*would see what t\[0\]"):
+        lift_alloc(other, "t")  # it begins with a store, of another element
     with pytest.raises(ScheduleError, match="t is allocated outside all loops already"):
         lift_alloc(kernel("t = alloc(i32[1])\nt[0] = x[0]\ny[0] = t[0]"), "t")
     with pytest.raises(ScheduleError, match="y is not allocated in k"):
