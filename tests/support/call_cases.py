@@ -18,13 +18,14 @@ from graphflow.schedule import (
 )
 from graphflow.tir import Allocate, Block, For, LoopKind, PrimFunc, Reduce, Store, loops_of, walk
 from support.buffer_cases import buffer_kernel
-from support.loop_cases import Arguments, at, edited, one_of, statements
+from support.loop_cases import Arguments, at, edited, one_of
 from support.primitive_cases import PrimitiveCase
 from support.random_kernels import Number
+from support.statement_places import places_of
 
 
 def _extracted(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func, For, Block), number)
+    place = one_of(places_of(func, For, Block), number)
     return place and (place, "inner")
 
 
@@ -54,7 +55,7 @@ def _marked(kind: LoopKind) -> Callable[[PrimFunc, str], PrimFunc | None]:
 
 
 def _write(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func, Store, Reduce), number)
+    place = one_of(places_of(func, Store, Reduce), number)
     return place and (place,)
 
 
@@ -62,7 +63,7 @@ CALL_CASES = (
     PrimitiveCase(extract_subproc, _extracted, lambda func, *_: func, buffer_kernel),
     PrimitiveCase(
         inline,
-        lambda func, _: ("inner",) if "inner" in statements(func) else None,
+        lambda func, _: ("inner",) if "inner" in places_of(func) else None,
         lambda func, *_: func,
         calling_kernel,
     ),

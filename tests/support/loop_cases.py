@@ -61,17 +61,9 @@ from graphflow.tir import (
 from support.effect_kernels import each_path
 from support.primitive_cases import PrimitiveCase, effect_kernel, literal
 from support.random_kernels import Number, random_predicate
+from support.statement_places import places_of
 
 Arguments: TypeAlias = "tuple[Any, ...] | None"
-
-
-def statements(func: PrimFunc, *kinds: type) -> list[str]:
-    """The places of all statements of these kinds; of all but allocations without any."""
-    return [
-        address_of(func, path)
-        for path, stmt in each_path(func.body)
-        if (isinstance(stmt, kinds) if kinds else not isinstance(stmt, Allocate))
-    ]
 
 
 def neighbours(func: PrimFunc) -> list[tuple[str, str]]:
@@ -104,7 +96,7 @@ def copied(func: PrimFunc, body: Body, suffix: str) -> Body:
 
 
 def loop_places(func: PrimFunc, number: Number) -> str | None:
-    return cast("str | None", one_of(statements(func, For), number))
+    return cast("str | None", one_of(places_of(func, For), number))
 
 
 def serial(name: str, stop: Any, body: Body) -> For:
@@ -270,7 +262,7 @@ def _parted(func: PrimFunc, loop: str, position: int, suffix: str) -> PrimFunc:
 def _with_loop(number: Number) -> PrimFunc:
     """A kernel in which some statement is in one loop more."""
     func = effect_kernel(number)
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     stop = number(0, 5) and number(1, 3)
     return edited(func, place, lambda s: (serial("r", stop, (s,)),)) if place else func
 
@@ -284,7 +276,7 @@ def _without_loop(func: PrimFunc, loop: str) -> PrimFunc:
 
 
 def _to_add(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     return place and (place, "r", number(0, 3), number(0, 3) == 0)
 
 
@@ -326,7 +318,7 @@ def _exchanged(func: PrimFunc, first: str, second: str) -> PrimFunc:
 def _expression(func: PrimFunc, number: Number) -> Arguments:
     found = [
         (place, expr_text(node))
-        for place in statements(func)
+        for place in places_of(func)
         for expr in expressions_of(at(func, place))
         for node in walk_expr(expr)
         if isinstance(node, Binary)
@@ -342,7 +334,7 @@ def _commuted(func: PrimFunc, place: str, text: str) -> PrimFunc:
 
 
 def _some_statement(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     return place and (place, "named")
 
 
@@ -364,7 +356,7 @@ def _condition(func: PrimFunc, place: str, number: Number, outside: int = 0) -> 
 
 
 def _to_specialize(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     count = number(1, 2)
     return place and (place, tuple(_condition(func, place, number, 1) for _ in range(count)))
 
@@ -435,7 +427,7 @@ def _conditions_fused(func: PrimFunc, first: str, second: str) -> PrimFunc:
 def _kernel_to_lift(number: Number) -> PrimFunc:
     """A kernel in which some statement is under a condition more."""
     func = effect_kernel(number)
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     if place is None:
         return func
     condition = _condition(func, place, number)
@@ -446,7 +438,7 @@ def _kernel_to_lift(number: Number) -> PrimFunc:
 def _to_lift(func: PrimFunc, number: Number) -> Arguments:
     places = [
         place
-        for place in statements(func, For, If)
+        for place in places_of(func, For, If)
         if len(path_of(func, place)) > 1 and not isinstance(_above(func, place)[1], Block)
     ]
     place = one_of(places, number)
