@@ -395,7 +395,7 @@ def _fused(func: PrimFunc, first: str, second: str) -> PrimFunc | None:
     return edited(func, first, lambda s: (replace(s, body=body),), 2)
 
 
-def _kernel_with_conditions(number: Number) -> PrimFunc:
+def kernel_with_conditions(number: Number) -> PrimFunc:
     """A kernel in which two neighbours are under the same condition, or nearly so."""
     func = effect_kernel(number)
     pair = one_of(neighbours(func), number)
@@ -484,7 +484,7 @@ LOOP_CASES = (
     PrimitiveCase(divide_with_recompute, _to_recompute, _recomputed),
     PrimitiveCase(fission, _to_fission, _parted),
     PrimitiveCase(
-        fuse, _conditions_to_fuse, _conditions_fused, _kernel_with_conditions, "of conditions"
+        fuse, _conditions_to_fuse, _conditions_fused, kernel_with_conditions, "of conditions"
     ),
     PrimitiveCase(fuse, _loops_to_fuse, _fused, _kernel_to_fuse, "of loops"),
     PrimitiveCase(join_loops, _to_join, _joined, _kernel_to_join),
