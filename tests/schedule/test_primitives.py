@@ -8,13 +8,8 @@ from random import Random
 import pytest
 
 from graphflow.tir import PrimFunc, parse
-from support.buffer_cases import BUFFER_CASES
-from support.call_cases import CALL_CASES
-from support.config_cases import CONFIG_CASES, with_state
-from support.expression_cases import EXPRESSION_CASES
-from support.let_cases import LET_CASES
-from support.loop_cases import LOOP_CASES
-from support.padding_cases import PADDING_CASES
+from support.all_cases import ALL_CASES
+from support.config_cases import with_state
 from support.primitive_cases import (
     Outcome,
     PrimitiveCase,
@@ -23,18 +18,6 @@ from support.primitive_cases import (
     outcomes,
     share,
 )
-from support.window_cases import WINDOW_CASES
-
-SEQUENCE_CASES = (
-    *BUFFER_CASES,
-    *CONFIG_CASES,
-    *EXPRESSION_CASES,
-    *LET_CASES,
-    *LOOP_CASES,
-    *PADDING_CASES,
-    *WINDOW_CASES,
-)
-CASES = (*CALL_CASES, *SEQUENCE_CASES)
 
 SEEDS = 24
 STATE_SEEDS = 4
@@ -50,19 +33,19 @@ def report(case: PrimitiveCase, seeds: range) -> float:
     return share(found)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_primitive_on_random_kernels(case: PrimitiveCase) -> None:
     assert report(case, range(SEEDS)) >= 1 / 3
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_primitive_on_random_kernels_with_state(case: PrimitiveCase) -> None:
     stateful = replace(case, kernel=lambda number: with_state(case.kernel(number), number))
     outcomes(stateful, range(STATE_SEEDS))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_primitive_on_many_random_kernels(case: PrimitiveCase) -> None:
     assert report(case, range(SLOW_SEEDS)) >= 1 / 3
 
@@ -137,7 +120,7 @@ def run_sequences(kernel: str, seeds: range) -> float:
     found = []
     for seed in seeds:
         func: PrimFunc = KERNELS.get(kernel) or effect_kernel(Random(seed).randint)
-        found.append(apply_sequence(func, SEQUENCE_CASES, seed, STEPS))
+        found.append(apply_sequence(func, ALL_CASES, seed, STEPS))
     mean = sum(found) / len(found)
     print(f"{kernel}: {mean:.1f} of {STEPS} primitives apply")
     return mean

@@ -7,10 +7,12 @@ from support.call_cases import CALL_CASES
 from support.condition_cases import CONDITION_CASES
 from support.config_cases import CONFIG_CASES
 from support.expression_cases import EXPRESSION_CASES
+from support.layout_cases import LAYOUT_CASES
 from support.let_cases import LET_CASES
 from support.loop_cases import LOOP_CASES
 from support.padding_cases import PADDING_CASES
 from support.primitive_cases import PrimitiveCase
+from support.stage_cases import STAGE_CASES
 from support.window_cases import WINDOW_CASES
 
 ALL_CASES: tuple[PrimitiveCase, ...] = (
@@ -19,8 +21,10 @@ ALL_CASES: tuple[PrimitiveCase, ...] = (
     *CONDITION_CASES,
     *CONFIG_CASES,
     *EXPRESSION_CASES,
+    *LAYOUT_CASES,
     *LET_CASES,
     *LOOP_CASES,
     *PADDING_CASES,
+    *STAGE_CASES,
     *WINDOW_CASES,
 )

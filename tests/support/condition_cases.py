@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import cast
 
 from graphflow.arith import (
-    TRUE,
     IndexExpr,
     Predicate,
     at_least_zero,
@@ -15,6 +14,7 @@ from graphflow.arith import (
     equal,
     floor_mod,
     predicate_variables,
+    prove,
 )
 from graphflow.schedule import (
     lift_conditions,
@@ -28,6 +28,7 @@ from graphflow.schedule import (
     split_condition,
     stride_loop,
 )
+from graphflow.schedule.addresses import domain_at, path_of
 from graphflow.schedule.places import loops_around
 from graphflow.tir import (
     Body,
@@ -180,8 +181,11 @@ def _freed(func: PrimFunc, place: str) -> PrimFunc | None:
     return edited(func, place, lambda s: map_body((s,), change))
 
 
-def _under(func: PrimFunc, place: str, condition: Predicate | str) -> PrimFunc:
+def _under(func: PrimFunc, place: str, condition: Predicate | str) -> PrimFunc | None:
+    """The body under the condition; None where that excludes nothing."""
     where = parse_predicate(condition) if isinstance(condition, str) else condition
+    if prove(where, domain_at(func, (*path_of(func, place), (0, False)))).proven:
+        return None
     return edited(func, place, lambda s: (replace(s, body=(If(where, s.body),)),))
 
 

@@ -13,20 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from graphflow.tir import to_text
-from support.buffer_cases import BUFFER_CASES
-from support.call_cases import CALL_CASES
-from support.config_cases import CONFIG_CASES
-from support.expression_cases import EXPRESSION_CASES
-from support.let_cases import LET_CASES
-from support.loop_cases import LOOP_CASES
-from support.padding_cases import PADDING_CASES
+from support.all_cases import ALL_CASES
 from support.primitive_cases import PrimitiveCase
 from support.schedule_cases import Outcome, crashed_kind, crashed_text, verdict
 from support.schedule_kernels import Dice, Sketch, family, indexed, nest, random_kernel
 from support.schedule_rows import NEVER
 from support.schedule_steps import STEPS, Chosen
 from support.schedule_trial import Crashed, Trial
-from support.window_cases import WINDOW_CASES
 
 FAMILIES = {
     "matmul": "product",
@@ -92,19 +85,8 @@ def drawn_by(case: PrimitiveCase) -> Callable[[Trial], Chosen]:
     return choose
 
 
-DRAWN = (
-    *BUFFER_CASES,
-    *CALL_CASES,
-    *CONFIG_CASES,
-    *EXPRESSION_CASES,
-    *LET_CASES,
-    *LOOP_CASES,
-    *PADDING_CASES,
-    *WINDOW_CASES,
-)
-
 SEQUENCE_STEPS: dict[str, tuple[float, Callable[[Trial], Chosen]]] = {
-    **{case.name: (1.0, drawn_by(case)) for case in DRAWN},
+    **{case.name: (1.0, drawn_by(case)) for case in ALL_CASES},
     **STEPS,
 }
 """All primitives with a way to draw arguments; by name the weight and the draw."""
