@@ -28,3 +28,6 @@ ALL_CASES: tuple[PrimitiveCase, ...] = (
     *STAGE_CASES,
     *WINDOW_CASES,
 )
+
+SEQUENCE_CASES = tuple(case for case in ALL_CASES if case.keeps_interface)
+"""Those of which several apply one after another to a kernel."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
     call_eqv,
@@ -19,6 +20,7 @@ from graphflow.schedule import (
     vectorize_loop,
 )
 from graphflow.schedule import replace as replace_statement
+from graphflow.schedule.place_names import fresh_name, place_names
 from graphflow.tir import (
     Allocate,
     Block,
@@ -102,6 +104,10 @@ def _call(func: PrimFunc) -> Call | None:
     return next((stmt for stmt in walk(func.body) if isinstance(stmt, Call)), None)
 
 
+def _call_of(func: PrimFunc, name: str) -> Call:
+    return next(stmt for stmt in walk(func.body) if isinstance(stmt, Call) and stmt.name == name)
+
+
 def _with_other_numbers(func: PrimFunc) -> PrimFunc:
     """The kernel with two in place of each zero that it stores or adds."""
 
@@ -123,10 +129,11 @@ def _called_instead(func: PrimFunc, call: str, schedule: Schedule) -> PrimFunc |
 def _instruction(func: PrimFunc, number: Number) -> Arguments:
     """A statement with a definition of it, at times with other numbers or with lanes."""
     place = one_of(places_of(func, For, Block), number)
-    if place is None:
+    name = fresh_name("part", lambda n: any(n in place for place in place_names(func)))
+    try:
+        call = _call_of(extract_subproc(func, place or "", name).func, name)
+    except ScheduleError:
         return None
-    call = _call(extract_subproc(func, place, "inner").func)
-    assert call is not None
     definition = call.definition
     if number(0, 3) == 0:
         definition = _with_other_numbers(definition)

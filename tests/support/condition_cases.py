@@ -60,7 +60,7 @@ def guarded_kernel(number: Number) -> PrimFunc:
         return func
     around = [each.var for each in (*loops_around(func, loop), at(func, loop))]
     condition = random_predicate(number, around, 1)
-    if number(0, 1):
+    if number(0, 3):
         bounded: Predicate = at_least_zero(2 * around[-1] - number(0, 3))
         condition = conjunction((bounded, condition) if number(0, 1) else (bounded,))
     return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))

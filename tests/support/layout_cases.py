@@ -21,6 +21,7 @@ from graphflow.tir import (
     Allocate,
     Body,
     Buffer,
+    For,
     IndexValue,
     Literal,
     Load,
@@ -133,14 +134,29 @@ def element_kernel(number: Number) -> PrimFunc:
 
 
 def _factored(func: PrimFunc, number: Number) -> Arguments:
-    loops = [loop.var.name for loop in loops_of(func.body)][1:]
-    inner = [name for name in loops if name != "i"]
-    return (one_of(inner, number), one_of(inner, number), "y", number(1, 3), "p")
+    """A loop around a reduction, itself or one in it, and the buffer that is reduced into."""
+    found = [
+        (loop.var.name, along.var.name, stmt.buffer.name)
+        for loop in loops_of(func.body)
+        for along in loops_of((loop,))
+        for stmt in walk(along.body)
+        if isinstance(stmt, Reduce)
+    ]
+    chosen = one_of(found, number)
+    return chosen and (*chosen, number(1, 3), "p")
 
 
 def _sequential(func: PrimFunc, number: Number) -> Arguments:
-    names = tuple(f"p{axis}" for axis in range(len(func.outputs[0].shape)))
-    return ("i", "y", names, number(0, 1) == 1)
+    """The outermost loop of a nest that touches an output, and a name for each axis."""
+    output = func.outputs[0]
+    outer = [s.var.name for s in func.body if isinstance(s, For) and _touches(s, output)]
+    loop = one_of(outer, number)
+    names = tuple(f"p{axis}" for axis in range(len(output.shape)))
+    return loop and (loop, output.name, names, number(0, 1) == 1)
+
+
+def _touches(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(access.buffer == buffer for access in accesses((stmt,)))
 
 
 def _transformed(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
@@ -163,9 +179,14 @@ def _input(func: PrimFunc, _number: Number) -> Arguments:
 
 
 def _element(func: PrimFunc, number: Number) -> Arguments:
-    loop = one_of(("i", "i", "j"), number)
-    inner = [other.var.name for other in loops_of(at(func, loop).body)]
-    return loop, "y", "staged", tuple(inner if number(0, 1) else ()), "scratch"
+    """A loop, a buffer that it touches, and no loop in it or all of them."""
+    found = [loop for loop in loops_of(func.body) if any(accesses(loop.body))]
+    loop = one_of(found[-2:] if number(0, 3) else found, number)
+    if loop is None:
+        return None
+    buffer = one_of(list(dict.fromkeys(a.buffer.name for a in accesses(loop.body))), number)
+    inner = [other.var.name for other in loops_of(loop.body)]
+    return loop.var.name, buffer, "staged", tuple(inner if number(0, 1) else ()), "scratch"
 
 
 # Rewrites without conditions ----------------------------------------------------------------------

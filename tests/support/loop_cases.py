@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from graphflow.arith import (
+    TRUE,
     IndexExpr,
     Var,
     as_index,
@@ -348,7 +349,9 @@ def _named(func: PrimFunc, place: str, name: str) -> PrimFunc:
 def _condition(func: PrimFunc, place: str, number: Number, outside: int = 0) -> Condition:
     """A condition on loops or on data; with `outside` it may read one element outside of x."""
     around = [loop.var for loop in loops_around(func, place)]
-    if around and number(0, 2):
+    if not func.inputs and not around:
+        return TRUE
+    if not func.inputs or (around and number(0, 2)):
         return random_predicate(number, around, 1)
     x = func.inputs[0]
     load = Load(x, tuple(const(number(0, extent - 1 + outside)) for extent in x.shape))

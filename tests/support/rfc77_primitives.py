@@ -159,6 +159,7 @@ CALLS = (
         "A call becomes the statements of what it calls.",
         "schedule/test_kernel_calls: test_inlining_gives_the_statements_back "
         "test_random_kernels_are_the_same_with_a_part_extracted",
+        RANDOM,
     ),
     primitive(
         "replace",
@@ -169,6 +170,7 @@ CALLS = (
         "test_lanes_of_an_instruction_may_not_depend_on_one_another",
         "codegen/test_instruction_set: test_a_fused_multiply_add test_a_dot_product_of_four_bytes "
         "test_a_masked_load_touches_nothing_behind",
+        RANDOM,
     ),
     primitive(
         "call_eqv",
@@ -178,6 +180,7 @@ CALLS = (
         "test_a_schedule_of_disjoint_parameters_does_not_hold_for_one_buffer "
         "test_an_equivalent_kernel_with_other_parameters_does_not_fit "
         "test_an_equivalent_kernel_writes_no_more",
+        RANDOM,
     ),
     primitive(
         "extract_subproc",
@@ -185,6 +188,7 @@ CALLS = (
         "schedule/test_kernel_calls: test_a_loop_becomes_a_kernel "
         "test_what_cannot_be_a_kernel_is_not_extracted "
         "test_random_kernels_are_the_same_with_a_part_extracted",
+        RANDOM,
     ),
 )
 
@@ -310,6 +314,7 @@ SIMPLIFICATION = (
         "Arithmetic is simplified in the whole kernel, and decided branches are resolved.",
         "schedule/test_conditions: test_simplify test_simplify_is_exact_for_loops_that_start_later",
         "system/test_schedule_fuzz: test_random_schedules",
+        RANDOM,
     ),
     primitive(
         "eliminate_dead_code",

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
+from graphflow.base.errors import CodegenError, GraphflowError, ScheduleError, VerifyError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume, remove_undef
 from graphflow.kernels.lowering.task import parallel_extent, with_workspace
@@ -64,6 +64,9 @@ assert schedule_families and schedule_rows
 Array = np.ndarray[Any, Any]
 Chain = tuple[tuple[Layout, Any], ...]
 """Layouts of a parameter with their padding, in the order in which it was given them."""
+
+TOO_WIDE = "divide it first"
+"""What code generation says of a loop with more lanes than the target has registers for."""
 
 NATIVE_SHARE = 1 / 14
 SPECIALS = (np.inf, -np.inf, np.nan, -0.0, 0.0)
@@ -423,7 +426,12 @@ def run_natively(
         return 0
     placed_in = chains(kernel.func, schedule.steps)
     for target in dict.fromkeys((host_target(), avx2_target())):
-        code = Native(lowered, target)
+        try:
+            code = Native(lowered, target)
+        except CodegenError as error:
+            if TOO_WIDE in str(error):
+                return 0
+            raise
         for run in (0, 1):
             arrays = {
                 name: packed(array, placed_in[name], run)[0] for name, array in inputs.items()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from graphflow.tir import to_text
-from support.all_cases import ALL_CASES
+from support.all_cases import SEQUENCE_CASES
 from support.primitive_cases import PrimitiveCase
 from support.schedule_cases import Outcome, crashed_kind, crashed_text, verdict
 from support.schedule_kernels import Dice, Sketch, family, indexed, nest, random_kernel
@@ -86,7 +86,7 @@ def drawn_by(case: PrimitiveCase) -> Callable[[Trial], Chosen]:
 
 
 SEQUENCE_STEPS: dict[str, tuple[float, Callable[[Trial], Chosen]]] = {
-    **{case.name: (1.0, drawn_by(case)) for case in ALL_CASES},
+    **{case.name: (1.0, drawn_by(case)) for case in SEQUENCE_CASES},
     **STEPS,
 }
 """All primitives with a way to draw arguments; by name the weight and the draw."""

@@ -265,7 +265,9 @@ STAGE_CASES = (
     PrimitiveCase(cache_read, _some_parameter, _only_inputs, buffer_kernel),
     PrimitiveCase(cache_write, _some_parameter, _only_outputs, buffer_kernel),
     PrimitiveCase(compute_at, _stage_and_loop, _recomputed, graph_kernel),
-    PrimitiveCase(lift_stages, _copied_parameter, _without_copy, copied_kernel),
+    PrimitiveCase(
+        lift_stages, _copied_parameter, _without_copy, copied_kernel, keeps_interface=False
+    ),
     PrimitiveCase(reverse_compute_at, _tail, _joined, tail_kernel),
     PrimitiveCase(state_padding, _stated, _same_marked, padded_output_kernel),
 )
