@@ -99,6 +99,14 @@ def test_every_primitive_runs_on_random_kernels() -> None:
     assert [row.name for row in PRIMITIVES if RANDOM not in row.tests] == []
 
 
+def test_lettered_rows_have_tests_of_their_name() -> None:
+    lettered = [row for row in ROWS if row not in PRIMITIVES]
+    for row in lettered:
+        prefix = f"test_{row.name.lower().replace(' ', '_')}_"
+        names = [name for _, found in row.found_tests() for name in found]
+        assert any(name.startswith(prefix) for name in names), row.name
+
+
 def test_a_primitive_that_is_built_has_its_name_and_states_its_rewrite() -> None:
     schedule = importlib.import_module("graphflow.schedule")
     for row in PRIMITIVES:
