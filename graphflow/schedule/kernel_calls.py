@@ -159,10 +159,11 @@ def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
     """`S` → `name(a[…], …, i, …)`, a call of a new kernel `name` with the body S.
 
     Its parameters are the buffers that S accesses and does not allocate, whole, without fields of
-    configuration state, and the variables
-    of loops around S that it uses.  Safe where S, the loop or block `place`, holds no parallel
-    loop, which has to be the outermost of its kernel; everything else is in the new kernel as it
-    was.
+    configuration state, and the variables of loops around S that it uses.  Everything else is in
+    the new kernel as it was.
+
+    1. S, the loop or block `place`, holds no parallel loop, which has to be the outermost of its
+       kernel, and is no call already.
 
     Makes the call in the role `call`.
     """
