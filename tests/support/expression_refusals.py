@@ -90,6 +90,13 @@ EXPRESSIONS = (
     ),
     Refusal(
         rewrite_expr,
+        "scope",
+        lambda: kernel(ROW.format("y[i] = x[i]")),
+        lambda f: rewrite_expr(f, "i[0]", i, i + j),
+        "scope: no loop around .* binds j",
+    ),
+    Refusal(
+        rewrite_expr,
         "equal",
         lambda: kernel(SQUARE.format("serial", "serial", "y[4*i + j] = x[j]")),
         lambda f: rewrite_expr(f, "j[0]", 4 * i + j, 4 * j + i),
