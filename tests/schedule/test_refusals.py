@@ -22,13 +22,11 @@ from support.buffer_refusals import BUFFER_REFUSALS
 from support.expression_refusals import EXPRESSION_REFUSALS
 from support.loop_refusals import LOOP_REFUSALS
 from support.refusal import Refusal, clauses
-from support.rfc77_primitives import PRIMITIVES
+from support.rfc77_primitives import ALWAYS_SAFE, PRIMITIVES
 from support.schedule_checks import kernel
 from support.statement_refusals import STATEMENT_REFUSALS
 
 REFUSALS = (*BUFFER_REFUSALS, *EXPRESSION_REFUSALS, *LOOP_REFUSALS, *STATEMENT_REFUSALS)
-ALWAYS_SAFE = ("inline", "simplify")
-"""Primitives without a condition."""
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)

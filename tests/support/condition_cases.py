@@ -52,16 +52,24 @@ from support.statement_places import places_of
 
 
 def guarded_kernel(number: Number) -> PrimFunc:
-    """A random kernel in which the body of some loop is under a condition on loops, at times with
-    another branch."""
+    """A random kernel in which the body of some loop is under a condition on loops."""
+    return _guarded(number, number(0, 3) > 0)
+
+
+def bounded_kernel(number: Number) -> PrimFunc:
+    """One in which this condition is a bound of the loop, at times with another condition."""
+    return _guarded(number, True)
+
+
+def _guarded(number: Number, is_bounded: bool) -> PrimFunc:
     func = effect_kernel(number)
     loop = loop_places(func, number)
     if loop is None:
         return func
     around = [each.var for each in (*loops_around(func, loop), at(func, loop))]
     condition = random_predicate(number, around, 1)
-    if number(0, 3):
-        bounded: Predicate = at_least_zero(2 * around[-1] - number(0, 3))
+    if is_bounded:
+        bounded: Predicate = at_least_zero(2 * around[-1] - number(1, 3))
         condition = conjunction((bounded, condition) if number(0, 1) else (bounded,))
     return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
 
@@ -225,7 +233,7 @@ CONDITION_CASES = (
         remove_overcompute_through_branching, _condition_for_loop, _under, overwritten_kernel
     ),
     PrimitiveCase(replace_known_loads, _nothing, lambda func: func, buffer_kernel),
-    PrimitiveCase(restrict_loop, _guarded_loop, _where_shaped, guarded_kernel),
+    PrimitiveCase(restrict_loop, _guarded_loop, _where_shaped, bounded_kernel),
     PrimitiveCase(simplify, _nothing, lambda func: func),
     PrimitiveCase(split_condition, _guarded_loop, _where_split, guarded_kernel),
     PrimitiveCase(stride_loop, _guarded_loop, _where_shaped, congruent_kernel),

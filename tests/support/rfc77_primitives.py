@@ -6,11 +6,17 @@ from support.rfc77_row import Row
 
 RANDOM = "schedule/test_primitives: test_primitive_on_random_kernels"
 """Each primitive on random kernels: applied or refused, never another meaning."""
+ALWAYS_SAFE = ("inline", "simplify")
+"""Primitives without a condition."""
+
+REFUSED = "schedule/test_refusals: test_a_clause_that_fails_is_named_with_a_witness"
+"""Each clause of each primitive's condition, on a kernel that fails it."""
 
 
 def primitive(name: str, asks: str, *tests: str, missing: str = "") -> Row:
     """A primitive that has the name of the catalogue."""
-    return Row(name, asks, (f"schedule.{name}",), tests, missing)
+    refused = () if name in ALWAYS_SAFE else (REFUSED,)
+    return Row(name, asks, (f"schedule.{name}",), (*tests, *refused), missing)
 
 
 LOOPS = (
@@ -303,6 +309,7 @@ BUFFERS = (
             "test_a_window_that_is_too_small_is_refused_with_an_index "
             "test_a_window_is_stated_over_the_loops_around "
             "test_a_stated_window_does_not_copy_padding_that_nothing_may_touch",
+            REFUSED,
             RANDOM,
         ),
     ),
