@@ -29,6 +29,7 @@ from graphflow.tir import (
     Assume,
     Block,
     Body,
+    Call,
     For,
     If,
     Let,
@@ -153,9 +154,14 @@ def statement_at(func: PrimFunc, path: Path) -> Stmt:
 
 
 def address_of(func: PrimFunc, path: Path) -> str:
-    """The name of the statement at a path, or its address from the innermost name around it."""
+    """The name of the statement at a path, or its address from the innermost name around it.
+
+    ScheduleError for a statement that a call performs: what calls perform has no address.
+    """
     address, body, around = "", func.body, None
     for position, otherwise in path:
+        if isinstance(around, Call):
+            raise ScheduleError(f"a statement that the call {around.name} performs has no address")
         stmt: Stmt = body[position]
         address = name_of(stmt) or f"{address}[{position - _statements_ahead(around)}]"
         around = stmt

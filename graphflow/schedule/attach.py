@@ -163,7 +163,10 @@ def _site(func: PrimFunc, stage: str, loop: str) -> _Site:
 
 def _statement(model: KernelStatements, place: str) -> Statement:
     # By name: the model may be that of an equal kernel, with statements of its own.
-    return next(one for one in model.statements if name_of(one.stmt) == place)
+    found = next((one for one in model.statements if name_of(one.stmt) == place), None)
+    if found is None:
+        raise ScheduleError(f"{place} has no name; give it one with name_statement first")
+    return found
 
 
 def _stored(

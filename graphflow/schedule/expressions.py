@@ -24,9 +24,11 @@ from graphflow.arith import (
     disjunction,
     equal,
     negation,
+    predicate_variables,
     prove,
     simplify,
     simplify_predicate,
+    variables,
     within,
 )
 from graphflow.base.errors import ScheduleError
@@ -318,10 +320,10 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
     axis or a bound, and a predicate a whole condition.
 
     Conditions: *found*: `e` stands in the statement, which is no assumption.  *type*: both have one
-    type.  *equal*: in every instance of the statement both have the same value: indices and
-    predicates on integer sets; scalar expressions in a normal form, by what their operands are
-    known to hold.  *memory*: what `e'` loads and `e` does not is in bounds and
-    no padding that nothing may access.
+    type.  *scope*: `e'` uses only variables of loops around it and of the kernel.  *equal*: in
+    every instance of the statement both have the same value: indices and predicates on integer
+    sets; scalar expressions in a normal form, by what their operands are known to hold.
+    *memory*: what `e'` loads and `e` does not is in bounds and no padding that nothing may access.
     """
     stmt, domain = find(func, place)
     if isinstance(stmt, Assume):
@@ -338,7 +340,6 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
         if is_index
         else _equivalent(cast(Predicate, old), cast(Predicate, new))
     )
-    proof = require(prove(claim, domain), f"equal: {old} and {new}")
     (changed,) = map_indices(
         (_hollow(stmt),),
         lambda e: cast(IndexExpr, new) if e is old else e,
@@ -346,8 +347,23 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
     )
     if changed == _hollow(stmt):
         raise ScheduleError(f"found: {old} does not stand in {place} as a whole")
+    _require_bound(func, place, domain, new)
+    proof = require(prove(claim, domain), f"equal: {old} and {new}")
     filled = _filled(changed, stmt)
     return Rewrite(rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
+
+
+def _require_bound(func: PrimFunc, place: str, domain: Domain, term: Term) -> None:
+    """ScheduleError where a term uses a variable of no loop around it, nor of the kernel."""
+    if isinstance(term, EXPRESSIONS):
+        used = frozenset(expression_variables(term))
+    elif isinstance(term, IndexExpr):
+        used = frozenset(variables(term))
+    else:
+        used = frozenset(predicate_variables(term))
+    stray = sorted(var.name for var in used - {axis.var for axis in domain.axes} - {*func.scalars})
+    if stray:
+        raise ScheduleError(f"scope: no loop around {place} binds {stray[0]}")
 
 
 def _equivalent(one: Predicate, other: Predicate) -> Predicate:
@@ -383,6 +399,7 @@ def _rewrite_value(
     found = _found_in((_hollow(stmt),), place, old)
     if found.dtype != new.dtype:
         raise ScheduleError(f"type: {expr_text(found)} is {found.dtype}, the other {new.dtype}")
+    _require_bound(func, place, domain, new)
     text = f"equal: {expr_text(found)} and {expr_text(new)}"
     one, other = (_normal(expr, domain) for expr in (found, new))
     if one == other:

@@ -33,8 +33,8 @@ from graphflow.schedule.known_state import unify_in_state
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import (
     fresh_name,
-    has_place,
     names_in,
+    place_names,
     require_fresh,
     require_names,
 )
@@ -94,7 +94,12 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     _require_definition(func, definition)
     body = stmt.body if isinstance(stmt, Block) else (stmt,)
     inside = set(names_in((stmt,)))
-    name = fresh_name(definition.name, lambda n: n not in inside and has_place(func, n))
+    others = set(place_names(func)) - inside
+
+    def is_taken(name: str) -> bool:
+        return name in others or any(other.startswith(f"{name}.") for other in others)
+
+    name = fresh_name(definition.name, is_taken)
     try:
         call, state = unify_in_state(func, place, definition, body, name)
     except NotUnifiable as error:
@@ -154,10 +159,11 @@ def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
     """`S` → `name(a[…], …, i, …)`, a call of a new kernel `name` with the body S.
 
     Its parameters are the buffers that S accesses and does not allocate, whole, without fields of
-    configuration state, and the variables
-    of loops around S that it uses.  Safe where S, the loop or block `place`, holds no parallel
-    loop, which has to be the outermost of its kernel; everything else is in the new kernel as it
-    was.
+    configuration state, and the variables of loops around S that it uses.  Everything else is in
+    the new kernel as it was.
+
+    1. S, the loop or block `place`, holds no parallel loop, which has to be the outermost of its
+       kernel, and is no call already.
 
     Makes the call in the role `call`.
     """
@@ -172,6 +178,7 @@ def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
         raise ScheduleError(f"{place} is a call already")
     call = _extracted(stmt, name)
     _require_definition(func, call.definition)
+    require_fresh(func, *names_in(performed(call)))
     new = rewrite_at(func, place, lambda _s, _d: (call,))
     proof = structural(f"{name} performs what {place} did")
     places: dict[str, tuple[str, ...]] = dict.fromkeys(names_in((stmt,)), ())
@@ -273,6 +280,8 @@ def call_eqv(func: PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
                 "for parameters that do not overlap"
             )
     new_call = replaced(stmt, definition=other)
+    old_names = names_in(performed(stmt))
+    require_fresh(func, *(n for n in names_in(performed(new_call)) if n not in old_names))
     proofs = [structural(f"{other.name} and {stmt.definition.name} are two ends of a schedule")]
     proofs += _same_writes(stmt.definition, other)
     proofs += _safe_kinds(func, call, new_call, domain)

@@ -56,7 +56,7 @@ def vectorize_loop(func: PrimFunc, loop: str) -> Rewrite:
 def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop, whose iterations threads may run at once.
 
-    No iteration may write an element that another one touches.
+    1. No iteration writes an element that another one touches.
     """
     stmt, domain = find_loop(func, loop)
     _not_in_lanes(func, domain, loop)

@@ -101,12 +101,14 @@ def stage_mem(
 ) -> Rewrite:
     """`for i: S[a[e(i, d)]]` → `for i: {t; S[t[d]]; for d: a[e(i, d)] = t[d]}`.
 
-    The body of `loop` works on a small buffer `name`, with one axis for each loop in `dims`.  All
-    its accesses to `buffer` must use the same indices, which must be injective in `dims`.  The
+    The body of `loop` works on a small buffer `name`, with one axis for each loop in `dims`.  The
     elements are loaded first, unless the first access stores all of them.  They are stored back,
     unless the loop only reads them, or the buffer is allocated in the kernel, stored first in each
-    iteration and read by nothing outside the loop.  What is copied must be in bounds, and no
-    padding that nothing may access.
+    iteration and read by nothing outside the loop.
+
+    1. All accesses to `buffer` in the body use the same indices.
+    2. These are injective in `dims`.
+    3. What is copied is in bounds, and no padding that nothing may access.
 
     Makes the small buffer in the role `buffer`, and the nests that copy, whose loops are called
     after the dims, in the roles `load` and `store`.

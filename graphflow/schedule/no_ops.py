@@ -116,7 +116,12 @@ def effects_left(
     left: list[tuple[Store | Reduce, Proof]] = []
     for position in reversed(range(len(stmt.body))):
         func = _without(func, (*path, (position, False)), proofs, left)
-    return left[0] if left else None
+    if left:
+        return left[0]
+    # What a call performs, and stages that state something, are not removed one by one.
+    kept = list(writes_in((statement_at(func, path),)))
+    proof = no_effect(func, path) if kept else None
+    return None if proof is None or proof.proven else (kept[-1], proof)
 
 
 def _without(

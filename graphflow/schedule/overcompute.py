@@ -120,7 +120,8 @@ def remove_overcompute_through_branching(
     where = parse_predicate(condition) if isinstance(condition, str) else condition
     path = path_of(func, place)
     stmt = statement_at(func, path)
-    assert isinstance(stmt, For | Block)
+    if not isinstance(stmt, For | Block):
+        raise ScheduleError(f"{place} is no loop or block, whose body could get a condition")
     domain = domain_at(func, (*path, (0, False)))
     strange = predicate_variables(where) - {axis.var for axis in domain.axes}
     if strange:

@@ -198,6 +198,24 @@ def test_what_cannot_be_a_kernel_is_not_extracted() -> None:
     assert "f is a call already" in refusal(lambda: extract_subproc(done, "f", "g"))
 
 
+TWO_LOOPS = "for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(4, 16):\n    y[j] = x[j]"
+
+
+def test_what_a_call_performs_gets_no_name_that_is_taken() -> None:
+    """A loop that came out of a call keeps the name of that call in front of its own."""
+    func = kernel(TWO_LOOPS)
+    called = Schedule.of(func).extract_subproc("j", "f")
+    (call,) = calls_in(called.func.body)
+    inlined = called.inline("f")
+    again = inlined.divide_loop("i", 2, ("j", "r"), "perfect")
+    assert "uses the name f.j already" in refusal(lambda: again.extract_subproc("j", "f"))
+    text = same(func, replace(inlined.extract_subproc("i", "g").func, "f.j", call.definition))
+    assert "f(x[0:16], y[0:16])" in text
+    divided = Schedule.of(call.definition).divide_loop("j", 2, ("a", "b"), "perfect")
+    named = called.name_statement("i[0]", "f.a")
+    assert "uses the name f.a already" in refusal(lambda: named.call_eqv("f", divided))
+
+
 def test_a_call_is_exchanged_for_an_equivalent_kernel() -> None:
     s = matmul().apply(extract_subproc, "i2", "body")
     (*_, call) = s.func.body

@@ -7,6 +7,7 @@ import pytest
 
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
+    Schedule,
     remove_branching_through_overcompute,
     remove_overcompute_through_branching,
 )
@@ -148,3 +149,22 @@ def test_b7_what_has_an_effect_is_not_excluded() -> None:
         remove_overcompute_through_branching(func, "i", "k < 13")
     with pytest.raises(ScheduleError, match="i < 16 holds for every iteration of i"):
         remove_overcompute_through_branching(func, "i", "i < 16")
+
+
+@pytest.mark.parametrize("body", ["y[i] = x[i]", "y[i] = x[i]\n    y[i] += x[0]"])
+def test_what_a_call_writes_is_an_effect(body: str) -> None:
+    """A call has no statements of its own, and what it performs is not lost."""
+    func = kernel(f'for i in serial(0, 16):\n  with block("b"):\n    {body}')
+    s = Schedule.of(func).extract_subproc("b", "part")
+    with pytest.raises(ScheduleError, match=r"y\[i\] at i=\d+ is left in the output"):
+        s.remove_overcompute_through_branching("i", "i < 5")
+    inner = kernel('for i in serial(0, 16):\n  if i < 14:\n    with block("b"):\n      y[i] = x[i]')
+    with pytest.raises(ScheduleError, match=r"at i=1[45] is left in the output"):
+        Schedule.of(inner).extract_subproc("b", "part").remove_branching_through_overcompute("i")
+
+
+def test_a_call_whose_writes_are_overwritten_has_no_effect() -> None:
+    later = "for j in serial(0, 16):\n  y[j] = i32(0)"
+    func = kernel(f'for i in serial(0, 16):\n  with block("b"):\n    y[i] = x[i]\n{later}')
+    s = Schedule.of(func).extract_subproc("b", "part")
+    assert "if i < 5" in same(func, s.remove_overcompute_through_branching("i", "i < 5"))

@@ -9,13 +9,9 @@ from random import Random
 import pytest
 
 from graphflow.tir import PrimFunc, parse
-from support.buffer_cases import BUFFER_CASES
-from support.call_cases import CALL_CASES
-from support.config_cases import CONFIG_CASES, with_state
-from support.expression_cases import EXPRESSION_CASES
-from support.let_cases import LET_CASES, let_kernel
-from support.loop_cases import LOOP_CASES
-from support.padding_cases import PADDING_CASES
+from support.all_cases import ALL_CASES, SEQUENCE_CASES
+from support.config_cases import with_state
+from support.let_cases import let_kernel
 from support.primitive_cases import (
     Outcome,
     PrimitiveCase,
@@ -25,18 +21,7 @@ from support.primitive_cases import (
     share,
 )
 from support.random_kernels import Number
-from support.window_cases import WINDOW_CASES, with_windows
-
-SEQUENCE_CASES = (
-    *BUFFER_CASES,
-    *CONFIG_CASES,
-    *EXPRESSION_CASES,
-    *LET_CASES,
-    *LOOP_CASES,
-    *PADDING_CASES,
-    *WINDOW_CASES,
-)
-CASES = (*CALL_CASES, *SEQUENCE_CASES)
+from support.window_cases import with_windows
 
 SEEDS = 24
 STATE_SEEDS = 4
@@ -52,19 +37,19 @@ def report(case: PrimitiveCase, seeds: range) -> float:
     return share(found)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_primitive_on_random_kernels(case: PrimitiveCase) -> None:
     assert report(case, range(SEEDS)) >= 1 / 3
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_primitive_on_random_kernels_with_state(case: PrimitiveCase) -> None:
     stateful = replace(case, kernel=lambda number: with_state(case.kernel(number), number))
     outcomes(stateful, range(STATE_SEEDS))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_primitive_on_many_random_kernels(case: PrimitiveCase) -> None:
     assert report(case, range(SLOW_SEEDS)) >= 1 / 3
 

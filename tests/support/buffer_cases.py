@@ -187,7 +187,7 @@ def _temporary(func: PrimFunc, number: Number) -> Buffer | None:
     return found[number(0, len(found) - 1)] if found else None
 
 
-def _of_temporary(
+def of_temporary(
     arguments: Callable[[PrimFunc, Buffer, Number], Arguments],
 ) -> Callable[[PrimFunc, Number], Arguments]:
     """Arguments that begin with the name of a temporary buffer."""
@@ -269,8 +269,8 @@ def _staged_window(func: PrimFunc, number: Number) -> Arguments:
 # Rewrites without conditions ----------------------------------------------------------------------
 
 
-def _moved(func: PrimFunc, name: str, shape: tuple[int, ...], place: Any) -> PrimFunc:
-    old = _called(func, name)
+def moved(func: PrimFunc, name: str, shape: tuple[int, ...], place: Any) -> PrimFunc:
+    old = called(func, name)
     new = replace(old, shape=shape)
 
     def allocated(stmt: Stmt) -> Stmt:
@@ -279,34 +279,34 @@ def _moved(func: PrimFunc, name: str, shape: tuple[int, ...], place: Any) -> Pri
     return replace(func, body=map_body(redirect_accesses(func.body, old, new, place), allocated))
 
 
-def _called(func: PrimFunc, name: str) -> Buffer:
+def called(func: PrimFunc, name: str) -> Buffer:
     return next(buffer for buffer in _temporaries(func) if buffer.name == name)
 
 
 def _resized(
     func: PrimFunc, name: str, dim: int, size: int, offset: int, fold: bool
 ) -> PrimFunc | None:
-    shape = _called(func, name).shape
+    shape = called(func, name).shape
 
     def place(e: Indices) -> Indices:
         index = e[dim] - offset
         return (*e[:dim], floor_mod(index, size) if fold else index, *e[dim + 1 :])
 
-    return _moved(func, name, (*shape[:dim], size, *shape[dim + 1 :]), place)
+    return moved(func, name, (*shape[:dim], size, *shape[dim + 1 :]), place)
 
 
 def _expanded(func: PrimFunc, name: str, size: int, index: IndexExpr) -> PrimFunc:
-    shape = (size, *_called(func, name).shape)
-    return _moved(func, name, shape, lambda e: (index, *e))
+    shape = (size, *called(func, name).shape)
+    return moved(func, name, shape, lambda e: (index, *e))
 
 
 def _transposed(func: PrimFunc, name: str, order: tuple[int, int]) -> PrimFunc:
-    n, m = _called(func, name).shape
-    return _moved(func, name, (m, n), lambda e: (e[1], e[0]))
+    n, m = called(func, name).shape
+    return moved(func, name, (m, n), lambda e: (e[1], e[0]))
 
 
 def _divided(func: PrimFunc, name: str, dim: int, factor: int) -> PrimFunc | None:
-    shape = _called(func, name).shape
+    shape = called(func, name).shape
     if shape[dim] % factor:
         return None
     parts = (*shape[:dim], shape[dim] // factor, factor, *shape[dim + 1 :])
@@ -314,16 +314,16 @@ def _divided(func: PrimFunc, name: str, dim: int, factor: int) -> PrimFunc | Non
     def place(e: Indices) -> Indices:
         return (*e[:dim], floor_div(e[dim], factor), floor_mod(e[dim], factor), *e[dim + 1 :])
 
-    return _moved(func, name, parts, place)
+    return moved(func, name, parts, place)
 
 
 def _multiplied(func: PrimFunc, name: str, dim: int, other: int) -> PrimFunc:
-    shape = _called(func, name).shape
-    return _moved(func, name, (shape[0] * shape[1],), lambda e: (shape[other] * e[dim] + e[other],))
+    shape = called(func, name).shape
+    return moved(func, name, (shape[0] * shape[1],), lambda e: (shape[other] * e[dim] + e[other],))
 
 
 def _unrolled(func: PrimFunc, name: str, dim: int) -> PrimFunc | None:
-    old = _called(func, name)
+    old = called(func, name)
     shape = (*old.shape[:dim], *old.shape[dim + 1 :])
     for value in range(old.shape[dim]):
         part = Buffer(f"{name}_part{value}", shape, old.dtype)
@@ -366,11 +366,11 @@ def _without(func: PrimFunc, buffer: Buffer) -> PrimFunc:
 
 
 def _deleted(func: PrimFunc, name: str) -> PrimFunc:
-    return _without(func, _called(func, name))
+    return _without(func, called(func, name))
 
 
 def _reused(func: PrimFunc, name: str, other: str) -> PrimFunc:
-    kept, gone = _called(func, name), _called(func, other)
+    kept, gone = called(func, name), called(func, other)
 
     def change(stmt: Stmt) -> Stmt | Body:
         return () if stmt == Allocate(gone) else stmt
@@ -379,7 +379,7 @@ def _reused(func: PrimFunc, name: str, other: str) -> PrimFunc:
 
 
 def _lifted(func: PrimFunc, name: str) -> PrimFunc | None:
-    old = _called(func, name)
+    old = called(func, name)
 
     def change(stmt: Stmt) -> Stmt | Body:
         if isinstance(stmt, For) and Allocate(old) in stmt.body:
@@ -392,7 +392,7 @@ def _lifted(func: PrimFunc, name: str) -> PrimFunc | None:
 
 
 def _sunk(func: PrimFunc, name: str, loop: str) -> PrimFunc | None:
-    old = _called(func, name)
+    old = called(func, name)
     inside = next(stmt.body for stmt in loops_of(func.body) if stmt.var.name == loop)
     if Allocate(old) in walk(inside) or not any(a.buffer == old for a in accesses(inside)):
         return None
@@ -408,12 +408,12 @@ def _sunk(func: PrimFunc, name: str, loop: str) -> PrimFunc | None:
 
 
 def _rescoped(func: PrimFunc, name: str, scope: Any) -> PrimFunc:
-    old = _called(func, name)
+    old = called(func, name)
     return replace(func, body=rename_buffers(func.body, {old: replace(old, scope=scope)}))
 
 
 def _retyped(func: PrimFunc, name: str, dtype: str) -> PrimFunc:
-    old = _called(func, name)
+    old = called(func, name)
     new = replace(old, dtype=dtype)
 
     def on_expr(expr: Expr) -> Expr:
@@ -460,30 +460,30 @@ def _copied(func: PrimFunc, loop: str, name: str, staged: str, *_: Any) -> PrimF
 
 
 BUFFER_CASES = (
-    PrimitiveCase(delete_buffer, _of_temporary(lambda f, b, n: ()), _deleted, unread_kernel),
-    PrimitiveCase(divide_dim, _of_temporary(_factor), _divided, buffer_kernel),
-    PrimitiveCase(expand_dim, _of_temporary(_expand), _expanded, buffer_kernel),
-    PrimitiveCase(lift_alloc, _of_temporary(lambda f, b, n: ()), _lifted, buffer_kernel),
-    PrimitiveCase(mult_dim, _of_temporary(_two_axes), _multiplied, buffer_kernel),
+    PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), _deleted, unread_kernel),
+    PrimitiveCase(divide_dim, of_temporary(_factor), _divided, buffer_kernel),
+    PrimitiveCase(expand_dim, of_temporary(_expand), _expanded, buffer_kernel),
+    PrimitiveCase(lift_alloc, of_temporary(lambda f, b, n: ()), _lifted, buffer_kernel),
+    PrimitiveCase(mult_dim, of_temporary(_two_axes), _multiplied, buffer_kernel),
     PrimitiveCase(parallelize_loop, _outer_loop, _parallel, buffer_kernel),
-    PrimitiveCase(rearrange_dim, _of_temporary(_order), _transposed, buffer_kernel),
-    PrimitiveCase(resize_dim, _of_temporary(_resize), _resized, circular_kernel),
-    PrimitiveCase(resize_dim, _of_temporary(_resize), _resized, buffer_kernel),
+    PrimitiveCase(rearrange_dim, of_temporary(_order), _transposed, buffer_kernel),
+    PrimitiveCase(resize_dim, of_temporary(_resize), _resized, circular_kernel),
+    PrimitiveCase(resize_dim, of_temporary(_resize), _resized, buffer_kernel),
     PrimitiveCase(reuse_buffer, _twins, _reused, twin_kernel),
     PrimitiveCase(
         set_memory,
-        _of_temporary(lambda f, b, n: (("global", "scratch", "register")[n(0, 2)],)),
+        of_temporary(lambda f, b, n: (("global", "scratch", "register")[n(0, 2)],)),
         _rescoped,
         buffer_kernel,
     ),
     PrimitiveCase(
         set_precision,
-        _of_temporary(lambda f, b, n: (("int64", "float64")[n(0, 1)],)),
+        of_temporary(lambda f, b, n: (("int64", "float64")[n(0, 1)],)),
         _retyped,
         narrow_kernel,
     ),
-    PrimitiveCase(sink_alloc, _of_temporary(_some_loop), _sunk, repeated_kernel),
+    PrimitiveCase(sink_alloc, of_temporary(_some_loop), _sunk, repeated_kernel),
     PrimitiveCase(stage_window, _staged, _copied, buffer_kernel),
     PrimitiveCase(stage_window, _staged_window, _copied, buffer_kernel, "stated"),
-    PrimitiveCase(unroll_buffer, _of_temporary(lambda f, b, n: (0,)), _unrolled, constant_kernel),
+    PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), _unrolled, constant_kernel),
 )

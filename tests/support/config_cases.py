@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from graphflow.effects import statements_of
 from graphflow.schedule import bind_config, delete_config, write_config
-from graphflow.schedule.addresses import address_of
 from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Allocate,
@@ -28,6 +26,7 @@ from graphflow.tir import (
 )
 from support.primitive_cases import PrimitiveCase, effect_kernel
 from support.random_kernels import Number
+from support.statement_places import addressed
 
 MODE = Config("mode", {"a": "int64", "b": "int64"})
 FIELDS = tuple(map(MODE.field, MODE.fields))
@@ -55,12 +54,8 @@ def with_state(func: PrimFunc, number: Number) -> PrimFunc:
     return replace(func, body=map_body(func.body, change))
 
 
-def _addresses(func: PrimFunc) -> list[str]:
-    return [address_of(func, one.path) for one in statements_of(func).statements]
-
-
 def write_arguments(func: PrimFunc, number: Number) -> Arguments:
-    places = _addresses(func)
+    places = [place for place, _ in addressed(func)]
     place = places[number(0, len(places) - 1)]
     return place, FIELDS[number(0, 1)], number(0, 1), number(0, 1) == 1
 
@@ -73,13 +68,12 @@ def unchecked_write(
 
 
 def delete_arguments(func: PrimFunc, number: Number) -> Arguments:
-    model = statements_of(func)
     found = [
-        one.path
-        for one in model.statements
-        if isinstance(one.stmt, Store) and one.stmt.buffer.is_field
+        place
+        for place, stmt in addressed(func, Store)
+        if isinstance(stmt, Store) and stmt.buffer.is_field
     ]
-    return (address_of(func, found[number(0, len(found) - 1)]),) if found else None
+    return (found[number(0, len(found) - 1)],) if found else None
 
 
 def unchecked_delete(func: PrimFunc, place: str) -> PrimFunc | None:
@@ -88,16 +82,16 @@ def unchecked_delete(func: PrimFunc, place: str) -> PrimFunc | None:
 
 def bind_arguments(func: PrimFunc, number: Number) -> Arguments:
     found = [
-        (one.path, node)
-        for one in statements_of(func).statements
-        if isinstance(one.stmt, Store | Reduce) and not one.stmt.buffer.is_field
-        for node in walk_expr(one.stmt.value)
+        (place, node)
+        for place, stmt in addressed(func, Store, Reduce)
+        if isinstance(stmt, Store | Reduce) and not stmt.buffer.is_field
+        for node in walk_expr(stmt.value)
         if node.dtype == "int64"
     ]
     if not found:
         return None
-    path, node = found[number(0, len(found) - 1)]
-    return address_of(func, path), node, FIELDS[number(0, 1)]
+    place, node = found[number(0, len(found) - 1)]
+    return place, node, FIELDS[number(0, 1)]
 
 
 def unchecked_bind(func: PrimFunc, place: str, expr: Expr, field: Buffer) -> PrimFunc | None:

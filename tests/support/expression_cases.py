@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from graphflow.arith import at_least_zero
-from graphflow.effects import statements_of
 from graphflow.schedule import (
     bind_expr,
     eliminate_dead_code,
@@ -14,7 +13,6 @@ from graphflow.schedule import (
     merge_writes,
     rewrite_expr,
 )
-from graphflow.schedule.addresses import address_of
 from graphflow.schedule.places import find, loops_around, rewrite_around, rewrite_at
 from graphflow.tir import (
     Allocate,
@@ -41,6 +39,7 @@ from graphflow.tir import (
 from support.buffer_cases import buffer_kernel
 from support.primitive_cases import PrimitiveCase, is_same, literal
 from support.random_kernels import Number
+from support.statement_places import addressed, places_of
 
 Arguments = tuple[Any, ...] | None
 
@@ -89,9 +88,9 @@ def assigned_kernel(number: Number) -> PrimFunc:
 
 def _writes(func: PrimFunc) -> list[tuple[str, Store | Reduce]]:
     return [
-        (address_of(func, one.path), one.stmt)
-        for one in statements_of(func).statements
-        if isinstance(one.stmt, Store | Reduce)
+        (place, stmt)
+        for place, stmt in addressed(func, Store, Reduce)
+        if isinstance(stmt, Store | Reduce)
     ]
 
 
@@ -157,11 +156,7 @@ def _assignment(func: PrimFunc, number: Number) -> Arguments:
 
 
 def _loop_or_condition(func: PrimFunc, number: Number) -> Arguments:
-    found = [
-        address_of(func, one.path)
-        for one in statements_of(func).statements
-        if isinstance(one.stmt, For | If)
-    ]
+    found = places_of(func, For, If)
     conditions = [place for place in found if isinstance(find(func, place)[0], If)]
     found = conditions or found
     return (found[number(0, len(found) - 1)],) if found else None

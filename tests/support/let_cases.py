@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from graphflow.effects import statements_of
 from graphflow.schedule import bind_let, inline_let, lift_lets, lift_scope
-from graphflow.schedule.addresses import address_of
 from graphflow.schedule.places import find, loops_around, rewrite_at
 from graphflow.tir import (
     Block,
@@ -32,6 +30,7 @@ from graphflow.tir import (
 from support.buffer_cases import buffer_kernel
 from support.primitive_cases import PrimitiveCase
 from support.random_kernels import Number
+from support.statement_places import addressed
 
 Arguments = tuple[Any, ...] | None
 
@@ -75,11 +74,7 @@ def let_kernel(number: Number) -> PrimFunc:
 
 
 def _bound(func: PrimFunc, number: Number) -> Arguments:
-    stores = [
-        (address_of(func, one.path), one.stmt)
-        for one in statements_of(func).statements
-        if isinstance(one.stmt, Store)
-    ]
+    stores = [(place, stmt) for place, stmt in addressed(func, Store) if isinstance(stmt, Store)]
     if not stores:
         return None
     place, stmt = stores[number(0, len(stores) - 1)]

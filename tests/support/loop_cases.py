@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from graphflow.arith import (
+    TRUE,
     IndexExpr,
     Var,
     as_index,
@@ -61,17 +62,9 @@ from graphflow.tir import (
 from support.effect_kernels import each_path
 from support.primitive_cases import PrimitiveCase, effect_kernel, literal
 from support.random_kernels import Number, random_predicate
+from support.statement_places import places_of
 
 Arguments: TypeAlias = "tuple[Any, ...] | None"
-
-
-def statements(func: PrimFunc, *kinds: type) -> list[str]:
-    """The places of all statements of these kinds; of all but allocations without any."""
-    return [
-        address_of(func, path)
-        for path, stmt in each_path(func.body)
-        if (isinstance(stmt, kinds) if kinds else not isinstance(stmt, Allocate))
-    ]
 
 
 def neighbours(func: PrimFunc) -> list[tuple[str, str]]:
@@ -104,7 +97,7 @@ def copied(func: PrimFunc, body: Body, suffix: str) -> Body:
 
 
 def loop_places(func: PrimFunc, number: Number) -> str | None:
-    return cast("str | None", one_of(statements(func, For), number))
+    return cast("str | None", one_of(places_of(func, For), number))
 
 
 def serial(name: str, stop: Any, body: Body) -> For:
@@ -270,7 +263,7 @@ def _parted(func: PrimFunc, loop: str, position: int, suffix: str) -> PrimFunc:
 def _with_loop(number: Number) -> PrimFunc:
     """A kernel in which some statement is in one loop more."""
     func = effect_kernel(number)
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     stop = number(0, 5) and number(1, 3)
     return edited(func, place, lambda s: (serial("r", stop, (s,)),)) if place else func
 
@@ -284,7 +277,7 @@ def _without_loop(func: PrimFunc, loop: str) -> PrimFunc:
 
 
 def _to_add(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     return place and (place, "r", number(0, 3), number(0, 3) == 0)
 
 
@@ -326,7 +319,7 @@ def _exchanged(func: PrimFunc, first: str, second: str) -> PrimFunc:
 def _expression(func: PrimFunc, number: Number) -> Arguments:
     found = [
         (place, expr_text(node))
-        for place in statements(func)
+        for place in places_of(func)
         for expr in expressions_of(at(func, place))
         for node in walk_expr(expr)
         if isinstance(node, Binary)
@@ -342,7 +335,7 @@ def _commuted(func: PrimFunc, place: str, text: str) -> PrimFunc:
 
 
 def _some_statement(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     return place and (place, "named")
 
 
@@ -356,7 +349,9 @@ def _named(func: PrimFunc, place: str, name: str) -> PrimFunc:
 def _condition(func: PrimFunc, place: str, number: Number, outside: int = 0) -> Condition:
     """A condition on loops or on data; with `outside` it may read one element outside of x."""
     around = [loop.var for loop in loops_around(func, place)]
-    if around and number(0, 2):
+    if not func.inputs and not around:
+        return TRUE
+    if not func.inputs or (around and number(0, 2)):
         return random_predicate(number, around, 1)
     x = func.inputs[0]
     load = Load(x, tuple(const(number(0, extent - 1 + outside)) for extent in x.shape))
@@ -364,7 +359,7 @@ def _condition(func: PrimFunc, place: str, number: Number, outside: int = 0) -> 
 
 
 def _to_specialize(func: PrimFunc, number: Number) -> Arguments:
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     count = number(1, 2)
     return place and (place, tuple(_condition(func, place, number, 1) for _ in range(count)))
 
@@ -403,7 +398,7 @@ def _fused(func: PrimFunc, first: str, second: str) -> PrimFunc | None:
     return edited(func, first, lambda s: (replace(s, body=body),), 2)
 
 
-def _kernel_with_conditions(number: Number) -> PrimFunc:
+def kernel_with_conditions(number: Number) -> PrimFunc:
     """A kernel in which two neighbours are under the same condition, or nearly so."""
     func = effect_kernel(number)
     pair = one_of(neighbours(func), number)
@@ -435,7 +430,7 @@ def _conditions_fused(func: PrimFunc, first: str, second: str) -> PrimFunc:
 def _kernel_to_lift(number: Number) -> PrimFunc:
     """A kernel in which some statement is under a condition more."""
     func = effect_kernel(number)
-    place = one_of(statements(func), number)
+    place = one_of(places_of(func), number)
     if place is None:
         return func
     condition = _condition(func, place, number)
@@ -446,7 +441,7 @@ def _kernel_to_lift(number: Number) -> PrimFunc:
 def _to_lift(func: PrimFunc, number: Number) -> Arguments:
     places = [
         place
-        for place in statements(func, For, If)
+        for place in places_of(func, For, If)
         if len(path_of(func, place)) > 1 and not isinstance(_above(func, place)[1], Block)
     ]
     place = one_of(places, number)
@@ -492,7 +487,7 @@ LOOP_CASES = (
     PrimitiveCase(divide_with_recompute, _to_recompute, _recomputed),
     PrimitiveCase(fission, _to_fission, _parted),
     PrimitiveCase(
-        fuse, _conditions_to_fuse, _conditions_fused, _kernel_with_conditions, "of conditions"
+        fuse, _conditions_to_fuse, _conditions_fused, kernel_with_conditions, "of conditions"
     ),
     PrimitiveCase(fuse, _loops_to_fuse, _fused, _kernel_to_fuse, "of loops"),
     PrimitiveCase(join_loops, _to_join, _joined, _kernel_to_join),

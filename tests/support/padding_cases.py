@@ -47,8 +47,8 @@ def halo_kernel(number: Number) -> PrimFunc:
     input_pad, output_pad = int(number(0, 5) == 0), int(number(0, 5) == 0)
     value = "{x} * f[k]" if number(0, 5) else "{x} + f[k]"
     func = _convolution(n, m, front, value, int(number(0, 5) == 0))
-    s = _padded(func, _rows(n, room, front, columns), input_pad)
-    s = s.apply(transform_layout, "y", _rows(m, room, front, columns), output_pad)
+    s = _padded(func, rows(n, room, front, columns), input_pad)
+    s = s.apply(transform_layout, "y", rows(m, room, front, columns), output_pad)
     over = remove_branching_through_overcompute
     with suppress(ScheduleError):  # with the conditions that are left
         s = s.apply(over, "k", wrap=True).apply(simplify)
@@ -60,7 +60,7 @@ def halo_kernel(number: Number) -> PrimFunc:
 def rows_kernel(number: Number) -> PrimFunc:
     """A convolution over a padded copy of its input that reads the padding, or does not."""
     n, front, columns = number(5, 12), number(0, 2), number(2, 5)
-    layout = _rows(n, n + number(0, 6), front, columns)
+    layout = rows(n, n + number(0, 6), front, columns)
     pad = (None, "undef", 1, 0, 0, 0)[number(0, 5)]
     s = _padded(_convolution(n, n + front, front, "{x} * f[k]", 0), layout, pad)
     if number(0, 3):
@@ -68,7 +68,7 @@ def rows_kernel(number: Number) -> PrimFunc:
     return s.func
 
 
-def _rows(extent: int, room: int, front: int, columns: int) -> Layout:
+def rows(extent: int, room: int, front: int, columns: int) -> Layout:
     """Rows that hold `room` elements behind `front` ones, of which the first `extent` are there."""
     rows = IndexMap.from_function(1, lambda i: [(i + front) // columns, (i + front) % columns])
     return Layout.of(rows, (extent,), (-(-(room + front) // columns), columns))
@@ -117,12 +117,13 @@ def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout] | None:
         marked = marked_stage(func, "x")
     except ScheduleError:  # the stage reads or writes configuration state as well
         return None
-    assert marked is not None
+    if marked is None:
+        return None
     if number(0, 7):
         return ROWS, marked.layout
     count, columns = marked.layout.physical_shape
     (extent,) = marked.layout.logical_shape
-    return ROWS, _rows(extent, count * columns - 1, 1, columns)
+    return ROWS, rows(extent, count * columns - 1, 1, columns)
 
 
 def _without_padding(func: PrimFunc, buffer: str, layout: Layout) -> PrimFunc | None:

@@ -32,6 +32,9 @@ POISONS = (-7.0, 1_000_003.0)
 MOST_TEXT = 4000
 """Characters of a kernel that a sequence still makes larger."""
 
+DRAWS_PER_STEP = 4
+"""Draws for each step of a sequence: one that finds no place for its primitive is no step."""
+
 RUNS = 3
 """Random inputs for each comparison."""
 
@@ -61,6 +64,8 @@ class PrimitiveCase:
     kernel: Callable[[Number], PrimFunc] = effect_kernel
     variant: str = ""
     """What sets the case apart from others of the same primitive."""
+    keeps_interface: bool = True
+    """Whether the kernel takes and returns the same arrays; others are in no sequences."""
 
     @property
     def name(self) -> str:
@@ -116,11 +121,15 @@ def apply_sequence(func: PrimFunc, cases: Sequence[PrimitiveCase], seed: int, st
     random = Random(seed)
     schedule = Schedule.of(func)
     held = [schedule.handle(name) for name in place_names(func)]
-    for _ in range(steps):
+    tried = 0
+    for _ in range(DRAWS_PER_STEP * steps):
+        if tried == steps or len(to_text(schedule.func)) > MOST_TEXT:
+            break
         case = random.choice(cases)
         arguments = case.arguments(schedule.func, random.randint)
-        if arguments is None or len(to_text(schedule.func)) > MOST_TEXT:
+        if arguments is None:
             continue
+        tried += 1
         schedule = schedule.attempt(case.primitive, *arguments)
         there = set(place_names(schedule.func))
         for place in held:

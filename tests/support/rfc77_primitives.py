@@ -6,11 +6,17 @@ from support.rfc77_row import Row
 
 RANDOM = "schedule/test_primitives: test_primitive_on_random_kernels"
 """Each primitive on random kernels: applied or refused, never another meaning."""
+ALWAYS_SAFE = ("inline", "simplify")
+"""Primitives without a condition."""
+
+REFUSED = "schedule/test_refusals: test_a_clause_that_fails_is_named_with_a_witness"
+"""Each clause of each primitive's condition, on a kernel that fails it."""
 
 
 def primitive(name: str, asks: str, *tests: str, missing: str = "") -> Row:
     """A primitive that has the name of the catalogue."""
-    return Row(name, asks, (f"schedule.{name}",), tests, missing)
+    refused = () if name in ALWAYS_SAFE else (REFUSED,)
+    return Row(name, asks, (f"schedule.{name}",), (*tests, *refused), missing)
 
 
 LOOPS = (
@@ -159,6 +165,7 @@ CALLS = (
         "A call becomes the statements of what it calls.",
         "schedule/test_kernel_calls: test_inlining_gives_the_statements_back "
         "test_random_kernels_are_the_same_with_a_part_extracted",
+        RANDOM,
     ),
     primitive(
         "replace",
@@ -169,6 +176,7 @@ CALLS = (
         "test_lanes_of_an_instruction_may_not_depend_on_one_another",
         "codegen/test_instruction_set: test_a_fused_multiply_add test_a_dot_product_of_four_bytes "
         "test_a_masked_load_touches_nothing_behind",
+        RANDOM,
     ),
     primitive(
         "call_eqv",
@@ -178,6 +186,7 @@ CALLS = (
         "test_a_schedule_of_disjoint_parameters_does_not_hold_for_one_buffer "
         "test_an_equivalent_kernel_with_other_parameters_does_not_fit "
         "test_an_equivalent_kernel_writes_no_more",
+        RANDOM,
     ),
     primitive(
         "extract_subproc",
@@ -185,6 +194,7 @@ CALLS = (
         "schedule/test_kernel_calls: test_a_loop_becomes_a_kernel "
         "test_what_cannot_be_a_kernel_is_not_extracted "
         "test_random_kernels_are_the_same_with_a_part_extracted",
+        RANDOM,
     ),
 )
 
@@ -299,6 +309,7 @@ BUFFERS = (
             "test_a_window_that_is_too_small_is_refused_with_an_index "
             "test_a_window_is_stated_over_the_loops_around "
             "test_a_stated_window_does_not_copy_padding_that_nothing_may_touch",
+            REFUSED,
             RANDOM,
         ),
     ),
@@ -310,6 +321,7 @@ SIMPLIFICATION = (
         "Arithmetic is simplified in the whole kernel, and decided branches are resolved.",
         "schedule/test_conditions: test_simplify test_simplify_is_exact_for_loops_that_start_later",
         "system/test_schedule_fuzz: test_random_schedules",
+        RANDOM,
     ),
     primitive(
         "eliminate_dead_code",

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
+from graphflow.base.errors import CodegenError, GraphflowError, ScheduleError, VerifyError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume, remove_undef
 from graphflow.kernels.lowering.task import parallel_extent, with_workspace
 from graphflow.kernels.recipes import Scheduled
+from graphflow.kernels.recipes.on_host import on_host
 from graphflow.layout import Layout, physical_vars
 from graphflow.schedule import (
     PadFunction,
@@ -43,6 +44,7 @@ from graphflow.tir import (
     Stmt,
     Undef,
     buffers_of,
+    fields_of,
     map_body,
     parse,
     rename_buffers,
@@ -62,6 +64,9 @@ assert schedule_families and schedule_rows
 Array = np.ndarray[Any, Any]
 Chain = tuple[tuple[Layout, Any], ...]
 """Layouts of a parameter with their padding, in the order in which it was given them."""
+
+TOO_WIDE = "divide it first"
+"""What code generation says of a loop with more lanes than the target has registers for."""
 
 NATIVE_SHARE = 1 / 14
 SPECIALS = (np.inf, -np.inf, np.nan, -0.0, 0.0)
@@ -301,12 +306,13 @@ def interpreted(
             )
         places = np.flatnonzero(closed)
         memory.append(Watched(items, list(places), buffer.name) if places.size else items)
+    memory += [[undefined_value(field.dtype, UNDEFINED[run])] for field in fields_of(func)]
     call = compile_to_python(func, undefined=UNDEFINED[run], reverse=reverse)
     with np.errstate(all="ignore"):
         call(*memory)
     return {
         p.buffer.name: np.array(list(cells), DTYPES[p.buffer.dtype]).reshape(p.buffer.shape)
-        for p, cells in zip(func.params, memory, strict=True)
+        for p, cells in zip(func.params, memory, strict=False)
         if p.buffer in func.outputs
     }
 
@@ -378,10 +384,14 @@ def lowered_of(schedule: Schedule) -> LoweredKernel | None:
     """The kernel for the emitter; None where it is none yet.
 
     Where parallel loops or buffers in registers are not where the emitter takes them, the loops run
-    in order and the buffers are in memory.
+    in order and the buffers are in memory.  Parameters with strides are given dense arrays.
     """
     task = KernelTask("k", schedule.definition, (), Scheduled(schedule.func), host_target())
-    for func in (schedule.func, plain(schedule.func)):
+    try:
+        hosted = on_host(schedule.func)
+    except VerifyError:  # a field is perhaps read before it is written
+        return None
+    for func in (hosted, plain(hosted)):
         lowered, workspace = with_workspace(remove_undef(remove_assume(func)))
         try:
             verify(lowered, "lowered")
@@ -392,7 +402,7 @@ def lowered_of(schedule: Schedule) -> LoweredKernel | None:
 
 
 def plain(func: PrimFunc) -> PrimFunc:
-    """The kernel without parallel loops and without buffers in registers."""
+    """The kernel without parallel loops, buffers in registers, and parameters with strides."""
     scratch = {
         buffer: replace(buffer, scope="scratch")
         for buffer in buffers_of(func)
@@ -404,7 +414,8 @@ def plain(func: PrimFunc) -> PrimFunc:
             return replace(stmt, kind=LoopKind.SERIAL)
         return stmt
 
-    return replace(func, body=map_body(rename_buffers(func.body, scratch), serial))
+    params = tuple(replace(param, strided=False) for param in func.params)
+    return replace(func, params=params, body=map_body(rename_buffers(func.body, scratch), serial))
 
 
 def run_natively(
@@ -415,7 +426,12 @@ def run_natively(
         return 0
     placed_in = chains(kernel.func, schedule.steps)
     for target in dict.fromkeys((host_target(), avx2_target())):
-        code = Native(lowered, target)
+        try:
+            code = Native(lowered, target)
+        except CodegenError as error:
+            if TOO_WIDE in str(error):
+                return 0
+            raise
         for run in (0, 1):
             arrays = {
                 name: packed(array, placed_in[name], run)[0] for name, array in inputs.items()

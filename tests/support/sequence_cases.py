@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from graphflow.tir import to_text
-from support.buffer_cases import BUFFER_CASES
-from support.expression_cases import EXPRESSION_CASES
-from support.loop_cases import LOOP_CASES
+from support.all_cases import SEQUENCE_CASES
 from support.primitive_cases import PrimitiveCase
 from support.schedule_cases import Outcome, crashed_kind, crashed_text, verdict
 from support.schedule_kernels import Dice, Sketch, family, indexed, nest, random_kernel
@@ -88,9 +86,7 @@ def drawn_by(case: PrimitiveCase) -> Callable[[Trial], Chosen]:
 
 
 SEQUENCE_STEPS: dict[str, tuple[float, Callable[[Trial], Chosen]]] = {
-    **{
-        case.name: (1.0, drawn_by(case)) for case in (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
-    },
+    **{case.name: (1.0, drawn_by(case)) for case in SEQUENCE_CASES},
     **STEPS,
 }
 """All primitives with a way to draw arguments; by name the weight and the draw."""

@@ -22,6 +22,7 @@ WITHOUT_MODULE = {
     "schedule/test_clauses.py": "conditions of primitives, whichever module they are in",
     "schedule/test_handles.py": "the handles of frame.py, through the primitives of all modules",
     "schedule/test_primitives.py": "every primitive, whichever module it is in, on random kernels",
+    "schedule/test_refusals.py": "each clause of primitives' conditions, whichever module",
 }
 """Test modules beside a package that are named after none of its modules, and why."""
 

@@ -1,0 +1,240 @@
+"""Random applications of the primitives on index conditions and on what is known of values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from graphflow.arith import (
+    IndexExpr,
+    Predicate,
+    at_least_zero,
+    conjunction,
+    const,
+    equal,
+    floor_mod,
+    predicate_variables,
+    prove,
+)
+from graphflow.schedule import (
+    lift_conditions,
+    merge_conditions,
+    partition_loop,
+    remove_branching_through_overcompute,
+    remove_overcompute_through_branching,
+    replace_known_loads,
+    restrict_loop,
+    simplify,
+    split_condition,
+    stride_loop,
+)
+from graphflow.schedule.addresses import domain_at, path_of
+from graphflow.schedule.places import loops_around
+from graphflow.tir import (
+    Body,
+    For,
+    If,
+    PrimFunc,
+    Stmt,
+    is_predicate,
+    map_body,
+    parse,
+    parse_predicate,
+    walk,
+)
+from support.buffer_cases import buffer_kernel
+from support.loop_cases import Arguments, at, edited, kernel_with_conditions, loop_places, one_of
+from support.primitive_cases import PrimitiveCase, effect_kernel
+from support.random_kernels import Number, random_predicate
+from support.statement_places import places_of
+
+# Kernels ------------------------------------------------------------------------------------------
+
+
+def guarded_kernel(number: Number) -> PrimFunc:
+    """A random kernel in which the body of some loop is under a condition on loops."""
+    return _guarded(number, number(0, 3) > 0)
+
+
+def bounded_kernel(number: Number) -> PrimFunc:
+    """One in which this condition is a bound of the loop, at times with another condition."""
+    return _guarded(number, True)
+
+
+def _guarded(number: Number, is_bounded: bool) -> PrimFunc:
+    func = effect_kernel(number)
+    loop = loop_places(func, number)
+    if loop is None:
+        return func
+    around = [each.var for each in (*loops_around(func, loop), at(func, loop))]
+    condition = random_predicate(number, around, 1)
+    if is_bounded:
+        bounded: Predicate = at_least_zero(2 * around[-1] - number(1, 3))
+        condition = conjunction((bounded, condition) if number(0, 1) else (bounded,))
+    return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
+
+
+def congruent_kernel(number: Number) -> PrimFunc:
+    """A random kernel in which some loop does something in each second or third iteration alone."""
+    func = effect_kernel(number)
+    loop = loop_places(func, number)
+    if loop is None:
+        return func
+    around = loops_around(func, loop)
+    first: IndexExpr = around[-1].var if around and number(0, 1) else const(number(0, 3))
+    condition = equal(floor_mod(first - at(func, loop).var, number(2, 3)), 0)
+    return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
+
+
+def outer_condition_kernel(number: Number) -> PrimFunc:
+    """A random kernel in which an inner loop's body is under a condition on an outer loop."""
+    func = effect_kernel(number)
+    inner = [loop for loop in places_of(func, For) if loops_around(func, loop)]
+    loop = one_of(inner, number)
+    if loop is None:
+        return func
+    condition = random_predicate(number, [each.var for each in loops_around(func, loop)], 1)
+    return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
+
+
+def overwritten_kernel(number: Number) -> PrimFunc:
+    """A loop k that writes some elements of a buffer under a condition, which mostly has no effect:
+    they are overwritten unread, hold the value already, or get a zero added."""
+    n = number(2, 6)
+    condition = _condition(n, number)
+    value = one_of(("t[k] = i64(1)", "t[k] = x[k]", "t[k] += i64(0)", "t[k] += x[k]"), number)
+    before = ("for z in serial(0, {n}):", "    t[z] = i64(1)") if number(0, 3) else ()
+    between = ("for r in serial(0, {n}):", "    y[r] = t[r]") if number(0, 3) == 0 else ()
+    behind = ("for w in serial(0, {n}):", "    t[w] = x[w]") if number(0, 3) else ()
+    guarded = (f"    if {condition}:", f"        {value}") if number(0, 1) else (f"    {value}",)
+    lines = (
+        "@primfunc",
+        "def kernel(x: i64[{n}], y: out[i64[{n}]]):",
+        "t = alloc(i64[{n}])",
+        *before,
+        "for k in serial(0, {n}):",
+        *guarded,
+        *between,
+        *behind,
+        "for o in serial(0, {n}):",
+        "    y[o] = t[o]",
+    )
+    text = "\n".join([*lines[:2], *(f"    {line}" for line in lines[2:])])
+    return parse(text.replace("{n}", str(n)) + "\n")
+
+
+def _condition(n: int, number: Number) -> str:
+    low, high = number(0, n), number(1, n)
+    conditions = (f"k < {high}", f"k >= {low}", f"k % 2 == {low % 2}", f"k < {low} or k >= {high}")
+    return str(one_of(conditions, number))
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+def _some_loop(func: PrimFunc, number: Number) -> Arguments:
+    loop = loop_places(func, number)
+    return loop and (loop,)
+
+
+def _guarded_loop(func: PrimFunc, number: Number) -> Arguments:
+    """A loop whose whole body is under one index condition, or any loop."""
+    found = [loop for loop in places_of(func, For) if _only_condition(at(func, loop).body)]
+    loop = one_of(found or places_of(func, For), number)
+    return loop and (loop,)
+
+
+def _with_conditions(func: PrimFunc, number: Number) -> Arguments:
+    found = [loop for loop in places_of(func, For) if _index_conditions(at(func, loop))]
+    loop = one_of(found, number)
+    return loop and (loop,)
+
+
+def _condition_for_loop(func: PrimFunc, number: Number) -> Arguments:
+    loop = loop_places(func, number)
+    if loop is None:
+        return None
+    if loop == "k":
+        return loop, _condition(at(func, loop).extent, number)
+    around = [each.var for each in (*loops_around(func, loop), at(func, loop))]
+    return loop, random_predicate(number, around, 1)
+
+
+def _nothing(_func: PrimFunc, _number: Number) -> Arguments:
+    return ()
+
+
+def _only_condition(body: Body) -> If | None:
+    """The index condition without another branch that is the whole body."""
+    stmt = body[0] if len(body) == 1 else None
+    alone = isinstance(stmt, If) and not stmt.orelse and is_predicate(stmt.condition)
+    return cast(If, stmt) if alone else None
+
+
+def _index_conditions(stmt: Stmt) -> list[If]:
+    return [s for s in walk((stmt,)) if isinstance(s, If) and is_predicate(s.condition)]
+
+
+# Rewrites without conditions ----------------------------------------------------------------------
+
+
+def _freed(func: PrimFunc, place: str) -> PrimFunc | None:
+    """Without the index conditions in a place; None where one has another branch."""
+    if any(stmt.orelse for stmt in _index_conditions(at(func, place))):
+        return None
+
+    def change(stmt: Stmt) -> Stmt | Body:
+        return stmt.then if isinstance(stmt, If) and is_predicate(stmt.condition) else stmt
+
+    return edited(func, place, lambda s: map_body((s,), change))
+
+
+def _under(func: PrimFunc, place: str, condition: Predicate | str) -> PrimFunc | None:
+    """The body under the condition; None where that excludes nothing."""
+    where = parse_predicate(condition) if isinstance(condition, str) else condition
+    if prove(where, domain_at(func, (*path_of(func, place), (0, False)))).proven:
+        return None
+    return edited(func, place, lambda s: (replace(s, body=(If(where, s.body),)),))
+
+
+def _where_shaped(func: PrimFunc, loop: str) -> PrimFunc | None:
+    """The kernel itself, which these primitives only write otherwise, where its loop has the shape:
+    the body is one index condition, which mentions the loop."""
+    stmt = at(func, loop)
+    condition = _only_condition(stmt.body)
+    shaped = condition and stmt.var in predicate_variables(cast(Predicate, condition.condition))
+    return func if shaped else None
+
+
+def _where_split(func: PrimFunc, loop: str) -> PrimFunc | None:
+    condition = _only_condition(at(func, loop).body)
+    return func if condition and len(condition.then) > 1 else None
+
+
+def _where_lifted(func: PrimFunc, place: str) -> PrimFunc | None:
+    """The kernel itself, where a condition in an inner loop does not use that loop."""
+    for stmt in walk(at(func, place).body):
+        condition = _only_condition(stmt.body) if isinstance(stmt, For) else None
+        if condition and cast(For, stmt).var not in predicate_variables(
+            cast(Predicate, condition.condition)
+        ):
+            return func
+    return None
+
+
+CONDITION_CASES = (
+    PrimitiveCase(lift_conditions, _with_conditions, _where_lifted, outer_condition_kernel),
+    PrimitiveCase(merge_conditions, _nothing, lambda func: func, kernel_with_conditions),
+    PrimitiveCase(partition_loop, _guarded_loop, _where_shaped, guarded_kernel),
+    PrimitiveCase(
+        remove_branching_through_overcompute, _with_conditions, _freed, overwritten_kernel
+    ),
+    PrimitiveCase(
+        remove_overcompute_through_branching, _condition_for_loop, _under, overwritten_kernel
+    ),
+    PrimitiveCase(replace_known_loads, _nothing, lambda func: func, buffer_kernel),
+    PrimitiveCase(restrict_loop, _guarded_loop, _where_shaped, bounded_kernel),
+    PrimitiveCase(simplify, _nothing, lambda func: func),
+    PrimitiveCase(split_condition, _guarded_loop, _where_split, guarded_kernel),
+    PrimitiveCase(stride_loop, _guarded_loop, _where_shaped, congruent_kernel),
+)
