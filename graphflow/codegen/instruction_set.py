@@ -106,6 +106,13 @@ def instruction(name: str) -> PrimFunc:
     return names[name]
 
 
+@lru_cache(maxsize=16)
+def instructions_of(target: Target) -> tuple[PrimFunc, ...]:
+    """The definitions of the instructions that the target has."""
+    features = target.features.split(",")
+    return tuple(one.definition for one in instructions().values() if one.feature in features)
+
+
 def instruction_for(call: Call, target: Target) -> Instruction | None:
     """The instruction that performs a call on the target; None where it has none."""
     found = instructions().get(call.definition)
