@@ -43,6 +43,7 @@ from graphflow.arith.sets import (
     Axis,
     Domain,
     IslBudget,
+    integer_of,
     isl_constraints,
     isl_index,
     isl_name,
@@ -174,7 +175,7 @@ class IntegerSet:
         """The least value of each coordinate of a set that is bounded and not empty."""
         with _decided():
             places = range(len(self.variables))
-            return tuple(int(self.points.dim_min_val(k).to_python()) for k in places)
+            return tuple(integer_of(self.points.dim_min_val(k)) for k in places)
 
     def sample(self) -> dict[Var, int]:
         """A point; Undecided where there is none."""
@@ -183,7 +184,7 @@ class IntegerSet:
             if point.is_void():
                 raise Undecided("an empty set has no point")
             return {
-                var: point.get_coordinate_val(isl.dim_type.set, place).to_python()
+                var: integer_of(point.get_coordinate_val(isl.dim_type.set, place))
                 for place, var in enumerate(self.variables)
             }
 
@@ -206,7 +207,7 @@ class IntegerSet:
             with _decided():
                 last = part.points.dim(isl.dim_type.set) - 1
                 ends = (part.points.dim_min_val(last), part.points.dim_max_val(last))
-                low, high = (Bound(const(int(end.to_python())), False) for end in ends)
+                low, high = (Bound(const(integer_of(end)), False) for end in ends)
                 return low, high
 
     def extent(self, var: Var, given: Sequence[Var]) -> int:
@@ -219,7 +220,7 @@ class IntegerSet:
                 return 0
             length = relation.dim_max(0).sub(relation.dim_min(0))
             most = isl.Map.from_pw_aff(length).range().dim_max_val(0)
-            return int(most.to_python()) + 1
+            return integer_of(most) + 1
 
     def offset(self, var: Var, given: Sequence[Var]) -> tuple[IndexExpr, int]:
         """A start and a constant length such that the coordinate always lies in between.
@@ -318,7 +319,7 @@ def _ranges(context: Any, under: IntegerSet) -> dict[Var, tuple[int | None, int 
     found: dict[Var, tuple[int | None, int | None]] = {}
     for place, var in enumerate(under.variables):
         ends = [under.points.dim_min_val(place), under.points.dim_max_val(place)]
-        low, high = (int(e.to_python()) if e.is_int() else None for e in ends)
+        low, high = (integer_of(e) if e.is_int() else None for e in ends)
         found[var] = (low, high)
     return found
 
@@ -338,7 +339,7 @@ def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
             return Bound(short, True)
     ends = isl.Map.from_pw_aff(value).range()
     end = ends.dim_min_val(0) if kind == "max" else ends.dim_max_val(0)
-    return Bound(const(int(end.to_python()) if end.is_int() else 0), False)
+    return Bound(const(integer_of(end) if end.is_int() else 0), False)
 
 
 def _from_constraints(part: IntegerSet, kind: str) -> Iterator[IndexExpr]:
@@ -385,7 +386,7 @@ def _combined(exprs: list[IndexExpr], kind: str) -> Iterator[IndexExpr]:
 def _index(aff: Any, variables: Sequence[Var]) -> IndexExpr:
     """An affine expression of isl, with its integer divisions, as an index expression."""
     numerator = _numerator(aff, variables)
-    return floor_div(numerator, int(aff.get_denominator_val().to_python()))
+    return floor_div(numerator, integer_of(aff.get_denominator_val()))
 
 
 def _numerator(aff: Any, variables: Sequence[Var]) -> IndexExpr:
@@ -393,7 +394,7 @@ def _numerator(aff: Any, variables: Sequence[Var]) -> IndexExpr:
     scale = aff.get_denominator_val()
 
     def whole(value: Any) -> int:
-        return int(value.mul(scale).to_python())
+        return integer_of(value.mul(scale))
 
     dims = _IN if aff.dim(_IN) == len(variables) else isl.dim_type.set
     terms: list[tuple[IndexExpr, int]] = [
@@ -405,7 +406,7 @@ def _numerator(aff: Any, variables: Sequence[Var]) -> IndexExpr:
         if not k:
             continue
         inner = aff.get_div(place)
-        divisor = int(inner.get_denominator_val().to_python())
+        divisor = integer_of(inner.get_denominator_val())
         top = _numerator(inner, variables)
         if k == -1:  # a - floor(b / c) = floor((c·a - b + c - 1) / c)
             rest = floor_div(weighted([(rest, divisor), (top, -1)]) + (divisor - 1), divisor)

@@ -351,6 +351,14 @@ class IslBudget:
         _threads.context.reset_operations()
 
 
+def integer_of(value: Any) -> int:
+    """An integer `isl.Val` as a Python integer; isl.Error where it has more than 64 bits.
+
+    Its text is not read, as `to_python` does: isl gives none once its operation limit is reached.
+    """
+    return int(value.get_num_si())
+
+
 def out_of_budget(error: Exception) -> bool:
     """Whether isl stopped at its operation limit.
 
@@ -383,12 +391,12 @@ def _point_of(points: Any, domain: Domain) -> dict[Var, int]:
     """One of the points of a set that isl has found not to be empty."""
     point = points.sample_point()
     space = isl.dim_type.set
-    values = [point.get_coordinate_val(space, i).to_python() for i in range(len(domain.axes))]
+    values = [integer_of(point.get_coordinate_val(space, i)) for i in range(len(domain.axes))]
     found = dict(zip((axis.var for axis in domain.axes), values, strict=True))
     free = {isl_name(var): var for var in _free(domain)}
     for i in range(point.get_space().dim(isl.dim_type.param)):
         var = free[point.get_space().get_dim_name(isl.dim_type.param, i)]
-        found[var] = point.get_coordinate_val(isl.dim_type.param, i).to_python()
+        found[var] = integer_of(point.get_coordinate_val(isl.dim_type.param, i))
     return found
 
 

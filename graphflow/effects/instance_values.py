@@ -28,6 +28,7 @@ from graphflow.arith import (
     Verdict,
     evaluate,
     holds,
+    integer_of,
 )
 from graphflow.effects.dataflow import states_constant
 from graphflow.effects.questions import METHOD, point_text
@@ -281,4 +282,4 @@ def coordinates(points: Any) -> Point:
     """The coordinates of one point of an isl set."""
     point = points.sample_point()
     kind = isl.dim_type.set
-    return tuple(point.get_coordinate_val(kind, n).to_python() for n in range(points.dim(kind)))
+    return tuple(integer_of(point.get_coordinate_val(kind, n)) for n in range(points.dim(kind)))

@@ -24,6 +24,7 @@ from graphflow.arith import (
     conjunction,
     equal,
     evaluate,
+    integer_of,
     isl_constraints,
     isl_name,
     joined,
@@ -341,7 +342,7 @@ def point_of(pairs: Any) -> tuple[int, ...]:
     point = pairs.wrap().sample_point()
     count = pairs.dim(isl.dim_type.in_) + pairs.dim(isl.dim_type.out)
     kind = isl.dim_type.set
-    return tuple(point.get_coordinate_val(kind, n).to_python() for n in range(count))
+    return tuple(integer_of(point.get_coordinate_val(kind, n)) for n in range(count))
 
 
 def point_text(witness: Witness) -> str:

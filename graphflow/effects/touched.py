@@ -14,7 +14,7 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.arith import Domain, IndexExpr, IslBudget, out_of_budget
+from graphflow.arith import Domain, IndexExpr, IslBudget, integer_of, out_of_budget
 from graphflow.effects.relations import TooLarge, relations_of
 from graphflow.effects.statements import StatementAccess
 from graphflow.tir import AccessKind, Block, Buffer, Expr, PrimFunc, expr_text
@@ -155,8 +155,8 @@ def _described(elements: Any) -> TouchedElements:
     rank = elements.dim(isl.dim_type.set)
     sides = tuple(
         (
-            elements.dim_min_val(axis).to_python(),
-            elements.dim_max_val(axis).to_python() + 1,
+            integer_of(elements.dim_min_val(axis)),
+            integer_of(elements.dim_max_val(axis)) + 1,
         )
         for axis in range(rank)
     )
@@ -166,4 +166,4 @@ def _described(elements: Any) -> TouchedElements:
     if len(text) > _MOST_TEXT:
         text = "a set of many pieces"
     count = elements.count_val()
-    return TouchedElements(sides, count.to_python() if count.is_int() else None, text)
+    return TouchedElements(sides, integer_of(count) if count.is_int() else None, text)

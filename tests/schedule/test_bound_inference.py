@@ -99,7 +99,7 @@ with block("c"):
 # The document's examples --------------------------------------------------------------------------
 
 
-def test_example_1_all_elements_are_needed() -> None:
+def test_f_example_1_all_elements_are_needed() -> None:
     bounds = infer_bounds(TWO_STAGES)
     assert str(bounds) == (
         "D([0, 5], [0, 16])\n    di in [0, 5]\n    dj in [0, 16]\n"
@@ -107,7 +107,7 @@ def test_example_1_all_elements_are_needed() -> None:
     )
 
 
-def test_example_2_one_element_at_the_inner_axis() -> None:
+def test_f_example_2_one_element_at_the_inner_axis() -> None:
     assert str(infer_bounds(TWO_STAGES, {"C": "dj"}).of("C")) == "C([di, 1], [dj, 1]) at dj, di"
     s = Schedule.of(TWO_STAGES).apply(compute_at, "c", "dj").apply(simplify)
     assert same(TWO_STAGES, s).endswith(
@@ -122,7 +122,7 @@ def test_example_2_one_element_at_the_inner_axis() -> None:
     )
 
 
-def test_example_3_a_row_at_the_outer_axis() -> None:
+def test_f_example_3_a_row_at_the_outer_axis() -> None:
     assert str(infer_bounds(TWO_STAGES, {"C": "di"}).of("C")) == "C([di, 1], [0, 16]) at di"
     s = Schedule.of(TWO_STAGES).apply(compute_at, "c", "di").apply(simplify)
     assert same(TWO_STAGES, s).endswith(
@@ -138,7 +138,7 @@ def test_example_3_a_row_at_the_outer_axis() -> None:
     )
 
 
-def test_example_4_a_loop_that_the_indices_do_not_use_is_in_the_path() -> None:
+def test_f_example_4_a_loop_that_the_indices_do_not_use_is_in_the_path() -> None:
     bounds = infer_bounds(REPEATED, {"C": "dk"})
     assert str(bounds) == (
         "D([0, 4], [0, 5], [0, 16])\n    di in [0, 4]\n    dj in [0, 5]\n    dk in [0, 16]\n"
@@ -146,7 +146,7 @@ def test_example_4_a_loop_that_the_indices_do_not_use_is_in_the_path() -> None:
     )
 
 
-def test_example_5_after_a_split() -> None:
+def test_f_example_5_after_a_split() -> None:
     s = Schedule.of(TWO_STAGES).apply(divide_loop, "dj", 8, ("j_outer", "j_inner"))
     assert str(s.bounds({"C": "j_inner"}).of("C")) == (
         "C([di, 1], [8*j_outer + j_inner, 1]) at j_inner, j_outer, di"
@@ -178,7 +178,7 @@ def test_a_stage_outside_computes_what_all_iterations_of_an_attached_one_need() 
     assert str(infer_bounds(CHAIN, {"D": "ej"}).of("C")) == "C([0, 5], [0, 16])"
 
 
-def test_example_6_a_split_undoes_the_fusion() -> None:
+def test_f_example_6_a_split_undoes_the_fusion() -> None:
     s = fused_and_split(4)
     assert str(s.bounds({"B": "o"}).of("B")) == "B([o, 1], [0, 4]) at o"
     text = same(s.definition, s.apply(compute_at, "b", "o").apply(simplify))
@@ -186,11 +186,11 @@ def test_example_6_a_split_undoes_the_fusion() -> None:
     assert "for bj in serial(0, 4):\n                    B[bj] = A[o, bj] + i32(2)" in text
 
 
-def test_example_6_by_eight_takes_two_rows() -> None:
+def test_f_example_6_by_eight_takes_two_rows() -> None:
     assert str(fused_and_split(8).bounds({"B": "o"}).of("B")) == "B([2*o, 2], [0, 4]) at o"
 
 
-def test_example_6_by_a_factor_that_does_not_divide_the_exact_set() -> None:
+def test_f_example_6_by_a_factor_that_does_not_divide_the_exact_set() -> None:
     s = fused_and_split(3)
     required = s.bounds({"B": "o"}).of("B")
     assert not required.is_box

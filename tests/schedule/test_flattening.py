@@ -36,7 +36,7 @@ def copy(kind: str) -> Schedule:
         ("buffer(i32[4, 5, 6], sep=(1, 2))", "buffer(i32[4, 5, 6], sep=(1, 2))", "x[i, j, k]"),
     ],
 )
-def test_each_group_of_axes_becomes_one(kind: str, param: str, access: str) -> None:
+def test_a2_each_group_of_axes_becomes_one(kind: str, param: str, access: str) -> None:
     s = copy(kind)
     done = s.apply(flatten_buffer, "x")
     text = to_text(done.func)

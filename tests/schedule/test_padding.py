@@ -21,7 +21,8 @@ from graphflow.schedule import (
     simplify,
     transform_layout,
 )
-from graphflow.tir import PrimFunc, interpret, parse, to_text, verify
+from graphflow.tir import PrimFunc, interpret, parse, to_text
+from support.finished import outputs
 
 Golden = Callable[[str, str], None]
 PACKED = blocked((14,), 0, 4)
@@ -77,8 +78,7 @@ def over(s: Schedule) -> Schedule:
 
 
 def run(func: PrimFunc, **arrays: Any) -> Any:
-    verify(func, "scheduled")
-    return interpret(func, arrays)["y"]
+    return outputs(func, **arrays)["y"]
 
 
 def packed(values: Any, pad: float) -> Any:
@@ -88,7 +88,7 @@ def packed(values: Any, pad: float) -> Any:
 X = np.array([3, -0.0, np.inf, 5, -2, 1e38, 7, 8, 9, 10, 11, 12, 13, 14], dtype="float32")
 
 
-def test_way_1_never_write_it(golden: Golden) -> None:
+def test_c1_never_write_it(golden: Golden) -> None:
     s = laid_out(FILL, "y", None)
     golden("way_1", to_text(s.func))
     got = run(s.func).reshape(-1)
@@ -98,7 +98,7 @@ def test_way_1_never_write_it(golden: Golden) -> None:
         over(s)
 
 
-def test_way_2_never_read_it(golden: Golden) -> None:
+def test_c2_never_read_it(golden: Golden) -> None:
     s = laid_out(CONSUMER, "x", None)
     golden("way_2", to_text(s.func))
     assert run(s.func, x=packed(X, np.nan))[0] == interpret(CONSUMER, {"x": X})["y"][0]
@@ -106,7 +106,7 @@ def test_way_2_never_read_it(golden: Golden) -> None:
         over(s)
 
 
-def test_way_3_an_internal_padded_copy(golden: Golden) -> None:
+def test_c3_an_internal_padded_copy(golden: Golden) -> None:
     s = Schedule.of(CONSUMER).apply(cache_read, "x", "xc")
     s = s.apply(transform_layout, "xc", PACKED, 0.0)
     s = over(s.apply(sequential_buffer_access, "compute", "xc", ("io", "ii")))
@@ -115,7 +115,7 @@ def test_way_3_an_internal_padded_copy(golden: Golden) -> None:
     assert run(s.func, x=X).tobytes() == interpret(CONSUMER, {"x": X})["y"].tobytes()
 
 
-def test_way_4_the_producer_writes_the_default_of_the_next(golden: Golden) -> None:
+def test_c4_the_producer_writes_the_default_of_the_next(golden: Golden) -> None:
     producer = laid_out(PRODUCER, "y", 0).apply(absorb_padding, "compute", "y")
     golden("way_4_producer", to_text(producer.func))
     shared = run(producer.func)
@@ -126,7 +126,7 @@ def test_way_4_the_producer_writes_the_default_of_the_next(golden: Golden) -> No
     assert run(done.func, x=shared)[0] == sum(range(1000, 1014))
 
 
-def test_way_4_a_product_wants_ones() -> None:
+def test_c4_a_product_wants_ones() -> None:
     with pytest.raises(ScheduleError, match="it must be equal to 1 float32"):
         over(laid_out(PRODUCT, "x", 0.0))
     done = over(laid_out(PRODUCT, "x", 1.0))
@@ -161,7 +161,7 @@ def convolution(dtype: str, finite: str = "") -> Schedule:
 @pytest.mark.parametrize(
     ("dtype", "finite"), [("i32", ""), ("f32", "assume(unless(a < 0), abs(f[a]) < f32(inf))")]
 )
-def test_way_5_a_zero_halo_frees_the_window_of_its_branch(
+def test_c5_a_zero_halo_frees_the_window_of_its_branch(
     dtype: str, finite: str, golden: Golden
 ) -> None:
     """The halo in front and behind replaces the border predicate of the window."""
@@ -177,12 +177,12 @@ def test_way_5_a_zero_halo_frees_the_window_of_its_branch(
     np.testing.assert_array_equal(got, np.convolve(x, f[::-1]))
 
 
-def test_way_5_in_floats_the_filter_must_be_finite() -> None:
+def test_c5_in_floats_the_filter_must_be_finite() -> None:
     with pytest.raises(ScheduleError, match=r"nothing is known of f\[k\]"):
         convolution("f32").apply(remove_branching_through_overcompute, "k")
 
 
-def test_way_6_elementwise_over_the_padding(golden: Golden) -> None:
+def test_c6_elementwise_over_the_padding(golden: Golden) -> None:
     s = Schedule.of(DOUBLE).apply(transform_layout, "x", PACKED, "undef")
     s = s.apply(transform_layout, "y", PACKED, "undef")
     s = over(s.apply(sequential_buffer_access, "compute", "y", ("io", "ii")))
@@ -193,7 +193,7 @@ def test_way_6_elementwise_over_the_padding(golden: Golden) -> None:
         np.testing.assert_array_equal(got[:14], 2 * X)
 
 
-def test_way_7_two_semantics_in_one_buffer(golden: Golden) -> None:
+def test_c7_two_semantics_in_one_buffer(golden: Golden) -> None:
     """Rows padded by undef, columns by zero: the sums over rows lose both branches."""
     rows = parse(
         """

@@ -308,8 +308,7 @@ SIMPLIFICATION = (
     primitive(
         "simplify",
         "Arithmetic is simplified in the whole kernel, and decided branches are resolved.",
-        "schedule/test_conditions: test_simplify "
-        "test_simplify_is_exact_for_loops_that_start_later",
+        "schedule/test_conditions: test_simplify test_simplify_is_exact_for_loops_that_start_later",
         "system/test_schedule_fuzz: test_random_schedules",
     ),
     primitive(

@@ -18,7 +18,9 @@ IR = (
             "test_transform_layout_with_an_offset_pads_in_front "
             "test_a_layout_function_takes_its_indices_by_name_or_all_at_once "
             "test_a_chain_of_layouts_keeps_each_padding test_transform_layout_refuses",
-            "schedule/test_padding: test_way_3_an_internal_padded_copy",
+            "schedule/test_padding: test_c3_an_internal_padded_copy",
+            "system/test_rfc77_rows: test_a1_a_layout_with_each_kind_of_padding "
+            "test_a1_transformations_of_transformations_and_offsets",
             "system/test_schedule_fuzz: test_random_schedules",
         ),
     ),
@@ -28,7 +30,7 @@ IR = (
         "nothing; a target whose memory lacks the rank says so.",
         ("schedule.flatten_buffer", "codegen.emit_ir"),
         (
-            "schedule/test_flattening: test_each_group_of_axes_becomes_one "
+            "schedule/test_flattening: test_a2_each_group_of_axes_becomes_one "
             "test_an_access_that_leaves_its_axis_is_refused "
             "test_a_target_that_lacks_the_rank_says_so",
         ),
@@ -41,7 +43,8 @@ IR = (
         (
             "schedule/test_memory: test_cache_read_and_write "
             "test_caches_are_for_parameters_without_padding",
-            "schedule/test_padding: test_way_3_an_internal_padded_copy",
+            "schedule/test_padding: test_c3_an_internal_padded_copy",
+            "system/test_rfc77_rows: test_a3_a_copy_changes_its_layout_and_the_interface_stays",
         ),
     ),
     Row(
@@ -62,6 +65,7 @@ IR = (
             "test_storing_a_value_of_undef_leaves_anything test_a_branch_on_undef_is_refused",
             "layout/test_evaluator: test_undef_is_poison_and_a_load_of_undef_is_not",
             "tir/test_verify: test_what_is_legal_at_which_stage",
+            "system/test_rfc77_rows: test_a4_assumptions_and_undef_are_used_and_then_removed",
         ),
     ),
     Row(
@@ -199,6 +203,8 @@ ANALYSES = (
         (
             "schedule/test_loops: test_fuse test_fuse_refuses_a_read_of_the_next_iteration "
             "test_fuse_refuses_unequal_bounds_and_strangers",
+            "system/test_rfc77_rows: "
+            "test_b6_neighbouring_loops_become_one_where_no_dependence_forbids_it",
         ),
     ),
     Row(
@@ -225,13 +231,13 @@ PADDING = (
         "C1",
         "Never write it: filling 14 elements of [4, 4] keeps its predicate.",
         ("schedule.transform_layout",),
-        ("schedule/test_padding: test_way_1_never_write_it",),
+        ("schedule/test_padding: test_c1_never_write_it",),
     ),
     Row(
         "C2",
         "Never read it: the sum of 14 elements of [4, 4] keeps its predicate.",
         ("schedule.transform_layout",),
-        ("schedule/test_padding: test_way_2_never_read_it",),
+        ("schedule/test_padding: test_c2_never_read_it",),
     ),
     Row(
         "C3",
@@ -241,7 +247,7 @@ PADDING = (
             "schedule.sequential_buffer_access",
             "schedule.remove_branching_through_overcompute",
         ),
-        ("schedule/test_padding: test_way_3_an_internal_padded_copy",),
+        ("schedule/test_padding: test_c3_an_internal_padded_copy",),
     ),
     Row(
         "C4",
@@ -249,8 +255,8 @@ PADDING = (
         "consumer has no branch; a product wants ones where a sum wants zeros.",
         ("schedule.absorb_padding", "schedule.remove_branching_through_overcompute"),
         (
-            "schedule/test_padding: test_way_4_the_producer_writes_the_default_of_the_next "
-            "test_way_4_a_product_wants_ones",
+            "schedule/test_padding: test_c4_the_producer_writes_the_default_of_the_next "
+            "test_c4_a_product_wants_ones",
             "flow/test_planner: test_the_producer_writes_what_a_reduction_demands",
         ),
     ),
@@ -274,22 +280,22 @@ PADDING = (
             "test_c5_in_floats_the_filter_must_be_finite "
             "test_neutral_a_window_over_the_last_row_reaches_the_first",
             "schedule/test_primitives: test_primitive_on_random_kernels",
-            "schedule/test_padding: test_way_5_a_zero_halo_frees_the_window_of_its_branch "
-            "test_way_5_in_floats_the_filter_must_be_finite",
+            "schedule/test_padding: test_c5_a_zero_halo_frees_the_window_of_its_branch "
+            "test_c5_in_floats_the_filter_must_be_finite",
         ),
     ),
     Row(
         "C6",
         "Elementwise over undefined padding: one loop over all 16 places.",
         ("schedule.remove_branching_through_overcompute", "schedule.mult_loops"),
-        ("schedule/test_padding: test_way_6_elementwise_over_the_padding",),
+        ("schedule/test_padding: test_c6_elementwise_over_the_padding",),
     ),
     Row(
         "C7",
         "Rows padded by anything and columns by zero, in one buffer: the sums over rows lose both "
         "branches.",
         ("schedule.transform_layout", "schedule.remove_branching_through_overcompute"),
-        ("schedule/test_padding: test_way_7_two_semantics_in_one_buffer",),
+        ("schedule/test_padding: test_c7_two_semantics_in_one_buffer",),
     ),
     Row(
         "split 1",
@@ -327,8 +333,8 @@ GRAPH = (
         "the ends stay. With `exp` between likewise.",
         ("schedule.lift_stages", "schedule.state_padding", "flow.plan_layouts"),
         (
-            f"{SCHEDULED}: test_the_inner_pair_goes_and_only_the_padding_is_fixed "
-            "test_facts_go_through_kernels_without_a_schedule",
+            f"{SCHEDULED}: test_d1_the_inner_pair_goes_and_only_the_padding_is_fixed "
+            "test_d1_facts_go_through_kernels_without_a_schedule",
         ),
     ),
     Row(
@@ -337,8 +343,8 @@ GRAPH = (
         "neighbours cancel differs, and the solver chooses.",
         ("graph.OperatorGraph.offer", "flow.plan_layouts"),
         (
-            f"{SCHEDULED}: test_each_variant_of_six_cancels_other_pairs "
-            "test_each_variant_computes_the_same test_the_solver_chooses_among_the_variants",
+            f"{SCHEDULED}: test_d2_each_variant_of_six_cancels_other_pairs "
+            "test_d2_each_variant_computes_the_same test_d2_the_solver_chooses_among_the_variants",
         ),
     ),
     Row(
@@ -358,9 +364,9 @@ GRAPH = (
         "with several inputs up to a constant; the optimum is global, and greedy motion is worse.",
         ("flow.plan_layouts", "convert.apply_plan"),
         (
-            f"{SCHEDULED}: test_neighbours_cancel_back_to_back "
-            "test_layouts_go_through_kernels_with_several_inputs_up_to_a_constant "
-            "test_kernels_that_do_not_care_follow",
+            f"{SCHEDULED}: test_d4_neighbours_cancel_back_to_back "
+            "test_d4_layouts_go_through_kernels_with_several_inputs_up_to_a_constant "
+            "test_d4_kernels_that_do_not_care_follow",
             "flow/test_solve: "
             "test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part "
             "test_no_greedy_plan_is_cheaper",
@@ -372,7 +378,7 @@ GRAPH = (
         "with partitioned loops instead. Both equal numpy.",
         ("schedule.transform_layout", "schedule.divide_loop"),
         (
-            f"{SCHEDULED}: test_a_matmul_in_blocks_that_do_not_divide_it",
+            f"{SCHEDULED}: test_d5_a_matmul_in_blocks_that_do_not_divide_it",
             "system/test_kernels_page: test_schedules_by_hand_compute_what_numpy_does",
         ),
     ),
@@ -382,7 +388,7 @@ GRAPH = (
         "what the plan costs, and what the next best one does.",
         ("flow.plan_layouts",),
         (
-            f"{SCHEDULED}: test_the_search_prices_all_that_was_offered",
+            f"{SCHEDULED}: test_d6_the_search_prices_all_that_was_offered",
             "inspect/test_explain: test_the_next_best_plan_says_what_differs "
             "test_a_plan_says_what_other_edge_types_of_an_edge_would_cost",
         ),
@@ -398,17 +404,19 @@ BOUNDS = (
         "disjoint parts apart, in the smallest boxes.",
         ("schedule.infer_bounds", "schedule.Schedule.bounds", "schedule.compute_at"),
         (
-            "schedule/test_bound_inference: test_example_1_all_elements_are_needed "
-            "test_example_2_one_element_at_the_inner_axis "
-            "test_example_3_a_row_at_the_outer_axis "
-            "test_example_4_a_loop_that_the_indices_do_not_use_is_in_the_path "
-            "test_example_5_after_a_split test_example_6_a_split_undoes_the_fusion "
-            "test_example_6_by_a_factor_that_does_not_divide_the_exact_set "
+            "schedule/test_bound_inference: test_f_example_1_all_elements_are_needed "
+            "test_f_example_2_one_element_at_the_inner_axis "
+            "test_f_example_3_a_row_at_the_outer_axis "
+            "test_f_example_4_a_loop_that_the_indices_do_not_use_is_in_the_path "
+            "test_f_example_5_after_a_split test_f_example_6_a_split_undoes_the_fusion "
+            "test_f_example_6_by_a_factor_that_does_not_divide_the_exact_set "
             "test_the_tail_of_a_split_ends_with_the_extent "
             "test_two_disjoint_corners_do_not_cost_the_square test_bounds_equal_enumeration "
             "test_attached_stages_compute_the_same",
             "schedule/test_attach: test_two_corners_are_two_nests "
             "test_a_blur_takes_its_neighbours_at_each_element",
+            "system/test_rfc77_rows: "
+            "test_f_a_stage_is_computed_where_it_is_used_over_the_elements_that_are",
         ),
     ),
 )

@@ -92,6 +92,14 @@ def test_no_row_is_left_out() -> None:
     assert [row.name for row in ROWS] == [*LETTERED, *primitives, "F"]
 
 
+def test_lettered_rows_have_tests_of_their_name() -> None:
+    lettered = [row for row in ROWS if row not in PRIMITIVES]
+    for row in lettered:
+        prefix = f"test_{row.name.lower().replace(' ', '_')}_"
+        names = [name for _, found in row.found_tests() for name in found]
+        assert any(name.startswith(prefix) for name in names), row.name
+
+
 def test_what_is_said_to_run_on_random_kernels_does() -> None:
     cases = (*BUFFERS, *CONFIGS, *EXPRESSIONS, *LOOPS, *WINDOWS)
     random = {f"schedule.{c.primitive.__name__}" for c in cases}

@@ -112,7 +112,7 @@ def growing(middle: PrimFunc, dtype: str = "i32") -> OperatorGraph:
     ("name", "middle"),
     [("addone", ADDONE), ("exp", elementwise("exp", "exp(x[i])", "f32"))],
 )
-def test_the_inner_pair_goes_and_only_the_padding_is_fixed(
+def test_d1_the_inner_pair_goes_and_only_the_padding_is_fixed(
     name: str, middle: PrimFunc, golden: Golden
 ) -> None:
     dtype = "i32" if name == "addone" else "f32"
@@ -138,7 +138,7 @@ def test_the_inner_pair_goes_and_only_the_padding_is_fixed(
         ("f32", "select(data(x[i] + f32(1e-40) == f32(0.0)), f32(1.0), f32(0.0))", True),
     ],
 )
-def test_facts_go_through_kernels_without_a_schedule(
+def test_d1_facts_go_through_kernels_without_a_schedule(
     dtype: str, value: str, fixed: bool, block: bool
 ) -> None:
     """Zeros stay zeros through a square and a relu, so nothing is added to the kernel between."""
@@ -206,7 +206,7 @@ def pair(plan: LayoutPlan, value: str, consumer: str) -> str:
     return text.replace(PACKED.describe(), "[4, 4]")
 
 
-def test_each_variant_of_six_cancels_other_pairs(golden: Golden) -> None:
+def test_d2_each_variant_of_six_cancels_other_pairs(golden: Golden) -> None:
     lines = []
     for variant, schedule in FORMS.items():
         lines.append(variant)
@@ -219,12 +219,12 @@ def test_each_variant_of_six_cancels_other_pairs(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("variant", FORMS)
-def test_each_variant_computes_the_same(variant: str) -> None:
+def test_d2_each_variant_computes_the_same(variant: str) -> None:
     graph = between(BEFORE["leaves 0"], AFTER["wants 0"], FORMS[variant], only=True)
     run(graph, plan_layouts(graph, TARGET, 1), TARGET, x=X)
 
 
-def test_the_solver_chooses_among_the_variants() -> None:
+def test_d2_the_solver_chooses_among_the_variants() -> None:
     """Where nobody behind wants anything, one that need not be told what the padding is."""
     for (before, first), (after, last) in itertools.product(BEFORE.items(), AFTER.items()):
         seconds = {}
@@ -374,7 +374,7 @@ def scheduled_growth(name: str, dtype: str = "i32") -> Schedule:
     return packed(func, 0, "undef").apply(state_padding, "y", 0)
 
 
-def test_neighbours_cancel_back_to_back() -> None:
+def test_d4_neighbours_cancel_back_to_back() -> None:
     graph = chain("int32", GROW, GROW, GROW)
     for name in ("grow0", "grow1", "grow2"):
         graph.offer(name, scheduled_growth("grow"), only=True)
@@ -385,7 +385,7 @@ def test_neighbours_cancel_back_to_back() -> None:
     run(graph, plan, TARGET, x=X)
 
 
-def test_layouts_go_through_kernels_with_several_inputs_up_to_a_constant(golden: Golden) -> None:
+def test_d4_layouts_go_through_kernels_with_several_inputs_up_to_a_constant(golden: Golden) -> None:
     """Two sums between scheduled kernels: the constant is packed beforehand, nothing moves."""
     add = parse(
         """
@@ -421,7 +421,7 @@ def test_layouts_go_through_kernels_with_several_inputs_up_to_a_constant(golden:
     run(graph, plan, TARGET, x=X, z=X[::-1].copy())
 
 
-def test_kernels_that_do_not_care_follow(golden: Golden) -> None:
+def test_d4_kernels_that_do_not_care_follow(golden: Golden) -> None:
     """Convolution, pooling, convolution: nothing moves between; a pin of no family is obeyed."""
     graph = OperatorGraph()
     graph.add_value(Value("x", "float32", (1, 6, 8, 8)))
@@ -491,7 +491,7 @@ def product() -> OperatorGraph:
 
 
 @pytest.mark.parametrize("make", [padded_matmul, partitioned_matmul])
-def test_a_matmul_in_blocks_that_do_not_divide_it(
+def test_d5_a_matmul_in_blocks_that_do_not_divide_it(
     make: Callable[[], Schedule], golden: Golden
 ) -> None:
     graph = product()
@@ -510,7 +510,7 @@ def test_a_matmul_in_blocks_that_do_not_divide_it(
 # D6: what the search says -------------------------------------------------------------------------
 
 
-def test_the_search_prices_all_that_was_offered() -> None:
+def test_d6_the_search_prices_all_that_was_offered() -> None:
     graph = product()
     graph.offer("product", padded_matmul(), partitioned_matmul())
     plan = plan_layouts(graph, TARGET, 2)
