@@ -263,9 +263,7 @@ class _Matcher:
                 return
         self.differ(expr_text(own), expr_text(found))
 
-    def index(
-        self, own: IndexExpr, found: IndexExpr, loops: tuple[For, For] | None = None
-    ) -> None:
+    def index(self, own: IndexExpr, found: IndexExpr, loops: tuple[For, For] | None = None) -> None:
         own = substitute(own, self.loops)
         self.seen |= variables(found)
         if own is found:

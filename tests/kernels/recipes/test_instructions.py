@@ -13,7 +13,7 @@ from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.instructions import in_instructions
 from graphflow.kernels.recipes.make_kernel import build
 from graphflow.schedule import Schedule
-from graphflow.tir import calls_in, to_text, without_calls
+from graphflow.tir import calls_in, without_calls
 from support.schedule_checks import kernel, same
 
 AVX2 = avx2_target()
@@ -91,3 +91,26 @@ def test_the_updates_of_a_tile_are_instructions_and_compile_to_the_same(target: 
     calls = calls_in(func.body)
     assert {c.definition.name for c in calls} == {f"fma{target.computed_lanes('float32')}"}
     assert emit_ir(func, "k", target) == emit_ir(without_calls(func), "k", target)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(127, 20), (127, 1), (128, 20)])
+def test_panels_that_columns_fill_have_no_masks(columns: int, rows: int) -> None:
+    """With AVX2, where masks cost; threads share one loop over all panels."""
+    definition = d.matmul((rows, 8), (8, columns))
+    variant = next(
+        v
+        for v in kernel_variants(definition, frozenset(), AVX2)
+        if isinstance(v.recipe, Tiled) and v.recipe.tiling.panel_outermost
+    )
+    assert isinstance(variant.recipe, Tiled)
+    tiling = variant.recipe.tiling
+    assert tiling.whole_apart == (columns % tiling.panels[0].width > 0)
+    apart = tiling.whole_apart and rows > 1
+    placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
+    text = same(definition, build(definition, placements, variant.recipe, AVX2))
+    assert text.count("parallel(") == 1
+    assert ("if panel <" in text or "if panel ==" in text) == apart
+    if apart:
+        whole, rest = text.split("else:")
+        assert "fma8(y" in whole
+        assert "fma8(y" not in rest
