@@ -10,10 +10,10 @@ from functools import lru_cache
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.instructions import in_instructions
 from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.staged import crossing, staged
+from graphflow.kernels.recipes.target_instructions import in_instructions
 from graphflow.kernels.recipes.tiled_kernel import tiled
 from graphflow.kernels.recipes.variant import (
     Crossing,

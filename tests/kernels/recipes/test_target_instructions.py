@@ -10,8 +10,8 @@ from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Tiled, kernel_variants
-from graphflow.kernels.recipes.instructions import in_instructions
 from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.target_instructions import in_instructions
 from graphflow.schedule import Schedule
 from graphflow.tir import calls_in, without_calls
 from support.schedule_checks import kernel, same
