@@ -118,11 +118,10 @@ def register_tile(
         s = _reordered(s, [panel, *outer, *_some(row), column])
         around = [panel, *outer][-1]
         s = _crossed(s, crossed, around, (*reduction, column), first.lanes)
-        nest = (*outer, *_some(row))
-        if tiling.whole_apart and nest:
+        if tiling.whole_apart and row is not None and not outer:
             whole = columns // first.width
-            s, tiles = _panels_apart(s, panel, whole, (*nest, column), row, reduction, tiling)
-        else:
+            s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, tiling)
+        else:  # threads share the outer loops too, so these stay one nest
             s, tiles = _plane(s, row, column, first, reduction, tiling)
         return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
     s = _reordered(s, [*outer, lane, *_some(row)])
@@ -153,23 +152,21 @@ def _panels_apart(
     panel: Handle,
     whole: int,
     nest: Nest,
-    row: Handle | None,
     reduction: tuple[Handle, ...],
     tiling: Tiling,
 ) -> tuple[Schedule, list[Tile]]:
     """`for panel: S` → `for panel: if panel < whole: S else: S`, both S in tiles.
 
-    `nest` are the loops of S over the output.  A branch, not two loops over panels, because threads
+    `nest` are the loops of S over rows and columns.  A branch, not two loops over panels, because threads
     share a single loop.
     """
     is_whole = less_than(s.loop(panel).var, const(whole))
-    s = s.apply(specialize, s[nest[0]], (is_whole,))
+    row, lane = nest
+    s = s.apply(specialize, s[row], (is_whole,))
     tiles: list[Tile] = []
-    for copy in s.forward(nest[0]):
-        rows = (copy,) if row is nest[0] else s.inside(copy, _some(row))
-        (column,), loops = s.inside(copy, nest[-1:]), s.inside(copy, reduction)
-        lone = rows[0] if rows else None
-        s, found = _plane(s, lone, column, tiling.panels[0], loops, tiling)
+    for copy in s.forward(row):
+        (column,), loops = s.inside(copy, (lane,)), s.inside(copy, reduction)
+        s, found = _plane(s, copy, column, tiling.panels[0], loops, tiling)
         tiles += found
     return s, tiles
 

@@ -8,6 +8,7 @@ import pytest
 
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
+from graphflow.cost import Panels
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.make_kernel import build
@@ -114,3 +115,20 @@ def test_panels_that_columns_fill_have_no_masks(columns: int, rows: int) -> None
         whole, rest = text.split("else:")
         assert "fma8(y" in whole
         assert "fma8(y" not in rest
+
+
+def test_panels_around_other_loops_that_threads_share_stay_one_nest() -> None:
+    definition = d.matmul((3, 20, 8), (8, 127))
+    variant = next(
+        v for v in kernel_variants(definition, frozenset(), AVX2) if isinstance(v.recipe, Tiled)
+    )
+    assert isinstance(variant.recipe, Tiled)
+    tiling = replace(
+        variant.recipe.tiling,
+        panels=(Panels(count=8, nr_vectors=2, lanes=8, mr=4),),
+        panel_outermost=True,
+        whole_apart=True,
+    )
+    placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
+    recipe = replace(variant.recipe, tiling=tiling)
+    assert "else:" not in same(definition, build(definition, placements, recipe, AVX2))
