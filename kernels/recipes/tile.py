@@ -157,8 +157,8 @@ def _panels_apart(
 ) -> tuple[Schedule, list[Tile]]:
     """`for panel: S` → `for panel: if panel < whole: S else: S`, both S in tiles.
 
-    `nest` are the loops of S over rows and columns.  A branch, not two loops over panels, because threads
-    share a single loop.
+    `nest` are the loops of S over rows and columns.  A branch, not two loops over panels, because
+    threads share a single loop.
     """
     is_whole = less_than(s.loop(panel).var, const(whole))
     row, lane = nest
