@@ -25,9 +25,10 @@ from graphflow.base.assumed import Assumption
 from graphflow.base.errors import ParseError, VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
-from graphflow.graph import OperatorGraph, graph_of
+from graphflow.graph import OperatorGraph, graph_of, output_names
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import compile_graph
+from graphflow.program import ProgramSpec
 from graphflow.schedule import (
     Schedule,
     Sketch,
@@ -84,12 +85,19 @@ def build(
     The caller passes a parameter that a schedule transformed in its box, and `Executable.layouts`
     tells its logical shape too.
 
+    A scalar `n: index` is an input, an int64 without axes.  Each run checks what the kernel assumes
+    of it, and that it is within 32 bits where the kernel assumes nothing.  A parameter that is read
+    and written (`inout`) is an input and an output of its name: the array of the caller is copied
+    and does not change.  A window may be given with any strides; if its elements do not follow one
+    another, it is copied.
+
     `layouts`, `sketches`, `assume`, `threads` and `options` are those of `compile`.  What a kernel
     assumes of an input is a promise of the caller: the report lists it, and
     Options(check_assumes=True) checks it at each run.  Raises ParseError for invalid text,
     VerifyError for a kernel that is not sound or accesses memory outside its buffers, and the
     errors of the compiler's stages.
     """
+    source = kernel(source) if isinstance(source, str) else source
     graph = _graph(source)
     chosen = Options.from_environment() if options is None else options
     chosen = chosen if threads is None else replace(chosen, threads=threads)
@@ -104,16 +112,26 @@ def build(
     )
     if isinstance(source, Schedule):
         compiled = replace(compiled, transformed=parameter_layouts(source))
+    if not isinstance(source, OperatorGraph):
+        compiled = replace(compiled, spec=_with_own_names(compiled.spec, source))
     return Executable(Single(loaded(compiled)))
 
 
-def _graph(source: Buildable) -> OperatorGraph:
+def _with_own_names(spec: ProgramSpec, kernel: PrimFunc | Schedule) -> ProgramSpec:
+    """The program of one kernel, with each output called like the parameter that it comes from."""
+    func = kernel.func if isinstance(kernel, Schedule) else kernel
+    own = {made: name for name, made in output_names(func).items()}
+    outputs = tuple(
+        replace(tensor, name=own.get(tensor.name, tensor.name)) for tensor in spec.outputs
+    )
+    return replace(spec, outputs=outputs) if own else spec
+
+
+def _graph(source: PrimFunc | Schedule | OperatorGraph) -> OperatorGraph:
     """The graph to compile; `OperatorGraph.add` proves each of its kernels to be sound."""
     match source:
         case OperatorGraph():
             graph = source
-        case str():
-            graph = graph_of(kernel(source))
         case PrimFunc() | Schedule():
             graph = graph_of(source)
         case _:

@@ -47,8 +47,13 @@ class Executable:
         `poison` is the value that a program compiled with Options(poison=True) writes to undefined
         padding; the outputs must not depend on it.
 
+        Scalars of kernels are given as integers; they must satisfy what the kernels assume of them.
+        An array that a kernel reads and writes (`inout`) is not changed: its new value is the
+        output of the same name.
+
         Raises InvalidModel, before anything runs, for names, shapes or dtypes that do not fit, and
-        with Options(check_assumes=True) for an assumption that does not hold; TypeError for inputs
+        with Options(check_assumes=True) for an assumption that does not hold, and for scalars that
+        do not satisfy what a kernel assumes of them; TypeError for inputs
         that are not a mapping; RunError for a value that the model does not allow, such as an index
         outside its tensor.
         """
@@ -63,6 +68,8 @@ class Executable:
             for assumed in model.assumed:
                 if assumed.tensor in given:
                     require_assumed(assumed, given[assumed.tensor])
+        for limits in model.scalar_limits:
+            given.update(limits.given(given))
         return _run(model.program, given)
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
@@ -268,12 +275,13 @@ def load(
 
 def _complete_program(models: Models) -> Program | None:
     """The program that a run with all of its inputs needs nothing else for; None if a run may have
-    to choose one, to check assumptions, or to add what the caller does not know."""
+    to choose one, to check assumptions or scalars, or to add what the caller does not know."""
     if not isinstance(models, Single):
         return None
     model = models.model
     hidden = len(model.program.spec.inputs) > len(model.inputs)
-    return None if model.check_assumes or hidden else model.program
+    checked = model.check_assumes or model.scalar_limits
+    return None if checked or hidden else model.program
 
 
 def _run(program: Program, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:

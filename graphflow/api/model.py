@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.arguments import Shapes
-from graphflow.base.assumed import Assumed
+from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions, SavedEdge
 from graphflow.base.errors import InvalidModel, Remedy
+from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.program import OpenTensor, TensorSpec
 from graphflow.runtime import Processor, Program, require_value
 
@@ -80,12 +81,16 @@ class Model(Protocol):
         """Graph inputs whose initializers are constants: no run gives them."""
 
     @property
-    def assumed(self) -> tuple[Assumed, ...]:
+    def assumed(self) -> tuple[Stated, ...]:
         """The assumptions about the inputs."""
 
     @property
     def check_assumes(self) -> bool:
         """Whether each run checks the assumptions."""
+
+    @property
+    def scalar_limits(self) -> tuple[ScalarLimits, ...]:
+        """What each run checks of the inputs that give scalars of kernels."""
 
     @property
     def threads(self) -> int | None:

@@ -29,10 +29,12 @@ from graphflow.api.model import (
     only_made,
 )
 from graphflow.base.arguments import Shapes
-from graphflow.base.assumed import Assumed
+from graphflow.base.assumed import Assumed, Stated
+from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.decisions import Decisions, SavedEdge, refusal_line, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
+from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.version import VERSION
 from graphflow.program import OpenTensor, ProgramSpec, TensorSpec
 from graphflow.runtime import (
@@ -106,6 +108,7 @@ def _saved(model: Model) -> SavedProgram:
             "frozen": model.frozen,
             "assumed": [assumed.plain() for assumed in model.assumed],
             "check_assumes": model.check_assumes,
+            "scalar_limits": [limits.plain() for limits in model.scalar_limits],
             "values": list(model.values),
         },
         "decisions": [decisions.title, decisions.rows, decisions.summary],
@@ -148,6 +151,9 @@ class SavedModel:
             if integer(about["guards"]) != len(saved.spec.guards):
                 raise ValueError(f"the program has {len(saved.spec.guards)} guards")
             self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
+            self.scalar_limits = tuple(
+                _scalar_limits(plain, self.inputs) for plain in listed(about["scalar_limits"])
+            )
         self.program: Program = saved.load(self.threads, self.values)
 
     @property
@@ -351,11 +357,16 @@ def _own_inputs(inputs: tuple[TensorSpec, ...], count: int) -> tuple[TensorSpec,
     return inputs[:count]
 
 
-def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
+def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Stated:
     """An assumption as the file has it; KeyError or ValueError if it fits none of the inputs."""
-    found = Assumed.from_plain(mapping(plain))
     tensors = {tensor.name: tensor for tensor in inputs}
-    tensor = tensors[text(found.tensor)]
+    tensor = tensors[text(mapping(plain)["tensor"])]
+    if "copies" in plain:
+        stated = AssumedElements.from_plain(plain, prod(tensor.shape))
+        if stated.dtype != tensor.dtype:
+            raise ValueError(f"{stated!r:.100} is not an assumption about {tensor}")
+        return stated
+    found = Assumed.from_plain(plain)
     if found.dtype != tensor.dtype or not all(
         isinstance(end, int | float) for end in (found.lo, found.hi)
     ):
@@ -363,4 +374,13 @@ def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
     if any(integer(k) >= prod(tensor.shape) for k in found.elements or ()):
         raise ValueError(f"{tensor} has fewer elements than the assumption names")
     boolean(found.exact)
+    return found
+
+
+def _scalar_limits(plain: Any, inputs: tuple[TensorSpec, ...]) -> ScalarLimits:
+    """What a run checks of scalars, as the file has it; ValueError if the inputs lack them."""
+    found = ScalarLimits.from_plain(plain)
+    scalars = {tensor.name for tensor in inputs if (tensor.dtype, tensor.shape) == ("int64", ())}
+    if not scalars.issuperset(name for _, name in found.inputs):
+        raise ValueError(f"{found!r:.100} is not about scalars among the inputs")
     return found

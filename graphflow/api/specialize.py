@@ -22,9 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.base.arguments import Shapes
-from graphflow.base.assumed import Assumed
+from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
 from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
+from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.inspect import (
     TensorDecision,
     decisions,
@@ -73,7 +74,7 @@ class Loaded:
         return self.compiled.frozen
 
     @property
-    def assumed(self) -> tuple[Assumed, ...]:
+    def assumed(self) -> tuple[Stated, ...]:
         """The assumptions that the plan uses and those that kernels state."""
         return (*self.compiled.plan.assumed, *self.compiled.stated)
 
@@ -81,6 +82,11 @@ class Loaded:
     def check_assumes(self) -> bool:
         """The option of that name."""
         return self.compiled.options.check_assumes
+
+    @property
+    def scalar_limits(self) -> tuple[ScalarLimits, ...]:
+        """What each run checks of the inputs that give scalars of kernels."""
+        return self.compiled.imported.scalar_limits
 
     @property
     def threads(self) -> int | None:

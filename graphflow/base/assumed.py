@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.dtypes import FLOATING, integer_limits, largest
 from graphflow.base.errors import InvalidModel
 
@@ -106,7 +107,11 @@ def parse_assumption(name: str, dtype: str, given: Assumption) -> Assumed:
     return Assumed(name, dtype, *ends)
 
 
-def require_assumed(assumed: Assumed, value: ArrayLike) -> None:
+Stated: TypeAlias = "Assumed | AssumedElements"
+"""What a kernel may state about the elements of an input."""
+
+
+def require_assumed(assumed: Stated, value: ArrayLike) -> None:
     """InvalidModel, with the first wrong element, if an assumption does not hold for an array.
 
     An array of another dtype is not checked: the program refuses it anyway.

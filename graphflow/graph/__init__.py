@@ -20,6 +20,7 @@ from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.program_kernels import output_names, program_kernel, scalar_conditions
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
@@ -50,8 +51,11 @@ __all__ = [
     "known_inputs",
     "moved_channels",
     "offer_found",
+    "output_names",
+    "program_kernel",
     "reading_through",
     "reads_in_place",
+    "scalar_conditions",
     "searchable_nodes",
     "shuffled",
     "take_assumptions",

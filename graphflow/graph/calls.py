@@ -13,8 +13,11 @@ from itertools import count
 from typing import TypeAlias
 
 from graphflow.base.errors import VerifyError
+from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.schedule import Schedule
+from graphflow.graph.program_kernels import program_kernel, scalar_conditions
+from graphflow.kernels.recipes import on_host
+from graphflow.schedule import Schedule, require_sound
 from graphflow.tir import Block, For, LoopKind, PrimFunc, loops_of, walk, with_serial_loops
 
 Kernel: TypeAlias = "PrimFunc | Schedule"
@@ -32,7 +35,11 @@ def call(
     A schedule, or a kernel with loops that are not serial, is taken as it is written; a kernel of
     serial loops gets the variants that recipes make.  Outputs are called `<node>_<buffer>` unless
     `outputs` names them; the node is called like the kernel, with a number appended where that name
-    is taken.  Raises VerifyError where the kernel is not sound or does not fit the inputs.
+    is taken.
+
+    Behind the inputs of the kernel's buffers, those that it reads and writes among them, come the
+    graph inputs that give its scalars, int64 tensors without axes; each run checks what the kernel
+    assumes of them.  Raises VerifyError where the kernel is not sound or does not fit the inputs.
     """
     func, offered = _definition(kernel)
     chosen = _free_name(graph, func.name) if name is None else name
@@ -48,7 +55,27 @@ def call(
             only_offered=bool(offered),
         )
     )
+    _limit_scalars(graph, kernel, inputs)
     return tuple(made)
+
+
+def _limit_scalars(graph: OperatorGraph, kernel: Kernel, inputs: Sequence[str]) -> None:
+    """Make each run check what a kernel assumes of its scalars, which come last in `inputs`."""
+    kernels = (kernel.definition, kernel.func) if isinstance(kernel, Schedule) else (kernel,)
+    scalars = kernels[-1].scalars
+    if not scalars:
+        return
+    given = inputs[len(inputs) - len(scalars) :]
+    for name in given:
+        if name not in graph.inputs:
+            raise VerifyError(
+                f"{name} gives {kernels[-1].name} a scalar and is no graph input; runs check what "
+                "a kernel assumes of its scalars before they begin"
+            )
+    conditions = dict.fromkeys(str(c) for func in kernels for c in scalar_conditions(func))
+    pairs = tuple(zip(map(str, scalars), given, strict=True))
+    limits = ScalarLimits(kernels[-1].name, pairs, tuple(conditions))
+    graph.scalar_limits = (*graph.scalar_limits, limits)
 
 
 def graph_of(kernel: Kernel) -> OperatorGraph:
@@ -79,16 +106,24 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
     The second is empty for a kernel of serial loops.
     """
     if isinstance(kernel, Schedule):
-        if kernel.func.params == kernel.definition.params:
-            return in_blocks(with_serial_loops(kernel.definition)), (kernel.func,)
-        return in_blocks(with_serial_loops(kernel.func)), (kernel.func,)
+        func = _on_host(kernel.func)
+        same = kernel.func.params == kernel.definition.params
+        meaning = _on_host(kernel.definition) if same else func
+        return in_blocks(with_serial_loops(meaning)), (func,)
     if not isinstance(kernel, PrimFunc):
         raise VerifyError(
             f"a node calls a PrimFunc or a Schedule, not {type(kernel).__name__}; graphflow.kernel "
             "makes a PrimFunc of a text or a decorated function"
         )
+    kernel = _on_host(kernel)
     serial = all(loop.kind is LoopKind.SERIAL for loop in loops_of(kernel.body))
     return in_blocks(with_serial_loops(kernel)), () if serial else (kernel,)
+
+
+def _on_host(func: PrimFunc) -> PrimFunc:
+    """The kernel with arrays alone as parameters, and without state and memories of others."""
+    require_sound(func)
+    return program_kernel(on_host(func))
 
 
 def _free_name(graph: OperatorGraph, name: str) -> str:

@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 import networkx as nx
 
 from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
+from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.hidden import OutputTrim, ValueGuard
 from graphflow.graph.value import Array, Value
@@ -68,6 +69,7 @@ class OperatorGraph:
     - inputs: the names of the graph inputs, in order.
     - results: the names of the model's own outputs, in order.
     - guards, trims: what each run checks in integer tensors, and to what extent it cuts outputs.
+    - scalar_limits: what each run checks of the graph inputs that give scalars of kernels.
     - initializers: tensors with known contents (for graph inputs: the default), by name.
     - removed: what became of tensors of the ONNX graph that have no value any more.
 
@@ -79,6 +81,7 @@ class OperatorGraph:
         self.results: tuple[str, ...] = ()
         self.guards: tuple[ValueGuard, ...] = ()
         self.trims: tuple[OutputTrim, ...] = ()
+        self.scalar_limits: tuple[ScalarLimits, ...] = ()
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
         self.sections: dict[str, Section] = {}
@@ -102,6 +105,7 @@ class OperatorGraph:
         other = OperatorGraph()
         other.inputs, other.results = self.inputs, self.results
         other.guards, other.trims = self.guards, self.trims
+        other.scalar_limits = self.scalar_limits
         other.initializers = dict(self.initializers)
         other.removed = dict(self.removed)
         other.sections = dict(self.sections)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from graphflow.arith import FALSE, Predicate, negation
-from graphflow.base.assumed import Assumed
+from graphflow.arith import FALSE, Predicate, const, negation
+from graphflow.base.assumed import Assumed, Stated
+from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.errors import VerifyError
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.layout import Constant, Fact, Range
@@ -30,8 +33,11 @@ from graphflow.tir import (
     BlockNote,
     Body,
     Buffer,
+    Comparison,
+    Expr,
     For,
     If,
+    IndexValue,
     Literal,
     Load,
     Param,
@@ -50,15 +56,16 @@ from graphflow.tir import (
 )
 
 
-def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Assumed, ...]]:
+def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Stated, ...]]:
     """The graph without what its kernels assume about graph inputs, and these assumptions.
 
     `assume_finite` of a whole input stays in the kernel, because planning relies on it, and is
     among the assumptions too.  Assumptions of a kernel about its own buffers stay; planning proves
     or refuses them.  Raises VerifyError where a node assumes something about a value that another
-    node computes, or anything but a comparison of elements with constants.
+    node computes, or anything but that elements compare with constants, or are equal to values of
+    the index or to other elements of the input.
     """
-    found: dict[Assumed, None] = {}
+    found: dict[Stated, None] = {}
     done = graph.copy()
     for node in graph.nodes:
         kernels = tuple(dict.fromkeys((node.func, *node.offered)))
@@ -124,26 +131,58 @@ def _without(func: PrimFunc) -> PrimFunc:
     return replace(func, body=map_body(func.body, change))
 
 
-def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Assumed]:
+def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Stated]:
     bound = dict(zip((b.name for b in func.inputs), node.inputs, strict=True))
     for stmt in _about_params(func):
         if _only_about_access(stmt):
             continue
         facts = [(x, fact) for x, fact in claims(stmt.claim) if isinstance(fact, Constant | Range)]
-        if not facts or not is_predicate(stmt.unless):
+        equation = None if facts else _equation(stmt)
+        if not (facts or equation) or not is_predicate(stmt.unless):
             raise VerifyError(
                 f"node {node.name}: `{stmt_text(stmt)}` cannot be checked when the model runs; "
-                "assume that an element is ==, <= or >= a number, under a condition on indices"
+                "assume that an element is ==, <= or >= a number, or equal to a value of the index "
+                "or to another element of its input, under a condition on indices"
             )
-        for load, fact in facts:
+        for load in [load for load, _ in facts] + ([] if equation is None else [equation[0]]):
             value = bound[load.buffer.name]
             if value not in graph.inputs and not _states_finite(stmt):
                 raise VerifyError(
                     f"node {node.name}: `{stmt_text(stmt)}` is about {value}, which is computed in "
                     "the graph; assumptions can be made about graph inputs only"
                 )
+        for load, fact in facts:
+            value = bound[load.buffer.name]
             if value in graph.inputs:
                 yield _assumed(value, load.buffer, fact, _elements(func, stmt, load))
+        if equation is not None:
+            yield _assumed_elements(bound[equation[0].buffer.name], func, stmt, *equation)
+
+
+def _equation(stmt: Assume) -> tuple[Load, Expr] | None:
+    """The element that an assumption is about, and what it equals: another element of the same
+    buffer, or a value without loads."""
+    claim = stmt.claim
+    if not isinstance(claim, Comparison) or claim.op != "eq" or not isinstance(claim.left, Load):
+        return None
+    right = claim.right
+    if isinstance(right, Load):
+        return (claim.left, right) if right.buffer == claim.left.buffer else None
+    plain = not any(isinstance(e, Load | Undef) for e in walk_expr(right))
+    return (claim.left, right) if plain else None
+
+
+def _assumed_elements(
+    value: str, func: PrimFunc, stmt: Assume, load: Load, wanted: Expr
+) -> AssumedElements:
+    """What an assumption says of each element that it is about."""
+    copies = isinstance(wanted, Load)
+    if isinstance(wanted, Load):
+        pairs = zip(wanted.indices, wanted.buffer.strides, strict=True)
+        wanted = IndexValue(sum((i * k for i, k in pairs), start=const(0)), "int64")
+    elements = _elements(func, stmt, load)
+    values = _marked(func, stmt, load, wanted).reshape(-1)[list(elements)]
+    return AssumedElements(value, load.buffer.dtype, elements, tuple(values.tolist()), copies)
 
 
 def _only_about_access(stmt: Assume) -> bool:
@@ -163,12 +202,18 @@ def _assumed(value: str, buffer: Buffer, fact: Fact, elements: tuple[int, ...]) 
 
 
 def _elements(func: PrimFunc, stmt: Assume, load: Load) -> tuple[int, ...]:
-    """The elements that an assumption is about, as flat row-major positions.
+    """The elements that an assumption is about, as flat row-major positions."""
+    marked = _marked(func, stmt, load, Literal(True, "bool"))
+    return tuple(int(k) for k in np.flatnonzero(marked))
 
-    The kernel's loops are interpreted with the assumption replaced by a store to a mask.
+
+def _marked(func: PrimFunc, stmt: Assume, load: Load, value: Expr) -> NDArray[Any]:
+    """An array with `value` at the elements that an assumption is about, zero elsewhere.
+
+    The kernel's loops are interpreted with the assumption replaced by a store to the array.
     """
-    mask = Buffer("mask", load.buffer.shape, "bool")
-    mark = Store(mask, load.indices, Literal(True, "bool"))
+    mask = Buffer("mask", load.buffer.shape, value.dtype)
+    mark = Store(mask, load.indices, value)
     condition: Predicate = negation(stmt.unless)  # type: ignore[arg-type]
 
     def change(other: Stmt) -> Body:
@@ -189,5 +234,4 @@ def _elements(func: PrimFunc, stmt: Assume, load: Load) -> tuple[int, ...]:
                 return ()
 
     marking = PrimFunc("elements", (Param(mask, Role.OUTPUT),), map_body(func.body, change))
-    marked = interpret(marking, {}, undefined=0.0)["mask"]
-    return tuple(int(k) for k in np.flatnonzero(marked))
+    return interpret(marking, {}, undefined=0.0)["mask"]

@@ -56,6 +56,16 @@ def report(compiled: Compiled) -> dict[str, Any]:
                 ],
             }
             for assumed in (*compiled.plan.assumed, *compiled.stated)
+        ]
+        + [
+            {
+                "tensor": ", ".join(name for _, name in limits.inputs),
+                "assumption": condition,
+                "checked": True,
+                "used_by": [],
+            }
+            for limits in compiled.imported.scalar_limits
+            for condition in limits.conditions
         ],
         "foreign": [
             {"section": spec.name, "node": node.name, "op": node.op, "reason": node.reason}

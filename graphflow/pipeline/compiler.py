@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import onnx
 
 from graphflow.base.arguments import check_arguments
-from graphflow.base.assumed import Assumed, Assumption
+from graphflow.base.assumed import Assumed, Assumption, Stated
 from graphflow.base.errors import GraphflowError
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
@@ -140,7 +140,7 @@ class Compiled:
     timings: Mapping[str, Mapping[str, float]]
     seconds: float
     notices: tuple[str, ...] = ()
-    stated: tuple[Assumed, ...] = ()
+    stated: tuple[Stated, ...] = ()
     frozen: tuple[str, ...] = ()
     validation: Validation | None = None
     values: Mapping[str, Array] = field(default_factory=dict)
@@ -443,7 +443,7 @@ def compile_graph(
     folder = kernel_folder(chosen.cache)
     known["cache"] = cache = KernelCache(folder, trace, recent=recent)
     start = time.perf_counter()
-    stages, stated = STAGES, tuple[Assumed, ...]()
+    stages, stated = STAGES, tuple[Stated, ...]()
     if isinstance(model, OperatorGraph):
         model.validate()
         known["imported"], found = take_assumptions(model)
@@ -478,13 +478,17 @@ def compile_graph(
 
 
 def _promised(
-    found: Sequence[Assumed], assume: Mapping[str, Assumption]
-) -> tuple[dict[str, Assumption], tuple[Assumed, ...]]:
+    found: Sequence[Stated], assume: Mapping[str, Assumption]
+) -> tuple[dict[str, Assumption], tuple[Stated, ...]]:
     """The assumptions about whole inputs, which planning uses, and all other assumptions of
     kernels."""
     whole, rest = dict(assume), []
     for assumed in found:
-        if assumed.elements is None and assumed.tensor not in whole:
+        if (
+            isinstance(assumed, Assumed)
+            and assumed.elements is None
+            and assumed.tensor not in whole
+        ):
             whole[assumed.tensor] = assumed.lo if assumed.exact else (assumed.lo, assumed.hi)
         else:
             rest.append(assumed)

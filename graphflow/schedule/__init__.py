@@ -74,6 +74,7 @@ from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parameter_layouts import ParameterLayout, parameter_layouts
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.pieces import join_loops, unroll_loop
+from graphflow.schedule.place_names import fresh_name, names_in
 from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.repetition import add_loop, remove_loop
@@ -132,6 +133,7 @@ __all__ = [
     "fission",
     "flatten_buffer",
     "forbids_access",
+    "fresh_name",
     "fuse",
     "in_state",
     "infer_bounds",
@@ -155,6 +157,7 @@ __all__ = [
     "mult_dim",
     "mult_loops",
     "name_statement",
+    "names_in",
     "parallelize_loop",
     "parameter_layouts",
     "partition_loop",

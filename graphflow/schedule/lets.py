@@ -33,6 +33,7 @@ from graphflow.tir import (
     If,
     Let,
     Load,
+    NamedWindow,
     PrimFunc,
     Select,
     Stmt,
@@ -41,8 +42,10 @@ from graphflow.tir import (
     expressions_of,
     is_predicate,
     map_expressions,
+    performed,
     walk,
     walk_expr,
+    with_performed,
 )
 
 
@@ -114,13 +117,14 @@ def lift_lets(func: PrimFunc, place: str, conditions_only: bool = False) -> Rewr
 
 def lift_let(func: PrimFunc, let: str) -> Rewrite:
     """The part of `lift_scope` for a let: `P: A; with let(e) as t: S; B` → `with let(e) as t: P: A;
-    S; B`, where P is a loop, a condition, a block or another let.
+    S; B`, where P is a loop, a condition, a block, another let or a named window; out of a window,
+    e loads from the buffer behind it.
 
     Conditions: *scope*: e uses neither the loop P nor a buffer or let that begins in P.
     *unchanged*: nothing that e loads is written in P before the let; in a loop, at all.  *memory*:
     where P does not evaluate e each time, what it loads is in bounds and no forbidden padding.
     """
-    stmt, _ = _find_let(func, let)
+    _find_let(func, let)
     path = path_of(func, let)
     if len(path) == 1:
         raise ScheduleError(f"nothing is around {let}")
@@ -128,7 +132,9 @@ def lift_let(func: PrimFunc, let: str) -> Rewrite:
     outer, parent = address_of(func, above), statement_at(func, above)
     domain = find(func, outer)[1]
     beside = _beside(parent, path[-2][1])
-    position = next(k for k, s in enumerate(beside) if s is stmt)
+    position = path[-1][0] - (2 if isinstance(parent, Let) else 0)
+    stmt = beside[position]
+    assert isinstance(stmt, Let)
     text = expr_text(stmt.value)
     require_scope(stmt.value, (parent,), domain, outer)
     before = (parent,) if isinstance(parent, For) else beside[:position]
@@ -200,11 +206,17 @@ def _uses(stmt: Stmt, load: Load) -> bool:
 
 
 def _beside(parent: Stmt, otherwise: bool) -> Body:
-    """The body of a statement that has one, or one of its branches."""
-    if isinstance(parent, If):
-        return parent.orelse if otherwise else parent.then
-    body: Body = parent.body  # type: ignore[union-attr]
-    return body
+    """The body of a statement that has one, or one of its branches; that of a named window as it
+    performs it."""
+    match parent:
+        case If():
+            return parent.orelse if otherwise else parent.then
+        case NamedWindow():
+            return performed(parent)
+        case For() | Block() | Let():
+            return parent.body
+        case _:
+            raise AssertionError("nothing is below any other statement")
 
 
 def _with(parent: Stmt, otherwise: bool, body: Body) -> Stmt:
@@ -213,5 +225,7 @@ def _with(parent: Stmt, otherwise: bool, body: Body) -> Stmt:
             return replace(parent, orelse=body) if otherwise else replace(parent, then=body)
         case For() | Block() | Let():
             return replace(parent, body=body)
+        case NamedWindow():
+            return with_performed(parent, body)
         case _:
             raise AssertionError("nothing is below any other statement")

@@ -48,14 +48,14 @@ class SearchSpace:
 
     def __post_init__(self) -> None:
         for name, values in self.domains:
-            if not values or len(set(values)) < len(values):
-                raise ScheduleError(f"the domain of {name} is {values}: give distinct values")
             for value in values:
                 if type(value) is not int and not (isinstance(value, str) and value.isidentifier()):
                     raise ScheduleError(
                         f"{name} may be {value!r}; choices are integers, and texts that are "
                         "identifiers"
                     )
+            if not values or len(set(values)) < len(values):
+                raise ScheduleError(f"the domain of {name} is {values}: give distinct values")
         for constraint in self.constraints:
             _require_names(constraint, dict(self.domains))
 
@@ -153,7 +153,7 @@ def _parsed(constraint: str) -> ast.expr:
                 pass
             case ast.Compare(ops=ops) if all(type(op) in _OPERATORS for op in ops):
                 pass
-            case ast.UnaryOp(op=ast.Not()):
+            case ast.UnaryOp(op=ast.Not() | ast.USub()) | ast.USub():
                 pass
             case ast.Constant(value=value) if type(value) in (int, str):
                 pass
@@ -184,6 +184,8 @@ def _value(node: ast.expr, known: Mapping[str, ChoiceValue]) -> Any:
             return value
         case ast.Name(id=name):
             return known[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _applied(node, ast.Sub(), 0, _value(operand, known))
         case ast.UnaryOp(operand=operand):
             return not _value(operand, known)
         case ast.BoolOp(op=ast.And(), values=values):

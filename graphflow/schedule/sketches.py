@@ -20,7 +20,7 @@ from graphflow.base.target import Target
 from graphflow.processes.digest import text_digest
 from graphflow.schedule.frame import Refusal
 from graphflow.schedule.methods import Schedule
-from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace
+from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace, point_text
 from graphflow.tir import PrimFunc
 
 MakeSchedule: TypeAlias = "Callable[[PrimFunc, Target, Point], Schedule]"
@@ -48,13 +48,26 @@ class Sketch:
         return text_digest(f"{self.name}\n{self.source}")
 
     def schedule(self, kernel: PrimFunc, target: Target, point: Point) -> Schedule | Refusal:
-        """The schedule for a point, or the refusal of what cannot be done."""
+        """The schedule for a point, or the refusal of what cannot be done.
+
+        ScheduleError where the sketch gives no schedule, or that of another kernel.  Other errors
+        of its own leave it, with a note of where they arose.
+        """
         try:
             made = self.make(kernel, target, point)
         except ScheduleError as error:
             return Refusal.of(error)
         except VerifyError as error:
             return Refusal("", str(error))
+        except Exception as error:
+            choices = point_text(point) or "no choices"
+            error.add_note(f"in the sketch {self.name} of {kernel.name} with {choices}")
+            raise
+        if not isinstance(made, Schedule):
+            raise ScheduleError(
+                f"the sketch {self.name} gives {type(made).__name__} for {kernel.name}, and no "
+                "schedule; return what its last step gives"
+            )
         if made.definition != kernel:
             raise ScheduleError(
                 f"the sketch {self.name} gives a schedule of another kernel than {kernel.name}; "
@@ -79,7 +92,8 @@ def sketch(
     `domains` are the values of each choice, its default first; `where` are constraints between
     them; see `SearchSpace`.  The sketch is meant for the kernels called `kernel`, or for all whose
     loops and buffers its steps name.  The function is called with a `Schedule` of the kernel and a
-    value for each choice.  Its result is stale when anything in its file changes.  Raises
+    value for each choice.  Its result is stale when the space or
+    anything in the function's file changes.  Raises
     ScheduleError for a space that is not well formed, and for a function whose source cannot be
     read.
     """
@@ -93,7 +107,8 @@ def sketch(
         def make(func: PrimFunc, target: Target, point: Point) -> Schedule:
             return function(Schedule.of(func), **dict(point))
 
-        return Sketch(function.__name__, space_of, make, source_text(function))
+        source = f"{kernel} {space}\n{source_text(function)}"
+        return Sketch(function.__name__, space_of, make, source)
 
     return decorate
 

@@ -211,7 +211,7 @@ class Role(Enum):
     INPUT = "in"
     OUTPUT = "out"
     INOUT = "inout"
-    """Of a kernel that others call: it reads what the caller wrote, and writes."""
+    """It reads what the caller wrote, and writes.  Lowered kernels have none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,13 +140,15 @@ class _Verifier:
             if "." in buffer.name or not self.legal_parameter(buffer):
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
             if param.role is Role.INOUT and self.stage == "lowered":
-                raise self.fail(f"{buffer.name} is inout, which only kernels that others call have")
+                raise self.fail(
+                    f"{buffer.name} is inout, and programs have inputs and outputs apart"
+                )
             if param.strided and self.stage == "lowered":
                 raise self.fail(
                     f"{buffer.name} is a window, whose strides only the callers of a kernel know"
                 )
         if self.func.scalars and self.stage == "lowered":
-            raise self.fail("it has scalars, which only kernels that others call are given")
+            raise self.fail("it has scalars, which programs give it in memory")
         for var in self.func.scalars:
             self.name("loop variable", var.name, None)
         if self.func.callee is not None and (self.func.body or self.legal.emittable):

@@ -252,9 +252,14 @@ def _performed_by_call(call: Call) -> Body:
         match stmt:
             case For():
                 values[stmt.var] = Var(f"{call.name}.{stmt.var.name}")
-            case Allocate() | NamedWindow():
+            case Allocate():
                 named = replace(stmt.buffer, name=f"{call.name}.{stmt.buffer.name}")
                 buffers[stmt.buffer] = named
+            case NamedWindow(window=BufferWindow(buffer=behind)):
+                # In the memory of the caller's buffer; a window around this one comes before it.
+                scope = (buffers[behind] if behind in buffers else windows[behind].buffer).scope
+                name = f"{call.name}.{stmt.buffer.name}"
+                buffers[stmt.buffer] = replace(stmt.buffer, name=name, scope=scope)
             case _:
                 pass
     for old, new in buffers.items():
@@ -283,12 +288,8 @@ def _performed_by_call(call: Call) -> Body:
                 inner = tuple(_inside_window(w, windows[w.buffer]) for w in stmt.windows)
                 return replace(stmt, name=f"{call.name}.{stmt.name}", windows=inner)
             case NamedWindow():
-                outer = windows[stmt.window.buffer]
-                within = _inside_window(stmt.window, outer)
-                scope = outer.buffer.scope
-                return replace(
-                    stmt, buffer=replace(buffers[stmt.buffer], scope=scope), window=within
-                )
+                within = _inside_window(stmt.window, windows[stmt.window.buffer])
+                return replace(stmt, buffer=buffers[stmt.buffer], window=within)
             case If() | Assume() | Let():
                 return stmt
         assert_never(stmt)

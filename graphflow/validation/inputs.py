@@ -32,6 +32,7 @@ from graphflow.tir import (
     sites,
     walk_expr,
 )
+from graphflow.validation.scalar_inputs import scalar_inputs
 
 Array: TypeAlias = NDArray[Any]
 
@@ -71,8 +72,12 @@ def logical_inputs(
     shifts = _shifts(products)
     factors_only = _multiplied_up(func)
     terms = max((terms for terms, _ in products), default=1)
+    scalars = scalar_inputs(func, seed)
     found = {}
     for number, buffer in enumerate(func.inputs):
+        if buffer in scalars:
+            found[buffer.name] = np.array(scalars[buffer], buffer.dtype)
+            continue
         rng = np.random.default_rng([seed, number])
         flat = np.resize(_plain(rng, buffer, kind.positive, factors_only), buffer.size)
         if buffer.name in shifts and flat.dtype.kind == "f":

@@ -22,6 +22,7 @@ from graphflow.kernels.recipes.kernel_variants import (
 from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, variant_key
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.make_kernel import Placements, build
+from graphflow.kernels.recipes.on_host import on_host
 from graphflow.kernels.recipes.operand_layouts import Offers
 from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
@@ -87,6 +88,7 @@ __all__ = [
     "lifted",
     "memory_key",
     "moved_bytes",
+    "on_host",
     "placed_variant",
     "point_key",
     "reads_offered",

@@ -110,7 +110,7 @@ def is_made_by_recipe(
 
 def _point_of(space: SearchSpace, text: str) -> Point | None:
     """The point with this text; None where the space has no such point."""
-    values = dict(part.split("=", 1) for part in text.split(", "))
+    values = dict(part.split("=", 1) for part in text.split(", ") if part)  # it may be empty
     found = [
         (name, next((v for v in domain if str(v) == values.get(name)), None))
         for name, domain in space.domains

@@ -49,8 +49,9 @@ def on_host(func: PrimFunc) -> PrimFunc:
         proof = written_before_read(func, field)
         if not proof.proven:
             raise VerifyError(
-                f"{func.name}: {proof.reason}, and nothing on this target keeps {field.name} "
-                f"between kernels; write it first\nin\n{to_text(func)}"
+                f"{func.name}: {proof.reason}, and a program keeps no state between its runs, "
+                f"which may be at once; give {field.name} as a parameter and write it first\n"
+                f"in\n{to_text(func)}"
             )
     proven = _proven_claims(func)
     body = map_body(func.body, _without_call, calls_whole=True)

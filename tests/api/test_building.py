@@ -11,8 +11,9 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, ParseError, ScheduleError, VerifyError
+from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import graph_of
-from graphflow.language import f32, i32, out
+from graphflow.language import f32, i32, index, inout, out, window
 from graphflow.schedule import (
     absorb_padding,
     assume_finite,
@@ -24,7 +25,16 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.tir import LoopKind, loops_of, parse, to_text, with_serial_loops
+from graphflow.tir import (
+    Cast,
+    IndexValue,
+    LoopKind,
+    interpret,
+    loops_of,
+    parse,
+    to_text,
+    with_serial_loops,
+)
 
 ADD = """
     def add(x: f32[6, 10], y: f32[6, 10], z: out[f32[6, 10]]):
@@ -63,6 +73,20 @@ def test_a_function_is_a_kernel_by_its_source() -> None:
 
     assert [b.shape for b in shifted.inputs] == [(6, 10)]
     assert (gf.build(shifted).run({"x": X})["y"] == np.roll(X, 1, axis=1)).all()
+
+
+def test_a_function_may_have_a_scalar_an_inout_array_and_a_window() -> None:
+    n = 1  # the parameter's name is not this integer
+
+    @gf.kernel
+    def scale(a: inout[f32[4]], w: window[f32[4]], n: index):
+        assume(unless(n >= 0 and n <= 4), bool(False))  # noqa: F821, UP018
+        for i in serial(0, n):  # noqa: F821
+            a[i] *= w[i]
+
+    a, w = np.full(4, 3, "float32"), np.arange(8, dtype="float32")
+    found = gf.build(scale).run({"a": a, "w": w[::2], "n": n + 2})["a"]
+    assert found.tolist() == [0, 6, 12, 3]
 
 
 def test_names_that_a_kernel_binds_are_its_own() -> None:
@@ -320,6 +344,48 @@ def test_what_a_kernel_assumes_is_reported_and_checked(
     elsewhere = np.where(np.add.outer(np.arange(4), np.arange(6)) < 3, -3, 2).astype("float32")
     if "elements" in said:
         exe.run({"x": elsewhere, "w": w})
+
+
+def of_another_element(at: Any, io: Any, ii: Any) -> Any:
+    return at(0, ii)
+
+
+def of_the_index(io: Any, ii: Any) -> Any:
+    return Cast(IndexValue(4 * io + ii, "int32"), "float32")
+
+
+@pytest.mark.parametrize(
+    ("padding", "wanted", "said"),
+    [
+        (of_another_element, [2, 3], "a copy of another element in 2 elements"),
+        (of_the_index, [14, 15], "equal to a value of its own in 2 elements"),
+    ],
+)
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_padding_of_parameters_is_a_function_of_the_place(
+    padding: Any, wanted: list[int], said: str, target: gf.Target, tmp_path: Path
+) -> None:
+    func = gf.kernel("""
+        def ring(x: f32[14], y: out[f32[14]]):
+            with block("compute"):
+                for i in serial(0, 14):
+                    y[i] = x[i]
+    """)
+    s = gf.Schedule.of(func).apply(transform_layout, "x", packed, padding)
+    s = s.apply(transform_layout, "y", packed, padding)
+    exe = gf.build(s, target=target, options=gf.Options(check_assumes=True))
+    (assumed,) = exe.report()["assumed"]
+    assert (assumed["tensor"], assumed["assumption"]) == ("x", said)
+    box = np.array([*range(14), *wanted], "float32").reshape(4, 4)
+    bad = box.copy()
+    bad[3, 3] = 7
+    exe.save(tmp_path / "ring.gfx")
+    for program in (exe, gf.load(tmp_path / "ring.gfx")):
+        y = program.run({"x": box})["y"]
+        assert (y == box).all()
+        assert (y == interpret(s.func, {"x": box})["y"]).all()
+        with pytest.raises(InvalidModel, match=r"x was assumed to be .* and x\[3, 3\] is 7"):
+            program.run({"x": bad})
 
 
 def test_what_cannot_be_checked_is_refused() -> None:

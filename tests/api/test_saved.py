@@ -751,6 +751,17 @@ def test_tables_that_disagree_are_refused(
             [{"tensor": "x", "dtype": "float32", "lo": 0, "hi": 1, "exact": False,
               "elements": [10**6]}],
         ),
+        (
+            "assumed",
+            [{"tensor": "x", "dtype": "float32", "elements": [0], "values": [10**6],
+              "copies": True}],
+        ),
+        (
+            "assumed",
+            [{"tensor": "x", "dtype": "int8", "elements": [0], "values": [1], "copies": True}],
+        ),
+        ("scalar_limits", None), ("scalar_limits", [["f", {"x": "x"}, ["x > 0"]]]),
+        ("scalar_limits", [["f", {}, ["x > 0"]]]), ("scalar_limits", [["f", {}]]),
     ],
 )  # fmt: skip
 def test_documents_of_another_variant_are_refused(name: str, value: object, saved: Path) -> None:

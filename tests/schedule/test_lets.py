@@ -163,6 +163,35 @@ for i in serial(0, 4):
         lift_scope(schedule.func, "t")
 
 
+def test_a_let_leaves_a_window_and_loads_from_the_buffer_behind_it() -> None:
+    func = kernel("""
+with x[4:8] as w:
+    for i in serial(0, 4):
+        with y[4*i:4*i + 4] as v:
+            with let(w[1] * i32(3)) as t:
+                for j in serial(0, 4):
+                    v[j] = t[()] + w[j]
+""")
+    once = lift_scope(func, "t")
+    assert "for i in serial(0, 4):\n            with let(w[1] * i32(3)) as t:" in same(func, once)
+    twice = lift_scope(once.func, "t")
+    text = same(func, lift_scope(twice.func, "t"))
+    assert "\n    with let(x[5] * i32(3)) as t:\n        with x[4:8] as w:" in text
+    assert same(func, lift_lets(func, "w")) == same(func, twice)
+
+
+def test_a_let_of_what_is_written_through_a_window_stays_inside() -> None:
+    func = kernel("""
+for i in serial(0, 4):
+    with y[0:4] as v:
+        v[0] = x[i]
+        with let(v[0]) as t:
+            y[i + 4] = t[()]
+""")
+    with pytest.raises(ScheduleError, match=r"unchanged: y\[0\] is the same in front of v"):
+        lift_scope(func, "t")
+
+
 NEVER_ABOVE = """
 for i in serial(0, 4):
     with let(x[i] + i32(1)) as u:

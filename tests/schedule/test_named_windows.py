@@ -15,6 +15,7 @@ from graphflow.schedule import (
     divide_dim,
     divide_loop,
     expand_dim,
+    extract_subproc,
     inline_window,
     resize_dim,
     set_memory,
@@ -48,6 +49,13 @@ def test_a_window_is_a_name_for_elements_of_a_buffer() -> None:
     assert parse(to_text(func)) == func
     x = inputs_of(func)["x"]
     np.testing.assert_array_equal(interpret(func, {"x": x})["y"], (x + 1) * x)
+
+
+def test_a_called_kernel_names_windows_in_the_memory_of_the_caller() -> None:
+    func = kernel(ROWS.replace("8])\nfor", "8], register)\nfor"))
+    done = extract_subproc(func, "w", "row")
+    verify(done.func, "scheduled")
+    same(func, done)
 
 
 def test_inline_window() -> None:

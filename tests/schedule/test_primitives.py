@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -12,7 +13,7 @@ from support.buffer_cases import BUFFER_CASES
 from support.call_cases import CALL_CASES
 from support.config_cases import CONFIG_CASES, with_state
 from support.expression_cases import EXPRESSION_CASES
-from support.let_cases import LET_CASES
+from support.let_cases import LET_CASES, let_kernel
 from support.loop_cases import LOOP_CASES
 from support.padding_cases import PADDING_CASES
 from support.primitive_cases import (
@@ -23,7 +24,8 @@ from support.primitive_cases import (
     outcomes,
     share,
 )
-from support.window_cases import WINDOW_CASES
+from support.random_kernels import Number
+from support.window_cases import WINDOW_CASES, with_windows
 
 SEQUENCE_CASES = (
     *BUFFER_CASES,
@@ -131,24 +133,30 @@ def pool(x: i64[6, 6], y: out[i64[3, 3]]):
 }
 STEPS = 12
 
+RANDOM_KERNELS: dict[str, Callable[[Number], PrimFunc]] = {
+    "random": effect_kernel,
+    "lets and windows": lambda number: with_windows(let_kernel(number), number),
+}
+
 
 def run_sequences(kernel: str, seeds: range) -> float:
     """The mean number of primitives that apply, printed too."""
     found = []
     for seed in seeds:
-        func: PrimFunc = KERNELS.get(kernel) or effect_kernel(Random(seed).randint)
+        number = Random(seed).randint
+        func: PrimFunc = KERNELS.get(kernel) or RANDOM_KERNELS[kernel](number)
         found.append(apply_sequence(func, SEQUENCE_CASES, seed, STEPS))
     mean = sum(found) / len(found)
     print(f"{kernel}: {mean:.1f} of {STEPS} primitives apply")
     return mean
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, "random"])
+@pytest.mark.parametrize("kernel", [*KERNELS, *RANDOM_KERNELS])
 def test_sequences_of_primitives(kernel: str) -> None:
     assert run_sequences(kernel, range(8)) > 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", [*KERNELS, "random"])
+@pytest.mark.parametrize("kernel", [*KERNELS, *RANDOM_KERNELS])
 def test_many_sequences_of_primitives(kernel: str) -> None:
     assert run_sequences(kernel, range(8, 300)) > 3

@@ -65,6 +65,7 @@ def test_a_default_that_violates_a_constraint_is_no_point() -> None:
         ("a // b == 2 or a // 0 == 1", True),
         ("1 < b < a <= 4", True),
         ("a != 4", False),
+        ("-a < -3 and b - -b == 4", True),
     ],
 )
 def test_constraints_are_computed_as_python_does(constraint: str, holds: bool) -> None:
@@ -95,7 +96,7 @@ def test_a_constraint_without_a_value_is_refused() -> None:
         space.sample(2)
 
 
-@pytest.mark.parametrize("values", [(), (1, 1), (True, False), (1.5,), ("a, b=2",)])
+@pytest.mark.parametrize("values", [(), (1, 1), (True, False), (1.5,), ("a, b=2",), ([1],)])
 def test_domains_have_distinct_integers_and_names(values: tuple[int, ...]) -> None:
     with pytest.raises(ScheduleError, match="tile"):
         SearchSpace.of({"tile": values})

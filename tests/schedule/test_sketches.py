@@ -57,6 +57,39 @@ def test_the_digest_differs_with_the_values_that_a_sketch_closes_over() -> None:
     assert divided(1).digest == divided(1).digest != divided(2).digest
 
 
+def test_the_digest_differs_with_the_space() -> None:
+    def of(*tiles: int, where: str = "tile > 0") -> Sketch:
+        @gf.sketch(tile=tiles, where=where)
+        def tiled(s: Schedule, tile: int) -> Schedule:
+            return s
+
+        return tiled
+
+    assert of(8, 5).digest == of(8, 5).digest
+    assert len({of(*t).digest for t in ((8, 5), (5, 8), (8, 5, 4))}) == 3
+    assert of(8, 5).digest != of(8, 5, where="tile > 5").digest
+
+
+@pytest.mark.parametrize("given", [None, doubling("double")])
+def test_what_is_no_schedule_is_a_mistake_of_the_sketch(given: object) -> None:
+    @gf.sketch(tile=(1,))
+    def wrong(s: Schedule, tile: int) -> Schedule:
+        return given  # type: ignore[return-value]
+
+    with pytest.raises(ScheduleError, match=f"gives {type(given).__name__} for double, and no sch"):
+        wrong.schedule(doubling("double"), TARGET, (("tile", 1),))
+
+
+def test_an_error_of_the_sketch_itself_says_where_it_arose() -> None:
+    @gf.sketch(tile=(1,))
+    def broken(s: Schedule, tile: int) -> Schedule:
+        raise KeyError(tile)
+
+    with pytest.raises(KeyError) as caught:
+        broken.schedule(doubling("double"), TARGET, (("tile", 1),))
+    assert caught.value.__notes__ == ["in the sketch broken of double with tile=1"]
+
+
 def test_a_schedule_of_another_kernel_is_a_mistake_of_the_sketch() -> None:
     other = doubling("other")
 

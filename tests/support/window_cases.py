@@ -15,6 +15,7 @@ from graphflow.tir import (
     BufferWindow,
     For,
     If,
+    Let,
     NamedWindow,
     PrimFunc,
     Stmt,
@@ -33,6 +34,11 @@ Arguments = tuple[Any, ...] | None
 
 def window_kernel(number: Number) -> PrimFunc:
     """A buffer kernel in which names of windows stand for buffers in some statements."""
+    return with_windows(buffer_kernel(number), number)
+
+
+def with_windows(func: PrimFunc, number: Number) -> PrimFunc:
+    """The kernel with windows of what some of its loops, conditions and lets access."""
     count = 0
 
     def change(stmt: Stmt) -> Stmt | Body:
@@ -40,13 +46,12 @@ def window_kernel(number: Number) -> PrimFunc:
         own = {s.buffer for s in walk((stmt,)) if isinstance(s, Allocate)}
         found = dict.fromkeys(a.buffer for a in accesses((stmt,)) if a.buffer.shape)
         behind = [buffer for buffer in found if buffer not in own]
-        if not isinstance(stmt, For | If) or not behind or number(0, 1):
+        if not isinstance(stmt, For | If | Let) or not behind or number(0, 1):
             return stmt
         buffer = behind[number(0, len(behind) - 1)]
         count += 1
         return _windowed(stmt, buffer, f"w{count}", number)
 
-    func = buffer_kernel(number)
     return replace(func, body=map_body(func.body, change, calls_whole=True))
 
 

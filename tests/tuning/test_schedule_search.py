@@ -131,6 +131,32 @@ def test_a_sketch_with_an_error_of_its_own_raises(tmp_path: Path) -> None:
         gf.tune(other, sketches=[broken], search=1, timings=str(tmp_path / "t"), protocol=QUICK)
 
 
+def test_a_sketch_without_choices_is_one_schedule(tmp_path: Path) -> None:
+    @gf.sketch()
+    def only(s: Schedule) -> Schedule:
+        return s.apply(vectorize_loop, "j")
+
+    path = tmp_path / "timings.jsonl"
+    for known in (0, 1):
+        tuned = gf.tune(KERNEL, sketches=[only], search=2, timings=str(path), protocol=QUICK)
+        (found,) = tuned.searched
+        assert (found.timed, found.known, found.best) == (1 - known, known, ())
+
+
+def test_sketches_of_one_text_with_other_spaces_are_both_searched(tmp_path: Path) -> None:
+    def tiled(*rows: int) -> gf.Sketch:
+        @gf.sketch(rows=rows)
+        def tiles(s: Schedule, rows: int) -> Schedule:
+            return s.apply(divide_loop, "i", rows, ("io", "ii"), "perfect")
+
+        return tiles
+
+    sketches = [tiled(4, 8), tiled(6, 12)]
+    path = str(tmp_path / "timings.jsonl")
+    tuned = gf.tune(KERNEL, sketches=sketches, search=2, timings=path, protocol=QUICK)
+    assert [found.timed for found in tuned.searched] == [2, 2]
+
+
 def test_the_command_searches_with_the_sketch_of_the_compiler(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

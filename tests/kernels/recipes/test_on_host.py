@@ -9,6 +9,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, VerifyError
+from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.recipes.on_host import on_host
 from graphflow.schedule import Schedule, require_memories, set_memory
 from graphflow.tir import PrimFunc, calls_in, fields_of, interpret, parse, to_text, verify
@@ -74,10 +75,40 @@ def test_a_kernel_on_the_host_has_neither() -> None:
 
 def test_state_that_nothing_keeps_between_kernels_is_refused() -> None:
     func = parse(HEAD + "for i in serial(0, 4):\n        y[i] = x[i] * mode.act")
-    with pytest.raises(VerifyError, match=r"mode\.act at i=0 may see what it held before, and no"):
+    with pytest.raises(VerifyError, match=r"mode\.act at i=0 may see what it held before, and a"):
         on_host(func)
-    with pytest.raises(GraphflowError, match=r"mode\.act"):
-        gf.build(func)
+    for kernel in (func, Schedule.of(func)):
+        with pytest.raises(VerifyError, match=r"a program keeps no state .* give mode\.act as"):
+            gf.build(kernel)
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_state_that_outlives_a_kernel_is_passed_to_it(target: gf.Target) -> None:
+    """By an `inout` parameter, beside a scalar; the interpreter keeps the field itself."""
+    body = """for i in serial(0, n):
+            y[i] = select(data(mode.act == i32(1)), max(x[i], i32(0)), x[i])
+        mode.act = max(i32(1) - mode.act, index(n - 3, i32))"""
+    text = f"""
+    mode = config(act=i32)
+
+    @primfunc
+    def toggle(x: i32[4], y: inout[i32[4]], {{}}n: index):
+        assume(unless(n >= 0 and n <= 4), bool(False))
+        {{}}{body}
+        {{}}
+    """
+    kept = gf.kernel(text.format("", "", "").rstrip())
+    passed = text.format(
+        "act: inout[i32[()]], ", "mode.act = act[()]\n        ", "act[()] = mode.act"
+    )
+    exe = gf.build(passed, target=target)
+    x, y = np.array([-1, 2, -3, 4], "int32"), np.zeros(4, "int32")
+    act, state = np.array(1, "int32"), {"mode.act": np.int32(1)}
+    for n in (3, 4, 1, 2):
+        wanted = interpret(kept, {"x": x, "y": y}, scalars={"n": n}, state=state)["y"]
+        found = exe.run({"x": x, "y": y, "act": act, "n": n})
+        act = found["act"]
+        assert (found["y"] == wanted).all() and act == state["mode.act"]
 
 
 def test_what_is_assumed_of_state_is_proven() -> None:
