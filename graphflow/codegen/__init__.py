@@ -5,7 +5,7 @@ from typing import TypeAlias
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
-from graphflow.codegen.instruction_set import instruction
+from graphflow.codegen.instruction_set import instruction, instructions_of
 from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.codegen.target_machine import (
     assembly,
@@ -50,6 +50,7 @@ __all__ = [
     "emit_ir",
     "host_target",
     "instruction",
+    "instructions_of",
     "make_object",
     "renamed",
 ]

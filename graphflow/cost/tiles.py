@@ -220,7 +220,8 @@ class Tiling:
 
     `panels` cover the columns in order; the last panel may reach past them.  `panel_outermost` runs
     the panels (all of one width then) outside all other loops, which keeps the weights of one panel
-    in a near cache; otherwise they run inside the outer axes, which reads the input once.
+    in a near cache; otherwise they run inside the outer axes, which reads the input once.  With
+    `whole_apart`, panels that the columns fill have code of their own there, which has no masks.
     `write_padding` lets the last vector write the padding of the output, where it may.  `sliding`
     unrolls the loop of the reduction that steps through the data like the rows of a tile, innermost
     of the reduction, so that a tile loads each row of data once for all taps that meet it.  With
@@ -233,6 +234,7 @@ class Tiling:
     write_padding: bool = False
     sliding: bool = False
     run: int = 0
+    whole_apart: bool = False
 
 
 def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:

@@ -81,7 +81,8 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     1. the loop, or the body of the block, unifies with the body of the definition: they are equal
        but for names, kinds of loops, and the arguments put in;
     2. loops that the definition marks parallel or vectorized have independent iterations here,
-       where two windows may be of one buffer, and stand in no vectorized loop;
+       where two windows may be of one buffer, and stand in no vectorized loop, unless the kernel
+       has loops of the same kinds here already;
     3. *state*: where the definition reads fields of configuration state that S does not, it is
        equal to S for the values that these fields are proven to hold there.
 
@@ -105,7 +106,10 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     except NotUnifiable as error:
         raise ScheduleError(f"{place} does not unify with {definition.name}: {error}") from None
     unified = structural(f"{place} is {definition.name}, with the arguments put in")
-    proofs = (unified, *state, *_safe_kinds(func, place, call, domain))
+    kinds = [[loop.kind for loop in loops_of(b)] for b in (body, performed(call))]
+    # Unified, so what the loops run over is the same too.
+    safe = _safe_kinds(func, place, call, domain) if kinds[0] != kinds[1] else ()
+    proofs = (unified, *state, *safe)
     new = rewrite_at(func, place, lambda _s, _d: (call,))
     places = {old: () for old in inside if old not in names_in((call,))}
     return Rewrite(new, proofs, {**places, place: (name,)}, {"call": (name,)})

@@ -148,9 +148,8 @@ class _Matcher:
                 self.expr(own.value, found.value)
                 self.access(own.buffer, own.indices, found.buffer, found.indices)
             case For(), For():
-                texts = _line((own,)), _line((found,))
-                self.index(own.start, found.start, texts)
-                self.index(own.stop, found.stop, texts)
+                self.index(own.start, found.start, (own, found))
+                self.index(own.stop, found.stop, (own, found))
                 self.loops[own.var] = found.var
                 self.bodies(own.body, found.body)
             case If(), If():
@@ -264,35 +263,41 @@ class _Matcher:
                 return
         self.differ(expr_text(own), expr_text(found))
 
-    def index(self, own: IndexExpr, found: IndexExpr, texts: tuple[str, str] | None = None) -> None:
+    def index(self, own: IndexExpr, found: IndexExpr, loops: tuple[For, For] | None = None) -> None:
         own = substitute(own, self.loops)
         self.seen |= variables(found)
         if own is found:
             return
         if not any(_unknown(var) in variables(own) for var in self.definition.scalars):
-            self.differ(*(texts or (str(own), str(found))))
+            if loops is not None:
+                self.differ(*(_line((loop,)) for loop in loops))
+            self.differ(str(own), str(found))
         self.equations.append((own, found))
 
     def access(
         self, own: Buffer, own_at: Sequence[IndexExpr], found: Buffer, found_at: _Indices
     ) -> None:
         inside = tuple(substitute(index, self.loops) for index in own_at)
-        texts = element_text(own, own_at), element_text(found, found_at)
+
+        def differ(of: tuple[str, str] = ("", "")) -> NoReturn:
+            texts = element_text(own, own_at), element_text(found, found_at)
+            self.differ(*(f"{text}{end}" for text, end in zip(texts, of, strict=True)))
+
         if own.dtype != found.dtype:
-            self.differ(f"{texts[0]} of {own.dtype}", f"{texts[1]} of {found.dtype}")
+            differ((f" of {own.dtype}", f" of {found.dtype}"))
         if own.is_field or found.is_field:
             if own != found:
-                self.differ(*texts)
+                differ()
             return
         if own in self.local:
             if self.local[own] != found:
-                self.differ(*texts)
+                differ()
             for a, b in zip(inside, found_at, strict=True):
                 self.index(a, b)
             return
         known, pairs = self.accesses.setdefault(own, (found, []))
         if known != found or found in self.local.values():
-            self.differ(*texts)
+            differ()
         pairs.append((inside, found_at))
         self.seen.update(var for index in found_at for var in variables(index))
 

@@ -86,7 +86,8 @@ def _tiled(recipe: Tiled) -> str:
         f"Tiling(panels=({panels}{comma}), panel_outermost={recipe.tiling.panel_outermost}, "
         f"write_padding={recipe.tiling.write_padding}"
         f"{', sliding=True' * recipe.tiling.sliding}"
-        f"{f', run={recipe.tiling.run}' if recipe.tiling.run else ''})"
+        f"{f', run={recipe.tiling.run}' if recipe.tiling.run else ''}"
+        f"{', whole_apart=True' * recipe.tiling.whole_apart})"
     )
     return (
         f"Tiled(tiling={tiling}, finite={recipe.finite}, "

@@ -13,6 +13,7 @@ from graphflow.base.target import Target
 from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.staged import crossing, staged
+from graphflow.kernels.recipes.target_instructions import in_instructions
 from graphflow.kernels.recipes.tiled_kernel import tiled
 from graphflow.kernels.recipes.variant import (
     Crossing,
@@ -43,7 +44,7 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
         case Tiled():
             placed = {name: (layout, pad) for name, layout, pad in placements}
             output = definition.outputs[0].name
-            return tiled(definition, placed, output, recipe)
+            return in_instructions(tiled(definition, placed, output, recipe), target)
         case Staged():
             return staged(definition, placements, target)
         case SharedLoops():

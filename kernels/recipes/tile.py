@@ -16,7 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from graphflow.arith import Predicate, Var, conjuncts, predicate_variables, terms_of, variables
+from graphflow.arith import (
+    Predicate,
+    Var,
+    conjuncts,
+    const,
+    less_than,
+    predicate_variables,
+    terms_of,
+    variables,
+)
 from graphflow.base.errors import ScheduleError
 from graphflow.cost import Panels, Tiling
 from graphflow.kernels.recipes.register_blocks import staged_across
@@ -36,6 +45,7 @@ from graphflow.schedule import (
     reorder_loops,
     restrict_loop,
     simplify,
+    specialize,
     stage_mem,
     vectorize_loop,
 )
@@ -102,12 +112,17 @@ def register_tile(
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))
+        columns = _extent(s.loop(lane))
         s = s.apply(divide_loop, s[lane], first.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *outer, *_some(row), column])
         around = [panel, *outer][-1]
         s = _crossed(s, crossed, around, (*reduction, column), first.lanes)
-        s, tiles = _plane(s, row, column, first, reduction, tiling)
+        if tiling.whole_apart and row is not None and not outer:
+            whole = columns // first.width
+            s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, tiling)
+        else:  # threads share the outer loops too, so these stay one nest
+            s, tiles = _plane(s, row, column, first, reduction, tiling)
         return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
     s = _reordered(s, [*outer, lane, *_some(row)])
     if crossed:
@@ -130,6 +145,30 @@ def register_tile(
         inside = tuple(r for _, reductions in found for r in reductions)
         tiles += [(panel, inside)] if lanes_meet_borders else found
     return _in_parallel(_borders_cut(s, tiles), outer)
+
+
+def _panels_apart(
+    s: Schedule,
+    panel: Handle,
+    whole: int,
+    nest: Nest,
+    reduction: tuple[Handle, ...],
+    tiling: Tiling,
+) -> tuple[Schedule, list[Tile]]:
+    """`for panel: S` → `for panel: if panel < whole: S else: S`, both S in tiles.
+
+    `nest` are the loops of S over rows and columns.  A branch, not two loops over panels, because
+    threads share a single loop.
+    """
+    is_whole = less_than(s.loop(panel).var, const(whole))
+    row, lane = nest
+    s = s.apply(specialize, s[row], (is_whole,))
+    tiles: list[Tile] = []
+    for copy in s.forward(row):
+        (column,), loops = s.inside(copy, (lane,)), s.inside(copy, reduction)
+        s, found = _plane(s, copy, column, tiling.panels[0], loops, tiling)
+        tiles += found
+    return s, tiles
 
 
 def _crossed(

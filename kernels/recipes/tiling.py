@@ -20,6 +20,7 @@ from graphflow.cost import (
     cycles_by_rows,
     first_of_cheapest,
     imbalance,
+    in_pieces,
     most_rows,
     tiling_cycles,
 )
@@ -69,7 +70,10 @@ def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[
     if panels > 1 and not (problem.whole_vectors and -(-problem.columns // lanes) % nr_vectors):
         # Else the last panel would reach past the padding that may be written.
         mr = _best_rows(problem.plane, nr_vectors, lanes, target)
-        yield Tiling((Panels(panels, nr_vectors, lanes, mr),), panel_outermost=True)
+        ragged = problem.columns % (nr_vectors * lanes) > 0 and not problem.whole_vectors
+        apart = ragged and in_pieces(target)  # else a mask costs nothing
+        panel = Panels(panels, nr_vectors, lanes, mr)
+        yield Tiling((panel,), panel_outermost=True, whole_apart=apart)
 
 
 def has_few_pieces(columns: int, dtype: str, target: Target) -> bool:

@@ -68,7 +68,8 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, write_padding=True)))
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, sliding=True)))
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, run=64)))
-    fields = {"panels", "panel_outermost", "write_padding", "sliding", "run"}
+    recipes.append(replace(ONE, tiling=replace(ONE.tiling, whole_apart=True)))
+    fields = {"panels", "panel_outermost", "write_padding", "sliding", "run", "whole_apart"}
     assert Tiling.__dataclass_fields__.keys() == fields
     assert len({key(recipe) for recipe in (ONE, *recipes)}) == len(recipes) + 1
 

@@ -1,0 +1,85 @@
+"""Vector statements as instructions of the target.
+
+In: the schedule of a kernel whose lanes are chosen, and the target.  Out: the schedule in which the
+vectorized loops that an instruction of the target performs are calls of it.  Which instructions
+there are is data (`codegen.instruction_set`): a new one is taken here without a change.
+
+What always holds: `replace` proves that a call performs what the loop did; a loop that is no
+instance of an instruction stays a loop.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from graphflow.arith import Var, variables
+from graphflow.base.target import Target
+from graphflow.codegen import instructions_of
+from graphflow.schedule import Schedule, replace
+from graphflow.tir import (
+    Binary,
+    Expr,
+    For,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Unary,
+    loops_of,
+    walk_expr,
+)
+
+
+def in_instructions(s: Schedule, target: Target) -> Schedule:
+    """`for lane in vectorized(0, 8): c[lane] += a * b[lane]` → `fma8(c[0:8], a, b[0:8])`.
+
+    For each vectorized loop that an instruction of the target performs.
+    """
+    known = _by_shape(target)
+    loops = [x for x in loops_of(s.func.body) if x.kind is LoopKind.VECTORIZED]
+    fitting = [(x, known[shape]) for x in loops if (shape := _shape(x)) in known]
+    places = s.handles(loop for loop, _ in fitting)
+    for place, (_, definitions) in zip(places, fitting, strict=True):
+        for definition in definitions:
+            if s.present((place,)):
+                s = s.attempt(replace, s[place], definition)
+    return s
+
+
+@lru_cache(maxsize=16)
+def _by_shape(target: Target) -> dict[object, tuple[PrimFunc, ...]]:
+    """The instructions of a target that update what they write in one loop, by its shape."""
+    found: dict[object, tuple[PrimFunc, ...]] = {}
+    for definition in instructions_of(target):
+        (only,) = definition.body
+        shape = _shape(only)
+        if shape is not None:
+            found[shape] = (*found.get(shape, ()), definition)
+    return found
+
+
+def _shape(stmt: Stmt) -> object:
+    """What an update in one loop has in common with those that it may be unified with.
+
+    That is the extent, the operators and types, and which elements depend on the loop.  None for
+    other statements.
+    """
+    match stmt:
+        case For(body=(Reduce() as update,)):
+            nodes = [(type(x), x.dtype, _detail(x, stmt.var)) for x in walk_expr(update.value)]
+            across = any(stmt.var in variables(index) for index in update.indices)
+            return stmt.extent, update.op, update.buffer.dtype, across, *nodes
+        case _:
+            return None
+
+
+def _detail(node: Expr, lane: Var) -> object:
+    """The operator of an operation; whether the element of a load depends on the lane."""
+    match node:
+        case Load():
+            return any(lane in variables(index) for index in node.indices)
+        case Unary() | Binary():
+            return node.op
+        case _:
+            return None
