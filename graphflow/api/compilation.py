@@ -40,7 +40,7 @@ from graphflow.layout import Layout
 from graphflow.pipeline.compiler import Shared, compile_graph, model_name
 from graphflow.pipeline.compiler_stages import Model
 from graphflow.program import OpenTensor
-from graphflow.schedule import Sketch
+from graphflow.schedule import Sketch, require_sketches
 
 MOST_OPENED = 1 << 30
 """The largest model, in bytes, that onnxruntime opens as a whole to find out whether it can run
@@ -94,6 +94,7 @@ def compile(
         options=options,
         threads=threads,
     )
+    require_sketches(sketches)
     opened = open_model(model)
     proto = opened.proto
     frozen_inputs(proto, overridable)  # refuses other names

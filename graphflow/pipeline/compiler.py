@@ -34,7 +34,7 @@ from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.workers import Crew, Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import default_threads
-from graphflow.schedule import ParameterLayout, Sketch
+from graphflow.schedule import ParameterLayout, Sketch, require_sketches
 from graphflow.validation import Validation
 
 Source: TypeAlias = "Model | ReadModel | OperatorGraph"
@@ -131,6 +131,7 @@ def compile_graph(
         target=target,
         options=options,
     )
+    require_sketches(sketches)
     chosen = Options.from_environment() if options is None else options
     trace = Trace(chosen, progress=progress, counting=counting)
     known: dict[str, Any] = {

@@ -81,7 +81,7 @@ from graphflow.schedule.repetition import add_loop, remove_loop
 from graphflow.schedule.scopes import lift_scope, specialize
 from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace, point_text
 from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
-from graphflow.schedule.sketches import Sketch, sketch
+from graphflow.schedule.sketches import Sketch, require_sketches, sketch
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
 from graphflow.schedule.writes import inline_assign, merge_writes
@@ -176,6 +176,7 @@ __all__ = [
     "require_derived",
     "require_in_bounds",
     "require_memories",
+    "require_sketches",
     "require_sound",
     "resize_dim",
     "restrict_loop",

@@ -92,10 +92,9 @@ def sketch(
     `domains` are the values of each choice, its default first; `where` are constraints between
     them; see `SearchSpace`.  The sketch is meant for the kernels called `kernel`, or for all whose
     loops and buffers its steps name.  The function is called with a `Schedule` of the kernel and a
-    value for each choice.  Its result is stale when the space or
-    anything in the function's file changes.  Raises
-    ScheduleError for a space that is not well formed, and for a function whose source cannot be
-    read.
+    value for each choice.  Its result is stale when the space or anything in the function's file
+    changes.  Raises ScheduleError for a space that is not well formed, and for a function whose
+    source cannot be read.
     """
     constraints = (where,) if isinstance(where, str) else tuple(where)
     space = SearchSpace.of({name: tuple(values) for name, values in domains.items()}, constraints)
@@ -111,6 +110,18 @@ def sketch(
         return Sketch(function.__name__, space_of, make, source)
 
     return decorate
+
+
+def require_sketches(given: Any) -> None:
+    """TypeError for what is no list or tuple of sketches."""
+    if not isinstance(given, list | tuple):
+        raise TypeError(f"sketches is of type {type(given).__name__}; give a list of sketches")
+    for one in given:
+        if not isinstance(one, Sketch):
+            raise TypeError(
+                f"sketches has an object of type {type(one).__name__}; give functions that are "
+                "decorated with graphflow.sketch"
+            )
 
 
 def source_text(function: Callable[..., Any]) -> str:

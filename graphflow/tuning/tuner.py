@@ -48,7 +48,7 @@ from graphflow.pipeline.compiler_stages import (
 from graphflow.processes.workers import Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import check_host, default_threads, processor_of
-from graphflow.schedule import Sketch
+from graphflow.schedule import Sketch, require_sketches
 from graphflow.tir import PrimFunc
 from graphflow.tuning.end_to_end_timing import (
     END_TO_END_PROTOCOL,
@@ -138,6 +138,7 @@ def tune(
     A kernel that a user wrote, or a graph of them, is tuned like a model.  Raises CodegenError
     where this processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
     """
+    require_sketches(sketches)
     chosen = Options.from_environment() if options is None else options
     aim = host_target() if target is None else target
     count = threads or chosen.threads or default_threads()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import graphflow as gf
@@ -32,6 +34,14 @@ def divided(factor: int) -> Sketch:
         return s.apply(vectorize_loop, "ii")
 
     return tiles
+
+
+@pytest.mark.parametrize("entry", [gf.build, gf.tune])
+def test_what_is_no_list_of_sketches_is_refused(entry: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match="sketches is of type Sketch; give a list"):
+        entry(doubling("double"), sketches=divided(1))
+    with pytest.raises(TypeError, match="an object of type function; give functions that are"):
+        entry(doubling("double"), sketches=[doubling])
 
 
 def test_a_point_gives_a_schedule_or_a_refusal_with_its_reason() -> None:
