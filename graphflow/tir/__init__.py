@@ -104,7 +104,7 @@ from graphflow.tir.stmt import (
 )
 from graphflow.tir.to_python import compile_to_python
 from graphflow.tir.unify import NotUnifiable, unify
-from graphflow.tir.verify import EXPANDED, STAGES, is_identifier, verify
+from graphflow.tir.verify import EXPANDED, STAGES, is_dense, is_identifier, verify
 from graphflow.tir.visit import (
     buffers_of,
     calls_in,
@@ -190,6 +190,7 @@ __all__ = [
     "float32",
     "in_order_store",
     "interpret",
+    "is_dense",
     "is_identifier",
     "is_predicate",
     "kept",

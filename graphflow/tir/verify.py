@@ -107,7 +107,7 @@ def is_identifier(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name)
 
 
-def _is_dense(window: BufferWindow, param: Buffer) -> bool:
+def is_dense(window: BufferWindow, param: Buffer) -> bool:
     """Whether the elements of a window follow one another as those of the parameter do."""
     strides = (window.buffer.strides[axis] for axis in window.kept)
     sides = zip(strides, param.strides, param.shape, strict=True)
@@ -251,7 +251,7 @@ class _Verifier:
                     stmt,
                 )
             self.check_axes(window, wanted, stmt)
-            if self.legal.emittable and not param.strided and not _is_dense(window, wanted):
+            if self.legal.emittable and not param.strided and not is_dense(window, wanted):
                 raise self.fail(
                     f"{wanted.name} of {definition.name} is dense, and the elements of the window "
                     f"of {buffer.name} do not follow one another; make it a window (set_window)",

@@ -4,8 +4,9 @@ In: the schedule of a kernel whose lanes are chosen, and the target.  Out: the s
 vectorized loops that an instruction of the target performs are calls of it.  Which instructions
 there are is data (`codegen.instruction_set`): a new one is taken here without a change.
 
-What always holds: `replace` proves that a call performs what the loop did; a loop that is no
-instance of an instruction stays a loop.
+What always holds: `replace` proves that a call performs what the loop did.  A loop that is no
+instance of an instruction stays a loop, and so does one whose lanes do not follow one another in
+memory, as instructions have them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from graphflow.arith import Var, variables
+from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
-from graphflow.schedule import Schedule, replace
+from graphflow.schedule import Handle, Schedule, replace
 from graphflow.tir import (
     Binary,
     Expr,
@@ -26,6 +28,8 @@ from graphflow.tir import (
     Reduce,
     Stmt,
     Unary,
+    calls_in,
+    is_dense,
     loops_of,
     walk_expr,
 )
@@ -43,7 +47,20 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
     for place, (_, definitions) in zip(places, fitting, strict=True):
         for definition in definitions:
             if s.present((place,)):
-                s = s.attempt(replace, s[place], definition)
+                s = s.attempt_all(_replaced, place, definition)
+    return s
+
+
+def _replaced(s: Schedule, place: Handle, definition: PrimFunc) -> Schedule:
+    s = s.apply(replace, s[place], definition)
+    (made,) = s.made["call"]
+    (call,) = (call for call in calls_in(s.func.body) if call.name == s[made])
+    for window, param in zip(call.windows, definition.params, strict=True):
+        if not param.strided and not is_dense(window, param.buffer):
+            raise ScheduleError(
+                f"the elements of {window.buffer.name} that {call.name} takes do not follow one "
+                "another in memory"
+            )
     return s
 
 
