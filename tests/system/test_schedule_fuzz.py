@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.arith import Domain, Proof, Var, Verdict, isl_text, negation
+from graphflow.arith import Domain, Proof, Var, Verdict, images, isl_text, negation, sets
 from graphflow.effects import access_conflicts, questions
 from graphflow.layout import Constant, Demand, Equal, Fact, reduction_demand, serves
 from graphflow.schedule import memory, neutral, overcompute, padding, private
@@ -204,7 +204,7 @@ def swapped_neutral(op: ReduceOp, dtype: str) -> tuple[Equal, ...]:
 
 MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
     "variables share names in integer sets": (
-        [(isl_text, "isl_name", clashing_name)],
+        [(module, "isl_name", clashing_name) for module in (images, isl_text, sets)],
         Focus("scatter", "another_order"),
         37,
     ),
