@@ -82,8 +82,8 @@ def _as_fact(value: AbstractValue) -> Fact:
     if value.literal is not None:
         return Constant(value.literal)
     span = value.span
-    if span.nan or span.has_infinity:
-        return Undefined()
+    if span.nan or span.has_infinity or span.lo > span.hi:
+        return Undefined()  # an empty span is that of an index which nothing reaches
     return Range(span.lo, span.hi)
 
 

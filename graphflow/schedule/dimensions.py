@@ -40,12 +40,15 @@ from graphflow.tir import (
     Buffer,
     Expr,
     Load,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Stmt,
     Store,
+    loops_of,
     map_body,
     map_expressions,
+    statements_as_written,
 )
 
 
@@ -91,7 +94,8 @@ def resize_dim(
 def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexLike) -> Rewrite:
     """`a: T[…]; S[a[…]]` → `a: T[size, …]; S[a[index, …]]`.
 
-    Conditions: *size*: it is positive.  *scope*: `index` uses only loops around every access.
+    Conditions: *size*: it is positive.  *scope*: `index` uses only loops around every access, and
+    around every named window of the buffer.
     *range*: it lies between 0 and `size` at every access.  *values*: where it uses a loop inside
     which the buffer is not allocated, each read still sees the same write.
     """
@@ -106,6 +110,12 @@ def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexLike) -> Rewr
         if stray:
             raise ScheduleError(f"scope: {stray[0]} is no loop around the access {access}")
         proofs.append(require_within(access, at, size, f"range: {at} lies in [0, {size})"))
+    for stmt in statements_as_written(func.body):
+        if isinstance(stmt, NamedWindow) and stmt.window.buffer == old:
+            inside = sorted(x.var.name for x in loops_of(stmt.body) if x.var in used)
+            if inside:
+                name = stmt.buffer.name
+                raise ScheduleError(f"scope: {inside[0]} is no loop around the window {name}")
     new = replace(old, shape=(size, *old.shape))
     moved = moved_buffer(func, old, new, lambda indices: (at, *indices))
     if used <= {axis.var for axis in allocation_of(func, old).domain.axes}:

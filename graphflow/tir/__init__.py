@@ -13,6 +13,7 @@ from graphflow.tir.as_written import (
     map_as_written,
     map_indices,
     rename_buffers,
+    statements_as_written,
     substitute_body,
 )
 from graphflow.tir.check_types import type_errors
@@ -215,6 +216,7 @@ __all__ = [
     "redirect_accesses",
     "rename_buffers",
     "sites",
+    "statements_as_written",
     "stmt_text",
     "sub_bodies",
     "substitute_body",

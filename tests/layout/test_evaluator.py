@@ -492,3 +492,9 @@ def test_a_comparison_with_a_denormal_keeps_the_denormals_that_meet_it():
         found = evaluate(taken, given_x(Range(-1.0, 1.0)))
         assert isinstance(found, Range)
         assert found.holds(limit.value)
+
+
+def test_an_index_that_nothing_reaches_gives_no_range() -> None:
+    i = Var("i")
+    none = evaluate(IndexValue(i, "int32"), lambda _: Undefined(), ranges={i: (2, 1)})
+    assert none == Undefined()

@@ -56,6 +56,8 @@ def with_state(func: PrimFunc, number: Number) -> PrimFunc:
 
 def write_arguments(func: PrimFunc, number: Number) -> Arguments:
     places = [place for place, _ in addressed(func)]
+    if not places:
+        return None
     place = places[number(0, len(places) - 1)]
     return place, FIELDS[number(0, 1)], number(0, 1), number(0, 1) == 1
 

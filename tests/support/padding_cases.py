@@ -123,7 +123,7 @@ def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout] | None:
         return ROWS, marked.layout
     count, columns = marked.layout.physical_shape
     (extent,) = marked.layout.logical_shape
-    return ROWS, rows(extent, count * columns - 1, 1, columns)
+    return ROWS, rows(extent, max(count * columns - 1, extent), 1, columns)
 
 
 def _without_padding(func: PrimFunc, buffer: str, layout: Layout) -> PrimFunc | None:
