@@ -25,7 +25,9 @@ def stores_by_turns(body: Sequence[Stmt], mask: Mask, memory: Memory) -> tuple[S
     Between the stores nothing that they write is read.  The lanes are the first ones of a vector.
     """
     first = body[0]
-    if not mask.is_prefix or mask.count < 2 or not isinstance(first, Store):
+    if not isinstance(first, Store) or not any(isinstance(s, Store) for s in body[1:2]):
+        return ()
+    if not mask.is_prefix or mask.count < 2:
         return ()
     address = memory.address(first.buffer, first.indices)
     step = address.stride

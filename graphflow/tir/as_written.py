@@ -64,16 +64,23 @@ def mapped_each(
 ) -> Body:
     """`body` with `change` applied to what `below` gives for each statement directly in it."""
     out: list[Stmt] = []
+    same = True
     for stmt in body:
         changed = change(below(stmt))
-        out += changed if isinstance(changed, tuple) else (changed,)
-    same = len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True))
+        if changed is stmt:
+            out.append(stmt)
+            continue
+        found = changed if isinstance(changed, tuple) else (changed,)
+        same = same and len(found) == 1 and found[0] is stmt
+        out += found
     return body if same else tuple(out)
 
 
 def mapped_below(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
     """`stmt` with the bodies that are written in it changed."""
     match stmt:
+        case Store() | Reduce():  # first, as most statements are
+            return stmt
         case For() | Block() | NamedWindow():
             body = change(stmt.body)
             return stmt if body is stmt.body else replace(stmt, body=body)
@@ -84,7 +91,7 @@ def mapped_below(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
             return replace(stmt, then=then, orelse=orelse)
         case Let():
             return with_let_statements(stmt, change(let_statements(stmt)))
-        case Call() | Store() | Reduce() | Allocate() | Assume():
+        case Call() | Allocate() | Assume():
             return stmt
     assert_never(stmt)
 
