@@ -16,7 +16,7 @@ from graphflow.cost.work import ConversionWork, Work
 START_UP = 0.3e-6
 """Seconds to begin a kernel: a call, a barrier, the first cache misses."""
 
-WAKING = 5e-6
+WAKING = 1.6e-6
 """Seconds by which a run is longer that wakes other threads and waits for them at its end."""
 
 UNHIDDEN = 0.02

@@ -15,10 +15,11 @@ from graphflow.plan import LayoutPlan, ThreadSharing
 
 
 def thread_sharing(graph: OperatorGraph, plan: LayoutPlan, cost: CostModel) -> ThreadSharing | None:
-    """What sharing saves and takes; None for one thread."""
+    """What sharing saves at most, and takes; None for one thread."""
     if cost.threads == 1:
         return None
-    saved = _seconds(graph, plan, replace(cost, threads=1)) - _seconds(graph, plan, cost)
+    # Equal shares: how evenly threads really share a kernel is not known well enough to deny it.
+    saved = _seconds(graph, plan, replace(cost, threads=1)) * (1 - 1 / cost.threads)
     return ThreadSharing(cost.threads, saved, WAKING)
 
 

@@ -198,7 +198,8 @@ class ThreadSharing:
     """Whether the threads of a run share its kernels: only if that saves more than waking them.
 
     `saved` are the estimated seconds by which `threads` threads run the kernels sooner than one
-    does, `waking` those that a run takes to wake the other threads and to wait for them.
+    does, if all have equal shares.  `waking` are those that a run takes to wake the other threads
+    and to wait for them.
     """
 
     threads: int
@@ -213,8 +214,8 @@ class ThreadSharing:
     def __str__(self) -> str:
         """The reason for running on one thread, in words."""
         return (
-            f"{self.threads} threads would save {microseconds(self.saved)}, and waking them takes "
-            f"{microseconds(self.waking)}"
+            f"{self.threads} threads would save at most {microseconds(self.saved)}, and waking "
+            f"them takes {microseconds(self.waking)}"
         )
 
 

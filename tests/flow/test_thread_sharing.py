@@ -42,5 +42,5 @@ def test_there_is_no_decision_for_one_thread() -> None:
 
 def test_the_reason_names_both_sides() -> None:
     assert str(ThreadSharing(4, 2e-6, 5e-6)) == (
-        "4 threads would save 2.0 µs, and waking them takes 5.0 µs"
+        "4 threads would save at most 2.0 µs, and waking them takes 5.0 µs"
     )
