@@ -14,7 +14,7 @@ import islpy as isl
 
 from graphflow.arith import Proof, Verdict
 from graphflow.effects.dataflow import ReaderKind, flow_to_reads, reader_kind
-from graphflow.effects.questions import METHOD, point_of, point_text
+from graphflow.effects.questions import METHOD, first_pair, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
 from graphflow.tir import For, PrimFunc
@@ -62,7 +62,7 @@ def _carried(relations: Relations, context: Any, loop: Statement, claim: str) ->
             if pairs.is_empty():
                 continue
             assert edge.reader is not None
-            values = point_of(pairs.wrap().lexmin().unwrap())  # the first for a clear message
+            values = first_pair(pairs)
             count = len(edge.source.domain.axes)
             names = (
                 *(axis.var.name for axis in edge.source.domain.axes),

@@ -301,8 +301,8 @@ def _readers(
 
 
 def _seen(edge: FlowEdge) -> tuple[str, Witness]:
-    """One pair of an edge, as text and as a point: variables of the reader are primed."""
-    values = point_of(edge.pairs)
+    """The first pair of an edge, as text and as a point: variables of the reader are primed."""
+    values = first_pair(edge.pairs)
     source = tuple(axis.var.name for axis in edge.source.domain.axes)
     if edge.reader is None:
         reader = tuple(f"{edge.source.access.buffer.name}.{n}" for n in range(len(values)))
@@ -375,6 +375,11 @@ def _in_region(relations: Relations, context: Any, access: StatementAccess, wher
     parts = ", ".join((*copies, *(isl_name(axis.var) for axis in where.axes)))
     region = isl.Set.read_from_str(context, f"{{ B[{parts}] : {isl_constraints(where)} }}")
     return relations.elements(context, access).intersect_range(region)
+
+
+def first_pair(pairs: Any) -> tuple[int, ...]:
+    """The coordinates of the first pair of a map: a message names it, however isl has the map."""
+    return point_of(pairs.wrap().lexmin().unwrap())
 
 
 def point_of(pairs: Any) -> tuple[int, ...]:

@@ -61,14 +61,16 @@ def _rewrite(body: Body, path: Path, change: Change, domain: Domain) -> Body:
     if not further:
         return change(body, position, domain)
     stmt = body[position]
-    old = _below(stmt, otherwise)
+    old = body_below(stmt, otherwise)
     new = _rewrite(old, tuple(further), change, _inside(stmt, otherwise, domain))
     if new is old:
         return body
-    return (*body[:position], _with(stmt, otherwise, new), *body[position + 1 :])
+    return (*body[:position], with_body_below(stmt, otherwise, new), *body[position + 1 :])
 
 
-def _below(stmt: Stmt, otherwise: bool) -> Body:
+def body_below(stmt: Stmt, otherwise: bool) -> Body:
+    """The statements directly below one, or in its else branch; those of a let or named window as
+    it performs them."""
     match stmt:
         case For() | Block():
             return stmt.body
@@ -92,7 +94,8 @@ def _inside(stmt: Stmt, otherwise: bool, domain: Domain) -> Domain:
             return domain
 
 
-def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
+def with_body_below(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
+    """The statement with other statements in place of `body_below`."""
     match stmt:
         case For() | Block():
             return replace(stmt, body=body)
@@ -121,13 +124,13 @@ def path_of(func: PrimFunc, place: str) -> Path:
 def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
     path = path_of(func, address[1]) if address[1] else ()
     around = statement_at(func, path) if path else None
-    body = func.body if around is None else _below(around, False)
+    body = func.body if around is None else body_below(around, False)
     for otherwise, position in _STEP.findall(address[2]):
         if otherwise:
             if not path:
                 raise ScheduleError(f"{place}: a kernel has no else branch")
             path = (*path[:-1], (path[-1][0], True))
-            body = _below(statement_at(func, path), True)
+            body = body_below(statement_at(func, path), True)
         ahead = _statements_ahead(around)
         if not 0 <= ahead + int(position) < len(body):
             raise ScheduleError(
@@ -135,7 +138,7 @@ def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
             )
         path = (*path, (ahead + int(position), False))
         around = body[ahead + int(position)]
-        body = _below(around, False)
+        body = body_below(around, False)
     return path
 
 
@@ -149,7 +152,7 @@ def statement_at(func: PrimFunc, path: Path) -> Stmt:
     """The statement at a path."""
     body = func.body
     for position, otherwise in path[:-1]:
-        body = _below(body[position], otherwise)
+        body = body_below(body[position], otherwise)
     return body[path[-1][0]]
 
 
@@ -166,7 +169,7 @@ def address_of(func: PrimFunc, path: Path) -> str:
         address = name_of(stmt) or f"{address}[{position - _statements_ahead(around)}]"
         around = stmt
         address += ".else" if otherwise else ""
-        body = _below(stmt, otherwise)
+        body = body_below(stmt, otherwise)
     return address
 
 
@@ -177,7 +180,7 @@ def _way(body: Body, place: str) -> Path | None:
         if name_of(stmt) == place:
             return ((position, False),)
         for otherwise in (False, True) if isinstance(stmt, If) else (False,):
-            further = _way(_below(stmt, otherwise), place)
+            further = _way(body_below(stmt, otherwise), place)
             if further is not None:
                 return ((position, otherwise), *further)
     return None
@@ -188,7 +191,7 @@ def domain_at(func: PrimFunc, path: Path) -> Domain:
     body, domain = func.body, ANYWHERE
     for position, otherwise in path[:-1]:
         domain = _inside(body[position], otherwise, _before(body, position, domain))
-        body = _below(body[position], otherwise)
+        body = body_below(body[position], otherwise)
     return _before(body, path[-1][0], domain)
 
 

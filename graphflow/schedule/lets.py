@@ -13,7 +13,13 @@ from dataclasses import replace
 
 from graphflow.arith import Domain, Proof
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.addresses import address_of, path_of, statement_at
+from graphflow.schedule.addresses import (
+    address_of,
+    body_below,
+    path_of,
+    statement_at,
+    with_body_below,
+)
 from graphflow.schedule.expressions import (
     before_last,
     bind,
@@ -25,7 +31,6 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
-    Block,
     Body,
     Buffer,
     Expr,
@@ -33,7 +38,6 @@ from graphflow.tir import (
     If,
     Let,
     Load,
-    NamedWindow,
     PrimFunc,
     Select,
     Stmt,
@@ -42,10 +46,8 @@ from graphflow.tir import (
     expressions_of,
     is_predicate,
     map_expressions,
-    performed,
     walk,
     walk_expr,
-    with_performed,
 )
 
 
@@ -131,8 +133,7 @@ def lift_let(func: PrimFunc, let: str) -> Rewrite:
     above = (*path[:-2], (path[-2][0], False))
     outer, parent = address_of(func, above), statement_at(func, above)
     domain = find(func, outer)[1]
-    beside = _beside(parent, path[-2][1])
-    position = path[-1][0] - (2 if isinstance(parent, Let) else 0)
+    beside, position = body_below(parent, path[-2][1]), path[-1][0]
     stmt = beside[position]
     assert isinstance(stmt, Let)
     text = expr_text(stmt.value)
@@ -144,7 +145,7 @@ def lift_let(func: PrimFunc, let: str) -> Rewrite:
         *may_be_evaluated(func, stmt.value, (parent,), domain),
     )
     body = (*beside[:position], *stmt.body, *beside[position + 1 :])
-    lifted = replace(stmt, body=(_with(parent, path[-2][1], body),))
+    lifted = replace(stmt, body=(with_body_below(parent, path[-2][1], body),))
     return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
 
 
@@ -203,29 +204,3 @@ def _find_let(func: PrimFunc, let: str) -> tuple[Let, Domain]:
 
 def _uses(stmt: Stmt, load: Load) -> bool:
     return any(node == load for expr in expressions_of(stmt) for node in walk_expr(expr))
-
-
-def _beside(parent: Stmt, otherwise: bool) -> Body:
-    """The body of a statement that has one, or one of its branches; that of a named window as it
-    performs it."""
-    match parent:
-        case If():
-            return parent.orelse if otherwise else parent.then
-        case NamedWindow():
-            return performed(parent)
-        case For() | Block() | Let():
-            return parent.body
-        case _:
-            raise AssertionError("nothing is below any other statement")
-
-
-def _with(parent: Stmt, otherwise: bool, body: Body) -> Stmt:
-    match parent:
-        case If():
-            return replace(parent, orelse=body) if otherwise else replace(parent, then=body)
-        case For() | Block() | Let():
-            return replace(parent, body=body)
-        case NamedWindow():
-            return with_performed(parent, body)
-        case _:
-            raise AssertionError("nothing is below any other statement")

@@ -144,7 +144,7 @@ for i in serial(0, 16):
         (
             "for i in serial(0, 16):\n    y[i] = mode.act\n    mode.act = x[i]",
             "i[1]",
-            r"mode.act at i=(\d+) is read by mode.act at i'=(?!\1)",
+            r"mode.act at i=0 is read by mode.act at i'=1",
         ),
         (
             "mode.act = i32(1)\nif data(x[0] > i32(0)):\n    mode.act = i32(2)\ny[0] = mode.act",
