@@ -11,6 +11,12 @@ from collections.abc import Sequence
 
 from graphflow.codegen.emit_builder import IrBuilder, IrValue, literal
 
+MANTISSA_BITS = 23
+ROUNDING = 1.5 * 2.0**MANTISSA_BITS
+"""Floats around this one are whole numbers: adding it to x rounds x, ties to even, and leaves the
+whole number in the low bits of the sum.  Two instructions that every processor executes beside
+multiply-adds, where a change to an integer is slow."""
+
 
 class FloatArithmetic:
     """Shorthand over one builder."""

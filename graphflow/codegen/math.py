@@ -1,7 +1,7 @@
 """Elementary functions (exp, log, tanh, erf, pow, …) for scalars and vectors.
 
 In: a builder and float values.  Out: a value of the same type.  A float32 function is a polynomial
-after a reduction of the argument, and a table where AVX-512 has one in a register (exp);
+after a reduction of the argument, and tables where AVX-512 has them in registers (exp, erf);
 `ERROR_ULPS` has the bound of its error in units in the last place.  Infinities, NaN, denormals and
 signed zeros give what IEEE arithmetic gives; exp(0) = 1,
 sigmoid(0) = 0.5, tanh(±0) = erf(±0) = ±0 are exact, and no result leaves the range of its
@@ -29,7 +29,8 @@ from graphflow.codegen.avx512 import (
     vrange,
 )
 from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
-from graphflow.codegen.float_arithmetic import FloatArithmetic
+from graphflow.codegen.erf_table import erf_by_table
+from graphflow.codegen.float_arithmetic import MANTISSA_BITS, ROUNDING, FloatArithmetic
 from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
 from graphflow.tir import TRIGONOMETRIC
 
@@ -90,11 +91,7 @@ LOG = (
 )  # fmt: skip
 """(log(1 + m) − m + m²/2) / m³ on √½ − 1 <= m < √2 − 1."""
 
-MANTISSA_BITS, BIAS = 23, 127
-ROUNDING = 1.5 * 2.0**MANTISSA_BITS
-"""Floats around this one are whole numbers: adding it to x rounds x, ties to even, and leaves the
-whole number in the low bits of the sum.  Two instructions that every processor executes beside
-multiply-adds, where a change to an integer is slow."""
+BIAS = 127
 SQRT_HALF_BITS = 0x3F3504F3
 """√½ as a float32: log reduces its argument to [√½, √2), for which its polynomial is fitted."""
 SMALLEST_NORMAL = 2.0**-126
@@ -326,17 +323,21 @@ class Math(FloatArithmetic):
         return self.copysign(b.binary("fdiv", t, b.binary("fadd", t, one)), x)
 
     def _erf(self, x: IrValue) -> IrValue:
-        """1 − 2ʸ for a polynomial y of |x|, with the sign of x.
+        size = self._at_most(self.absolute(x), ERF_MOST)
+        by_table = self.has_avx512
+        result = erf_by_table(self, size) if by_table else self._erf_by_polynomial(size)
+        return self.copysign(result, x)
+
+    def _erf_by_polynomial(self, size: IrValue) -> IrValue:
+        """2ʸ − 1, which is −erf, for a polynomial y of |x|.
 
         With y = n + f and q = 2ᶠ − 1, 2ʸ − 1 is q·2ⁿ + (2ⁿ − 1).
         """
         b = self.builder
-        size = self._at_most(self.absolute(x), ERF_MOST)
         y = self._times_polynomial(size, ERFC_EXPONENT)
         n, power = self._rounded(y)
         q = self._times_polynomial(b.binary("fsub", y, n), EXP2_MINUS_1)
-        result = self.fma(q, power, b.binary("fsub", power, self.constant(1.0, x)))
-        return self.copysign(result, x)
+        return self.fma(q, power, b.binary("fsub", power, self.constant(1.0, size)))
 
     def _rounded(self, x: IrValue) -> tuple[IrValue, IrValue]:
         """n and 2ⁿ, n the whole number next to x, |x| <= 126; NaN gives NaN and any number."""

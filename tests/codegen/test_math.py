@@ -11,6 +11,7 @@ import pytest
 from graphflow.arith import Var, const
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
+from graphflow.codegen.erf_table import SPACING
 from graphflow.codegen.math import ERF_MOST, ERROR_ULPS, TANH_MOST
 from graphflow.tir import (
     Block,
@@ -52,7 +53,7 @@ SEAMS = {
     "exp": (89.0, -104.0, 88.7228, -87.3365, -103.972, math.log(2) / 2),
     "log": (1.0, math.sqrt(0.5), math.sqrt(2), 2.0**-126),
     "tanh": (TANH_MOST, 9.0109, math.log(2) / 4, 3 * math.log(2) / 4),
-    "erf": (ERF_MOST, 3.9192, 0.2745, 0.6),
+    "erf": (ERF_MOST, 3.9192, 0.2745, 0.6, *((k + 0.5) * SPACING for k in range(15))),
     "sigmoid": (104.0, 88.7228, 87.3365, 103.972, math.log(2) / 2),
     "sin": (2.0**30, math.pi / 4, math.pi / 2, math.pi, 3 * math.pi / 4),
     "cos": (2.0**30, math.pi / 4, math.pi / 2, math.pi, 3 * math.pi / 4),
