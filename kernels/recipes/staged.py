@@ -185,17 +185,17 @@ def _in_memory_order(s: Schedule) -> Schedule:
 
 
 def _nests_joined(s: Schedule) -> Schedule:
-    """All nests fused into one, as far in as their loops allow, for threads share a single nest."""
+    """The nests fused into one, as far in as their loops allow, for threads share a single nest.
+
+    A block that cannot be fused, as one that writes the padding, stays behind.
+    """
     blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
     if len(blocks) < 2 or len(blocks) != len(s.func.body):
         return s
     first, *others = s.handles(blocks)
-    try:
-        for block in others:
-            s = s.apply(fuse, s[first], s[block])
-        stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[first])
-    except ScheduleError as error:
-        return s.refusing(error)
+    for block in others:
+        s = s.attempt(fuse, s[first], s[block])
+    stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[first])
     while isinstance(stmt, Block | For) and isinstance(stmt.body[0], For):
         loops = takewhile(lambda inner: isinstance(inner, For), stmt.body)
         joined, *others = s.handles(loop for loop in loops if isinstance(loop, For))
