@@ -2,21 +2,20 @@
 
     python benchmarks/steps.py MODEL [--threads N] [--top 15]
 
-MODEL is a path, `light:NAME` (with seeded weights) or `zoo:NAME`.  The time of a step is that of
-the program up to and including it, minus that of the program before it, so that caches are as full
-as in a run.  Programs are timed one after another, because the threads of each spin while they wait
-for its next run; the shortest of several runs counts.
+MODEL is a path, `light:NAME` (with seeded weights) or `zoo:NAME`.  The runtime pauses between the
+steps of a run; the time of a step is that from pause to pause, the median of several runs, and
+contains about a microsecond of the pause.  Caches are as full as in a run.  Several threads pause
+only after a step that they all finish: the steps before it are timed with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Any
 
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -25,46 +24,59 @@ from graphflow.bench.samples import random_inputs
 from graphflow.models import named
 from graphflow.physical import PhysicalCall
 from graphflow.pipeline.compiler import Compiled
+from graphflow.program import ProgramSpec
 from graphflow.runtime import Program, default_threads
+from graphflow.runtime.driver import driver
 
 RUNS = 30
-"""How often each length of the program is timed."""
+"""How many runs are timed."""
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step: measured and estimated microseconds."""
+    """The steps between two pauses: measured and estimated microseconds."""
 
-    call: PhysicalCall
+    calls: tuple[PhysicalCall, ...]
     measured: float
     estimated: float
 
 
 def step_times(compiled: Compiled, threads: int) -> list[StepTime]:
-    """The times of all steps of a run, in order."""
+    """The times of all steps of a run, in order.
+
+    Raises ValueError for a program with sections, of which only onnxruntime knows the steps.
+    """
     spec = compiled.spec
+    if spec.sections:
+        raise ValueError("onnxruntime runs parts of this model as a whole")
     calls = [call for call, _ in compiled.lowered.calls if not call.prepare]
-    inputs = random_inputs(spec.inputs)
-    best = [
-        _shortest(Program(replace(spec, run=spec.run[:length]), threads), inputs)
-        for length in range(len(spec.run) + 1)
-    ]
     return [
-        StepTime(call, best[k + 1] - best[k], _estimate(compiled, call))
-        for k, call in enumerate(calls)
+        StepTime(
+            tuple(calls[first:after]),
+            1e6 * statistics.median(seconds),
+            sum(_estimate(compiled, call) for call in calls[first:after]),
+        )
+        for (first, after), seconds in sorted(_spans(spec, threads).items())
     ]
 
 
-def _shortest(program: Program, inputs: Mapping[str, NDArray[Any]]) -> float:
-    """Microseconds of the shortest run."""
-    bound = program.bind(inputs)
-    bound.run()
-    best = float("inf")
-    for _ in range(RUNS):
+def _spans(spec: ProgramSpec, threads: int) -> dict[tuple[int, int], list[float]]:
+    """The seconds of each call of native code: by its first step and the step after its last."""
+    native, spans = driver(), defaultdict[tuple[int, int], list[float]](list)
+
+    def timed(pool: int, job: int, first: int) -> int:
         start = time.perf_counter()
+        given = native.run(pool, job, first)
+        spans[first, given or len(spec.run)].append(time.perf_counter() - start)
+        return given
+
+    program = Program(spec, threads, native=replace(native, run=timed), patience_ns=0)
+    bound = program.bind(random_inputs(spec.inputs))
+    bound.run()
+    spans.clear()
+    for _ in range(RUNS):
         bound.run()
-        best = min(best, time.perf_counter() - start)
-    return 1e6 * best
+    return spans
 
 
 def _estimate(compiled: Compiled, call: PhysicalCall) -> float:
@@ -82,21 +94,22 @@ def steps_table(times: list[StepTime], top: int) -> Table:
     expected = sum(step.estimated for step in times)
     table = Table(
         header_style="bold",
-        caption=f"{len(times)} steps take {total:.0f} µs, {expected:.0f} expected",
+        caption=f"{sum(len(step.calls) for step in times)} steps take {total:.0f} µs, "
+        f"{expected:.0f} expected",
     )
     for column in ("step", "variant"):
         table.add_column(column, overflow="fold")
     for column in ("µs", "expected", "ratio", "share"):
         table.add_column(column, justify="right")
     for step in sorted(times, key=lambda step: -step.measured)[:top]:
-        variant = "moves elements" if step.call.variant is None else step.call.variant.name
-        ratio = step.measured / step.estimated if step.estimated else 0.0
+        names = (call.name for call in step.calls)
+        variants = (v.name if (v := call.variant) else "moves elements" for call in step.calls)
         table.add_row(
-            step.call.name,
-            variant,
+            ", ".join(names),
+            ", ".join(variants),
             f"{step.measured:.1f}",
             f"{step.estimated:.1f}",
-            f"{ratio:.2f}",
+            f"{step.measured / step.estimated:.2f}" if step.estimated else "",
             f"{100 * step.measured / total:.1f} %",
         )
     return table
