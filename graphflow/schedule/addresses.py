@@ -32,6 +32,7 @@ from graphflow.tir import (
     Call,
     For,
     If,
+    Kept,
     Let,
     NamedWindow,
     PrimFunc,
@@ -98,7 +99,7 @@ def with_body_below(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
     """The statement with other statements in place of `body_below`."""
     match stmt:
         case For() | Block():
-            return replace(stmt, body=body)
+            return stmt.around(body)
         case Let() | NamedWindow():
             return with_performed(stmt, body)
         case If():
@@ -175,10 +176,10 @@ def address_of(func: PrimFunc, path: Path) -> str:
 
 def _way(body: Body, place: str) -> Path | None:
     for position, stmt in enumerate(body):
-        if isinstance(stmt, Block) and stmt.name != place and place not in names_inside(stmt):
-            continue  # first what most statements of a wide kernel are
         if name_of(stmt) == place:
             return ((position, False),)
+        if not isinstance(stmt, Kept) or place not in names_inside(stmt):
+            continue
         for otherwise in (False, True) if isinstance(stmt, If) else (False,):
             further = _way(body_below(stmt, otherwise), place)
             if further is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from graphflow.arith import (
     IndexExpr,
@@ -20,6 +21,8 @@ from graphflow.tir import (
     Body,
     Call,
     For,
+    If,
+    Kept,
     Let,
     NamedWindow,
     PrimFunc,
@@ -32,6 +35,9 @@ from graphflow.tir import (
     substitute_body,
     walk,
 )
+
+Holding: TypeAlias = Block | Call | For | If | Let | NamedWindow
+"""Statements with bodies below them."""
 
 
 def name_of(stmt: Stmt) -> str | None:
@@ -57,30 +63,26 @@ def names_in(body: Body) -> tuple[str, ...]:
     """The names of loops, blocks and allocated buffers in `body`, in program order."""
     found: list[str] = []
     for stmt in body:
-        if isinstance(stmt, Block):
-            found.append(stmt.name)
-            found += names_inside(stmt)
-            continue
         if isinstance(stmt, Allocate):
             found.append(stmt.buffer.name)
-        elif not isinstance(stmt, Let) and (name := name_of(stmt)) is not None:
-            found.append(name)
-        for below in sub_bodies(stmt):
-            found += names_in(below)
+        elif isinstance(stmt, Kept):
+            if not isinstance(stmt, Let) and (name := name_of(stmt)) is not None:
+                found.append(name)
+            found += names_inside(stmt)
     return tuple(found)
 
 
 @kept
-def names_inside(block: Block) -> dict[str, None]:
-    """The names in the body of a block, in program order."""
-    return dict.fromkeys(names_in(block.body))
+def names_inside(stmt: Holding) -> dict[str, None]:
+    """The names in the bodies below a statement, in program order."""
+    return dict.fromkeys(name for below in sub_bodies(stmt) for name in names_in(below))
 
 
 def has_name(stmt: Stmt, name: str) -> bool:
     """Whether `name` is a statement's own, or that of a loop, block or allocated buffer in it."""
-    if isinstance(stmt, Block):
-        return name == stmt.name or name in names_inside(stmt)
-    return name in names_in((stmt,))
+    if isinstance(stmt, Kept):
+        return name_of(stmt) == name or name in names_inside(stmt)
+    return isinstance(stmt, Allocate) and stmt.buffer.name == name
 
 
 def place_names(func: PrimFunc) -> tuple[str, ...]:
@@ -100,10 +102,7 @@ def require_fresh(func: PrimFunc, *names: str) -> None:
     wanted = set(names)
     taken = wanted & {p.buffer.name for p in func.params}
     for stmt in func.body:
-        if not isinstance(stmt, Block):
-            taken |= wanted & set(names_in((stmt,)))
-        elif stmt.name in wanted or not wanted.isdisjoint(names_inside(stmt)):
-            taken |= wanted & {stmt.name, *names_inside(stmt)}
+        taken |= {name for name in wanted if has_name(stmt, name)}
     clash = [name for name in names if name in taken]
     if clash or len(set(names)) != len(names):
         raise ScheduleError(f"{func.name} uses the name {(clash or list(names))[0]} already")

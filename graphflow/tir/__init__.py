@@ -51,7 +51,7 @@ from graphflow.tir.expr import (
 )
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
-from graphflow.tir.kept import kept
+from graphflow.tir.kept import Kept, kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
 from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.moves import Move, in_order_store, moves_of, only_moves
@@ -153,6 +153,7 @@ __all__ = [
     "Hashed",
     "If",
     "IndexValue",
+    "Kept",
     "Let",
     "Literal",
     "Load",

@@ -81,7 +81,10 @@ def mapped_below(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
     match stmt:
         case Store() | Reduce():  # first, as most statements are
             return stmt
-        case For() | Block() | NamedWindow():
+        case For() | Block():
+            body = change(stmt.body)
+            return stmt if body is stmt.body else stmt.around(body)
+        case NamedWindow():
             body = change(stmt.body)
             return stmt if body is stmt.body else replace(stmt, body=body)
         case If():

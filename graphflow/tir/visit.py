@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import assert_never, cast
 
 from graphflow.tir.expr import Buffer, Expr, Load, is_predicate, walk_expr
-from graphflow.tir.kept import kept
+from graphflow.tir.kept import Kept, kept
 from graphflow.tir.performed import performed
 from graphflow.tir.stmt import (
     Allocate,
@@ -120,14 +120,11 @@ def calls_in(body: Body) -> tuple[Call, ...]:
     for stmt in body:
         if isinstance(stmt, Call):
             found.append(stmt)
-        elif isinstance(stmt, Block):
-            found += _calls_of(stmt)
-        else:
-            for below in sub_bodies(stmt):
-                found += calls_in(below)
+        elif isinstance(stmt, Kept):
+            found += _calls_below(stmt)
     return tuple(found)
 
 
 @kept
-def _calls_of(block: Block) -> tuple[Call, ...]:
-    return calls_in(block.body)
+def _calls_below(stmt: For | If | Block | Let | NamedWindow) -> tuple[Call, ...]:
+    return tuple(call for below in sub_bodies(stmt) for call in calls_in(below))
