@@ -21,7 +21,7 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.effects.relations import Relations
+from graphflow.effects.relations import Relations, latest
 from graphflow.effects.statements import StatementAccess
 from graphflow.tir import FLOATS, AccessKind, Assume, Buffer, Comparison, Literal, Load
 
@@ -201,7 +201,7 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
         if source.access.access.certain:
             found = pairs.reverse().apply_range(source.times)
             stamps = found if stamps is None else stamps.union(found)
-    last = None if stamps is None else stamps.lexmax()
+    last = None if stamps is None else latest(stamps)
     reaching = [(source, _not_ended(source, pairs, last)) for source, pairs in before]
     reaching = [(source, pairs) for source, pairs in reaching if not pairs.is_empty()]
     unsure = [pairs.range() for source, pairs in reaching if not source.access.access.certain]

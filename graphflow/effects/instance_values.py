@@ -32,7 +32,7 @@ from graphflow.arith import (
 )
 from graphflow.effects.dataflow import states_constant
 from graphflow.effects.questions import METHOD, point_text
-from graphflow.effects.relations import Relations
+from graphflow.effects.relations import Relations, latest
 from graphflow.effects.statements import Statement, StatementAccess
 from graphflow.effects.value_numbers import INTEGERS, ValueNumbers
 from graphflow.tir import (
@@ -189,7 +189,7 @@ class InstanceValues:
             stamps = written.domain().apply(times).intersect(before)
             if stamps.is_empty():
                 continue
-            stamp = coordinates(stamps.lexmax())
+            stamp = coordinates(latest(stamps))
             if last is None or stamp > last[0]:
                 last = stamp, source
         if last is None:

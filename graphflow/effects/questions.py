@@ -379,7 +379,7 @@ def _in_region(relations: Relations, context: Any, access: StatementAccess, wher
 
 def first_pair(pairs: Any) -> tuple[int, ...]:
     """The coordinates of the first pair of a map: a message names it, however isl has the map."""
-    return point_of(pairs.wrap().lexmin().unwrap())
+    return point_of(pairs.wrap().detect_equalities().lexmin().unwrap())
 
 
 def point_of(pairs: Any) -> tuple[int, ...]:

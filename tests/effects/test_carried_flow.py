@@ -50,3 +50,16 @@ def test_outer_iterations_do_not_count() -> None:
 def test_only_loops_have_iterations() -> None:
     with pytest.raises(ValueError, match="is no loop"):
         no_carried_flow(kernel("y[0] = x[0]"), FIRST)
+
+
+def test_the_last_write_is_found_among_remainders() -> None:
+    """isl's lexmax found no write before a read here, though y[1] of i1=1 is updated at i1=2."""
+    func = parse("""
+    @primfunc
+    def kernel(x: i64[4, 5], y: out[i64[5]]):
+        for i1 in serial(0, 3):
+            for i2 in serial(1, i1 + 1):
+                if min(8, i2 - 5) != i1:
+                    y[i2 % 5] += x[(i1 + 1) % 4, (i1 + 1) % 5] + y[i1 % 5]
+    """)
+    assert no_carried_flow(func, FIRST).verdict is Verdict.REFUTED
