@@ -30,6 +30,8 @@ class Target:
     | `fmas_per_cycle` | vector multiply-adds a cycle | measured (`bench.measure_machine`) |
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
+    | `narrowest_share` | of a vector's multiply-add, for that of fewer lanes | measured |
+    | `cycles_per_blend` | cycles taken off multiply-adds | measured: none where other units blend |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core |
     | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system |
     | `line_bytes` | bytes | asked from the host's system |
@@ -53,6 +55,8 @@ class Target:
     fmas_per_cycle: float = 1.0
     cycles_per_vector_load: float = 1.0
     cycles_per_masked_store: float = 1.0
+    narrowest_share: float = 0.5
+    cycles_per_blend: float = 0.0
     clock_ghz: float = 3.125
     l1_bytes: int = 32 * 1024
     l1_ways: int = 8

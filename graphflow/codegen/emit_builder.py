@@ -113,6 +113,7 @@ class IrBuilder:
         self.block = "body"
         self._count = 0
         self._known: list[dict[Hashable, IrValue]] = [{}]
+        self._at_entry: set[str] = set()
 
     # ---- instructions
 
@@ -204,6 +205,22 @@ class IrBuilder:
         return self.emit(
             f'call {value.type} asm "", "=r,0"({value.type} {value.text})', value.element
         )
+
+    def lanes_from(self, begin: int, width: int) -> IrValue:
+        """Truth in the lanes from `begin` on, of `width` lanes.
+
+        Where there are mask registers, LLVM does not know which lanes these are: of selections by
+        lanes that it knows it makes shuffles, more of them than selections.
+        """
+        if not self.has_mask_registers:
+            return lanes_of((lane >= begin for lane in range(width)), "i1")
+        name = f"%lanes{begin}.{width}"
+        if name not in self._at_entry:
+            self._at_entry.add(name)
+            bits = f"i{width} {-1 << begin}"
+            self.entry.append(f'  {name}.bits = call i{width} asm "", "=r,0"({bits})')
+            self.entry.append(f"  {name} = bitcast i{width} {name}.bits to <{width} x i1>")
+        return IrValue(name, "i1", width)
 
     def readable(self, truths: IrValue) -> IrValue:
         """A vector of i1 whose lanes are about to be read as scalars.

@@ -10,7 +10,7 @@ A new instruction is a definition and the line that emits it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -68,6 +68,17 @@ class CallOperands:
         none = IrValue("poison", value.element, value.lanes)
         return self.builder.shuffled(value, none, [*range(value.lanes)] * times)
 
+    def in_rows(self, vectors: Sequence[IrValue], row: int, lanes: int) -> IrValue:
+        """The first `lanes` lanes of the first vector, then the next ones of the second, and so on;
+        the first vector stands for row number `row` of the result."""
+        if len(vectors) == 1:
+            return vectors[0]
+        half = len(vectors) // 2
+        low = self.in_rows(vectors[:half], row, lanes)
+        high = self.in_rows(vectors[half:], row + half, lanes)
+        later = self.builder.lanes_from((row + half) * lanes, low.lanes)
+        return self.builder.select(later, high, low)
+
     def first(self, name: str, count: str) -> IrValue:
         """The first elements of a parameter, as many as the scalar `count` says, then zeros."""
         scalars = {
@@ -91,6 +102,7 @@ def instructions() -> dict[PrimFunc, Instruction]:
     """The instructions that the emitter knows, by definition."""
     known = (
         *(_fused_multiply_add(lanes) for lanes in (8, 16)),
+        *(_rows_multiply_add(rows, lanes) for rows, lanes in ((2, 4), (2, 8), (4, 4))),
         _DOT4,
         *(_masked_load(lanes) for lanes in (8, 16)),
     )
@@ -138,6 +150,31 @@ def _product_added(of: CallOperands) -> IrValue:
     """
     product = of.builder.binary("fmul contract", of.vector("a"), of.vector("b"))
     return of.builder.binary("fadd contract", of.vector("c"), product)
+
+
+def _rows_multiply_add(rows: int, lanes: int) -> tuple[str, str, Callable[[CallOperands], IrValue]]:
+    """Rows of few lanes, a register full of them: a scalar for each row times one vector."""
+    factors = [f"a{row}" for row in range(rows)]
+    params = ", ".join(f"{factor}: f32[()]" for factor in factors)
+    lines = (
+        "@primfunc",
+        f"def fma{rows}x{lanes}(c: inout[f32[{rows}, {lanes}]], {params}, b: f32[{lanes}]):",
+        f"    for lane in vectorized(0, {lanes}):",
+        *(
+            f"        c[{row}, lane] += {factor}[()] * b[lane]"
+            for row, factor in enumerate(factors)
+        ),
+    )
+
+    def emitted(of: CallOperands) -> IrValue:
+        width = rows * lanes
+        scalars = [of.builder.splat(of.vector(factor), width) for factor in factors]
+        a = of.in_rows(scalars, 0, lanes)
+        b = of.repeated("b", rows)
+        product = of.builder.binary("fmul contract", a, b)
+        return of.builder.binary("fadd contract", of.vector("c"), product)
+
+    return "\n".join(lines), "+fma" if rows * lanes == 8 else "+avx512f", emitted
 
 
 _DOT4: tuple[str, str, Callable[[CallOperands], IrValue]] = (

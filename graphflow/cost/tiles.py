@@ -39,12 +39,12 @@ TILE_OVERHEAD = 16.0
 NEST_OVERHEAD = 3.0
 """Cycles to leave one reduction nest of a tile and enter the next."""
 
+NARROWEST = 0.5
+"""The least share of a whole vector's cycles that a narrower one takes where loads decide."""
+
 REGISTER_LOADS = 2.0
 """Loads that take as long as filling one register of a tile before its reduction and storing it
 afterwards."""
-
-NARROWEST = 0.5
-"""The least share of a whole vector's cycles that a narrower vector takes."""
 
 LATENCY = 1.05
 """The wait for an accumulator over its latency, where a tile has just as many as hide it."""
@@ -82,6 +82,11 @@ it."""
 SHUFFLED = 1.15
 """The loads of a vector whose lanes are every second to fourth element, shuffles included, where
 the taps of a window share what they load."""
+
+ROWS_APART, ROWS_SPILLED = 1.2, 1.4
+"""The factors on a tile at a border whose rows share vectors, which are taken apart and put
+together there in each step: with many registers and with few.  Measured on 3×3 and 5×5
+convolutions, where the first is 1.0 to 1.2."""
 
 OWN_REGISTERS = 4
 """Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its
@@ -132,6 +137,7 @@ class TilePlane(NamedTuple):
     sliding: SlidingRows | None = None
     own_loads: float = 0.0
     tap_step: int = 1
+    shared_ends: int | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,10 @@ class TileProblem:
     """Given where the lanes run along the data and the rows along the weights."""
     dtype: str = "float32"
     """The element type of the output, which decides how many lanes a vector has."""
+    shared_ends: int | None = None
+    """Given where several rows may have their last few columns in one vector, for which there are
+    instructions: the number of ends of a run of rows, 0 to 2, whose tiles meet a border.  There the
+    rows of a vector differ, and each is computed by itself."""
     sum_dtype: str = ""
     """The element type of the accumulators; empty where it is the output's."""
     taps: int = 1
@@ -193,6 +203,7 @@ class TileProblem:
             self.sliding,
             self.own_loads,
             self.tap_step,
+            self.shared_ends,
         )
 
 
@@ -200,18 +211,26 @@ class TileProblem:
 class Panels:
     """`count` neighbouring panels of equal width, computed in tiles of `mr` rows.
 
-    A panel is `nr_vectors` vectors of `lanes` columns wide.
+    A panel is `nr_vectors` vectors of `lanes` columns wide.  It may have `narrow` columns behind
+    them, so few that a vector holds those of several rows: a tile computes these in fewer vectors
+    than it has rows.
     """
 
     count: int
     nr_vectors: int
     lanes: int
     mr: int
+    narrow: int = 0
 
     @property
     def width(self) -> int:
         """Columns of one panel: nr, in the terms of BLIS."""
-        return self.nr_vectors * self.lanes
+        return self.nr_vectors * self.lanes + self.narrow
+
+    @property
+    def sharing(self) -> int:
+        """The rows whose narrow columns one vector holds; 1 where there are none."""
+        return self.lanes // self.narrow if self.narrow else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +359,8 @@ def near_plane(size: int, target: Target) -> bool:
 
 def panel_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for one of the panels over all rows of one plane."""
+    if panels.narrow:
+        return _sharing_cycles(plane, panels, target)
     return cycles_by_rows(plane, panels.nr_vectors, panels.lanes, target)[panels.mr - 1]
 
 
@@ -359,15 +380,58 @@ def cycles_by_rows(
     ])  # fmt: skip
 
 
-def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target) -> float:
-    share = max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
-    multiply_adds = mr * nr_vectors * share / target.fmas_per_cycle
+def most_sharing_rows(plane: TilePlane, panels: Panels, target: Target) -> int:
+    """The most rows of a tile whose narrow columns share vectors; 0 where there is no such tile.
+
+    Besides what `most_rows` counts, one register holds the narrow columns that are loaded, and the
+    elements that are broadcast for the rows of one vector are kept until that is put together.
+    """
+    wide, sharing = panels.nr_vectors, panels.sharing
+    room = target.vector_registers - wide - 1 - sharing
+    each = wide + (0 if plane.taps == 1 else 1)
+    groups = room // (each * sharing + 1)
+    return min(groups, MOST_ROWS // sharing, plane.rows // sharing) * sharing
+
+
+def _sharing_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
+    """Cycles for a panel over all rows of one plane; rows that are left over share as they can.
+
+    The tiles at the ends that meet a border come first here.
+    """
+    wide, lanes, sharing = panels.nr_vectors, panels.lanes, panels.sharing
+    count, rest = divmod(plane.rows, panels.mr)
+    cycles, ends = 0.0, plane.shared_ends or 0
+    few = target.vector_registers <= FEW_REGISTERS
+    factor = ROWS_SPILLED if few else ROWS_APART
+    for rows, number in ((rest, 1 if rest else 0), (panels.mr, count)):
+        at_border = min(number, ends)
+        ends -= at_border
+        apart = _tile_cycles(plane, wide + 1, lanes, rows, target)
+        if rows % sharing:
+            cycles += number * apart
+            continue
+        shared = _tile_cycles(plane, wide, lanes, rows, target, rows // sharing)
+        cycles += at_border * apart * factor + (number - at_border) * shared
+    return cycles
+
+
+def _tile_cycles(
+    plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target, shared: int = 0
+) -> float:
+    """Cycles of one tile; `shared` are the vectors that hold the narrow columns of its rows."""
+    products = plane.shared_ends is not None
+    least = target.narrowest_share if products else NARROWEST
+    share = max(lanes * plane.item_bytes / target.vector_bytes, least)
+    multiply_adds = (mr * nr_vectors * share + shared) / target.fmas_per_cycle
+    if shared:
+        multiply_adds += (mr - shared) * target.cycles_per_blend
     near = fits_sets(plane.broadcast_stride, mr, target)
     each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
-    loads = nr_vectors * share * target.cycles_per_vector_load + mr * each
+    vectors = nr_vectors * share + (1 if shared else 0)
+    loads = vectors * target.cycles_per_vector_load + mr * each
     if plane.own_loads:
         loads = mr * nr_vectors * share * plane.own_loads * target.cycles_per_vector_load
-    weights = plane.item_bytes * nr_vectors * lanes
+    weights = plane.item_bytes * (nr_vectors + (1 if shared else 0)) * lanes
     if plane.sliding is not None:
         masked = UNALIGNED * (1 + MASKED_BORDER * plane.sliding.borders)
         if plane.sliding.runs > 1 and target.vector_registers <= FEW_REGISTERS:
@@ -384,7 +448,9 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
     if plane.steps * weights > target.l1_bytes * 3 // 2:
         step = max(step, streaming_cycles(weights, True, target))
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
-    return plane.steps * step + mr * nr_vectors * share * register_cycles(target) + entering
+    # The narrow columns are filled and stored row by row.
+    registers = mr * (nr_vectors * share + (1 if shared else 0))
+    return plane.steps * step + registers * register_cycles(target) + entering
 
 
 def _sliding_loads(

@@ -78,7 +78,8 @@ def _tiled(recipe: Tiled) -> str:
     that gets another name must not make a table that a user filled worthless.
     """
     panels = ", ".join(
-        f"Panel(count={p.count}, vectors={p.nr_vectors}, lanes={p.lanes}, pixels={p.mr})"
+        f"Panel(count={p.count}, vectors={p.nr_vectors}, lanes={p.lanes}, pixels={p.mr}"
+        f"{f', narrow={p.narrow}' if p.narrow else ''})"
         for p in recipe.tiling.panels
     )
     comma = "," if len(recipe.tiling.panels) == 1 else ""

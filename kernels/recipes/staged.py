@@ -29,7 +29,7 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.register_blocks import in_blocks
-from graphflow.kernels.recipes.tile import restrictable
+from graphflow.kernels.recipes.register_nests import restrictable
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
     Handle,

@@ -77,18 +77,23 @@ def _by_shape(target: Target) -> dict[object, tuple[PrimFunc, ...]]:
 
 
 def _shape(stmt: Stmt) -> object:
-    """What an update in one loop has in common with those that it may be unified with.
+    """What the updates in one loop have in common with those that they may be unified with.
 
     That is the extent, the operators and types, and which elements depend on the loop.  None for
     other statements.
     """
     match stmt:
-        case For(body=(Reduce() as update,)):
-            nodes = [(type(x), x.dtype, _detail(x, stmt.var)) for x in walk_expr(update.value)]
-            across = any(stmt.var in variables(index) for index in update.indices)
-            return stmt.extent, update.op, update.buffer.dtype, across, *nodes
+        case For(body=body) if all(isinstance(update, Reduce) for update in body):
+            return stmt.extent, *(_update_shape(update, stmt.var) for update in body)
         case _:
             return None
+
+
+def _update_shape(update: Stmt, lane: Var) -> object:
+    assert isinstance(update, Reduce)
+    nodes = [(type(x), x.dtype, _detail(x, lane)) for x in walk_expr(update.value)]
+    across = any(lane in variables(index) for index in update.indices)
+    return update.op, update.buffer.dtype, across, *nodes
 
 
 def _detail(node: Expr, lane: Var) -> object:

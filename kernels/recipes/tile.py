@@ -17,56 +17,47 @@ from __future__ import annotations
 from collections.abc import Container
 
 from graphflow.arith import (
-    Predicate,
     Var,
-    conjuncts,
     const,
     less_than,
     predicate_variables,
     terms_of,
     variables,
 )
-from graphflow.base.errors import ScheduleError
 from graphflow.cost import Panels, Tiling
+from graphflow.kernels.recipes.narrow_columns import tile_sharing_vectors
 from graphflow.kernels.recipes.register_blocks import staged_across
+from graphflow.kernels.recipes.register_nests import (
+    Nest,
+    conditions_in,
+    extent_of,
+    in_vectors,
+    is_tested,
+    start_of,
+    tile_in_registers,
+)
 from graphflow.schedule import (
     Handle,
-    PaddingKind,
     Schedule,
     cut_loop,
     divide_loop,
-    fission,
     interior,
-    lift_conditions,
     mark_unrolled,
     mult_loops,
     parallelize_loop,
-    remove_branching_through_overcompute,
     reorder_loops,
-    restrict_loop,
     simplify,
     specialize,
-    stage_mem,
-    vectorize_loop,
 )
 from graphflow.tir import (
-    Allocate,
-    Block,
-    BlockNote,
     Body,
-    Buffer,
     For,
-    If,
     LoopKind,
-    PrimFunc,
     Reduce,
     Stmt,
     Store,
     accesses,
-    is_predicate,
-    loops_of,
     sub_bodies,
-    walk,
 )
 
 UNROLL_BUDGET = 8192
@@ -112,7 +103,7 @@ def register_tile(
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))
-        columns = _extent(s.loop(lane))
+        columns = extent_of(s.loop(lane))
         s = s.apply(divide_loop, s[lane], first.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *outer, *_some(row), column])
@@ -133,7 +124,7 @@ def register_tile(
         here = rest
         if number + 1 < len(tiling.panels):
             width = panels.count * panels.width
-            s = s.apply(cut_loop, s[here], _start(s.loop(here)) + width, "_p")
+            s = s.apply(cut_loop, s[here], start_of(s.loop(here)) + width, "_p")
             here, rest = s.made["pieces"]
         # The cut made a copy of the row and reduction loops for the rest; take this piece's own.
         inner, loops = s.inside(here, _some(row)), s.inside(here, reduction)
@@ -188,16 +179,6 @@ def _reordered(s: Schedule, order: list[Handle]) -> Schedule:
     return s.apply(reorder_loops, s.names(order)) if len(order) > 1 else s
 
 
-def _extent(loop: For) -> int:
-    if loop.extent is None:
-        raise ScheduleError(f"the loop {loop.var} has no constant extent")
-    return loop.extent
-
-
-def _start(loop: For) -> int:
-    return int(str(loop.start))
-
-
 def _plane(
     s: Schedule,
     row: Handle | None,
@@ -210,17 +191,14 @@ def _plane(
 
     With the tiles, none where the kernel has no loop over rows.
     """
-    s = s.apply(
-        divide_loop, s[lane], panels.lanes, (s.fresh("{}j", lane), s.fresh("{}v", lane)), "guard"
-    )
-    lanes = s.made["parts"]
     if row is None:
-        return _tile(s, None, (), lanes, reduction, tiling), []
-    extent, mr = _extent(s.loop(row)), panels.mr
+        s, lanes = in_vectors(s, lane, panels.lanes)
+        return tile_in_registers(s, None, (), lanes, reduction, tiling), []
+    extent, mr = extent_of(s.loop(row)), panels.mr
     rest = extent % mr
     pieces = [(row, min(mr, extent))]
     if rest and extent > mr:
-        s = s.apply(cut_loop, s[row], _start(s.loop(row)) + extent - rest, "_rest")
+        s = s.apply(cut_loop, s[row], start_of(s.loop(row)) + extent - rest, "_rest")
         whole, ragged = s.made["pieces"]
         pieces = [(whole, mr), (ragged, rest)]
     tiles: list[Tile] = []
@@ -228,8 +206,12 @@ def _plane(
         parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
         s = s.apply(divide_loop, s[piece], width, parts, "perfect")
         around, inner = s.made["parts"]
-        loops = s.inside(around, reduction)
-        s = _tile(s, around, (inner,), s.inside(around, lanes), loops, tiling)
+        loops, (column,) = s.inside(around, reduction), s.inside(around, (lane,))
+        if panels.narrow and width * panels.narrow % panels.lanes == 0:
+            s, loops = tile_sharing_vectors(s, inner, column, loops, panels, tiling)
+        else:
+            s, lanes = in_vectors(s, column, panels.lanes)
+            s = tile_in_registers(s, around, (inner,), lanes, loops, tiling)
         tiles.append((around, loops))
     return s, tiles
 
@@ -245,150 +227,6 @@ def _borders_cut(s: Schedule, tiles: list[Tile]) -> Schedule:
     return s
 
 
-def _tile(
-    s: Schedule,
-    around: Handle | None,
-    rows: tuple[Handle, ...],
-    lanes: tuple[Handle, ...],
-    reduction: tuple[Handle, ...],
-    tiling: Tiling,
-) -> Schedule:
-    """One tile in registers: the nests that fill, update and store it, unrolled and vectorized."""
-    nest = (*rows, *lanes)
-    scope = around or _loop_around(s, nest[0])
-    nests = [nest]
-    for buffer in _private(s.func, s.loop(scope)):
-        held = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
-        s = s.apply(stage_mem, s[scope], buffer.name, held, s.names(nest))
-        if s.made["store"]:
-            nests.append(s.made["store"])
-    present = s.present(reduction)
-    if present:
-        s, nests, updates = _parted(s, nest, nests)
-        for update in updates:
-            s = _update_nest(s, update, s.inside(update[0], present), tiling.sliding)
-    for number, loops in enumerate(nests):
-        s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, tiling=tiling)
-    return s
-
-
-def _loop_around(s: Schedule, place: Handle) -> Handle:
-    var = s.loop(place).var
-    for stmt in loops_of(s.func.body):
-        if any(isinstance(inner, For) and inner.var is var for inner in stmt.body):
-            return s.handle(stmt.var.name)
-    raise ScheduleError(f"the recipe needs a loop around {var}")
-
-
-def _private(func: PrimFunc, scope: For) -> list[Buffer]:
-    """Buffers that one tile keeps to itself: allocated ones, and outputs that are reduced into."""
-    touched = dict.fromkeys(a.buffer for a in accesses(scope.body))
-    reduced = {s.buffer for s in walk(scope.body) if isinstance(s, Reduce)}
-    allocated = {s.buffer for s in walk(func.body) if isinstance(s, Allocate)}
-    return [b for b in touched if b.scope == "global" and (b in allocated or b in reduced)]
-
-
-Nest = tuple[Handle, ...]
-"""The loops of a perfect nest, the outermost first."""
-
-
-def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[Nest], list[Nest]]:
-    """`for nest: {init; reductions; tail}` → a nest for each part.
-
-    With all nests of the tile, and those of the reductions.
-    """
-    parts = s.loop(nest[-1]).body
-    while len(parts) == 1 and isinstance(only := parts[0], If):
-        parts = only.then
-    kinds = [any(isinstance(x, For | Reduce) for x in walk((stmt,))) for stmt in parts]
-    first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
-    levels = len(nest)
-    s = s.apply(fission, s[nest[-1]], first, "_u", levels)
-    nest, update = s.made["first"], s.made["second"]
-    updates, tail = [update], list[Nest]()
-    if last + 1 < len(kinds):
-        s = s.apply(fission, s[update[-1]], last + 1 - first, "_t", levels)
-        updates, tail = [s.made["first"]], [s.made["second"]]
-    for _ in range(last - first):
-        s = s.apply(fission, s[updates[-1][-1]], 1, "_u", levels)
-        updates[-1:] = [s.made["first"], s.made["second"]]
-    return s, [nest, *updates, *tail, *nests[1:]], updates
-
-
-def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding: bool) -> Schedule:
-    s = _over_halo(s, nest, reduction)
-    s = _overcomputed(s, nest)
-    s = s.apply(reorder_loops, s.names((*reduction, *nest)))
-    if reduction and any(isinstance(stmt, If) for stmt in walk(s.loop(reduction[0]).body)):
-        s = s.apply(lift_conditions, s[reduction[0]])
-    if sliding:
-        reduction, taps = reduction[:-1], reduction[-1]
-        s = s.apply(mark_unrolled, s[taps])
-    for place in reduction:
-        if restrictable(s.loop(place)):
-            # Padding that is assumed to hold a neutral element is taken in without a condition.
-            s = s.attempt(remove_branching_through_overcompute, s[place], s[place])
-        if restrictable(s.loop(place)):
-            s = s.apply(restrict_loop, s[place])
-    return s
-
-
-def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
-    """The nest without the conditions on its lanes, where running all lanes is proven harmless.
-
-    Where it is not, the conditions stay, and the emitter makes masks of them.
-    """
-    if not _guards(s, nest[0], nest[-1]):
-        return s
-    return s.attempt(remove_branching_through_overcompute, s[nest[0]], s[nest[-1]])
-
-
-def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
-    """The update without border conditions, where the halo is assumed to hold a neutral element."""
-    assumed = any(
-        isinstance(stmt, Block) and stmt.note(BlockNote.PADDING) == PaddingKind.VALUE
-        for stmt in s.func.body
-    )
-    for place in reduction if assumed else ():
-        if _guards(s, nest[0], place):
-            s = s.attempt(remove_branching_through_overcompute, s[nest[0]], s[place])
-    return s
-
-
-def _guards(s: Schedule, place: Handle, about: Handle) -> bool:
-    return _is_tested(s.loop(about), s.loop(place))
-
-
-def _is_tested(about: For, loop: For) -> bool:
-    """Whether a condition inside `loop` mentions the variable of the loop `about`."""
-    return any(about.var in predicate_variables(p) for p in _conditions(loop))
-
-
-def _conditions(loop: For) -> list[Predicate]:
-    found: list[Predicate] = []
-    for stmt in walk((loop,)):
-        if isinstance(stmt, If) and is_predicate(stmt.condition):
-            found.append(stmt.condition)  # type: ignore[arg-type]
-    return found
-
-
-def restrictable(loop: For) -> bool:
-    """Whether the body of a loop is one condition, without else, that mentions its variable."""
-    only = loop.body[0] if len(loop.body) == 1 else None
-    if not isinstance(only, If) or not is_predicate(only.condition) or only.orelse:
-        return False
-    members = conjuncts(only.condition)  # type: ignore[arg-type]
-    return any(loop.var in predicate_variables(m) for m in members)
-
-
-def _vectorized(s: Schedule, nest: Nest, masked: bool, tiling: Tiling) -> Schedule:
-    if not masked or tiling.write_padding:
-        s = _overcomputed(s, nest)
-    for place in nest[:-1]:
-        s = s.apply(mark_unrolled, s[place])
-    return s.apply(vectorize_loop, s[nest[-1]])
-
-
 def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...]) -> Schedule:
     """Cuts the tiles that meet a border off `around`, so that the middle has no conditions.
 
@@ -398,8 +236,8 @@ def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...])
     if not s.present((around,)):
         return _decided(s, reduction, around)
     loop = s.loop(around)
-    extent = _extent(loop)
-    if not _is_tested(loop, loop):
+    extent = extent_of(loop)
+    if not is_tested(loop, loop):
         return _decided(s, reduction, around)
     low, high = interior(s.func, s[around])
     if low == high:
@@ -432,7 +270,7 @@ def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Sch
     mentioned = {
         var
         for place in s.present(reduction)
-        for p in _conditions(s.loop(place))
+        for p in conditions_in(s.loop(place))
         for var in predicate_variables(p)
     }
     places = s.present((*around, *reduction))

@@ -72,11 +72,13 @@ def tiled_variant(
     if not fits_sets(apart, MOST_ROWS, target):
         problem = replace(problem, broadcast_stride=apart)
     problem = _with_loads(problem, roles, decided, layouts, target)
-    tiling, cycles = choose_tiling(problem, target)
     crossed = _crossed(roles, constants | packed, decided, layouts, target)
+    if not crossed and _rows_may_share(problem, roles, decided):
+        problem = replace(problem, shared_ends=_ends_at_borders(roles, decided))
+    tiling, cycles = choose_tiling(problem, target)
     tiling, crossed = _planes_apart(tiling, crossed, problem, decided)
     rows = _group_rows(decided, problem, cycles, target)
-    width = max(panel.width for panel in tiling.panels)
+    width = max(panel.nr_vectors * panel.lanes for panel in tiling.panels)
     for buffer in decided.packed:
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
@@ -151,6 +153,34 @@ def _problem(roles: Roles, decided: OutputDecisions) -> TileProblem:
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
     )
+
+
+def _rows_may_share(problem: TileProblem, roles: Roles, decided: OutputDecisions) -> bool:
+    """Whether several rows of a tile may have their last columns in one vector.
+
+    The instructions for that add to float32 sums the products of a vector of columns, which the
+    rows share, and an element for each row.
+    """
+    own = problem.own_loads or problem.own_vectors or problem.along or problem.sliding
+    floats = {problem.dtype, problem.sum_dtype or problem.dtype} == {"float32"}
+    products = bool(roles.factors) and roles.multiply_adds > 0
+    return floats and products and not (own or decided.group or problem.whole_vectors)
+
+
+def _ends_at_borders(roles: Roles, decided: OutputDecisions) -> int:
+    """The ends of a run of rows, 0 to 2, at which windows reach beyond the data."""
+    outside = axes_outside(decided)
+    if not outside:
+        return 0
+    row = roles.axes[outside[-1]]
+    reached = [
+        reach
+        for name, reads in roles.reads.items()
+        for access in reads[:1]
+        for index, reach in zip(access.indices, overhang(roles, name), strict=True)
+        if row in variables(index)
+    ]
+    return max((sum(side > 0 for side in reach) for reach in reached), default=0)
 
 
 def _crossed(

@@ -22,8 +22,9 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.kernels.recipes.register_nests import restrictable
 from graphflow.kernels.recipes.run_loops import in_runs
-from graphflow.kernels.recipes.tile import register_tile, restrictable
+from graphflow.kernels.recipes.tile import register_tile
 from graphflow.kernels.recipes.variant import Tiled
 from graphflow.layout import Layout
 from graphflow.schedule import (

@@ -8,9 +8,11 @@ wider tile before the narrower one, and of equally wide ones the one with more r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from graphflow.base.target import Target
+from graphflow.codegen import instructions_of
 from graphflow.cost import (
     BORDER_GROUPS,
     Panels,
@@ -22,6 +24,8 @@ from graphflow.cost import (
     imbalance,
     in_pieces,
     most_rows,
+    most_sharing_rows,
+    panel_cycles,
     tiling_cycles,
 )
 
@@ -67,6 +71,8 @@ def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[
     yield _in_panels(problem, nr_vectors, target, True)
     if 0 < narrow <= lanes // 2 and not problem.whole_vectors:
         yield _in_panels(problem, nr_vectors, target, False)
+    if narrow and problem.shared_ends is not None and _have_instruction(lanes, narrow, target):
+        yield from _sharing(problem, nr_vectors, narrow, target)
     if panels > 1 and not (problem.whole_vectors and -(-problem.columns // lanes) % nr_vectors):
         # Else the last panel would reach past the padding that may be written.
         mr = _best_rows(problem.plane, nr_vectors, lanes, target)
@@ -74,6 +80,37 @@ def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[
         apart = ragged and in_pieces(target)  # else a mask costs nothing
         panel = Panels(panels, nr_vectors, lanes, mr)
         yield Tiling((panel,), panel_outermost=True, whole_apart=apart)
+
+
+def _have_instruction(lanes: int, narrow: int, target: Target) -> bool:
+    """Whether the target has a multiply-add of rows of `narrow` lanes that fill a vector."""
+    rows = (lanes // narrow, narrow)
+    return any(each.params[0].buffer.shape == rows for each in instructions_of(target))
+
+
+def _sharing(
+    problem: TileProblem, nr_vectors: int, narrow: int, target: Target
+) -> Iterator[Tiling]:
+    """Equal panels, and a last one whose narrow columns several rows have in one vector."""
+    lanes = target.computed_lanes(problem.dtype)
+    full = problem.columns // lanes
+    if full < nr_vectors:
+        return
+    last = full % nr_vectors or nr_vectors
+    whole = (full - last) // nr_vectors
+    panel = Panels(1, last, lanes, 1, narrow)
+    most = most_sharing_rows(problem.plane, panel, target)
+    if not most:
+        return
+    # Fewer rows would meet fewer borders, but their sums would wait for each other.
+    rows = range(most, most // 2, -panel.sharing)
+    candidates = [replace(panel, mr=mr) for mr in rows]
+    panel = first_of_cheapest((panel_cycles(problem.plane, p, target), p) for p in candidates)
+    panels = [panel]
+    if whole:
+        rows_of_whole = _best_rows(problem.plane, nr_vectors, lanes, target)
+        panels.insert(0, Panels(whole, nr_vectors, lanes, rows_of_whole))
+    yield Tiling(tuple(panels))
 
 
 def has_few_pieces(columns: int, dtype: str, target: Target) -> bool:

@@ -55,6 +55,27 @@ def test_a_fused_multiply_add(lanes: int, target: Target) -> None:
     check(func, target, x=random.random(3, "f"), w=random.random((3, 20), "f"))
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize(("rows", "lanes"), [(2, 4), (2, 8), (4, 4)])
+def test_a_multiply_add_of_rows_that_share_a_vector(rows: int, lanes: int, target: Target) -> None:
+    name = f"fma{rows}x{lanes}"
+    factors = ", ".join(f"x[2*i, {row}]" for row in range(rows))
+    func = caller(
+        f"    {name}(y[i, 0:{rows}, 0:{lanes}], {factors}, w[i, 1:{1 + lanes}])",
+        name,
+        f"x: f32[5, {rows}], w: f32[3, 20], y: out[f32[3, {rows}, {lanes}]]",
+        f"for a in serial(0, 3):\n    for b in serial(0, {rows}):\n"
+        f"        for c in serial(0, {lanes}):\n            y[a, b, c] = w[a, c]\n"
+        "for i in serial(0, 3):",
+    )
+    fits = rows * lanes <= target.lanes("float32")
+    assert is_mapped(func, target) == fits
+    if fits:
+        assert emit_assembly(func, "k", target).count("vfmadd") == 1
+    random = np.random.default_rng(1)
+    check(func, target, x=random.random((5, rows), "f"), w=random.random((3, 20), "f"))
+
+
 FMA = "x: f32[1], w: f32[40], y: out[f32[40]]"
 START = "for a in serial(0, 40):\n    y[a] = w[a]"
 
@@ -120,5 +141,5 @@ def test_a_masked_load_touches_nothing_behind(lanes: int, target: Target) -> Non
 
 
 def test_a_name_that_no_instruction_has() -> None:
-    with pytest.raises(KeyError, match="there are fma8, fma16, dot4_16, masked_load8"):
+    with pytest.raises(KeyError, match="there are fma8, fma16, fma2x4, fma2x8, fma4x4, dot4_16"):
         instruction("fms8")

@@ -60,6 +60,7 @@ SHORT = replace(
 )
 """Four lanes and few registers: kernels of a handful of channels have every kind of tail."""
 LONG = host_target()
+AVX2 = avx2_target()
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,14 @@ CASES: dict[str, Case] = {
     "conv of a row": conv((1, 5, 9), (6, 5, 3), pads=(1, 1), bias=True),
     "conv of a volume": conv((1, 2, 3, 3, 4), (5, 2, 2, 2, 2), pads=(0, 1, 0, 0, 0, 1)),
     "conv 17 to 18": conv((1, 17, 3, 4), (18, 17, 1, 1), LONG, bias=True),
+    "conv 5 to 12, rows share vectors": conv((1, 5, 3, 17), (12, 5, 1, 1), AVX2, bias=True),
+    "conv 3 to 12, rows share vectors, borders": conv(
+        (1, 3, 5, 37), (12, 3, 3, 3), AVX2, strides=(2, 1), pads=(1, 1, 1, 1), bias=True
+    ),
+    "conv 2 to 24, rows share vectors, strided": conv(
+        (1, 2, 5, 95), (24, 2, 3, 3), LONG, strides=(2, 2), pads=(1, 1, 0, 0), bias=True
+    ),
+    "conv 7 to 20, rows share vectors": conv((2, 7, 3, 30), (20, 7, 1, 1), LONG),
     "conv 3 to 58": conv((1, 3, 3, 4), (58, 3, 2, 2), LONG, pads=(1, 0, 0, 1)),
     "conv over a halo, with bias": starting_above((1, 4, 4, 5), (6, 4, 3, 3), pads=(1, 1, 1, 1)),
     "conv over a halo, strided": starting_above(

@@ -1,0 +1,222 @@
+"""The nests of a register tile: those that fill its registers, update them and store them.
+
+In: a schedule with the loops over the rows and columns of one tile next to each other, the columns
+in vectors and lanes, and the reduction loops inside.  Out: the schedule in which the tile stays in
+registers while the reduction loops run around its unrolled update.
+"""
+
+from __future__ import annotations
+
+from graphflow.arith import Predicate, conjuncts, predicate_variables
+from graphflow.base.errors import ScheduleError
+from graphflow.cost import Tiling
+from graphflow.schedule import (
+    Handle,
+    PaddingKind,
+    Schedule,
+    divide_loop,
+    fission,
+    lift_conditions,
+    mark_unrolled,
+    remove_branching_through_overcompute,
+    reorder_loops,
+    restrict_loop,
+    stage_mem,
+    unroll_loop,
+    vectorize_loop,
+)
+from graphflow.tir import (
+    Allocate,
+    Block,
+    BlockNote,
+    Buffer,
+    For,
+    If,
+    PrimFunc,
+    Reduce,
+    accesses,
+    is_predicate,
+    loops_of,
+    walk,
+)
+
+Nest = tuple[Handle, ...]
+"""The loops of a perfect nest, the outermost first."""
+
+
+def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
+    """The loop over columns as one over vectors, and one over the lanes of each."""
+    parts = (s.fresh("{}j", lane), s.fresh("{}v", lane))
+    s = s.apply(divide_loop, s[lane], lanes, parts, "guard")
+    return s, s.made["parts"]
+
+
+def extent_of(loop: For) -> int:
+    """The iterations of a loop; ScheduleError where their number is not constant."""
+    if loop.extent is None:
+        raise ScheduleError(f"the loop {loop.var} has no constant extent")
+    return loop.extent
+
+
+def start_of(loop: For) -> int:
+    """The constant that a loop starts at."""
+    return int(str(loop.start))
+
+
+def tile_in_registers(
+    s: Schedule,
+    around: Handle | None,
+    rows: tuple[Handle, ...],
+    lanes: tuple[Handle, ...],
+    reduction: tuple[Handle, ...],
+    tiling: Tiling,
+    members: Handle | None = None,
+) -> Schedule:
+    """One tile in registers: the nests that fill, update and store it, unrolled and vectorized.
+
+    `around` is the loop around the tile, if it has rows.  `members` is that loop of `rows` whose
+    iterations have their lanes in one vector, which an instruction updates: there they are written
+    out, inside the loop over lanes.
+    """
+    nest = (*rows, *lanes)
+    scope = around or _loop_around(s, nest[0])
+    nests = [nest]
+    for buffer in _private(s.func, s.loop(scope)):
+        held = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
+        s = s.apply(stage_mem, s[scope], buffer.name, held, s.names(nest))
+        if s.made["store"]:
+            nests.append(s.made["store"])
+    present = s.present(reduction)
+    if present:
+        s, nests, updates = _parted(s, nest, nests)
+        for update in updates:
+            s = _update_nest(s, update, s.inside(update[0], present), tiling.sliding)
+            if members is not None:
+                s, nests[nests.index(update)] = _members_written_out(s, update, nest.index(members))
+    for number, loops in enumerate(nests):
+        s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, tiling=tiling)
+    return s
+
+
+def _loop_around(s: Schedule, place: Handle) -> Handle:
+    var = s.loop(place).var
+    for stmt in loops_of(s.func.body):
+        if any(isinstance(inner, For) and inner.var is var for inner in stmt.body):
+            return s.handle(stmt.var.name)
+    raise ScheduleError(f"the recipe needs a loop around {var}")
+
+
+def _private(func: PrimFunc, scope: For) -> list[Buffer]:
+    """Buffers that one tile keeps to itself: allocated ones, and outputs that are reduced into."""
+    touched = dict.fromkeys(a.buffer for a in accesses(scope.body))
+    reduced = {s.buffer for s in walk(scope.body) if isinstance(s, Reduce)}
+    allocated = {s.buffer for s in walk(func.body) if isinstance(s, Allocate)}
+    return [b for b in touched if b.scope == "global" and (b in allocated or b in reduced)]
+
+
+def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[Nest], list[Nest]]:
+    """`for nest: {init; reductions; tail}` → a nest for each part.
+
+    With all nests of the tile, and those of the reductions.
+    """
+    parts = s.loop(nest[-1]).body
+    while len(parts) == 1 and isinstance(only := parts[0], If):
+        parts = only.then
+    kinds = [any(isinstance(x, For | Reduce) for x in walk((stmt,))) for stmt in parts]
+    first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
+    levels = len(nest)
+    s = s.apply(fission, s[nest[-1]], first, "_u", levels)
+    nest, update = s.made["first"], s.made["second"]
+    updates, tail = [update], list[Nest]()
+    if last + 1 < len(kinds):
+        s = s.apply(fission, s[update[-1]], last + 1 - first, "_t", levels)
+        updates, tail = [s.made["first"]], [s.made["second"]]
+    for _ in range(last - first):
+        s = s.apply(fission, s[updates[-1][-1]], 1, "_u", levels)
+        updates[-1:] = [s.made["first"], s.made["second"]]
+    return s, [nest, *updates, *tail, *nests[1:]], updates
+
+
+def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding: bool) -> Schedule:
+    s = _over_halo(s, nest, reduction)
+    s = _overcomputed(s, nest)
+    s = s.apply(reorder_loops, s.names((*reduction, *nest)))
+    if reduction and any(isinstance(stmt, If) for stmt in walk(s.loop(reduction[0]).body)):
+        s = s.apply(lift_conditions, s[reduction[0]])
+    if sliding:
+        reduction, taps = reduction[:-1], reduction[-1]
+        s = s.apply(mark_unrolled, s[taps])
+    for place in reduction:
+        if restrictable(s.loop(place)):
+            # Padding that is assumed to hold a neutral element is taken in without a condition.
+            s = s.attempt(remove_branching_through_overcompute, s[place], s[place])
+        if restrictable(s.loop(place)):
+            s = s.apply(restrict_loop, s[place])
+    return s
+
+
+def _members_written_out(s: Schedule, update: Nest, position: int) -> tuple[Schedule, Nest]:
+    """`for group: for member: for lane: S` → `for group: for lane: {S; S; …}`, one S a member.
+
+    The loop over members is at a position of the nest.
+    """
+    member, rest = update[position], (*update[:position], *update[position + 1 :])
+    s = s.apply(reorder_loops, s.names((*rest, member)))
+    return s.apply(unroll_loop, s[member]), rest
+
+
+def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
+    """The nest without the conditions on its lanes, where running all lanes is proven harmless.
+
+    Where it is not, the conditions stay, and the emitter makes masks of them.
+    """
+    if not _guards(s, nest[0], nest[-1]):
+        return s
+    return s.attempt(remove_branching_through_overcompute, s[nest[0]], s[nest[-1]])
+
+
+def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
+    """The update without border conditions, where the halo is assumed to hold a neutral element."""
+    assumed = any(
+        isinstance(stmt, Block) and stmt.note(BlockNote.PADDING) == PaddingKind.VALUE
+        for stmt in s.func.body
+    )
+    for place in reduction if assumed else ():
+        if _guards(s, nest[0], place):
+            s = s.attempt(remove_branching_through_overcompute, s[nest[0]], s[place])
+    return s
+
+
+def _guards(s: Schedule, place: Handle, about: Handle) -> bool:
+    return is_tested(s.loop(about), s.loop(place))
+
+
+def is_tested(about: For, loop: For) -> bool:
+    """Whether a condition inside `loop` mentions the variable of the loop `about`."""
+    return any(about.var in predicate_variables(p) for p in conditions_in(loop))
+
+
+def conditions_in(loop: For) -> list[Predicate]:
+    """The conditions on indices inside a loop."""
+    found: list[Predicate] = []
+    for stmt in walk((loop,)):
+        if isinstance(stmt, If) and is_predicate(stmt.condition):
+            found.append(stmt.condition)  # type: ignore[arg-type]
+    return found
+
+
+def restrictable(loop: For) -> bool:
+    """Whether the body of a loop is one condition, without else, that mentions its variable."""
+    only = loop.body[0] if len(loop.body) == 1 else None
+    if not isinstance(only, If) or not is_predicate(only.condition) or only.orelse:
+        return False
+    members = conjuncts(only.condition)  # type: ignore[arg-type]
+    return any(loop.var in predicate_variables(m) for m in members)
+
+
+def _vectorized(s: Schedule, nest: Nest, masked: bool, tiling: Tiling) -> Schedule:
+    if not masked or tiling.write_padding:
+        s = _overcomputed(s, nest)
+    for place in nest[:-1]:
+        s = s.apply(mark_unrolled, s[place])
+    return s.apply(vectorize_loop, s[nest[-1]])
