@@ -57,6 +57,7 @@ def step_times(compiled: Compiled, threads: int) -> list[StepTime]:
             sum(_estimate(compiled, call) for call in calls[first:after]),
         )
         for (first, after), seconds in sorted(_spans(spec, threads).items())
+        if first < after  # a run that pauses after its last step is called once more
     ]
 
 
