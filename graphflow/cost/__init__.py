@@ -27,12 +27,6 @@ from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
     SHUFFLED,
-    LanesAlongRow,
-    Panels,
-    SlidingRows,
-    TilePlane,
-    TileProblem,
-    Tiling,
     cycles_by_rows,
     fits_sets,
     imbalance,
@@ -44,6 +38,14 @@ from graphflow.cost.tiles import (
     near_weights,
     panel_cycles,
     tiling_cycles,
+)
+from graphflow.cost.tilings import (
+    LanesAlongRow,
+    Panels,
+    SlidingRows,
+    TilePlane,
+    TileProblem,
+    Tiling,
 )
 from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.work import NO_WORK, ConversionWork, Work

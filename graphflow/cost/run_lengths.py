@@ -17,10 +17,9 @@ from graphflow.cost.tiles import (
     FEW_ROWS,
     PIECE_CYCLES,
     TILE_OVERHEAD,
-    Panels,
-    Tiling,
     register_cycles,
 )
+from graphflow.cost.tilings import Panels, Tiling
 
 STEP_VECTORS = 4
 """Vectors of one step of a run: with them the loop's own instructions are a tenth of the work, and

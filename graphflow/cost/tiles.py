@@ -2,30 +2,20 @@
 
 In: a `TileProblem`, a `Tiling` of it, and the target.  Out: cycles of one core.
 
-The terms are those of BLIS.  A problem is a number of `planes`, each a matrix product of `rows` ×
-`columns` outputs over `steps` terms.  Columns run along the lanes of vectors; a tile holds `mr`
-rows of `nr_vectors` vectors in registers, while each step loads those vectors and broadcasts one
-element for each row.  Which axes of a kernel these are is the recipe's choice.  Mostly the columns
-are the channels, the rows the positions in a row of an image.  Where the lanes run along that row
-of the image (`LanesAlongRow`), the columns are the positions, the rows the channels, and the
-elements broadcast are the weights.  A pooling has no weights: where its lanes run along a row of
-the image, each accumulator loads vectors of its own (`own_loads`), and nothing is broadcast.
-
-For each step the model counts multiply-adds, loads of vectors, broadcasts, and the latency of the
-accumulators; for each tile the instructions that fill and store it, of which those under a mask may
-be slow.  A vector has as many lanes as it computes elements of the accumulators' type.
+The terms are those of BLIS; `tilings` says what they mean here.  For each step the model counts
+multiply-adds, loads of vectors, broadcasts, and the latency of the accumulators; for each tile the
+instructions that fill and store it, of which those under a mask may be slow.  A vector has as many
+lanes as it computes elements of the accumulators' type.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import gcd
-from typing import NamedTuple
 
-from graphflow.base.dtypes import DTYPES
-from graphflow.base.target import COMPUTED_BYTES, Target
+from graphflow.base.target import Target
 from graphflow.cost.cycles import streaming_cycles
+from graphflow.cost.tilings import Panels, SlidingRows, TilePlane, TileProblem, Tiling
 
 CONFLICT_CYCLES = 3.0
 """Cycles to broadcast an element whose cache line was evicted by that of another row."""
@@ -94,166 +84,6 @@ next taps."""
 
 FEW_ROWS = 16
 """From this many planes on, any number of threads shares them about evenly."""
-
-
-class LanesAlongRow(NamedTuple):
-    """A problem whose lanes run along a row of the data, so that the weights are broadcast."""
-
-    misses: float
-    """Loads from the second-level cache in each step, for each cache line that a tile spans."""
-    borders: bool
-    """Whether some lanes of the first or the last panel take no part in a step."""
-
-
-class SlidingRows(NamedTuple):
-    """A problem whose tiles have rows of an image, and lanes along them, without packed weights.
-
-    The steps are taps across rows, then `along` ones in a row of the data, in each of `runs` parts
-    of the data that lie apart, such as input channels.  `borders` says whether some lanes take no
-    part in some steps.
-    """
-
-    along: int
-    runs: int
-    borders: bool
-
-
-class TilePlane(NamedTuple):
-    """The part of a problem that the cycles of one plane depend on: many problems share it.
-
-    `item_bytes` is the size of an accumulator's element, and a vector of them takes `registers`
-    vector registers.
-    """
-
-    rows: int
-    steps: int
-    broadcast_stride: int
-    nests: int
-    item_bytes: int
-    registers: int
-    along: LanesAlongRow | None = None
-    taps: int = 1
-    own_vectors: bool = False
-    sliding: SlidingRows | None = None
-    own_loads: float = 0.0
-    tap_step: int = 1
-    shared_ends: int | None = None
-
-
-@dataclass(frozen=True)
-class TileProblem:
-    """What is tiled: `planes` of `rows` × `columns` outputs, each a reduction of `steps` terms.
-
-    `weight_bytes` is the size of all packed weights.
-    """
-
-    columns: int
-    rows: int
-    planes: int
-    steps: int
-    weight_bytes: int
-    broadcast_stride: int
-    """Bytes in memory between the elements that are broadcast for neighbouring rows; 0 where the
-    first-level cache holds those of any number of rows."""
-    whole_vectors: bool
-    """Whether the last vector covers padding anyhow, so that a narrower one gains nothing."""
-    nests: int = 1
-    """How many reduction nests, one after the other, the steps are divided among."""
-    along: LanesAlongRow | None = None
-    """Given where the lanes run along the data and the rows along the weights."""
-    dtype: str = "float32"
-    """The element type of the output, which decides how many lanes a vector has."""
-    shared_ends: int | None = None
-    """Given where several rows may have their last few columns in one vector, for which there are
-    instructions: the number of ends of a run of rows, 0 to 2, whose tiles meet a border.  There the
-    rows of a vector differ, and each is computed by itself."""
-    sum_dtype: str = ""
-    """The element type of the accumulators; empty where it is the output's."""
-    taps: int = 1
-    """How many steps in a row broadcast elements of the same run of data: a tile of mr rows reads
-    some mr + taps - 1 elements in that many steps."""
-    own_vectors: bool = False
-    """Whether each row of a tile loads vectors of its own, instead of one element to broadcast."""
-    sliding: SlidingRows | None = None
-    """Given where the taps are those across the rows of a tile."""
-    own_loads: float = 0.0
-    """Given where the lanes run along the windows of a pooling: the vectors that each accumulator
-    loads for itself in each step, for no row or column of a tile shares them."""
-    tap_step: int = 1
-    """How many taps later a row of a tile meets what the row after it meets now: the stride of the
-    window."""
-
-    @cached_property
-    def plane(self) -> TilePlane:
-        """What is computed for each plane."""
-        lane, item = (
-            max(COMPUTED_BYTES, DTYPES[dtype].itemsize)
-            for dtype in (self.dtype, self.sum_dtype or self.dtype)
-        )
-        return TilePlane(
-            self.rows,
-            self.steps,
-            self.broadcast_stride,
-            self.nests,
-            item,
-            -(-item // lane),
-            self.along,
-            self.taps,
-            self.own_vectors,
-            self.sliding,
-            self.own_loads,
-            self.tap_step,
-            self.shared_ends,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Panels:
-    """`count` neighbouring panels of equal width, computed in tiles of `mr` rows.
-
-    A panel is `nr_vectors` vectors of `lanes` columns wide.  It may have `narrow` columns behind
-    them, so few that a vector holds those of several rows: a tile computes these in fewer vectors
-    than it has rows.
-    """
-
-    count: int
-    nr_vectors: int
-    lanes: int
-    mr: int
-    narrow: int = 0
-
-    @property
-    def width(self) -> int:
-        """Columns of one panel: nr, in the terms of BLIS."""
-        return self.nr_vectors * self.lanes + self.narrow
-
-    @property
-    def sharing(self) -> int:
-        """The rows whose narrow columns one vector holds; 1 where there are none."""
-        return self.lanes // self.narrow if self.narrow else 1
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How the rows × columns of a plane are cut into tiles.
-
-    `panels` cover the columns in order; the last panel may reach past them.  `panel_outermost` runs
-    the panels (all of one width then) outside all other loops, which keeps the weights of one panel
-    in a near cache; otherwise they run inside the outer axes, which reads the input once.  With
-    `whole_apart`, panels that the columns fill have code of their own there, which has no masks.
-    `write_padding` lets the last vector write the padding of the output, where it may.  `sliding`
-    unrolls the loop of the reduction that steps through the data like the rows of a tile, innermost
-    of the reduction, so that a tile loads each row of data once for all taps that meet it.  With
-    `run`, the panels are the steps along that many elements, which lie next to each other in
-    memory, and there are no rows.
-    """
-
-    panels: tuple[Panels, ...]
-    panel_outermost: bool = False
-    write_padding: bool = False
-    sliding: bool = False
-    run: int = 0
-    whole_apart: bool = False
 
 
 def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
