@@ -77,6 +77,17 @@ def test_what_is_priced_in_vectors_is_scheduled_in_vectors(
     assert (LoopKind.VECTORIZED in kinds) == vectors
 
 
+def test_stages_are_joined_beside_one_that_writes_the_padding() -> None:
+    """Where they were not, a shuffle into a part of a larger buffer copied single elements."""
+    halves = (Segment(0, 0, 2, 0, 1, 9), Segment(1, 1, 2, 0, 1, 9))
+    func = copied([(1, 19, 5, 6)] * 2, halves, "float32")
+    layouts = variant(func, "copied from NHWC to NHWC padded to 24").layouts
+    made = staged(func, tuple((name, layout, None) for name, layout in layouts.items()), TARGET)
+    copies = [loop for loop in loops_of(made.func.body[:1]) if loop.kind is LoopKind.VECTORIZED]
+    assert copies and all(len(loop.body) == 2 for loop in copies)  # both segments in each
+    assert len(made.func.body) == 2  # the stage about the padding stays behind
+
+
 DTYPES_MOVED = ("float32", "float64", "int8", "bool", "int64", "uint16", "float16", "int4")
 
 
