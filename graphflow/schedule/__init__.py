@@ -7,6 +7,7 @@ condition is refuted or not decided.
 
 from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.accumulators import rfactor
+from graphflow.schedule.addresses import places_in
 from graphflow.schedule.annotations import set_memory, set_precision
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
@@ -161,6 +162,7 @@ __all__ = [
     "parallelize_loop",
     "parameter_layouts",
     "partition_loop",
+    "places_in",
     "point_text",
     "rearrange_dim",
     "remove_branching_through_overcompute",

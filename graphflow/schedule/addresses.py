@@ -220,6 +220,13 @@ def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
     ]
 
 
+def places_in(func: PrimFunc, place: str) -> tuple[str, ...]:
+    """The names or addresses of the statements directly in a loop or block, in program order."""
+    path = path_of(func, place)
+    found = paths_directly_below(statement_at(func, path), path)
+    return tuple(address_of(func, inner) for inner in found)
+
+
 def paths_below(stmt: Stmt, path: Path) -> list[Path]:
     """The paths of a statement and all in it, in program order."""
     found = [path]

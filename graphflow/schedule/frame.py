@@ -15,13 +15,13 @@ now, and `schedule.forward(handle)` is what became of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.obligations import Unproven
-from graphflow.schedule.place_names import has_place, place_names
+from graphflow.schedule.place_names import has_place, names_in
 from graphflow.tir import (
     EXPRESSIONS,
     Block,
@@ -147,7 +147,7 @@ def moved_places(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...
     params = _differing(before.params, now.params)
     bodies = _differing(before.body, now.body)
     old_names, new_names = (
-        dict.fromkeys(place_names(replace(now, params=some, body=body)))
+        dict.fromkeys((*(param.buffer.name for param in some), *names_in(body)))
         for some, body in zip(params, bodies, strict=True)
     )
     stated = {

@@ -22,7 +22,7 @@ from graphflow.schedule import (
     divide_loop,
     fission,
     fuse,
-    lift_alloc,
+    places_in,
     reorder_stmts,
     shift_loop,
 )
@@ -82,18 +82,26 @@ def _in_groups(
 def _met(s: Schedule, first: Handle, second: Handle, reduction: tuple[Handle, ...]) -> Schedule:
     """`for once: {A1; A2; …}; for once: {B1; B2; …}` → `for once: {A1; B1; A2; B2; …}`, where A and
     B that are reductions become one loop."""
-    for stmt in s.loop(second).body:
-        if isinstance(stmt, Allocate):
-            s = s.apply(lift_alloc, stmt.buffer.name)
     one, other = (
         s.handles(x for x in s.loop(tile).body if isinstance(x, For)) for tile in (first, second)
     )
-    s = s.apply(fuse, s[first], s[second])
+    s = _allocations_first(s.apply(fuse, s[first], s[second]), first)
     for position, part in enumerate(other):
         for before in reversed(one[position + 1 :]):
             s = s.apply(reorder_stmts, s[before], s[part])
     for pair in zip(one, other, strict=True):
         s = _fused_reductions(s, pair, reduction)
+    return s
+
+
+def _allocations_first(s: Schedule, loop: Handle) -> Schedule:
+    """The allocations in a loop in front of its other statements."""
+    body = s.loop(loop).body
+    for position, stmt in enumerate(body):
+        if isinstance(stmt, Allocate):
+            first = sum(isinstance(x, Allocate) for x in body[:position])
+            for before in range(position - 1, first - 1, -1):
+                s = s.apply(reorder_stmts, *places_in(s.func, s[loop])[before : before + 2])
     return s
 
 
