@@ -30,7 +30,7 @@ NEST_OVERHEAD = 3.0
 """Cycles to leave one reduction nest of a tile and enter the next."""
 
 NARROWEST = 0.5
-"""The least share of a whole vector's cycles that a narrower one takes where loads decide."""
+"""The least share of a whole vector's cycles that a narrower vector takes."""
 
 REGISTER_LOADS = 2.0
 """Loads that take as long as filling one register of a tile before its reduction and storing it
@@ -169,6 +169,22 @@ def imbalance(problem: TileProblem, tiling: Tiling) -> float:
     return 1.0 if shared_evenly else 1 + 0.5 / problem.planes
 
 
+def idle_lanes(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """The factor on cycles, 1 or more, where multiply-adds of narrow vectors leave lanes idle.
+
+    In a comparison of tilings, where some have rows that share vectors instead.
+    """
+    if problem.shared_ends is None:
+        return 1.0
+    counted = idle = 0.0
+    for panels in tiling.panels:
+        cycles = panels.count * panel_cycles(problem.plane, panels, target)
+        share = max(panels.lanes * problem.plane.item_bytes / target.vector_bytes, NARROWEST)
+        counted += cycles
+        idle += cycles * max(0.0, target.narrowest_share / share - 1)
+    return 1 + idle / counted
+
+
 def near_weights(weight_bytes: int, target: Target) -> bool:
     """Whether packed weights stay in the second-level cache, with a quarter of it left for data."""
     return weight_bytes <= target.l2_bytes * 3 // 4
@@ -249,9 +265,7 @@ def _tile_cycles(
     plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target, shared: int = 0
 ) -> float:
     """Cycles of one tile; `shared` are the vectors that hold the narrow columns of its rows."""
-    products = plane.shared_ends is not None
-    least = target.narrowest_share if products else NARROWEST
-    share = max(lanes * plane.item_bytes / target.vector_bytes, least)
+    share = max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
     multiply_adds = (mr * nr_vectors * share + shared) / target.fmas_per_cycle
     if shared:
         multiply_adds += (mr - shared) * target.cycles_per_blend

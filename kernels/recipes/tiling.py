@@ -7,7 +7,7 @@ wider tile before the narrower one, and of equally wide ones the one with more r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -21,6 +21,7 @@ from graphflow.cost import (
     Tiling,
     cycles_by_rows,
     first_of_cheapest,
+    idle_lanes,
     imbalance,
     in_pieces,
     most_rows,
@@ -42,7 +43,8 @@ def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     """The cheapest tiling, and its cycles of one core for all planes; ties go to wider tiles.
 
     The number of threads is not known here.  So a tiling with few planes for them to share is
-    charged for the `imbalance` in the comparison, but not in the cycles returned.
+    charged for the `imbalance` in the comparison, but not in the cycles returned; so is one with
+    narrow vectors for its `idle_lanes`, where rows may share vectors instead.
     """
     vectors = -(-problem.columns // target.computed_lanes(problem.dtype))
     widest_first = range(min(vectors, MOST_VECTORS), 0, -1)
@@ -50,11 +52,25 @@ def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
         candidates = [_in_pieces(problem, -(-vectors // MOST_VECTORS), target)]
     else:
         candidates = [t for nr in widest_first for t in _tilings(problem, nr, target)]
-    best = first_of_cheapest(
-        (tiling_cycles(problem, tiling, target) * imbalance(problem, tiling), tiling)
-        for tiling in candidates
-    )
-    return best, tiling_cycles(problem, best, target)
+    best = _cheapest(problem, candidates, target)
+    cycles = tiling_cycles(problem, best, target)
+    sharing = [t for nr in widest_first for t in _sharing(problem, nr, target)]
+    if not sharing:
+        return best, cycles
+    other = _cheapest(problem, sharing, target)
+    apart = _compared(problem, best, target) * idle_lanes(problem, best, target)
+    if apart <= _compared(problem, other, target):
+        return best, cycles
+    # Not dearer than the other, whose price leaves out the lanes that are idle.
+    return other, min(cycles, tiling_cycles(problem, other, target))
+
+
+def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target) -> Tiling:
+    return first_of_cheapest((_compared(problem, each, target), each) for each in candidates)
+
+
+def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    return tiling_cycles(problem, tiling, target) * imbalance(problem, tiling)
 
 
 def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[Tiling]:
@@ -71,8 +87,6 @@ def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[
     yield _in_panels(problem, nr_vectors, target, True)
     if 0 < narrow <= lanes // 2 and not problem.whole_vectors:
         yield _in_panels(problem, nr_vectors, target, False)
-    if narrow and problem.shared_ends is not None and _have_instruction(lanes, narrow, target):
-        yield from _sharing(problem, nr_vectors, narrow, target)
     if panels > 1 and not (problem.whole_vectors and -(-problem.columns // lanes) % nr_vectors):
         # Else the last panel would reach past the padding that may be written.
         mr = _best_rows(problem.plane, nr_vectors, lanes, target)
@@ -88,13 +102,13 @@ def _have_instruction(lanes: int, narrow: int, target: Target) -> bool:
     return any(each.params[0].buffer.shape == rows for each in instructions_of(target))
 
 
-def _sharing(
-    problem: TileProblem, nr_vectors: int, narrow: int, target: Target
-) -> Iterator[Tiling]:
+def _sharing(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[Tiling]:
     """Equal panels, and a last one whose narrow columns several rows have in one vector."""
     lanes = target.computed_lanes(problem.dtype)
-    full = problem.columns // lanes
-    if full < nr_vectors:
+    full, narrow = divmod(problem.columns, lanes)
+    if not narrow or problem.shared_ends is None or full < nr_vectors:
+        return
+    if not _have_instruction(lanes, narrow, target):
         return
     last = full % nr_vectors or nr_vectors
     whole = (full - last) // nr_vectors

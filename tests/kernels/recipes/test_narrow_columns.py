@@ -89,8 +89,18 @@ def test_the_cheapest_tiling_of_columns_that_end_inside_a_vector() -> None:
 
 
 def test_blends_that_take_the_place_of_multiply_adds_gain_nothing() -> None:
-    slow = replace(WIDE, name="one unit for both", cycles_per_blend=1.0)
+    slow = replace(WIDE, name="one unit for both", cycles_per_blend=1.0, narrowest_share=0.5)
+    tiling = Tiling((Panels(1, 1, 16, 20, 4),))
+    assert tiling_cycles(PRODUCT, tiling, slow) > 1.4 * tiling_cycles(PRODUCT, tiling, WIDE)
     assert not choose_tiling(PRODUCT, slow)[0].panels[-1].narrow
+
+
+def test_a_price_stays_below_that_of_the_tiling_that_is_replaced() -> None:
+    """Lanes that are idle in narrow vectors decide between tilings, and change no price."""
+    for columns in (20, 24, 116):
+        problem = replace(PRODUCT, columns=columns, shared_ends=2)
+        apart = choose_tiling(replace(problem, shared_ends=None), WIDE)[1]
+        assert choose_tiling(problem, WIDE)[1] <= apart
 
 
 def test_tiles_at_a_border_pay_for_rows_that_differ() -> None:
