@@ -17,7 +17,7 @@ from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import computed_in, conversion, fill_region
-from graphflow.kernels.recipes import Staged, View, memory_key
+from graphflow.kernels.recipes import Foreign, Staged, View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
 from graphflow.plan import Conversion, CopyKind, LayoutPlan
@@ -182,13 +182,39 @@ class _Builder:
                 isinstance(f, Constant) for edge_type in edge_types for _, f in edge_type.facts
             )
             variant = choice.variant
+            foreign = isinstance(variant.recipe, Foreign)
+            behind = self._in_one_piece(node, placements) if foreign else []
             self.calls.append(
                 PhysicalCall(
                     node.name, node.func, placements, variant.recipe, variant, pad, relied=known
                 )
             )
+            self.calls += behind
         for value in node.outputs:
             self._convert(value)
+
+    def _in_one_piece(self, node: Node, placements: dict[str, Placement]) -> list[PhysicalCall]:
+        """Storages of their own, in `placements`, for what a callee would find in no single piece.
+
+        A callee of another runtime takes a tensor as contiguous memory, where a view is a box in a
+        larger tensor.  Appends the copies of its inputs, and gives those of its outputs, which
+        follow it.
+        """
+        behind: list[PhysicalCall] = []
+        values = (*node.inputs, *node.outputs)
+        for buffer, value in zip((*node.func.inputs, *node.func.outputs), values, strict=True):
+            place, plain = placements[buffer.name], row_major(buffer.shape)
+            if memory_key(place.layout) == memory_key(plain):
+                continue
+            own = self._own(f"{buffer.name} of {node.name}", value, plain)
+            placements[buffer.name] = own
+            name = f"copy {value} for {node.name}"
+            because = f"{node.name} takes contiguous memory, and {value} is a part of a tensor"
+            if buffer in node.func.inputs:
+                self.calls.append(self._copy(name, value, place, own, because))
+            else:
+                behind.append(self._copy(name, value, own, place, because))
+        return behind
 
     def _read(self, node: Node, position: int, value: str) -> Placement:
         variant = self.plan.choices[node.name].variant

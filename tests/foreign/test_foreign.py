@@ -174,6 +174,40 @@ def test_what_no_kernel_takes_passes_from_node_to_node() -> None:
         exe.run({"x": x})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # What a section reads is a part of a tensor whose rows lie apart.
+        "p, q = Split<axis = 1, num_outputs = 2>(x) z = Tanh(q)",
+        "r = Relu(x) p, q = Split<axis = 1, num_outputs = 2>(r) t = Tanh(q) z = Add(t, p)",
+        "r = Relu(x) p, q = Split<axis = 1, num_outputs = 2>(r) t = Tanh(q) z = Tanh(t)",
+        # What it writes becomes a part of another one.
+        "r = Relu(x) t = Tanh(x) c = Concat<axis = 1>(r, t) z = Relu(c)",
+        "t = Tanh(x) u = Relu(t) v = Tanh(u) c = Concat<axis = 1>(t, v, u) z = Relu(c)",
+    ],
+)
+def test_a_section_has_its_tensors_in_one_piece(text: str) -> None:
+    """A callee knows nothing of strides; it read and wrote the first elements of the memory."""
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[3, 4] x) => (float[N, M] z) {{ {text} }}""")
+    x = np.random.default_rng(2).standard_normal((3, 4)).astype(np.float32)
+    agree(model, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "shape"),
+    [("axis = 1, keepdims = 0", "N"), ("axis = 1, keepdims = 1", "N, M"), ("axis = 0", "N, M")],
+)
+def test_sequences_are_made_of_parts(attributes: str, shape: str) -> None:
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[3, 4] x) => (seq(float[{shape}]) s) {{ s = SplitToSequence<{attributes}>(x) }}""")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    found = gf.compile(model).run({"x": x})["s"]
+    for one, other in zip(found, session.run(None, {"x": x})[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_outputs_come_in_the_order_of_the_model() -> None:
     nodes = [
         helper.make_node("StringConcat", ["words", "words"], ["kept"]),
