@@ -63,7 +63,7 @@ Measured = tuple[int, gf.Executable, Mapping[str, Any]]
 
 def of_the_page(target: Target) -> dict[str, Measured]:
     """The kernels of the page, by title, made for a target."""
-    names: dict[str, Any] = {"print": lambda *_: None}
+    names: dict[str, Any] = {"print": lambda *_, **__: None}
     with mock.patch.object(codegen, "host_target", lambda: target):
         for block in CODE.finditer(PAGE.read_text(encoding="utf-8")):
             exec(compile(block[1], str(PAGE), "exec", dont_inherit=True), names)
