@@ -30,8 +30,8 @@ class Target:
     | `fmas_per_cycle` | vector multiply-adds a cycle | measured (`bench.measure_machine`) |
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
-    | `narrowest_share` | of a vector's multiply-add, for that of fewer lanes | measured |
-    | `cycles_per_blend` | cycles taken off multiply-adds | measured: none where other units blend |
+    | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
+    | `cycles_per_blend` | cycles taken from multiply-adds | measured: Zen 5; its tables: Intel |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core |
     | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system |
     | `line_bytes` | bytes | asked from the host's system |

@@ -113,7 +113,6 @@ class IrBuilder:
         self.block = "body"
         self._count = 0
         self._known: list[dict[Hashable, IrValue]] = [{}]
-        self._at_entry: set[str] = set()
 
     # ---- instructions
 
@@ -214,13 +213,13 @@ class IrBuilder:
         """
         if not self.has_mask_registers:
             return lanes_of((lane >= begin for lane in range(width)), "i1")
-        name = f"%lanes{begin}.{width}"
-        if name not in self._at_entry:
-            self._at_entry.add(name)
-            bits = f"i{width} {-1 << begin}"
+        known, key = self._known[0], ("lanes from", begin, width)
+        if key not in known:
+            name, bits = f"%lanes{begin}.{width}", f"i{width} {-1 << begin}"
             self.entry.append(f'  {name}.bits = call i{width} asm "", "=r,0"({bits})')
             self.entry.append(f"  {name} = bitcast i{width} {name}.bits to <{width} x i1>")
-        return IrValue(name, "i1", width)
+            known[key] = IrValue(name, "i1", width)  # at the entry, so it dominates everything
+        return known[key]
 
     def readable(self, truths: IrValue) -> IrValue:
         """A vector of i1 whose lanes are about to be read as scalars.

@@ -2,9 +2,9 @@
 
 In: the arithmetic of a builder and |x| <= `ERF_MOST`.  Out: erf(|x|), with an error of at most 1.33
 units in the last place.  The axis is divided at multiples of about `SPACING`; around each of the 16
-centers erf is a polynomial, whose coefficients an instruction fetches for 16 lanes.  That takes 17
-instructions, of which no more than 12 wait for each other; the polynomial for the whole axis takes
-25, each of which waits for the one before it.
+centers erf is a polynomial, whose coefficients an instruction fetches for 16 lanes.  With
+clamp and sign, erf takes 19 instructions, of which 11 wait for each other; by one polynomial for
+the whole axis it is 22 of 24.
 
 The centers are not the multiples themselves, but numbers close to them where erf is almost a
 float32, so that the first coefficient adds no error (S. Gal, "Computing elementary functions: a new

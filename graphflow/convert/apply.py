@@ -194,11 +194,11 @@ class _Builder:
             self._convert(value)
 
     def _in_one_piece(self, node: Node, placements: dict[str, Placement]) -> list[PhysicalCall]:
-        """Storages of their own, in `placements`, for what a callee would find in no single piece.
+        """Give each tensor of a foreign callee that is not contiguous a storage of its own.
 
-        A callee of another runtime takes a tensor as contiguous memory, where a view is a box in a
-        larger tensor.  Appends the copies of its inputs, and gives those of its outputs, which
-        follow it.
+        Such a tensor is a view, a box in a larger tensor, and the callee knows no strides.  Changes
+        `placements`, appends the calls that copy inputs, and returns those that copy outputs, which
+        follow the callee.
         """
         behind: list[PhysicalCall] = []
         values = (*node.inputs, *node.outputs)

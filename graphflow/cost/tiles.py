@@ -179,7 +179,7 @@ def idle_lanes(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     counted = idle = 0.0
     for panels in tiling.panels:
         cycles = panels.count * panel_cycles(problem.plane, panels, target)
-        share = max(panels.lanes * problem.plane.item_bytes / target.vector_bytes, NARROWEST)
+        share = _vector_share(problem.plane, panels.lanes, target)
         counted += cycles
         idle += cycles * max(0.0, target.narrowest_share / share - 1)
     return 1 + idle / counted
@@ -261,11 +261,16 @@ def _sharing_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     return cycles
 
 
+def _vector_share(plane: TilePlane, lanes: int, target: Target) -> float:
+    """The cycles of a vector of so many lanes, as a share of those of a whole vector."""
+    return max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
+
+
 def _tile_cycles(
     plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target, shared: int = 0
 ) -> float:
     """Cycles of one tile; `shared` are the vectors that hold the narrow columns of its rows."""
-    share = max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
+    share = _vector_share(plane, lanes, target)
     multiply_adds = (mr * nr_vectors * share + shared) / target.fmas_per_cycle
     if shared:
         multiply_adds += (mr - shared) * target.cycles_per_blend
@@ -305,7 +310,7 @@ def _sliding_loads(
     The vectors of data begin anywhere in a line.  Their lines come from the second-level cache
     where what a tile reads does not stay in the first one until the next tile reads it.
     """
-    share = max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
+    share = _vector_share(plane, lanes, target)
     rows = mr + plane.taps - 1
     crossing = 1 + target.vector_bytes / target.line_bytes
     vectors = rows * nr_vectors * share / plane.taps

@@ -76,6 +76,7 @@ from graphflow.schedule.parameter_layouts import ParameterLayout, parameter_layo
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.pieces import join_loops, unroll_loop
 from graphflow.schedule.place_names import fresh_name, names_in
+from graphflow.schedule.places import constant_extent
 from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.repetition import add_loop, remove_loop
@@ -119,6 +120,7 @@ __all__ = [
     "claims",
     "commute_expr",
     "compute_at",
+    "constant_extent",
     "cut_loop",
     "delete_buffer",
     "delete_config",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from graphflow.cost import Panels, Tiling
 from graphflow.kernels.recipes.register_nests import (
-    extent_of,
     in_vectors,
     start_of,
     tile_in_registers,
@@ -18,6 +17,7 @@ from graphflow.kernels.recipes.register_nests import (
 from graphflow.schedule import (
     Handle,
     Schedule,
+    constant_extent,
     cut_loop,
     divide_loop,
     fission,
@@ -45,7 +45,7 @@ def tile_sharing_vectors(
     In the reduction the two are one nest, since they share what is broadcast for a row.  With the
     reduction loops of that.
     """
-    rows = extent_of(s.loop(row))
+    rows = constant_extent(s.loop(row))
     begin = start_of(s.loop(column)) + panels.width - panels.narrow
     s = s.apply(cut_loop, s[column], begin, "_n")
     wide, narrow = s.made["pieces"]

@@ -51,13 +51,6 @@ def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
     return s, s.made["parts"]
 
 
-def extent_of(loop: For) -> int:
-    """The iterations of a loop; ScheduleError where their number is not constant."""
-    if loop.extent is None:
-        raise ScheduleError(f"the loop {loop.var} has no constant extent")
-    return loop.extent
-
-
 def start_of(loop: For) -> int:
     """The constant that a loop starts at."""
     return int(str(loop.start))

@@ -30,7 +30,6 @@ from graphflow.kernels.recipes.register_blocks import staged_across
 from graphflow.kernels.recipes.register_nests import (
     Nest,
     conditions_in,
-    extent_of,
     in_vectors,
     is_tested,
     start_of,
@@ -39,6 +38,7 @@ from graphflow.kernels.recipes.register_nests import (
 from graphflow.schedule import (
     Handle,
     Schedule,
+    constant_extent,
     cut_loop,
     divide_loop,
     interior,
@@ -103,7 +103,7 @@ def register_tile(
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))
-        columns = extent_of(s.loop(lane))
+        columns = constant_extent(s.loop(lane))
         s = s.apply(divide_loop, s[lane], first.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *outer, *_some(row), column])
@@ -194,7 +194,7 @@ def _plane(
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, tiling), []
-    extent, mr = extent_of(s.loop(row)), panels.mr
+    extent, mr = constant_extent(s.loop(row)), panels.mr
     rest = extent % mr
     pieces = [(row, min(mr, extent))]
     if rest and extent > mr:
@@ -236,7 +236,7 @@ def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...])
     if not s.present((around,)):
         return _decided(s, reduction, around)
     loop = s.loop(around)
-    extent = extent_of(loop)
+    extent = constant_extent(loop)
     if not is_tested(loop, loop):
         return _decided(s, reduction, around)
     low, high = interior(s.func, s[around])

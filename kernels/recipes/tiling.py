@@ -70,6 +70,7 @@ def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target
 
 
 def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """The cycles by which tilings are compared."""
     return tiling_cycles(problem, tiling, target) * imbalance(problem, tiling)
 
 
