@@ -48,6 +48,10 @@ class _Decided:
         self._productions = {
             value: Production(candidates.edge_types[value][0]) for value in graph.inputs
         }
+        self._possible: dict[str, list[Production]] = {}
+        for candidate in (c for options in candidates.of_node.values() for c in options):
+            for value, production in candidate.productions():
+                self._possible.setdefault(value, []).append(production)
         self._requirements: dict[str, list[OperandRequirement]] = {
             value: [output_requirement(graph.values[value])] for value in graph.outputs
         }
@@ -97,16 +101,20 @@ class _Decided:
     ) -> float:
         """The seconds of the conversions for requirements that the production does not satisfy.
 
-        0.0 while the production is not decided (None); infinite where the requirements clash.
+        0.0 while the production is not decided (None).  Infinite where the requirements clash, and
+        where no production will satisfy those for which a copy will not do.
         """
+        output = value in self._graph.outputs
         if clashing(requirements):
             return inf
         if production is None:
-            return 0.0
+            held = [r for r in requirements if not r.input_aliasing.by_copy]
+            possible = self._possible.get(value, ())
+            return 0.0 if any(all(directly(p, r, output) for r in held) for p in possible) else inf
         tensor = self._graph.values[value]
         made: list[Copy] = []
         for requirement in requirements:
-            served = directly(production, requirement, value in self._graph.outputs)
+            served = directly(production, requirement, output)
             if served or any(copy.serves(requirement) for copy in made):
                 continue
             wanted = [

@@ -8,6 +8,7 @@ pad included.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -182,39 +183,28 @@ class _Builder:
                 isinstance(f, Constant) for edge_type in edge_types for _, f in edge_type.facts
             )
             variant = choice.variant
-            foreign = isinstance(variant.recipe, Foreign)
-            behind = self._in_one_piece(node, placements) if foreign else []
+            if isinstance(variant.recipe, Foreign):
+                self._check_contiguous(node, placements)
             self.calls.append(
                 PhysicalCall(
                     node.name, node.func, placements, variant.recipe, variant, pad, relied=known
                 )
             )
-            self.calls += behind
         for value in node.outputs:
             self._convert(value)
 
-    def _in_one_piece(self, node: Node, placements: dict[str, Placement]) -> list[PhysicalCall]:
-        """Give each tensor of a foreign callee that is not contiguous a storage of its own.
-
-        Such a tensor is a view, a box in a larger tensor, and the callee knows no strides.  Changes
-        `placements`, appends the calls that copy inputs, and returns those that copy outputs, which
-        follow the callee.
+    def _check_contiguous(self, node: Node, placements: Mapping[str, Placement]) -> None:
+        """Raise VerifyError where a tensor of a foreign callee, which knows no strides, is not
+        contiguous.
         """
-        behind: list[PhysicalCall] = []
         values = (*node.inputs, *node.outputs)
         for buffer, value in zip((*node.func.inputs, *node.func.outputs), values, strict=True):
-            place, plain = placements[buffer.name], row_major(buffer.shape)
-            if memory_key(place.layout) == memory_key(plain):
-                continue
-            own = self._own(f"{buffer.name} of {node.name}", value, plain)
-            placements[buffer.name] = own
-            name = f"copy {value} for {node.name}"
-            because = f"{node.name} takes contiguous memory, and {value} is a part of a tensor"
-            if buffer in node.func.inputs:
-                self.calls.append(self._copy(name, value, place, own, because))
-            else:
-                behind.append(self._copy(name, value, own, place, because))
-        return behind
+            layout = placements[buffer.name].layout
+            if memory_key(layout) != memory_key(row_major(buffer.shape)):
+                raise VerifyError(
+                    f"{node.name} ({node.op}) takes {value} as contiguous memory, and the plan has "
+                    f"it as {layout.describe()}, a part of another tensor"
+                )
 
     def _read(self, node: Node, position: int, value: str) -> Placement:
         variant = self.plan.choices[node.name].variant

@@ -30,6 +30,7 @@ from graphflow.flow.requirements import (
 from graphflow.flow.variants import respects, user_layouts, variants_of, variants_with
 from graphflow.graph import Expansion, Expansions, Node, OperatorGraph, contents
 from graphflow.kernels.recipes import (
+    Foreign,
     KernelVariant,
     Padding,
     RefusedVariant,
@@ -292,21 +293,17 @@ def _of_variant(
         (name, edge_type_of(variant.layouts[buffer.name]))
         for buffer, name in zip(node.func.outputs[1:], node.outputs[1:], strict=True)
     )
-    if isinstance(variant.recipe, View):
-        edge_type, free = edge_type_of(layout), prices.price(variant, None)
-        return [
-            Candidate(
-                node.name,
-                variant,
-                _requirements(variant, reads, input_aliasing),
-                ((value, edge_type),),
-                None,
-                free.seconds,
-                output_aliasing,
-            )
-            for input_aliasing, output_aliasing in _view_aliasings(variant.recipe)
-        ]
     requirements = _requirements(variant, reads)
+    if isinstance(variant.recipe, View | Foreign):
+        gives, price = ((value, edge_type_of(layout)), *others), prices.price(variant, None)
+        return [
+            Candidate(node.name, variant, required, gives, None, price.seconds, output_aliasing)
+            for required, output_aliasing in _aliasings(variant.recipe, requirements)
+        ]
+    by_user = isinstance(variant.recipe, Scheduled)
+    output_aliasing = (
+        OutputAliasing.CONTIGUOUS if by_user and layout.is_padded else OutputAliasing.FREE
+    )
     regions = padding_regions(layout)
 
     def candidate(
@@ -314,10 +311,6 @@ def _of_variant(
     ) -> Candidate:
         edge_type = EdgeType(layout, tuple((r, facts[r]) for r in regions))
         price = prices.price(variant, pad)
-        by_user = isinstance(variant.recipe, Scheduled)
-        output_aliasing = (
-            OutputAliasing.CONTIGUOUS if by_user and layout.is_padded else OutputAliasing.FREE
-        )
         gives = ((value, edge_type), *others)
         return Candidate(
             node.name, variant, using, gives, pad, price.seconds, output_aliasing, price.measured
@@ -338,30 +331,17 @@ def _of_variant(
         for known in _known_inputs(requirements, edge_types):
             facts = _evaluated(node, variant, known)
             if any(fact != Undefined() for fact in facts.values()):
-                using = tuple(
-                    OperandRequirement(
-                        n.position, n.value, n.layout, n.demand, known[n.position].facts
-                    )
-                    for n in requirements
-                )
+                using = tuple(replace(n, facts=known[n.position].facts) for n in requirements)
                 found.append(candidate(facts, using, None))
     return found
 
 
 def _requirements(
-    variant: KernelVariant,
-    reads: tuple[Read, ...],
-    input_aliasing: InputAliasing = InputAliasing.ANYWHERE,
+    variant: KernelVariant, reads: tuple[Read, ...]
 ) -> tuple[OperandRequirement, ...]:
     """The requirements of a variant on each input that is not constant."""
     return tuple([
-        OperandRequirement(
-            k,
-            value,
-            variant.layouts[name],
-            variant.demands.get(name, UNUSED),
-            input_aliasing=input_aliasing,
-        )
+        OperandRequirement(k, value, variant.layouts[name], variant.demands.get(name, UNUSED))
         for k, name, value in reads
     ])  # fmt: skip
 
@@ -376,6 +356,41 @@ def _constant_of(value: Number, dtype: str) -> Constant | None:
     else:
         value = float(value)
     return fact_of(value, dtype)
+
+
+def _aliasings(
+    recipe: View | Foreign, requirements: tuple[OperandRequirement, ...]
+) -> Iterator[tuple[tuple[OperandRequirement, ...], OutputAliasing]]:
+    """The memory that operands have to be in and the output is in, each way it is possible."""
+    if isinstance(recipe, Foreign):
+        yield from ((r, OutputAliasing.CONTIGUOUS) for r in _in_one_piece(requirements))
+        return
+    for input_aliasing, output_aliasing in _view_aliasings(recipe):
+        yield _all_in(requirements, input_aliasing), output_aliasing
+
+
+def _in_one_piece(
+    requirements: Sequence[OperandRequirement],
+) -> Iterator[tuple[OperandRequirement, ...]]:
+    """The requirements of a callee that knows no strides: all operands in place, or one copied, or
+    all.
+
+    A value that another reader needs inside its output, as a box, can only be copied.
+    """
+    in_place = _all_in(requirements, InputAliasing.CONTIGUOUS)
+    copied = _all_in(requirements, InputAliasing.COPIED)
+    yield in_place
+    if len(requirements) > 1:
+        for k in range(len(requirements)):
+            yield (*in_place[:k], copied[k], *in_place[k + 1 :])
+    if requirements:
+        yield copied
+
+
+def _all_in(
+    requirements: Sequence[OperandRequirement], aliasing: InputAliasing
+) -> tuple[OperandRequirement, ...]:
+    return tuple(replace(requirement, input_aliasing=aliasing) for requirement in requirements)
 
 
 def _view_aliasings(view: View) -> Iterator[tuple[InputAliasing, OutputAliasing]]:

@@ -53,8 +53,7 @@ class Copy:
         """Whether the copy satisfies a requirement."""
         aliasing = requirement.input_aliasing
         if not aliasing.by_copy or (
-            aliasing.inside_output != self.window
-            and (aliasing.inside_output or aliasing is InputAliasing.OWN_STORAGE)
+            aliasing.inside_output != self.window and aliasing is not InputAliasing.ANYWHERE
         ):
             return False
         return edge_type_serves(self.target, requirement)
@@ -83,6 +82,8 @@ def directly(production: Production, requirement: OperandRequirement, output: bo
     if production.unmoved:
         return False
     match requirement.input_aliasing:
+        case InputAliasing.COPIED:
+            fits = False
         case InputAliasing.OWN_STORAGE:
             fits = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
         case InputAliasing.INSIDE_OUTPUT:
@@ -91,7 +92,7 @@ def directly(production: Production, requirement: OperandRequirement, output: bo
             fits = (
                 output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS) and not output
             )
-        case InputAliasing.HOLDS_OUTPUT_CONTIGUOUS:
+        case InputAliasing.CONTIGUOUS | InputAliasing.HOLDS_OUTPUT_CONTIGUOUS:
             fits = output_aliasing is not OutputAliasing.INSIDE_INPUT
         case _:
             fits = True
@@ -106,10 +107,8 @@ def clashing(requirements: Iterable[OperandRequirement]) -> bool:
     """
     aliasings = [requirement.input_aliasing for requirement in requirements]
     windows = sum(aliasing.inside_output for aliasing in aliasings)
-    return windows > 1 or (
-        InputAliasing.INSIDE_OUTPUT in aliasings
-        and InputAliasing.HOLDS_OUTPUT_CONTIGUOUS in aliasings
-    )
+    pieces = any(aliasing.contiguous for aliasing in aliasings)
+    return windows > 1 or (InputAliasing.INSIDE_OUTPUT in aliasings and pieces)
 
 
 def relies_on_padding(requirement: OperandRequirement) -> bool:

@@ -14,7 +14,7 @@ needs that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, combinations
@@ -230,21 +230,21 @@ class Pattern:
         """By the class of each reader, whether the aliasings that readers require exclude each
         other.
         """
-        boxes, pieces = (
-            self._count(InputAliasing.INSIDE_OUTPUT, axes),
-            self._count(InputAliasing.HOLDS_OUTPUT_CONTIGUOUS, axes),
-        )
-        windows = boxes + self._count(InputAliasing.INSIDE_OUTPUT_CONTIGUOUS, axes)
+        boxes = self._count(lambda aliasing: aliasing is InputAliasing.INSIDE_OUTPUT, axes)
+        pieces = self._count(lambda aliasing: aliasing.contiguous, axes)
+        windows = self._count(lambda aliasing: aliasing.inside_output, axes)
         return np.asarray((windows > 1) | ((boxes > 0) & (pieces > 0)))
 
-    def _count(self, aliasing: InputAliasing, axes: Sequence[int]) -> NDArray[np.intp]:
-        """How many requirements with this aliasing all readers have, by the class of each
+    def _count(
+        self, counted: Callable[[InputAliasing], bool], axes: Sequence[int]
+    ) -> NDArray[np.intp]:
+        """How many requirements with such an aliasing all readers have, by the class of each
         reader.
         """
         total = np.zeros([1] * (len(axes) + 1), np.intp)
         for k, classes in enumerate(self.readers):
             here = np.array(
-                [[sum(n.input_aliasing is aliasing for n in needed) for needed in classes]], np.intp
+                [[sum(counted(n.input_aliasing) for n in needed) for needed in classes]], np.intp
             )
             total = total + (_along(here, axes.index(k), len(axes)) if k in axes else here[0])
         return total
@@ -322,11 +322,8 @@ def _agrees(
     windows = [r.input_aliasing for r in requirements if r.input_aliasing.inside_output]
     if len(windows) > 1 or any(holder != (reader, aliasing) for aliasing in windows):
         return False
-    held = any(
-        requirement.input_aliasing is InputAliasing.HOLDS_OUTPUT_CONTIGUOUS
-        for requirement in requirements
-    )
-    return not (held and holder is not None and holder[1] is InputAliasing.INSIDE_OUTPUT)
+    pieces = any(requirement.input_aliasing.contiguous for requirement in requirements)
+    return not (pieces and holder is not None and holder[1] is InputAliasing.INSIDE_OUTPUT)
 
 
 def penalty_table(allowed: NDArray[np.bool_]) -> Table:

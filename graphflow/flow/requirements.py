@@ -31,6 +31,9 @@ class InputAliasing(Enum):
     """Which memory a reader requires an operand to be in.
 
     - ANYWHERE: any storage.
+    - CONTIGUOUS: any storage, in which the operand is one contiguous piece; what knows no strides
+      requires this.
+    - COPIED: a copy, in one contiguous piece, whatever memory the operand is in.
     - OWN_STORAGE: a storage that no other tensor shares; the caller requires this of graph outputs.
     - INSIDE_OUTPUT: a box inside the reader's output (an input of a concat).
     - INSIDE_OUTPUT_CONTIGUOUS: likewise, as one contiguous piece of it.
@@ -42,6 +45,8 @@ class InputAliasing(Enum):
     """
 
     ANYWHERE = "anywhere"
+    CONTIGUOUS = "one piece"
+    COPIED = "copied"
     OWN_STORAGE = "own"
     INSIDE_OUTPUT = "window"
     INSIDE_OUTPUT_CONTIGUOUS = "window, one piece"
@@ -50,9 +55,25 @@ class InputAliasing(Enum):
     UNMOVED = "unmoved"
 
     @property
+    def memory(self) -> str:
+        """The memory of a copy that satisfies this, in words; empty where any memory does."""
+        return {
+            InputAliasing.CONTIGUOUS: "in one contiguous piece",
+            InputAliasing.COPIED: "in one contiguous piece",
+            InputAliasing.OWN_STORAGE: "in a storage of its own",
+            InputAliasing.INSIDE_OUTPUT: "inside its output",
+            InputAliasing.INSIDE_OUTPUT_CONTIGUOUS: "inside its output",
+        }.get(self, "")
+
+    @property
     def inside_output(self) -> bool:
         """Whether the operand has to be inside its reader's output."""
         return self in (InputAliasing.INSIDE_OUTPUT, InputAliasing.INSIDE_OUTPUT_CONTIGUOUS)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the value that the operand is has to be one contiguous piece where it is."""
+        return self in (InputAliasing.CONTIGUOUS, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS)
 
     @property
     def by_copy(self) -> bool:
@@ -70,8 +91,8 @@ class OutputAliasing(Enum):
     """Which memory a candidate's output is in.
 
     - FREE: a storage of its own, or inside the output of a view that reads it.
-    - CONTIGUOUS: likewise, in one contiguous piece: tensors are pieces of it, or it is what a
-      user's kernel writes, padding included.
+    - CONTIGUOUS: likewise, in one contiguous piece: tensors are pieces of it, or it is what another
+      runtime writes, or a user's kernel, padding included.
     - INSIDE_INPUT: a box inside an input.
     - INSIDE_INPUT_CONTIGUOUS: inside an input; contiguous, as that input is.
     - UNMOVED: none; the output is not computed, and its elements stay in the tensors that they

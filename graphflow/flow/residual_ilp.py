@@ -336,23 +336,20 @@ class ResidualIlp:
                         found[requirement.input_aliasing] += self._of(variable, classes, [number])
                     else:
                         fixed[requirement.input_aliasing] += 1
-        windows = [
-            column
-            for aliasing in InputAliasing
-            if aliasing.inside_output
-            for column in found[aliasing]
-        ]
-        placed = sum(fixed[aliasing] for aliasing in InputAliasing if aliasing.inside_output)
+        inside = [aliasing for aliasing in InputAliasing if aliasing.inside_output]
+        windows = [column for aliasing in inside for column in found[aliasing]]
+        placed = sum(fixed[aliasing] for aliasing in inside)
         if len(windows) + placed > 1:
             self.matrix.constrain(windows, high=1 - placed)
-        boxes, pieces = (
-            found[InputAliasing.INSIDE_OUTPUT],
-            found[InputAliasing.HOLDS_OUTPUT_CONTIGUOUS],
-        )
-        if fixed[InputAliasing.INSIDE_OUTPUT]:
-            self.matrix.constrain(pieces, high=-fixed[InputAliasing.HOLDS_OUTPUT_CONTIGUOUS])
-        if fixed[InputAliasing.HOLDS_OUTPUT_CONTIGUOUS]:
-            self.matrix.constrain(boxes, high=-fixed[InputAliasing.INSIDE_OUTPUT])
+        contiguous = [aliasing for aliasing in InputAliasing if aliasing.contiguous]
+        boxes = found[InputAliasing.INSIDE_OUTPUT]
+        pieces = [column for aliasing in contiguous for column in found[aliasing]]
+        boxed = fixed[InputAliasing.INSIDE_OUTPUT]
+        needed = sum(fixed[aliasing] for aliasing in contiguous)
+        if boxed:
+            self.matrix.constrain(pieces, high=-needed)
+        if needed:
+            self.matrix.constrain(boxes, high=-boxed)
         for box in boxes:
             for piece in pieces:
                 self.matrix.constrain([box, piece], high=1)

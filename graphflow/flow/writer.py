@@ -208,7 +208,7 @@ class _Writer:
 
     def edges(self) -> tuple[tuple[Conversion, ...], tuple[Cancelled, ...]]:
         """The copies that the plan makes, and the crop/pad pairs that cancel."""
-        users: dict[int, list[tuple[str, int]]] = {}
+        users: dict[int, list[tuple[str, OperandRequirement]]] = {}
         cancelled: list[Cancelled] = []
         for node, requirement in self._requirements():
             edge_type = self.edge_types[requirement.value]
@@ -217,7 +217,7 @@ class _Writer:
                     cancelled.append(_cancelled(node or "graph output", requirement, edge_type))
                 continue
             index = self._copy_for(requirement)
-            users.setdefault(index, []).append((node, requirement.position))
+            users.setdefault(index, []).append((node, requirement))
         conversions = tuple(
             self._conversion(self.best.copies[k], tuple(users[k])) for k in sorted(users)
         )
@@ -237,15 +237,21 @@ class _Writer:
                 return k
         raise AssertionError(f"the solution does not serve {requirement}")
 
-    def _conversion(self, copy: Copy, consumers: tuple[tuple[str, int], ...]) -> Conversion:
+    def _conversion(
+        self, copy: Copy, users: tuple[tuple[str, OperandRequirement], ...]
+    ) -> Conversion:
         source = self.edge_types[copy.value]
         same = memory_key(source.layout) == memory_key(copy.target.layout)
         kind = copy.kind if not same or copy.kind == CopyKind.FILL else CopyKind.COPY
+        consumers = tuple((node, requirement.position) for node, requirement in users)
         wants = [self._reader(node, position) for node, position in consumers]
         because = (
             f"{self._decider(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
             f"{copy.target.describe()}"
         )
+        if kind == CopyKind.COPY:  # the layouts agree
+            memory = {requirement.input_aliasing.memory for _, requirement in users} - {""}
+            because = " ".join([because, *sorted(memory)])
         dtype = self.graph.values[copy.value].dtype
         recipe: Recipe = Staged()
         if kind != CopyKind.FILL:

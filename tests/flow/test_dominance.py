@@ -11,15 +11,14 @@ from graphflow.flow.dominance import undominated
 from graphflow.flow.prices import NEVER
 from support.exhaustive import Exhaustive
 from support.nets import SHORT
-from support.random_nets import KINDS, random_graph, some
+from support.random_nets import PLANNED, random_graph, some
 
 COST = CostModel(SHORT, 1)
-MOVING = (*KINDS, "slice", "transpose")
 
 
 def problem_of(seed: int) -> tuple[Problem, Exhaustive]:
     rng = np.random.default_rng(7000 + seed)
-    graph = random_graph(rng, 5, MOVING)
+    graph = random_graph(rng, 5, PLANNED)
     candidates = some(enumerate_candidates(graph, COST, {}), rng, 6)
     return Problem(graph, candidates, COST), Exhaustive(graph, candidates, COST)
 

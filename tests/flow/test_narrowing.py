@@ -15,15 +15,14 @@ from graphflow.flow.prices import NEVER
 from graphflow.flow.solve import Problem
 from support.exhaustive import Exhaustive
 from support.nets import SHORT
-from support.random_nets import KINDS, random_graph, some
+from support.random_nets import PLANNED, random_graph, some
 
 COST = CostModel(SHORT, 1)
-MOVING = (*KINDS, "slice", "transpose")
 
 
 def problem_of(seed: int) -> tuple[Problem, Candidates, Exhaustive]:
     rng = np.random.default_rng(5000 + seed)
-    graph = random_graph(rng, 6, MOVING)
+    graph = random_graph(rng, 6, PLANNED)
     candidates = some(enumerate_candidates(graph, COST, {}), rng, 5)
     return Problem(graph, candidates, COST), candidates, Exhaustive(graph, candidates, COST)
 

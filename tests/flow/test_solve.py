@@ -25,20 +25,18 @@ from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
 from graphflow.models.zoo.frames import frames
 from support.exhaustive import Exhaustive
 from support.nets import SHORT, TARGET, Net
-from support.random_nets import KINDS, random_graph, some
+from support.random_nets import PLANNED, random_graph, some
 
 # Exhaustive search --------------------------------------------------------------------------------
 
 SIZES = ((3, 8), (5, 5), (7, 4), (8, 3), (10, 2))
 """Nodes of a graph, and candidates of each at most."""
 
-MOVING = (*KINDS, "slice", "transpose")
-
 
 def drawn(seed: int, nodes: int, variants: int) -> tuple[OperatorGraph, Candidates]:
     """A random graph with a few candidates for each node, at random prices."""
     rng = np.random.default_rng(seed)
-    graph = random_graph(rng, nodes, MOVING)
+    graph = random_graph(rng, nodes, PLANNED)
     return graph, some(enumerate_candidates(graph, CostModel(SHORT, 1), {}), rng, variants)
 
 
@@ -336,7 +334,7 @@ def test_where_greedy_plans_convert() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_greedy_plan_is_cheaper(seed: int) -> None:
-    graph = random_graph(np.random.default_rng(seed), 8, MOVING)
+    graph = random_graph(np.random.default_rng(seed), 8, PLANNED)
     candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
     best = Problem(graph, candidates, CostModel(SHORT, 1)).best.seconds
     for planner in PLANNERS.values():

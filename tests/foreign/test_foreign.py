@@ -194,6 +194,17 @@ def test_a_section_has_its_tensors_in_one_piece(text: str) -> None:
     agree(model, {"x": x})
 
 
+def test_the_plan_says_why_a_section_reads_a_copy() -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[3, 4] x) => (float[N, M] z) {
+            p, q = Split<axis = 1, num_outputs = 2>(x) z = Tanh(q) }""")
+    (copy,) = gf.compile(model).compiled.plan.conversions
+    assert (copy.value, copy.kind) == ("q", "copy")
+    assert copy.because.endswith(
+        "variant row-major, by section1 wants row-major in one contiguous piece"
+    )
+
+
 @pytest.mark.parametrize(
     ("attributes", "shape"),
     [("axis = 1, keepdims = 0", "N"), ("axis = 1, keepdims = 1", "N, M"), ("axis = 0", "N, M")],

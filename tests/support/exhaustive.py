@@ -161,13 +161,15 @@ class Exhaustive:
         """Whether the value itself can be where a reader needs it."""
         own = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
         match requirement.input_aliasing:
+            case InputAliasing.COPIED:
+                return False
             case InputAliasing.OWN_STORAGE:
                 return own
             case InputAliasing.INSIDE_OUTPUT:
                 return output_aliasing is OutputAliasing.FREE and value not in self.graph.outputs
             case InputAliasing.INSIDE_OUTPUT_CONTIGUOUS:
                 return own and value not in self.graph.outputs
-            case InputAliasing.HOLDS_OUTPUT_CONTIGUOUS:
+            case InputAliasing.CONTIGUOUS | InputAliasing.HOLDS_OUTPUT_CONTIGUOUS:
                 return output_aliasing is not OutputAliasing.INSIDE_INPUT
             case _:
                 return True
@@ -197,7 +199,8 @@ def _clash(requirements: Sequence[OperandRequirement]) -> bool:
         InputAliasing.INSIDE_OUTPUT_CONTIGUOUS
     )
     return windows > 1 or (
-        InputAliasing.INSIDE_OUTPUT in places and InputAliasing.HOLDS_OUTPUT_CONTIGUOUS in places
+        InputAliasing.INSIDE_OUTPUT in places
+        and not {InputAliasing.CONTIGUOUS, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS}.isdisjoint(places)
     )
 
 
@@ -237,15 +240,15 @@ def _copy(
 
 
 def _may_take(made: Made, requirement: OperandRequirement) -> bool:
-    """Whether a copy serves a reader: one in a window serves others too, but is no output."""
+    """Whether a copy serves a reader: one in a window serves others too, but is no output, and in
+    no piece."""
     target, _, window = made
     if not requirement.input_aliasing.by_copy or (
         requirement.input_aliasing.inside_output and not window
     ):
         return False
-    return not (window and requirement.input_aliasing is InputAliasing.OWN_STORAGE) and _serves(
-        target, requirement
-    )
+    whole = InputAliasing.OWN_STORAGE, InputAliasing.CONTIGUOUS, InputAliasing.COPIED
+    return not (window and requirement.input_aliasing in whole) and _serves(target, requirement)
 
 
 def _disturbed(copies: Sequence[Made], requirements: Sequence[OperandRequirement]) -> bool:

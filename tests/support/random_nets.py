@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphflow.flow.candidates import Candidate, Candidates
+from graphflow.frontends.sections import foreign_kernel
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
 from graphflow.plan import EdgeType
@@ -16,6 +17,9 @@ from support.nets import (
 )
 
 KINDS = ("unary", "unary", "conv", "sum", "concat", "pool", "reduce")
+
+PLANNED = (*2 * (*KINDS, "slice", "transpose"), "section")
+"""The kinds of a graph that is planned and not run: a section is code of another runtime."""
 
 
 def random_graph(
@@ -45,6 +49,9 @@ def random_graph(
             net.add(name, d.take_slice(shape, half), x)
         elif kind == "transpose":
             net.add(name, d.transpose(shape, (0, 2, 3, 1)), x)
+        elif kind == "section":
+            value = net.graph.values[x]
+            net.add(name, foreign_kernel(name, [value], [value]), x)
         else:
             net.over_channels(name, str(rng.choice(["sum", "max"])), x)
         read |= {x, other} if kind in {"sum", "concat"} else {x}
