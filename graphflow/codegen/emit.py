@@ -58,6 +58,7 @@ from graphflow.tir import (
     neutral_literal,
     performed,
     walk,
+    windows_in,
 )
 
 MOST_STAGES = 32
@@ -108,6 +109,7 @@ def _parts(func: PrimFunc) -> list[PrimFunc]:
 
 def _used(func: PrimFunc, body: Body) -> tuple[Param, ...]:
     touched = {access.buffer for access in accesses(body)}
+    touched |= {window.buffer for window in windows_in(body)}
     return tuple(param for param in func.params if param.buffer in touched)
 
 

@@ -208,6 +208,10 @@ class Memory:
             return None
         return address
 
+    def pointer_to(self, address: Address) -> IrValue:
+        """The pointer to the element at an address."""
+        return self._pointer(address.place, address.terms, address.constant)[0]
+
     def load_window(self, address: Address, lanes: int) -> IrValue:
         """The first `lanes` elements from an address on."""
         pointer, alignment = self._pointer(address.place, address.terms, address.constant)

@@ -77,6 +77,7 @@ from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.pieces import join_loops, unroll_loop
 from graphflow.schedule.place_names import fresh_name, names_in
 from graphflow.schedule.places import constant_extent
+from graphflow.schedule.prefetching import prefetch
 from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.repetition import add_loop, remove_loop
@@ -166,6 +167,7 @@ __all__ = [
     "partition_loop",
     "places_in",
     "point_text",
+    "prefetch",
     "rearrange_dim",
     "remove_branching_through_overcompute",
     "remove_loop",

@@ -26,9 +26,11 @@ from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
 from graphflow.schedule.place_names import name_of, names_inside, unknown_place
 from graphflow.tir import (
+    Allocate,
     Assume,
     Block,
     Body,
+    Buffer,
     Call,
     For,
     If,
@@ -185,6 +187,20 @@ def _way(body: Body, place: str) -> Path | None:
             if further is not None:
                 return ((position, otherwise), *further)
     return None
+
+
+def declared_around(func: PrimFunc, path: Path) -> tuple[set[Buffer], set[str]]:
+    """The buffers that a statement at a path may name, and the names of the variables."""
+    buffers = {param.buffer for param in func.params}
+    names = {var.name for var in func.scalars}
+    body = func.body
+    for depth, (position, otherwise) in enumerate(path, 1):
+        buffers |= {stmt.buffer for stmt in body[:position] if isinstance(stmt, Allocate)}
+        if depth < len(path):
+            around = body[position]
+            names |= {around.var.name} if isinstance(around, For) else set()
+            body = body_below(around, otherwise)
+    return buffers, names
 
 
 def domain_at(func: PrimFunc, path: Path) -> Domain:

@@ -267,7 +267,8 @@ class _Restriction:
                 return (replace(stmt, body=body),) if body else ()
             case Call() | Let() | NamedWindow():
                 body = self.of(performed(stmt), number + 1, domain)
-                return (with_performed(stmt, body),) if body else ()
+                # A call that performs nothing is a hint, which stays where its stage is.
+                return (with_performed(stmt, body),) if body or not performed(stmt) else ()
             case If():
                 then, orelse = domain, domain
                 if is_predicate(stmt.condition):

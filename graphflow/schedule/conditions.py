@@ -283,8 +283,8 @@ def _without_unread(func: PrimFunc, proofs: list[Proof]) -> PrimFunc:
 
 
 def without_stores(body: Body, dead: set[Buffer]) -> Body:
-    """`body` without the allocations of the `dead` buffers, the writes to them, and the loops and
-    conditions that this empties."""
+    """`body` without the allocations of the `dead` buffers, the writes to them, the hints about
+    them (calls that perform nothing), and the loops and conditions that this empties."""
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -302,6 +302,9 @@ def without_stores(body: Body, dead: set[Buffer]) -> Body:
                     out.append(replace(stmt, then=then, orelse=orelse))
             case Let() if stmt.buffer in dead:
                 out += without_stores(stmt.body, dead)
+            case Call() if not performed(stmt):
+                if dead.isdisjoint(window.buffer for window in stmt.windows):
+                    out.append(stmt)
             case Call() | Let() | NamedWindow():
                 inner = without_stores(performed(stmt), dead)
                 out += (with_performed(stmt, inner),) if inner else ()

@@ -18,17 +18,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from graphflow.arith import Proof
+from graphflow.arith import Proof, variables
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.addresses import declared_around, path_of
 from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.place_names import has_place, names_in
 from graphflow.tir import (
     EXPRESSIONS,
     Block,
+    Call,
     NotUnifiable,
     PrimFunc,
     calls_in,
     expr_text,
+    performed,
     to_text,
     unify,
     walk,
@@ -159,10 +162,15 @@ def moved_places(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...
 
 
 def require_instances(before: PrimFunc, now: PrimFunc) -> None:
-    """ScheduleError where a call of `before` does in `now` what its definition does not.
+    """ScheduleError where a call of `before` does in `now` what its definition does not, or where a
+    call of `now` names a buffer or variable that is not there.
 
-    Traversals leave a block with the name of the call in such a place.
+    Traversals leave a block with the name of the call in the place of the first kind.  Those of the
+    second kind perform nothing, so that no rewrite of accesses reaches their windows.
     """
+    for call in calls_in(now.body):
+        if not performed(call):
+            _require_arguments(now, call)
     calls = {call.name: call for call in calls_in(before.body)}
     if not calls:
         return
@@ -176,6 +184,20 @@ def require_instances(before: PrimFunc, now: PrimFunc) -> None:
                     f"calls: {stmt.name} would be no call of {definition.name} any more: {error}; "
                     "inline it first"
                 ) from None
+
+
+def _require_arguments(func: PrimFunc, call: Call) -> None:
+    buffers, names = declared_around(func, path_of(func, call.name))
+    for window, param in zip(call.windows, call.definition.params, strict=True):
+        buffer = window.buffer
+        missing = [v.name for i in window.starts for v in variables(i) if v.name not in names]
+        if buffer not in buffers or buffer.dtype != param.buffer.dtype:
+            missing.insert(0, f"{buffer.name}: {buffer.dtype}{list(buffer.shape)}")
+        if missing:
+            raise ScheduleError(
+                f"calls: {call.name}, a call of {call.definition.name}, names {missing[0]}, which "
+                "would not be there any more; inline the call first, and make it again afterwards"
+            )
 
 
 def _differing(

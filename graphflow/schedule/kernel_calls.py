@@ -69,6 +69,7 @@ from graphflow.tir import (
     sites,
     substitute_body,
     walk,
+    windows_in,
     writes_in,
 )
 
@@ -92,7 +93,7 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     Makes the call in the role `call`.
     """
     stmt, domain = find(func, place)
-    _require_definition(func, definition)
+    require_definition(func, definition)
     body = stmt.body if isinstance(stmt, Block) else (stmt,)
     inside = set(names_in((stmt,)))
     others = set(place_names(func)) - inside
@@ -115,7 +116,8 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     return Rewrite(new, proofs, {**places, place: (name,)}, {"call": (name,)})
 
 
-def _require_definition(func: PrimFunc, definition: PrimFunc) -> None:
+def require_definition(func: PrimFunc, definition: PrimFunc) -> None:
+    """ScheduleError where a kernel cannot call a definition, as it has one of that name already."""
     for stmt in walk(func.body):
         if not isinstance(stmt, Call) or stmt.definition.name != definition.name:
             continue
@@ -162,7 +164,7 @@ def inline(func: PrimFunc, call: str) -> Rewrite:
 def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
     """`S` → `name(a[…], …, i, …)`, a call of a new kernel `name` with the body S.
 
-    Its parameters are the buffers that S accesses and does not allocate, whole, without fields of
+    Its parameters are the buffers that S names and does not allocate, whole, without fields of
     configuration state, and the variables of loops around S that it uses.  Everything else is in
     the new kernel as it was.
 
@@ -181,7 +183,7 @@ def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
     if isinstance(stmt, Call):
         raise ScheduleError(f"{place} is a call already")
     call = _extracted(stmt, name)
-    _require_definition(func, call.definition)
+    require_definition(func, call.definition)
     require_fresh(func, *names_in(performed(call)))
     new = rewrite_at(func, place, lambda _s, _d: (call,))
     proof = structural(f"{name} performs what {place} did")
@@ -194,7 +196,11 @@ def _extracted(stmt: Stmt, name: str) -> Call:
     allocated = {s.buffer for s in walk(body) if isinstance(s, Allocate)}
     written = {write.buffer for write in writes_in(body)}
     used = dict.fromkeys(
-        (*(load.buffer for load in loads_in(body)), *(w.buffer for w in writes_in(body)))
+        (
+            *(load.buffer for load in loads_in(body)),
+            *(write.buffer for write in writes_in(body)),
+            *(window.buffer for window in windows_in(body)),
+        )
     )
     outer = [buffer for buffer in used if buffer not in allocated and not buffer.is_field]
     inner = {

@@ -38,6 +38,7 @@ import graphflow.schedule.no_ops as no_ops
 import graphflow.schedule.overcompute as overcompute
 import graphflow.schedule.parts as parts
 import graphflow.schedule.pieces as pieces
+import graphflow.schedule.prefetching as prefetching
 import graphflow.schedule.private as private
 import graphflow.schedule.recompute as recompute
 import graphflow.schedule.repetition as repetition
@@ -139,6 +140,7 @@ class Schedule(BaseSchedule):
     name_statement = Method(single_statements.name_statement)
     parallelize_loop = Method(kinds.parallelize_loop)
     partition_loop = Method(extents.partition_loop)
+    prefetch = Method(prefetching.prefetch)
     rearrange_dim = Method(dimensions.rearrange_dim)
     remove_branching_through_overcompute = Method(overcompute.remove_branching_through_overcompute)
     remove_loop = Method(repetition.remove_loop)

@@ -22,13 +22,13 @@ from graphflow.schedule.addresses import (
     rewrite_path,
     statement_at,
 )
+from graphflow.schedule.conditions import without_stores
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.place_names import has_place
 from graphflow.tir import (
     Allocate,
     Assume,
     Block,
-    Body,
     Buffer,
     For,
     If,
@@ -41,7 +41,6 @@ from graphflow.tir import (
     Store,
     Undef,
     loads_in,
-    map_body,
     walk,
     walk_expr,
     writes_in,
@@ -60,7 +59,9 @@ def remove_no_op(func: PrimFunc, place: str | None = None) -> Rewrite:
 
     Later statements are removed first, and a loop or block as a whole where that is possible.  What
     is left empty goes too, and so do allocations of buffers that nothing accesses.  Padding stages
-    and assumptions stay, for they state what other primitives rely on.
+    and assumptions stay, for they state what other primitives rely on.  A call that performs
+    nothing is a hint to the processor (`prefetch`): it stays, unless a loop or block that writes is
+    removed as a whole around it, or the buffer that it names goes.
     """
     proofs: list[Proof] = []
     now = func
@@ -178,9 +179,5 @@ def _without_unused(func: PrimFunc) -> PrimFunc:
     """The kernel without allocations of buffers that nothing accesses."""
     used: set[Buffer] = {load.buffer for load in loads_in(func.body)}
     used |= {stmt.buffer for stmt in writes_in(func.body)}
-
-    def change(stmt: Stmt) -> Stmt | Body:
-        return () if isinstance(stmt, Allocate) and stmt.buffer not in used else stmt
-
-    body = map_body(func.body, change)
-    return func if body is func.body else replace(func, body=body)
+    unused = {s.buffer for s in walk(func.body) if isinstance(s, Allocate)} - used
+    return replace(func, body=without_stores(func.body, unused)) if unused else func

@@ -101,6 +101,7 @@ def require_fresh(func: PrimFunc, *names: str) -> None:
     """ScheduleError where a name is used in `func` already, or twice among `names`."""
     wanted = set(names)
     taken = wanted & {p.buffer.name for p in func.params}
+    taken |= wanted & {var.name for var in func.scalars}  # a loop of that name would hide it
     for stmt in func.body:
         taken |= {name for name in wanted if has_name(stmt, name)}
     clash = [name for name in names if name in taken]

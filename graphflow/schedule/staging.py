@@ -149,7 +149,7 @@ def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Re
         windows = [used.offset(var, s.outer) for var in element_of(old)]
         kept = [axis for axis, (_, extent) in enumerate(windows) if extent > 1]
     else:
-        windows, kept = _stated(window, s)
+        windows, kept = stated_window(window, s.buffer, s.inner, s.place)
     new = Buffer(name, tuple(windows[axis][1] for axis in kept), old.dtype, scope)
 
     def place(indices: Indices) -> Indices:
@@ -182,21 +182,27 @@ def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Re
     return Rewrite(staged, tuple(dict.fromkeys(proofs)), made=made)
 
 
-def _stated(window: Window, s: _Staged) -> tuple[list[tuple[IndexExpr, int]], list[int]]:
-    """The first index and the extent on each axis, and the axes that the small buffer has."""
-    if len(window) != len(s.buffer.shape):
+def stated_window(
+    window: Window, buffer: Buffer, domain: Domain, place: str
+) -> tuple[list[tuple[IndexExpr, int]], list[int]]:
+    """The first index and the extent on each axis, and the axes that the window keeps.
+
+    ScheduleError where the window does not fit the axes of the buffer, or uses a variable that is
+    not in the `domain`, that of what is at `place`.
+    """
+    if len(window) != len(buffer.shape):
         raise ScheduleError(
-            f"window: {s.buffer.name} has {len(s.buffer.shape)} axes, the window {len(window)}"
+            f"window: {buffer.name} has {len(buffer.shape)} axes, the window {len(window)}"
         )
     sides = [side if isinstance(side, tuple) else (side, 1) for side in window]
     empty = [extent for _, extent in sides if extent <= 0]
     if empty:
         raise ScheduleError(f"window: an axis of {empty[0]} elements holds nothing")
-    around = {axis.var for axis in s.inner.axes}
+    around = {axis.var for axis in domain.axes}
     for start, _ in sides:
         stray = sorted(var.name for var in variables(as_index(start)) - around)
         if stray:
-            raise ScheduleError(f"scope: {stray[0]} is no loop around {s.place}")
+            raise ScheduleError(f"scope: {stray[0]} is no loop around {place}")
     kept = [axis for axis, side in enumerate(window) if isinstance(side, tuple)]
     return [(as_index(start), extent) for start, extent in sides], kept
 

@@ -50,6 +50,7 @@ from graphflow.tir.expr import (
     walk_expr,
 )
 from graphflow.tir.hashed import Hashed
+from graphflow.tir.hints import PREFETCH16
 from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import Kept, kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
@@ -115,6 +116,7 @@ from graphflow.tir.visit import (
     mentioned,
     sub_bodies,
     walk,
+    windows_in,
     writes_in,
 )
 
@@ -126,6 +128,7 @@ __all__ = [
     "EXPANDED",
     "EXPRESSIONS",
     "FLOATS",
+    "PREFETCH16",
     "STAGES",
     "TRIGONOMETRIC",
     "UNARY",
@@ -228,6 +231,7 @@ __all__ = [
     "verify",
     "walk",
     "walk_expr",
+    "windows_in",
     "with_performed",
     "with_serial_loops",
     "without_calls",

@@ -18,6 +18,7 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
@@ -81,6 +82,12 @@ def writes_in(body: Body) -> Iterator[Store | Reduce]:
     for stmt in walk(body):
         if isinstance(stmt, Store | Reduce):
             yield stmt
+
+
+def windows_in(body: Body) -> Iterator[BufferWindow]:
+    """The windows that calls in `body` take, in program order; also of calls that perform nothing
+    with them."""
+    return (window for stmt in walk(body) if isinstance(stmt, Call) for window in stmt.windows)
 
 
 @kept

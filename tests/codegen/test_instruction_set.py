@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, emit_assembly, host_target, instruction
+from graphflow.codegen import (
+    avx2_target,
+    emit_assembly,
+    host_target,
+    instruction,
+    instructions_of,
+)
 from graphflow.codegen.emit import emit_ir
 from graphflow.codegen.emit_memory import Memory
-from graphflow.tir import PrimFunc, interpret, parse, to_text
+from graphflow.tir import PREFETCH16, PrimFunc, interpret, parse, to_text
 from support.native import Native
 
 TARGETS = (host_target(), avx2_target())
@@ -138,6 +144,54 @@ def test_a_masked_load_touches_nothing_behind(lanes: int, target: Target) -> Non
     )
     assert "masked.load" in emit_ir(func, "k", target)
     check(func, target, x=np.arange(8, dtype="f") + 1)
+
+
+FETCH = "for i in serial(0, 3):\n    for j in {}(0, 8):\n        y[i, j] = x[i, j]\n"
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+def test_a_line_is_fetched_into_the_second_level_cache(target: Target) -> None:
+    """It has no body and writes nothing."""
+    params = "x: f32[3, 16], y: out[f32[3, 8]]"
+    func = caller(
+        "    prefetch16(x[min(i + 1, 2), 0:16])", "prefetch16", params, FETCH.format("serial")
+    )
+    ir = emit_ir(func, "k", target)
+    assert ir.count("call void @llvm.prefetch.p0(ptr %") == 1
+    assert not is_mapped(func, target), "nothing is stored"
+    assert "prefetcht1" in emit_assembly(func, "k", target)
+    check(func, target, x=np.arange(48, dtype="f").reshape(3, 16))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("    prefetch16(w[0:16, i])", "serial"),  # its elements are in 16 lines
+        ("        prefetch16(x[i, 0:16])", "vectorized"),  # a line for each lane
+    ],
+)
+def test_where_no_line_is_meant_nothing_is_fetched(call: str, kind: str) -> None:
+    params = "x: f32[3, 16], w: f32[16, 5], y: out[f32[3, 8]]"
+    func = caller(call, "prefetch16", params, FETCH.format(kind))
+    for target in TARGETS:
+        assert "prefetch" not in emit_ir(func, "k", target)
+        check(func, target, x=np.ones((3, 16), "f"), w=np.ones((16, 5), "f"))
+
+
+def test_each_part_of_a_long_kernel_has_the_buffers_that_it_fetches() -> None:
+    """A kernel of many stages is several functions, and no stage of the second one reads x."""
+    stages = "".join(f"for i{n} in serial(0, 4):\n    y[i{n}] = w[i{n}]\n" for n in range(40))
+    params = "x: f32[16], w: f32[4], y: out[f32[4]]"
+    func = caller("prefetch16(x[0:16])", "prefetch16", params, stages)
+    assert emit_ir(func, "k", TARGETS[0]).count("call void @llvm.prefetch") == 1
+    check(func, TARGETS[0], x=np.ones(16, "f"), w=np.ones(4, "f"))
+
+
+def test_only_what_performs_something_replaces_statements() -> None:
+    for target in TARGETS:
+        names = [definition.name for definition in instructions_of(target)]
+        assert "fma8" in names and "prefetch16" not in names
+    assert instruction("prefetch16") == PREFETCH16
 
 
 def test_a_name_that_no_instruction_has() -> None:

@@ -104,6 +104,28 @@ def windows(x: i64[4, 6], y: out[i64[4, 4]]):
                     u[j] = v[j]
                     u[j] += v[3 - j]
 """),
+    "prefetches": parse("""
+@instruction
+def prefetch16(line: f32[16]):
+    pass
+
+@primfunc
+def prefetches(x: f32[2, 3], w: f32[2, 3, 16], y: out[f32[2, 2, 16]]):
+    u = alloc(f32[2, 3, 16])
+    for a in serial(0, 2):
+        for b in serial(0, 3):
+            for d in serial(0, 16):
+                u[a, b, d] = w[a, b, d] + f32(1.0)
+    for p in serial(0, 2):
+        for r in serial(0, 2):
+            for z in serial(0, 16):
+                y[p, r, z] = f32(0.0)
+            for k in serial(0, 3):
+                for c in serial(0, 16):
+                    y[p, r, c] += x[r, k] * u[p, k, c]
+                prefetch16(u[min(p + 1, 1), k, 0:16])
+            prefetch16(w[p, r, 0:16], name="later")
+"""),
     "pool": parse("""
 @primfunc
 def pool(x: i64[6, 6], y: out[i64[3, 3]]):

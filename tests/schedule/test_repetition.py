@@ -114,3 +114,10 @@ def test_add_loop_refuses_allocations_and_lanes() -> None:
         add_loop(func, "i[0]", "r", 2)
     with pytest.raises(ScheduleError, match="uses the name i already"):
         add_loop(func, "i", "i", 2)
+
+
+def test_add_loop_refuses_the_name_of_a_scalar_that_it_would_hide() -> None:
+    params = "x: i32[16], y: out[i32[16]], n: index"
+    func = kernel("for i in serial(0, 16):\n    y[i] = x[n]", params)
+    with pytest.raises(ScheduleError, match="k uses the name n already"):
+        add_loop(func, "i", "n", 2)

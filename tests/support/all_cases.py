@@ -11,6 +11,7 @@ from support.layout_cases import LAYOUT_CASES
 from support.let_cases import LET_CASES
 from support.loop_cases import LOOP_CASES
 from support.padding_cases import PADDING_CASES
+from support.prefetch_cases import PREFETCH_CASES
 from support.primitive_cases import PrimitiveCase
 from support.stage_cases import STAGE_CASES
 from support.window_cases import WINDOW_CASES
@@ -25,6 +26,7 @@ ALL_CASES: tuple[PrimitiveCase, ...] = (
     *LET_CASES,
     *LOOP_CASES,
     *PADDING_CASES,
+    *PREFETCH_CASES,
     *STAGE_CASES,
     *WINDOW_CASES,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.arith import Var, const
+from graphflow.arith import Var, const, minimum
 from graphflow.schedule import (
     Rewrite,
     Schedule,
@@ -13,6 +13,7 @@ from graphflow.schedule import (
     extract_subproc,
     fuse,
     lift_scope,
+    prefetch,
     reorder_stmts,
     replace,
     specialize,
@@ -288,4 +289,56 @@ CALLS = (
     ),
 )
 
-STATEMENT_REFUSALS = (*STATEMENTS_AND_SCOPES, *CALLS)
+FETCHED = """
+for panel in serial(0, 4):
+    for k in serial(0, 5):
+        for c in serial(0, 32):
+            y[panel, c] += w[panel, k, c]
+for lane in vectorized(0, 6):
+    y[0, lane] = f32(1.0)
+u = alloc(f32[16], register)
+for j in serial(0, 1):
+    t = alloc(f32[16])
+    t[j] = f32(1.0)
+"""
+panel, k = Var("panel"), Var("k")
+
+
+def unfetched(clause: str, arguments: tuple[Any, ...], message: str, witness: str = "") -> Refusal:
+    """The refusal of `prefetch` in a kernel that sums the panels of w."""
+    params = "z: f32[16, 5], b: i32[16], w: f32[4, 5, 32], y: inout[f32[4, 32]]"
+    return Refusal(
+        prefetch,
+        clause,
+        lambda: kernel(FETCHED, params),
+        lambda f: prefetch(f, *arguments),
+        message,
+        witness,
+    )
+
+
+LINES = (
+    unfetched("window", ("q", "w", (0, k, (0, 16))), "k has no loop or block q"),
+    unfetched("window", ("k", "v", (0, k, (0, 16))), "k has no buffer v; it has z, b, w, y"),
+    unfetched("window", ("k", "w", (0, (0, 16))), "window: w has 3 axes, the window 2"),
+    unfetched("window", ("k", "w", (0, 0, (0, 8))), r"window: .* and gets \[8\] of w"),
+    unfetched("window", ("k", "z", ((0, 16), 0)), r"window: .* that follow one another"),
+    unfetched("window", ("k", "b", ((0, 16),)), r"takes 16 .* of float32 .* b, int32\[16\]"),
+    unfetched("scope", ("panel", "w", (0, k, (0, 16))), "scope: k is no loop around panel"),
+    unfetched("scope", ("k", "t", ((0, 16),)), "scope: t is not allocated at the end of k"),
+    unfetched("memory", ("j", "u", ((0, 16),)), "memory: u is in registers"),
+    unfetched(
+        "inside",
+        ("k", "w", (panel + 1, k, (0, 16))),
+        "inside: what k fetches of w lies inside it does not hold",
+        r"panel=3",
+    ),
+    unfetched(
+        "inside",
+        ("k", "w", (minimum(panel + 1, 3), k, (17, 16))),
+        "inside: what k fetches of w lies inside it does not hold",
+    ),
+    unfetched("lanes", ("lane", "w", (0, 0, (0, 16))), "lanes: lane is vectorized"),
+)
+
+STATEMENT_REFUSALS = (*STATEMENTS_AND_SCOPES, *CALLS, *LINES)
