@@ -94,7 +94,8 @@ def _tiled(recipe: Tiled) -> str:
         f"Tiled(tiling={tiling}, finite={recipe.finite}, "
         f"reciprocal={recipe.excludes_negative_zero}, group={recipe.group}, "
         f"group_rows={recipe.group_rows}, registers={recipe.held_axis}"
-        f"{f', crossed={recipe.crossed}' if recipe.crossed else ''})"
+        f"{f', crossed={recipe.crossed}' if recipe.crossed else ''}"
+        f"{f', fetched={recipe.fetched}' if recipe.fetched else ''})"
     )
 
 

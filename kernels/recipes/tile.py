@@ -35,6 +35,7 @@ from graphflow.kernels.recipes.register_nests import (
     start_of,
     tile_in_registers,
 )
+from graphflow.kernels.recipes.weights_ahead import fetched_ahead
 from graphflow.schedule import (
     Handle,
     Schedule,
@@ -86,14 +87,16 @@ def register_tile(
     reduction: tuple[Handle, ...],
     lanes_meet_borders: bool,
     crossed: tuple[str, ...] = (),
+    fetched: tuple[str, ...] = (),
 ) -> Schedule:
     """The schedule with the nest over the output `axes` tiled and shared by threads.
 
     The `reduction` loops run around each tile in the order given.  Loops of `axes` that run once
     may be gone.  Borders are cut off the loops over tiles of rows; with `lanes_meet_borders`, off
     the loops over panels instead.  What a plane (or a panel, if panels run outermost) reads of the
-    inputs in `crossed` is transposed into a buffer of the thread first.  ScheduleError where a step
-    of the recipe is refused.
+    inputs in `crossed` is transposed into a buffer of the thread first.  Where panels run
+    outermost, the tiles of one fetch what the next reads of the inputs in `fetched`.  ScheduleError
+    where a step of the recipe is refused.
     """
     present = s.present(axes)
     if not present:
@@ -114,6 +117,8 @@ def register_tile(
             s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, tiling)
         else:  # threads share the outer loops too, so these stay one nest
             s, tiles = _plane(s, row, column, first, reduction, tiling)
+            if fetched and tiles:
+                s = fetched_ahead(s, fetched, panel, s.present((*outer, tiles[0][0])))
         return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
     s = _reordered(s, [*outer, lane, *_some(row)])
     if crossed:

@@ -24,6 +24,7 @@ from graphflow.cost import (
     Tiling,
     Work,
     crossing_cycles,
+    fetches_ahead,
     fits_sets,
     gathering_cycles,
     near_weights,
@@ -109,7 +110,13 @@ def tiled_variant(
         private=frozenset(b.name for b in decided.packed) & constants,
         demands={},
         padding=padding,
-        recipe=Tiled(tiling, group=group, group_rows=rows, crossed=crossed),
+        recipe=Tiled(
+            tiling,
+            group=group,
+            group_rows=rows,
+            crossed=crossed,
+            fetched=_fetched(tiling, problem, decided, target),
+        ),
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
@@ -212,6 +219,14 @@ def _planes_apart(
         return replace(tiling, panel_outermost=False), crossed
     whole = problem.columns % tiling.panels[0].width == 0
     return tiling, crossed if tiling.panel_outermost and whole else ()
+
+
+def _fetched(
+    tiling: Tiling, problem: TileProblem, decided: OutputDecisions, target: Target
+) -> tuple[str, ...]:
+    """The packed operands of which a panel's tiles fetch what the next panel reads."""
+    ahead = fetches_ahead(problem, tiling, target)
+    return tuple(b.name for b in decided.packed) if ahead else ()
 
 
 def _crossing_cycles(

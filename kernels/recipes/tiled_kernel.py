@@ -158,7 +158,9 @@ def tiled(
     s = _taps_met(s, axes)
     channel = axes[-1] if held is None else held
     s, reduction = _reduction_order(s, axes, channel, recipe.tiling.sliding)
-    return register_tile(s, axes, recipe.tiling, reduction, held is not None, recipe.crossed)
+    return register_tile(
+        s, axes, recipe.tiling, reduction, held is not None, recipe.crossed, recipe.fetched
+    )
 
 
 Axes = tuple[Handle, ...]

@@ -51,6 +51,8 @@ class Tiled:
 
     The inputs in `crossed` are contiguous along the reduced axis, across the lanes: what the tiles
     of one plane read of them is transposed into a buffer of the thread first.
+
+    Of the packed inputs in `fetched`, the tiles of a panel prefetch what the next panel reads.
     """
 
     tiling: Tiling
@@ -60,6 +62,7 @@ class Tiled:
     group_rows: int = 0
     held_axis: int | None = None
     crossed: tuple[str, ...] = ()
+    fetched: tuple[str, ...] = ()
 
     @property
     def rests_on(self) -> frozenset[str]:
