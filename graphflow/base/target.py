@@ -7,7 +7,7 @@ functions that ask the host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphflow.base.dtypes import DTYPES
 
@@ -28,6 +28,7 @@ class Target:
     | `vector_bytes`, `vector_registers` | bytes, registers | the instruction set |
     | `fma_latency` | cycles | the makers' tables: 4 since Skylake, Zen 2 |
     | `fmas_per_cycle` | vector multiply-adds a cycle | measured (`bench.measure_machine`) |
+    | `peak_factor` | of the rates of multiply-adds and of loads | measured: Zen 5 has 2 |
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
     | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
@@ -53,6 +54,7 @@ class Target:
     vector_registers: int
     fma_latency: int = 4
     fmas_per_cycle: float = 1.0
+    peak_factor: float = 1.0
     cycles_per_vector_load: float = 1.0
     cycles_per_masked_store: float = 1.0
     narrowest_share: float = 0.5
@@ -75,6 +77,19 @@ class Target:
 
     def __hash__(self) -> int:
         return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist
+
+    @property
+    def at_peak(self) -> Target:
+        """The processor at its highest rates of multiply-adds and of loads.
+
+        Tilings are compared there.  The prices of plans were fitted with the lower rates.
+        """
+        return replace(
+            self,
+            fmas_per_cycle=self.fmas_per_cycle * self.peak_factor,
+            cycles_per_vector_load=self.cycles_per_vector_load / self.peak_factor,
+            peak_factor=1.0,
+        )
 
     def lanes(self, dtype: str) -> int:
         """The number of elements of a type that one vector register stores."""

@@ -68,6 +68,7 @@ def host_target() -> Target:
         fmas_per_cycle=1.0 if wide else 2.0,
         cycles_per_vector_load=1.0 if wide else 0.5,
         cycles_per_masked_store=1.0 if wide else AVX2_MASKED_STORE[_vendor(cpu)],
+        peak_factor=2.0 if wide and cpu == "znver5" else 1.0,
         # The units of Zen 5 are 64 bytes wide: a narrower vector takes as long as a whole one.
         narrowest_share=1.0 if wide and cpu == "znver5" else 0.5,
         cycles_per_blend=1.0 if wide and _vendor(cpu) == "Intel" else 0.0,

@@ -82,6 +82,15 @@ OWN_REGISTERS = 4
 """Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its
 next taps."""
 
+READ_AGAIN = 1.3
+"""The factor on cycles where a panel of weights does not stay in the second-level cache, so that
+each tile of rows reads it from the third one.  Measured with AVX-512 on 49 rows of 3,072 and 4,608
+steps, where it is 1.3 to 1.5."""
+
+ROWS_AWAITED = 5.0
+"""How many rows of outputs a core computes while it waits for a panel of weights from memory, where
+nothing fetched that panel before.  Measured with AVX-512 on 49 and 196 rows: 5 to 10."""
+
 FEW_ROWS = 16
 """From this many planes on, any number of threads shares them about evenly."""
 
@@ -183,6 +192,35 @@ def idle_lanes(problem: TileProblem, tiling: Tiling, target: Target) -> float:
         counted += cycles
         idle += cycles * max(0.0, target.narrowest_share / share - 1)
     return 1 + idle / counted
+
+
+def awaited_weights(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """The factor on cycles, 1 or more, where tiles wait for the weights of their panel.
+
+    In a comparison of tilings that run panels outermost.
+    """
+    held = _panels_held(problem, tiling, target)
+    if not tiling.panel_outermost or held >= 2:
+        return 1.0
+    return 1 + ROWS_AWAITED / (problem.rows * problem.planes) if held else READ_AGAIN
+
+
+def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
+    """Whether the tiles of a panel prefetch the weights of the next panel meanwhile.
+
+    They do if there are several panels, and several tiles of each: the second-level cache holds the
+    weights of two panels, and what comes from memory need not be waited for.
+    """
+    panels = tiling.panels[0]
+    tiles = problem.planes * -(-problem.rows // panels.mr)
+    several = tiling.panel_outermost and panels.count > 1 and tiles > 1
+    return several and problem.weight_bytes > 0 and _panels_held(problem, tiling, target) >= 2
+
+
+def _panels_held(problem: TileProblem, tiling: Tiling, target: Target) -> int:
+    """The panels of weights that stay in the second-level cache at once, a quarter of it left."""
+    size = problem.steps * tiling.panels[0].width * problem.plane.item_bytes
+    return target.l2_bytes * 3 // 4 // size if problem.weight_bytes else 2
 
 
 def near_weights(weight_bytes: int, target: Target) -> bool:

@@ -19,6 +19,7 @@ from graphflow.cost import (
     TilePlane,
     TileProblem,
     Tiling,
+    awaited_weights,
     cycles_by_rows,
     first_of_cheapest,
     idle_lanes,
@@ -40,12 +41,24 @@ which lanes lie outside the image."""
 
 @lru_cache(maxsize=10_000)
 def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
-    """The cheapest tiling, and its cycles of one core for all planes; ties go to wider tiles.
+    """The best tiling, and the least cycles of one core for all planes; ties go to wider tiles.
+
+    Tilings are compared by what the processor can do at its peak, and the cycles, on which prices
+    of plans rest, are those of the tiling that would be best at the rates of the prices.  For a
+    load or a latency that multiply-adds hide at the lower rates may not be hidden at the peak.
 
     The number of threads is not known here.  So a tiling with few planes for them to share is
-    charged for the `imbalance` in the comparison, but not in the cycles returned; so is one with
-    narrow vectors for its `idle_lanes`, where rows may share vectors instead.
+    charged for the `imbalance` in the comparison, but not in the cycles returned; so is one whose
+    panels of weights do not stay in a cache for its `awaited_weights`, and one with narrow vectors
+    for its `idle_lanes`, where rows may share vectors instead.
     """
+    return _best(problem, target.at_peak)[0], _best(problem, target)[1]
+
+
+@lru_cache(maxsize=10_000)
+def _best(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
+    """The tiling with the fewest cycles in the comparison, and its cycles without what is charged
+    only there."""
     vectors = -(-problem.columns // target.computed_lanes(problem.dtype))
     widest_first = range(min(vectors, MOST_VECTORS), 0, -1)
     if problem.own_loads:
@@ -71,7 +84,8 @@ def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target
 
 def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The cycles by which tilings are compared."""
-    return tiling_cycles(problem, tiling, target) * imbalance(problem, tiling)
+    waiting = awaited_weights(problem, tiling, target) * imbalance(problem, tiling)
+    return tiling_cycles(problem, tiling, target) * waiting
 
 
 def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[Tiling]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow.base.target import Target
-from graphflow.cost import LanesAlongRow, SlidingRows, TileProblem, most_rows, tiling_cycles
+from graphflow.cost import (
+    LanesAlongRow,
+    SlidingRows,
+    TileProblem,
+    awaited_weights,
+    fetches_ahead,
+    most_rows,
+    tiling_cycles,
+)
+from graphflow.cost.tiles import READ_AGAIN, ROWS_AWAITED
 from graphflow.kernels.recipes.tiling import choose_tiling
 
 EIGHT_LANES = Target(
@@ -149,3 +158,47 @@ def test_rows_of_many_channels_are_loaded_from_the_second_cache_again() -> None:
     assert far > 1.5 * tiling_cycles(held, tiling, EIGHT_LANES)
     masked = replace(one, sliding=SlidingRows(along=3, runs=1, borders=True))
     assert tiling_cycles(masked, tiling, EIGHT_LANES) > near
+
+
+SIXTEEN_LANES = Target("sixteen lanes", "", "", vector_bytes=64, vector_registers=32)
+
+
+def product(steps: int, columns: int) -> TileProblem:
+    """Seven rows of seven positions, each a reduction over `steps` channels with packed weights."""
+    size = 4 * steps * columns
+    return TileProblem(columns, 7, 7, steps, size, broadcast_stride=0, whole_vectors=False)
+
+
+def test_tilings_are_compared_at_the_peak_and_priced_below_it() -> None:
+    """Loads from the second-level cache are hidden by one multiply-add a cycle, not by two."""
+    problem, fast = product(512, 2048), replace(SIXTEEN_LANES, peak_factor=2.0)
+    (slow_panel,), (panel,) = (
+        choose_tiling(problem, target)[0].panels for target in (SIXTEEN_LANES, fast)
+    )
+    assert (slow_panel.nr_vectors, slow_panel.mr) == (4, 4)
+    assert (panel.nr_vectors, panel.mr) == (2, 7)
+    assert choose_tiling(problem, fast)[1] == choose_tiling(problem, SIXTEEN_LANES)[1]
+    assert fast.at_peak.at_peak == fast.at_peak
+
+
+def test_panels_are_as_wide_as_the_second_level_cache_holds_two() -> None:
+    """It holds two panels of 32 columns and 3,072 steps, and one of 48 columns."""
+    tiling, _ = choose_tiling(product(3072, 768), SIXTEEN_LANES)
+    (panel,) = tiling.panels
+    assert tiling.panel_outermost and panel.nr_vectors == 2
+    caches = [replace(SIXTEEN_LANES, name=str(k), l2_bytes=1 << k) for k in (20, 19, 18)]
+    waiting = [awaited_weights(product(3072, 768), tiling, target) for target in caches]
+    assert waiting == [1.0, 1 + ROWS_AWAITED / 49, READ_AGAIN]
+    inside = replace(tiling, panel_outermost=False)
+    assert awaited_weights(product(3072, 768), inside, caches[-1]) == 1
+
+
+def test_weights_are_fetched_ahead_where_several_tiles_share_each_of_several_panels() -> None:
+    problem = product(3072, 768)
+    tiling, _ = choose_tiling(problem, SIXTEEN_LANES)
+    assert fetches_ahead(problem, tiling, SIXTEEN_LANES)
+    assert not fetches_ahead(replace(problem, planes=1), tiling, SIXTEEN_LANES)
+    assert not fetches_ahead(replace(problem, weight_bytes=0), tiling, SIXTEEN_LANES)
+    assert not fetches_ahead(problem, replace(tiling, panel_outermost=False), SIXTEEN_LANES)
+    wide = replace(tiling, panels=(replace(tiling.panels[0], nr_vectors=3),))
+    assert not fetches_ahead(problem, wide, SIXTEEN_LANES)
