@@ -15,6 +15,7 @@ from graphflow.schedule.kernel_calls import require_definition
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import fresh_name, has_place
 from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.soundness import window_ends
 from graphflow.schedule.staging import Window, stated_window
 from graphflow.tir import (
     PREFETCH16,
@@ -36,9 +37,10 @@ def prefetch(func: PrimFunc, loop: str, buffer: str, window: Window) -> Rewrite:
     such as `min(panel + 1, last)` keeps a line ahead of its use inside the buffer.
 
     The call is a hint: it computes nothing.  Steps copy, move and rename it with the statements
-    around it, and put their values in its window; those that would take its buffer or a variable
-    away are refused, and `inline` removes it.  In the lanes of a vectorized loop nothing is
-    fetched.
+    around it, and put their values in its window; where they give these statements a copy of the
+    buffer (`stage_window`), it goes on fetching the buffer itself.  Steps that would take its
+    buffer or a variable away are refused, a change of the buffer's layout among them, and `inline`
+    removes it.
 
     Conditions: *window*: it holds 16 elements of float32 that follow one another.  *scope*: the
     buffer, and the variables of the window, are there at the end of the loop's body.  *memory*: the
@@ -95,10 +97,11 @@ def _line(window: Window, buffer: Buffer, domain: Domain, loop: str) -> BufferWi
 
 def _inside(line: BufferWindow, domain: Domain, loop: str) -> Proof:
     """A proof that a line lies inside its buffer at every point of a domain."""
-    extents = dict.fromkeys(line.kept, PREFETCH16.params[0].buffer.size)
+    ends = window_ends(line, PREFETCH16.params[0].buffer.shape)
     sides = (
-        within(start, 0, size - extents.get(axis, 1) + 1)
-        for axis, (start, size) in enumerate(zip(line.starts, line.buffer.shape, strict=True))
+        within(index, 0, size)
+        for end in ends
+        for index, size in zip(end, line.buffer.shape, strict=True)
     )
     condition = f"inside: what {loop} fetches of {line.buffer.name} lies inside it"
     return require(prove(conjunction(sides), domain), condition)

@@ -16,11 +16,13 @@ from graphflow.arith import (
     ANYWHERE,
     FALSE,
     Domain,
+    IndexExpr,
     Predicate,
     Proof,
     Verdict,
     at_least_zero,
     conjunction,
+    const,
     equal,
     joined,
     less_than,
@@ -38,6 +40,8 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    BufferWindow,
+    Call,
     For,
     Load,
     PrimFunc,
@@ -46,11 +50,13 @@ from graphflow.tir import (
     after,
     is_predicate,
     kept,
+    performed,
     sites,
     stmt_text,
     to_text,
     verify,
     walk,
+    windows_in,
     writes_in,
 )
 
@@ -86,21 +92,45 @@ def _loop_kinds(func: PrimFunc) -> Iterator[Proof]:
 
 
 def require_in_bounds(func: PrimFunc) -> tuple[Proof, ...]:
-    """A proof for each access of a kernel that it stays in its buffer; else a VerifyError."""
+    """A proof for each access of a kernel that it stays in its buffer; else a VerifyError.
+
+    The windows of a call that performs nothing, which makes no access, stay in theirs as well.
+    """
     proofs: dict[Proof, None] = {}
-    for access in accesses(func.body):
-        shape = access.buffer.shape
-        sides = zip(access.indices, shape, strict=True)
+    for buffer, indices, domain in (
+        *((access.buffer, access.indices, access.domain) for access in accesses(func.body)),
+        *_ends_of_hints(func),
+    ):
+        sides = zip(indices, buffer.shape, strict=True)
         inside = conjunction(side for e, n in sides for side in (at_least_zero(e), less_than(e, n)))
-        proof = prove(inside, access.domain)
+        proof = prove(inside, domain)
         if not proof.proven:
-            where = ", ".join(map(str, access.indices))
+            where = ", ".join(map(str, indices))
             raise VerifyError(
-                f"{func.name}: {access.buffer.name}[{where}] is not proven to stay in "
-                f"{list(shape)}: {proof.reason}\nin\n{to_text(func)}"
+                f"{func.name}: {buffer.name}[{where}] is not proven to stay in "
+                f"{list(buffer.shape)}: {proof.reason}\nin\n{to_text(func)}"
             )
         proofs[proof] = None
     return tuple(proofs)
+
+
+def _ends_of_hints(func: PrimFunc) -> Iterator[tuple[Buffer, tuple[IndexExpr, ...], Domain]]:
+    """The first and the last element of each window of a call that performs nothing."""
+    if not any(True for _ in windows_in(func.body)):
+        return
+    for site in sites(func.body):
+        if isinstance(site.stmt, Call) and not performed(site.stmt):
+            for window, param in zip(site.stmt.windows, site.stmt.definition.params, strict=True):
+                for end in window_ends(window, param.buffer.shape):
+                    yield window.buffer, end, site.domain
+
+
+def window_ends(
+    window: BufferWindow, shape: tuple[int, ...]
+) -> tuple[tuple[IndexExpr, ...], tuple[IndexExpr, ...]]:
+    """The indices of the first and of the last element of a window of this shape."""
+    first, last = (tuple(const(k * max(n - 1, 0)) for n in shape) for k in (0, 1))
+    return window.place(first), window.place(last)
 
 
 def require_consistent(func: PrimFunc) -> None:

@@ -13,7 +13,7 @@ from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.codegen.emit import emit_ir
 from graphflow.schedule import Handle, Schedule, prefetch, replace
-from graphflow.tir import PREFETCH16, Call, LoopKind, loops_of, parse, to_text, verify
+from graphflow.tir import PREFETCH16, Call, LoopKind, PrimFunc, loops_of, parse, to_text, verify
 from support.native import Native
 from support.schedule_checks import kernel, same
 
@@ -55,6 +55,13 @@ def test_a_line_is_fetched_at_the_end_of_each_iteration() -> None:
     (made,) = s.made["call"]
     assert s[made] == "prefetch16"
     assert [proof.proven for proof in s.steps[-1].proofs] == [True, True]
+
+
+def test_its_trace_makes_it_again() -> None:
+    s = fetching().cut_loop("panel", 3, "_end").simplify()
+    names: dict[str, Callable[[PrimFunc], Schedule]] = {}
+    exec(s.trace(), names)  # type: ignore[arg-type]
+    assert names["schedule"](s.definition).func == s.func
 
 
 def test_a_second_call_gets_a_name_of_its_own() -> None:
@@ -180,6 +187,31 @@ def test_the_call_goes_with_a_buffer_that_nothing_reads() -> None:
     for done in (s.delete_buffer("t"), s.eliminate_dead_code(), s.remove_no_op()):
         assert lines(done) == ['prefetch16(w[0, 0, 0:16], name="prefetch16_2")']
         same(func, done)
+
+
+@pytest.mark.parametrize(("writes", "left"), [(1, 1), (2, 0)])
+def test_what_is_removed_around_the_call(writes: int, left: int) -> None:
+    """A store without an effect goes by itself, a loop of several as a whole."""
+
+    def loop(name: str) -> str:
+        stores = (f"    y[0, {n}, {name}] = x[0, {name}]\n" for n in range(writes))
+        return f"for {name} in serial(0, 4):\n{''.join(stores)}"
+
+    func = kernel(loop("i") + loop("j"), PARAMS)
+    s = Schedule.of(func).prefetch("i", "w", (Var("i"), 0, (0, 16))).remove_no_op("i")
+    assert len(lines(s)) == left
+    same(func, s)
+
+
+def test_the_call_stays_in_a_stage_that_is_computed_elsewhere() -> None:
+    func = kernel(
+        "t = alloc(f32[5])\nwith block('first'):\n    for a in serial(0, 5):\n"
+        "        t[a] = x[0, a]\nfor i in serial(0, 5):\n    y[0, 0, i] = t[i]",
+        PARAMS,
+    )
+    s = Schedule.of(func).prefetch("a", "w", (0, Var("a"), (0, 16))).compute_at("first", "i")
+    assert len(lines(s)) == 1
+    same(func, s)
 
 
 def test_a_kernel_of_its_own_gets_what_it_fetches() -> None:

@@ -42,6 +42,7 @@ from graphflow.schedule import (
 from graphflow.schedule.claims import claimed, claims
 from graphflow.tir import (
     DTYPES,
+    PREFETCH16,
     UNARY_FUNCTIONS,
     Assume,
     Comparison,
@@ -568,6 +569,23 @@ def f(x: i32[16], y: inout[i32[16]], n: index):
     for i in serial(0, 8):
         y[i + n] = x[i]
 {body}""")
+
+
+@pytest.mark.parametrize(("last", "fits"), [(3, True), (4, False)])
+def test_the_window_of_a_call_that_performs_nothing_is_in_bounds(last: int, fits: bool) -> None:
+    hint = to_text(PREFETCH16).replace("primfunc", "instruction")
+    text = f"""{hint}
+@primfunc
+def k(x: f32[4, 16], y: out[f32[4]]):
+    for i in serial(0, 4):
+        y[i] = x[i, 0]
+        prefetch16(x[min({last}, i + 1), 0:16])
+"""
+    if fits:
+        assert require_in_bounds(parse(text))
+        return
+    with pytest.raises(VerifyError, match=r"x\[min\(4, i \+ 1\), 0\] is not proven to stay in"):
+        require_in_bounds(parse(text))
 
 
 def test_an_assumption_about_a_scalar_keeps_accesses_in_bounds() -> None:
