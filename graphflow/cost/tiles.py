@@ -209,12 +209,14 @@ def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
     """Whether the tiles of a panel prefetch the weights of the next panel meanwhile.
 
     They do if there are several panels, and several tiles of each: the second-level cache holds the
-    weights of two panels, and what comes from memory need not be waited for.
+    weights of two panels, and what comes from memory need not be waited for.  Weights that the
+    first-level cache holds are fetched soon enough as they are used.
     """
     panels = tiling.panels[0]
     tiles = problem.planes * -(-problem.rows // panels.mr)
     several = tiling.panel_outermost and panels.count > 1 and tiles > 1
-    return several and problem.weight_bytes > 0 and _panels_held(problem, tiling, target) >= 2
+    many = problem.weight_bytes > target.l1_bytes
+    return several and many and _panels_held(problem, tiling, target) >= 2
 
 
 def _panels_held(problem: TileProblem, tiling: Tiling, target: Target) -> int:

@@ -2,8 +2,9 @@
 
 In: a schedule in which the tiles of one panel are in registers, panels outermost.  Out: the
 schedule in which each step of a tile prefetches a line of the weights that the same step of the
-next panel reads.  What always holds: tile number t of a panel fetches line t of each step, so that
-the first tiles fetch all lines, and those behind them the last line again, which is there already.
+next panel reads.  What always holds: tile number t of a panel fetches line t of each step, counted
+modulo the lines.  So the first tiles fetch all lines, but those of steps that a border leaves out,
+which later tiles fetch; a line that is there already costs no more than the instruction.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import prod
 
-from graphflow.arith import IndexExpr, const, minimum, substitute, variables
+from graphflow.arith import IndexExpr, const, floor_mod, minimum, substitute, variables
 from graphflow.schedule import Handle, Schedule, constant_extent, prefetch
 from graphflow.tir import PREFETCH16, Access, Body, For, LoopKind, accesses, loops_of
 
@@ -58,7 +59,7 @@ def _fetching(
     places = tuple(substitute(index, ahead) for index in first[: len(outer)])
     each = -(-lines // count)
     for k in range(each):
-        line = minimum(_number(s, tiles) * each + k, const(lines - 1))
+        line = floor_mod(_number(s, tiles) * each + k, lines)
         start = minimum(line * LINE, const(width - LINE))
         s = s.attempt(prefetch, s[step], read.buffer.name, (*places, (start, LINE)))
     return s

@@ -58,6 +58,7 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
         "group_rows": 4,
         "held_axis": 4,
         "crossed": ("x",),
+        "fetched": ("w",),
     }
     assert changed.keys() == {*Tiled.__dataclass_fields__}
     recipes = [replace(ONE, **{field: value}) for field, value in changed.items()]
