@@ -25,6 +25,7 @@ from graphflow.cost import (
     idle_lanes,
     imbalance,
     in_pieces,
+    masked_loads,
     most_rows,
     most_sharing_rows,
     panel_cycles,
@@ -48,9 +49,10 @@ def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     load or a latency that multiply-adds hide at the lower rates may not be hidden at the peak.
 
     The number of threads is not known here.  So a tiling with few planes for them to share is
-    charged for the `imbalance` in the comparison, but not in the cycles returned; so is one whose
-    panels of weights do not stay in a cache for its `awaited_weights`, and one with narrow vectors
-    for its `idle_lanes`, where rows may share vectors instead.
+    charged for the `imbalance` in the comparison, but not in the cycles returned.  So is one whose
+    panels of weights do not stay in a cache for its `awaited_weights`, one whose panels reach past
+    the columns for its `masked_loads`, and one with narrow vectors for its `idle_lanes`, where rows
+    may share vectors instead.
     """
     return _best(problem, target.at_peak)[0], _best(problem, target)[1]
 
@@ -84,8 +86,9 @@ def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target
 
 def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The cycles by which tilings are compared."""
-    waiting = awaited_weights(problem, tiling, target) * imbalance(problem, tiling)
-    return tiling_cycles(problem, tiling, target) * waiting
+    charged = imbalance(problem, tiling) * masked_loads(problem, tiling)
+    charged *= awaited_weights(problem, tiling, target)
+    return tiling_cycles(problem, tiling, target) * charged
 
 
 def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[Tiling]:

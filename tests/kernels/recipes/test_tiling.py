@@ -7,14 +7,17 @@ from dataclasses import replace
 from graphflow.base.target import Target
 from graphflow.cost import (
     LanesAlongRow,
+    Panels,
     SlidingRows,
     TileProblem,
+    Tiling,
     awaited_weights,
     fetches_ahead,
+    masked_loads,
     most_rows,
     tiling_cycles,
 )
-from graphflow.cost.tiles import READ_AGAIN, ROWS_AWAITED
+from graphflow.cost.tiles import MASKED_LOADS, READ_AGAIN, ROWS_AWAITED
 from graphflow.kernels.recipes.tiling import choose_tiling
 
 EIGHT_LANES = Target(
@@ -202,3 +205,18 @@ def test_weights_are_fetched_ahead_where_several_tiles_share_each_of_several_pan
     assert not fetches_ahead(problem, replace(tiling, panel_outermost=False), SIXTEEN_LANES)
     wide = replace(tiling, panels=(replace(tiling.panels[0], nr_vectors=3),))
     assert not fetches_ahead(problem, wide, SIXTEEN_LANES)
+
+
+def test_masks_on_every_load_are_charged_where_panels_reach_past_the_columns() -> None:
+    depthwise = TileProblem(
+        116, 14, 14, 9, 116 * 9 * 4, broadcast_stride=0, whole_vectors=False, own_vectors=True
+    )
+    target = replace(SIXTEEN_LANES, peak_factor=2.0)
+    tiling, _ = choose_tiling(depthwise, target)
+    assert not tiling.panel_outermost
+    ragged = Tiling((Panels(4, 2, 16, 7),), panel_outermost=True)
+    assert masked_loads(depthwise, ragged) == MASKED_LOADS
+    whole = replace(depthwise, columns=128)
+    assert masked_loads(whole, ragged) == 1 == masked_loads(depthwise, tiling)
+    assert masked_loads(depthwise, replace(ragged, whole_apart=True)) == 1
+    assert masked_loads(replace(depthwise, whole_vectors=True), ragged) == 1
