@@ -333,6 +333,10 @@ def _tile_cycles(
     each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
     vectors = nr_vectors * share + (1 if shared else 0)
     loads = vectors * target.cycles_per_vector_load + mr * each
+    if plane.own_vectors:
+        # What several taps meet is loaded once.
+        met = (plane.tap_step * (mr - 1) + plane.taps) / plane.taps
+        loads = vectors * (1 + min(met, mr)) * target.cycles_per_vector_load
     if plane.own_loads:
         loads = mr * nr_vectors * share * plane.own_loads * target.cycles_per_vector_load
     weights = plane.item_bytes * (nr_vectors + (1 if shared else 0)) * lanes
