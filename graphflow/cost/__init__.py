@@ -5,6 +5,7 @@ by which recipes choose a tiling; seconds of all threads (`CostModel`), by which
 variants and copies.  What always holds: nothing here knows layouts, kernel IR or operators.
 """
 
+from graphflow.cost.charges import charge, fetches_ahead, idle_lanes
 from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.cycles import (
     GATHERED,
@@ -27,13 +28,8 @@ from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
     SHUFFLED,
-    awaited_weights,
     cycles_by_rows,
-    fetches_ahead,
     fits_sets,
-    idle_lanes,
-    imbalance,
-    masked_loads,
     missed_lines,
     most_rows,
     most_sharing_rows,
@@ -80,7 +76,7 @@ __all__ = [
     "TimingTable",
     "Timings",
     "Work",
-    "awaited_weights",
+    "charge",
     "choose_run",
     "clearly_less",
     "conversion_cycles",
@@ -91,9 +87,7 @@ __all__ = [
     "fits_sets",
     "gathering_cycles",
     "idle_lanes",
-    "imbalance",
     "in_pieces",
-    "masked_loads",
     "missed_lines",
     "most_rows",
     "most_sharing_rows",

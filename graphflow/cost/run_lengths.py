@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import isqrt
 
 from graphflow.base.target import Target
+from graphflow.cost.charges import FEW_ROWS
 from graphflow.cost.cycles import in_pieces
 from graphflow.cost.near import first_of_cheapest
 from graphflow.cost.tiles import (
-    FEW_ROWS,
     PIECE_CYCLES,
     TILE_OVERHEAD,
     register_cycles,

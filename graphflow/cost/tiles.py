@@ -82,23 +82,6 @@ OWN_REGISTERS = 4
 """Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its
 next taps."""
 
-READ_AGAIN = 1.3
-"""The factor on cycles where a panel of weights does not stay in the second-level cache, so that
-each tile of rows reads it from the third one.  Measured with AVX-512 on 49 rows of 3,072 and 4,608
-steps, where it is 1.3 to 1.5."""
-
-ROWS_AWAITED = 5.0
-"""How many rows of outputs a core computes while it waits for a panel of weights from memory, where
-nothing fetched that panel before.  Measured with AVX-512 on 49 and 196 rows: 5 to 10."""
-
-MASKED_LOADS = 1.2
-"""The factor on cycles where the vectors that each row of a tile loads are masked, because the last
-panel reaches past the columns.  Measured with AVX-512 on depthwise 3×3 convolutions of 116 and 232
-channels, where it is 1.15 to 1.8."""
-
-FEW_ROWS = 16
-"""From this many planes on, any number of threads shares them about evenly."""
-
 
 def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
     """The most rows of a tile `nr_vectors` wide whose accumulators the vector registers hold.
@@ -172,72 +155,6 @@ def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float
         # Each plane, or each panel of a plane, streams all weights from the third-level cache.
         cycles += problem.planes * passes * streaming_cycles(problem.weight_bytes, False, target)
     return cycles * INPUT_AGAIN if tiling.panel_outermost else cycles
-
-
-def imbalance(problem: TileProblem, tiling: Tiling) -> float:
-    """The factor on cycles, 1 or more, where some thread has half a plane more than its share.
-
-    The number of threads is not known when a tiling is chosen, so half a plane stands for any.
-    """
-    shared_evenly = tiling.panel_outermost or problem.planes >= FEW_ROWS
-    return 1.0 if shared_evenly else 1 + 0.5 / problem.planes
-
-
-def idle_lanes(problem: TileProblem, tiling: Tiling, target: Target) -> float:
-    """The factor on cycles, 1 or more, where multiply-adds of narrow vectors leave lanes idle.
-
-    In a comparison of tilings, where some have rows that share vectors instead.
-    """
-    if problem.shared_ends is None:
-        return 1.0
-    counted = idle = 0.0
-    for panels in tiling.panels:
-        cycles = panels.count * panel_cycles(problem.plane, panels, target)
-        share = _vector_share(problem.plane, panels.lanes, target)
-        counted += cycles
-        idle += cycles * max(0.0, target.narrowest_share / share - 1)
-    return 1 + idle / counted
-
-
-def awaited_weights(problem: TileProblem, tiling: Tiling, target: Target) -> float:
-    """The factor on cycles, 1 or more, where tiles wait for the weights of their panel.
-
-    In a comparison of tilings that run panels outermost.
-    """
-    held = _panels_held(problem, tiling, target)
-    if not tiling.panel_outermost or held >= 2:
-        return 1.0
-    return 1 + ROWS_AWAITED / (problem.rows * problem.planes) if held else READ_AGAIN
-
-
-def masked_loads(problem: TileProblem, tiling: Tiling) -> float:
-    """The factor on cycles, 1 or more, where all panels have the masks that the last one needs.
-
-    In a comparison of tilings.
-    """
-    ragged = tiling.panel_outermost and problem.columns % tiling.panels[0].width
-    masked = problem.own_vectors and ragged and not tiling.whole_apart
-    return MASKED_LOADS if masked and not problem.whole_vectors else 1.0
-
-
-def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
-    """Whether the tiles of a panel prefetch the weights of the next panel meanwhile.
-
-    They do if there are several panels, and several tiles of each: the second-level cache holds the
-    weights of two panels, and what comes from memory need not be waited for.  Weights that the
-    first-level cache holds are fetched soon enough as they are used.
-    """
-    panels = tiling.panels[0]
-    tiles = problem.planes * -(-problem.rows // panels.mr)
-    several = tiling.panel_outermost and panels.count > 1 and tiles > 1
-    many = problem.weight_bytes > target.l1_bytes
-    return several and many and _panels_held(problem, tiling, target) >= 2
-
-
-def _panels_held(problem: TileProblem, tiling: Tiling, target: Target) -> int:
-    """The panels of weights that stay in the second-level cache at once, a quarter of it left."""
-    size = problem.steps * tiling.panels[0].width * problem.plane.item_bytes
-    return target.l2_bytes * 3 // 4 // size if problem.weight_bytes else 2
 
 
 def near_weights(weight_bytes: int, target: Target) -> bool:
@@ -316,7 +233,7 @@ def _sharing_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     return cycles
 
 
-def _vector_share(plane: TilePlane, lanes: int, target: Target) -> float:
+def vector_share(plane: TilePlane, lanes: int, target: Target) -> float:
     """The cycles of a vector of so many lanes, as a share of those of a whole vector."""
     return max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
 
@@ -325,7 +242,7 @@ def _tile_cycles(
     plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target, shared: int = 0
 ) -> float:
     """Cycles of one tile; `shared` are the vectors that hold the narrow columns of its rows."""
-    share = _vector_share(plane, lanes, target)
+    share = vector_share(plane, lanes, target)
     multiply_adds = (mr * nr_vectors * share + shared) / target.fmas_per_cycle
     if shared:
         multiply_adds += (mr - shared) * target.cycles_per_blend
@@ -369,7 +286,7 @@ def _sliding_loads(
     The vectors of data begin anywhere in a line.  Their lines come from the second-level cache
     where what a tile reads does not stay in the first one until the next tile reads it.
     """
-    share = _vector_share(plane, lanes, target)
+    share = vector_share(plane, lanes, target)
     rows = mr + plane.taps - 1
     crossing = 1 + target.vector_bytes / target.line_bytes
     vectors = rows * nr_vectors * share / plane.taps

@@ -19,13 +19,11 @@ from graphflow.cost import (
     TilePlane,
     TileProblem,
     Tiling,
-    awaited_weights,
+    charge,
     cycles_by_rows,
     first_of_cheapest,
     idle_lanes,
-    imbalance,
     in_pieces,
-    masked_loads,
     most_rows,
     most_sharing_rows,
     panel_cycles,
@@ -48,11 +46,8 @@ def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     of plans rest, are those of the tiling that would be best at the rates of the prices.  For a
     load or a latency that multiply-adds hide at the lower rates may not be hidden at the peak.
 
-    The number of threads is not known here.  So a tiling with few planes for them to share is
-    charged for the `imbalance` in the comparison, but not in the cycles returned.  So is one whose
-    panels of weights do not stay in a cache for its `awaited_weights`, one whose panels reach past
-    the columns for its `masked_loads`, and one with narrow vectors for its `idle_lanes`, where rows
-    may share vectors instead.
+    What is charged in the comparison (`cost.charge`) is not in the cycles returned; nor are, where
+    rows may share vectors instead, the `idle_lanes` of narrow vectors.
     """
     return _best(problem, target.at_peak)[0], _best(problem, target)[1]
 
@@ -86,9 +81,7 @@ def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target
 
 def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The cycles by which tilings are compared."""
-    charged = imbalance(problem, tiling) * masked_loads(problem, tiling)
-    charged *= awaited_weights(problem, tiling, target)
-    return tiling_cycles(problem, tiling, target) * charged
+    return tiling_cycles(problem, tiling, target) * charge(problem, tiling, target)
 
 
 def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[Tiling]:

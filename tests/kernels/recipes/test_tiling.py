@@ -11,13 +11,12 @@ from graphflow.cost import (
     SlidingRows,
     TileProblem,
     Tiling,
-    awaited_weights,
+    charge,
     fetches_ahead,
-    masked_loads,
     most_rows,
     tiling_cycles,
 )
-from graphflow.cost.tiles import MASKED_LOADS, READ_AGAIN, ROWS_AWAITED
+from graphflow.cost.charges import MASKED_LOADS, READ_AGAIN, ROWS_AWAITED
 from graphflow.kernels.recipes.tiling import choose_tiling
 
 EIGHT_LANES = Target(
@@ -190,10 +189,10 @@ def test_panels_are_as_wide_as_the_second_level_cache_holds_two() -> None:
     (panel,) = tiling.panels
     assert tiling.panel_outermost and panel.nr_vectors == 2
     caches = [replace(SIXTEEN_LANES, name=str(k), l2_bytes=1 << k) for k in (20, 19, 18)]
-    waiting = [awaited_weights(product(3072, 768), tiling, target) for target in caches]
-    assert waiting == [1.0, 1 + ROWS_AWAITED / 49, READ_AGAIN]
+    charges = [charge(product(3072, 768), tiling, target) for target in caches]
+    assert charges == [1.0, 1 + ROWS_AWAITED / 49, READ_AGAIN]
     inside = replace(tiling, panel_outermost=False)
-    assert awaited_weights(product(3072, 768), inside, caches[-1]) == 1
+    assert charge(replace(product(3072, 768), planes=16), inside, caches[-1]) == 1
 
 
 def test_weights_are_fetched_ahead_where_several_tiles_share_each_of_several_panels() -> None:
@@ -215,8 +214,8 @@ def test_masks_on_every_load_are_charged_where_panels_reach_past_the_columns() -
     tiling, _ = choose_tiling(depthwise, target)
     assert not tiling.panel_outermost
     ragged = Tiling((Panels(4, 2, 16, 7),), panel_outermost=True)
-    assert masked_loads(depthwise, ragged) == MASKED_LOADS
-    whole = replace(depthwise, columns=128)
-    assert masked_loads(whole, ragged) == 1 == masked_loads(depthwise, tiling)
-    assert masked_loads(depthwise, replace(ragged, whole_apart=True)) == 1
-    assert masked_loads(replace(depthwise, whole_vectors=True), ragged) == 1
+    assert charge(depthwise, ragged, target) == MASKED_LOADS
+    assert charge(replace(depthwise, columns=128), ragged, target) == 1
+    assert charge(depthwise, replace(ragged, whole_apart=True), target) == 1
+    assert charge(replace(depthwise, whole_vectors=True), ragged, target) == 1
+    assert charge(replace(depthwise, own_vectors=False), ragged, target) == 1

@@ -1,0 +1,93 @@
+"""What is charged in a comparison of tilings, beyond the cycles of their tiles.
+
+In: a `TileProblem`, a `Tiling` of it, and the target.  Out: factors on the cycles, and whether
+weights are fetched ahead.  Prices of plans leave the factors out: they were fitted without them,
+and one depends on the number of threads, which is not known when a tiling is chosen.
+"""
+
+from __future__ import annotations
+
+from graphflow.base.target import Target
+from graphflow.cost.tiles import panel_cycles, vector_share
+from graphflow.cost.tilings import TileProblem, Tiling
+
+READ_AGAIN = 1.3
+"""The factor on cycles where a panel of weights does not stay in the second-level cache, so that
+each tile of rows reads it from the third one.  Measured with AVX-512 on 49 rows of 3,072 and 4,608
+steps, where it is 1.3 to 1.5."""
+
+ROWS_AWAITED = 5.0
+"""How many rows of outputs a core computes while it waits for a panel of weights from memory, where
+nothing fetched that panel before.  Measured with AVX-512 on 49 and 196 rows: 5 to 10."""
+
+MASKED_LOADS = 1.2
+"""The factor on cycles where the vectors that each row of a tile loads are masked, because the last
+panel reaches past the columns.  Measured with AVX-512 on depthwise 3×3 convolutions of 116 and 232
+channels, where it is 1.15 to 1.8."""
+
+FEW_ROWS = 16
+"""From this many planes on, any number of threads shares them about evenly."""
+
+
+def charge(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """The factor on the cycles of a tiling, 1 or more, by which it is compared with others."""
+    charged = _imbalance(problem, tiling) * _masked_loads(problem, tiling)
+    return charged * _awaited_weights(problem, tiling, target)
+
+
+def _imbalance(problem: TileProblem, tiling: Tiling) -> float:
+    """The factor on cycles, 1 or more, where some thread has half a plane more than its share: for
+    any number of threads that is taken to be so."""
+    shared_evenly = tiling.panel_outermost or problem.planes >= FEW_ROWS
+    return 1.0 if shared_evenly else 1 + 0.5 / problem.planes
+
+
+def _masked_loads(problem: TileProblem, tiling: Tiling) -> float:
+    """The factor on cycles, 1 or more, where all panels have the masks that the last one needs."""
+    ragged = tiling.panel_outermost and problem.columns % tiling.panels[0].width
+    masked = problem.own_vectors and ragged and not tiling.whole_apart
+    return MASKED_LOADS if masked and not problem.whole_vectors else 1.0
+
+
+def _awaited_weights(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """The factor on cycles, 1 or more, where tiles wait for the weights of their panel."""
+    held = _panels_held(problem, tiling, target)
+    if not tiling.panel_outermost or held >= 2:
+        return 1.0
+    return 1 + ROWS_AWAITED / (problem.rows * problem.planes) if held else READ_AGAIN
+
+
+def _panels_held(problem: TileProblem, tiling: Tiling, target: Target) -> int:
+    """The panels of weights that stay in the second-level cache at once, a quarter of it left."""
+    size = problem.steps * tiling.panels[0].width * problem.plane.item_bytes
+    return target.l2_bytes * 3 // 4 // size if problem.weight_bytes else 2
+
+
+def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
+    """Whether the tiles of a panel prefetch the weights of the next panel meanwhile.
+
+    They do if there are several panels, and several tiles of each: the second-level cache holds the
+    weights of two panels, and what comes from memory need not be waited for.  Weights that the
+    first-level cache holds are fetched soon enough as they are used.
+    """
+    panels = tiling.panels[0]
+    tiles = problem.planes * -(-problem.rows // panels.mr)
+    several = tiling.panel_outermost and panels.count > 1 and tiles > 1
+    many = problem.weight_bytes > target.l1_bytes
+    return several and many and _panels_held(problem, tiling, target) >= 2
+
+
+def idle_lanes(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """The factor on cycles, 1 or more, where multiply-adds of narrow vectors leave lanes idle.
+
+    It is charged only where other tilings have rows that share vectors instead.
+    """
+    if problem.shared_ends is None:
+        return 1.0
+    counted = idle = 0.0
+    for panels in tiling.panels:
+        cycles = panels.count * panel_cycles(problem.plane, panels, target)
+        share = vector_share(problem.plane, panels.lanes, target)
+        counted += cycles
+        idle += cycles * max(0.0, target.narrowest_share / share - 1)
+    return 1 + idle / counted
