@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from graphflow.arith import evaluate
 from graphflow.base.errors import VerifyError
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import KernelVariant, Link, View
@@ -106,8 +107,9 @@ def _moved(window: Layout, outer: Layout, placed: Layout) -> Layout:
     mapped to the other through the index of its element.
     """
     zero = (0,) * len(outer.logical_shape)
-    here = [int(str(e)) for e in placed.physical_index(zero)]
-    there = [int(str(e)) for e in outer.physical_index(zero)]
+    here, there = (
+        [evaluate(e, {}) for e in layout.physical_index(zero)] for layout in (placed, outer)
+    )
     if len(here) == len(there):
         steps = [a - b for a, b in zip(here, there, strict=True)]
         shifted = tuple(e + step for e, step in zip(outer.simplified, steps, strict=True))

@@ -7,7 +7,7 @@ registers while the reduction loops run around its unrolled update.
 
 from __future__ import annotations
 
-from graphflow.arith import Predicate, conjuncts, predicate_variables
+from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables
 from graphflow.base.errors import ScheduleError
 from graphflow.cost import Tiling
 from graphflow.schedule import (
@@ -52,8 +52,11 @@ def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
 
 
 def start_of(loop: For) -> int:
-    """The constant that a loop starts at."""
-    return int(str(loop.start))
+    """The constant that a loop starts at; ScheduleError where it is none."""
+    start = constant_value(loop.start)
+    if start is None:
+        raise ScheduleError(f"the recipe needs a constant start of {loop.var}, not {loop.start}")
+    return start
 
 
 def tile_in_registers(
