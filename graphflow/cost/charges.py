@@ -50,17 +50,25 @@ def _masked_loads(problem: TileProblem, tiling: Tiling) -> float:
 
 
 def _awaited_weights(problem: TileProblem, tiling: Tiling, target: Target) -> float:
-    """The factor on cycles, 1 or more, where tiles wait for the weights of their panel."""
+    """The factor on cycles, 1 or more, where tiles wait for the weights of their panel.
+
+    A panel of one tile reads its weights once, at the speed of memory, however wide it is.
+    """
     held = _panels_held(problem, tiling, target)
-    if not tiling.panel_outermost or held >= 2:
+    if not tiling.panel_outermost or _tiles(problem, tiling) == 1 or held >= 2:
         return 1.0
     return 1 + ROWS_AWAITED / (problem.rows * problem.planes) if held else READ_AGAIN
 
 
 def _panels_held(problem: TileProblem, tiling: Tiling, target: Target) -> int:
-    """The panels of weights that stay in the second-level cache at once, a quarter of it left."""
+    """The panels of weights that stay in the second-level cache at once, an eighth of it left."""
     size = problem.steps * tiling.panels[0].width * problem.plane.item_bytes
-    return target.l2_bytes * 3 // 4 // size if problem.weight_bytes else 2
+    return target.l2_bytes * 7 // 8 // size if problem.weight_bytes else 2
+
+
+def _tiles(problem: TileProblem, tiling: Tiling) -> int:
+    """The tiles of one of the panels."""
+    return problem.planes * -(-problem.rows // tiling.panels[0].mr)
 
 
 def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
@@ -70,9 +78,8 @@ def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
     weights of two panels, and what comes from memory need not be waited for.  Weights that the
     first-level cache holds are fetched soon enough as they are used.
     """
-    panels = tiling.panels[0]
-    tiles = problem.planes * -(-problem.rows // panels.mr)
-    several = tiling.panel_outermost and panels.count > 1 and tiles > 1
+    several = tiling.panel_outermost and tiling.panels[0].count > 1
+    several = several and _tiles(problem, tiling) > 1
     many = problem.weight_bytes > target.l1_bytes
     return several and many and _panels_held(problem, tiling, target) >= 2
 

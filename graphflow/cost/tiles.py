@@ -250,7 +250,7 @@ def _tile_cycles(
     each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
     vectors = nr_vectors * share + (1 if shared else 0)
     loads = vectors * target.cycles_per_vector_load + mr * each
-    if plane.own_vectors:
+    if plane.own_vectors and plane.weighted:
         # What several taps meet is loaded once.
         met = (plane.tap_step * (mr - 1) + plane.taps) / plane.taps
         loads = vectors * (1 + min(met, mr)) * target.cycles_per_vector_load

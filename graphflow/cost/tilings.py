@@ -49,7 +49,7 @@ class TilePlane(NamedTuple):
     """The part of a problem that the cycles of one plane depend on: many problems share it.
 
     `item_bytes` is the size of an accumulator's element, and a vector of them takes `registers`
-    vector registers.
+    vector registers.  Each step is `weighted` where it loads packed weights.
     """
 
     rows: int
@@ -65,6 +65,7 @@ class TilePlane(NamedTuple):
     own_loads: float = 0.0
     tap_step: int = 1
     shared_ends: int | None = None
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class TileProblem:
             self.own_loads,
             self.tap_step,
             self.shared_ends,
+            self.weight_bytes > 0,
         )
 
 

@@ -191,6 +191,8 @@ def test_panels_are_as_wide_as_the_second_level_cache_holds_two() -> None:
     caches = [replace(SIXTEEN_LANES, name=str(k), l2_bytes=1 << k) for k in (20, 19, 18)]
     charges = [charge(product(3072, 768), tiling, target) for target in caches]
     assert charges == [1.0, 1 + ROWS_AWAITED / 49, READ_AGAIN]
+    row = replace(product(3072, 768), rows=1, planes=1)
+    assert charge(row, tiling, caches[-1]) == 1
     inside = replace(tiling, panel_outermost=False)
     assert charge(replace(product(3072, 768), planes=16), inside, caches[-1]) == 1
 
