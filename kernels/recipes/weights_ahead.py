@@ -10,10 +10,9 @@ which later tiles fetch; a line that is there already costs no more than the ins
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from math import prod
 
-from graphflow.arith import IndexExpr, const, floor_mod, minimum, substitute, variables
+from graphflow.arith import IndexExpr, const, floor_mod, minimum, substitute
 from graphflow.schedule import Handle, Schedule, constant_extent, prefetch
 from graphflow.tir import PREFETCH16, Access, Body, For, LoopKind, accesses, loops_of
 
@@ -51,31 +50,19 @@ def _fetching(
 ) -> Schedule:
     """The schedule with as many prefetches in each `step` as it takes for the tiles to fetch all
     lines of what `read` reads there."""
-    *outer, width = read.buffer.shape
+    width = read.buffer.shape[-1]
     lines = -(-width // LINE)
     count = prod(constant_extent(s.loop(tile)) for tile in tiles)
-    first = _first_in_step(s, read, step)
-    ahead = {s.loop(panel).var: minimum(s.loop(panel).var + 1, const(_last(s.loop(panel))))}
-    places = tuple(substitute(index, ahead) for index in first[: len(outer)])
+    around = s.loop(panel)
+    at = {loop.var: loop.start for loop in loops_of(s.loop(step).body)}
+    at[around.var] = minimum(around.var + 1, around.stop - 1)
+    places = tuple(substitute(index, at) for index in read.indices[:-1])
     each = -(-lines // count)
     for k in range(each):
         line = floor_mod(_number(s, tiles) * each + k, lines)
         start = minimum(line * LINE, const(width - LINE))
         s = s.attempt(prefetch, s[step], read.buffer.name, (*places, (start, LINE)))
     return s
-
-
-def _first_in_step(s: Schedule, read: Access, step: Handle) -> tuple[IndexExpr, ...]:
-    """The indices of `read` where all loops inside a step are at their start."""
-    inside = [loop.var for loop in loops_of(s.loop(step).body)]
-    starts = {loop.var: loop.start for loop in loops_of(s.loop(step).body)}
-    used = frozenset(chain.from_iterable(map(variables, read.indices)))
-    at_start = {var: starts[var] for var in inside if var in used}
-    return tuple(substitute(index, at_start) for index in read.indices)
-
-
-def _last(loop: For) -> int:
-    return constant_extent(loop) - 1
 
 
 def _number(s: Schedule, tiles: Iterable[Handle]) -> IndexExpr:
