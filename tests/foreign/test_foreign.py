@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import graphflow as gf
 from graphflow.api.checking import check
 from graphflow.api.executable import Executable
-from graphflow.base.errors import GraphflowError, UnsupportedOp
+from graphflow.base.errors import GraphflowError, UnsupportedOp, VerifyError
 from graphflow.cli import main
+from graphflow.convert import apply_plan
 from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.sections import names_read, stages_of
@@ -203,6 +205,16 @@ def test_the_plan_says_why_a_section_reads_a_copy() -> None:
     assert copy.because.endswith(
         "variant row-major, by section1 wants row-major in one contiguous piece"
     )
+
+
+def test_a_plan_that_gives_a_section_a_part_of_a_tensor_is_refused() -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[3, 4] x) => (float[N, M] z) {
+            p, q = Split<axis = 1, num_outputs = 2>(x) z = Tanh(q) }""")
+    compiled = gf.compile(model).compiled
+    wrong = replace(compiled.plan, conversions=())
+    with pytest.raises(VerifyError, match=r"section1 .* takes q as contiguous memory"):
+        apply_plan(compiled.graph, wrong)
 
 
 @pytest.mark.parametrize(

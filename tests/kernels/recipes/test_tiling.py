@@ -14,6 +14,7 @@ from graphflow.cost import (
     charge,
     fetches_ahead,
     most_rows,
+    panel_cycles,
     tiling_cycles,
 )
 from graphflow.cost.charges import MASKED_LOADS, READ_AGAIN, ROWS_AWAITED
@@ -221,3 +222,22 @@ def test_masks_on_every_load_are_charged_where_panels_reach_past_the_columns() -
     assert charge(depthwise, replace(ragged, whole_apart=True), target) == 1
     assert charge(replace(depthwise, whole_vectors=True), ragged, target) == 1
     assert charge(replace(depthwise, own_vectors=False), ragged, target) == 1
+
+
+def test_few_rows_of_own_vectors_load_what_taps_do_not_share() -> None:
+    """Two rows meet six vectors in five taps, fourteen rows eighteen: fewer for each row."""
+    depthwise = TileProblem(
+        240, 14, 14, 25, 240 * 25 * 4, broadcast_stride=0, whole_vectors=False,
+        taps=5, own_vectors=True,
+    )  # fmt: skip
+    target = replace(SIXTEEN_LANES, peak_factor=2.0)
+    (panel,) = choose_tiling(depthwise, target)[0].panels
+    assert panel.mr >= 7
+    few, many = (
+        panel_cycles(depthwise.plane, Panels(1, vectors, 16, rows), target.at_peak) / vectors
+        for vectors, rows in ((5, 2), (1, 14))
+    )
+    assert few > many
+    pool = replace(depthwise, weight_bytes=0)
+    unweighted = panel_cycles(pool.plane, Panels(1, 5, 16, 2), target.at_peak)
+    assert unweighted < panel_cycles(depthwise.plane, Panels(1, 5, 16, 2), target.at_peak)
