@@ -1,14 +1,17 @@
-"""Compile time by stage, from import to convert: for each network, and for graphs of growing size.
+"""Compile time by stage, from import to codegen: for each network, and for graphs of growing size.
 
-    python benchmarks/flow_growth.py [NETWORK ...] [--blocks N ...] [--ops N ...] [--profile STAGE]
+    python benchmarks/flow_growth.py [NETWORK ...] [--blocks N ...] [--ops N ...]
+                                     [--operands N ...] [--profile STAGE]
 
 Without arguments the benchmark takes all networks of `light:` and `zoo:`, and graphs of growing
-size: residual blocks (Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), and two chains:
-`fused` has elementwise operators only, so that groups reach their size limit; `apart` alternates
-pooling with sigmoid.  Each graph is planned in a process of its own, so that no shape is known from
-an earlier one.  Times are processor time, which other load disturbs less than wall time; they
-include linear programs where they are needed.  The last columns are the numbers of operators of
-the model and of groups that are planned.
+size.  Of many nodes: residual blocks (Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), two
+chains, of which `fused` has elementwise operators only, so that groups reach their size limit, and
+`apart` alternates pooling with sigmoid, and the iterations of a Loop.  Of few nodes with many
+operands: a Concat, a Sum, a Split, and a Split whose parts are joined after a Relu of each.  Each
+graph is compiled in a process of its own, so that no shape is known from an earlier one.  Times are
+processor time, which other load disturbs less than wall time; they include linear programs where
+they are needed.  The last columns are the numbers of operators of the model and of groups that are
+planned.
 """
 
 from __future__ import annotations
@@ -21,23 +24,29 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from rich.console import Console
 from rich.table import Table
 
-from graphflow.base.target import Target
+from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 from graphflow.baselines import plan_groups
+from graphflow.codegen import avx2_target, make_object
 from graphflow.convert import apply_plan
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
-from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
+from graphflow.lower import Lowered, lower
+from graphflow.models import ZOO, light_names, named
 
-TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
+TARGET = avx2_target()
 THREADS = 2
-STAGES = ("import", "canonicalize", "fuse", "flow", "convert")
+STAGES = ("import", "canonicalize", "fuse", "flow", "convert", "lower", "codegen")
+OPSET = 17
 
 
 def _model(
@@ -45,7 +54,7 @@ def _model(
 ) -> onnx.ModelProto:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", out)]
     graph = helper.make_graph(nodes, "growth", ends[:1], ends[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
 
 
 def residual(blocks: int) -> onnx.ModelProto:
@@ -84,10 +93,57 @@ APART: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def _parsed(inputs: str, outputs: str, nodes: str, values: str = "") -> onnx.ModelProto:
+    head = f'ir_version: 8, opset_import: ["" : {OPSET}]'
+    return parser.parse_model(f"<{head}> growth ({inputs}) => ({outputs}) <{values}> {{ {nodes} }}")
+
+
+def unrolled(trips: int) -> onnx.ModelProto:
+    """A Loop whose body has one operator, and whose rows are returned."""
+    body = "body (int64 i, bool on, float[8] x) => (bool more, float[8] z, float[8] row)"
+    nodes = "more = Identity (on) z = Tanh (x) row = Identity (z)"
+    return _parsed(
+        "float[8] x0",
+        f"float[8] y, float[{trips}, 8] rows",
+        f"y, rows = Loop <body = {body} {{ {nodes} }}> (trips, , x0)",
+        f"int64 trips = {{{trips}}}",
+    )
+
+
+def _many(name: str, count: int, before: str = "") -> str:
+    return ", ".join(f"{before}{name}{k}" for k in range(count))
+
+
+def operands(count: int, op: str) -> onnx.ModelProto:
+    """One node with so many operands, rows of eight numbers."""
+    rows = _many("x", count, "float[1, 8] ")
+    match op:
+        case "Concat":
+            nodes = f"y = Concat <axis = 0> ({_many('x', count)})"
+            return _parsed(rows, f"float[{count}, 8] y", nodes)
+        case "Sum":
+            return _parsed(rows, "float[1, 8] y", f"y = Sum ({_many('x', count)})")
+        case "Split":
+            return _parsed(
+                f"float[{count}, 8] y", rows, f"{_many('x', count)} = Split <axis = 0> (y)"
+            )
+        case _:
+            relus = " ".join(f"z{k} = Relu (x{k})" for k in range(count))
+            nodes = (
+                f"{_many('x', count)} = Split <axis = 0> (x) {relus} "
+                f"y = Concat <axis = 0> ({_many('z', count)})"
+            )
+            return _parsed(f"float[{count}, 8] x", f"float[{count}, 8] y", nodes)
+
+
+OPERANDS = ("Concat", "Sum", "Split", "Split and Concat")
+
 GROWING: dict[str, Callable[[int], onnx.ModelProto]] = {
     "residual blocks": residual,
     "operators, fused": lambda n: chain(n, FUSED),
     "operators, apart": lambda n: chain(n, APART),
+    "trips of a Loop": unrolled,
+    **{f"operands of {op}": partial(operands, op=op) for op in OPERANDS},
 }
 
 
@@ -113,8 +169,13 @@ def measure(name: str, profiled: str | None) -> tuple[list[float], int, int]:
 
     graph = stage(fuse, stage(canonicalize, stage(import_model, model)))
     graph, plan = stage(plan_groups, graph, TARGET, THREADS)
-    stage(apply_plan, graph, plan)
+    stage(_objects, stage(lower, stage(apply_plan, graph, plan), TARGET))
     return seconds, len(model.graph.node), len(graph)
+
+
+def _objects(lowered: Lowered) -> list[bytes]:
+    trace, kernels = Trace(Options()), lowered.kernels.items()
+    return [make_object((kernel.func, symbol, TARGET), trace) for symbol, kernel in kernels]
 
 
 def networks() -> list[str]:
@@ -125,17 +186,22 @@ def networks() -> list[str]:
 
 def main() -> None:
     """Measure and print one row for each graph."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("networks", nargs="*", metavar="NETWORK")
-    parser.add_argument("--blocks", type=int, nargs="*")
-    parser.add_argument("--ops", type=int, nargs="*")
-    parser.add_argument("--profile", choices=STAGES)
-    given = parser.parse_args()
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("networks", nargs="*", metavar="NETWORK")
+    arguments.add_argument("--blocks", type=int, nargs="*")
+    arguments.add_argument("--ops", type=int, nargs="*")
+    arguments.add_argument("--operands", type=int, nargs="*", help="also the trips of a Loop")
+    arguments.add_argument("--profile", choices=STAGES)
+    given = arguments.parse_args()
     names, blocks, ops = given.networks, given.blocks or [], given.ops or []
-    if not names and given.blocks is None and given.ops is None:
+    wide = given.operands or []
+    if not names and given.blocks is None and given.ops is None and given.operands is None:
         names, blocks, ops = networks(), [50, 100, 200, 400, 800, 2000], [1000, 10_000]
+        wide = [500, 1000, 2000, 4000]
     names = [*names, *(f"{n} residual blocks" for n in blocks)]
     names += [f"{n} operators, {kind}" for n in ops for kind in ("fused", "apart")]
+    names += [f"{n} operands of {op}" for op in OPERANDS for n in wide]
+    names += [f"{n} trips of a Loop" for n in wide]
     table = Table("graph", *STAGES, "operators", "groups")
     for column in table.columns[1:]:
         column.justify = "right"

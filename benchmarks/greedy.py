@@ -27,12 +27,13 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
 from graphflow.bench import BlockTimes, Protocol, largest_error, measure
-from graphflow.bench.samples import random_inputs
 from graphflow.cost import CostModel
 from graphflow.flow import enumerate_candidates
+from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
 from graphflow.models import named
 from graphflow.models.zoo.frames import frames
+from graphflow.program import random_inputs
 from graphflow.runtime import default_threads
 
 CHOSEN = "chosen"
@@ -44,7 +45,7 @@ repeated."""
 def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any]:
     """The times, costs, conversions and ratios of each plan, and the largest error."""
     exe = gf.compile(model, threads=threads)
-    graph = fuse(canonicalize(exe.compiled.imported))
+    graph = fuse(canonicalize(import_model(model, fallback=True)))
     cost = CostModel(exe.compiled.target, threads)
     candidates = enumerate_candidates(graph, cost, {})
     plans, costs = {CHOSEN: exe}, {CHOSEN: exe.compiled.plan.seconds}

@@ -40,10 +40,9 @@ from graphflow.bench import (
     largest_error,
     load_peer,
     measure,
-    random_inputs,
 )
 from graphflow.models import ModelBuilder
-from graphflow.runtime import Program
+from graphflow.program import random_inputs
 
 REFERENCE = "onnxruntime"
 
@@ -251,7 +250,7 @@ def measured(operator: Operator, threads: int, protocol: Protocol) -> Result:
     error = largest_error(exe.run(inputs), expected)
     runs: dict[str, Run] = {
         "graphflow": partial(exe.run, inputs),
-        "in place": Program(exe.compiled.spec, threads).bind(inputs).run,
+        "in place": exe.program.bind(inputs).run,
         REFERENCE: partial(peer.run, inputs),
     }
     fastest = {name: 1e3 * min(t.blocks) for name, t in measure(runs, protocol).items()}

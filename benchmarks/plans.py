@@ -26,15 +26,16 @@ from rich.console import Console
 from rich.table import Table
 
 import graphflow as gf
+from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
 from graphflow.base.options import default_timings
 from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import Protocol, largest_error, measure
-from graphflow.bench.samples import random_inputs
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.frontends import import_model
+from graphflow.graph import canonicalize, fuse
 from graphflow.layout import families
-from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
+from graphflow.models import ZOO, light_names, named
 from graphflow.models.zoo.single_patterns import PATTERNS
-from graphflow.program import ProgramSpec
+from graphflow.program import ProgramSpec, random_inputs
 
 SUSPICIOUS = 1.05
 """A larger ratio is measured again."""
@@ -68,18 +69,14 @@ class Plan:
 def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Plan]:
     """The chosen plan, and one plan for each family by the family's name."""
     chosen = gf.compile(model, options=options)
-    graph, target = _groups(chosen), chosen.compiled.target
+    # Before flow may change it; pins refer to its tensors.
+    graph, target = fuse(canonicalize(import_model(model, fallback=True))), chosen.compiled.target
     plans = {CHOSEN: Plan(chosen, None, None)}
     for family in families(RANK, target.lanes("float32")):
         pins = uniform_pins(graph, target, family)
         exe = gf.compile(model, layouts=pins, options=options)
         plans[family.name] = Plan(exe, len(pins), _same_program(exe, plans))
     return plans
-
-
-def _groups(chosen: gf.Executable) -> OperatorGraph:
-    """The fused graph before flow may change it; pins refer to its tensors."""
-    return fuse(canonicalize(chosen.compiled.imported))
 
 
 def _same_program(exe: gf.Executable, plans: Mapping[str, Plan]) -> str | None:
@@ -110,7 +107,7 @@ def measured(name: str, model: onnx.ModelProto, options: gf.Options, blocks: int
     return {
         "model": name,
         "threads": plans[CHOSEN].exe.threads,
-        "edges": len(inner_values(_groups(plans[CHOSEN].exe), RANK)),
+        "edges": len(inner_values(fuse(canonicalize(import_model(model, fallback=True))), RANK)),
         "plans": {
             n: {
                 "ms": times[n],

@@ -19,12 +19,11 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from rich.table import Table
 
-import graphflow as gf
-from graphflow.bench.samples import random_inputs
+from graphflow.base.options import Options
 from graphflow.models import named
 from graphflow.physical import PhysicalCall
-from graphflow.pipeline.compiler import Compiled
-from graphflow.program import ProgramSpec
+from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.program import ProgramSpec, random_inputs
 from graphflow.runtime import Program, default_threads
 from graphflow.runtime.driver import driver
 
@@ -123,8 +122,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--top", type=int, default=15)
     given = parser.parse_args()
-    exe = gf.compile(named(given.model, 0) or given.model, threads=given.threads)
-    Console().print(steps_table(step_times(exe.compiled, given.threads), given.top))
+    options = Options(threads=given.threads)
+    compiled = compile_graph(named(given.model, 0) or given.model, options=options)
+    Console().print(steps_table(step_times(compiled, given.threads), given.top))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from graphflow.frontends.importer import OPERATORS, check_supported, import_checked, import_model
 from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
-from graphflow.frontends.operator_table import operator_document
 from graphflow.frontends.read import open_model, read_model
 from graphflow.frontends.signature import input_defaults, signature
 from graphflow.frontends.values import fixed_values
@@ -18,7 +17,6 @@ __all__ = [
     "import_model",
     "input_defaults",
     "open_model",
-    "operator_document",
     "read_model",
     "signature",
     "symbolic_inputs",

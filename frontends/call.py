@@ -8,22 +8,32 @@ inference gave it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import numpy as np
 import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.context import ImportContext
+from graphflow.frontends.data_extents import Counts, ExtentsLost, passed_counts
 from graphflow.frontends.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos import check_dtype
+from graphflow.frontends.recorded import shapes_agree
 from graphflow.frontends.steps import ImportStep, existing_axis
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
-from graphflow.kernels.definitions import cast
+from graphflow.kernels.definitions import binary, cast, counted_slices
 from graphflow.tir import PrimFunc
+
+MOST_OPERANDS = 64
+"""The most operands of a kernel that joins the inputs of a node.
+
+Scheduling a kernel takes time quadratic in its loop nests, and equal kernels are made once: 5,000
+rows are concatenated by two kernels in place of one that takes three minutes to make.
+"""
 
 
 class NodeCall:
@@ -41,6 +51,7 @@ class NodeCall:
         self.outputs = tuple(proto.output)
         self._attributes = {a.name: a for a in proto.attribute}
         self._unread = dict.fromkeys(self._attributes)
+        self._is_constant = context.folding.has_constant_inputs(step)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's Python value; strings are decoded; `default` where it is not given."""
@@ -247,14 +258,99 @@ class NodeCall:
         outputs: Sequence[str],
         part: str,
         open_axis: int | None = None,
+        gives_all: bool = False,
     ) -> None:
         self._require_dtypes(func, names)
         for result, buffer in zip(outputs, func.outputs, strict=True):
             self.expect(result, buffer.dtype, buffer.shape, open_axis)
+        if not gives_all:
+            self._pass_counts(func, names, outputs)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
         func = self.context.kernels.setdefault(func, func)
         self.context.graph.add(Node(name, op, func, names, tuple(outputs), (self.name,)))
+
+    def _pass_counts(self, func: PrimFunc, names: Sequence[str], outputs: Sequence[str]) -> None:
+        """Record how many elements of the outputs a run gives, if that is so of an input."""
+        counted = self.context.counted
+        given = {
+            buffer: counted[name]
+            for buffer, name in zip(func.inputs, names, strict=True)
+            if name in counted
+        }
+        if not given:
+            return
+        try:
+            passed = passed_counts(func, given)
+        except ExtentsLost as error:
+            raise self._extents_lost(names, str(error)) from error
+        for result, buffer in zip(outputs, func.outputs, strict=True):
+            if buffer in passed:
+                counted[result] = passed[buffer]
+
+    def _extents_lost(self, names: Iterable[str], reason: str) -> ExtentsLost:
+        """The error for a node that reads the tensors `names`, of which a run decides an extent."""
+        name = next(name for name in names if name in self.context.counted)
+        axis = min(self.context.counted[name])
+        return ExtentsLost(
+            f"{self.title}: how many elements its input {name} has along axis {axis} is only known "
+            f"at run time, and {reason}; cut the model before this node"
+        )
+
+    def counts(self, position: int) -> Counts:
+        """The axes of an input whose extents a run decides, with the tensors that count."""
+        return self.context.counted.get(self.inputs[position], {})
+
+    def is_counted(self, position: int, axes: Iterable[int]) -> bool:
+        """Whether a run decides the extent of an input along one of `axes`."""
+        counts = self.counts(position)
+        return any(axis in counts for axis in axes)
+
+    def emit_heads(self, func: PrimFunc, heads: Mapping[int, int]) -> None:
+        """Add a kernel that keeps at most the first elements of input 0 along some axes: as many
+        as `heads` says, or all if a run gives fewer."""
+        counts = dict(self.context.counted[self.inputs[0]])
+        for axis, extent in heads.items():
+            if axis in counts:
+                counts[axis] = self._at_most(counts[axis], extent)
+        self._add(func, self.inputs[:1], self.outputs[:1], "", gives_all=True)
+        self.context.counted[self.outputs[0]] = counts
+
+    def _at_most(self, count: str, extent: int) -> str:
+        """The name of a count that is at most `extent`: the same for all nodes that ask for it, so
+        that their outputs are known to have equally many elements."""
+        limited = self.context.limited_counts
+        known = limited.get((count, extent))
+        if known is None or known not in self.context.graph.values:
+            limit = self.add_part(np.array(extent, np.int64), "limit")
+            known = self.emit_part(binary("min", (), (), "int64"), (count, limit), "count")
+            limited[count, extent] = known
+        return known
+
+    def count_like(self, name: str, position: int) -> None:
+        """Let a run give as many elements of `name`, which are all equal, as of an input, along the
+        axes that the input counts."""
+        counts = self.context.counted.get(self.inputs[position])
+        if counts is not None:
+            self.context.counted[name] = counts
+
+    def filled(self, name: str, fill: float, part: str) -> str:
+        """The name of a tensor like `name`, with `fill` in place of elements that a run does not
+        give; `name` itself if it gives all."""
+        value = self.context.graph.values[name]
+        for axis, count in self.context.counted.get(name, {}).items():
+            func = counted_slices(value.shape, axis, fill, value.dtype)
+            result = self.context.unique_tensor_name(f"{self.outputs[0]}{part}.given{axis}")
+            self._add(func, (name, count), (result,), f"{part[1:]}given{axis}", gives_all=True)
+            name = result
+        return name
+
+    def require_open(self, axes: Iterable[int]) -> None:
+        """Refuse the node if a run decides the extent of its output along one of `axes`, for which
+        the node states an extent."""
+        stated = self.context.counted.get(self.outputs[0], {}).keys() & set(axes)
+        if stated:
+            raise self._extents_lost(self.inputs, f"it states the extent of axis {min(stated)}")
 
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
         """Refuse inputs whose dtypes differ from the kernel's; ONNX allows mixed dtypes in some
@@ -276,6 +372,32 @@ class NodeCall:
         name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
         return self.emit(func, inputs, name, part)
 
+    def emit_tree(
+        self,
+        join: Callable[[list[tuple[int, ...]]], PrimFunc],
+        joined: Callable[[list[tuple[int, ...]]], PrimFunc] | None = None,
+        stored: str = "",
+    ) -> None:
+        """Add kernels that join all inputs of the node, which has one output.
+
+        `join` and `joined` make the kernels from the shapes of their operands: `joined` the last
+        one, and, where there are more than `MOST_OPERANDS`, `join` those that join groups of them.
+        The tensors between them have the dtype `stored`, if it is given, else that of the kernels.
+        """
+        names, level = list(self.inputs), 0
+        while len(names) > MOST_OPERANDS:
+            groups = [names[k : k + MOST_OPERANDS] for k in range(0, len(names), MOST_OPERANDS)]
+            names = []
+            for k, group in enumerate(groups):
+                func = join([self.context.graph.values[name].shape for name in group])
+                part = self.part_name(f"{level}.{k}")
+                if stored:
+                    self.context.declared[part] = stored, func.outputs[0].shape
+                names.append(self.emit(func, group, part, f"{level}.{k}"))
+            level += 1
+        last = join if joined is None else joined
+        self.emit(last([self.context.graph.values[name].shape for name in names]), names)
+
     def add_part(self, array: Array, part: str) -> str:
         """Add a constant that kernels of this node read, and give its name."""
         name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
@@ -284,6 +406,8 @@ class NodeCall:
 
     def emit_constant(self, array: Array) -> None:
         """Make `array` the node's output, rounded if that is declared as float16 or bfloat16."""
+        if any(name in self.context.counted for name in self.inputs):
+            raise self._extents_lost(self.inputs, "its output is that number, or depends on it")
         half = self._declared_half(self.outputs[0])
         if half is not None and array.dtype == WIDE:
             array = array.astype(DTYPES[half])
@@ -303,39 +427,40 @@ class NodeCall:
         """Add a kernel whose output extent along `axis` is an upper bound; a run trims the output.
 
         The integer tensor `count`, of one element, says how many elements a run gives.  Raises
-        `UnsupportedOp` if another node reads the output, as kernels have no extents of that kind.
+        `UnsupportedOp` if another node reads the output and is known to need its extent.
         """
-        if output in self.context.consumed:
+        if output in self.context.consumed and (self._is_constant or self.context.counts_lost):
             self.refuse(
-                f"how many elements its output {output} has is only known at run time, and other "
-                "nodes read it",
+                f"how many elements its output {output} has is only known at run time, and "
+                f"{self.context.counts_lost or 'other nodes read it'}",
                 "cut the model behind this node",
             )
         self.emit(func, inputs, output, part, axis)
-        if output in self.context.read:
-            self.context.trimmed.append((output, axis, count))
+        self.context.counted[output] = {axis: count}
 
     def expect(
         self, name: str, dtype: str, shape: tuple[int, ...], open_axis: int | None = None
     ) -> None:
-        """Check dtype and shape of a result against what ONNX infers, except on `open_axis`."""
+        """Check dtype and shape of a result against what ONNX infers, except on `open_axis`.
+
+        A shape that the model records of an inner tensor gives way to that of the result.
+        """
         check_dtype(f"{self.title}: tensor {name}", dtype)
-        declared_dtype, declared = self.context.declared.get(name, (dtype, None))
-        agrees = declared is None or (
-            len(declared) == len(shape)
-            and all(
-                n is None or n == m or axis == open_axis
-                for axis, (n, m) in enumerate(zip(declared, shape, strict=True))
-            )
-        )
-        if not agrees or declared_dtype != dtype:
+        declared_dtype, declared = self.context.expected(name, dtype, shape, open_axis)
+        if not shapes_agree(declared, shape, open_axis) or declared_dtype != dtype:
             raise InvalidModel(
                 f"{self.title}: output {name} is {dtype}{shape} by its inputs and "
                 f"attributes, but the model says {declared_dtype}{declared}"
             )
 
     def finish(self) -> None:
-        """Refuse attributes that the operator's function has not read."""
+        """Refuse attributes that the operator's function has not read, and outputs whose extents
+        do not follow those of the inputs."""
         if self._unread:
             names = ", ".join(self._unread)
             self.refuse(f"attribute {names}", f"remove it, or convert from opset {self.opset}")
+        context = self.context
+        if any(name in context.counted for name in self.inputs):
+            for name in self.outputs:
+                if name in context.graph.values and name not in context.counted:
+                    raise self._extents_lost(self.inputs, f"output {name} does not depend on it")

@@ -68,6 +68,7 @@ def check_proto(proto: onnx.ModelProto, apart: Collection[int] = ()) -> None:
     for entry in proto.opset_import:
         domain = text_of(entry.domain, "the domain of an opset")
         domain = "" if domain == "ai.onnx" else domain
+        _check_version(entry, "the model")
         if versions.setdefault(domain, entry.version) != entry.version:
             raise InvalidModel(
                 f"the model imports the opsets {versions[domain]} and {entry.version} of the "
@@ -80,12 +81,24 @@ def check_proto(proto: onnx.ModelProto, apart: Collection[int] = ()) -> None:
         text_of(function.domain, f"the domain of {where}")
         for name in (*function.input, *function.output, *function.attribute):
             text_of(name, f"a name in {where}")
+        for entry in function.opset_import:
+            text_of(entry.domain, f"the domain of an opset of {where}")
+            _check_version(entry, where)
         _check_nodes(function.node, where, 0, True)
         for attribute in function.attribute_proto:
             _check_attribute(attribute, where, "", 0, True)
         for info in function.value_info:
             _check_info(info, where)
     _check_calls(proto)
+
+
+def _check_version(entry: onnx.OperatorSetIdProto, where: str) -> None:
+    """Refuse versions that onnx's own code, which has 32 bits for them, cannot take."""
+    if not -_LARGEST <= entry.version <= _LARGEST:
+        raise InvalidModel(
+            f"{where} imports opset {entry.version} of the domain {entry.domain or 'ai.onnx'}, "
+            "which no operator set has; correct its opset_import"
+        )
 
 
 def tensors_of(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

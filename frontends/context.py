@@ -7,7 +7,7 @@ back by `undo`, since every table keeps the order in which its entries came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,11 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp
+from graphflow.frontends.data_extents import Counts
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.protos import declared_type
+from graphflow.frontends.recorded import Described, shapes_agree
 from graphflow.frontends.steps import ImportStep, names_read
 from graphflow.graph import Array, OperatorGraph, Removed
 from graphflow.tir import PrimFunc
@@ -43,7 +45,7 @@ class Mark:
     sequences: int
     optionals: int
     objects: int
-    trimmed: int
+    counted: int
     widened: int
     unrolled: int
 
@@ -54,7 +56,7 @@ class ImportContext:
 
     graph: OperatorGraph
     opset: int
-    declared: dict[str, tuple[str, tuple[int | None, ...] | None]]
+    declared: dict[str, Described]
     """dtype and shape of each tensor as ONNX infers them; the shape, or an extent, is None if
     unknown."""
     read: set[str]
@@ -71,6 +73,8 @@ class ImportContext:
     """How many nodes were added by unrolling loops."""
     consumed: set[str] = field(default_factory=set)
     """Tensors that a node reads."""
+    counts_lost: str = ""
+    """Why no tensor that a node reads may have an extent that a run decides; empty if it may."""
     objects: dict[str, str] = field(default_factory=dict)
     """Values that only foreign nodes can read, with a description: strings, sequences, tensors
     whose shape is not known."""
@@ -79,13 +83,24 @@ class ImportContext:
     node_names: set[str] = field(default_factory=set)
     node_order: list[str] = field(default_factory=list)
     """`node_names` in the order in which they were given."""
+    node_numbers: dict[str, int] = field(default_factory=dict)
+    tensor_numbers: dict[str, int] = field(default_factory=dict)
+    """The last number that was put behind a name to make it unique."""
     types: dict[str, onnx.ValueInfoProto] = field(default_factory=dict)
     """Types of tensors of the model and its bodies, as ONNX infers them."""
     is_inferred: bool = True
     """Whether ONNX could infer the types of the whole model at once."""
-    trimmed: list[tuple[str, int, str]] = field(default_factory=list)
-    """Outputs that a run trims: the output, the axis, and the integer tensor that holds the
-    extent."""
+    interface: Mapping[str, Described] = field(default_factory=dict)
+    """What the model states of its outputs, which is binding."""
+    recorded: Mapping[str, Described] = field(default_factory=dict)
+    """What the model states of its inner tensors, which is not."""
+    contradicted: bool = False
+    """Whether a recorded shape contradicts what its node computes."""
+    counted: dict[str, Counts] = field(default_factory=dict)
+    """The tensors that have room for more elements than a run gives them."""
+
+    limited_counts: dict[tuple[str, int], str] = field(default_factory=dict)
+    """For a count and a bound the tensor with the lesser of both, while it is in the graph."""
 
     kernels: dict[PrimFunc, PrimFunc] = field(default_factory=dict)
     """Of equal kernels the first one: what comes behind knows a kernel sooner than an equal one."""
@@ -147,12 +162,36 @@ class ImportContext:
             if described is not None:
                 self.declared[name] = described
 
+    def expected(
+        self, name: str, dtype: str, shape: tuple[int, ...], open_axis: int | None
+    ) -> Described:
+        """The dtype and shape that a result has to have.
+
+        That is what the model states of its outputs, and else what ONNX infers.  If ONNX inferred
+        from recorded shapes that contradict this result, or earlier ones, it is the result's own
+        shape, and from then on ONNX infers node by node.
+        """
+        if name in self.interface and not shapes_agree(self.interface[name][1], shape, open_axis):
+            return self.interface[name]
+        declared_dtype, declared = self.declared.get(name, (dtype, None))
+        if shapes_agree(declared, shape, open_axis):
+            return declared_dtype, declared
+        recorded = self.recorded.get(name)
+        is_wrong = recorded is not None and not shapes_agree(recorded[1], shape, open_axis)
+        if not is_wrong and not self.contradicted:
+            return declared_dtype, declared
+        self.contradicted, self.is_inferred = True, False
+        type_proto = tensor_type(DTYPES[dtype], shape)
+        self.types[name] = onnx.ValueInfoProto(name=name, type=type_proto)
+        self.declared[name] = declared_dtype, shape
+        return self.declared[name]
+
     def mark(self) -> Mark:
         """The current state, for `undo`."""
         graph = self.graph
         return Mark(
             len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
-            len(self.sequences), len(self.optionals), len(self.objects), len(self.trimmed),
+            len(self.sequences), len(self.optionals), len(self.objects), len(self.counted),
             len(self.widened), self.unrolled,
         )  # fmt: skip
 
@@ -164,17 +203,18 @@ class ImportContext:
                 graph.remove(name)
             self.node_names.discard(name)
         del self.node_order[mark.nodes :]
+        self.node_numbers.clear()  # names are free again
         values = list(graph.values)[mark.values :]
         for name in values:
             graph.remove_value(name)
         graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
-        del self.trimmed[mark.trimmed :]
         tables: tuple[tuple[dict[str, Any], int], ...] = (
             (graph.removed, mark.removed),
             (self.known, mark.known),
             (self.sequences, mark.sequences),
             (self.optionals, mark.optionals),
             (self.objects, mark.objects),
+            (self.counted, mark.counted),
             (self.widened, mark.widened),
         )
         for table, length in tables:
@@ -188,19 +228,30 @@ class ImportContext:
 
     def unique_node_name(self, wanted: str) -> str:
         """`wanted`, followed by a number if a node has that name already."""
-        name, number = wanted, 0
-        while name in self.node_names:
-            number += 1
-            name = f"{wanted}_{number}"
+        name = _numbered(wanted, self.node_numbers, lambda name: name in self.node_names)
         self.node_names.add(name)
         self.node_order.append(name)
         return name
 
     def unique_tensor_name(self, wanted: str) -> str:
         """`wanted`, followed by a number if the model has a tensor of that name."""
-        name, number = wanted, 0
-        while name in self.graph.values or name in self.declared or name in self.taken:
-            number += 1
-            name = f"{wanted}_{number}"
+        values = self.graph.values
+        name = _numbered(
+            wanted,
+            self.tensor_numbers,
+            lambda name: name in self.taken or name in values or name in self.declared,
+        )
         self.taken.add(name)
         return name
+
+
+def _numbered(wanted: str, numbers: dict[str, int], is_taken: Callable[[str], bool]) -> str:
+    """`wanted`, followed by the lowest free number if it is taken; all below `numbers[wanted]` are.
+
+    Without that memory, n names of one kind would take n² steps.
+    """
+    name = wanted
+    while is_taken(name):
+        numbers[wanted] = numbers.get(wanted, 0) + 1
+        name = f"{wanted}_{numbers[wanted]}"
+    return name

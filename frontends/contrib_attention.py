@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
+from graphflow.frontends.contrib_quantized import integer_product
 from graphflow.frontends.rewrites import NodeRewrite
 from graphflow.frontends.vendor import DOMAIN
 
@@ -70,18 +71,19 @@ def _attend(
     parts: Sequence[str],
     sizes: tuple[int, int, int, int, int],
     biases: list[str],
+    like: str,
 ) -> None:
     """Compute the node's output from queries, keys and values of shape (batch, heads, length,
     size).
 
     `sizes` are batch, length, heads, and the head sizes of queries and of values; `biases` are
-    added to the scores.
+    added to the scores.  All are of the dtype of tensor `like`.
     """
     batch, length, heads, size, value_size = sizes
     query, key, value = parts
     scale = body.step.attribute("scale", 0.0) or 1.0 / float(np.sqrt(size))
     scores = body.add("MatMul", query, body.transpose(key, (0, 1, 3, 2)))
-    scores = body.add("Mul", scores, body.number(scale, body.step.input(0)))
+    scores = body.add("Mul", scores, body.number(scale, like))
     for bias in biases:
         scores = body.add("Add", scores, bias)
     mixed = body.add("MatMul", body.add("Softmax", scores, axis=-1), value)
@@ -91,38 +93,71 @@ def _attend(
 
 
 def _biases(
-    body: NodeRewrite, mask: str, bias: str, batch: int, length: int, total: int
+    body: NodeRewrite, mask: str, bias: str, sizes: tuple[int, int, int], like: str
 ) -> list[str]:
-    """The tensors that are added to the scores, in order."""
-    like = body.step.input(0)
+    """The tensors that are added to the scores, in order; `sizes` are batch, length and total
+    length."""
+    batch, length, total = sizes
     masked = _mask_bias(body, mask, like, (batch, length, total)) if mask else ""
     if body.step.attribute("unidirectional", 0):
         masked = _causal(body, masked, like, length, total)
     return [name for name in (masked, bias) if name]
 
 
-def _attention(body: NodeRewrite) -> None:
-    """Projects the input to queries, keys and values, and attends to itself."""
+_SELF_ATTENTION = ("num_heads", "unidirectional", "mask_filter_value", "scale")
+"""The attributes that `_self_attention` handles."""
+
+
+def _require_self_attention(body: NodeRewrite, *more: str) -> None:
+    """Refuse attributes of a self-attention that `_self_attention` does not handle."""
+    known = (*_SELF_ATTENTION, *more)
     step = body.step
-    known: tuple[str, ...] = (
-        "num_heads",
-        "unidirectional",
-        "qkv_hidden_sizes",
-        "mask_filter_value",
-        "scale",
-    )
     if not step.attribute("do_rotary", 0) and not step.attribute("past_present_share_buffer", 0):
         known = (*known, "do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
     body.require_attributes(*known)
+
+
+def _attention(body: NodeRewrite) -> None:
+    """Projects the input to queries, keys and values, and attends to itself."""
+    step = body.step
+    _require_self_attention(body, "qkv_hidden_sizes")
     body.refuse_inputs(6)
     x, weights, bias, mask, past, extra = (step.input(k) for k in range(6))
-    heads = step.attribute("num_heads")
-    batch, length, _ = body.shape(x)
-    hidden = body.shape(weights)[1]
-    sizes = list(step.attribute("qkv_hidden_sizes") or [hidden // 3] * 3)
     projected = body.add("MatMul", x, weights)
     if bias:
         projected = body.add("Add", projected, bias)
+    hidden = body.shape(weights)[1]
+    sizes = list(step.attribute("qkv_hidden_sizes") or [hidden // 3] * 3)
+    _self_attention(body, projected, sizes, (mask, past, extra), x)
+
+
+def _quantized_attention(body: NodeRewrite) -> None:
+    """Self-attention whose projection is a product of integers; all else is float32."""
+    _require_self_attention(body)
+    x, weights, bias, x_scale, scale, mask, x_zero, zero, past = (
+        body.step.input(k) for k in range(9)
+    )
+    factor = body.add("Mul", x_scale, scale)
+    projected = body.add("Add", integer_product(body, x, weights, x_zero, zero, factor), bias)
+    sizes = [body.shape(weights)[1] // 3] * 3
+    _self_attention(body, projected, sizes, (mask, past, ""), bias)
+
+
+def _self_attention(
+    body: NodeRewrite,
+    projected: str,
+    sizes: list[int],
+    given: tuple[str, str, str],
+    like: str,
+) -> None:
+    """Attention among the parts of `projected`: queries, keys and values, of widths `sizes`.
+
+    `given` are the mask, the past keys and values, and a summand of the scores, each '' if it is
+    not given; `like` is a tensor of the dtype that all is computed in.
+    """
+    mask, past, extra = given
+    heads = body.step.attribute("num_heads")
+    batch, length, _ = body.shape(body.step.input(0))
     parts = [
         _heads(body, part, (batch, length, size), heads)
         for part, size in zip(body.split(projected, sizes, 2), sizes, strict=True)
@@ -137,8 +172,9 @@ def _attention(body: NodeRewrite) -> None:
     if body.output(1):
         rows = [body.add("Unsqueeze", part, body.ints([0])) for part in parts[1:]]
         body.add("Concat", *rows, result=body.output(1), axis=0)
-    biases = _biases(body, mask, extra, batch, length, total)
-    _attend(body, parts, (batch, length, heads, sizes[0] // heads, sizes[2] // heads), biases)
+    biases = _biases(body, mask, extra, (batch, length, total), like)
+    extents = (batch, length, heads, sizes[0] // heads, sizes[2] // heads)
+    _attend(body, parts, extents, biases, like)
 
 
 def _multi_head_attention(body: NodeRewrite) -> None:
@@ -175,8 +211,8 @@ def _multi_head_attention(body: NodeRewrite) -> None:
             parts[position] = body.add("Concat", past, parts[position], axis=2)
         if body.output(position):
             body.add("Identity", parts[position], result=body.output(position))
-    biases = _biases(body, mask, extra, batch, length, total)
-    _attend(body, parts, (batch, length, heads, hidden // heads, value_size), biases)
+    biases = _biases(body, mask, extra, (batch, length, total), query)
+    _attend(body, parts, (batch, length, heads, hidden // heads, value_size), biases, query)
 
 
 def _rotary_embedding(body: NodeRewrite) -> None:
@@ -211,5 +247,6 @@ def _rotary_embedding(body: NodeRewrite) -> None:
 CONTRIB_ATTENTION: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "Attention"): _attention,
     (DOMAIN, "MultiHeadAttention"): _multi_head_attention,
+    (DOMAIN, "QAttention"): _quantized_attention,
     (DOMAIN, "RotaryEmbedding"): _rotary_embedding,
 }

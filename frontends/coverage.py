@@ -18,8 +18,15 @@ from onnx import TensorProto, defs
 
 from graphflow.base.errors import GraphflowError
 from graphflow.frontends.folding import RANDOM
-from graphflow.frontends.importer import OPERATORS, RESOLVED, REWRITTEN, import_model
+from graphflow.frontends.importer import (
+    OPERATORS,
+    RESOLVED,
+    REWRITTEN,
+    VENDOR_OPERATORS,
+    import_model,
+)
 from graphflow.frontends.probes import (
+    CONTRIB_PROBES,
     PROBES,
     ElementType,
     Filling,
@@ -73,17 +80,19 @@ def operator_coverage() -> tuple[Coverage, ...]:
 
 
 def contrib_coverage() -> tuple[Coverage, ...]:
-    """The coverage of onnxruntime's operators that are rewritten as standard ones, by name."""
-    names = sorted(name for domain, name in REWRITTEN if domain == CONTRIB)
+    """The coverage of onnxruntime's operators that have kernels, or are rewritten as standard
+    ones, by name."""
+    ways = {name: REWRITE for domain, name in REWRITTEN if domain == CONTRIB}
+    ways |= {name.removeprefix(f"{CONTRIB}."): NATIVE for name in VENDOR_OPERATORS}
     found = []
-    for name in names:
-        elements = ("FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE")
+    for name, way in sorted(ways.items()):
+        elements = CONTRIB_PROBES[name].elements
         kinds = {e: TensorProto.DataType.Value(e) for e in elements}
         taken = [e for e, kind in kinds.items() if _imports(contrib_model(name, 17, kind))]
         refused = [e for e in elements if e not in taken]
         found.append(
             Coverage(
-                name, REWRITE, (1,), (), _of_variables({"T": taken}), _of_variables({"T": refused})
+                name, way, (1,), (), _of_variables({"T": taken}), _of_variables({"T": refused})
             )
         )
     return tuple(found)

@@ -19,9 +19,14 @@ from graphflow.frontends.inference import defaults_of, schema_of, tensor_type
 from graphflow.frontends.steps import ImportStep
 
 
+def calls_model_function(step: ImportStep, context: ImportContext) -> bool:
+    """Whether the operator of `step` is a function of the model, which no section can call."""
+    return _key(step) in context.functions
+
+
 def has_function(step: ImportStep, context: ImportContext) -> bool:
     """Whether the operator of `step` is defined by a function, of the model or of ONNX."""
-    if _key(step) in context.functions:
+    if calls_model_function(step, context):
         return True
     schema = schema_of(step)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)

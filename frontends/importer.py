@@ -7,6 +7,7 @@ buffers.  If operators have no kernel, one `UnsupportedOp` names all of them.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx
@@ -19,7 +20,9 @@ from graphflow.frontends.call import NodeCall
 from graphflow.frontends.context import ImportContext
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
+from graphflow.frontends.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.control import CONTROL
+from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.load import LoadedModel, load_model
 from graphflow.frontends.ops_compaction import COMPACTION
 from graphflow.frontends.ops_einsum import EINSUM
@@ -28,6 +31,7 @@ from graphflow.frontends.ops_indexing import INDEXING
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
 from graphflow.frontends.ops_quantized import QUANTIZED
+from graphflow.frontends.ops_quantized_recurrent import QUANTIZED_RECURRENT
 from graphflow.frontends.ops_ranking import RANKING
 from graphflow.frontends.ops_recurrent import RECURRENT
 from graphflow.frontends.ops_reduction import REDUCTION
@@ -39,8 +43,9 @@ from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
-from graphflow.frontends.protos import check_dtype, declared_type, dtype_name, known_array
+from graphflow.frontends.protos import check_dtype, dtype_name, known_array
 from graphflow.frontends.read import Model, open_model
+from graphflow.frontends.recorded import stated_types, warn_of_contradictions
 from graphflow.frontends.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
@@ -74,6 +79,9 @@ OPERATORS: dict[str, Callable[[NodeCall], None]] = {
 }
 """The functions that make kernels for the operators of the standard domain."""
 
+VENDOR_OPERATORS: dict[str, Callable[[NodeCall], None]] = {**QUANTIZED_RECURRENT}
+"""The same for operators of other domains, by domain and name."""
+
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
 """Operators that exist at import only: control flow, sequences, optionals."""
 
@@ -81,8 +89,13 @@ REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     **REWRITES,
     **CONTRIB,
     **CONTRIB_ATTENTION,
+    **CONTRIB_QUANTIZED,
 }
 """Operators, by domain and name, that are rewritten as other operators of the standard domain."""
+
+
+IMPORTED = Operators(ChainMap(OPERATORS, VENDOR_OPERATORS), RESOLVED, REWRITTEN)
+"""All operators that import knows."""
 
 
 def import_model(
@@ -123,19 +136,39 @@ def import_checked(
     """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
+    try:
+        return _imported(loaded, values, fallback, contents)
+    except ExtentsLost as error:
+        # The tensor's producer is in a section then, and so is what reads the tensor.
+        if not fallback:
+            raise
+        return _imported(loaded, values, fallback, contents, counts_lost=str(error))
+
+
+def _imported(
+    loaded: LoadedModel,
+    values: Mapping[str, Array],
+    fallback: bool,
+    contents: dict[int, Array],
+    counts_lost: str = "",
+) -> OperatorGraph:
+    """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""
     proto = loaded.graph
     steps = _steps(proto, _opsets(loaded.header))
     context = _context(loaded)
+    context.counts_lost = counts_lost
     _add_sources(loaded, context, fallback, contents)
     context.known.update(values)
-    walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback)
+    walk = Walk(context, IMPORTED, fallback)
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
     _add_foreign(loaded, walk)
     context.graph.set_outputs(i.name for i in proto.output if i.name not in context.objects)
-    for output, axis, count in context.trimmed:
-        context.graph.trim_output(output, axis, count)
+    for output in context.graph.results:
+        for axis, count in context.counted.get(output, {}).items():
+            context.graph.trim_output(output, axis, count)
     context.graph.validate()
+    warn_of_contradictions(context.recorded, context.graph, context.counted)
     return context.graph
 
 
@@ -151,7 +184,7 @@ def check_supported(model: Model | ReadModel) -> None:
     opsets = _opsets(proto)
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     context = ImportContext(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
-    walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback=False)
+    walk = Walk(context, IMPORTED, fallback=False)
     walk.refuse_unbuilt(_steps(proto.graph, opsets))
 
 
@@ -176,13 +209,15 @@ def _context(loaded: LoadedModel) -> ImportContext:
     return ImportContext(
         OperatorGraph(),
         loaded.opset,
-        _declared(proto),
+        stated_types((*proto.value_info, *proto.output)),
         consumed.union(info.name for info in proto.output),
         taken,
         loaded.functions,
         consumed=consumed,
         types={info.name: info for info in infos if info.HasField("type")},
         is_inferred=loaded.is_inferred,
+        interface=loaded.interface,
+        recorded=loaded.recorded,
     )
 
 
@@ -240,11 +275,6 @@ def _add_foreign(loaded: LoadedModel, walk: Walk) -> None:
         if name in context.graph.values and context.graph.producer(name) is None:
             context.graph.remove_value(name)
             context.graph.removed[name] = Removed("kept by the section that computes it")
-
-
-def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
-    found = {info.name: declared_type(info) for info in (*proto.value_info, *proto.output)}
-    return {name: described for name, described in found.items() if described is not None}
 
 
 def _add_sources(

@@ -22,6 +22,7 @@ from onnx import checker, helper, shape_inference
 from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.payload import require_extents
+from graphflow.frontends.recorded import Described, stated_types
 from graphflow.frontends.repair import STANDARD, repair
 from graphflow.frontends.steps import ImportStep, subgraphs
 from graphflow.frontends.upgrade import upgraded
@@ -54,6 +55,10 @@ class LoadedModel:
     """The model's own functions by domain, name and overload."""
     is_inferred: bool
     """Whether ONNX could infer the whole model; if not, import infers node by node."""
+    interface: Mapping[str, Described]
+    """What the model states of its outputs, which is binding."""
+    recorded: Mapping[str, Described]
+    """What the model states of its inner tensors, which is not."""
 
 
 def load_model(
@@ -96,6 +101,7 @@ def load_model(
         dims = info.type.tensor_type.shape.dim
         require_extents([d.dim_value for d in dims if d.HasField("dim_value")], info.name)
     inputs = {info.name: info for info in graph.input}
+    outputs = {info.name for info in graph.output}
     return LoadedModel(
         graph,
         opset,
@@ -104,6 +110,8 @@ def load_model(
         header=onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import),
         functions={(f.domain, f.name, f.overload): f for f in proto.functions},
         is_inferred=is_inferred,
+        interface=stated_types(given.graph.output),
+        recorded=stated_types(i for i in given.graph.value_info if i.name not in outputs),
     )
 
 
@@ -127,11 +135,11 @@ def _without_large_initializers(given: onnx.ModelProto, settable: Sequence[str])
     frozen = {tensor.name for tensor in given.graph.initializer} - wanted
     graph.input.extend(info for info in given.graph.input if info.name not in frozen)
     for tensor in given.graph.initializer:
-        if tensor.name in settable:
+        if tensor.name in wanted:
             continue  # a default that a run may override decides no shape
         if prod(tensor.dims) < LARGE:
             graph.initializer.append(tensor)
-        elif tensor.name not in wanted:
+        else:
             info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             graph.input.append(info)
     # From version 4 on an initializer need not be listed as an input.
@@ -197,6 +205,7 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         bodies = (node for function in proto.functions for node in function.node)
         if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
             raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
+    proto = _without_inner_shapes(proto)
     plain = shape_inference.infer_shapes(proto)
     if any(map(_is_long_vector, (*plain.graph.input, *plain.graph.value_info))):
         return plain, False
@@ -285,7 +294,7 @@ def frozen_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> 
 
     Raises `InvalidModel` if `overridable` names anything else.
     """
-    settable = settable_inputs(proto, overridable)
+    settable = set(settable_inputs(proto, overridable))
     return tuple(info.name for info in proto.graph.input if info.name not in settable)
 
 

@@ -1,4 +1,4 @@
-"""docs/operators.md as text: a table of what becomes of each operator, and how to read it.
+"""The page of `graphflow operators` as text: what becomes of each operator, and how to read it.
 
 In: what `coverage` finds.  Out: markdown, the same on every machine with an onnx that knows opset
 `LATEST`.
@@ -23,8 +23,8 @@ _NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 _HEAD = f"""# Operators
 
-Made by `graphflow operators`; `tests/frontends/test_operator_table.py` compares this file with
-what the code makes. To write it anew: `graphflow operators > docs/operators.md`.
+Printed by `graphflow operators`; `tests/frontends/test_operator_table.py` compares this file with
+what the code makes. To write it anew: `graphflow operators --probe > graphflow/cli/operators.md`.
 
 One row for each operator of ONNX's standard domain up to opset {LATEST}. It says what happens to a
 node whose inputs a run gives:
@@ -58,13 +58,13 @@ variable of the schema, where there are several.
 _CONTRIB_HEAD = """
 ## com.microsoft
 
-onnxruntime's own operators that are written as standard ones, with the floats that they were asked
-with; all others run in onnxruntime.
+onnxruntime's own operators that have kernels or are written as standard ones, with the floats, or
+the integers of a quantized tensor, that they were asked with; all others run in onnxruntime.
 """
 
 
 def operator_document() -> str:
-    """The whole text of docs/operators.md."""
+    """The whole text of the page."""
     return "\n".join(
         [_HEAD, *_table(operator_coverage()), _CONTRIB_HEAD, *_table(contrib_coverage()), ""]
     )

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+import numpy as np
+
+from graphflow.base.dtypes import HALVES
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.kernels.definitions import (
+    concat,
     count_of,
+    counted_slices,
     first_alike,
     kept_slices,
     non_zero,
@@ -25,6 +30,7 @@ from graphflow.kernels.definitions import (
     unique_indices,
     unique_rows,
 )
+from graphflow.tir import PrimFunc
 
 
 def _axis_of(call: NodeCall) -> int | None:
@@ -109,6 +115,33 @@ def _emit_back(call: NodeCall, rows: str, ahead: tuple[int, ...], axis: int, cou
     back = (*range(1, axis + 1), 0, *range(axis + 1, len(ahead)))
     func = transpose(ahead, back, value.dtype)
     call.emit_bounded(func, (shaped,), call.outputs[0], axis, count)
+
+
+def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:
+    """Join tensors along an axis along which a run gives fewer elements of some than there is room
+    for: all room is joined by the kernel `joins`, and the slices that a run gives are kept."""
+    parts, kept = [], []
+    for position, name in enumerate(call.inputs):
+        shape, dtype = call.shape(position), call.stored_dtype(position)
+        counts = call.counts(position)
+        if counts.keys() - {axis} or dtype in HALVES:
+            call.refuse(
+                f"a run decides how many elements {name} of {dtype} has along axes {[*counts]}",
+                "join tensors of float32 along that axis",
+            )
+        parts.append(call.filled(name, 0, f".part{position}"))
+        mask = call.add_part(np.ones(shape[axis], np.bool_), f"all{position}")
+        if axis in counts:
+            func = counted_slices((shape[axis],), 0, 0, "bool")
+            mask = call.emit_part(func, (mask, counts[axis]), f"given{position}")
+        kept.append(mask)
+    room = joins.outputs[0].shape
+    whole = call.emit_part(joins, parts, "room")
+    given = concat([(call.shape(k)[axis],) for k in range(len(kept))], 0, "bool")
+    keep = call.emit_part(given, kept, "given")
+    count = call.emit_part(count_of(room[axis : axis + 1], "bool"), (keep,), "count")
+    func = kept_slices(room, axis, room[axis], call.dtype())
+    call.emit_bounded(func, (whole, keep), call.outputs[0], axis, count)
 
 
 COMPACTION: dict[str, Callable[[NodeCall], None]] = {

@@ -40,8 +40,14 @@ def _binary(op: BinaryOp | ComparisonOp, call: NodeCall) -> None:
 
 
 def _variadic(op: BinaryOp | Literal["mean"], call: NodeCall) -> None:
-    shapes = [call.shape(k) for k in range(len(call.inputs))]
-    call.emit(variadic(op, shapes, call.dtype()))
+    count, dtype = len(call.inputs), call.dtype()
+    for position in range(count):
+        call.shape(position)  # refuses what is no tensor
+    partial_op: BinaryOp = "add" if op == "mean" else op
+    call.emit_tree(
+        lambda shapes: variadic(partial_op, shapes, dtype),
+        lambda shapes: variadic(op, shapes, dtype, count),
+    )
 
 
 def _clip(call: NodeCall) -> None:

@@ -78,6 +78,7 @@ def _require_within(
                 f"and has to be from {lo} to {hi}"
             )
         return
+    name = call.filled(name, max(lo, 0), part)
     for kind, word in (("min", "least"), ("max", "largest")):
         limit = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.{word}_index")
         func = reduce(kind, shape, range(len(shape)), False, dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx
 
@@ -64,15 +64,24 @@ def _check_scale(call: NodeCall, position: int) -> None:
 
 def _dynamic_quantize(call: NodeCall) -> None:
     """Three outputs: the quantized tensor, its scale, its zero point."""
-    shape, source = call.shape(0), call.inputs[:1]
     names = [
         name or call.part_name(role)
         for name, role in zip((*call.outputs, "", "")[:3], ("y", "scale", "zero"), strict=True)
     ]
+    emit_quantized(call, call.inputs[0], call.inputs[0], names)
+
+
+def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) -> None:
+    """Add kernels that quantize the tensor `x` to uint8 by the range of the tensor `ranged`.
+
+    `names` are those of the quantized tensor, its scale and its zero point.
+    """
+    values = call.context.graph.values
+    shape = values[ranged].shape
     ends = [
         call.emit(
             reduce(kind, shape, range(len(shape)), False),
-            source,
+            (ranged,),
             call.part_name(kind),
             kind,
         )
@@ -80,9 +89,8 @@ def _dynamic_quantize(call: NodeCall) -> None:
     ]
     call.emit(dynamic_scale(), ends, names[1], "scale")
     call.emit(dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
-    call.emit(
-        quantize(shape, "float32", (), "uint8", zero_shape=()), (*source, *names[1:]), names[0]
-    )
+    func = quantize(values[x].shape, "float32", (), "uint8", zero_shape=())
+    call.emit(func, (x, *names[1:]), names[0])
 
 
 def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> str:

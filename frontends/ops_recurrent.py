@@ -38,6 +38,9 @@ from graphflow.tir import PrimFunc
 BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = 3, 4, 5, 6, 7
 """Positions of the optional inputs."""
 
+FACTORS, SCALES = 8, 9
+"""Positions of the further inputs of a quantized layer."""
+
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
@@ -58,7 +61,12 @@ class _Layer:
     """The name of the input as (steps · batch, features)."""
 
 
-def _recurrent(op: str, call: NodeCall) -> None:
+def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
+    """Add the kernels of a recurrent layer, whose outputs are the node's.
+
+    If `quantized`, input, weights and recurrent weights are whole numbers, and inputs `FACTORS` and
+    `SCALES`, of shape (directions, gates · hidden), say by what the products are multiplied.
+    """
     direction = call.attribute("direction", "forward")
     reverses = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in reverses:
@@ -70,7 +78,7 @@ def _recurrent(op: str, call: NodeCall) -> None:
     make: Callable[[Recurrence], PrimFunc]
     if op == "LSTM":
         coupled = bool(call.attribute("input_forget", 0))
-        make = partial(lstm, peepholes=call.has(PEEPHOLES), coupled=coupled)
+        make = partial(lstm, peepholes=call.has(PEEPHOLES), coupled=coupled, quantized=quantized)
     elif op == "GRU":
         before = bool(call.attribute("linear_before_reset", 0))
         make = partial(gru, linear_before_reset=before)
@@ -90,7 +98,8 @@ def _recurrent(op: str, call: NodeCall) -> None:
             dtype=call.dtype(),
         )
         apart = op == "GRU" and before
-        weights = [_projected(layer, d, apart), _panels(layer, d), _state(layer, INITIAL_H, d)]
+        inputs = _projected(layer, d, apart, quantized)
+        weights = [inputs, _panels(layer, d), _state(layer, INITIAL_H, d)]
         if op == "LSTM":
             weights.append(_state(layer, INITIAL_C, d))
         if op == "LSTM" and call.has(PEEPHOLES):
@@ -98,6 +107,8 @@ def _recurrent(op: str, call: NodeCall) -> None:
             weights.append(_reshaped(call, held, (3 * layer.hidden,), (3, layer.hidden)))
         if apart:
             weights.append(_recurrent_bias(layer, d))
+        if quantized:
+            weights.append(_part(call, SCALES, d, (layer.gates * layer.hidden,)))
         if lengths:
             weights.append(call.inputs[LENGTHS])
         func = make(r)
@@ -173,24 +184,32 @@ def _activations(
     return [tuple(found[d * width : (d + 1) * width]) for d in range(directions)]
 
 
-def _projected(layer: _Layer, d: int, apart: bool) -> str:
+def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
     """`X · Wᵀ + bias` as (steps, batch, gates · hidden).
 
     The bias is the sum of input and recurrent bias; with `apart` the recurrent bias of the last
-    gate is left out.
+    gate is left out.  If `scaled`, the product is multiplied by the factors of the layer.
     """
-    call, width = layer.call, layer.gates * layer.hidden
+    call, width, rows = layer.call, layer.gates * layer.hidden, layer.steps * layer.batch
     weights = _part(call, 1, d, (width, layer.features))
     bias = () if not call.has(BIAS) else (_input_bias(layer, d, apart),)
     func = gemm(
-        (layer.steps * layer.batch, layer.features),
+        (rows, layer.features),
         (width, layer.features),
-        (width,) if bias else None,
+        (width,) if bias and not scaled else None,
         transpose_b=True,
         dtype=call.dtype(),
     )
-    name = call.emit_part(func, (layer.x, weights, *bias), "inputs")
-    return _reshaped(call, name, func.outputs[0].shape, (layer.steps, layer.batch, width))
+    if not scaled:
+        name = call.emit_part(func, (layer.x, weights, *bias), "inputs")
+    else:
+        product = call.emit_part(func, (layer.x, weights), "product")
+        factors = _part(call, FACTORS, d, (width,))
+        name = call.emit_part(binary("mul", (rows, width), (width,)), (product, factors), "inputs")
+        if bias:
+            func = binary("add", (rows, width), (width,))
+            name = call.emit_part(func, (name, *bias), "shifted")
+    return _reshaped(call, name, (rows, width), (layer.steps, layer.batch, width))
 
 
 def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
@@ -306,5 +325,5 @@ def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
 
 
 RECURRENT: dict[str, Callable[[NodeCall], None]] = {
-    op: partial(_recurrent, op) for op in ("LSTM", "GRU", "RNN")
+    op: partial(emit_recurrent, op) for op in ("LSTM", "GRU", "RNN")
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor
+from math import floor, inf, isfinite
 
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
+from graphflow.frontends.payload import require_extents
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     Coordinates,
@@ -99,8 +100,13 @@ def _resize(call: NodeCall) -> None:
     extrapolation = call.attribute("extrapolation_value", 0.0)
     outside = extrapolation if coordinates == "tf_crop_and_resize" else None
     rank = len(call.shape(0))
-    which = [axis % rank for axis in call.attribute("axes", range(rank))]
+    which = [call.normalized_axis(axis) for axis in call.attribute("axes", range(rank))]
     region = call.constant(1, "roi", rank=1).tolist() if outside is not None else ()
+    if outside is not None and not (len(region) == 2 * len(which) and all(map(isfinite, region))):
+        raise InvalidModel(
+            f"{call.title}: roi {region} must have a finite start and end for each of {len(which)} "
+            "axes"
+        )
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     scales = call.constant(2, "scales", rank=1) if call.has(2) else np.zeros(0, np.float32)
     if scales.size:
@@ -119,10 +125,10 @@ def _upsample(call: NodeCall) -> None:
 
 
 def _require_positive(call: NodeCall, role: str, numbers: Array, axes: Sequence[int]) -> None:
-    """`InvalidModel` unless there is one positive number for each of the axes."""
-    if len(numbers) != len(axes) or not all(number > 0 for number in numbers):
+    """`InvalidModel` unless there is one positive finite number for each of the axes."""
+    if len(numbers) != len(axes) or not all(0 < number < inf for number in numbers):
         raise InvalidModel(
-            f"{call.title}: {role} {numbers.tolist()} must be positive, one for each of "
+            f"{call.title}: {role} {numbers.tolist()} must be positive and finite, one for each of "
             f"{len(axes)} axes"
         )
 
@@ -135,7 +141,9 @@ def _scaled(
     axes = [_ResizedAxis(n, n, Fraction(1)) for n in call.shape(0)]
     for number, axis in enumerate(which):
         before, scale = axes[axis].before, np.float32(scales[number])
-        after = floor(np.float32(before) * scale)
+        with np.errstate(over="ignore"):
+            after = floor(min(np.float32(before) * scale, np.float32(1 << 62)))
+        require_extents([after], f"{call.title}: axis {axis} of its result")
         axes[axis] = _ResizedAxis(before, after, _exact(scale), _region(region, number))
     return axes
 
@@ -146,6 +154,8 @@ def _sized(
     """All axes of the input; those in `which` get the extents `sizes`."""
     _require_positive(call, "sizes", sizes, which)
     axes = [_ResizedAxis(n, n, Fraction(1)) for n in call.shape(0)]
+    if not all(axes[axis].before for axis in which):
+        raise InvalidModel(f"{call.title}: its input of shape {call.shape(0)} has no element")
     factors = [Fraction(int(n), axes[axis].before) for axis, n in zip(which, sizes, strict=True)]
     extents = [int(n) for n in sizes]
     if policy in ("not_larger", "not_smaller"):

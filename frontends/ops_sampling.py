@@ -70,6 +70,7 @@ def _roi_align(call: NodeCall) -> None:
     if ratio > 0:
         func = fill((rois[0], 2), ratio, "int64")
         counts = call.emit(func, (), call.part_name("points"), "points")
+        call.count_like(counts, 1)
     else:
         # Room for regions of twice the size of the image.
         most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
@@ -78,7 +79,8 @@ def _roi_align(call: NodeCall) -> None:
         counts = call.emit(func, call.inputs[1:2], call.part_name("points"), "points")
         largest = reduce("max", (rois[0], 2), (0, 1), False, "int64")
         if rois[0]:
-            limit = call.emit(largest, (counts,), call.part_name("most_points"), "most_points")
+            given = call.filled(counts, 0, ".points")
+            limit = call.emit(largest, (given,), call.part_name("most_points"), "most_points")
             subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)
     func = roi_align(

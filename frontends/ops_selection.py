@@ -46,9 +46,17 @@ def _slice(call: NodeCall) -> None:
             "must have the same length, and no step may be 0"
         )
     ranges = [range(n) for n in shape]
+    heads = {}
     for start, end, stated, step in zip(starts, ends, axes, steps, strict=True):
         axis = call.normalized_axis(stated)
         ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
+        if (start, step) == (0, 1) and 0 <= end < shape[axis]:
+            heads[axis] = end
+    # All other axes whose extents a run decides have to be whole.
+    others = (axis for axis in call.counts(0) if axis not in heads)
+    if call.is_counted(0, heads) and all(ranges[axis] == range(shape[axis]) for axis in others):
+        call.emit_heads(take_slice(shape, ranges, call.stored_dtype()), heads)
+        return
     call.emit(take_slice(shape, ranges, call.dtype()), call.inputs[:1])
 
 
@@ -118,7 +126,11 @@ def _pad(call: NodeCall) -> None:
 
 
 def _expand(call: NodeCall) -> None:
-    call.emit(expand(call.shape(0), _numbers(call, 1, "shape"), call.dtype()), call.inputs[:1])
+    wanted = _numbers(call, 1, "shape")
+    func = expand(call.shape(0), wanted, call.dtype())
+    call.emit(func, call.inputs[:1])
+    ahead = len(func.outputs[0].shape) - len(wanted)
+    call.require_open(ahead + axis for axis, n in enumerate(wanted) if n != 1)
 
 
 def _tile(call: NodeCall) -> None:

@@ -6,13 +6,14 @@ Shapes are known when the model is compiled, so an input that holds one must be 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import isfinite, prod
 
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.folding import LARGEST
+from graphflow.frontends.ops_compaction import emit_joined
 from graphflow.frontends.protos import check_dtype, known_array
 from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import concat, fill, reshape, transpose
@@ -38,7 +39,7 @@ def _emit_reshape(call: NodeCall, shape: tuple[int, ...]) -> None:
 
 
 def _reshape(call: NodeCall) -> None:
-    wanted = [int(n) for n in call.constant(1, "shape", rank=1)]
+    wanted = stated = [int(n) for n in call.constant(1, "shape", rank=1)]
     source = call.shape(0)
     if not call.attribute("allowzero", 0):
         if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
@@ -53,6 +54,7 @@ def _reshape(call: NodeCall) -> None:
             f"{call.title}: {prod(source)} elements do not determine the shape {wanted}"
         )
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
+    call.require_open(axis for axis, n in enumerate(stated) if n > 0)
 
 
 def _flatten(call: NodeCall) -> None:
@@ -91,7 +93,11 @@ def _transpose(call: NodeCall) -> None:
 
 def _concat(call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
-    call.emit(concat(shapes, call.required("axis"), call.dtype()))
+    axis, dtype = call.required("axis"), call.dtype()
+    if any(call.is_counted(k, (axis % len(shapes[0]),)) for k in range(len(shapes))):
+        emit_joined(call, concat(shapes, axis, dtype), axis % len(shapes[0]))
+        return
+    call.emit_tree(lambda shapes: concat(shapes, axis, dtype), stored=call.stored_dtype())
 
 
 _CONSTANT_KINDS = {
@@ -143,6 +149,11 @@ def _range(call: NodeCall) -> None:
     )
     if delta == 0:
         raise InvalidModel(f"{call.title}: delta is 0")
+    if not all(map(isfinite, (start, limit, delta))):
+        raise InvalidModel(
+            f"{call.title}: start, limit and delta are {start}, {limit} and {delta}; all of them "
+            "have to be finite"
+        )
     if abs((limit - start) / delta) > LARGEST:
         call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
     call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))

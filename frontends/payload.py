@@ -8,12 +8,13 @@ whether or not the data is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx
 
 from graphflow.base.errors import InvalidModel
+from graphflow.graph import require_rank
 
 MOST_ELEMENTS = 1 << 40
 """The most elements of a tensor: more than fit in memory, and byte counts stay below 2**63."""
@@ -55,8 +56,10 @@ def check_extents(tensor: onnx.TensorProto, what: str) -> tuple[int, ...]:
     return dims
 
 
-def require_extents(dims: Iterable[int], what: str) -> None:
-    """Raise `InvalidModel` for a negative extent and for more than `MOST_ELEMENTS` elements."""
+def require_extents(dims: Sequence[int], what: str) -> None:
+    """Raise `InvalidModel` for a negative extent and for more than `MOST_ELEMENTS` elements, and
+    `UnsupportedOp` for too many axes."""
+    require_rank(len(dims), what)
     count = 1
     empty = False
     for extent in dims:

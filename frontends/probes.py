@@ -18,6 +18,10 @@ from onnx import TensorProto, defs, helper, numpy_helper
 
 from graphflow.graph import Array
 
+_FLOATS = ("FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE")
+_BYTES = ("UINT8", "INT8")
+_SHORTS = (*_BYTES, "UINT16", "INT16", "INT32")
+
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
@@ -34,16 +38,33 @@ class Filling:
     variable: str
 
 
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """An input of a com.microsoft operator whose element type does not vary."""
+
+    item: Any
+    element: int
+
+
 class Probe:
     """The inputs of a probe's node by position, then inputs or attributes by name.
 
     A tuple is the shape of an input that a run gives; a number or a list is the contents of a
     constant input.  `rank_of_results` is the rank of outputs for which ONNX infers none; by default
-    that of the first input that a run gives.
+    that of the first input that a run gives.  `element_of_results` is their element type; by
+    default the one that varies, which is one of `elements`.
     """
 
-    def __init__(self, *inputs: Any, rank_of_results: int | None = None, **named: Any) -> None:
+    def __init__(
+        self,
+        *inputs: Any,
+        rank_of_results: int | None = None,
+        element_of_results: int | None = None,
+        elements: Sequence[str] = _FLOATS,
+        **named: Any,
+    ) -> None:
         self.inputs, self.named = inputs, named
+        self.element_of_results, self.elements = element_of_results, elements
         shapes = [item for item in inputs if isinstance(item, tuple)]
         self.rank = len(shapes[0]) if shapes else 0
         if rank_of_results is not None:
@@ -157,12 +178,57 @@ PROBES: dict[str, Probe] = {
 """Probes of operators of the standard domain."""
 
 _X, _ROW = (1, 2, 4), (4,)
+_SCALE, _HALF = Typed(0.1, TensorProto.FLOAT), Typed(0.5, TensorProto.FLOAT)
+_QUANTIZED = (_SCALE, 0)
+"""The scale and the zero point of a quantized tensor."""
+
+
+def _quantized(*inputs: Any, **more: Any) -> Probe:
+    """A probe of an operator on quantized tensors, whose integers are of the type that varies."""
+    return Probe(*inputs, elements=_BYTES, **more)
+
+
+def _typed(element: int, *items: Any) -> list[Typed]:
+    return [Typed(item, element) for item in items]
+
 
 CONTRIB_PROBES: dict[str, Probe] = {
     "Attention": Probe(_X, (4, 12), (12,), num_heads=2),
     "BiasGelu": Probe(_X, _ROW),
+    "DequantizeLinear": Probe(
+        PLAIN, _SCALE, 0, elements=_SHORTS, element_of_results=TensorProto.FLOAT
+    ),
+    "DynamicQuantizeLSTM": _quantized(
+        *_typed(TensorProto.FLOAT, (2, 1, 3)),
+        (1, 3, 8),
+        (1, 2, 8),
+        *[None] * 5,
+        *_typed(TensorProto.FLOAT, [0.1]),
+        [0],
+        *_typed(TensorProto.FLOAT, [0.1]),
+        [0],
+        hidden_size=2,
+        rank_of_results=4,
+        element_of_results=TensorProto.FLOAT,
+    ),
+    "DynamicQuantizeMatMul": _quantized(
+        *_typed(TensorProto.FLOAT, (2, 3)),
+        (3, 2),
+        _SCALE,
+        0,
+        *_typed(TensorProto.FLOAT, (2,)),
+        rank_of_results=2,
+        element_of_results=TensorProto.FLOAT,
+    ),
     "EmbedLayerNormalization": Probe(
-        [[0, 1]], None, (5, 4), (3, 4), None, _ROW, _ROW, rank_of_results=3
+        *_typed(TensorProto.INT32, [[0, 1]]),
+        None,
+        (5, 4),
+        (3, 4),
+        None,
+        _ROW,
+        _ROW,
+        rank_of_results=3,
     ),
     "FastGelu": Probe(_X),
     "FusedConv": Probe(_IMAGE, _FILTER, activation="Relu"),
@@ -170,9 +236,56 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "FusedMatMul": Probe((2, 3), (3, 2)),
     "Gelu": Probe(_X),
     "LayerNormalization": Probe(_X, _ROW),
+    "MatMulIntegerToFloat": _quantized(
+        (2, 3),
+        (3, 2),
+        _SCALE,
+        _SCALE,
+        0,
+        0,
+        *_typed(TensorProto.FLOAT, (2,)),
+        element_of_results=TensorProto.FLOAT,
+    ),
     "MultiHeadAttention": Probe(_X, _X, _X, num_heads=2),
+    "QAttention": _quantized(
+        _X,
+        (4, 12),
+        *_typed(TensorProto.FLOAT, (12,)),
+        _SCALE,
+        _SCALE,
+        None,
+        0,
+        0,
+        num_heads=2,
+        element_of_results=TensorProto.FLOAT,
+    ),
+    "QGemm": _quantized(
+        (2, 3), *_QUANTIZED, (3, 2), *_QUANTIZED, *_typed(TensorProto.INT32, (2,)), _HALF, 0
+    ),
+    "QLinearAdd": _quantized(PLAIN, *_QUANTIZED, PLAIN, *_QUANTIZED, _HALF, 0),
+    "QLinearAveragePool": _quantized(_IMAGE, *_QUANTIZED, _HALF, 0, kernel_shape=[2, 2]),
+    "QLinearConcat": _quantized(_HALF, 0, PLAIN, *_QUANTIZED, PLAIN, *_QUANTIZED, axis=0),
+    "QLinearConv": _quantized(_IMAGE, *_QUANTIZED, _FILTER, *_QUANTIZED, _HALF, 0),
+    "QLinearGlobalAveragePool": _quantized(_IMAGE, *_QUANTIZED, _HALF, 0),
+    "QLinearLeakyRelu": _quantized(PLAIN, *_QUANTIZED, _HALF, 0),
+    "QLinearMul": _quantized(PLAIN, *_QUANTIZED, PLAIN, *_QUANTIZED, _HALF, 0),
+    "QLinearSigmoid": _quantized(PLAIN, *_QUANTIZED, _HALF, 0),
+    "QLinearSoftmax": _quantized(PLAIN, *_QUANTIZED, _HALF, 0, opset=13),
+    "QLinearWhere": _quantized(
+        *_typed(TensorProto.BOOL, PLAIN),
+        PLAIN,
+        *_QUANTIZED,
+        PLAIN,
+        *_QUANTIZED,
+        _HALF,
+        0,
+        rank_of_results=2,
+    ),
+    "QuantizeLinear": Probe(
+        *_typed(TensorProto.FLOAT, PLAIN), _SCALE, 0, elements=_SHORTS[:-1], rank_of_results=2
+    ),
     "QuickGelu": Probe(_X),
-    "RotaryEmbedding": Probe(_X, [[0, 1]], (5, 1), (5, 1), num_heads=2),
+    "RotaryEmbedding": Probe(_X, *_typed(TensorProto.INT64, [[0, 1]]), (5, 1), (5, 1), num_heads=2),
     "SimplifiedLayerNormalization": Probe(_X, _ROW),
     "SkipLayerNormalization": Probe(_X, _X, _ROW),
     "SkipSimplifiedLayerNormalization": Probe(_X, _X, _ROW),
@@ -207,12 +320,12 @@ def contrib_model(op: str, opset: int, element: int) -> onnx.ModelProto:
     """A model of one node of a com.microsoft operator, with inputs of type `element`."""
     probe = CONTRIB_PROBES[op]
     items = [
-        (item, element if isinstance(item, tuple) else TensorProto.INT32) for item in probe.inputs
+        (item.item, item.element) if isinstance(item, Typed) else (item, element)
+        for item in probe.inputs
     ]
-    if op == "RotaryEmbedding":
-        items[1] = (items[1][0], TensorProto.INT64)
     opsets = {"": opset, "com.microsoft": 1}
-    return _model(op, "com.microsoft", items, probe.named, ["o0"], opsets, (element, probe.rank))
+    result = element if probe.element_of_results is None else probe.element_of_results
+    return _model(op, "com.microsoft", items, probe.named, ["o0"], opsets, (result, probe.rank))
 
 
 def element_of(type_str: str, types: Mapping[str, int]) -> int:

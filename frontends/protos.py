@@ -50,7 +50,9 @@ def declared_type(
     if not tensor.HasField("shape"):
         return dtype_name(tensor.elem_type), None
     dims = tensor.shape.dim
-    shape = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in dims)
+    # Many exporters write −1 for an extent that is not known.
+    known = [d.HasField("dim_value") and d.dim_value >= 0 for d in dims]
+    shape = tuple(int(d.dim_value) if fixed else None for d, fixed in zip(dims, known, strict=True))
     return dtype_name(tensor.elem_type), shape
 
 

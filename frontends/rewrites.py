@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
 
-from graphflow.base.errors import UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.context import ImportContext
+from graphflow.frontends.folding import LARGEST
+from graphflow.frontends.payload import require_extents
 from graphflow.frontends.steps import ImportStep, derived
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array
@@ -36,13 +39,16 @@ class NodeRewrite:
         self.steps.append(derived(self.step, op, inputs, [name], part, **attributes))
         return name
 
+    def add_several(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Add a standard node with `count` outputs; return the new names of the outputs."""
+        part = f"{op}_{len(self.steps)}"
+        names = [self.context.unique_tensor_name(f"{self.step.name}/{part}") for _ in range(count)]
+        self.steps.append(derived(self.step, op, inputs, names, part, **attributes))
+        return names
+
     def split(self, source: str, sizes: Sequence[int], axis: int) -> list[str]:
         """Add a Split along `axis`; return the names of the parts."""
-        part = f"Split_{len(self.steps)}"
-        names = [self.context.unique_tensor_name(f"{self.step.name}/{part}") for _ in sizes]
-        inputs = [source, self.ints(sizes)]
-        self.steps.append(derived(self.step, "Split", inputs, names, part, axis=axis))
-        return names
+        return self.add_several("Split", len(sizes), source, self.ints(sizes), axis=axis)
 
     def constant(self, array: Array) -> str:
         """Add a constant and return its name."""
@@ -166,7 +172,12 @@ def _affine_grid(body: NodeRewrite) -> None:
     if size is None:
         asked = f"{step}: input {step.input(1)} (size)"
         raise contents_missing(body.context.graph, body.context.known, step.input(1), asked)
+    if size.shape not in ((4,), (5,)):
+        raise InvalidModel(f"{step}: its size is {size.tolist()}; it has to be 4 or 5 extents")
+    require_extents(size.tolist(), f"{step}: its result")
     batch, _, *extents = (int(n) for n in size)
+    if prod(extents) > LARGEST:
+        body.refuse(f"a grid of {prod(extents)} points, more than {LARGEST}")
     if corners and 1 in extents:
         body.refuse("align_corners=1 and an extent of 1, which divides by zero")
     places = [np.linspace(-1, 1, n) if corners else (2 * np.arange(n) + 1) / n - 1 for n in extents]

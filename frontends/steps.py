@@ -28,6 +28,19 @@ ANY_NUMBER = ""
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """An `If` whose condition is not known, so that both of its branches are computed."""
+
+    title: str
+    """The outermost such node around a step, for messages."""
+    conditions: tuple[str, ...]
+    """The conditions of all such nodes, the outermost first."""
+
+    def __str__(self) -> str:
+        return self.title
+
+
+@dataclass(frozen=True, slots=True)
 class ImportStep:
     """An ONNX node that is to be imported."""
 
@@ -39,9 +52,8 @@ class ImportStep:
     origin: str = ""
     """The outermost node whose body contains this node, as text; empty for the model's own
     nodes."""
-    guard: str = ""
-    """The `If` node, as text, that may discard the results of this node, which therefore must not
-    fail."""
+    guard: Guard | None = None
+    """The `If` nodes that may discard the results of this node, which therefore must not fail."""
     depth: int = 0
     """The number of bodies that enclose the node."""
     trusted: bool = False
@@ -173,6 +185,12 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
             graphs.append(attribute.g)
         graphs.extend(attribute.graphs)
     return graphs
+
+
+def named_apart(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:
+    """The source of each output that has a name, and another one than its source."""
+    pairs = zip(names, sources, strict=True)
+    return {name: source for name, source in pairs if name not in ("", source)}
 
 
 def existing_axis(subject: ImportStep | str, axis: int, rank: int) -> int:

@@ -86,7 +86,8 @@ def contents_missing(
     """
     sources, stuck = _sources(graph, known, name)
     what = f"{asked} is only known at run time"
-    inputs = tuple(source for source in sources if source in graph.inputs)
+    given = frozenset(graph.inputs)
+    inputs = tuple(source for source in sources if source in given)
     if len(inputs) < len(sources):
         other = next(source for source in sources if source not in inputs)
         return UnsupportedOp(f"{what}: it depends on {other}, which no kernel computes")

@@ -21,9 +21,14 @@ from graphflow.foreign import ForeignNode
 from graphflow.frontends.bodies import feed
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.context import ImportContext, Mark
-from graphflow.frontends.control import check_guard
+from graphflow.frontends.control import check_guard, decided_by_inputs
+from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.folding import RANDOM
-from graphflow.frontends.functions import expand_function, has_function
+from graphflow.frontends.functions import (
+    calls_model_function,
+    expand_function,
+    has_function,
+)
 from graphflow.frontends.inference import schema_of
 from graphflow.frontends.rewrites import NodeRewrite
 from graphflow.frontends.sections import Member
@@ -51,7 +56,7 @@ class Operators:
 
     def has_way(self, step: ImportStep, context: ImportContext) -> bool:
         """Whether the operator can be imported, if its inputs allow it."""
-        if step.is_standard and (step.op in self.resolved or step.op in self.kernels):
+        if step.op in self.kernels or (step.is_standard and step.op in self.resolved):
             return True
         return self.has_body(step, context)
 
@@ -125,7 +130,12 @@ class Walk:
             following = item.steps() if isinstance(item, After) else self._imported(step)
         except UnsupportedOp as error:
             # Given the values that are needed, the node has a kernel that knows its shapes.
-            if not self.fallback or isinstance(error, ValuesNeeded | TrainingOnly):
+            if isinstance(error, ValuesNeeded | TrainingOnly):
+                raise located(error, step) from error
+            decided = decided_by_inputs(step.guard, self.context, str(located(error, step)))
+            if decided is not None:
+                raise decided from error
+            if not self.fallback:
                 raise located(error, step) from error
             self._fall_back(step, mark, str(error), pending)
             return
@@ -147,10 +157,12 @@ class Walk:
             )
         resolve = operators.resolved.get(step.op) if step.is_standard else None
         following = resolve(step, context) if resolve is not None else None
+        if following is not None or step.key in operators.rewritten:
+            self._require_known_extents(step)
         if following is not None:
             return following
         taken = next((name for name in step.inputs if name in context.objects), None)
-        if taken is not None:
+        if taken is not None and not calls_model_function(step, context):
             raise UnsupportedOp(
                 f"its input {taken} is {context.objects[taken]}, which no kernel takes"
             )
@@ -163,11 +175,21 @@ class Walk:
         following = expand_function(step, context)
         if following is not None:
             return following
-        if self.fallback:
-            raise UnsupportedOp("no kernel is built for this operator")
+        reason = "no kernel is built for this operator"
+        if self.fallback or decided_by_inputs(step.guard, context, reason):
+            raise UnsupportedOp(reason)
         self._note(step)
         self._missing.update(step.outputs)
         return ()
+
+    def _require_known_extents(self, step: ImportStep) -> None:
+        """Refuse a node that is expanded by the shapes of its inputs if a run decides one."""
+        for name in step.inputs:
+            if name in self.context.counted:
+                raise ExtentsLost(
+                    f"{step}: how many elements its input {name} has is only known at run time, "
+                    "and the node is expanded at import; cut the model before this node"
+                )
 
     def _rewritten(self, step: ImportStep) -> Sequence[Item]:
         """The nodes into which an operator is expanded.
@@ -283,6 +305,9 @@ class Walk:
         context = self.context
         self._require_same_meaning(step, reason)
         reads = names_read(step.node)
+        if any(name in context.counted for name in reads):
+            # A section would be given elements that no run gives.
+            raise ExtentsLost(reason)
         for maker in feed(reads, step, context):
             self.add_foreign(maker, "a section reads it")
         if _asks_for_types(replace(step, trusted=False), context):

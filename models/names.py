@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import onnx
 
+from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
 from graphflow.models.light import light, reseed
 from graphflow.models.zoo import build
-
-LIGHT = "light:"
-ZOO_PREFIX = "zoo:"
 
 
 def named(name: str, seed: int | None = None) -> onnx.ModelProto | None:

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from graphflow.base.options import KERNELS_VARIABLE
+import graphflow.codegen.targets as targets
+from graphflow.base.options import HOST_VARIABLE, KERNELS_VARIABLE, assumed_host
+from graphflow.base.processors import Caches
+from support.host_users import HostUsers
 from support.paths import GOLDENS
+from support.targets import USUAL
+from support.verified_steps import verified_steps
 
 os.environ[KERNELS_VARIABLE] = "off"  # tests that want a cache say which
+
+# No decision that a test expects may follow from the caches of the machine that runs it.
+os.environ[HOST_VARIABLE] = assumed_host() or USUAL
+
+
+def refused_caches() -> Caches:
+    raise AssertionError(
+        f"a test asks for the caches of this machine; set {HOST_VARIABLE}, or give a target"
+    )
+
+
+targets.host_caches = refused_caches
 
 settings.register_profile(
     "graphflow",
@@ -24,6 +42,10 @@ settings.register_profile(
 settings.load_profile("graphflow")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(HostUsers(config))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write goldens instead of comparing with them"
@@ -34,10 +56,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="seeds of the slow runs of test_fuzz.py and test_native_fuzz.py in tests/system",
     )
     parser.addoption(
+        "--verify-steps",
+        action="store_true",
+        help="verify each kernel after each step of its schedule, which takes several times longer",
+    )
+    parser.addoption(
         "--mutant-seeds",
         metavar="LOW:HIGH",
         help="seeds of the slow runs of tests/system/test_mutants.py",
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def steps_are_verified(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every step of every schedule, with `--verify-steps`."""
+    with verified_steps() if request.config.getoption("--verify-steps") else nullcontext():
+        yield
 
 
 @pytest.fixture

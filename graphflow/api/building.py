@@ -22,12 +22,12 @@ from graphflow.api.executable import Executable
 from graphflow.api.model import Single
 from graphflow.api.specialize import loaded
 from graphflow.base.assumed import Assumption
-from graphflow.base.errors import ParseError, VerifyError
+from graphflow.base.errors import GraphflowError, ParseError, VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.graph import OperatorGraph, graph_of, output_names
 from graphflow.layout import Layout
-from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.program import ProgramSpec
 from graphflow.schedule import (
     Schedule,
@@ -95,21 +95,29 @@ def build(
     assumes of an input is a promise of the caller: the report lists it, and
     Options(check_assumes=True) checks it at each run.  Raises ParseError for invalid text,
     VerifyError for a kernel that is not sound or accesses memory outside its buffers, and the
-    errors of the compiler's stages.
+    errors of the compiler's stages; where a schedule does not build, a note at the error names the
+    step without which it does.
     """
     source = kernel(source) if isinstance(source, str) else source
-    graph = _graph(source)
     chosen = Options.from_environment() if options is None else options
     chosen = chosen if threads is None else replace(chosen, threads=threads)
 
-    compiled = compile_graph(
-        graph,
-        target=target,
-        layouts=layouts,
-        sketches=sketches,
-        assume=assume,
-        options=chosen,
-    )
+    def compiled_of(source: PrimFunc | Schedule | OperatorGraph) -> Compiled:
+        return compile_graph(
+            _graph(source),
+            target=target,
+            layouts=layouts,
+            sketches=sketches,
+            assume=assume,
+            options=chosen,
+        )
+
+    try:
+        compiled = compiled_of(source)
+    except GraphflowError as error:
+        if isinstance(source, Schedule):
+            _name_step(source, error, compiled_of)
+        raise
     if isinstance(source, Schedule):
         compiled = replace(compiled, transformed=parameter_layouts(source))
     if not isinstance(source, OperatorGraph):
@@ -117,10 +125,32 @@ def build(
     return Executable(Single(loaded(compiled)))
 
 
+def _name_step(
+    schedule: Schedule, error: GraphflowError, compiled_of: Callable[[Schedule], Compiled]
+) -> None:
+    """Add a note to the error of a schedule: its first steps with which it builds, and the next."""
+    made = [Schedule.of(schedule.definition)]
+    for step in schedule.steps:
+        made.append(made[-1].apply(step.primitive, *step.arguments, **dict(step.options)))
+    builds, fails = -1, len(schedule.steps)
+    while fails - builds > 1:
+        middle = (builds + fails) // 2
+        try:
+            compiled_of(made[middle])
+            builds = middle
+        except GraphflowError:
+            fails = middle
+    if fails == 0:
+        error.add_note(f"the definition of {schedule.definition.name} does not build either")
+    else:
+        error.add_note(
+            f"in step {fails} of the schedule, without which it builds: {schedule.steps[fails - 1]}"
+        )
+
+
 def _with_own_names(spec: ProgramSpec, kernel: PrimFunc | Schedule) -> ProgramSpec:
     """The program of one kernel, with each output called like the parameter that it comes from."""
-    func = kernel.func if isinstance(kernel, Schedule) else kernel
-    own = {made: name for name, made in output_names(func).items()}
+    own = {made: name for name, made in output_names(kernel).items()}
     outputs = tuple(
         replace(tensor, name=own.get(tensor.name, tensor.name)) for tensor in spec.outputs
     )

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from graphflow.api.executable import Executable
 from graphflow.api.model import Interface, Single, Values
-from graphflow.api.specialize import Specializer, loaded
+from graphflow.api.specialize import Specializer, loaded_alone
 from graphflow.base.arguments import Shapes, check_arguments
 from graphflow.base.assumed import Assumption
 from graphflow.base.errors import UnsupportedOp, ValuesNeeded
@@ -122,7 +122,7 @@ def compile(
     needed: tuple[str, ...] = ()
     if not symbolic:
         try:
-            return Executable(Single(loaded(build(input_shapes=given, input_values=values))))
+            return Executable(Single(loaded_alone(build(input_shapes=given, input_values=values))))
         except ValuesNeeded as error:
             needed = error.inputs
     _require_runnable(opened, chosen)
@@ -130,7 +130,15 @@ def compile(
     interface = _interface(opened, title, given, values, overridable)
     made = partial(build, shared=Shared())
     return Executable(
-        Specializer(made, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
+        Specializer(
+            made,
+            interface,
+            shapes=given,
+            values=values,
+            symbolic=symbolic,
+            most=chosen.programs,
+            needed=needed,
+        )
     )
 
 

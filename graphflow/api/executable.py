@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.model import Model, Models, Single, Tensors, describe_key
+from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
 from graphflow.api.saved import load_models, save_models
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import require_assumed
@@ -31,10 +32,17 @@ if TYPE_CHECKING:
 
 
 class Executable:
-    """A compiled model; `compile` makes one from a model, `load` from a saved file."""
+    """A compiled model; `compile` makes one from a model, `load` from a saved file.
 
-    def __init__(self, models: Models) -> None:
+    Executables pickle.  One that `load` made becomes the path and the SHA-256 of its file, which
+    has to be there when it is unpickled; any other becomes the bytes that `save` writes, and comes
+    back as a loaded one, with the programs that existed.  A pickle has native code: unpickle only
+    what you trust.
+    """
+
+    def __init__(self, models: Models, file: LoadedFile | None = None) -> None:
         self._models = models
+        self._file = file
         self._complete = _complete_program(models)
 
     def run(
@@ -196,8 +204,9 @@ class Executable:
     def report(self) -> dict[str, Any]:
         """All decisions as plain values: the JSON of `graphflow inspect --json`.
 
-        With open shapes it has the interface, and under `specializations` the report of each
-        program.
+        With open shapes it has the interface, under `specializations` the report of each program,
+        and under `programs` how many programs were compiled, are kept, are kept at most, and were
+        dropped (None for a loaded model, which has those of its file).
         """
         models = self._models
         if not models.deciding:
@@ -212,6 +221,7 @@ class Executable:
                 {"for": describe_key(model, models.deciding), **model.report()}
                 for model in models.made
             ],
+            "programs": _program_counts(models),
             "note": "" if models.made else _nothing_made(models),
         }
 
@@ -230,6 +240,12 @@ class Executable:
         refuses to write.
         """
         save_models(path, self._models)
+
+    def __reduce__(self) -> tuple[Callable[..., Executable], tuple[Any, ...]]:
+        if self._file is None:
+            return _of_bytes, (saved_bytes(self._models),)
+        file = self._file
+        return _of_file, (file.path, file.threads, file.mmap, file.sha256())
 
     @property
     def _frozen(self) -> tuple[str, ...]:
@@ -270,7 +286,18 @@ def load(
         raise TypeError(f"threads is {threads!r}; give a number of threads, or None")
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise ValueError(f"sha256 is {sha256!r}; give 64 hexadecimal digits")
-    return Executable(load_models(path, threads, mmap=mmap, sha256=sha256))
+    file = LoadedFile.of(path, threads, mmap)  # first: a later write makes another file of it
+    return Executable(load_models(path, threads, mmap=mmap, sha256=sha256), file)
+
+
+def _of_file(path: str, threads: int | None, mmap: bool, sha256: str) -> Executable:
+    """The executable of a pickle that has the path and the digest of a file."""
+    return load(path, threads=threads, mmap=mmap, sha256=sha256)
+
+
+def _of_bytes(data: bytes) -> Executable:
+    """The executable of a pickle that has the bytes of a saved file."""
+    return Executable(models_of(data))
 
 
 def _complete_program(models: Models) -> Program | None:
@@ -289,6 +316,18 @@ def _run(program: Program, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray
         return program.run(inputs)
     except MemoryError as error:
         raise GraphflowError(f"memory ran out in a run: {error}") from error
+
+
+def _program_counts(models: Models) -> dict[str, int] | None:
+    counts = models.counts
+    if counts is None:
+        return None
+    return {
+        "compiled": counts.made,
+        "kept": counts.kept,
+        "most": counts.most,
+        "dropped": counts.dropped,
+    }
 
 
 def _nothing_made(models: Models) -> str:

@@ -19,6 +19,7 @@ from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions, SavedEdge
 from graphflow.base.errors import InvalidModel, Remedy
 from graphflow.base.scalar_limits import ScalarLimits
+from graphflow.processes.once import Counts
 from graphflow.program import OpenTensor, TensorSpec
 from graphflow.runtime import Processor, Program, require_value
 
@@ -139,6 +140,10 @@ class Models(Protocol):
     def made(self) -> tuple[Model, ...]:
         """The models that exist."""
 
+    @property
+    def counts(self) -> Counts | None:
+        """How many programs were compiled and are kept; None if all programs are in a file."""
+
     def only(self) -> Model:
         """The only model; InvalidModel if there are none or several."""
 
@@ -158,6 +163,11 @@ class Single:
 
     @property
     def interface(self) -> Interface:
+        """Never used: no input decides."""
+        raise AssertionError("a single model has no open shapes")
+
+    @property
+    def counts(self) -> None:
         """Never used: no input decides."""
         raise AssertionError("a single model has no open shapes")
 

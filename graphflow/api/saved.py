@@ -250,6 +250,7 @@ class SavedModels:
     ) -> None:
         self._path = path
         self.made = made
+        self.counts = None
         self.deciding: tuple[str, ...] = texts(about["deciding"])
         inputs, outputs = (_open_tensors(about[which]) for which in ("inputs", "outputs"))
         dtypes = {tensor.name: tensor.dtype for tensor in inputs}

@@ -12,6 +12,7 @@ are looked up by the value of this input too.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
+from graphflow.api.releasing import without_weights
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
@@ -34,22 +36,50 @@ from graphflow.inspect import (
     report,
     tensor_decisions,
 )
+from graphflow.pipeline.clearing import clear_caches
 from graphflow.pipeline.compiler import Compiled
-from graphflow.processes.once import Once
+from graphflow.processes.once import Counts, Once
 from graphflow.program import TensorSpec
-from graphflow.runtime import Processor, Program, processor_of, value_key
+from graphflow.runtime import Processor, Program, check_host, processor_of, value_key
 
 Key: TypeAlias = "tuple[tuple[str, object], ...]"
 
-MOST_KEPT = 16
-"""How many programs are kept; beyond that the least recently used one is dropped."""
+CALLER = 4
+"""The frame of `Executable.run`'s caller, counted from the function that warns."""
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A compiled model with its program in this process, as a `Model`."""
+class Decided:
+    """A compiled model whose decisions are asked for, on whichever processor it is to run."""
 
     compiled: Compiled
+
+    @property
+    def layouts(self) -> Mapping[str, TensorDecision]:
+        """The decision about each tensor."""
+        return tensor_decisions(self.compiled)
+
+    def explain(self, name: str, full: bool = False) -> str:
+        """The explanation of one tensor; InvalidModel for an unknown name."""
+        return explain(self.compiled, name, full)
+
+    def explanations(self) -> dict[str, str]:
+        """The explanations of all tensors, by name."""
+        return explanations(self.compiled)
+
+    def report(self) -> dict[str, Any]:
+        """What `graphflow inspect --json` prints."""
+        return report(self.compiled)
+
+    def decisions(self) -> Decisions:
+        """What `graphflow inspect` prints."""
+        return decisions(self.compiled)
+
+
+@dataclass(frozen=True)
+class Loaded(Decided):
+    """A compiled model with its program in this process, as a `Model`."""
+
     program: Program
 
     @property
@@ -103,35 +133,16 @@ class Loaded:
         """Elements of undefined padding that a run overwrites."""
         return self.compiled.physical.poisoned
 
-    @property
-    def layouts(self) -> Mapping[str, TensorDecision]:
-        """The decision about each tensor."""
-        return tensor_decisions(self.compiled)
-
-    def explain(self, name: str, full: bool = False) -> str:
-        """The explanation of one tensor; InvalidModel for an unknown name."""
-        return explain(self.compiled, name, full)
-
-    def explanations(self) -> dict[str, str]:
-        """The explanations of all tensors, by name."""
-        return explanations(self.compiled)
-
-    def report(self) -> dict[str, Any]:
-        """What `graphflow inspect --json` prints."""
-        return report(self.compiled)
-
-    def decisions(self) -> Decisions:
-        """What `graphflow inspect` prints."""
-        return decisions(self.compiled)
-
 
 def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
     """A compiled model, ready to run in this process.
 
     It shares the packed constants of the first of the `earlier` programs that prepares the same
-    constants, or if none does, the single constants that some of them have.
+    constants, or if none does, the single constants that some of them have.  CodegenError if this
+    processor cannot execute the code.
     """
     options = compiled.options
+    check_host(processor_of(compiled.target.cpu, compiled.target.features), "the model")
     alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
     program = Program(
         compiled.spec,
@@ -144,6 +155,17 @@ def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
         else borrowed(compiled, [(one.compiled, one.program) for one in earlier]),
     )
     return Loaded(compiled, program)
+
+
+def loaded_alone(compiled: Compiled) -> Loaded:
+    """A compiled model that no other program will share constants with, ready to run.
+
+    The contents of the model's own large weights are released: the program has packed them.
+    """
+    program = loaded(compiled).program
+    rest = without_weights(compiled)
+    program.spec = rest.spec
+    return Loaded(rest, program)
 
 
 def prepares_alike(one: Compiled, other: Compiled) -> bool:
@@ -186,9 +208,11 @@ def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
 class Specializer:
     """Compiles on demand and keeps its programs: the `Models` of an executable with open shapes.
 
-    `build` compiles for given `input_shapes` and `input_values`.  `symbolic` names inputs with open
+    `build` compiles for given `input_shapes` and `input_values`, with the `earlier` compilations
+    whose programs are kept.  `symbolic` names inputs with open
     shapes, `values` are fixed values, and `needed` names inputs that are known to decide by their
-    values.
+    values.  `most` is how many programs are kept; beyond that the least recently used one is
+    dropped, with the kernels that no other one has and with what compilations remember.
     """
 
     def __init__(
@@ -199,13 +223,16 @@ class Specializer:
         shapes: Shapes,
         values: Values,
         symbolic: tuple[str, ...],
+        most: int,
         needed: tuple[str, ...] = (),
     ) -> None:
         self.interface = interface
         self._build = build
         self._shapes, self._values = dict(shapes), dict(values)
         self._symbolic, self._needed = symbolic, needed
-        self._programs: Once[Key, Loaded] = Once(MOST_KEPT)
+        self._programs: Once[Key, Loaded] = Once(most)
+        self._compiled_in_a_row = 0
+        self._warned = False
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -216,6 +243,11 @@ class Specializer:
     def made(self) -> tuple[Loaded, ...]:
         """The compiled models that are kept."""
         return self._programs.kept
+
+    @property
+    def counts(self) -> Counts:
+        """How many programs were compiled and are kept."""
+        return self._programs.counts
 
     def only(self) -> Model:
         """The only model that exists; InvalidModel if there are none or several."""
@@ -236,12 +268,35 @@ class Specializer:
         """The program for these inputs, compiled if it does not exist.
 
         Raises InvalidModel, before anything is compiled, if an input does not fit the model.
+        Warns, once, if more runs in a row were compiled for than programs are kept.
         """
+        compiles = False
 
-        return self._find(
+        def check() -> None:
+            nonlocal compiles
+            self._check(inputs)
+            compiles = True
+
+        found = self._find(
             lambda name: deciding_input(self.interface, inputs, name).shape,
             lambda name: deciding_input(self.interface, inputs, name),
-            lambda: self._check(inputs),
+            check,
+        )
+        self._warn_if_every_run_compiles(compiles)
+        return found
+
+    def _warn_if_every_run_compiles(self, compiled: bool) -> None:
+        self._compiled_in_a_row = self._compiled_in_a_row + 1 if compiled else 0
+        most = self.counts.most
+        if self._compiled_in_a_row <= most or self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"each of the last {self._compiled_in_a_row} runs of {self.interface.title} compiled a "
+            f"program: the shapes or values of {', '.join(self.deciding)} were others than those "
+            f"of the {most} programs that are kept; pad the inputs to fewer shapes, or keep more "
+            "programs with Options(programs=...)",
+            stacklevel=CALLER,
         )
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
@@ -291,9 +346,12 @@ class Specializer:
 
             def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
                 check()
+                if self.counts.kept == self.counts.most:  # one of them will be dropped
+                    clear_caches()
                 compiled = self._build(
                     input_shapes={**self._shapes, **shapes},
                     input_values={**self._values, **values},
+                    earlier=[one.compiled for one in self.made],
                 )
                 return loaded(compiled, self.made)
 

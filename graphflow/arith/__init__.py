@@ -1,6 +1,14 @@
 """Index expressions, predicates over them, and exact proofs about integer points."""
 
-from graphflow.arith.bounds import Interval, Ranges, bounds, simplify, simplify_predicate
+from graphflow.arith.bounds import (
+    WORD,
+    Interval,
+    Ranges,
+    bounds,
+    largest_part,
+    simplify,
+    simplify_predicate,
+)
 from graphflow.arith.domain import ANYWHERE, Axis, Domain, box, joined
 from graphflow.arith.images import Image, image_within, images_cover
 from graphflow.arith.index_expr import (
@@ -18,6 +26,7 @@ from graphflow.arith.index_expr import (
     evaluate,
     floor_div,
     floor_mod,
+    forget_unused,
     linear,
     maximum,
     minimum,
@@ -67,6 +76,7 @@ __all__ = [
     "ANYWHERE",
     "FALSE",
     "TRUE",
+    "WORD",
     "And",
     "AtLeastZero",
     "Axis",
@@ -108,6 +118,7 @@ __all__ = [
     "evaluate",
     "floor_div",
     "floor_mod",
+    "forget_unused",
     "holds",
     "image_within",
     "images_cover",
@@ -117,6 +128,7 @@ __all__ = [
     "isl_name",
     "isl_parameters",
     "joined",
+    "largest_part",
     "less_than",
     "linear",
     "maximum",

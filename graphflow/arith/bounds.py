@@ -94,6 +94,49 @@ def _extremum_bounds(expr: Extremum, ranges: Ranges) -> Interval:
     return (max(lows) if lows else None, max(highs) if len(highs) == 2 else None)
 
 
+WORD = 2**63 - 1
+"""The largest index that native code computes with: its indices are signed words of 64 bits."""
+
+
+def largest_part(expr: IndexExpr, ranges: Ranges) -> int | None:
+    """A bound of the magnitude of `expr` and of all that is computed on the way to it.
+
+    That is, in whatever order its sums are added up, factors and divisors included; None where a
+    variable has no range.
+    """
+    match expr:
+        case Const():
+            return abs(expr.value)
+        case Var():
+            return _magnitude(bounds(expr, ranges))
+        case Sum():
+            return _largest_in_sum(expr, ranges)
+        case FloorDiv() | FloorMod():
+            inside = largest_part(expr.numerator, ranges)
+            return None if inside is None else max(inside, expr.divisor)
+        case Extremum():
+            a, b = (largest_part(operand, ranges) for operand in expr.operands)
+            return None if a is None or b is None else max(a, b)
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _largest_in_sum(expr: Sum, ranges: Ranges) -> int | None:
+    """Whatever is added up first, a partial sum is at most that of all positive ends."""
+    low, high, most = min(expr.constant, 0), max(expr.constant, 0), 0
+    for atom, k in expr.terms:
+        a, b = _scale(bounds(atom, ranges), k)
+        part = largest_part(atom, ranges)
+        if a is None or b is None or part is None:
+            return None
+        low, high, most = low + min(a, 0), high + max(b, 0), max(most, part, abs(k))
+    return max(-low, high, most)
+
+
+def _magnitude(interval: Interval) -> int | None:
+    low, high = interval
+    return None if low is None or high is None else max(abs(low), abs(high))
+
+
 def simplify(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
     """`expr` with the fewest terms that these ranges permit; floors and mods keep constants."""
     if isinstance(expr, Const):

@@ -186,6 +186,12 @@ def _intern(cls: type[IndexExpr], *fields: object) -> IndexExpr:
         return node
 
 
+def forget_unused() -> None:
+    """Free the expressions that nobody uses, which are otherwise kept for a while."""
+    with _lock:
+        _recent.clear()
+
+
 def const(value: int) -> Const:
     """The integer `value` as an expression."""
     small = _small.get(value)

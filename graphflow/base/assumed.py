@@ -35,7 +35,9 @@ class Assumed:
     """Every element of an input lies in `lo <= x <= hi`, or has the bits of `lo` if it is `exact`.
 
     −0.0 counts as less than 0.0, and a bound of zero is the one that admits both.  `elements`
-    restricts the assumption to these positions in row-major order.
+    restricts the assumption to these positions in row-major order.  With `reciprocal`, it is
+    instead that 1/x > -inf: x is no NaN, not -0.0, and no negative number so small that its
+    reciprocal overflows.
     """
 
     tensor: str
@@ -44,11 +46,14 @@ class Assumed:
     hi: float | int
     exact: bool = False
     elements: tuple[int, ...] | None = None
+    reciprocal: bool = False
 
     def __str__(self) -> str:
         where = "" if self.elements is None else f" in {len(self.elements)} elements"
         if self.exact:
             return f"equal to {self.lo}{where}"
+        if self.reciprocal:
+            return f"of reciprocals above -inf, so not -0.0{where}"
         lowest, highest = _limits(np.dtype(self.dtype))
         if (self.lo, self.hi) == (lowest, highest):
             return f"finite{where}"
@@ -62,6 +67,9 @@ class Assumed:
             right = array == wanted
             if _is_float(array.dtype):
                 right &= np.signbit(array) == np.signbit(wanted)
+        elif self.reciprocal:
+            with np.errstate(all="ignore"):
+                right = 1 / array > -inf  # false for NaN
         else:
             right = (array >= self.lo) & (array <= self.hi)  # false for NaN
         if self.elements is not None:

@@ -17,6 +17,9 @@ from graphflow.base.errors import InvalidModel
 COLUMNS = ("tensor", "logical shape", "where", "layout", "padding", "variant of its producer",
            "conversions, and why")  # fmt: skip
 
+STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
+"""Where a tensor is: in memory, inside a fused kernel, known before the first run, or removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decisions:

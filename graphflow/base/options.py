@@ -18,6 +18,7 @@ from graphflow.base.errors import GraphflowError
 DEBUG_VARIABLE = "GRAPHFLOW_DEBUG"
 CACHES_VARIABLE = "XDG_CACHE_HOME"
 KERNELS_VARIABLE = "GRAPHFLOW_CACHE"
+HOST_VARIABLE = "GRAPHFLOW_HOST"
 NO_CACHE = ("", "off")
 MOST_DEBUG = 4
 FALLBACKS = ("onnxruntime",)
@@ -45,6 +46,9 @@ class Options:
     together; None is the memory that this process may use.  A model that needs more is refused
     before it is run.  `cache` is the folder in which kernels are kept for later compilations, "off"
     or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
+    `programs` is how many programs a model with open shapes keeps, one for each set of shapes and
+    values that runs bring; beyond that the least recently used one is dropped, and compiled again
+    when a run needs it.
 
     Paths may be `os.PathLike`, integers may be any type with `__index__` but bool; they are kept as
     `str` and `int`.  Raises TypeError for a field of another type, GraphflowError for a value that
@@ -63,6 +67,7 @@ class Options:
     timings: str | None = None
     memory_limit: int | None = None
     cache: str | None = None
+    programs: int = 16
 
     def __post_init__(self) -> None:
         for name, (convert, wanted) in _FIELDS.items():
@@ -90,6 +95,11 @@ class Options:
             raise GraphflowError(
                 f"Options.memory_limit is {self.memory_limit}; it must be a positive number of "
                 "bytes, or None for the memory that this process may use"
+            )
+        if self.programs < 1:
+            raise GraphflowError(
+                f"Options.programs is {self.programs}; it must be at least 1, the program of the "
+                "latest run"
             )
         if not 0 <= self.debug <= MOST_DEBUG:
             raise GraphflowError(f"Options.debug is {self.debug}; it must be 0 to {MOST_DEBUG}")
@@ -154,6 +164,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
         _optional(_path),
         f'the path of a folder, "off" for no cache, or None for what {KERNELS_VARIABLE} says',
     ),
+    "programs": (_number, "a number of programs to keep"),
 }
 """For each field of `Options` its conversion (TypeError for another type), and what an error
 message asks for."""
@@ -185,6 +196,14 @@ def kernel_folder(cache: str | None) -> str | None:
     if wanted is None:
         return os.path.join(_caches(), "kernels")
     return None if wanted in NO_CACHE else wanted
+
+
+def assumed_host() -> str | None:
+    """The processor whose caches and rates the environment puts in place of the host's, by name.
+
+    None if GRAPHFLOW_HOST is empty or not set.
+    """
+    return os.environ.get(HOST_VARIABLE) or None
 
 
 def _caches() -> str:

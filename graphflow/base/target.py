@@ -1,8 +1,8 @@
 """`Target`: what a processor can do, as plain data.
 
 The cost model, the recipes and the code generator know a processor only through its `Target`;
-nothing else in this package states a cache size, a bandwidth or a throughput.  `codegen` has the
-functions that ask the host.
+nothing else in this package states a bandwidth or a throughput.  `processors` has a table of fixed
+targets, and `codegen` has the functions that ask the host.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Target:
     """A processor: the code generator and the cost model depend on these fields alone.
 
     The first five fields decide what code is emitted.  All others are for prices; their defaults
-    describe the Intel and AMD server processors that the cost model was fitted on.  A target that
-    is not the host has these defaults on every machine, so that its plans are the same everywhere.
+    describe the Intel and AMD server processors that the cost model was fitted on.  Plans for a
+    target of the table `PROCESSORS` are the same on every machine.
 
     | field | unit | source |
     |---|---|---|
@@ -34,9 +34,9 @@ class Target:
     | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
     | `cycles_per_blend` | cycles taken from multiply-adds | measured: Zen 5; its tables: Intel |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core |
-    | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system |
+    | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system; data sheets |
     | `line_bytes` | bytes | asked from the host's system |
-    | `l2_bytes`, `l3_bytes` | bytes a core, a chip | asked from the host's system |
+    | `l2_bytes`, `l3_bytes` | bytes a core, a chip | as `l1_bytes` |
     | `l2_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
     | `l3_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
     | `l2_line_cycles` | cycles a line, no prefetch | measured on rows apart |

@@ -4,15 +4,14 @@ onnxruntime."""
 from graphflow.bench.accuracy import hardly_varies, largest_error, relative_error
 from graphflow.bench.floor import floor_seconds, gflop
 from graphflow.bench.machine_limits import Machine, measure_machine, peak_kernel
-from graphflow.bench.peers import PEERS, load_peer
+from graphflow.bench.peers import PeerFailure, load_peer, peer_outputs
 from graphflow.bench.results_table import bench_table
-from graphflow.bench.samples import random_inputs
 from graphflow.bench.timed_blocks import BlockTimes, Protocol, Run, measure
 
 __all__ = [
-    "PEERS",
     "BlockTimes",
     "Machine",
+    "PeerFailure",
     "Protocol",
     "Run",
     "bench_table",
@@ -24,6 +23,6 @@ __all__ = [
     "measure",
     "measure_machine",
     "peak_kernel",
-    "random_inputs",
+    "peer_outputs",
     "relative_error",
 ]

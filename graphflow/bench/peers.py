@@ -1,14 +1,16 @@
 """The runtimes that graphflow is compared with: onnxruntime, and openvino where installed.
 
-In: a model, a number of threads.  Out: a loaded `Peer`.  This module and `foreign` are the only
-ones that import another runtime. openvino is not a dependency; it is set to compute in float32,
-because its default on some processors is bfloat16.
+In: a model, a number of threads.  Out: a loaded `Peer`, or a `PeerFailure` where the runtime cannot
+load or run the model.  This module and `foreign` are the only ones that import another runtime.
+openvino is not a dependency; it is set to compute in float32, because its default on some
+processors is bfloat16.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +19,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from graphflow.base.errors import GraphflowError
+from graphflow.base.offered_names import PEER_NAMES
 from graphflow.pipeline.compiler_stages import Model
 
 try:
@@ -25,6 +28,9 @@ except ImportError:
     openvino = None
 
 Arrays = Mapping[str, NDArray[Any]]
+
+REASON_LINES = 3
+"""How many lines of a peer's error message are repeated; the first may name a source file alone."""
 
 
 class Peer(Protocol):
@@ -83,18 +89,44 @@ class OpenVino:
         return dict(zip(self._names, results, strict=True))
 
 
-PEERS: dict[str, Callable[[Model, int], Peer]] = {
-    "onnxruntime": OnnxRuntime,
-    "openvino": OpenVino,
-}
+PEERS: dict[str, Callable[[Model, int], Peer]] = dict(
+    zip(PEER_NAMES, (OnnxRuntime, OpenVino), strict=True)
+)
 """Functions that load a peer, by the names that `--against` accepts."""
 
 
+class PeerFailure(GraphflowError):
+    """A peer cannot load a model, or cannot run it."""
+
+
 def load_peer(name: str, model: Model, threads: int) -> Peer:
-    """The peer of that name with `model` loaded; the GraphflowError for another name lists all."""
+    """The peer of that name with `model` loaded.
+
+    Raises GraphflowError for a peer that does not exist, with the names of all, or that is not
+    installed, and PeerFailure if the peer raises any other error.
+    """
     if name not in PEERS:
         raise GraphflowError(f"there is no peer {name!r}; the peers are {', '.join(PEERS)}")
-    return PEERS[name](model, threads)
+    with _failure(f"{name} cannot load the model"):
+        return PEERS[name](model, threads)
+
+
+def peer_outputs(name: str, peer: Peer, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    """The outputs of one run of a peer; PeerFailure if it raises an error."""
+    with _failure(f"{name} cannot run the model"):
+        return peer.run(inputs)
+
+
+@contextmanager
+def _failure(what: str) -> Iterator[None]:
+    try:
+        yield
+    except GraphflowError:
+        raise
+    except Exception as error:  # each runtime has exception classes of its own
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = " ".join(lines[:REASON_LINES]) or type(error).__name__
+        raise PeerFailure(f"{what}: {reason}") from error
 
 
 def _source(model: Model) -> str | bytes:

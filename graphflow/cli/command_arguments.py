@@ -2,7 +2,8 @@
 
 In: an argument parser, to which options are added, or the text of one argument.  Out: the parser
 with these options, or the value of that text.  Text that is not valid raises
-`argparse.ArgumentTypeError`, so that the command exits with 2.
+`argparse.ArgumentTypeError`, so that the command exits with 2.  What always holds: nothing is
+imported here that takes time, because every command parses its arguments first.
 """
 
 from __future__ import annotations
@@ -10,32 +11,14 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from graphflow.base.errors import InvalidModel
+from graphflow.base.offered_names import LIGHT, PEER_NAMES, TARGET_NAMES, ZOO_PREFIX
 from graphflow.base.options import default_timings
-from graphflow.bench import PEERS
-from graphflow.codegen import avx2_target, host_target
-from graphflow.models import LIGHT, ZOO_PREFIX
 
 MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO_PREFIX}NAME"
 SAVED_HELP = f"{MODEL_HELP}, or a file that `compile -o` wrote"
-
-TARGETS = {"host": host_target, "avx2": avx2_target}
-"""Functions that return the targets of `--target`, by name."""
-
-
-def add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    """The parser of a new command; `run` takes its arguments and returns the exit code."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    parser.set_defaults(command=run)
-    return parser
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, help: str = SAVED_HELP) -> None:
@@ -57,7 +40,12 @@ def add_model_arguments(parser: argparse.ArgumentParser, help: str = SAVED_HELP)
 def add_target_argument(parser: argparse.ArgumentParser) -> None:
     """Add `--target`, the processor to compile for."""
     parser.add_argument(
-        "--target", choices=TARGETS, default="host", help="the processor to compile for"
+        "--target",
+        choices=TARGET_NAMES,
+        default=TARGET_NAMES[0],
+        metavar="NAME",
+        help=f"the processor to compile for: {', '.join(TARGET_NAMES)}; avx2 is the host without "
+        "AVX-512",
     )
 
 
@@ -104,23 +92,12 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def named_array(text: str) -> tuple[str, NDArray[Any]]:
-    """The name and the array of `NAME=FILE.npy`; InvalidModel where the file cannot be read."""
-    name, _, path = text.partition("=")
-    try:
-        return name, np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InvalidModel(
-            f"cannot read the input {text!r}: {error}; give NAME=FILE.npy, as numpy.save writes it"
-        ) from None
-
-
 def peers(text: str) -> list[str]:
     """The names of peers in a list with commas."""
     names = text.split(",")
     for name in names:
-        if name not in PEERS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PEERS)}")
+        if name not in PEER_NAMES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PEER_NAMES)}")
     return names
 
 
@@ -134,10 +111,11 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _value(text: str) -> tuple[str, Any]:
-    """The name and value of `NAME=FILE.npy`, or of `NAME=[2, 3]`: a number or nested lists."""
+    """The name and the `Path` of `NAME=FILE.npy`, or the name and value of `NAME=[2, 3]`: a number
+    or nested lists."""
     name, _, value = text.partition("=")
     if value.endswith(".npy"):
-        return named_array(text)
+        return name, Path(value)
     with contextlib.suppress(ValueError, SyntaxError):
         return name, ast.literal_eval(value)
     raise argparse.ArgumentTypeError(f"{text!r} is neither NAME=FILE.npy nor NAME=[2,3]")

@@ -7,15 +7,20 @@ are timed through their public interface, from arrays to new arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.compilation import compile
+from graphflow.api.executable import Executable
 from graphflow.base.arguments import Shapes
+from graphflow.base.offered_names import PEER_NAMES
 from graphflow.base.options import Options
 from graphflow.bench import (
+    BlockTimes,
+    PeerFailure,
     Protocol,
     Run,
     floor_seconds,
@@ -25,13 +30,13 @@ from graphflow.bench import (
     load_peer,
     measure,
     measure_machine,
-    random_inputs,
+    peer_outputs,
 )
 from graphflow.pipeline.compiler_stages import Model
-from graphflow.runtime import default_threads
+from graphflow.program import random_inputs
 
 OURS = "graphflow"
-REFERENCE = "onnxruntime"
+REFERENCE = PEER_NAMES[0]
 
 
 def bench(
@@ -46,44 +51,90 @@ def bench(
     protocol: Protocol | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Compile, check and time `model`; milliseconds are medians of alternating blocks.
-
-    The error is relative to onnxruntime, which is always measured; `check_is_weak` says that the
-    outputs hardly vary, so that a small error proves little.  Raises GraphflowError for a peer that
-    does not exist or is not installed.
-    """
-    count = default_threads() if threads is None else threads
+    """Compile `model`, and `compare` it."""
     exe = compile(
         model,
         input_shapes=input_shapes,
         input_values=input_values,
-        threads=count,
+        threads=threads,
         options=options,
     )
+    found = compare(exe, model, against=against, protocol=protocol, seed=seed)
+    return found if name is None else {**found, "model": name}
+
+
+def compare(
+    exe: Executable,
+    model: Model,
+    *,
+    against: Sequence[str] = (REFERENCE,),
+    protocol: Protocol | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Check and time `exe`, which was compiled from `model`; milliseconds are medians of
+    alternating blocks.
+
+    The error is relative to onnxruntime, which is always measured; `check_is_weak` says that the
+    outputs hardly vary, so that a small error proves little.  `failures` has the reason of each
+    peer that cannot load or run the model; without onnxruntime `speedup`, `max_rel_error` and
+    `check_is_weak` are None.  Raises GraphflowError for a peer that does not exist or is not
+    installed.
+    """
     compiled = exe.compiled
     inputs = {**random_inputs(exe.inputs, seed), **exe.values}
-    peers = {peer: load_peer(peer, model, count) for peer in dict.fromkeys((REFERENCE, *against))}
-    expected = peers[REFERENCE].run(inputs)
-    error = largest_error(exe.run(inputs), expected)
-    runs: dict[str, Run] = {OURS: partial(exe.run, inputs)}
-    runs |= {peer: partial(loaded.run, inputs) for peer, loaded in peers.items()}
+    peers = _Peers()
+    for name in dict.fromkeys((REFERENCE, *against)):
+        peers.add(name, model, exe.threads, inputs)
+    runs: dict[str, Run] = {OURS: partial(exe.run, inputs), **peers.runs}
     timings = measure(runs, Protocol() if protocol is None else protocol)
-    machine = measure_machine(compiled.target, count)
-    result: dict[str, Any] = {
-        "model": compiled.name if name is None else name,
-        "threads": count,
-    }
+    machine = measure_machine(compiled.target, exe.threads)
+    result: dict[str, Any] = {"model": compiled.name, "threads": exe.threads}
     for program, timing in timings.items():
         result[f"{program}_ms"] = timing.median_ms
         result[f"{program}_iqr_ms"] = timing.iqr_ms
-    result |= {
-        "speedup": timings[REFERENCE].median_ms / timings[OURS].median_ms,
-        "max_rel_error": error,
-        "check_is_weak": hardly_varies(expected),
-        "compile_s": compiled.seconds,
-    }
-    result |= {f"{peer}_load_s": loaded.load_seconds for peer, loaded in peers.items()}
+    result |= _agreement(exe.run(inputs), peers.outputs.get(REFERENCE), timings)
+    result["compile_s"] = compiled.seconds
+    result |= {f"{peer}_load_s": seconds for peer, seconds in peers.load_seconds.items()}
     return result | {
         "floor_ms": 1e3 * floor_seconds(compiled, machine),
         "gflop": gflop(compiled),
+        "failures": peers.failures,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Peers:
+    """The peers that can run a model, and the reasons of those that cannot, by name."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    outputs: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)
+    load_seconds: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def add(
+        self, name: str, model: Model, threads: int, inputs: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Load a peer and run it once."""
+        try:
+            peer = load_peer(name, model, threads)
+            self.outputs[name] = peer_outputs(name, peer, inputs)
+        except PeerFailure as failure:
+            self.failures[name] = str(failure)
+            return
+        self.load_seconds[name] = peer.load_seconds
+        self.runs[name] = partial(peer.run, inputs)
+
+
+def _agreement(
+    found: Mapping[str, NDArray[Any]],
+    expected: Mapping[str, NDArray[Any]] | None,
+    timings: Mapping[str, BlockTimes],
+) -> dict[str, Any]:
+    """How our outputs and times compare with those of the reference, if it has some."""
+    if expected is None:
+        return {"speedup": None, "max_rel_error": None, "check_is_weak": None}
+    return {
+        "speedup": timings[REFERENCE].median_ms / timings[OURS].median_ms,
+        "max_rel_error": largest_error(found, expected),
+        "check_is_weak": hardly_varies(expected),
     }

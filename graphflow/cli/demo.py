@@ -13,9 +13,8 @@ from graphflow.api.compilation import compile
 from graphflow.api.executable import Executable
 from graphflow.base.options import Options
 from graphflow.bench import bench_table
-from graphflow.cli.comparison import bench
-from graphflow.cli.drawing import decision_table
-from graphflow.inspect import summary_line
+from graphflow.cli.comparison import compare
+from graphflow.cli.drawing import draw_table
 from graphflow.models import ModelBuilder
 
 CHANNELS = 58
@@ -43,16 +42,18 @@ def demo(console: Console, options: Options | None = None) -> bool:
     """Compile, explain, check and time the demo model; returns whether the check passed."""
     model = demo_model()
     exe = compile(model, options=options)
-    console.print(decision_table(exe.compiled))
-    console.print(summary_line(exe.compiled), highlight=False)
+    decisions = exe.decisions()
+    console.print(draw_table(decisions))
+    console.print(decisions.summary, highlight=False)
     _show_one(console, exe)
-    found = bench(model, threads=exe.threads, options=options)
+    found = compare(exe, model)
     console.print(bench_table([found]))
-    agrees = bool(found["max_rel_error"] < TOLERANCE and not found["check_is_weak"])
+    error = found["max_rel_error"]
+    if error is None:  # the table says why
+        return False
+    agrees = bool(error < TOLERANCE and not found["check_is_weak"])
     verdict = "agree" if agrees else "DO NOT agree"
-    console.print(
-        f"the outputs {verdict} with onnxruntime's: relative error {found['max_rel_error']:.1e}"
-    )
+    console.print(f"the outputs {verdict} with onnxruntime's: relative error {error:.1e}")
     return agrees
 
 

@@ -1,25 +1,30 @@
-"""Tables for the terminal: the decisions of a plan, and the differences between two reports.
+"""The table of decisions for the terminal.
 
-In: results of `graphflow.inspect`.  Out: tables that a rich console prints.  The compiler does not
-import this module, because rich takes as long to import as the planner.
+In: texts, as `Executable.decisions` returns them.  Out: tables that a rich console prints.  The
+compiler does not import this module, because rich takes as long to import as the planner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from graphflow.base.decisions import COLUMNS, Decisions
-from graphflow.inspect import CONSTANT, REMOVED, Change, decisions
-from graphflow.pipeline.compiler import Compiled
+from graphflow.base.decisions import COLUMNS, CONSTANT, REMOVED, Decisions
 
 
-def decision_table(compiled: Compiled, constants: bool = False) -> Table:
-    """Name, logical shape, place, layout, padding, variant of the producer, and conversions of each
-    tensor."""
-    return draw_table(decisions(compiled), constants)
+def stdout_console() -> Console:
+    """A console as wide as the terminal; 160 columns, enough for a table, where there is none."""
+    return Console() if sys.stdout.isatty() else Console(width=160)
+
+
+def show_decisions(known: Decisions, constants: bool = False) -> None:
+    """Print the table and its summary line."""
+    console = stdout_console()
+    console.print(draw_table(known, constants))
+    console.print(known.summary)
 
 
 def draw_table(known: Decisions, constants: bool = False) -> Table:
@@ -33,15 +38,4 @@ def draw_table(known: Decisions, constants: bool = False) -> Table:
     for row in known.rows:
         if constants or row[where] not in (CONSTANT, REMOVED):
             table.add_row(*map(escape, row))
-    return table
-
-
-def change_table(found: Sequence[Change]) -> Table:
-    """The differences between two reports, one row each; a dash stands for no value."""
-    table = Table(header_style="bold")
-    for column in ("what", "of", "before", "after"):
-        table.add_column(column, overflow="fold")
-    for change in found:
-        texts = (change.kind, change.name, change.before, change.after)
-        table.add_row(*(escape(text or "-") for text in texts))
     return table

@@ -5,14 +5,10 @@ from typing import TypeAlias
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
-from graphflow.codegen.instruction_set import instruction, instructions_of
+from graphflow.codegen.instruction_set import instruction, instructions_of, is_instruction
 from graphflow.codegen.symbols import ANONYMOUS, renamed
-from graphflow.codegen.target_machine import (
-    assembly,
-    avx2_target,
-    host_target,
-    object_code,
-)
+from graphflow.codegen.target_machine import assembly, object_code
+from graphflow.codegen.targets import avx2_target, executed_as, host_target, named_target
 from graphflow.tir import PrimFunc
 
 ObjectTask: TypeAlias = tuple[PrimFunc, str, Target]
@@ -48,9 +44,12 @@ __all__ = [
     "compile_object",
     "emit_assembly",
     "emit_ir",
+    "executed_as",
     "host_target",
     "instruction",
     "instructions_of",
+    "is_instruction",
     "make_object",
+    "named_target",
     "renamed",
 ]

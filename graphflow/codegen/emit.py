@@ -53,6 +53,7 @@ from graphflow.tir import (
     calls_in,
     expression_variables,
     is_predicate,
+    kept,
     loops_of,
     matched_value,
     neutral_literal,
@@ -427,6 +428,7 @@ class PartEmitter:
                     self._body(body, lanes)
 
 
+@kept  # an unrolled loop around it emits it many times
 def _fits_lanes(loop: For) -> bool:
     """Whether each statement in the body can be emitted once, for all lanes of a vector.
 

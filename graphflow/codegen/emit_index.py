@@ -6,8 +6,10 @@ with an i64 value (a loop that LLVM sees).  Out: i64 scalars, linear terms for a
 values per lane.
 
 What always holds: bindings are substituted and ranges used before any instruction is emitted, so an
-index that is constant in an unrolled iteration costs none.  Sums are added up from the outermost
-loop's variable to the innermost's, so that the partial sums are loop-invariant and can be hoisted.
+index that is constant in an unrolled iteration costs none.  All numbers on the way to a value are
+proven to fit an i64 by the ranges; else a CodegenError has the expression and the bound.  Sums are
+added up from the outermost loop's variable to the innermost's, so that the partial sums are
+loop-invariant and can be hoisted.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TypeAlias, assert_never
 
 from graphflow.arith import (
+    WORD,
     And,
     AtLeastZero,
     Const,
@@ -31,11 +35,13 @@ from graphflow.arith import (
     Not,
     Or,
     Predicate,
+    Ranges,
     Truth,
     Var,
     bounds,
     const,
     holds,
+    largest_part,
     linear,
     predicate_variables,
     simplify,
@@ -74,6 +80,8 @@ class Indices:
         self._values: dict[Var, IrValue] = {}
         self._depths: dict[Var, int] = {}
         self._variables: dict[IndexExpr, frozenset[Var]] = {}
+        self._largest: dict[IndexExpr, float] = {}
+        """Of atoms the largest part, for the loops that are open; infinite where it is unknown."""
 
     # ---- loops around
 
@@ -88,6 +96,7 @@ class Indices:
     def running(self, var: Var, value: IrValue, interval: Interval) -> Iterator[None]:
         """While the context lasts, `var` has this i64 value, which lies within `interval`."""
         self._values[var], self.ranges[var] = value, interval
+        self._largest.clear()
         self._depths[var] = len(self._depths)
         yield
         del self._values[var], self.ranges[var], self._depths[var]
@@ -96,6 +105,7 @@ class Indices:
     def vectorized(self, var: Var, start: IndexExpr, lanes: Lanes) -> Iterator[None]:
         """While the context lasts, `var` is `start` plus the number of the lane."""
         self.lanes, self.ranges[lanes.var] = lanes, (0, lanes.extent - 1)
+        self._largest.clear()
         with self.bound(var, linear((*terms_of(start)[0], (lanes.var, 1)), terms_of(start)[1])):
             yield
         self.lanes = None
@@ -104,7 +114,43 @@ class Indices:
     # ---- resolution
 
     def terms(self, expr: IndexExpr) -> tuple[Terms, int]:
-        """The linear terms and the constant of `expr` under the bindings."""
+        """The linear terms and the constant of `expr` under the bindings.
+
+        CodegenError unless the sum, in whatever order it is added up, is proven to fit an i64.
+        """
+        terms, constant = self._bound_terms(expr)
+        total: float = abs(constant)
+        for atom, k in terms:
+            largest = self._largest.get(atom)
+            total += abs(k) * (self._largest_of(atom) if largest is None else largest)
+        if total > WORD:  # rare, and then the signs matter
+            self._require_word(terms, constant)
+        return terms, constant
+
+    def _largest_of(self, atom: IndexExpr) -> float:
+        part = largest_part(atom, self._with_idle_lanes())
+        found = self._largest[atom] = inf if part is None else max(part, 1)
+        return found
+
+    def _with_idle_lanes(self) -> Ranges:
+        """The ranges of the variables, where lanes beyond the extent are computed too."""
+        if self.lanes is None:
+            return self.ranges
+        return {**self.ranges, self.lanes.var: (0, self.lanes.width - 1)}
+
+    def _require_word(self, terms: Terms, constant: int) -> None:
+        ranges, expr = self._with_idle_lanes(), linear(terms, constant)
+        if not variables(expr) <= ranges.keys():
+            return  # a variable without a loop, which has no value to emit either
+        most = largest_part(expr, ranges)
+        if most is None or most > WORD:
+            reach = "has no bound" if most is None else f"may need numbers up to {most}"
+            raise CodegenError(
+                f"the index expression {expr} {reach}, and native code computes indices in 64 "
+                f"bits, up to {WORD}; use smaller factors or extents"
+            )
+
+    def _bound_terms(self, expr: IndexExpr) -> tuple[Terms, int]:
         terms, constant = terms_of(expr)
         merged: dict[IndexExpr, int] = {}
         for atom, k in terms:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
 
-from graphflow.arith import IndexExpr, const
+from graphflow.arith import IndexExpr, weighted
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.codegen.emit_builder import (
@@ -140,9 +140,7 @@ class Memory:
         key = (buffer.name, indices)
         flat = self._flat.get(key)
         if flat is None:
-            pairs = zip(indices, place.strides, strict=True)
-            products = (index * k for index, k in pairs)
-            flat = self._flat[key] = sum(products, start=const(0))
+            flat = self._flat[key] = weighted(zip(indices, place.strides, strict=True))
         terms, constant = self.indices.terms(flat)
         stride = self.indices.lane_stride(terms)
         if stride:

@@ -8,21 +8,12 @@ its documented default.  A host is one core here: caches that cores share count 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict
+
+from graphflow.base.processors import Caches
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-class Caches(TypedDict, total=False):
-    """The fields of `Target` that the system knows."""
-
-    l1_bytes: int
-    l1_ways: int
-    line_bytes: int
-    l2_bytes: int
-    l3_bytes: int
 
 
 def host_caches(folder: Path = CACHES) -> Caches:

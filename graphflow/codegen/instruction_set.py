@@ -5,21 +5,34 @@ windows.  What always holds: a call is mapped by its definition, not by its name
 windows are contiguous and nothing that it writes is a window of a buffer that it also reads;
 elsewhere the body of the definition is emitted, which for a hint (`tir.PREFETCH16`) is nothing.
 
-A new instruction is a definition and the line that emits it.
+A new instruction is a definition and the line that emits it; users' own name the intrinsic of LLVM
+that performs them, which `intrinsics` checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, lanes_of
+from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, lanes_of, vector_type
 from graphflow.codegen.emit_index import Indices
 from graphflow.codegen.emit_memory import Address, Memory
-from graphflow.tir import PREFETCH16, Call, PrimFunc, Role, parse
+from graphflow.codegen.intrinsics import require_feature, require_intrinsic
+from graphflow.tir import (
+    PREFETCH16,
+    Call,
+    Intrinsic,
+    PrimFunc,
+    Role,
+    constant_operand,
+    intrinsic_problem,
+    parse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,11 @@ class CallOperands:
         """All elements of a parameter."""
         size = self.call.definition.param(name).size
         return self.memory.load_window(self.addresses[name], size)
+
+    def operand(self, text: str) -> IrValue:
+        """All elements of a parameter, or a constant such as `i32 8`."""
+        constant = constant_operand(text)
+        return self.vector(text) if constant is None else IrValue(constant[1], constant[0])
 
     def repeated(self, name: str, times: int) -> IrValue:
         """The elements of a parameter, again and again."""
@@ -139,10 +157,56 @@ def instructions_of(target: Target) -> tuple[PrimFunc, ...]:
     return tuple(one.definition for one in found if one.definition.body)
 
 
+def is_instruction(definition: PrimFunc) -> bool:
+    """Whether `definition` is an instruction of some target, or names an operation of LLVM."""
+    return definition.intrinsic is not None or definition in instructions()
+
+
 def instruction_for(call: Call, target: Target) -> Instruction | None:
-    """The instruction that performs a call on the target; None where it has none."""
-    found = instructions().get(call.definition)
+    """The instruction that performs a call on the target; None where it has none.
+
+    CodegenError where the definition names an intrinsic that cannot perform it.
+    """
+    if call.definition.intrinsic is not None:
+        found: Instruction | None = _by_intrinsic(
+            call.definition, call.definition.intrinsic, target
+        )
+    else:
+        found = instructions().get(call.definition)
     return found if found is not None and found.is_of(target) else None
+
+
+@contextmanager
+def _of(definition: PrimFunc) -> Iterator[None]:
+    """Errors in this context name the instruction."""
+    try:
+        yield
+    except CodegenError as error:
+        raise CodegenError(f"instruction {definition.name}: {error}") from None
+
+
+def _by_intrinsic(definition: PrimFunc, intrinsic: Intrinsic, target: Target) -> Instruction:
+    """The instruction of a definition that names what performs it."""
+    problem = intrinsic_problem(definition, intrinsic)
+    if problem is not None:
+        raise CodegenError(f"instruction {definition.name}: {problem}")
+    with _of(definition):
+        require_feature(intrinsic, target)
+    written = next(p.buffer for p in definition.params if p.role is not Role.INPUT)
+    read = (p.buffer.name for p in definition.params if p.role is not Role.OUTPUT)
+    names = intrinsic.operands or tuple(read)
+
+    def emitted(of: CallOperands) -> None:
+        operands = tuple(of.operand(name) for name in names)
+        element = of.addresses[written.name].place.element
+        result = vector_type(element, written.size)
+        with _of(definition):
+            require_intrinsic(intrinsic, result, operands, target)
+        value = of.builder.call(intrinsic.name, result, *operands)
+        of.store(written.name, IrValue(value.text, element, written.size))
+
+    feature = None if intrinsic.feature is None else f"+{intrinsic.feature}"
+    return Instruction(definition, feature, emitted)
 
 
 _Known: TypeAlias = tuple[str, str, Callable[[CallOperands], None]]

@@ -1,4 +1,4 @@
-"""The processors that code is made for, and LLVM's way from IR text to an object file.
+"""LLVM's way from IR text to an object file.
 
 In: a `Target` and the text of a module.  Out: ELF bytes, optimized IR or assembly.  What always
 holds: two of LLVM's passes are off.  The machine scheduler, because the emitter's order of
@@ -21,13 +21,7 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.host_caches import host_caches
 from graphflow.processes.shared_scope import SharedScope
-
-AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
-AVX2_CPUS = {"Intel": "haswell", "AMD": "znver2"}
-AVX2_MASKED_STORE = {"Intel": 2.0, "AMD": 12.0}
-"""Cycles of vmaskmovps to memory; AMD's processors execute it in microcode."""
 
 
 def _switch_passes_off() -> Callable[[], None]:
@@ -45,68 +39,15 @@ _PASSES_OFF = SharedScope(_switch_passes_off)
 
 
 @lru_cache(maxsize=1)
-def _initialize() -> None:
+def initialize() -> None:
+    """Make LLVM know this kind of processor; it does nothing the second time."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
 
-@lru_cache(maxsize=1)
-def host_target() -> Target:
-    """The processor this process runs on, with its caches as far as the system tells them."""
-    _initialize()
-    cpu = llvm.get_host_cpu_name()
-    features = llvm.get_host_cpu_features()
-    wide = all(features.get(name) for name in AVX512)
-    if not wide and not (features.get("avx2") and features.get("fma")):
-        raise CodegenError(f"the processor {cpu} has neither AVX-512 nor AVX2 with FMA")
-    return Target(
-        name=f"{cpu}-{'avx512' if wide else 'avx2'}",
-        cpu=cpu,
-        features=features.flatten(),
-        vector_bytes=64 if wide else 32,
-        vector_registers=32 if wide else 16,
-        fmas_per_cycle=1.0 if wide else 2.0,
-        cycles_per_vector_load=1.0 if wide else 0.5,
-        cycles_per_masked_store=1.0 if wide else AVX2_MASKED_STORE[_vendor(cpu)],
-        peak_factor=2.0 if wide and cpu == "znver5" else 1.0,
-        # The units of Zen 5 are 64 bytes wide: a narrower vector takes as long as a whole one.
-        narrowest_share=1.0 if wide and cpu == "znver5" else 0.5,
-        cycles_per_blend=1.0 if wide and _vendor(cpu) == "Intel" else 0.0,
-        **host_caches(),
-    )
-
-
-@lru_cache(maxsize=1)
-def avx2_target() -> Target:
-    """The host restricted to AVX2: 32-byte vectors, 16 registers.
-
-    Its caches are the documented defaults, so that its plans depend on the maker alone.
-    """
-    host = host_target()
-    features = [
-        f"-{name[1:]}" if name[1:].startswith(("avx512", "avx10", "evex")) else name
-        for name in host.features.split(",")
-    ]
-    vendor = _vendor(host.cpu)
-    return Target(
-        name=f"{host.cpu}-avx2",
-        cpu=AVX2_CPUS[vendor],
-        features=",".join(features),
-        vector_bytes=32,
-        vector_registers=16,
-        fmas_per_cycle=2.0,
-        cycles_per_vector_load=0.5,
-        cycles_per_masked_store=AVX2_MASKED_STORE[vendor],
-    )
-
-
-def _vendor(cpu: str) -> str:
-    return "AMD" if cpu.startswith("znver") else "Intel"
-
-
 @lru_cache(maxsize=8)
 def _machine(cpu: str, features: str) -> Any:
-    _initialize()
+    initialize()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
     )
@@ -131,6 +72,8 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
     tuning.slp_vectorization = False
     tuning.loop_unrolling = False
     tuning.loop_interleaving = False
+    # llvmlite 0.50 never frees the callbacks of a builder, 0.1 MB for each module; a builder cannot
+    # be used again, as its callbacks refer to the objects of its last run.
     passes = llvm.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(module, passes)
     return module, machine

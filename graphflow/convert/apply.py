@@ -224,9 +224,7 @@ class _Builder:
         self.calls.append(self._copy(f"copy {value}", value, source, target, because))
 
     def _convert(self, value: str) -> None:
-        for index, made in enumerate(self.plan.conversions):
-            if made.value != value:
-                continue
+        for index, made in self.plan.conversions_of(value):
             source = self.values[value]
             if made.kind == CopyKind.FILL:
                 self._fill(made, source, index)

@@ -101,8 +101,8 @@ def _filled(plan: LayoutPlan, value: str, facts: dict[str, Fact]) -> dict[str, F
 
     A region on which a fill and the given fact differ becomes Undefined.
     """
-    for made in plan.conversions:
-        if made.value == value and made.kind == CopyKind.FILL:
+    for _, made in plan.conversions_of(value):
+        if made.kind == CopyKind.FILL:
             target = dict(made.target.facts)
             facts = {r: f if f == target.get(r) else Undefined() for r, f in facts.items()}
     return facts

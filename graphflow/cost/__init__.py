@@ -28,6 +28,7 @@ from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
     SHUFFLED,
+    broadcast_apart,
     cycles_by_rows,
     fits_sets,
     missed_lines,
@@ -40,6 +41,7 @@ from graphflow.cost.tiles import (
     tiling_cycles,
 )
 from graphflow.cost.tilings import (
+    BroadcastApart,
     LanesAlongRow,
     Panels,
     SlidingRows,
@@ -63,6 +65,7 @@ __all__ = [
     "SHUFFLED",
     "UNPACKED",
     "WAKING",
+    "BroadcastApart",
     "ConversionWork",
     "CostModel",
     "LanesAlongRow",
@@ -76,6 +79,7 @@ __all__ = [
     "TimingTable",
     "Timings",
     "Work",
+    "broadcast_apart",
     "charge",
     "choose_run",
     "clearly_less",

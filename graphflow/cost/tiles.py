@@ -10,12 +10,20 @@ lanes as it computes elements of the accumulators' type.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import gcd
 
 from graphflow.base.target import Target
 from graphflow.cost.cycles import streaming_cycles
-from graphflow.cost.tilings import Panels, SlidingRows, TilePlane, TileProblem, Tiling
+from graphflow.cost.tilings import (
+    BroadcastApart,
+    Panels,
+    SlidingRows,
+    TilePlane,
+    TileProblem,
+    Tiling,
+)
 
 CONFLICT_CYCLES = 3.0
 """Cycles to broadcast an element whose cache line was evicted by that of another row."""
@@ -123,21 +131,40 @@ def fits_sets(stride: int, count: int, target: Target) -> bool:
     return -(-count // sets) <= target.l1_ways - 2
 
 
-def missed_lines(apart: tuple[tuple[int, int], ...], taps: int, target: Target) -> float:
-    """Cache lines that a step along a row takes from the second-level cache, between 0 and 1.
+def missed_lines(nest: Iterable[tuple[int, int]], target: Target) -> float:
+    """Cache lines that a step takes from the second-level cache, for each that it spans: 0 to 1.
 
-    `apart` are the loops of the reduction that step from line to line, each with its stride in
-    bytes and its extent; the `taps` of one line follow each other.  What one tile reads the next
-    one reads again: it is still in the first-level cache if it fits there, and if its lines are not
-    all in a few sets.
+    `nest` are the loops of the reduction around what is read, each with its stride in bytes and its
+    extent.  Those that step from line to line are apart; the taps of one line follow each other.
+    What one tile reads the next one reads again: it is still in the first-level cache if it fits
+    there, and if its lines are not all in a few sets.
     """
-    lines = 2
-    for _, extent in apart:
-        lines *= extent
+    apart, taps, lines = [], 1, 2
+    for stride, extent in nest:
+        if stride < target.line_bytes:
+            taps *= extent
+        else:
+            apart.append((stride, extent))
+            lines *= extent
     fits = target.line_bytes * lines <= target.l1_bytes * 3 // 4
     if fits and all(fits_sets(stride, extent, target) for stride, extent in apart):
         return 0.0
     return 1 / taps
+
+
+def broadcast_apart(
+    row_stride: int, nest: Sequence[tuple[int, int]], size: int, target: Target
+) -> BroadcastApart | None:
+    """What is awaited of an operand of `size` bytes that a tile broadcasts, None if nothing is.
+
+    Neighbouring rows of the tile are `row_stride` bytes apart, and `nest` are the loops of the
+    reduction, each with its stride in bytes and its extent.  Nothing is awaited where rows do not
+    share cache lines, where steps do, and where the first-level cache keeps the lines.
+    """
+    rows_share = 0 < row_stride < target.line_bytes
+    steps_share = min(nest, default=(0, 1))[0] < target.line_bytes
+    misses = 0.0 if not rows_share or steps_share else missed_lines(nest, target)
+    return BroadcastApart(misses, size) if misses else None
 
 
 def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
@@ -272,10 +299,22 @@ def _tile_cycles(
     step = max(multiply_adds, loads, target.fma_latency * LATENCY)
     if plane.steps * weights > target.l1_bytes * 3 // 2:
         step = max(step, streaming_cycles(weights, True, target))
+    if plane.apart is not None:
+        step += _awaited_lines(plane, plane.apart, mr, target)
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     # The narrow columns are filled and stored row by row.
     registers = mr * (nr_vectors * share + (1 if shared else 0))
     return plane.steps * step + registers * register_cycles(target) + entering
+
+
+def _awaited_lines(plane: TilePlane, apart: BroadcastApart, mr: int, target: Target) -> float:
+    """Cycles that a step waits for the lines of what it broadcasts.
+
+    No prefetcher sees that they are next, so they are not hidden behind the multiply-adds.
+    """
+    spanned = 1 + mr * plane.item_bytes / target.line_bytes
+    lines = spanned * apart.misses * target.line_bytes
+    return streaming_cycles(lines, near_weights(apart.size, target), target)
 
 
 def _sliding_loads(

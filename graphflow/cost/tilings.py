@@ -45,6 +45,18 @@ class SlidingRows(NamedTuple):
     borders: bool
 
 
+class BroadcastApart(NamedTuple):
+    """An operand of which a step broadcasts neighbouring elements for the rows of a tile, and each
+    step those of other cache lines.
+
+    The next tile of rows reads the rest of these lines; `misses` of each line, 0 to 1, come from a
+    farther cache again by then.  `size` is that of the operand in bytes.
+    """
+
+    misses: float
+    size: int
+
+
 class TilePlane(NamedTuple):
     """The part of a problem that the cycles of one plane depend on: many problems share it.
 
@@ -66,6 +78,7 @@ class TilePlane(NamedTuple):
     tap_step: int = 1
     shared_ends: int | None = None
     weighted: bool = False
+    apart: BroadcastApart | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +123,8 @@ class TileProblem:
     tap_step: int = 1
     """How many taps later a row of a tile meets what the row after it meets now: the stride of the
     window."""
+    apart: BroadcastApart | None = None
+    """Given where the steps lie apart in memory, and the rows of a tile next to each other."""
 
     @cached_property
     def plane(self) -> TilePlane:
@@ -133,6 +148,7 @@ class TileProblem:
             self.tap_step,
             self.shared_ends,
             self.weight_bytes > 0,
+            self.apart,
         )
 
 
@@ -183,3 +199,8 @@ class Tiling:
     sliding: bool = False
     run: int = 0
     whole_apart: bool = False
+
+    def pieces(self, planes: int) -> int:
+        """The number of pieces of so many planes that threads can share: panels that run outermost
+        are shared as well."""
+        return planes * (self.panels[0].count if self.panel_outermost else 1)

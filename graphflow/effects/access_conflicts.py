@@ -53,9 +53,11 @@ def conflicting(
     Buffers allocated in the bodies are left out, for each iteration has its own.  With `at_once`,
     for iterations that run at the same time, reductions with the same operator conflict too.
     """
-    private = {s.buffer for b in (first, second) for s in walk(b) if isinstance(s, Allocate)}
-    others = (*accesses(second, domain), *claimed_loads(second, domain))
-    for a in (*accesses(first, domain), *claimed_loads(first, domain)):
+    bodies = (first,) if second is first else (first, second)
+    private = {s.buffer for body in bodies for s in walk(body) if isinstance(s, Allocate)}
+    touched = [(*accesses(body, domain), *claimed_loads(body, domain)) for body in bodies]
+    others = touched[-1]
+    for a in touched[0]:
         for b in others:
             if a.buffer != b.buffer or a.kind is b.kind is AccessKind.READ or a.buffer in private:
                 continue

@@ -6,16 +6,17 @@ for what each store finds in its element, and for what outputs hold after the ke
 holds: `may` contains every pair of a write and a read that data can make true, `must` only pairs
 that hold for all data, provided that both accesses happen.
 
-A write under a condition on data may overwrite and need not.  Writes and reads under conditions on
-indices are exact.  The last writer is the lexicographic maximum of the time stamps of all writes
-before a read (Feautrier 1991).  isl's own `compute_flow` is not used: it found a write of rows 0
-and 2, `y[2*(-min(4, i) % 2), 1]`, to overwrite rows 1 and 3 (isl 0.27).
+A write under a condition on data may overwrite and need not, unless the reader is under the same
+one: then it does in the run of the branch that the reader is in.  Writes and reads under
+conditions on indices are exact.  The last writer is the lexicographic maximum of the time stamps
+of all writes before a read (Feautrier 1991).  isl's own `compute_flow` is not used: it found a
+write of rows 0 and 2, `y[2*(-min(4, i) % 2), 1]`, to overwrite rows 1 and 3 (isl 0.27).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -187,7 +188,7 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
     The last of the writes before it that must happen ends all earlier ones.  Later ones, which may
     happen, reach the reader too, and leave open whether that last one does.
     """
-    before: list[tuple[_Source, Any]] = []
+    before: list[_Earlier] = []
     stamps = None
     for source in sources:
         pairs = source.elements.apply_range(sink.elements.reverse())
@@ -197,46 +198,77 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
             pairs = pairs.intersect(source.times.lex_lt_map(sink.times))
             if pairs.is_empty():
                 continue
-        before.append((source, pairs))
-        if source.access.access.certain:
-            found = pairs.reverse().apply_range(source.times)
-            stamps = found if stamps is None else stamps.union(found)
+        for part in _by_certainty(source, sink, pairs):
+            before.append(part)
+            if part.certain:
+                found = part.pairs.reverse().apply_range(source.times)
+                stamps = found if stamps is None else stamps.union(found)
     last = None if stamps is None else latest(stamps)
-    reaching = [(source, _not_ended(source, pairs, last)) for source, pairs in before]
-    reaching = [(source, pairs) for source, pairs in reaching if not pairs.is_empty()]
-    unsure = [pairs.range() for source, pairs in reaching if not source.access.access.certain]
-    may, must = [], []
+    reaching = [replace(one, pairs=_not_ended(one, last)) for one in before]
+    reaching = [one for one in reaching if not one.pairs.is_empty()]
+    unsure = [one.pairs.range() for one in reaching if not one.certain]
+    may: dict[StatementAccess, Any] = {}
+    must = []
     untouched = sink.elements
-    for source, pairs in reaching:
-        may.append(FlowEdge(source.access, sink.kind, sink.access, pairs))
+    for one in reaching:
+        access, pairs = one.source.access, one.pairs
+        may[access] = may[access].union(pairs) if access in may else pairs
         untouched = untouched.subtract_domain(pairs.range())
-        if source.access.access.certain:
+        if one.certain:
             for range_ in unsure:
                 pairs = pairs.subtract_range(range_)
             if not pairs.is_empty():
-                must.append(FlowEdge(source.access, sink.kind, sink.access, pairs))
+                must.append(FlowEdge(access, sink.kind, sink.access, pairs))
     unwritten = sink.elements if last is None else sink.elements.subtract_domain(last.domain())
     return BufferFlow(
-        tuple(may),
+        tuple(FlowEdge(access, sink.kind, sink.access, pairs) for access, pairs in may.items()),
         tuple(must),
         () if unwritten.is_empty() else (InitialEdge(sink.kind, sink.access, unwritten),),
         () if untouched.is_empty() else (InitialEdge(sink.kind, sink.access, untouched),),
     )
 
 
-def _not_ended(source: _Source, pairs: Any, last: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """Pairs of a write and a later reader; `certain` if the write happens where the reader does."""
+
+    source: _Source
+    pairs: Any
+    certain: bool
+
+
+def _by_certainty(source: _Source, sink: _Sink, pairs: Any) -> Iterator[_Earlier]:
+    """The pairs of which the write certainly happens, and the others."""
+    if source.access.access.certain:
+        yield _Earlier(source, pairs, True)
+        return
+    loops = None
+    if sink.access is not None:
+        loops = source.access.statement.loops_to_run_with(sink.access.statement)
+    if loops is None:
+        yield _Earlier(source, pairs, False)
+        return
+    together = pairs
+    for axis in range(loops):
+        together = together.equate(isl.dim_type.in_, axis, isl.dim_type.out, axis)
+    for part, certain in ((together, True), (pairs.subtract(together), False)):
+        if not part.is_empty():
+            yield _Earlier(source, part, certain)
+
+
+def _not_ended(one: _Earlier, last: Any) -> Any:
     """The pairs of a write and a reader between which no write must happen.
 
     A write that must happen is then the last of these itself, which is cheaper to ask than whether
     it is earlier.
     """
     if last is None:
-        return pairs
-    if source.access.access.certain:
-        return pairs.intersect(source.times.apply_range(last.reverse()))
+        return one.pairs
+    if one.certain:
+        return one.pairs.intersect(one.source.times.apply_range(last.reverse()))
     stamps = isl.Map.lex_gt(last.range().get_space())
-    ended = source.times.apply_range(last.apply_range(stamps).reverse())
-    return pairs.subtract(ended)
+    ended = one.source.times.apply_range(last.apply_range(stamps).reverse())
+    return one.pairs.subtract(ended)
 
 
 def reader_kind(access: StatementAccess) -> ReaderKind:

@@ -31,6 +31,7 @@ from graphflow.arith import (
     point_in,
     prove_empty,
     substitute,
+    variables,
 )
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
 from graphflow.effects.own_iterations import stored_before_read
@@ -243,9 +244,13 @@ def _left(write: StatementAccess, point: Mapping[Var, int], claim: str) -> Proof
     """A refutation by one instance of a write to an output that nothing else writes later."""
     buffer = write.access.buffer.name
     here = tuple((axis.var.name, point[axis.var]) for axis in write.domain.axes)
-    names = (f"{buffer}.{n}" for n in range(len(write.access.indices)))
-    there = tuple(zip(names, (evaluate(e, point) for e in write.access.indices), strict=True))
-    text = f"{write} at {point_text(here)} is left in the output at {point_text(there)}"
+    text = f"{write} at {point_text(here)} is left in the output"
+    indices = write.access.indices
+    if not all(variables(index) <= point.keys() for index in indices):
+        return Proof(Verdict.REFUTED, claim, "structure", text, here)  # scalars decide where
+    names = (f"{buffer}.{n}" for n in range(len(indices)))
+    there = tuple(zip(names, (evaluate(e, point) for e in indices), strict=True))
+    text += f" at {point_text(there)}"
     return Proof(Verdict.REFUTED, claim, "structure", text, (*here, *there))
 
 

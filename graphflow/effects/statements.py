@@ -71,8 +71,19 @@ class Statement:
     """The loops and the index conditions around it."""
     guards: tuple[Expr, ...]
     """The conditions on data around it."""
+    branches: tuple[tuple[int, bool], ...]
+    """For each of them the number of its statement, and whether this one is in the else branch."""
     loops: tuple[int, ...]
     """The numbers of the loops around it, one for each axis of the domain."""
+
+    def loops_to_run_with(self, other: Statement) -> int | None:
+        """How many loops around this statement must be in equal iterations in an instance of
+        `other`, so that this one certainly runs there as well, where its domain says so; None where
+        data may decide otherwise."""
+        if self.branches != other.branches[: len(self.branches)]:
+            return None
+        number = self.branches[-1][0] if self.branches else 0
+        return sum(loop < number for loop in self.loops)
 
     def holds(self, other: Statement) -> bool:
         """Whether `other` is this statement or inside it."""
@@ -189,7 +200,7 @@ class KernelStatements:
 def statements_of(func: PrimFunc) -> KernelStatements:
     """The statements of a kernel and their accesses.  A kernel with a `callee` has none."""
     statements: list[Statement] = []
-    _collect(func.body, (), ANYWHERE, (), (), statements)
+    _collect(func.body, (), ANYWHERE, (), (), (), statements)
     copies = {
         one.stmt.buffer: tuple(axis.var for axis in one.domain.axes)
         for one in statements
@@ -208,32 +219,35 @@ def _collect(
     path: Path,
     domain: Domain,
     guards: tuple[Expr, ...],
+    branches: tuple[tuple[int, bool], ...],
     loops: tuple[int, ...],
     found: list[Statement],
 ) -> None:
     for position, stmt in enumerate(body):
         number = len(found)
         here = (*path, (position, False))
-        one = Statement(number, number + 1, here, stmt, domain, guards, loops)
+        one = Statement(number, number + 1, here, stmt, domain, guards, branches, loops)
         found.append(one)
         match stmt:
             case For():
                 inside = domain.inside(stmt.var, stmt.start, stmt.stop)
-                _collect(stmt.body, here, inside, guards, (*loops, number), found)
+                _collect(stmt.body, here, inside, guards, branches, (*loops, number), found)
             case Block():
-                _collect(stmt.body, here, domain, guards, loops, found)
+                _collect(stmt.body, here, domain, guards, branches, loops, found)
             case Call() | Let() | NamedWindow():
-                _collect(performed(stmt), here, domain, guards, loops, found)
+                _collect(performed(stmt), here, domain, guards, branches, loops, found)
             case If():
                 then, orelse = domain, domain
-                within = guards
+                within, taken, other = guards, branches, branches
                 if is_predicate(stmt.condition):
                     condition = cast(Predicate, stmt.condition)
                     then, orelse = domain.given(condition), domain.given(negation(condition))
                 else:
                     within = (*guards, cast(Expr, stmt.condition))
-                _collect(stmt.then, here, then, within, loops, found)
-                _collect(stmt.orelse, (*path, (position, True)), orelse, within, loops, found)
+                    taken, other = (*branches, (number, False)), (*branches, (number, True))
+                _collect(stmt.then, here, then, within, taken, loops, found)
+                there = (*path, (position, True))
+                _collect(stmt.orelse, there, orelse, within, other, loops, found)
             case _:
                 domain = after(stmt, domain)
                 continue

@@ -126,6 +126,8 @@ class _Elimination:
         self.buckets: list[Bucket] = []
         self.factors: dict[int, Factor] = {}
         self.touching: list[dict[int, Factor]] = [{} for _ in own]
+        self.joining: list[dict[int, Factor]] = [{} for _ in own]
+        """Of the factors that each variable is in, those over several variables."""
         self.blocked = [False] * len(own)
         self.next = 0
         for factor in factors:
@@ -136,6 +138,8 @@ class _Elimination:
         blocked = not factor.tabled or self._large(factor, self.limit)
         for variable in factor.scope:
             self.touching[variable][self.next] = factor
+            if len(factor.scope) > 1:
+                self.joining[variable][self.next] = factor
             self.blocked[variable] |= blocked
         self.next += 1
 
@@ -196,14 +200,19 @@ class _Elimination:
         """
         if self.blocked[variable]:
             return self.limit + 1
-        around = self._around(variable)
-        if len(around) > 1 and variable in self.leaves:
-            return self.limit + 1
-        return prod(self.sizes[v] for v in around) * self.sizes[variable]
+        around, entries = {variable}, self.sizes[variable]
+        for factor in self.joining[variable].values():
+            for neighbour in factor.scope:
+                if neighbour not in around:
+                    around.add(neighbour)
+                    entries *= self.sizes[neighbour]
+            if entries > self.limit:  # a variable with thousands of neighbours is asked as often
+                return self.limit + 1
+        return self.limit + 1 if len(around) > 2 and variable in self.leaves else entries
 
     def _around(self, variable: int) -> set[int]:
         """The neighbours of a variable: all others with which it shares a factor."""
-        return {v for f in self.touching[variable].values() for v in f.scope if v != variable}
+        return {v for f in self.joining[variable].values() for v in f.scope if v != variable}
 
     def _eliminate(self, variable: int) -> Scope:
         scope = tuple(sorted(self._around(variable)))
@@ -212,6 +221,7 @@ class _Elimination:
             del self.factors[number]
             for v in factor.scope:
                 del self.touching[v][number]
+                self.joining[v].pop(number, None)
         full_scope = tuple(sorted((*scope, variable)))
         total = np.zeros([self.sizes[v] for v in full_scope], np.int64)
         added(total, spread(self.own[variable], (variable,), full_scope))

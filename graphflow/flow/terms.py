@@ -60,7 +60,7 @@ class Term:
         """Whether the producer's candidates have more than one class of production."""
         return self.producer is not None and len(self.pattern.productions) > 1
 
-    @property
+    @cached_property
     def choosing(self) -> tuple[bool, ...]:
         """For each reader, whether its candidates have more than one class of requirements."""
         return tuple(len(classes) > 1 for classes in self.pattern.readers)

@@ -223,6 +223,14 @@ class _Writer:
         )
         return conversions, tuple(cancelled)
 
+    @cached_property
+    def _copies_of(self) -> dict[str, list[int]]:
+        """The numbers of the copies of each value."""
+        found: dict[str, list[int]] = {}
+        for k, copy in enumerate(self.best.copies):
+            found.setdefault(copy.value, []).append(k)
+        return found
+
     def _direct(self, requirement: OperandRequirement) -> bool:
         maker = self.graph.producer(requirement.value)
         output_aliasing = (
@@ -232,8 +240,8 @@ class _Writer:
         return directly(production, requirement, requirement.value in self.graph.outputs)
 
     def _copy_for(self, requirement: OperandRequirement) -> int:
-        for k, copy in enumerate(self.best.copies):
-            if copy.value == requirement.value and copy.serves(requirement):
+        for k in self._copies_of.get(requirement.value, ()):
+            if self.best.copies[k].serves(requirement):
                 return k
         raise AssertionError(f"the solution does not serve {requirement}")
 

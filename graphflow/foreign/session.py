@@ -7,9 +7,11 @@ In: a `Section`.  Out: a `Session` that runs it.  Importing onnxruntime takes ti
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnxruntime
@@ -18,6 +20,14 @@ from onnx import helper
 
 from graphflow.base.errors import GraphflowError, UnsupportedOp
 from graphflow.foreign.section import Section
+
+LOOPS = frozenset({"Loop", "Scan", "SequenceMap"})
+"""Operators that may run for longer than anybody waits, so that Ctrl-C has to end them."""
+
+PATIENCE = 2.0
+"""Seconds that an interrupted run gets to end its node."""
+
+Results: TypeAlias = "list[Any]"
 
 
 class Session:
@@ -45,6 +55,7 @@ class Session:
             ) from error
 
         given, made = self._session.get_inputs(), self._session.get_outputs()
+        self._has_loops = any(node.op in LOOPS for node in section.nodes)
         self._typed = any("float8" in t.type or "bfloat16" in t.type for t in (*given, *made))
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,22 +63,56 @@ class Session:
         wanted = [*self._section.outputs, *self._section.objects_out]
         names = (*self._section.inputs, *self._section.objects_in)
         given = {name: values[name] for name in names}
+        run = self._run_typed if self._typed else self._run
         try:
-            results = self._run_typed(wanted, given) if self._typed else self._run(wanted, given)
+            if self._has_loops and threading.current_thread() is threading.main_thread():
+                results = _interruptible(lambda options: run(wanted, given, options))
+            else:
+                results = run(wanted, given, None)
         except Exception as error:
             raise GraphflowError(
                 f"onnxruntime, which runs {self._section.title}, failed: {error}"
             ) from error
         return dict(zip(wanted, results, strict=True))
 
-    def _run(self, wanted: list[str], given: dict[str, Any]) -> list[Any]:
-        results: list[Any] = self._session.run(wanted, given)
+    def _run(
+        self, wanted: list[str], given: dict[str, Any], options: onnxruntime.RunOptions | None
+    ) -> Results:
+        results: Results = self._session.run(wanted, given, options)
         return results
 
-    def _run_typed(self, wanted: list[str], given: dict[str, Any]) -> list[Any]:
+    def _run_typed(
+        self, wanted: list[str], given: dict[str, Any], options: onnxruntime.RunOptions | None
+    ) -> Results:
         """Run with dtypes that numpy itself does not have, which `InferenceSession.run` refuses."""
         values = {name: _ort_value(np.asarray(array)) for name, array in given.items()}
-        return [_array(value) for value in self._session.run_with_ort_values(wanted, values)]
+        return [
+            _array(value) for value in self._session.run_with_ort_values(wanted, values, options)
+        ]
+
+
+def _interruptible(run: Callable[[onnxruntime.RunOptions], Results]) -> Results:
+    """The results of `run` on a thread of its own, which Ctrl-C ends before its next node.
+
+    Python handles signals in its main thread only, and not while that is in native code.  A body
+    without nodes cannot be ended; after `PATIENCE` its thread is left alone, which reads nothing.
+    """
+    options = onnxruntime.RunOptions()
+    running: Future[Results] = Future()
+
+    def work() -> None:
+        try:
+            running.set_result(run(options))
+        except BaseException as error:
+            running.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return running.result()
+    except KeyboardInterrupt:
+        options.terminate = True
+        wait([running], PATIENCE)
+        raise
 
 
 def _ort_value(array: NDArray[Any]) -> Any:

@@ -16,15 +16,16 @@ from graphflow.graph.contents import (
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse
+from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.program_kernels import output_names, program_kernel, scalar_conditions
+from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
-from graphflow.graph.value import Array, Value
+from graphflow.graph.value import Array, Value, require_rank
 
 __all__ = [
     "CONSTANT_LIMIT",
@@ -55,6 +56,7 @@ __all__ = [
     "program_kernel",
     "reading_through",
     "reads_in_place",
+    "require_rank",
     "scalar_conditions",
     "searchable_nodes",
     "shuffled",

@@ -7,13 +7,14 @@ author chose are an offered kernel, and the node's only variant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TypeAlias
 
 from graphflow.base.errors import VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
+from graphflow.graph.inout_copies import output_names
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.kernels.recipes import on_host
@@ -106,24 +107,25 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
     The second is empty for a kernel of serial loops.
     """
     if isinstance(kernel, Schedule):
-        func = _on_host(kernel.func)
+        outputs = output_names(kernel)
+        func = _on_host(kernel.func, outputs)
         same = kernel.func.params == kernel.definition.params
-        meaning = _on_host(kernel.definition) if same else func
+        meaning = _on_host(kernel.definition, outputs) if same else func
         return in_blocks(with_serial_loops(meaning)), (func,)
     if not isinstance(kernel, PrimFunc):
         raise VerifyError(
             f"a node calls a PrimFunc or a Schedule, not {type(kernel).__name__}; graphflow.kernel "
             "makes a PrimFunc of a text or a decorated function"
         )
-    kernel = _on_host(kernel)
+    kernel = _on_host(kernel, output_names(kernel))
     serial = all(loop.kind is LoopKind.SERIAL for loop in loops_of(kernel.body))
     return in_blocks(with_serial_loops(kernel)), () if serial else (kernel,)
 
 
-def _on_host(func: PrimFunc) -> PrimFunc:
+def _on_host(func: PrimFunc, outputs: Mapping[str, str]) -> PrimFunc:
     """The kernel with arrays alone as parameters, and without state and memories of others."""
     require_sound(func)
-    return program_kernel(on_host(func))
+    return program_kernel(on_host(func), outputs)
 
 
 def _free_name(graph: OperatorGraph, name: str) -> str:

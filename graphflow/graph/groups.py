@@ -14,6 +14,7 @@ elsewhere cannot depend on the group, and groups cannot form a cycle.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from heapq import heappop, heappush
 
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
@@ -43,11 +44,12 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
     out = graph.copy()
     fuser = KernelFuser()
     taken: set[str] = set()
+    outputs = frozenset(graph.outputs)
     order = {node.name: place for place, node in enumerate(graph.topological())}
     for node in graph.topological():
         if node.name in taken:
             continue
-        chain = _chain(graph, node, taken, order)
+        chain = _chain(graph, node, taken, order, outputs)
         taken.update(member.name for member in chain)
         if len(chain) > 1:
             _merge(out, chain, fuser)
@@ -56,13 +58,17 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _chain(
-    graph: OperatorGraph, first: Node, taken: Set[str], order: Mapping[str, int]
+    graph: OperatorGraph,
+    first: Node,
+    taken: Set[str],
+    order: Mapping[str, int],
+    outputs: Set[str],
 ) -> list[Node]:
     chain = [first]
     if not _may_start(graph, first):
         return chain
     while len(chain) < GROUP_LIMIT:
-        tails = _tails(graph, chain[-1], taken, order, GROUP_LIMIT - len(chain))
+        tails = _tails(graph, chain[-1], taken, order, GROUP_LIMIT - len(chain), outputs)
         if not tails:
             break
         chain += tails
@@ -82,7 +88,12 @@ def _may_start(graph: OperatorGraph, node: Node) -> bool:
 
 
 def _tails(
-    graph: OperatorGraph, last: Node, taken: Set[str], order: Mapping[str, int], most: int
+    graph: OperatorGraph,
+    last: Node,
+    taken: Set[str],
+    order: Mapping[str, int],
+    most: int,
+    outputs: Set[str],
 ) -> list[Node]:
     """The fewest nodes that may follow `last` in its group, in topological order.
 
@@ -91,28 +102,30 @@ def _tails(
     """
     if len(last.outputs) != 1:
         return []
-    found: dict[str, Node] = {}
-    inside, open_values = {last.outputs[0]}, {last.outputs[0]}
-    while not found or len(open_values) > 1:
-        if open_values & set(graph.outputs) or len(found) == most:
+    found: list[Node] = []
+    inside: set[str] = set()
+    value = last.outputs[0]
+    waiting: list[tuple[int, str]] = []
+    """A heap of the nodes that read what is inside, by their place: the first reads nothing of the
+    group that is not computed before it."""
+    while not found or waiting:
+        if value in outputs or len(found) == most:
             return []
-        uses = {node.name: node for v in open_values for node, _ in graph.consumers(v)}
-        waiting = [name for name in uses if name not in found]
+        inside.add(value)
+        # A reader that may not follow leaves its value to be read outside, beside the last one.
+        for node in {node.name: node for node, _ in graph.consumers(value)}.values():
+            if node.name in taken or not _may_follow(node, inside):
+                return []
+            if (order[node.name], node.name) not in waiting:
+                heappush(waiting, (order[node.name], node.name))
         if not waiting:
             return []
-        # The first, as all that it reads of the group is computed before it.
-        following = uses[min(waiting, key=order.__getitem__)]
-        if following.name in taken or not _may_follow(following, inside):
+        following = graph.node(heappop(waiting)[1])
+        if not _may_follow(following, inside):
             return []
-        found[following.name] = following
-        inside.add(following.outputs[0])
-        open_values = {
-            v
-            for v in (*open_values, following.outputs[0])
-            if v == following.outputs[0]
-            or any(node.name not in found for node, _ in graph.consumers(v))
-        }
-    return list(found.values())
+        found.append(following)
+        value = following.outputs[0]
+    return found
 
 
 def _may_follow(node: Node, inside: Set[str]) -> bool:

@@ -10,7 +10,7 @@ recurses, since networks are deep.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
@@ -20,7 +20,7 @@ from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.hidden import OutputTrim, ValueGuard
-from graphflow.graph.value import Array, Value
+from graphflow.graph.value import Array, Value, require_rank
 from graphflow.kernels.recipes import FoundSchedule
 from graphflow.schedule import Schedule, is_marked, require_sound
 from graphflow.tir import Buffer, PrimFunc
@@ -204,7 +204,7 @@ class OperatorGraph:
         of a foreign section, which may differ from run to run.
         """
         if self._constants is None:
-            known = {name for name in self.initializers if name not in self.inputs}
+            known = self.initializers.keys() - set(self.inputs)
             for node in self.topological():
                 if node.func.callee is None and all(name in known for name in node.inputs):
                     known.update(node.outputs)
@@ -212,7 +212,9 @@ class OperatorGraph:
         return value in self._constants
 
     def add_value(self, value: Value) -> None:
-        """Add a tensor; raises VerifyError if there is a different one of the same name."""
+        """Add a tensor; raises VerifyError if there is a different one of the same name, and
+        `UnsupportedOp` if it has too many axes."""
+        require_rank(len(value.shape), f"tensor {value.name}")
         known = self._values.setdefault(value.name, value)
         if known != value:
             raise VerifyError(f"value {value.name} is added twice, as {known} and as {value}")
@@ -380,8 +382,9 @@ class OperatorGraph:
             value = self._values[name]
             if (array.dtype.name, array.shape) != (value.dtype, value.shape):
                 raise VerifyError(f"initializer {name} is {array.dtype}{array.shape}, not {value}")
+        given = frozenset(self.inputs)
         for name in self._values:
-            self._check_source(name)
+            self._check_source(name, given)
         missing = [name for name in (*self.inputs, *self.outputs) if name not in self._values]
         if missing:
             raise VerifyError(f"graph inputs or outputs {missing} are not values")
@@ -390,9 +393,9 @@ class OperatorGraph:
         for trim in self.trims:
             trim.check(self._values, self.results)
 
-    def _check_source(self, name: str) -> None:
+    def _check_source(self, name: str, given: Collection[str]) -> None:
         made = self._graph.in_degree(("value", name)) > 0
-        external = name in self.inputs or name in self.initializers
+        external = name in given or name in self.initializers
         if made and external:
             raise VerifyError(
                 f"value {name} is produced by a node and is an input or initializer too"

@@ -17,7 +17,7 @@ so no access leaves its buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from graphflow.arith import (
@@ -30,7 +30,6 @@ from graphflow.arith import (
     IsZero,
     Predicate,
     Var,
-    at_least_zero,
     at_most,
     bounds,
     conjunction,
@@ -43,7 +42,8 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import VerifyError
-from graphflow.schedule import fresh_name, names_in
+from graphflow.graph.inout_copies import output_names, with_inout_copies
+from graphflow.kernels.recipes import shared_loop
 from graphflow.tir import (
     Allocate,
     Assume,
@@ -61,14 +61,10 @@ from graphflow.tir import (
     PrimFunc,
     Role,
     Stmt,
-    Store,
-    accesses,
     buffers_of,
     expressions_of,
     is_predicate,
     map_body,
-    nest,
-    rename_buffers,
     stmt_text,
     substitute_body,
     walk,
@@ -80,30 +76,20 @@ WIDEST = (-(2**31), 2**31 - 1)
 bits of an address."""
 
 
-def program_kernel(func: PrimFunc) -> PrimFunc:
+def program_kernel(func: PrimFunc, outputs: Mapping[str, str] | None = None) -> PrimFunc:
     """The kernel that a program calls for `func`; `func` itself where it needs no change.
 
     A scalar becomes an input of one int64, and its value the variable of a matched loop over the
     values that the kernel's assumptions permit.  An `inout` parameter becomes an input and an
-    output (`output_names`), which begins as a copy of it.  A window becomes a dense array.
+    output, called as `outputs` says or as `output_names(func)`, which begins as a copy of it.  A
+    window becomes a dense array.
 
-    Raises VerifyError where the iterations of a parallel loop are not proven to access separate
-    parts of an `inout` parameter along one axis, and where what the kernel assumes of the elements
-    of an input depends on a scalar.
+    Raises VerifyError where what the kernel assumes of the elements of an input depends on a
+    scalar.
     """
+    names = output_names(func) if outputs is None else outputs
     func = _dense(func)
-    return _with_copies(_with_values(func) if func.scalars else func)
-
-
-def output_names(func: PrimFunc) -> dict[str, str]:
-    """The name of the output that `program_kernel` makes of each `inout` parameter, by its name."""
-    taken = {buffer.name for buffer in buffers_of(func)} | {var.name for var in func.scalars}
-    taken |= set(names_in(func.body))
-    return {
-        p.buffer.name: fresh_name(f"{p.buffer.name}_out", taken.__contains__)
-        for p in func.params
-        if p.role is Role.INOUT
-    }
+    return with_inout_copies(_with_values(func) if func.scalars else func, names)
 
 
 def scalar_conditions(func: PrimFunc) -> tuple[Predicate, ...]:
@@ -127,94 +113,6 @@ def _dense(func: PrimFunc) -> PrimFunc:
     return replace(func, params=tuple(replace(param, strided=False) for param in func.params))
 
 
-# ---- parameters that are read and written
-
-
-def _with_copies(func: PrimFunc) -> PrimFunc:
-    names = output_names(func)
-    if not names:
-        return func
-    made = {b: replace(b, name=names[b.name]) for b in func.outputs if b.name in names}
-    params: list[Param] = []
-    for param in func.params:
-        if param.role is Role.INOUT:
-            params.append(replace(param, role=Role.INPUT))
-            params.append(Param(made[param.buffer], Role.OUTPUT))
-        else:
-            params.append(param)
-    new = replace(func, params=tuple(params), body=rename_buffers(func.body, made))
-    for before, after in made.items():
-        new = replace(new, body=_copied(new, before, after))
-    return new
-
-
-def _copied(func: PrimFunc, before: Buffer, after: Buffer) -> Body:
-    """The body of `func` behind a copy of `before` to `after`.
-
-    Where the work is a parallel loop, each iteration copies the part that it accesses.
-    """
-    used = {*names_in(func.body), *(var.name for var in func.scalars)}
-    wanted = (f"{after.name}_{axis}" for axis in range(len(after.shape)))
-    index = [Var(fresh_name(name, used.__contains__)) for name in wanted]
-    loops = list(zip(index, after.shape, strict=True))
-    store = Store(after, tuple(index), Load(before, tuple(index)))
-    loop = _parallel_loop(func.body)
-    if loop is None:
-        name = fresh_name(f"{before.name}_copy", used.__contains__)
-        return (Block(name, nest(loops, (store,))), *func.body)
-    axis, part = _separate_part(func, loop, after)
-    own = loops[axis][0]
-    copy: Body = nest(loops[axis + 1 :], (store,))
-    start = (loop.var - loop.start) * part
-    copy = (For(own, start, start + part, LoopKind.SERIAL, copy),)
-    copy = nest(loops[:axis], copy)
-    return _inside_parallel(func.body, lambda body: (*copy, *body))
-
-
-def _separate_part(func: PrimFunc, loop: For, buffer: Buffer) -> tuple[int, int]:
-    """An axis of `buffer`, and the extent of the part along it that each iteration accesses: `part`
-    elements from `part` times the number of the iteration on."""
-    count = loop.extent
-    touched = [a for a in accesses(func.body) if a.buffer == buffer]
-    for axis, extent in enumerate(buffer.shape):
-        if not count or extent % count:
-            continue
-        start = (loop.var - loop.start) * (extent // count)
-        if all(
-            prove(
-                conjunction(
-                    (
-                        at_least_zero(a.indices[axis] - start),
-                        less_than(a.indices[axis], start + extent // count),
-                    )
-                ),
-                a.domain,
-            ).proven
-            for a in touched
-        ):
-            return axis, extent // count
-    raise VerifyError(
-        f"{func.name}: the iterations of the parallel loop {loop.var} are not proven to access "
-        f"separate equal parts of {buffer.name}, which begins as a copy of an inout parameter, "
-        "along one of its axes; make the loop serial"
-    )
-
-
-def _parallel_loop(body: Body) -> For | None:
-    return next((s for s in walk(body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL), None)
-
-
-def _inside_parallel(body: Body, change: Callable[[Body], Body]) -> Body:
-    """`body` with the body of its parallel loop changed."""
-
-    def at(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL:
-            return replace(stmt, body=change(stmt.body))
-        return stmt
-
-    return map_body(body, at)
-
-
 # ---- scalars
 
 
@@ -231,7 +129,7 @@ def _with_values(func: PrimFunc) -> PrimFunc:
         if any(b.name == var.name for b in buffers_of(func)):
             raise VerifyError(f"{func.name} has a scalar and a buffer called {var}; rename one")
     head, body = _split_head(func, _without(func.body, set(_assumed(func.body, func))))
-    loop = _parallel_loop(body)
+    loop = shared_loop(replace(func, body=body))
 
     def matched(inner: Body) -> Body:
         made = [s for s in inner if isinstance(s, Allocate)]
@@ -245,30 +143,26 @@ def _with_values(func: PrimFunc) -> PrimFunc:
             work = (For(var, const(low), const(high + 1), LoopKind.SERIAL, found),)
         return (*made, *work)
 
-    if loop is None:
-        body = matched(body)
-    else:
-        body = _inside_parallel(_with_constant_bounds(body, limits), matched)
+    def shared(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or loop is None or stmt.var != loop.var:
+            return stmt
+        stmt = _with_constant_bounds(stmt, limits)
+        return replace(stmt, body=matched(stmt.body))
+
+    body = matched(body) if loop is None else map_body(body, shared)
     params = (*func.params, *(Param(inputs[var], Role.INPUT) for var in func.scalars))
     return replace(func, params=params, body=(*head, *body), scalars=())
 
 
-def _with_constant_bounds(body: Body, limits: Mapping[Var, Interval]) -> Body:
-    """`body` with constant bounds of its parallel loop, and a condition where they were none."""
-
-    def change(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or stmt.kind is not LoopKind.PARALLEL:
-            return stmt
-        if not variables(stmt.start) | variables(stmt.stop):
-            return stmt
-        low, high = bounds(stmt.start, limits)[0], bounds(stmt.stop, limits)[1]
-        assert low is not None and high is not None
-        runs = conjunction((at_most(stmt.start, stmt.var), less_than(stmt.var, stmt.stop)))
-        return replace(
-            stmt, start=const(low), stop=const(max(low, high)), body=(If(runs, stmt.body),)
-        )
-
-    return map_body(body, change)
+def _with_constant_bounds(loop: For, limits: Mapping[Var, Interval]) -> For:
+    """`loop` with constant bounds, and a condition in it where they were none."""
+    if not variables(loop.start) | variables(loop.stop):
+        return loop
+    low, high = bounds(loop.start, limits)[0], bounds(loop.stop, limits)[1]
+    assert low is not None and high is not None
+    runs = conjunction((at_most(loop.start, loop.var), less_than(loop.var, loop.stop)))
+    stop = const(max(low, high))
+    return replace(loop, start=const(low), stop=stop, body=(If(runs, loop.body),))
 
 
 def _assumed(body: Body, func: PrimFunc) -> Iterator[Assume]:

@@ -1,4 +1,5 @@
-"""Take the assumptions about graph inputs out of kernels that a user wrote.
+"""Take the assumptions about graph inputs, and about copies of them, out of kernels that a user
+wrote.
 
 In: a graph of such kernels.  Out: the same graph without these assumptions, and the assumptions as
 `Assumed` records, by input and elements.  What always holds: an assumption is about a graph input,
@@ -8,23 +9,28 @@ since only the caller can keep it, and it can be checked when the model runs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.arith import FALSE, Predicate, const, negation
+from graphflow.arith import FALSE, Domain, Predicate, const, negation, prove
 from graphflow.base.assumed import Assumed, Stated
 from graphflow.base.assumed_elements import AssumedElements
-from graphflow.base.errors import VerifyError
+from graphflow.base.dtypes import largest
+from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.layout import Constant, Fact, Range
+from graphflow.layout import Constant, Fact, Layout, Range
 from graphflow.schedule import (
     claims,
     derived_stages,
     forbids_access,
     is_finite_claim,
+    is_marked,
+    is_reciprocal_claim,
+    marked_stage,
     require_derived,
 )
 from graphflow.tir import (
@@ -50,6 +56,8 @@ from graphflow.tir import (
     interpret,
     is_predicate,
     map_body,
+    map_expr,
+    sites,
     stmt_text,
     walk,
     walk_expr,
@@ -62,8 +70,8 @@ def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Stated,
     `assume_finite` of a whole input stays in the kernel, because planning relies on it, and is
     among the assumptions too.  Assumptions of a kernel about its own buffers stay; planning proves
     or refuses them.  Raises VerifyError where a node assumes something about a value that another
-    node computes, or anything but that elements compare with constants, or are equal to values of
-    the index or to other elements of the input.
+    node computes, or anything but that elements or their reciprocals compare with constants, or
+    that elements are equal to values of the index or to other elements of the input.
     """
     found: dict[Stated, None] = {}
     done = graph.copy()
@@ -79,18 +87,54 @@ def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Stated,
     return done, tuple(found)
 
 
-def _about_params(func: PrimFunc) -> list[Assume]:
-    """The assumptions about the values of inputs, without those that only restrict accesses."""
-    return [
-        stmt
-        for stmt in walk(func.body)
-        if isinstance(stmt, Assume) and _is_about_inputs(func, stmt)
-    ]
+def _about_params(func: PrimFunc) -> Iterator[tuple[Assume, Assume]]:
+    """The assumptions about the values of inputs and of their caches, each with the same about the
+    inputs alone."""
+    if not any(isinstance(stmt, Assume) for stmt in walk(func.body)):
+        return  # before domains are made
+    caches = _caches(func)
+    for site in sites(func.body):
+        if isinstance(site.stmt, Assume):
+            about = _about_inputs(func, site.stmt, site.domain, caches)
+            if about is not None:
+                yield site.stmt, about
 
 
-def _is_about_inputs(func: PrimFunc, stmt: Assume) -> bool:
+def _caches(func: PrimFunc) -> dict[Buffer, tuple[Buffer, Layout]]:
+    """The caches that stages copy inputs into, each with the input and its layout there."""
+    found: dict[Buffer, tuple[Buffer, Layout]] = {}
+    if is_marked(func):
+        for buffer in func.inputs:
+            with suppress(ScheduleError):
+                marked = marked_stage(func, buffer.name)
+                if marked is not None:
+                    found[marked.cache] = buffer, marked.layout
+    return found
+
+
+def _about_inputs(
+    func: PrimFunc, stmt: Assume, domain: Domain, caches: dict[Buffer, tuple[Buffer, Layout]]
+) -> Assume | None:
+    """An assumption with the elements of inputs in the place of their copies; None where it is
+    about something else."""
     loads = [e for claim in expressions_of(stmt) for e in walk_expr(claim) if isinstance(e, Load)]
-    return bool(loads) and all(load.buffer in func.inputs for load in loads)
+    if not loads or not all(load.buffer in func.inputs or load.buffer in caches for load in loads):
+        return None
+    if is_predicate(stmt.unless):
+        domain = domain.given(negation(stmt.unless))  # type: ignore[arg-type]
+    for load in loads:
+        if load.buffer in caches:
+            _, layout = caches[load.buffer]
+            if not prove(layout.is_logical(load.indices), domain).proven:
+                return None  # about padding, which the stages state
+
+    def of_input(expr: Expr) -> Expr:
+        if not isinstance(expr, Load) or expr.buffer not in caches:
+            return expr
+        buffer, layout = caches[expr.buffer]
+        return Load(buffer, layout.logical_index(expr.indices))
+
+    return replace(stmt, claim=map_expr(stmt.claim, of_input))
 
 
 def _states_finite(stmt: Assume) -> bool:
@@ -100,7 +144,7 @@ def _states_finite(stmt: Assume) -> bool:
 
 
 def _removable(func: PrimFunc) -> list[Assume]:
-    return [stmt for stmt in _about_params(func) if not _states_finite(stmt)]
+    return [stmt for stmt, _ in _about_params(func) if not _states_finite(stmt)]
 
 
 def _without(func: PrimFunc) -> PrimFunc:
@@ -133,8 +177,12 @@ def _without(func: PrimFunc) -> PrimFunc:
 
 def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Stated]:
     bound = dict(zip((b.name for b in func.inputs), node.inputs, strict=True))
-    for stmt in _about_params(func):
+    for own, stmt in _about_params(func):
         if _only_about_access(stmt):
+            continue
+        inverted = _with_reciprocal(stmt)
+        if inverted is not None and bound[inverted.buffer.name] in graph.inputs:
+            yield _assumed_reciprocal(bound[inverted.buffer.name], func, own, inverted)
             continue
         facts = [(x, fact) for x, fact in claims(stmt.claim) if isinstance(fact, Constant | Range)]
         equation = None if facts else _equation(stmt)
@@ -154,9 +202,23 @@ def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Stated
         for load, fact in facts:
             value = bound[load.buffer.name]
             if value in graph.inputs:
-                yield _assumed(value, load.buffer, fact, _elements(func, stmt, load))
+                yield _assumed(value, load.buffer, fact, _elements(func, own, load))
         if equation is not None:
-            yield _assumed_elements(bound[equation[0].buffer.name], func, stmt, *equation)
+            yield _assumed_elements(bound[equation[0].buffer.name], func, own, *equation)
+
+
+def _with_reciprocal(stmt: Assume) -> Load | None:
+    """The element of which an assumption says that its reciprocal is more than -inf."""
+    if not is_predicate(stmt.unless):
+        return None
+    loads = (e for e in walk_expr(stmt.claim) if isinstance(e, Load))
+    return next((load for load in loads if is_reciprocal_claim(stmt.claim, load)), None)
+
+
+def _assumed_reciprocal(value: str, func: PrimFunc, stmt: Assume, load: Load) -> Assumed:
+    elements, most = _elements(func, stmt, load), largest(load.dtype)
+    about = None if len(elements) == load.buffer.size else elements
+    return Assumed(value, load.dtype, -most, most, elements=about, reciprocal=True)
 
 
 def _equation(stmt: Assume) -> tuple[Load, Expr] | None:

@@ -8,7 +8,21 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.base.errors import UnsupportedOp
+
 Array: TypeAlias = NDArray[np.generic]
+
+MOST_AXES = 32
+"""The most axes of a tensor: numpy broadcasts no more."""
+
+
+def require_rank(rank: int, what: str) -> None:
+    """Raise `UnsupportedOp` for a tensor, which messages call `what`, of more than `MOST_AXES`."""
+    if rank > MOST_AXES:
+        raise UnsupportedOp(
+            f"{what} has {rank} axes; tensors of more than {MOST_AXES} are not built. Merge axes "
+            "that lie side by side"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,9 @@ from graphflow.inspect.diff import Change, changes, read_report
 from graphflow.inspect.explain import explain, explanations
 from graphflow.inspect.moved_elements import movement_kind
 from graphflow.inspect.report import report
-from graphflow.inspect.tensor_decisions import (
-    CONSTANT,
-    REMOVED,
-    TensorDecision,
-    tensor_decisions,
-)
+from graphflow.inspect.tensor_decisions import TensorDecision, tensor_decisions
 
 __all__ = [
-    "CONSTANT",
-    "REMOVED",
     "Change",
     "TensorDecision",
     "changes",

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphflow.arith import Proof
+from graphflow.base.decisions import CONSTANT, REGISTER, REMOVED, STORED
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import LOGICAL, Demand, Fact, Layout, Unused, row_major
 from graphflow.pipeline.compiler import Compiled
 from graphflow.plan import Conversion, EdgeType, LayoutPlan, Other, Pinned, edge_type_of, serving
-
-STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
-"""Where a tensor is: in memory, inside a fused kernel, known before the first run, or removed."""
 
 GRAPH_OUTPUT = "graph output"
 """The name of the caller as the reader of graph outputs."""
@@ -145,7 +143,10 @@ def _kept(compiled: Compiled, name: str, pin: Pinned | None) -> TensorDecision:
         consumers=tuple(dict.fromkeys(node.name for node, _ in graph.consumers(name))),
         regions=tuple(_regions(edge_type)),
         readings=tuple(_readings(compiled, name)),
-        conversions=tuple(c for c in (*plan.conversions, *plan.moves) if c.value == name),
+        conversions=(
+            *(c for _, c in plan.conversions_of(name)),
+            *(c for c in plan.moves if c.value == name),
+        ),
         others=() if decision is None else decision.others,
         pinned=pin,
     )

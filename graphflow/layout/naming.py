@@ -1,8 +1,9 @@
 """Short names of layouts, for reports.
 
 In: an index map, the logical shape and the box.  Out: `NCHW`, `NHWC`, `NHWC padded to 64`,
-`NCHW16c`, `row-major`, or the text of the map where it has no common name.  A box that is larger
-than the name implies is added in brackets.
+`NCHW16c`, `row-major`, or the text of the map where it has no common name.  Only blocks of channels
+have a common name; blocks of another axis are spelled out: `NCHW with N in blocks of 32`.  A box
+that is larger than the name implies is added in brackets.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from graphflow.layout.index_map import IndexMap
 
 AXIS_LETTERS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 """What the axes are called by rank; other ranks have no letters."""
+
+CHANNELS = "C"
 
 Shape = tuple[int, ...]
 
@@ -64,7 +67,7 @@ def _name(index_map: IndexMap, shape: Shape) -> tuple[str, Shape | None]:
         if letters and index_map == IndexMap.split(rank, axis, width, inner_last=True):
             blocks = -(-shape[axis] // width)
             box = (*shape[:axis], blocks, *shape[axis + 1 :], width)
-            return f"{letters}{width}{letters[axis].lower()}", box
+            return _blocked_name(letters, axis, width), box
     return str(index_map), None
 
 
@@ -74,6 +77,12 @@ def _permutation(index_map: IndexMap) -> tuple[int, ...] | None:
     if not all(isinstance(e, Var) for e in index_map.outputs):
         return None
     return tuple(index_map.inputs.index(e) for e in index_map.outputs if isinstance(e, Var))
+
+
+def _blocked_name(letters: str, axis: int, width: int) -> str:
+    if letters[axis] == CHANNELS:
+        return f"{letters}{width}{CHANNELS.lower()}"
+    return f"{letters} with {letters[axis]} in blocks of {width}"
 
 
 def _permuted_name(letters: str | None, order: tuple[int, ...]) -> str:

@@ -8,6 +8,7 @@ always holds: no worker process is left when a compilation ends, except those of
 from __future__ import annotations
 
 import time
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ from graphflow.lower import Lowered
 from graphflow.physical import PhysicalGraph
 from graphflow.pipeline.compiler_stages import STAGES, Model, Stage, run_stage
 from graphflow.pipeline.dumps import refusals_text
-from graphflow.pipeline.kernel_cache import KernelCache, RecentKernels
+from graphflow.pipeline.kernel_cache import KernelCache, Made
 from graphflow.plan import LayoutPlan
 from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.workers import Crew, Workers
@@ -44,11 +45,10 @@ WORKER_MODULES = ("graphflow.pipeline.making",)
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the compilations of one model for several shapes share: worker processes, the kernels
-    that they made, and the contents of the model's initializers, by number."""
+    """What the compilations of one model for several shapes share: worker processes, and the
+    contents of the model's initializers, by number."""
 
     crew: Crew = field(default_factory=lambda: Crew(*WORKER_MODULES))
-    recent: RecentKernels = field(default_factory=RecentKernels)
     contents: dict[int, Array] = field(default_factory=dict)
 
 
@@ -66,8 +66,9 @@ class Compiled:
     this process because a worker could not do it, and why.  `validation` is the comparison of
     kernels with their definitions; None without Options(validate=True).  `values` are the values of
     inputs that the program was compiled for: runs have to give them.  `cached` counts the kernels
-    that an earlier compilation had made.  `transformed` are the layouts that a schedule gave to
-    parameters; the tensors of these names are their boxes.
+    that an earlier compilation had made, `digests` are those of the kernels' tasks, by symbol, if
+    the cache was asked for them.  `transformed` are the layouts that a schedule gave to parameters;
+    the tensors of these names are their boxes.
     """
 
     name: str
@@ -88,7 +89,17 @@ class Compiled:
     validation: Validation | None = None
     values: Mapping[str, Array] = field(default_factory=dict)
     cached: int = 0
+    digests: Mapping[str, bytes] = field(default_factory=dict)
     transformed: Mapping[str, ParameterLayout] = field(default_factory=dict)
+
+    @property
+    def made(self) -> Mapping[bytes, Made]:
+        """The kernels with their object code, by the digests of their tasks."""
+        objects = dict(self.spec.objects)
+        return {
+            digest: (self.lowered.kernels[symbol], objects[symbol])
+            for symbol, digest in self.digests.items()
+        }
 
 
 def compile_graph(
@@ -107,6 +118,7 @@ def compile_graph(
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
     shared: Shared | None = None,
+    earlier: Sequence[Compiled] = (),
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is the model's name in reports.
 
@@ -121,7 +133,8 @@ def compile_graph(
     `progress` is called with the name of each stage as it begins, `counting` with the numbers of
     kernels that the stage has made and will make.  Every error of graphflow passes, with a note
     that names its stage.  However this function ends, no worker process is left, except those of
-    the crew that is `shared` by the compilations of one model.
+    the crew that is `shared` by the compilations of one model.  Kernels that are in one of the
+    `earlier` compilations of a model with a crew are not made again.
     """
     check_arguments(
         input_shapes=input_shapes,
@@ -150,8 +163,8 @@ def compile_graph(
         "contents": {} if shared is None else shared.contents,
     }
     known["timings"] = _timings(chosen, known["target"], known["threads"])
-    recent = None if shared is None else shared.recent
-    known["cache"] = KernelCache(kernel_folder(chosen.cache), trace, recent=recent)
+    made = None if shared is None else ChainMap(*(dict(one.made) for one in earlier))
+    known["cache"] = KernelCache(kernel_folder(chosen.cache), trace, earlier=made)
     start = time.perf_counter()
     stages = STAGES
     if isinstance(model, OperatorGraph):
@@ -201,6 +214,7 @@ def _compiled(name: str, known: Mapping[str, Any], seconds: float) -> Compiled:
         notices=known["trace"].notices,
         values=dict(known["input_values"] or {}),
         cached=known["cache"].found,
+        digests=known["cache"].digests,
         **{key: known[key] for key in fields},
     )
 
@@ -215,6 +229,7 @@ def _promised(
         if (
             isinstance(assumed, Assumed)
             and assumed.elements is None
+            and not assumed.reciprocal
             and assumed.tensor not in whole
         ):
             whole[assumed.tensor] = assumed.lo if assumed.exact else (assumed.lo, assumed.hi)

@@ -13,17 +13,14 @@ checksum of each entry before it is read.
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeAlias
 
 import llvmlite
 import numpy as np
@@ -44,6 +41,7 @@ PACKAGES = ("arith", "codegen", "cost", "effects", "layout", "schedule", "tir")
 MODULES = (
     "base/dtypes",
     "base/errors",
+    "base/processors",
     "base/target",
     "pipeline/kernel_cache",
     "processes/digest",
@@ -53,8 +51,8 @@ MODULES = (
 """The modules and folders below graphflow's that make kernels, besides `kernels`; their sources are
 in the key."""
 
-MOST_RECENT = 1024
-"""How many kernels a model with open shapes keeps in memory, about 0.2 MB each."""
+Made: TypeAlias = "tuple[LoweredKernel, bytes]"
+"""A kernel and its object code, under the symbol that it was made for."""
 
 
 @dataclass(frozen=True)
@@ -102,54 +100,13 @@ class _Entry:
         )
 
 
-class RecentKernels:
-    """Kernels that compilations of one model made in this process, by the digests of their tasks.
-
-    It keeps at most `most` kernels, and drops the least recently used one first.
-    """
-
-    def __init__(self, most: int = MOST_RECENT) -> None:
-        self._most = most
-        self._kept: OrderedDict[bytes, tuple[LoweredKernel, bytes]] = OrderedDict()
-        self._lock = threading.Lock()
-        _RECENT.add(self)
-
-    def get(self, digest: bytes) -> tuple[LoweredKernel, bytes] | None:
-        """A kernel and its object code, under the symbol that it was made for; None if there is
-        none."""
-        with self._lock:
-            if digest in self._kept:
-                self._kept.move_to_end(digest)
-            return self._kept.get(digest)
-
-    def put(self, digest: bytes, kernel: LoweredKernel, code: bytes) -> None:
-        """Keep a kernel and its object code."""
-        with self._lock:
-            self._kept[digest] = kernel, code
-            self._kept.move_to_end(digest)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-
-    def free_lock(self) -> None:
-        """Release the lock in a forked child, where the thread that held it does not exist."""
-        self._lock = threading.Lock()
-
-
-_RECENT: weakref.WeakSet[RecentKernels] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for recent in tuple(_RECENT):
-        recent.free_lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 class KernelCache:
-    """The cache of one compilation; without a folder it uses the `recent` kernels alone.
+    """The cache of one compilation; without a folder it uses the `earlier` kernels alone.
 
-    `found` counts the kernels that were found, `expected` says whether all were expected to be.
+    `earlier` are kernels by the digests of their tasks, those of the programs that a model with
+    open shapes keeps; None for a model with one program.  The cache only reads them, so a kernel is
+    freed together with the last program that uses it.  `found` counts the kernels that were found,
+    `expected` says whether all were expected to be.
     """
 
     def __init__(
@@ -157,14 +114,14 @@ class KernelCache:
         folder: str | None,
         trace: Trace,
         most_bytes: int = MOST_BYTES,
-        recent: RecentKernels | None = None,
+        earlier: Mapping[bytes, Made] | None = None,
     ) -> None:
         self.found = 0
         self.expected = False
         self._trace = trace
         self._store: EntryStore | None = None
         self._digests = Digests()
-        self._recent = recent
+        self._earlier = earlier
         self._keys: dict[str, bytes] = {}
         self._found: set[str] = set()
         self._objects: dict[str, bytes] = {}
@@ -189,7 +146,7 @@ class KernelCache:
     def kernels(self, tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
         """The kernels that the cache has, by symbol."""
         found: dict[str, LoweredKernel] = {}
-        if self._store is None and self._recent is None:
+        if self._store is None and self._earlier is None:
             return found
         for symbol, task in tasks.items():
             # A kernel does not depend on the names of calls and symbols.
@@ -206,6 +163,12 @@ class KernelCache:
         return found
 
     @property
+    def digests(self) -> Mapping[str, bytes]:
+        """The digests of the tasks that the cache was asked for, by symbol; without those that have
+        none."""
+        return self._keys
+
+    @property
     def objects(self) -> Mapping[str, bytes]:
         """The object code of kernels, by symbol: of those found, and of those given to `take`."""
         return self._objects
@@ -220,9 +183,6 @@ class KernelCache:
         A kernel that cannot be pickled is left out; the first that cannot be written ends it with a
         notice.
         """
-        if self._recent is not None:
-            for symbol, key in self._keys.items():
-                self._recent.put(key, kernels[symbol], objects[symbol])
         if self._store is None:
             return
         new = [symbol for symbol in self._keys if symbol not in self._found]
@@ -236,12 +196,12 @@ class KernelCache:
         if new:
             self._store.trim()
 
-    def _known(self, key: bytes, task: KernelTask) -> tuple[LoweredKernel, bytes] | None:
+    def _known(self, key: bytes, task: KernelTask) -> Made | None:
         """The kernel of a task and its object code, under the names of the task; None if there is
         none."""
-        recent = None if self._recent is None else self._recent.get(key)
-        if recent is not None:
-            kernel, code = recent
+        made = None if self._earlier is None else self._earlier.get(key)
+        if made is not None:
+            kernel, code = made
             func = replace(kernel.func, name=task.symbol)
             known = replace(kernel, symbol=task.symbol, func=func, task=task)
             return known, renamed(code, kernel.symbol, task.symbol)

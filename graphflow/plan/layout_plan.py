@@ -6,7 +6,7 @@ in the order of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -287,6 +287,17 @@ class LayoutPlan:
         """
         number = self.conversion_for(node, position, value)
         return self.edges[value].edge_type if number is None else self.conversions[number].target
+
+    def conversions_of(self, value: str) -> Sequence[tuple[int, Conversion]]:
+        """The conversions of a value, each behind its index."""
+        return self._by_value.get(value, ())
+
+    @cached_property
+    def _by_value(self) -> dict[str, list[tuple[int, Conversion]]]:
+        found: dict[str, list[tuple[int, Conversion]]] = {}
+        for index, made in enumerate(self.conversions):
+            found.setdefault(made.value, []).append((index, made))
+        return found
 
     @cached_property
     def _by_reader(self) -> dict[tuple[str, int, str], int]:

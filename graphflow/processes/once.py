@@ -12,12 +12,27 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from graphflow.base.errors import GraphflowError
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many values a table keeps now, how many it keeps at most, and how many it has made."""
+
+    kept: int
+    most: int
+    made: int
+
+    @property
+    def dropped(self) -> int:
+        """How many values were dropped, since others were used more recently."""
+        return self.made - self.kept
 
 
 class _Making(Generic[Value]):
@@ -40,6 +55,7 @@ class Once(Generic[Key, Value]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Key, Value] = OrderedDict()
+        self._made = 0
         self._making: dict[Key, _Making[Value]] = {}
         # Reentrant: a signal handler may call `get` while this thread holds the lock.
         self._lock = threading.RLock()
@@ -78,12 +94,19 @@ class Once(Generic[Key, Value]):
         with self._lock:
             return tuple(self._kept.values())
 
+    @property
+    def counts(self) -> Counts:
+        """How many values are kept and were made so far."""
+        with self._lock:
+            return Counts(len(self._kept), self._most, self._made)
+
     def _make(self, key: Key, making: _Making[Value], make: Callable[[], Value]) -> Value:
         try:
             value = make()
             making.values.append(value)
             with self._lock:
                 self._kept[key] = value
+                self._made += 1
                 if len(self._kept) > self._most:
                     self._kept.popitem(last=False)
             return value

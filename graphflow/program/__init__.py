@@ -3,6 +3,7 @@
 The compiler assembles a `ProgramSpec`, a saved file holds one, and the runtime links and runs it.
 """
 
+from graphflow.program.samples import random_inputs
 from graphflow.program.spec import (
     ALIGNMENT,
     BufferRef,
@@ -29,4 +30,5 @@ __all__ = [
     "Space",
     "TensorSpec",
     "TrimmedOutput",
+    "random_inputs",
 ]

@@ -50,8 +50,9 @@ def link(objects: tuple[tuple[str, bytes], ...]) -> LinkedCode:
     Raises CodegenError for a damaged object, one for another machine, a missing or doubly defined
     symbol, and code that was not compiled position-independent.
     """
-    _check(objects)
+    # LLVM finds the symbols of the process, such as memcpy, from its first engine on.
     engine = new_engine()
+    _check(objects)
     for _, code in objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

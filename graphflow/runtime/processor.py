@@ -29,10 +29,13 @@ class Processor:
 
 
 def processor_of(cpu: str, features: str) -> Processor:
-    """The processor of LLVM's name and feature string, e.g. "znver4" and "+avx2,-sse4a"."""
+    """The processor of LLVM's name and feature string, such as "+avx2,-sse4a".
+
+    An empty name is that of any x86-64 processor, which implies no features.
+    """
     named = [feature for feature in features.split(",") if feature]
     wanted = sorted(feature[1:] for feature in named if feature.startswith("+"))
-    complete = host_features().keys() <= {feature[1:] for feature in named}
+    complete = not cpu or host_features().keys() <= {feature[1:] for feature in named}
     return Processor(cpu, tuple(wanted), exact=not complete)
 
 

@@ -9,10 +9,21 @@ from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.addresses import places_in
 from graphflow.schedule.annotations import set_memory, set_precision
-from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
+from graphflow.schedule.assumptions import (
+    assume_finite,
+    assume_reciprocal,
+    is_finite_claim,
+    is_reciprocal_claim,
+)
 from graphflow.schedule.attach import compute_at, reverse_compute_at
 from graphflow.schedule.base_schedule import replay
-from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
+from graphflow.schedule.bound_inference import (
+    LoopRange,
+    Requirement,
+    element_of,
+    infer_bounds,
+    whole,
+)
 from graphflow.schedule.branches import merge_conditions, replace_known_loads
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
@@ -49,7 +60,7 @@ from graphflow.schedule.lets import bind_let, inline_let, lift_lets
 from graphflow.schedule.lifetimes import delete_buffer, reuse_buffer
 from graphflow.schedule.lifting import (
     Marked,
-    UnstatedPadding,
+    UnliftableStages,
     is_marked,
     lift_stages,
     marked_stage,
@@ -75,7 +86,7 @@ from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parameter_layouts import ParameterLayout, parameter_layouts
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.pieces import join_loops, unroll_loop
-from graphflow.schedule.place_names import fresh_name, names_in
+from graphflow.schedule.place_names import fresh_name, fresh_names, names_in
 from graphflow.schedule.places import constant_extent
 from graphflow.schedule.prefetching import prefetch
 from graphflow.schedule.private import sink_alloc
@@ -86,7 +97,7 @@ from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace, poi
 from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
 from graphflow.schedule.sketches import Sketch, require_sketches, sketch
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
-from graphflow.schedule.staging import stage_window
+from graphflow.schedule.staging import scan, stage_window
 from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [
@@ -107,7 +118,7 @@ __all__ = [
     "SearchSpace",
     "Sketch",
     "StatedPad",
-    "UnstatedPadding",
+    "UnliftableStages",
     "absorb_padding",
     "add_loop",
     "assume_finite",
@@ -130,6 +141,7 @@ __all__ = [
     "divide_dim",
     "divide_loop",
     "divide_with_recompute",
+    "element_of",
     "elide_padding",
     "eliminate_dead_code",
     "expand_dim",
@@ -138,6 +150,7 @@ __all__ = [
     "flatten_buffer",
     "forbids_access",
     "fresh_name",
+    "fresh_names",
     "fuse",
     "in_state",
     "infer_bounds",
@@ -148,6 +161,7 @@ __all__ = [
     "interior",
     "is_finite_claim",
     "is_marked",
+    "is_reciprocal_claim",
     "join_loops",
     "lift_alloc",
     "lift_conditions",
@@ -190,6 +204,7 @@ __all__ = [
     "reverse_compute_at",
     "rewrite_expr",
     "rfactor",
+    "scan",
     "sequential_buffer_access",
     "set_memory",
     "set_precision",
@@ -208,5 +223,6 @@ __all__ = [
     "unroll_buffer",
     "unroll_loop",
     "vectorize_loop",
+    "whole",
     "write_config",
 ]

@@ -151,6 +151,17 @@ def _statements_ahead(around: Stmt | None) -> int:
     return 2 if isinstance(around, Let) else 0
 
 
+def place_at(func: PrimFunc, text: str) -> str:
+    """The name of the statement at an address, so that a step finds and follows it as by its name.
+
+    The text itself where it is no address, or that of a statement without a name.
+    """
+    try:
+        return name_of(statement_at(func, path_of(func, text))) or text
+    except ScheduleError:
+        return text
+
+
 def statement_at(func: PrimFunc, path: Path) -> Stmt:
     """The statement at a path."""
     body = func.body
@@ -178,9 +189,11 @@ def address_of(func: PrimFunc, path: Path) -> str:
 
 def _way(body: Body, place: str) -> Path | None:
     for position, stmt in enumerate(body):
+        if not isinstance(stmt, Kept):
+            continue  # it has neither a name nor anything inside
         if name_of(stmt) == place:
             return ((position, False),)
-        if not isinstance(stmt, Kept) or place not in names_inside(stmt):
+        if place not in names_inside(stmt):
             continue
         for otherwise in (False, True) if isinstance(stmt, If) else (False,):
             further = _way(body_below(stmt, otherwise), place)

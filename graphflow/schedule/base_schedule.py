@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Any, Concatenate, ParamSpec, Self, cast
+
+import numpy as np
 
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import DomainTouched, domain_touched
+from graphflow.effects import DomainTouched, Path, domain_touched
+from graphflow.schedule.addresses import address_of, path_of, place_at, statement_at
 from graphflow.schedule.bound_inference import Bounds, infer_bounds
 from graphflow.schedule.frame import (
     Handle,
@@ -21,12 +24,16 @@ from graphflow.schedule.frame import (
     ScheduleStep,
     StepRefused,
     moved_places,
+    require_expandable,
     require_instances,
 )
-from graphflow.schedule.place_names import fresh_name, has_place, names_in, unknown_place
+from graphflow.schedule.place_names import fresh_name, has_place, name_of, names_in, unknown_place
 from graphflow.schedule.places import find_buffer, find_loop
 from graphflow.schedule.soundness import require_sound
-from graphflow.tir import Block, Call, For, PrimFunc
+from graphflow.schedule.statement_patterns import found_in, pattern_of
+from graphflow.schedule.step_arguments import require_arguments
+from graphflow.schedule.tracking import follow
+from graphflow.tir import Allocate, Block, Call, For, PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
 
@@ -44,6 +51,10 @@ class BaseSchedule:
     steps: tuple[ScheduleStep, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     made: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        """The kernel as it is now, in the text form."""
+        return to_text(self.func)
 
     def describe(self) -> str:
         """How the schedule reads as an argument of a step."""
@@ -65,19 +76,28 @@ class BaseSchedule:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Self:
-        """The schedule one step further; a refusal is a `StepRefused` that shows the kernel."""
+        """The schedule one step further; a refusal is a `StepRefused` that shows the kernel.
+
+        A handle among the arguments stands for the name that its place has now.
+        """
+        given: tuple[Any, ...] = arguments
+        named = tuple(options.items())
         try:
-            done = primitive(self.func, *arguments, **options)
+            given = self._named(arguments)
+            named = tuple((name, self._named(value)) for name, value in named)
+            require_arguments(primitive, given, dict(named))
+            done = cast(Callable[..., Rewrite], primitive)(self.func, *given, **dict(named))
             require_instances(self.func, done.func)
+            require_expandable(self.func, done.func)
         except ScheduleError as error:
-            step = ScheduleStep(primitive, arguments, tuple(options.items()), (), {})
+            step = ScheduleStep(primitive, given, named, (), {})
             refusal = replace(Refusal.of(error), step=str(step))
             raise StepRefused(refusal, self.func) from None
         if done.func is self.func:
             return replace(self, made={}) if self.made else self
+        if done.func.intrinsic is not None:  # it performs the parameters as they were defined
+            done = replace(done, func=replace(done.func, intrinsic=None))
         places = moved_places(self.func, done)
-        given: tuple[Any, ...] = arguments
-        named = tuple(options.items())
         if done.arguments is not None:
             given, named = done.arguments, ()
         there = {
@@ -136,11 +156,46 @@ class BaseSchedule:
             raise ScheduleError(unknown_place(self.func, name))
         return self._now(name)
 
+    def find(self, pattern: str, inside: Handle | None = None) -> Handle:
+        """The first statement that is like a pattern: `for i in _: _`, `x[_] = _`, `x[_] += _`,
+        `t: _` (an allocation), `f(_)` (a call), `if _: _` or a name; `_` stands for anything.
+
+        ` #n` behind the pattern chooses the match number n, from 0.  With `inside`, only statements
+        in the one of this handle count.  ScheduleError where nothing matches, with what there is.
+        """
+        return self.find_all(pattern, inside)[0]
+
+    def find_all(self, pattern: str, inside: Handle | None = None) -> tuple[Handle, ...]:
+        """All statements that are like a pattern, in program order, as `find` finds the first."""
+        around = path_of(self.func, self[inside]) if inside is not None else ()
+        paths = found_in(self.func, pattern_of(pattern), around)
+        return tuple(map(self._at, paths))
+
+    def _at(self, path: Path) -> Handle:
+        stmt = statement_at(self.func, path)
+        if isinstance(stmt, Allocate):
+            return self._now(stmt.buffer.name)
+        name = name_of(stmt)
+        if name is not None:
+            return self._now(name)
+        return replace(self._now(address_of(self.func, path)), kernel=self.func)
+
     def handles(self, found: Iterable[For | Block | Call]) -> tuple[Handle, ...]:
         """Handles of loops and blocks that were found in the kernel as it is now."""
         return tuple(
             self._now(stmt.var.name if isinstance(stmt, For) else stmt.name) for stmt in found
         )
+
+    def _named(self, value: Any) -> Any:
+        """An argument with the names of places in the stead of handles and addresses, and numbers
+        and sequences as Python's own."""
+        if isinstance(value, Handle):
+            return self[value]
+        if isinstance(value, str) and value.endswith("]"):
+            return place_at(self.func, value)
+        if type(value) in (tuple, list):
+            return tuple(map(self._named, value))
+        return value.item() if isinstance(value, np.generic) else value
 
     def _now(self, name: str) -> Handle:
         return Handle(name, len(self.steps), self.steps[-1] if self.steps else self.definition)
@@ -150,7 +205,8 @@ class BaseSchedule:
 
         ScheduleError for a handle of another schedule, or of a step that is not in this one.
         """
-        return tuple(self._now(name) for name in self._names(place))
+        kernel = None if place.kernel is None else self.func
+        return tuple(replace(self._now(name), kernel=kernel) for name in self._names(place))
 
     def __getitem__(self, place: Handle) -> str:
         """The name that a place has now.
@@ -216,6 +272,8 @@ class BaseSchedule:
     def _names(self, place: Handle) -> tuple[str, ...]:
         names: tuple[str, ...] = (place.name,) if place.there else ()
         self._require_own(place)
+        if place.kernel is not None:
+            return follow(place.kernel, place.name, self.steps[place.since :])[0]
         for step in self.steps[place.since :]:
             if not step.places.keys().isdisjoint(names):
                 moved = (new for name in names for new in step.places.get(name, (name,)))
@@ -235,6 +293,11 @@ class BaseSchedule:
         names: tuple[str, ...] = (place.name,) if place.there else ()
         if not names:
             return f"{place} is gone: {place.origin} made it and simplified it away"
+        if place.kernel is not None:
+            left, step = follow(place.kernel, place.name, self.steps[place.since :])
+            if not left:
+                return f"{place} is gone: {step} took it away"
+            return f"{place} is not one place any more: {step} made {' and '.join(left)} of it"
         story = ""
         for step in self.steps[place.since :]:
             now = tuple(dict.fromkeys(n for x in names for n in step.places.get(x, (x,))))

@@ -6,7 +6,7 @@ from the ranges of loops and from conditions around is removed; nothing is compu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never, cast
 
@@ -54,6 +54,7 @@ from graphflow.tir import (
     Reduce,
     Stmt,
     Store,
+    condition_text,
     is_predicate,
     kept,
     map_indices,
@@ -139,7 +140,7 @@ def _simplify_if(stmt: If, domain: Domain) -> Body:
         return ()
     if condition == stmt.condition and then is stmt.then and orelse is stmt.orelse:
         return (stmt,)
-    return (If(condition, then, orelse),)
+    return (replace(stmt, condition=condition, then=then, orelse=orelse),)
 
 
 def _simplified(ranges: Ranges) -> Callable[[Predicate], Predicate]:
@@ -162,7 +163,9 @@ def _simplify_data_if(stmt: If, domain: Domain) -> Body:
     if not then and not orelse:
         return ()
     same = head.condition is stmt.condition and then is stmt.then and orelse is stmt.orelse
-    return (stmt if same else If(head.condition, then, orelse),)
+    if same:
+        return (stmt,)
+    return (replace(stmt, condition=head.condition, then=then, orelse=orelse),)
 
 
 def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
@@ -170,23 +173,20 @@ def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
 
     With a `place`, only loops and branches in the statement there are removed.  Conditions are
     decided by intervals and then by integer sets, that of an `if` at `place` on data also by what
-    its operands are known to hold; what is not decided stays.  Stores to parameters always stay.
+    its operands are known to hold.  `if c and d: S` → `if d: S` where c always holds; what is not
+    decided stays.  Stores to parameters always stay.
 
     Conditions, with a `place` at which nothing is dead: *runs*: a loop there runs 0 times.
     *decided*: a condition there always holds, or never does.
     """
-    proofs: list[Proof] = []
-
-    def change(stmt: Stmt, domain: Domain) -> Body:
-        return _live((stmt,), domain, proofs)
-
     if place is None:
+        proofs: list[Proof] = []
         body = _live(func.body, ANYWHERE, proofs)
         live = func if body is func.body else replace(func, body=body)
         return Rewrite(_without_unread(live, proofs), tuple(proofs))
-    new = rewrite_at(func, place, change)
-    if new is not func:
-        return Rewrite(new, tuple(proofs))
+    done = with_live_branches(func, place)
+    if done.func is not func:
+        return done
     stmt, domain = find(func, place)
     match stmt:
         case For():
@@ -196,6 +196,14 @@ def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
         case If():
             return _by_data(func, place, stmt)
     raise ScheduleError(f"decided: nothing in {place} is dead")
+
+
+def with_live_branches(func: PrimFunc, place: str) -> Rewrite:
+    """The kernel without the loops and branches in the statement at `place` that never run, and
+    without the conditions there that always hold; the kernel itself where there are none."""
+    proofs: list[Proof] = []
+    new = rewrite_at(func, place, lambda stmt, domain: _live((stmt,), domain, proofs))
+    return Rewrite(new, tuple(proofs))
 
 
 def _undecided(place: str, condition: Predicate, domain: Domain) -> ScheduleError:
@@ -266,9 +274,23 @@ def _live_if(stmt: If, domain: Domain, proofs: list[Proof]) -> Body:
         return _live(stmt.orelse, domain, proofs)
     then = _live(stmt.then, domain.given(condition), proofs)
     orelse = _live(stmt.orelse, domain.given(negation(condition)), proofs)
-    if then is stmt.then and orelse is stmt.orelse:
+    left = _undecided_members(condition, domain, proofs)
+    if left is condition and then is stmt.then and orelse is stmt.orelse:
         return (stmt,)
-    return (replace(stmt, then=then, orelse=orelse),) if then or orelse else ()
+    new = replace(stmt, condition=left, then=then, orelse=orelse)
+    return (new,) if then or orelse else ()
+
+
+def _undecided_members(condition: Predicate, domain: Domain, proofs: list[Proof]) -> Predicate:
+    """A conjunction without the members that hold at each point of a domain."""
+    members = conjuncts(condition)
+    if len(members) == 1:
+        return condition  # it is known not to be decided
+    always = [prove(member, domain) for member in members]
+    proofs += [proof for proof in always if proof.proven]
+    if not any(proof.proven for proof in always):
+        return condition
+    return conjunction(m for m, proof in zip(members, always, strict=True) if not proof.proven)
 
 
 def _without_unread(func: PrimFunc, proofs: list[Proof]) -> PrimFunc:
@@ -320,7 +342,8 @@ def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
 
     So `with let(e) as t: if c: S` → `if c: with let(e) as t: S`.  Each conjunct moves by itself.  A
     condition moves out of a loop only where it is on the loop's whole body, has no else, and does
-    not mention the loop's variable, so that it is the same in each iteration.
+    not mention the loop's variable, so that it is the same in each iteration.  ScheduleError where
+    none moves, with the reason for each condition that there is.
     """
 
     def change(stmt: Stmt, _: Domain) -> Body:
@@ -330,9 +353,39 @@ def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
 
     new = rewrite_at(func, place, change)
     if new == func:
-        return Rewrite(func)
+        raise ScheduleError(f"lifted: {_why_none_moves(func, place)}")
     proof = structural("a condition free of a loop's variable is the same in each iteration")
     return Rewrite(new, (proof,))
+
+
+def _why_none_moves(func: PrimFunc, place: str) -> str:
+    """Why each condition in a loop stays where it is."""
+    outer = find(func, place)[0]
+    reasons = list(_staying((outer,), None))
+    return "; ".join(reasons) if reasons else f"there is no condition in {place}"
+
+
+def _staying(body: Body, around: For | Let | None) -> Iterator[str]:
+    """For each condition in a body, why it does not leave the loop or let directly around it."""
+    for stmt in body:
+        match stmt:
+            case For() | Let():
+                yield from _staying(stmt.body, stmt)
+            case Block():
+                yield from _staying(stmt.body, None)
+            case If():
+                text = condition_text(stmt.condition)
+                if not is_predicate(stmt.condition):
+                    yield f"{text} depends on data"
+                elif stmt.orelse:
+                    yield f"{text} has an else branch"
+                elif around is None or len(body) > 1:
+                    yield f"{text} is not the whole body of a loop"
+                elif isinstance(around, For):
+                    yield f"{text} uses {around.var}"
+                yield from _staying((*stmt.then, *stmt.orelse), None)
+            case _:
+                pass
 
 
 def _lifted(body: Body) -> Body:

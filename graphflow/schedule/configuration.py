@@ -18,6 +18,7 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
 from graphflow.schedule.places import rewrite_around, rewrite_at
 from graphflow.schedule.relocation import still_at_once
+from graphflow.schedule.step_arguments import ExprGiven, value_of
 from graphflow.tir import (
     Block,
     Body,
@@ -36,7 +37,7 @@ from graphflow.tir import (
 
 
 def write_config(
-    func: PrimFunc, gap: str, field: Buffer, value: Expr | int, after: bool = False
+    func: PrimFunc, gap: str, field: Buffer, value: ExprGiven | int, after: bool = False
 ) -> Rewrite:
     """`S` → `mode.act = e; S`, or with `after` `S; mode.act = e`, for the statement S at `gap`.
 
@@ -49,7 +50,7 @@ def write_config(
 
     Where 4 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
-    expr = Literal(value, field.dtype) if isinstance(value, int) else value
+    expr = Literal(value, field.dtype) if isinstance(value, int) else value_of(func, value)
     _require_field(field, expr)
     write = Store(field, (), expr)
     *around, (position, _) = path_of(func, gap)
@@ -87,7 +88,7 @@ def delete_config(func: PrimFunc, place: str) -> Rewrite:
     return Rewrite(new, (proof, *_told(fields)), fields=fields)
 
 
-def bind_config(func: PrimFunc, place: str, expr: Expr | str, field: Buffer) -> Rewrite:
+def bind_config(func: PrimFunc, place: str, expr: ExprGiven, field: Buffer) -> Rewrite:
     """`S[e]` → `mode.act = e; S[mode.act]`, for all expressions in S that are equal to `e`.
 
     In a loop or block S is its body, and the field is written at its head; any other statement is

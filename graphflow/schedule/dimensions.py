@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphflow.arith import (
-    IndexLike,
     Proof,
-    as_index,
     constant_value,
     floor_div,
     floor_mod,
@@ -23,6 +21,7 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
+from graphflow.schedule.pieces import MOST_STATEMENTS
 from graphflow.schedule.place_names import fresh_names, place_names
 from graphflow.schedule.relocation import (
     Indices,
@@ -34,6 +33,7 @@ from graphflow.schedule.relocation import (
     require_within,
     touching,
 )
+from graphflow.schedule.step_arguments import IndexGiven, index_of
 from graphflow.tir import (
     Allocate,
     Body,
@@ -53,7 +53,7 @@ from graphflow.tir import (
 
 
 def resize_dim(
-    func: PrimFunc, buffer: str, dim: int, size: int, offset: IndexLike = 0, fold: bool = False
+    func: PrimFunc, buffer: str, dim: int, size: int, offset: IndexGiven = 0, fold: bool = False
 ) -> Rewrite:
     """`a: T[n]; S[a[i]]` → `a: T[size]; S[a[i - offset]]`, or with `fold` `a[(i - offset) % size]`.
 
@@ -64,7 +64,7 @@ def resize_dim(
     """
     old = flat_buffer(func, buffer)
     axis_of(old, dim)
-    start = as_index(offset)
+    start = index_of(offset)
     if size <= 0:
         raise ScheduleError(f"size: an axis of {size} elements holds nothing")
     around = {axis.var for axis in allocation_of(func, old).domain.axes}
@@ -91,7 +91,7 @@ def resize_dim(
     return Rewrite(moved, tuple(dict.fromkeys(proofs)))
 
 
-def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexLike) -> Rewrite:
+def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexGiven) -> Rewrite:
     """`a: T[…]; S[a[…]]` → `a: T[size, …]; S[a[index, …]]`.
 
     Conditions: *size*: it is positive.  *scope*: `index` uses only loops around every access, and
@@ -100,7 +100,7 @@ def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexLike) -> Rewr
     which the buffer is not allocated, each read still sees the same write.
     """
     old = flat_buffer(func, buffer)
-    at = as_index(index)
+    at = index_of(index)
     if size <= 0:
         raise ScheduleError(f"size: an axis of {size} elements holds nothing")
     used = variables(at)
@@ -200,12 +200,15 @@ def unroll_buffer(func: PrimFunc, buffer: str, dim: int) -> Rewrite:
     """`a: T[c, …]; S[a[0, …], a[1, …]]` → `a_0: T[…]; a_1: T[…]; …; S[a_0[…], a_1[…]]`.
 
     Conditions: *constant*: every access has a constant index along the axis (unroll the loops that
-    it uses first).  *range*: that index is in the extent of the axis.
+    it uses first).  *range*: that index is in the extent of the axis.  *size*: that extent is at
+    most `pieces.MOST_STATEMENTS`, for each part becomes a statement.
 
     Makes the buffers in the role `buffers`, in the order of the axis.
     """
     old = flat_buffer(func, buffer)
     extent = old.shape[axis_of(old, dim)]
+    if extent > MOST_STATEMENTS:
+        raise ScheduleError(f"size: {extent:,} buffers, and {MOST_STATEMENTS:,} is most")
     for access in touching(func, old):
         value = constant_value(access.access.indices[dim])
         if value is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeAlias, cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -40,6 +40,13 @@ from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.schedule.place_names import require_fresh, require_names
 from graphflow.schedule.places import find, loops_around, rewrite_at
 from graphflow.schedule.relocation import still_at_once
+from graphflow.schedule.step_arguments import (
+    ExprGiven,
+    Term,
+    names_buffer,
+    term_of,
+    value_or_buffer,
+)
 from graphflow.tir import (
     BINARY_FUNCTIONS,
     DTYPES,
@@ -81,16 +88,13 @@ from graphflow.tir import (
     with_performed,
 )
 
-Term: TypeAlias = "Expr | IndexExpr | Predicate"
-"""A scalar expression, an index, or a condition on indices."""
-
 _COMMUTATIVE: tuple[BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
 
 
 # Binding ------------------------------------------------------------------------------------------
 
 
-def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool = True) -> Rewrite:
+def bind_expr(func: PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool = True) -> Rewrite:
     """`S[e]` → `t: T; t = e; S[t]`, for all expressions in S that are equal to `expr`.
 
     In a loop or block S is its body, and `t` is assigned at its head; any other statement is S
@@ -118,7 +122,7 @@ def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool
 def bind(
     func: PrimFunc,
     place: str,
-    expr: Expr | str,
+    expr: ExprGiven,
     name: str,
     cse: bool,
     assigned: Callable[[Buffer, Expr, Body], Body],
@@ -141,7 +145,7 @@ def bind(
 def bound_value(
     func: PrimFunc,
     place: str,
-    expr: Expr | str,
+    expr: ExprGiven,
     holder: Callable[[Expr], Buffer],
     assigned: Callable[[Buffer, Expr, Body], Body],
     cse: bool = True,
@@ -156,7 +160,7 @@ def bound_value(
     body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
     if isinstance(stmt, For):
         domain = domain.inside(stmt.var, stmt.start, stmt.stop)
-    value = _found_in(body, place, expr)
+    value = _found_in(body, place, value_or_buffer(func, expr))
     users = [s for s in walk(body) if _has(s, value)]
     users = users if cse else users[:1]
     require_scope(value, body, domain, place)
@@ -177,15 +181,14 @@ def bound_value(
     return value, made, proofs
 
 
-def _found_in(body: Body, place: str, expr: Expr | str) -> Expr:
-    """The expression in a body that is equal to `expr`, has this text, or loads this buffer."""
+def _found_in(body: Body, place: str, expr: ExprGiven) -> Expr:
+    """The expression in a body that is equal to `expr`, or loads the buffer of this name."""
     nodes = [node for stmt in walk(body) for node in _own_nodes(stmt)]
-    if not isinstance(expr, str):
-        found = [node for node in nodes if node == expr]
+    found: list[Expr]
+    if isinstance(expr, str):
+        found = [node for node in nodes if isinstance(node, Load) and node.buffer.name == expr]
     else:
-        found = [node for node in nodes if expr_text(node) == expr]
-        loads = [node for node in nodes if isinstance(node, Load) and node.buffer.name == expr]
-        found = found or cast("list[Expr]", loads)
+        found = [node for node in nodes if node == expr]
     text = expr if isinstance(expr, str) else expr_text(expr)
     if not found:
         raise ScheduleError(f"found: {text} does not stand in {place}")
@@ -310,14 +313,17 @@ def _map_first(body: Body, value: Expr, change: Callable[[Expr], Expr]) -> Body:
     return body
 
 
+Item = TypeVar("Item", IndexExpr, Predicate)
+
+
 # Rewriting ----------------------------------------------------------------------------------------
 
 
-def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewrite:
+def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term | str) -> Rewrite:
     """`e` → `e'`, wherever `e` stands in the statement at `place`, not in bodies below it.
 
-    Scalar expressions may be given as text, `old` only; an index must be a whole one, as of an
-    axis or a bound, and a predicate a whole condition.
+    Both may be given as text, and `old` as the name of a buffer that the statement loads; an index
+    must be a whole one, as of an axis or a bound, and a predicate a whole condition.
 
     Conditions: *found*: `e` stands in the statement, which is no assumption.  *type*: both have one
     type.  *scope*: `e'` uses only variables of loops around it and of the kernel.  *equal*: in
@@ -328,6 +334,8 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
     stmt, domain = find(func, place)
     if isinstance(stmt, Assume):
         raise ScheduleError(f"found: {place} is an assumption, which is not evaluated")
+    old = old if names_buffer(func, old) else term_of(func, old)
+    new = term_of(func, new)
     if isinstance(old, (str, *EXPRESSIONS)):
         if not isinstance(new, EXPRESSIONS):
             raise ScheduleError("type: an index is no scalar expression")
@@ -340,12 +348,16 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
         if is_index
         else _equivalent(cast(Predicate, old), cast(Predicate, new))
     )
-    (changed,) = map_indices(
-        (_hollow(stmt),),
-        lambda e: cast(IndexExpr, new) if e is old else e,
-        lambda p: cast(Predicate, new) if p == old else p,
-    )
-    if changed == _hollow(stmt):
+    found: list[Term] = []
+
+    def other(term: Item) -> Item:
+        if term != old:
+            return term
+        found.append(cast(Term, term))
+        return cast(Item, new)
+
+    (changed,) = map_indices((_hollow(stmt),), other, other)
+    if not found:
         raise ScheduleError(f"found: {old} does not stand in {place} as a whole")
     _require_bound(func, place, domain, new)
     proof = require(prove(claim, domain), f"equal: {old} and {new}")
@@ -392,7 +404,7 @@ def _filled(hollow: Stmt, stmt: Stmt) -> Stmt:
 
 
 def _rewrite_value(
-    func: PrimFunc, place: str, stmt: Stmt, domain: Domain, old: Expr | str, new: Expr
+    func: PrimFunc, place: str, stmt: Stmt, domain: Domain, old: ExprGiven, new: Expr
 ) -> Rewrite:
     if isinstance(stmt, Let):
         place, stmt = f"{place}[-1]", performed(stmt)[1]

@@ -41,7 +41,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.conditions import eliminate_dead_code
+from graphflow.schedule.conditions import with_live_branches
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.loops import cut_loop
 from graphflow.schedule.obligations import require, structural
@@ -170,6 +170,9 @@ def _solved(member: Predicate, var: Var) -> tuple[IndexExpr, int] | None:
     return -k * rest, step
 
 
+MOST_ITERATIONS = 100_000
+"""Iterations for which conditions are decided one by one, in tens of microseconds each."""
+
 MOST_PARTS = 8
 """Parts into which a loop is partitioned at most; beyond them it runs through conditions faster."""
 
@@ -178,10 +181,11 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
     """`for i in (a, b): S` → `for i in (a, p): S1`, `for i' in (p, q): S2`, …, conditions decided.
 
     The loop is cut where a condition on it, for all values of the other loops, begins or ceases to
-    hold or to fail.  In each part such a condition is replaced by its branch, and a part in which
-    nothing runs is dropped.  The places of the parts after the first end in `suffix`.
-    ScheduleError where the bounds are not constant, where no condition is decided in any part, or
-    where there would be more than `MOST_PARTS`.
+    hold or to fail.  In each part such a condition is replaced by its branch, or left out of a
+    conjunction with others, and a part in which nothing runs is dropped.  The places of the parts
+    after the first end in `suffix`.  ScheduleError where the bounds are not constant, where no
+    condition is decided in any part, or where there would be more than `MOST_PARTS`, or more than
+    `MOST_ITERATIONS`.
 
     Makes the loops that are left in the role `parts`.
     """
@@ -189,6 +193,11 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
     start, extent = constant_value(stmt.start), constant_extent(stmt)
     if start is None:
         raise ScheduleError(f"the loop {loop} starts at {stmt.start}; its bounds must be constant")
+    if extent > MOST_ITERATIONS:
+        raise ScheduleError(
+            f"size: {loop} has {extent:,} iterations, and conditions are decided for "
+            f"{MOST_ITERATIONS:,} at most; divide it first"
+        )
     conditions = _conditions(stmt, domain)
     decided = [_decisions(stmt, conditions, start + k) for k in range(extent)]
     cuts = [start + k for k in range(1, extent) if decided[k] != decided[k - 1]]
@@ -211,7 +220,7 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
         now, proofs = done.func, (*proofs, *done.proofs)
     for part, point in zip(parts, (start, *cuts), strict=True):
         if any(one is not None for one in decided[point - start]):
-            live = eliminate_dead_code(now, part)
+            live = with_live_branches(now, part)
             now, proofs = live.func, (*proofs, *live.proofs)
     return Rewrite(now, proofs, places, {"parts": tuple(p for p in parts if has_place(now, p))})
 

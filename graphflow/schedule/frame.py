@@ -24,14 +24,23 @@ from graphflow.schedule.addresses import declared_around, path_of
 from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.place_names import has_place, names_in
 from graphflow.tir import (
+    EXPANDED,
     EXPRESSIONS,
     Block,
+    Body,
     Call,
+    For,
+    If,
+    Kept,
+    Let,
+    NamedWindow,
     NotUnifiable,
     PrimFunc,
     calls_in,
     expr_text,
+    kept,
     performed,
+    sub_bodies,
     to_text,
     unify,
     walk,
@@ -84,7 +93,7 @@ class ScheduleStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handle:
-    """A loop, block or buffer, wherever later steps of its schedule take it.
+    """A loop, block, buffer or statement, wherever later steps of its schedule take it.
 
     Its name was `name` after the first `since` steps.  `origin` is the last of these steps, or the
     definition if there was none.  `there` is false where the step that made the place also removed
@@ -95,6 +104,8 @@ class Handle:
     since: int
     origin: ScheduleStep | PrimFunc
     there: bool = True
+    kernel: PrimFunc | None = None
+    """Of a statement without a name, whose `name` is an address, the kernel with this address."""
 
     def __str__(self) -> str:
         return self.name
@@ -172,6 +183,8 @@ def require_instances(before: PrimFunc, now: PrimFunc) -> None:
         if not performed(call):
             _require_arguments(now, call)
     calls = {call.name: call for call in calls_in(before.body)}
+    for call in calls_in(now.body):
+        calls.pop(call.name, None)  # names are unique, so no block has this one
     if not calls:
         return
     for stmt in walk(now.body):
@@ -184,6 +197,35 @@ def require_instances(before: PrimFunc, now: PrimFunc) -> None:
                     f"calls: {stmt.name} would be no call of {definition.name} any more: {error}; "
                     "inline it first"
                 ) from None
+
+
+def require_expandable(before: PrimFunc, now: PrimFunc) -> None:
+    """ScheduleError where a loop of `now` is vectorized or unrolled and its number of iterations is
+    not a constant any more, so that it could not be emitted."""
+    for loop in _open_extents(_differing(before.body, now.body)[1])[:1]:
+        if loop not in _open_extents(before.body):
+            raise ScheduleError(
+                f"kinds: the {loop.kind.value} loop {loop.var} would run over ({loop.start}, "
+                f"{loop.stop}), and needs a constant number of iterations; make it serial first, "
+                "or divide it"
+            )
+
+
+def _open_extents(body: Body) -> tuple[For, ...]:
+    found: list[For] = []
+    for stmt in body:
+        if isinstance(stmt, Kept):
+            found += _with_open_extents(stmt)
+    return tuple(found)
+
+
+@kept
+def _with_open_extents(stmt: For | If | Block | Call | Let | NamedWindow) -> tuple[For, ...]:
+    """The loops to expand, in and below a statement, of which the extent is not a constant."""
+    below = [loop for body in sub_bodies(stmt) for loop in _open_extents(body)]
+    if isinstance(stmt, For) and stmt.kind in EXPANDED and stmt.extent is None:
+        return (stmt, *below)
+    return tuple(below)
 
 
 def _require_arguments(func: PrimFunc, call: Call) -> None:

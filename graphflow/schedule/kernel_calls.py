@@ -23,7 +23,7 @@ from graphflow.arith import (
     predicate_variables,
     variables,
 )
-from graphflow.base.errors import ScheduleError
+from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.effects import relations_of, state_unread, statements_of
 from graphflow.schedule.addresses import path_of
 from graphflow.schedule.base_schedule import BaseSchedule
@@ -68,6 +68,7 @@ from graphflow.tir import (
     rename_buffers,
     sites,
     substitute_body,
+    verify,
     walk,
     windows_in,
     writes_in,
@@ -117,7 +118,12 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
 
 
 def require_definition(func: PrimFunc, definition: PrimFunc) -> None:
-    """ScheduleError where a kernel cannot call a definition, as it has one of that name already."""
+    """ScheduleError where a kernel cannot call a definition: it is not well formed, or the kernel
+    calls another one of that name already."""
+    try:
+        verify(definition, "scheduled")
+    except VerifyError as error:
+        raise ScheduleError(f"{definition.name} cannot be called: {error}") from None
     for stmt in walk(func.body):
         if not isinstance(stmt, Call) or stmt.definition.name != definition.name:
             continue
@@ -169,7 +175,7 @@ def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
     the new kernel as it was.
 
     1. S, the loop or block `place`, holds no parallel loop, which has to be the outermost of its
-       kernel, and is no call already.
+       kernel, and is no call already, nor an allocation: what follows uses the buffer.
 
     Makes the call in the role `call`.
     """
@@ -182,6 +188,11 @@ def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
         raise ScheduleError(f"{place} holds a parallel loop; make it serial first")
     if isinstance(stmt, Call):
         raise ScheduleError(f"{place} is a call already")
+    if isinstance(stmt, Allocate):
+        raise ScheduleError(
+            f"{place} allocates {stmt.buffer.name}, which the statements behind it use; extract a "
+            "loop or a block"
+        )
     call = _extracted(stmt, name)
     require_definition(func, call.definition)
     require_fresh(func, *names_in(performed(call)))

@@ -15,6 +15,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
+from graphflow.schedule.pieces import require_few_statements
 from graphflow.schedule.places import constant_extent, find_loop, first_in_lanes, rewrite_at
 from graphflow.tir import (
     Allocate,
@@ -28,11 +29,13 @@ from graphflow.tir import (
 def mark_unrolled(func: PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop marked to be unrolled by the emitter.
 
-    The bounds must be constants.  The kernel is not expanded here, as `unroll_loop` does, because
-    later proofs would have to go through each of the thousands of statements of an unrolled tile.
+    The bounds must be constants, and *size*: the statements that the emitter makes of the loop are
+    at most `pieces.MOST_STATEMENTS`.  The kernel is not expanded here, as `unroll_loop` does,
+    because later proofs would have to go through each of the thousands of statements of an
+    unrolled tile.
     """
     stmt, _ = find_loop(func, loop)
-    extent = constant_extent(stmt)
+    extent = require_few_statements(stmt, loop)
     new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.UNROLLED),))
     return Rewrite(new, (structural(f"{loop} runs exactly {extent} times"),))
 
@@ -56,12 +59,14 @@ def vectorize_loop(func: PrimFunc, loop: str) -> Rewrite:
 def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop, whose iterations threads may run at once.
 
-    1. No iteration writes an element that another one touches.
+    1. No iteration writes an element that another one touches, also where the iterations were
+       lanes before, which may reduce into one element.
     """
     stmt, domain = find_loop(func, loop)
     _not_in_lanes(func, domain, loop)
-    proofs = independent(stmt, domain)
-    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.PARALLEL),))
+    threads = replace(stmt, kind=LoopKind.PARALLEL)
+    proofs = independent(threads, domain)
+    new = rewrite_at(func, loop, lambda _s, _d: (threads,))
     return Rewrite(new, proofs)
 
 

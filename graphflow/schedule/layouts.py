@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Literal as Literals
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from graphflow.arith import (
     TRUE,
@@ -34,8 +34,8 @@ from graphflow.arith import (
     variables,
     within,
 )
-from graphflow.base.dtypes import FLOATING
-from graphflow.base.errors import ScheduleError
+from graphflow.base.dtypes import CARRIERS, FLOATING
+from graphflow.base.errors import GraphflowError, ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
 from graphflow.schedule.conditions import simplify
 from graphflow.schedule.dependence import ordered_commute
@@ -56,10 +56,12 @@ from graphflow.tir import (
     BlockNote,
     Body,
     Buffer,
+    Cast,
     Comparison,
     Expr,
     For,
     If,
+    IndexValue,
     Literal,
     Load,
     LoopKind,
@@ -69,6 +71,7 @@ from graphflow.tir import (
     accesses,
     nest,
     substitute_body,
+    type_errors,
 )
 
 
@@ -76,22 +79,25 @@ from graphflow.tir import (
 class PadFunction:
     """A pad value that depends on the physical index, and on the transformed buffer itself.
 
-    `value` is an expression over `indices`; a load in it must be of the transformed buffer.
+    `value` is an expression over `indices`; a load in it must be of the transformed buffer.  None
+    means that nobody may access the padding.
     """
 
     indices: tuple[Var, ...]
-    value: Expr | None
+    value: Expr | IndexExpr | None
 
 
 StatedPad: TypeAlias = Literals["undef"] | float | int | None
 """What padding holds: a number, anything for "undef"; None where nobody may touch it."""
 
-PadValue: TypeAlias = "StatedPad | PadFunction"
+PadValue: TypeAlias = StatedPad | PadFunction
 
-PadGiven: TypeAlias = "PadValue | Callable[..., PadValue | Expr]"
+PadGiven: TypeAlias = PadValue | Callable[..., PadValue | Expr | IndexExpr]
 """A pad value, or a function of the physical index that returns one; see `transform_layout`."""
 
-LayoutGiven: TypeAlias = "Layout | Callable[..., Sequence[IndexExpr]]"
+Returned = TypeVar("Returned")
+
+LayoutGiven: TypeAlias = Layout | Callable[..., Sequence[IndexExpr]]
 """A layout, or a function from logical to physical indices; its box is the smallest that fits."""
 
 
@@ -102,9 +108,9 @@ def transform_layout(
 
     `layout` may be a function such as `lambda i: (i // 4, i % 4)`.  `pad_value` is None (nothing
     may access the padding), `"undef"` (it may be read and holds anything), a number, a
-    `PadFunction`, or a function of the physical index that returns one of these or an expression.
-    If that function has one parameter more, the first one gives elements of the buffer:
-    `lambda at, io, ii: at(0, ii)`.
+    `PadFunction`, or a function of the physical index that returns one of these, an index
+    expression such as `4*io + ii`, or a scalar expression.  If that function has one parameter
+    more, the first one gives elements of the buffer: `lambda at, io, ii: at(0, ii)`.
 
     A padding stage `<buffer>_padding` writes the padding of a buffer that the kernel writes: at the
     end for an output, after the last stage that writes it for an allocated buffer.  For a buffer
@@ -148,32 +154,76 @@ def layout_of(layout: LayoutGiven, shape: Sequence[int]) -> Layout:
         return layout
 
     def outputs(*inputs: Var) -> tuple[IndexExpr, ...]:
-        try:
-            found = layout(*inputs)
-        except TypeError as error:
-            raise ScheduleError(
-                f"the layout function does not take the {len(inputs)} indices of {list(shape)}: "
-                f"{error}"
-            ) from error
-        return tuple(as_index(e) for e in (found if isinstance(found, Sequence) else (found,)))
+        found = given_by("layout", layout, inputs, f"the {len(inputs)} indices of {list(shape)}")
+        items = tuple(found) if isinstance(found, Sequence) else (found,)
+        odd = [one for one in items if not isinstance(one, IndexExpr | int)]
+        if odd:
+            raise ScheduleError(f"the layout function returns {odd[0]!r}, which is no index")
+        return tuple(as_index(one) for one in items)
 
     return Layout.of(IndexMap.from_function(len(shape), outputs, shape), shape)
 
 
+def given_by(
+    what: str, function: Callable[..., Returned], arguments: Sequence[object], taken: str
+) -> Returned:
+    """What a user's function returns; ScheduleError, which names it, where it raises."""
+    try:
+        return function(*arguments)
+    except GraphflowError:
+        raise
+    except Exception as error:
+        raise ScheduleError(f"the {what} function fails on {taken}: {error}") from error
+
+
 def _pad_value_of(pad_value: PadGiven, buffer: Buffer) -> PadValue:
     """A pad value; what a function returns for the indices of `buffer` becomes a `PadFunction`."""
+    if isinstance(pad_value, PadFunction) and isinstance(pad_value.value, IndexExpr):
+        return replace(pad_value, value=_index_value(pad_value.value, buffer, pad_value.indices))
     if not callable(pad_value):
         return pad_value
     indices = physical_vars(len(buffer.shape))
-    takes_elements = len(signature(pad_value).parameters) == len(indices) + 1
+    takes_elements = _parameters_of(pad_value) == len(indices) + 1
 
     def element(*at: IndexLike) -> Load:
         return Load(buffer, tuple(as_index(index) for index in at))
 
-    value = pad_value(element, *indices) if takes_elements else pad_value(*indices)
+    arguments = (element, *indices) if takes_elements else indices
+    value = given_by("pad", pad_value, arguments, f"the {len(indices)} axes of {buffer.name}")
     if isinstance(value, Undef):
         return "undef"
+    if isinstance(value, IndexExpr):
+        value = _index_value(value, buffer, indices)
     return PadFunction(indices, value) if isinstance(value, EXPRESSIONS) else value
+
+
+def _parameters_of(function: Callable[..., object]) -> int | None:
+    """The number of parameters of a function; None where Python cannot tell."""
+    try:
+        return len(signature(function).parameters)
+    except ValueError:
+        return None
+
+
+def _index_value(index: IndexExpr, buffer: Buffer, indices: Sequence[Var]) -> Expr:
+    """An index expression over the physical indices of a buffer as a value of its type.
+
+    ScheduleError where the type cannot hold each value that the index has in the buffer's box.
+    """
+    box = {var: (0, extent - 1) for var, extent in zip(indices, buffer.shape, strict=True)}
+    stray = sorted(var.name for var in variables(index) - box.keys())
+    if stray:
+        raise ScheduleError(
+            f"the pad value {index} uses {stray[0]}, which is no index of {buffer.name}"
+        )
+    low, high = bounds(index, box)
+    dtype = buffer.dtype
+    least, most = dtype_limits(dtype)
+    if low is None or high is None or not least <= low <= high <= most:
+        raise ScheduleError(f"{dtype} cannot hold the pad value {index}, from {low} to {high}")
+    carrier = "int32" if dtype == "bool" else CARRIERS.get(dtype, (dtype,))[0]
+    value = IndexValue(index, carrier)
+    return value if carrier == dtype else Cast(value, dtype)
 
 
 def _may_move(func: PrimFunc, buffer: Buffer, layout: Layout) -> None:
@@ -270,6 +320,7 @@ def _pad_function(
 ) -> tuple[Expr | None, PaddingKind]:
     if pad.value is None:
         return None, PaddingKind.NONE
+    assert not isinstance(pad.value, IndexExpr)  # `_pad_value_of` made a scalar expression of it
     values: dict[Var, IndexExpr] = dict(zip(pad.indices, names, strict=True))
     probe = substitute_body((Store(buffer, names, pad.value),), values)
     for access in accesses(probe):
@@ -280,6 +331,9 @@ def _pad_function(
             )
     stmt = probe[0]
     assert isinstance(stmt, Store)
+    problem = next(type_errors(stmt), None)
+    if problem is not None:
+        raise ScheduleError(f"the pad value of {buffer.name} has the wrong type: {problem}")
     is_undef = isinstance(stmt.value, Undef)
     return stmt.value, PaddingKind.UNDEF if is_undef else PaddingKind.VALUE
 

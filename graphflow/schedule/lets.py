@@ -30,6 +30,7 @@ from graphflow.schedule.expressions import (
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import find, rewrite_at
+from graphflow.schedule.step_arguments import ExprGiven
 from graphflow.tir import (
     Body,
     Buffer,
@@ -51,7 +52,7 @@ from graphflow.tir import (
 )
 
 
-def bind_let(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool = True) -> Rewrite:
+def bind_let(func: PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool = True) -> Rewrite:
     """`S[e]` → `with let(e) as t: S[t]`, for all expressions in S that are equal to `expr`.
 
     In a loop or block S is its body; any other statement is S itself.  `expr` is given as in

@@ -27,6 +27,7 @@ from graphflow.arith import (
     Var,
     conjunction,
     equal,
+    images_cover,
     negation,
     prove,
     substitute,
@@ -104,25 +105,36 @@ def is_marked(func: PrimFunc) -> bool:
 def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
     """What the marked stages of a parameter state; None where no marked stage copies it.
 
-    ScheduleError where the stages cannot be lifted: where they do more than copy and pad, do not
-    reach every element, or something else accesses the parameter.
+    UnliftableStages where the stages cannot be lifted: where they do more than copy and pad, do not
+    reach every element, or something else accesses the parameter, and where no fact can state the
+    padding.  Other ScheduleErrors where what they state is no statement, or is wrong.
     """
     param = find_buffer(func, buffer)
+    try:
+        return _marked(func, param)
+    except (UnliftableStages, WrongMark):
+        raise
+    except ScheduleError as error:
+        raise UnliftableStages(str(error)) from error
+
+
+def _marked(func: PrimFunc, param: Buffer) -> Marked | None:
     reading = param in func.inputs
     blocks = _blocks(func, param, MARKS[reading])
     if not blocks:
         return None
     cache = _cache(func, param, blocks)
     _in_order(func, param, cache, blocks, reading)
-    copy, pads = _statements(func, param, cache, blocks)
-    layout, proofs = _layout(param, cache, copy)
-    proofs = (*proofs, *(_away(part, layout, cache) for part in pads if not part.before(copy)))
+    copies, pads = _statements(func, param, cache, blocks)
+    layout, proofs = _layout(param, cache, copies)
+    later = [part for part in pads if not all(part.before(copy) for copy in copies)]
+    proofs = (*proofs, *(_away(part, layout, cache) for part in later))
     pad = _one_value(cache, pads)
     written = isinstance(pad, Literal) and not all(part.assumed for part in pads)
     if not reading:
         crop = _cropped(blocks[0], param)
         if crop is not None and crop != pad and written:
-            raise ScheduleError(
+            raise WrongMark(
                 f"{blocks[0].name} says that {cache.name} is padded with {crop}, and a stage "
                 f"writes {pad} there"
             )
@@ -130,8 +142,12 @@ def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
     return Marked(cache, layout, pad, written, proofs)
 
 
-class UnstatedPadding(ScheduleError):
-    """The padding of a cache holds what no edge type can state, so its stages stay."""
+class UnliftableStages(ScheduleError):
+    """Why the stages of a parameter stay in the kernel, which computes the same with them."""
+
+
+class WrongMark(ScheduleError):
+    """A mark states nothing, or the opposite of what a stage does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +224,8 @@ def _in_order(
 
 def _statements(
     func: PrimFunc, param: Buffer, cache: Buffer, blocks: list[Block]
-) -> tuple[_Part, list[_Part]]:
-    """The only statement that copies between parameter and cache, and those that pad the cache."""
+) -> tuple[list[_Part], list[_Part]]:
+    """The statements that copy between parameter and cache, and those that pad the cache."""
     copies: list[_Part] = []
     pads: list[_Part] = []
     stages = [*blocks, *padding_stages(func, cache)]
@@ -225,9 +241,9 @@ def _statements(
             if isinstance(stmt, Reduce) or site.guards or not (moved or stmt.buffer == cache):
                 raise ScheduleError(f"a stage does more than to copy and pad {param.name}")
             (copies if moved else pads).append(part)
-    if len(copies) != 1:
-        raise ScheduleError(f"{param.name} is copied by {len(copies)} statements, and not by one")
-    return copies[0], pads
+    if not copies:
+        raise ScheduleError(f"no statement copies between {param.name} and {cache.name}")
+    return copies, pads
 
 
 def _assumed(number: int, site: Site, cache: Buffer) -> Iterator[_Part]:
@@ -249,16 +265,13 @@ def _cases(value: Expr, domain: Domain) -> Iterator[tuple[Expr, Domain]]:
         yield value, domain
 
 
-def _layout(param: Buffer, cache: Buffer, copy: _Part) -> tuple[Layout, tuple[Proof, ...]]:
-    """The layout that the copying statement gives the cache, with proofs that it is one.
+def _layout(param: Buffer, cache: Buffer, copies: list[_Part]) -> tuple[Layout, tuple[Proof, ...]]:
+    """The layout that the copying statements give the cache, with proofs that it is one.
 
-    ScheduleError where it is not proven to copy each element, to a position of its own.
+    The pieces of a loop that was cut copy by the same map.  ScheduleError where they are not proven
+    to copy each element, to a position of its own.
     """
-    load = copy.value
-    assert isinstance(load, Load)
-    element, place = (load.indices, copy.place)
-    if load.buffer == cache:
-        element, place = place, element
+    copy, (element, place) = copies[0], _ends(copies[0], cache)
     names = logical_vars(len(param.shape))
     known = solve(dict(zip(names, element, strict=True)), copy.domain.ranges())
     lost = [str(a.var) for a in copy.domain.axes if a.var not in known and not _once(a.var, copy)]
@@ -277,19 +290,26 @@ def _layout(param: Buffer, cache: Buffer, copy: _Part) -> tuple[Layout, tuple[Pr
 
     found = IndexMap.from_function(len(names), index_map, param.shape)
     layout = Layout.of(found, param.shape, cache.shape, cache.separators)
-    there = layout.physical_index(element)
-    same = conjunction(equal(a, b) for a, b in zip(there, place, strict=True))
-    proofs = (
-        require(found.check(param.shape), f"{cache.name} has a place for each element"),
-        require(
-            prove(same, copy.domain), f"{cache.name} holds {param.name} as {layout.describe()}"
-        ),
-        require(
-            Image(copy.domain, element).covers(TRUE, names, param.shape),
-            f"every element of {param.name} is copied",
-        ),
-    )
-    return layout, proofs
+    held = f"{cache.name} holds {param.name} as {layout.describe()}"
+    proofs = [require(found.check(param.shape), f"{cache.name} has a place for each element")]
+    images = []
+    for one in copies:
+        element, place = _ends(one, cache)
+        there = layout.physical_index(element)
+        same = conjunction(equal(a, b) for a, b in zip(there, place, strict=True))
+        proofs.append(require(prove(same, one.domain), held))
+        images.append(Image(one.domain, element))
+    whole = images_cover(images, TRUE, names, param.shape)
+    proofs.append(require(whole, f"every element of {param.name} is copied"))
+    return layout, tuple(proofs)
+
+
+def _ends(copy: _Part, cache: Buffer) -> tuple[tuple[IndexExpr, ...], tuple[IndexExpr, ...]]:
+    """The element of the parameter and the position in the cache that a copy is between."""
+    load = copy.value
+    assert isinstance(load, Load)
+    ends = (load.indices, copy.place)
+    return ends[::-1] if load.buffer == cache else ends
 
 
 def _once(var: Var, copy: _Part) -> bool:
@@ -314,7 +334,7 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
     values = dict.fromkeys(part.value for part in pads)
     odd = [v for v in values if not isinstance(v, Literal | Undef)]
     if odd:
-        raise UnstatedPadding(
+        raise UnliftableStages(
             f"the padding of {cache.name} holds {expr_text(odd[0])}, which is no constant and not "
             "undef; a graph cannot state that"
         )
@@ -334,7 +354,7 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
     text = block.note(BlockNote.POSTPROC) or ""
     match = CROP.fullmatch(text)
     if match is None:
-        raise ScheduleError(
+        raise WrongMark(
             f'{block.name} is marked postproc="{text}"; it is "copy", "crop", or "crop(…)" '
             "with what the padding holds"
         )
@@ -345,7 +365,7 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
     try:
         number = float(match[1])
     except ValueError:
-        raise ScheduleError(
+        raise WrongMark(
             f'{block.name} is marked "{text}"; a crop states a number or undef'
         ) from None
     whole = param.dtype not in FLOATING

@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias, assert_never, cast, get_args
 from graphflow.arith import (
     Domain,
     IndexExpr,
-    IndexLike,
     Predicate,
     Proof,
     Var,
@@ -44,6 +43,7 @@ from graphflow.schedule.place_names import (
     require_names,
 )
 from graphflow.schedule.places import constant_extent, find_loop, in_scope, rewrite_at
+from graphflow.schedule.step_arguments import IndexGiven
 from graphflow.tir import (
     EXPANDED,
     Body,
@@ -223,6 +223,8 @@ def reorder_loops(func: PrimFunc, order: Sequence[str]) -> Rewrite:
        element with one of them writing.
     4. A parallel loop that moves outwards is independent there too; lanes do not move.
     """
+    if not order:
+        raise ScheduleError("no loop is given to reorder")
     nest, conditions, domain = _nest(func, tuple(order))
     wanted = {name: position for position, name in enumerate(order)}
     loops = list(nest)
@@ -283,7 +285,7 @@ def _swap(loops: list[For], k: int, body: Body, domain: Domain) -> tuple[Proof, 
     return (*proofs, *ordered_commute(body, body, domain, moving, order, condition))
 
 
-def cut_loop(func: PrimFunc, loop: str, point: IndexLike, suffix: str) -> Rewrite:
+def cut_loop(func: PrimFunc, loop: str, point: IndexGiven, suffix: str) -> Rewrite:
     """`for i in (a, b): S` → `for i in (a, p): S` and `for i' in (p, b): S'`.
 
     The places of the second piece end in `suffix`.
@@ -310,7 +312,7 @@ def cut_loop(func: PrimFunc, loop: str, point: IndexLike, suffix: str) -> Rewrit
     return Rewrite(new, (proof,), places, {"pieces": (loop, copies[loop])})
 
 
-def shift_loop(func: PrimFunc, loop: str, start: IndexLike) -> Rewrite:
+def shift_loop(func: PrimFunc, loop: str, start: IndexGiven) -> Rewrite:
     """`for i in (a, b): S` → `for i in (s, s + b - a): S[i → i + a - s]`.
 
     1. The new start s, an expression over the loops around, is not negative.

@@ -61,6 +61,7 @@ from graphflow.tir import (
     Load,
     LoopKind,
     PrimFunc,
+    Role,
     Scope,
     Stmt,
     Store,
@@ -366,11 +367,17 @@ def cache_write(func: PrimFunc, buffer: str, name: str, liftable: bool = True) -
     without the mark it can be fused with others.  The kernel must not read the output before it
     writes it, which the verifier ensures.
 
-    Makes the copy in the role `buffer`, the stage in the role `block`.
+    The elements of an a that is read and written (`inout`) are copied into c first, by a stage
+    `name_load`, and both stages stay in the kernel.
+
+    Makes the copy in the role `buffer`, the stage in the role `block`, and the stage that loads, if
+    there is one, in the role `load`.
     """
     old = find_buffer(func, buffer)
     if old not in func.outputs:
         raise ScheduleError(f"{buffer} is not an output of {func.name}")
+    if any(p.buffer == old and p.role is Role.INOUT for p in func.params):
+        return _cached_both_ways(func, old, name)
     return _cached(func, old, name, BlockNote.POSTPROC, liftable, f"{buffer} starts undefined")
 
 
@@ -384,17 +391,31 @@ def _cached(
     names = _may_cache(func, buffer, name)
     cache = replace(buffer, name=name)
     body = rename_buffers(func.body, {buffer: cache})
+    notes = ((mark, "copy"),) if marked else ()
     if mark is BlockNote.PREPROC:
-        stage = _copy_stage(buffer, cache, names, mark)
+        stage = _copy_stage(buffer, cache, names, notes)
         body = (stage, *body)
     else:
-        stage = _copy_stage(cache, buffer, names, mark)
+        stage = _copy_stage(cache, buffer, names, notes)
         body = (*body, stage)
-    if not marked:
-        body = tuple(replace(stage, annotations=()) if stmt is stage else stmt for stmt in body)
     made = {"buffer": (name,), "block": (stage.name,)}
     new = replace(func, body=(Allocate(cache), *body))
     return Rewrite(new, (structural(because),), made=made)
+
+
+def _cached_both_ways(func: PrimFunc, buffer: Buffer, name: str) -> Rewrite:
+    """A kernel that works on a copy of an `inout` parameter, and stages before and behind."""
+    store_names = _may_cache(func, buffer, name)
+    rank = len(buffer.shape)
+    load_names = stage_names(func, f"{name}_load", rank, name, *store_names)
+    cache = replace(buffer, name=name)
+    load = _copy_stage(buffer, cache, load_names)
+    store = _copy_stage(cache, buffer, store_names)
+    body = rename_buffers(func.body, {buffer: cache})
+    made = {"buffer": (name,), "block": (store.name,), "load": (load.name,)}
+    new = replace(func, body=(Allocate(cache), load, *body, store))
+    why = f"{name} begins as {buffer.name}, which is touched by the copies alone"
+    return Rewrite(new, (structural(why),), made=made)
 
 
 def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> tuple[str, ...]:
@@ -410,9 +431,13 @@ def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> tuple[str, ...]:
     return stage_names(func, f"{name}_copy", len(buffer.shape), name)
 
 
-def _copy_stage(source: Buffer, target: Buffer, fresh: tuple[str, ...], mark: BlockNote) -> Block:
+def _copy_stage(
+    source: Buffer,
+    target: Buffer,
+    fresh: tuple[str, ...],
+    notes: tuple[tuple[BlockNote, str], ...] = (),
+) -> Block:
     block, *loops = fresh
     names = tuple(map(Var, loops))
     copy = Store(target, names, Load(source, names))
-    body = nest(tuple(zip(names, source.shape, strict=True)), (copy,))
-    return Block(block, body, ((mark, "copy"),))
+    return Block(block, nest(tuple(zip(names, source.shape, strict=True)), (copy,)), notes)

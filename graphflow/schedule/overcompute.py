@@ -44,6 +44,7 @@ from graphflow.schedule.neutral import NeutralQuery
 from graphflow.schedule.no_ops import effects_left
 from graphflow.schedule.obligations import Unproven, require
 from graphflow.schedule.padding import require_away_from_forbidden
+from graphflow.schedule.step_arguments import predicate_of
 from graphflow.tir import (
     Access,
     AccessKind,
@@ -62,7 +63,6 @@ from graphflow.tir import (
     is_predicate,
     map_body,
     map_expressions,
-    parse_predicate,
     sites,
     writes_in,
 )
@@ -117,7 +117,7 @@ def remove_overcompute_through_branching(
 
     ScheduleError, which names the clause, where one of these is not proven.
     """
-    where = parse_predicate(condition) if isinstance(condition, str) else condition
+    where = predicate_of(condition)
     path = path_of(func, place)
     stmt = statement_at(func, path)
     if not isinstance(stmt, For | Block):

@@ -14,7 +14,38 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import fresh_copy, names_in, place_names, rename_places
 from graphflow.schedule.places import constant_extent, find_loop, rewrite_around, rewrite_at
-from graphflow.tir import Body, For, PrimFunc, Stmt, substitute_body
+from graphflow.tir import Body, For, LoopKind, PrimFunc, Stmt, sub_bodies, substitute_body
+
+MOST_STATEMENTS = 10_000
+"""Statements that a loop is written out to at most.  16,000 take each later step that looks at the
+kernel more than a second, and LLVM more than ten to compile."""
+
+
+def require_few_statements(stmt: For, loop: str) -> int:
+    """The number of iterations of a loop that is to be written out.
+
+    ScheduleError where that is no constant, or the loop would become more than `MOST_STATEMENTS`.
+    """
+    extent = constant_extent(stmt)
+    count = extent * _written_out(stmt.body)
+    if count > MOST_STATEMENTS:
+        raise ScheduleError(
+            f"size: {loop} written out has {count:,} statements, and {MOST_STATEMENTS:,} is most; "
+            "divide it, and write out the inner loop"
+        )
+    return extent
+
+
+def _written_out(body: Body) -> int:
+    """The statements of a body, those of loops that are marked to be unrolled once an iteration."""
+    count = 0
+    for stmt in body:
+        below = sum(map(_written_out, sub_bodies(stmt)))
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+            count += (stmt.extent or 1) * below
+        else:
+            count += 1 + below
+    return count
 
 
 def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
@@ -22,12 +53,13 @@ def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
 
     1. The number of iterations is a constant.
     2. The loop runs at least once.
+    3. *size*: the statements that it becomes are at most `MOST_STATEMENTS`.
 
     The places of the first copy keep their names, those of copy k end in `_k`.  The kernel grows
     with the number of iterations; `mark_unrolled` leaves writing them out to the emitter.
     """
     stmt, _ = find_loop(func, loop)
-    extent = constant_extent(stmt)
+    extent = require_few_statements(stmt, loop)
     if extent == 0:
         raise ScheduleError(f"{loop} never runs: ({stmt.start}, {stmt.stop}) is empty")
     taken = set(place_names(func))

@@ -12,14 +12,12 @@ from dataclasses import replace
 from graphflow.arith import (
     Domain,
     IndexExpr,
-    IndexLike,
     Var,
-    as_index,
     variables,
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.addresses import Change, domain_at, path_of, rewrite_path, statement_at
-from graphflow.schedule.place_names import has_name
+from graphflow.schedule.step_arguments import IndexGiven, index_of
 from graphflow.tir import (
     Block,
     Body,
@@ -93,9 +91,9 @@ def constant_extent(stmt: For) -> int:
     return max(stmt.extent, 0)
 
 
-def in_scope(value: IndexLike, domain: Domain) -> IndexExpr:
+def in_scope(value: IndexGiven, domain: Domain) -> IndexExpr:
     """An index expression over the variables of a domain; ScheduleError where it uses others."""
-    index = as_index(value)
+    index = index_of(value)
     known = {axis.var for axis in domain.axes}
     strange = sorted(var.name for var in variables(index) if var not in known)
     if strange:
@@ -105,6 +103,6 @@ def in_scope(value: IndexLike, domain: Domain) -> IndexExpr:
 
 def first_in_lanes(func: PrimFunc, place: str, around: Iterable[Var]) -> Var | None:
     """The first of the loops over `around`, those around a place, that is vectorized, or None."""
-    holding = next((stmt for stmt in func.body if has_name(stmt, place)), None)
-    kinds = {loop.var: loop.kind for loop in loops_of(() if holding is None else (holding,))}
+    holding = func.body[path_of(func, place)[0][0]]
+    kinds = {loop.var: loop.kind for loop in loops_of((holding,))}
     return next((var for var in around if kinds[var] is LoopKind.VECTORIZED), None)

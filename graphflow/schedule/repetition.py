@@ -7,7 +7,6 @@ iterations of the loop in question read the same values, compute the same and st
 from __future__ import annotations
 
 from graphflow.arith import (
-    IndexLike,
     Proof,
     Var,
     at_most,
@@ -23,6 +22,7 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import require_fresh, require_names
 from graphflow.schedule.places import find, find_loop, in_scope, loops_around, rewrite_at
+from graphflow.schedule.step_arguments import IndexGiven
 from graphflow.tir import Allocate, For, If, LoopKind, PrimFunc, substitute_body
 
 
@@ -44,7 +44,7 @@ def remove_loop(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def add_loop(
-    func: PrimFunc, place: str, name: str, extent: IndexLike, guard: bool = False
+    func: PrimFunc, place: str, name: str, extent: IndexGiven, guard: bool = False
 ) -> Rewrite:
     """`S` → `for i in (0, n): S`, with `guard` → `for i in (0, n): if i == 0: S`.
 

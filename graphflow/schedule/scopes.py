@@ -43,6 +43,7 @@ from graphflow.schedule.place_names import (
     rename_places,
 )
 from graphflow.schedule.places import find, rewrite_at
+from graphflow.schedule.step_arguments import condition_of
 from graphflow.tir import (
     Allocate,
     Assume,
@@ -67,8 +68,10 @@ from graphflow.tir import (
 )
 
 
-def specialize(func: PrimFunc, place: str, conditions: Sequence[Condition]) -> Rewrite:
+def specialize(func: PrimFunc, place: str, conditions: Sequence[Condition | str]) -> Rewrite:
     """`S` → `if c0: S`, `else: if c1: S`, …, `else: S`.
+
+    A condition may be given as its text, one on data as `data(x[i] < f32(0.0))`.
 
     1. Each condition is valid there: it uses the variables of loops around, its type is bool, and
        the elements that it reads exist.
@@ -82,18 +85,19 @@ def specialize(func: PrimFunc, place: str, conditions: Sequence[Condition]) -> R
     if not conditions:
         raise ScheduleError(f"{place}: no condition is given to specialize for")
     proofs: list[Proof] = []
-    for condition in conditions:
+    read = [condition_of(func, condition) for condition in conditions]
+    for condition in read:
         proofs += _valid(func, condition, domain)
     taken = set(place_names(func))
     places: dict[str, tuple[str, ...]] = {name: (name,) for name in names_in((stmt,))}
     copies: list[Body] = [(stmt,)]
-    for k in range(1, len(conditions) + 1):
+    for k in range(1, len(read) + 1):
         copy, names = fresh_copy((stmt,), f"_{k}", taken)
         taken |= set(names.values())
         places = {old: (*now, names[old]) for old, now in places.items()}
         copies.append(copy)
     body = copies[-1]
-    for condition, branch in zip(reversed(conditions), reversed(copies[:-1]), strict=True):
+    for condition, branch in zip(reversed(read), reversed(copies[:-1]), strict=True):
         body = (If(condition, branch, body),)
     new = rewrite_at(func, place, lambda _s, _d: body)
     every = structural(f"each branch is {place}")

@@ -91,7 +91,7 @@ class _Function:
                 return f"({inside},)" if len(value) == 1 else f"({inside})"
             case BaseSchedule():
                 return self._nested(value)
-            case _ if kind.endswith("| str") and isinstance(value, EXPRESSIONS):
+            case _ if _takes_text(kind) and isinstance(value, EXPRESSIONS):
                 return quoted(expr_text(value))
             case _:
                 return self.source.of(value)
@@ -119,6 +119,11 @@ class _Function:
                     now = _forwarded(name, self.schedule.steps[earlier + 1 : number])
                     if now is not None and now in given:
                         yield now, (earlier, role, position)
+
+
+def _takes_text(kind: str) -> bool:
+    """Whether a parameter of this annotation takes a scalar expression as its text too."""
+    return kind.endswith("| str") or kind.startswith("ExprGiven")
 
 
 def _forwarded(name: str, steps: tuple[ScheduleStep, ...]) -> str | None:

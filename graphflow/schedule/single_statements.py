@@ -15,6 +15,7 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.place_names import require_fresh, require_names
 from graphflow.schedule.places import find, rewrite_around, rewrite_at
+from graphflow.schedule.step_arguments import ExprGiven, value_of
 from graphflow.tir import (
     Allocate,
     Binary,
@@ -83,7 +84,7 @@ def name_statement(func: PrimFunc, place: str, name: str) -> Rewrite:
     return Rewrite(new, (structural("a block runs what is in it"),), made={"block": (name,)})
 
 
-def commute_expr(func: PrimFunc, place: str, expr: Expr | str) -> Rewrite:
+def commute_expr(func: PrimFunc, place: str, expr: ExprGiven) -> Rewrite:
     """`x + y` → `y + x`, wherever the expression stands in the statement at `place`.
 
     The expression may be given as its text.
@@ -92,12 +93,12 @@ def commute_expr(func: PrimFunc, place: str, expr: Expr | str) -> Rewrite:
     2. Its operator commutes, bit by bit: +, *, max, min and the logical ones.
     """
     stmt, _ = find(func, place)
-    text = expr if isinstance(expr, str) else expr_text(expr)
+    value = value_of(func, expr)
+    text = expr_text(value)
     found: list[Expr] = []
 
     def change(node: Expr) -> Expr:
-        same = expr_text(node) == text if isinstance(expr, str) else node == expr
-        if not same:
+        if node != value:
             return node
         found.append(node)
         if not isinstance(node, Binary) or node.op not in COMMUTATIVE:

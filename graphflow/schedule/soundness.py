@@ -35,6 +35,7 @@ from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.layout import Constant, Span, Undefined, evaluate
 from graphflow.schedule.claims import claimed, common
 from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.index_words import require_index_words
 from graphflow.tir import (
     Assume,
     Block,
@@ -65,10 +66,12 @@ from graphflow.tir import (
 def require_sound(func: PrimFunc) -> tuple[Proof, ...]:
     """Proofs that a kernel is well formed, its loop kinds are safe and its assumptions consistent.
 
-    VerifyError where a name, a type or a scope is wrong, where the iterations of a parallel or
-    vectorized loop are not proven independent, and where an assumption is provably false.
+    VerifyError where a name, a type or a scope is wrong, where index arithmetic may leave 64 bits,
+    where the iterations of a parallel or vectorized loop are not proven independent, and where an
+    assumption is provably false.
     """
     verify(func, "scheduled")
+    require_index_words(func)
     require_consistent(func)
     return tuple(_loop_kinds(func))
 

@@ -15,12 +15,10 @@ from typing import TypeAlias
 from graphflow.arith import (
     Domain,
     IndexExpr,
-    IndexLike,
     IntegerSet,
     Proof,
     Undecided,
     Var,
-    as_index,
     conjunction,
     const,
     prove,
@@ -43,6 +41,7 @@ from graphflow.schedule.place_names import (
     require_names,
 )
 from graphflow.schedule.places import find, find_buffer, rewrite_at
+from graphflow.schedule.step_arguments import IndexGiven, index_of
 from graphflow.tir import (
     Access,
     AccessKind,
@@ -65,7 +64,7 @@ from graphflow.tir import (
 
 Indices = tuple[IndexExpr, ...]
 
-Window: TypeAlias = "Sequence[IndexLike | tuple[IndexLike, int]]"
+Window: TypeAlias = Sequence[IndexGiven | tuple[IndexGiven, int]]
 """For each axis of a buffer one index, or the first index and the number of elements."""
 
 
@@ -194,17 +193,18 @@ def stated_window(
         raise ScheduleError(
             f"window: {buffer.name} has {len(buffer.shape)} axes, the window {len(window)}"
         )
-    sides = [side if isinstance(side, tuple) else (side, 1) for side in window]
+    given = [side if isinstance(side, tuple) else (side, 1) for side in window]
+    sides = [(index_of(start), extent) for start, extent in given]
     empty = [extent for _, extent in sides if extent <= 0]
     if empty:
         raise ScheduleError(f"window: an axis of {empty[0]} elements holds nothing")
     around = {axis.var for axis in domain.axes}
     for start, _ in sides:
-        stray = sorted(var.name for var in variables(as_index(start)) - around)
+        stray = sorted(var.name for var in variables(start) - around)
         if stray:
             raise ScheduleError(f"scope: {stray[0]} is no loop around {place}")
     kept = [axis for axis, side in enumerate(window) if isinstance(side, tuple)]
-    return [(as_index(start), extent) for start, extent in sides], kept
+    return sides, kept
 
 
 def _within_buffer(s: _Staged, windows: Sequence[tuple[IndexExpr, int]]) -> Access:

@@ -16,6 +16,7 @@ from graphflow.tir.as_written import (
     statements_as_written,
     substitute_body,
 )
+from graphflow.tir.check_intrinsic import constant_operand, intrinsic_problem
 from graphflow.tir.check_types import type_errors
 from graphflow.tir.config import Config
 from graphflow.tir.declared import fields_of, memories_of
@@ -62,7 +63,8 @@ from graphflow.tir.operators import (
     neutral_literal,
     undefined_value,
 )
-from graphflow.tir.parse_index import parse_predicate
+from graphflow.tir.parse_expr import parse_condition, parse_expression
+from graphflow.tir.parse_index import parse_index, parse_predicate
 from graphflow.tir.parser import parse
 from graphflow.tir.performed import (
     performed,
@@ -72,6 +74,7 @@ from graphflow.tir.printer import (
     condition_text,
     element_text,
     expr_text,
+    head_text,
     stmt_text,
     to_text,
 )
@@ -92,6 +95,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Intrinsic,
     Let,
     LoopKind,
     NamedWindow,
@@ -156,6 +160,7 @@ __all__ = [
     "Hashed",
     "If",
     "IndexValue",
+    "Intrinsic",
     "Kept",
     "Let",
     "Literal",
@@ -187,14 +192,17 @@ __all__ = [
     "compile_to_python",
     "condition_text",
     "constant_of",
+    "constant_operand",
     "element_text",
     "expr_text",
     "expression_variables",
     "expressions_of",
     "fields_of",
     "float32",
+    "head_text",
     "in_order_store",
     "interpret",
+    "intrinsic_problem",
     "is_dense",
     "is_identifier",
     "is_predicate",
@@ -215,6 +223,9 @@ __all__ = [
     "neutral_literal",
     "only_moves",
     "parse",
+    "parse_condition",
+    "parse_expression",
+    "parse_index",
     "parse_predicate",
     "performed",
     "redirect_accesses",

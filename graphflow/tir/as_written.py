@@ -191,7 +191,7 @@ def expressions_changed(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             claim = map_expr(stmt.claim, change)
             if unless is stmt.unless and claim is stmt.claim:
                 return stmt
-            return Assume(unless, claim)
+            return replace(stmt, unless=unless, claim=claim)
         case For() | Allocate() | Block() | Call() | Let() | NamedWindow():
             return stmt
     assert_never(stmt)

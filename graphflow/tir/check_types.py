@@ -41,8 +41,7 @@ UNARY_ON_INTEGERS = ("neg", "abs", "not")
 def type_errors(stmt: Stmt) -> Iterator[str]:
     """A sentence for each type rule that `stmt` itself, not a body below it, violates."""
     for expr in expressions_of(stmt):
-        for node in walk_expr(expr):
-            yield from _node_errors(node)
+        yield from expression_errors(expr)
     match stmt:
         case Store() | Reduce() if stmt.value.dtype != stmt.buffer.dtype:
             yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, the value is {stmt.value.dtype}"
@@ -55,6 +54,12 @@ def type_errors(stmt: Stmt) -> Iterator[str]:
             yield from _condition_errors(stmt.claim)
         case _:
             pass
+
+
+def expression_errors(expr: Expr) -> Iterator[str]:
+    """A sentence for each type rule that an expression violates."""
+    for node in walk_expr(expr):
+        yield from _node_errors(node)
 
 
 def _condition_errors(condition: Condition) -> Iterator[str]:

@@ -8,11 +8,14 @@ of the line.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
+from typing import cast
 
 import numpy as np
 
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
+from graphflow.tir.check_types import expression_errors
 from graphflow.tir.expr import (
     UNARY,
     Binary,
@@ -29,6 +32,8 @@ from graphflow.tir.expr import (
     Select,
     Unary,
     Undef,
+    is_predicate,
+    walk_expr,
 )
 from graphflow.tir.parse_index import IndexParser, dotted_name
 from graphflow.tir.printer import DTYPE_TEXT, UNARY_SIGNS
@@ -124,6 +129,18 @@ class ExpressionParser(IndexParser):
                 raise self.error(node, "a number needs its element type, such as f32(1.0)")
         raise self.error(node, "not a scalar expression")
 
+    def checked(self, expr: Expr) -> Expr:
+        """The expression; ParseError where an operator has operands that it does not take, or an
+        element has another number of indices than its buffer has axes."""
+        for node in walk_expr(expr):
+            if isinstance(node, Load) and len(node.indices) != len(node.buffer.shape):
+                shape = list(node.buffer.shape)
+                raise self.error_at(1, 0, f"{node.buffer.name} has the axes {shape}")
+        problem = next(expression_errors(expr), None)
+        if problem is not None:
+            raise self.error_at(1, 0, problem)
+        return expr
+
     def _call(self, node: ast.Call, word: str) -> Expr:
         if word in _DTYPES:
             return self._literal(node, _DTYPES[word])
@@ -173,6 +190,27 @@ class ExpressionParser(IndexParser):
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self._number(operand)
         raise self.error(node, "expected a number, inf or nan")
+
+
+def parse_expression(text: str, buffers: Iterable[Buffer]) -> Expr:
+    """The scalar expression that a text stands for, such as `x[4*i] * f32(2.0)`, over buffers and
+    fields; ParseError where it is none, or where its types are wrong."""
+    parser = _over(buffers, text)
+    return parser.checked(parser.expr(parser.tree("no scalar expression")))
+
+
+def parse_condition(text: str, buffers: Iterable[Buffer]) -> Condition:
+    """`data(value)`, or an index predicate, as `parse_expression` reads values."""
+    parser = _over(buffers, text)
+    condition = parser.condition(parser.tree("no condition"))
+    return condition if is_predicate(condition) else parser.checked(cast(Expr, condition))
+
+
+def _over(buffers: Iterable[Buffer], text: str) -> ExpressionParser:
+    parser = ExpressionParser(text.strip(), 1)
+    for buffer in buffers:
+        (parser.fields if buffer.is_field else parser.buffers)[buffer.name] = buffer
+    return parser
 
 
 def elements(node: ast.expr) -> list[ast.expr]:

@@ -49,6 +49,15 @@ class IndexParser:
         where = f"line {line + self.first_line - 1}, column {column + 1}"
         return ParseError(f"{where}: {message}\n    {shown}\n    {' ' * column}^")
 
+    def tree(self, otherwise: str) -> ast.expr:
+        """The syntax tree of the text, which is one expression of Python; else ParseError."""
+        try:
+            return ast.parse(self.text, mode="eval").body
+        except SyntaxError as error:
+            raise self.error_at(error.lineno or 1, (error.offset or 1) - 1, otherwise) from None
+        except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, deep nesting
+            raise self.error_at(1, 0, f"{otherwise}: {error}") from None
+
     def name(self, node: ast.expr) -> str:
         """A name, dots included."""
         name = dotted_name(node)
@@ -138,12 +147,14 @@ class IndexParser:
 
 def parse_predicate(text: str) -> Predicate:
     """The predicate that a text stands for, such as `4*i + j < 14`; ParseError where it is none."""
-    parser = IndexParser(text)
-    try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError as error:
-        raise parser.error_at(error.lineno or 1, (error.offset or 1) - 1, "no predicate") from None
-    return parser.predicate(tree.body)
+    parser = IndexParser(text.strip())
+    return parser.predicate(parser.tree("no predicate"))
+
+
+def parse_index(text: str) -> IndexExpr:
+    """The index expression that a text stands for, such as `4*i + j`; ParseError for others."""
+    parser = IndexParser(text.strip())
+    return parser.index(parser.tree("no index expression"))
 
 
 def dotted_name(node: ast.expr | None) -> str | None:

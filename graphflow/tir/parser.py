@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
 from graphflow.arith import IndexExpr, Var, constant_value
+from graphflow.tir.check_intrinsic import intrinsic_problem
 from graphflow.tir.expr import SCOPES, Buffer, Expr, Location
 from graphflow.tir.memory_space import MemorySpace
 from graphflow.tir.parse_expr import ExpressionParser, elements
@@ -29,6 +31,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Intrinsic,
     Let,
     LoopKind,
     NamedWindow,
@@ -80,6 +83,15 @@ class _Parser(ExpressionParser):
                     if node.name in self.definitions:
                         raise self.error(node, f"instruction {node.name} is defined twice")
                     self.definitions[node.name] = self.function(node)
+                case ast.FunctionDef(
+                    decorator_list=[ast.Call(func=ast.Name(id="instruction")) as call]
+                ):
+                    if node.name in self.definitions:
+                        raise self.error(node, f"instruction {node.name} is defined twice")
+                    func = self.with_intrinsic(self.function(node), call)
+                    if node is module.body[-1]:
+                        return func
+                    self.definitions[node.name] = func
                 case ast.FunctionDef(decorator_list=[ast.Name(id="primfunc")]) if (
                     node is module.body[-1]
                 ):
@@ -125,6 +137,26 @@ class _Parser(ExpressionParser):
             case ast.Constant(value=str(value)):
                 return value
         raise self.error(node, 'expected a string such as "load"')
+
+    def with_intrinsic(self, func: PrimFunc, call: ast.Call) -> PrimFunc:
+        """`@instruction(llvm="llvm.fma.v8f32", feature="fma", operands=("a", "b", "c"))`."""
+        words: dict[str, Any] = {}
+        for word in call.keywords:
+            match word:
+                case ast.keyword(arg="llvm"):
+                    words["name"] = self.string(word.value)
+                case ast.keyword(arg="feature"):
+                    words["feature"] = self.string(word.value)
+                case ast.keyword(arg="operands", value=ast.Tuple(elts=items)):
+                    words["operands"] = tuple(self.string(item) for item in items)
+                case _:
+                    raise self.error(word, "an instruction has llvm=, feature= and operands=(…)")
+        if call.args or "name" not in words:
+            raise self.error(call, 'expected instruction(llvm="llvm.…")')
+        problem = intrinsic_problem(func, intrinsic := Intrinsic(**words))
+        if problem is not None:
+            raise self.error(call, problem)
+        return replace(func, intrinsic=intrinsic)
 
     def function(self, node: ast.FunctionDef) -> PrimFunc:
         self.buffers = {}

@@ -31,6 +31,7 @@ from graphflow.tir.expr import (
     Undef,
 )
 from graphflow.tir.memory_space import MemorySpace
+from graphflow.tir.node_text import node_text
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
@@ -40,6 +41,7 @@ from graphflow.tir.stmt import (
     Call,
     For,
     If,
+    Intrinsic,
     Let,
     NamedWindow,
     Param,
@@ -133,9 +135,18 @@ def _word_text(value: tuple[str, ...] | int | bool) -> str:
     return f"({', '.join(map(_quoted, value))}{',' * (len(value) == 1)})"
 
 
+def _intrinsic_text(intrinsic: Intrinsic) -> str:
+    words = [f"llvm={_quoted(intrinsic.name)}"]
+    if intrinsic.feature is not None:
+        words.append(f"feature={_quoted(intrinsic.feature)}")
+    if intrinsic.operands:
+        words.append(f"operands={_word_text(intrinsic.operands)}")
+    return f"instruction({', '.join(words)})"
+
+
 def _func_lines(func: PrimFunc, decorator: str, mark: Stmt | None, note: str) -> Iterator[str]:
     params = (*map(_param_text, func.params), *(f"{var}: index" for var in func.scalars))
-    yield f"@{decorator}"
+    yield f"@{decorator if func.intrinsic is None else _intrinsic_text(func.intrinsic)}"
     yield f"def {func.name}({', '.join(params)}):"
     if func.callee is not None:
         yield f"{INDENT}# {func.callee} computes the outputs"
@@ -215,7 +226,7 @@ def _body_lines(body: Body, depth: int, mark: Stmt | None, note: str) -> Iterato
 
 def _stmt_lines(stmt: Stmt, depth: int, mark: Stmt | None, note: str) -> Iterator[str]:
     comment = f"  # <-- {note}" if stmt is mark else ""
-    yield f"{INDENT * depth}{_head(stmt)}{comment}"
+    yield f"{INDENT * depth}{head_text(stmt)}{comment}"
     match stmt:
         case For() | Block() | Let() | NamedWindow():
             yield from _body_lines(stmt.body, depth + 1, mark, note)
@@ -230,7 +241,7 @@ def _stmt_lines(stmt: Stmt, depth: int, mark: Stmt | None, note: str) -> Iterato
             assert_never(stmt)
 
 
-def _head(stmt: Stmt) -> str:
+def head_text(stmt: Stmt) -> str:
     """The line of a simple statement, or the first line of a compound one."""
     match stmt:
         case Store():
@@ -342,3 +353,8 @@ def _number_text(literal: Literal) -> str:
         if Literal(float(text), literal.dtype) == literal:
             return text
     return f"bits=0x{literal.bits()[::-1].hex()}"
+
+
+node_text.register(PrimFunc, to_text)
+for _kind in (Store, Reduce, For, If, Allocate, Block, Assume, Call, Let, NamedWindow):
+    node_text.register(_kind, stmt_text)

@@ -7,7 +7,7 @@ kernel: scheduling primitives refer to loops, blocks and buffers by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from graphflow.arith import IndexExpr, Var, const, constant_value
 from graphflow.tir.expr import Buffer, Condition, Expr
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.kept import Kept
+from graphflow.tir.node_text import Printed
 
 
 class LoopKind(Enum):
@@ -36,26 +37,30 @@ class ReduceOp(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Store(Printed):
     """`buffer[indices] = value`."""
 
     buffer: Buffer
     indices: tuple[IndexExpr, ...]
     value: Expr
+    mark: str | None = field(default=None, compare=False, repr=False)
+    """What rewrites carry along to follow a statement without a name; nothing compares it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(Printed):
     """`buffer[indices] ⊕= value`; iterations of it commute by declaration."""
 
     op: ReduceOp
     buffer: Buffer
     indices: tuple[IndexExpr, ...]
     value: Expr
+    mark: str | None = field(default=None, compare=False, repr=False)
+    """As of `Store`."""
 
 
 @dataclass(frozen=True, slots=True)
-class For(Kept):
+class For(Kept, Printed):
     """`body` for each `start <= var < stop`; the bounds may use outer variables."""
 
     var: Var
@@ -75,16 +80,18 @@ class For(Kept):
 
 
 @dataclass(frozen=True, slots=True)
-class If(Kept):
+class If(Kept, Printed):
     """`then` where the condition holds, else `orelse`."""
 
     condition: Condition
     then: Body
     orelse: Body = ()
+    mark: str | None = field(default=None, compare=False, repr=False)
+    """As of `Store`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Allocate:
+class Allocate(Printed):
     """`buffer` exists from here to the end of the enclosing body; its contents start undefined."""
 
     buffer: Buffer
@@ -109,7 +116,7 @@ class BlockNote(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Kept):
+class Block(Kept, Printed):
     """A name and annotations on statements; reads and writes are computed, never stored."""
 
     name: str
@@ -126,7 +133,7 @@ class Block(Kept):
 
 
 @dataclass(frozen=True, slots=True)
-class Assume:
+class Assume(Printed):
     """States that `unless` holds or `claim` does; analyses and rewrites may rely on it.
 
     The claim `Comparison("eq", load, Undef)` states only that the element may be read;
@@ -135,6 +142,8 @@ class Assume:
 
     unless: Condition
     claim: Expr
+    mark: str | None = field(default=None, compare=False, repr=False)
+    """As of `Store`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,7 @@ class BufferWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Kept):
+class Call(Kept, Printed):
     """`definition(window, …, scalar, …)`: runs another kernel on windows of buffers.
 
     `graphflow.tir.performed(call)` is its meaning, the body of the definition with the arguments in
@@ -178,7 +187,7 @@ class Call(Kept):
 
 
 @dataclass(frozen=True, slots=True)
-class Let(Kept):
+class Let(Kept, Printed):
     """`with let(value) as buffer: body`: names the value of an expression for the statements of
     `body`, which load it as the only element of `buffer` and write nothing to it.
 
@@ -195,7 +204,7 @@ class Let(Kept):
 
 
 @dataclass(frozen=True, slots=True)
-class NamedWindow(Kept):
+class NamedWindow(Kept, Printed):
     """`with x[i, j:j + 8] as name: body`: the body accesses the window as the buffer `name`.
 
     `graphflow.tir.performed(named)` is its meaning: the body with the elements of the window's
@@ -236,7 +245,21 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class PrimFunc(Hashed):
+class Intrinsic:
+    """The operation of LLVM that performs an instruction: its result is what the only parameter
+    that the instruction writes holds afterwards."""
+
+    name: str
+    """In full, such as `llvm.x86.avx2.pavg.b`."""
+    feature: str | None = None
+    """The feature of the target that it needs, such as `avx2`; where a target lacks it, the body of
+    the instruction is compiled."""
+    operands: tuple[str, ...] = ()
+    """Names of parameters and constants such as `i32 8`; empty for all that are read, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrimFunc(Hashed, Printed):
     """A kernel: named parameters and a body."""
 
     name: str
@@ -247,11 +270,13 @@ class PrimFunc(Hashed):
     known is that each input may be read and each output is written whole."""
     scalars: tuple[Var, ...] = ()
     """Integers that the caller gives, usable in every index expression."""
+    intrinsic: Intrinsic | None = None
+    """Of a user's instruction: what performs it natively.  Its meaning is the body."""
 
     __hash__ = Hashed.__hash__
 
     def _compared(self) -> object:
-        return self.name, self.params, self.body, self.callee, self.scalars
+        return self.name, self.params, self.body, self.callee, self.scalars, self.intrinsic
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

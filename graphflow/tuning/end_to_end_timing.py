@@ -12,11 +12,11 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from graphflow.baselines import baseline_plans, end_to_end_keys
-from graphflow.bench import Protocol, measure, random_inputs
+from graphflow.bench import Protocol, measure
 from graphflow.cost import CostModel, Timing
 from graphflow.flow import Planning, find_plan
 from graphflow.graph import OperatorGraph
-from graphflow.program import ProgramSpec
+from graphflow.program import ProgramSpec, random_inputs
 from graphflow.runtime import Program
 from graphflow.tuning.harness import Harness
 

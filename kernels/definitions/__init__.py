@@ -3,6 +3,7 @@
 from graphflow.kernels.definitions.columns import col2im
 from graphflow.kernels.definitions.compaction import (
     count_of,
+    counted_slices,
     first_alike,
     kept_slices,
     non_zero,
@@ -163,6 +164,7 @@ __all__ = [
     "copied",
     "copy",
     "count_of",
+    "counted_slices",
     "cumulative",
     "deformed_columns",
     "depth_to_space",

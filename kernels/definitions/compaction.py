@@ -16,6 +16,7 @@ from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
     cleared,
+    elementwise_stage,
     indices_of,
     kernel,
     literal,
@@ -99,6 +100,16 @@ def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> PrimFun
     counts = is_not_zero(element) if at_least is None else compared("ge", element, at_least)
     stage = reduction_stage("count_of", ReduceOp.ADD, y, (), (), loops, Cast(counts, "int64"))
     return kernel("count_of", (x,), (y,), (stage,))
+
+
+def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> PrimFunc:
+    """`y[i…] = x[i…]` for the first `count[()]` indices of an axis, `fill` behind them."""
+    x, y, count = Buffer("x", shape, dtype), Buffer("y", shape, dtype), Buffer("count", (), "int64")
+    loops = loops_over("i", shape)
+    given = Comparison("lt", IndexValue(loops[axis][0]), Load(count, ()))
+    value = Select(given, Load(x, indices_of(loops)), literal(fill, dtype))
+    stage = elementwise_stage("counted_slices", y, loops, value)
+    return kernel("counted_slices", (x, count), (y,), (stage,))
 
 
 def is_not_zero(value: Expr) -> Expr:

@@ -157,14 +157,19 @@ def prelu(x_shape: Shape, slope_shape: Shape, dtype: str = "float32") -> PrimFun
 
 
 def variadic(
-    op: BinaryOp | Literals["mean"], shapes: Sequence[Shape], dtype: str = "float32"
+    op: BinaryOp | Literals["mean"],
+    shapes: Sequence[Shape],
+    dtype: str = "float32",
+    count: int | None = None,
 ) -> PrimFunc:
-    """`y = a0 op a1 op …` from the left, with broadcasting; "mean" divides the sum of the operands.
+    """`y = a0 op a1 op …` from the left, with broadcasting; "mean" divides the sum of the operands
+    by `count`, by default their number.
 
     More than `LONGEST_CHAIN` operands are combined in groups of that many.
     """
     operands = {f"a{i}": (shape, dtype) for i, shape in enumerate(shapes)}
-    mean = op == "mean" and len(shapes) > 1
+    count = len(shapes) if count is None else count
+    mean = op == "mean" and count > 1
     combine: BinaryOp = "add" if op == "mean" else op
 
     def both(left: Expr, right: Expr) -> Expr:
@@ -175,7 +180,7 @@ def variadic(
         while len(left) > 1:
             rows = (left[k : k + LONGEST_CHAIN] for k in range(0, len(left), LONGEST_CHAIN))
             left = [reduce(both, row) for row in rows]
-        return divide(left[0], len(shapes)) if mean else left[0]
+        return divide(left[0], count) if mean else left[0]
 
     return elementwise(op, operands, value)
 

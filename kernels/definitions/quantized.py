@@ -137,9 +137,7 @@ def dynamic_scale() -> PrimFunc:
     It is 1 if all elements are zero, as in onnxruntime, so that nothing is divided by zero.
     """
     low, high, y = (Buffer(name, (), WIDE) for name in ("low", "high", "y"))
-    extent = subtract(*reversed(_with_zero(low, high)))
-    value = Select(compared("eq", extent, 0), literal(1, WIDE), divide(extent, 255))
-    stage = elementwise_stage("dynamic_scale", y, (), value)
+    stage = elementwise_stage("dynamic_scale", y, (), scale_of_range(*_with_zero(low, high)))
     return kernel("dynamic_scale", (low, high), (y,), (stage,))
 
 
@@ -147,9 +145,21 @@ def dynamic_zero_point() -> PrimFunc:
     """`y = saturate(round(−min(low, 0) / scale))` as uint8."""
     low, scale, y = Buffer("low", (), WIDE), Buffer("scale", (), WIDE), Buffer("y", (), "uint8")
     lowest, _ = _with_zero(low, low)
-    quotient = divide(subtract(literal(0, WIDE), lowest), Load(scale, ()))
-    stage = elementwise_stage("dynamic_zero_point", y, (), rounded(quotient, None, "uint8"))
+    value = converted(zero_point_of_range(lowest, Load(scale, ())), "uint8")
+    stage = elementwise_stage("dynamic_zero_point", y, (), value)
     return kernel("dynamic_zero_point", (low, scale), (y,), (stage,))
+
+
+def scale_of_range(low: Expr, high: Expr) -> Expr:
+    """The scale with which uint8 covers the numbers from `low` to `high`, among which is 0."""
+    extent = subtract(high, low)
+    return Select(compared("eq", extent, 0), literal(1, WIDE), divide(extent, 255))
+
+
+def zero_point_of_range(low: Expr, scale: Expr) -> Expr:
+    """The zero point, a whole float32, that belongs to `scale_of_range`."""
+    quotient = divide(subtract(literal(0, WIDE), low), scale)
+    return clipped(Unary("round", quotient), literal(0, WIDE), literal(255, WIDE))
 
 
 def _with_zero(low: Buffer, high: Buffer) -> tuple[Expr, Expr]:

@@ -16,11 +16,13 @@ from itertools import count
 
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.quantized import scale_of_range, zero_point_of_range
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
     add,
     clipped,
     compared,
+    divide,
     multiply,
     subtract,
 )
@@ -99,12 +101,16 @@ class Recurrence:
         return (self.panels, self.hidden, gates, LANES)
 
 
-def lstm(r: Recurrence, peepholes: bool = False, coupled: bool = False) -> PrimFunc:
+def lstm(
+    r: Recurrence, peepholes: bool = False, coupled: bool = False, quantized: bool = False
+) -> PrimFunc:
     """ONNX's LSTM: parameters gates, weights, h0, c0, then peepholes (3, hidden) and lengths where
     there are any; outputs y (steps, batch, hidden), y_h and y_c (batch, hidden).
 
     Gates are in ONNX's order, input, output, forget, cell; those of the peepholes input, output,
-    forget.  With `coupled` the forget gate is one minus the input gate.
+    forget.  With `coupled` the forget gate is one minus the input gate.  If `quantized`, weights
+    are whole numbers, there is a parameter `scales` (4 · hidden) before the lengths, and each step
+    quantizes the hidden state of each sequence by its range.
     """
     f, g, h = r.activations
     k = _RecurrentKernel("lstm", r, 4)
@@ -112,7 +118,10 @@ def lstm(r: Recurrence, peepholes: bool = False, coupled: bool = False) -> PrimF
     held = k.parameter("peepholes", (3, r.hidden)) if peepholes else None
     k.start(cell, c0)
     i, o, forget, update = sums = [k.state(f"z{n}") for n in range(4)]
-    k.sum_panels(sums, k.h)
+    if quantized:
+        k.sum_quantized(sums, k.parameter("scales", (4 * r.hidden,)))
+    else:
+        k.sum_panels(sums, k.h)
 
     def peeped(at: _Unit, gate: Buffer, number: int) -> Expr:
         value: Expr = at.load(gate)
@@ -316,6 +325,57 @@ class _RecurrentKernel:
             update = Reduce(ReduceOp.ADD, total, (at.batch, at.unit), term)
             grow += nest((lane,), (update,))
         self.step += nest((panel, batch), (*begin, *nest((k,), tuple(grow))))
+
+    def sum_quantized(self, sums: Sequence[Buffer], scales: Buffer) -> None:
+        """`sums[g] = input + (q − zero) · weights of gate g · (step · scale of the unit)`.
+
+        q are the hidden states as uint8, `step` and `zero` their scale and zero point.
+        """
+        low, high, step, zero = sequences = [
+            Buffer(name, (self.r.batch,), self.r.dtype) for name in ("low", "high", "step", "zero")
+        ]
+        centred = self.state("q")
+        self.states += sequences
+        batch = self.fresh("b", self.r.batch)
+        first, second = self.fresh("u", self.r.hidden), self.fresh("u", self.r.hidden)
+        at, ends = (batch[0],), (literal(0, self.r.dtype), literal(255, self.r.dtype))
+        scale, middle = Load(step, at), Load(zero, at)
+        seen = Load(self.h, (*at, first[0]))
+        whole = Unary("round", divide(Load(self.h, (*at, second[0])), scale))
+        code = clipped(add(whole, middle), *ends)
+        self.step += nest(
+            (batch,),
+            (
+                Store(low, at, ends[0]),
+                Store(high, at, ends[0]),
+                *nest(
+                    (first,),
+                    (Reduce(ReduceOp.MIN, low, at, seen), Reduce(ReduceOp.MAX, high, at, seen)),
+                ),
+                Store(step, at, scale_of_range(Load(low, at), Load(high, at))),
+                Store(zero, at, zero_point_of_range(Load(low, at), scale)),
+                *nest((second,), (Store(centred, (*at, second[0]), subtract(code, middle)),)),
+            ),
+        )
+        self.sum_panels(sums, centred, start=lambda _at, _gate: ends[0])
+
+        def scaled(at: _Unit) -> Body:
+            width = self.r.hidden
+            return tuple(
+                at.store(
+                    total,
+                    add(
+                        self.gate(at, g),
+                        multiply(
+                            at.load(total),
+                            multiply(Load(step, (at.batch,)), at.guarded(scales, offset=g * width)),
+                        ),
+                    ),
+                )
+                for g, total in enumerate(sums)
+            )
+
+        self.over_units(scaled)
 
     def clipped(self, value: Expr) -> Expr:
         bound = self.r.clip

@@ -12,6 +12,8 @@ from typing import assert_never, cast
 from graphflow.arith import ANYWHERE, Domain, Predicate, conjunction, negation, prove, within
 from graphflow.base.errors import VerifyError
 from graphflow.tir import (
+    DTYPES,
+    Allocate,
     Assume,
     Binary,
     Block,
@@ -23,8 +25,10 @@ from graphflow.tir import (
     For,
     If,
     IndexValue,
+    Let,
     Literal,
     Load,
+    NamedWindow,
     PrimFunc,
     Reduce,
     Select,
@@ -47,10 +51,10 @@ from graphflow.tir import (
 
 
 def remove_assume(func: PrimFunc) -> PrimFunc:
-    """`func` without `assume`, and without loops and blocks that are empty then."""
+    """`func` without `assume`, and without loops and blocks that only allocate then."""
 
     def change(stmt: Stmt) -> Body:
-        return () if isinstance(stmt, Assume) or _is_empty(stmt) else (stmt,)
+        return () if isinstance(stmt, Assume) or _is_idle(stmt) else (stmt,)
 
     return _replaced(func, map_body(func.body, change))
 
@@ -66,7 +70,13 @@ def remove_undef(func: PrimFunc) -> PrimFunc:
     if not any(_has_undef(expr) for stmt in walk(func.body) for expr in expressions_of(stmt)):
         return func
     lowered = _replaced(func, _Undefined(func).removed(func.body, ANYWHERE))
-    return _replaced(lowered, map_body(lowered.body, lambda s: () if _is_empty(s) else (s,)))
+    return _replaced(lowered, map_body(lowered.body, lambda s: () if _is_idle(s) else (s,)))
+
+
+def _zero_for_undef(expr: Expr) -> Expr:
+    if not isinstance(expr, Undef):
+        return expr
+    return Literal(DTYPES[expr.dtype].type(0).item(), expr.dtype)
 
 
 class _Undefined:
@@ -93,6 +103,12 @@ class _Undefined:
                 return (with_performed(stmt, self.removed(performed(stmt), domain)),)
             case If():
                 return (self.branch(stmt, domain),)
+            case Let():
+                # One value for all uses of the name, which may be any: a zero.
+                value = map_expr(stmt.value, _zero_for_undef)
+                return (replace(stmt, value=value, body=self.removed(stmt.body, domain)),)
+            case NamedWindow():
+                return (replace(stmt, body=self.removed(stmt.body, domain)),)
             case Store() | Reduce():
                 return self.written(stmt, domain)
             case _:
@@ -189,14 +205,19 @@ def _has_undef(expr: Expr) -> bool:
     return any(isinstance(node, Undef) for node in walk_expr(expr))
 
 
-def _is_empty(stmt: Stmt) -> bool:
+def _is_idle(stmt: Stmt) -> bool:
+    """Whether a statement holds nothing but buffers of its own."""
     match stmt:
         case For() | Block():
-            return not stmt.body
+            return _only_allocates(stmt.body)
         case If():
-            return not stmt.then and not stmt.orelse
+            return _only_allocates(stmt.then) and _only_allocates(stmt.orelse)
         case _:
             return False
+
+
+def _only_allocates(body: Body) -> bool:
+    return all(isinstance(stmt, Allocate) for stmt in body)
 
 
 def _replaced(func: PrimFunc, body: Body) -> PrimFunc:

@@ -7,7 +7,7 @@ process they are made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphflow.arith import TRUE, Image, Proof, Verdict, images_cover, variables
@@ -18,7 +18,14 @@ from graphflow.base.trace import Trace
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.recipes import Placements, Recipe, SharedLoops, Staged, Tiled, build
 from graphflow.layout import LOGICAL, Layout
-from graphflow.schedule import Refusal, Rewrite, Schedule, require_in_bounds
+from graphflow.schedule import (
+    Refusal,
+    Rewrite,
+    Schedule,
+    fresh_name,
+    names_in,
+    require_in_bounds,
+)
 from graphflow.tir import (
     EXPANDED,
     Access,
@@ -128,7 +135,8 @@ def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
     """The kernel with its intermediates as parameters, and those buffers.
 
     So their memory is planned with that of all tensors.  Buffers that each iteration of a parallel
-    loop allocates become scratch, on the stack of its thread.
+    loop allocates become scratch, on the stack of its thread.  Parameters have no dots in their
+    names, which buffers of inlined calls have.
     """
     loops = [s for s in loops_of(func.body) if s.kind is LoopKind.PARALLEL]
     private = {b: replace(b, scope="scratch") for loop in loops for b in _allocated(loop.body)}
@@ -139,8 +147,22 @@ def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
         rename_buffers(func.body, private),
         lambda s: () if isinstance(s, Allocate) and s.buffer in found else (s,),
     )
-    params = (*func.params, *(Param(buffer, Role.OUTPUT) for buffer in found))
-    return replace(func, params=params, body=body), found
+    plain = _with_plain_names(func, found)
+    params = (*func.params, *(Param(buffer, Role.OUTPUT) for buffer in plain.values()))
+    return replace(func, params=params, body=rename_buffers(body, plain)), tuple(plain.values())
+
+
+def _with_plain_names(func: PrimFunc, found: Sequence[Buffer]) -> dict[Buffer, Buffer]:
+    """By buffer that with a name of its own without dots, which no place of the kernel has."""
+    taken = {*names_in(func.body), *(param.buffer.name for param in func.params)}
+    plain: dict[Buffer, Buffer] = {}
+    for buffer in found:
+        name = buffer.name
+        if "." in name:
+            name = fresh_name(name.replace(".", "_"), taken.__contains__)
+            taken.add(name)
+        plain[buffer] = replace(buffer, name=name)
+    return plain
 
 
 def _with_addresses(func: PrimFunc) -> PrimFunc:

@@ -26,6 +26,7 @@ from graphflow.kernels.recipes.on_host import on_host
 from graphflow.kernels.recipes.operand_layouts import Offers
 from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
+from graphflow.kernels.recipes.sharing import shared_loop
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variant import (
     Crossing,
@@ -95,6 +96,7 @@ __all__ = [
     "refused_variants",
     "scheduled_variants",
     "search_key",
+    "shared_loop",
     "timed_searches",
     "variant_key",
 ]

@@ -1,4 +1,5 @@
-"""Removing what the target does not have: configuration state and memories that a user defines.
+"""Removing what the target does not have: configuration state, memories that a user defines, and
+calls of kernels that are no instructions.
 
 In: a scheduled kernel.  Out: the kernel for the target.  What always holds: the accesses of each
 memory are proven to be ones that its definition allows, before its buffers become ordinary ones;
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow.base.errors import VerifyError
+from graphflow.codegen import is_instruction
 from graphflow.effects import held_constant, statements_of, written_before_read
 from graphflow.schedule import in_state, require_memories
 from graphflow.tir import (
@@ -24,6 +26,7 @@ from graphflow.tir import (
     Stmt,
     buffers_of,
     fields_of,
+    is_dense,
     loads_in,
     map_as_written,
     memories_of,
@@ -34,16 +37,18 @@ from graphflow.tir import (
 
 
 def on_host(func: PrimFunc) -> PrimFunc:
-    """`func` with fields of configuration state as buffers of its own, and with buffers of memories
-    that a user defines in ordinary memory.
+    """`func` with fields of configuration state as buffers of its own, with buffers of memories
+    that a user defines in ordinary memory, and with no calls but those of instructions.
 
-    Calls of instructions with either become the statements that they perform, without what they
-    assume of fields.  VerifyError where a kernel uses a memory in a way that it does not allow,
-    where it may read a field that it did not write, and where such an assumption is not proven.
+    Other calls become the statements that they perform, and so do those of instructions with fields
+    or memories, which lose what they assume of fields, and those that are given elements that do
+    not follow one another where the instruction takes none.  VerifyError where a kernel uses a
+    memory in a way that it does not allow, where it may read a field that it did not write, and
+    where such an assumption is not proven.
     """
     fields, memories = fields_of(func), memories_of(func)
     if not fields and not memories:
-        return func
+        return _without_plain_calls(func)
     require_memories(func)
     for field in fields:
         proof = written_before_read(func, field)
@@ -54,7 +59,7 @@ def on_host(func: PrimFunc) -> PrimFunc:
                 f"in\n{to_text(func)}"
             )
     proven = _proven_claims(func)
-    body = map_as_written(func.body, _without_call)
+    body = _without_plain_calls(func).body
     body = map_as_written(body, lambda stmt: () if stmt in proven else stmt)
     moved: dict[Buffer, Buffer] = {field: replace(field, scope="scratch") for field in fields}
     for buffer in buffers_of(func):
@@ -85,9 +90,23 @@ def _proven_claims(func: PrimFunc) -> tuple[Stmt, ...]:
     return tuple(found)
 
 
-def _without_call(stmt: Stmt) -> Stmt:
-    if not isinstance(stmt, Call):
+def _without_plain_calls(func: PrimFunc) -> PrimFunc:
+    body = map_as_written(func.body, _without_plain_call)
+    return func if body is func.body else replace(func, body=body)
+
+
+def _without_plain_call(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, Call) or _is_for_the_emitter(stmt):
         return stmt
-    if not fields_of(stmt.definition) and not memories_of(stmt.definition):
-        return stmt
-    return Block(stmt.name, map_as_written(performed(stmt), _without_call))
+    return Block(stmt.name, map_as_written(performed(stmt), _without_plain_call))
+
+
+def _is_for_the_emitter(call: Call) -> bool:
+    """Whether a call may become an instruction: one with addresses that it can take."""
+    definition = call.definition
+    if not is_instruction(definition) or fields_of(definition) or memories_of(definition):
+        return False
+    return all(
+        param.strided or is_dense(window, param.buffer)
+        for window, param in zip(call.windows, definition.params, strict=True)
+    )

@@ -138,7 +138,7 @@ def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding
     s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, s.names((*reduction, *nest)))
     if reduction and any(isinstance(stmt, If) for stmt in walk(s.loop(reduction[0]).body)):
-        s = s.apply(lift_conditions, s[reduction[0]])
+        s = s.attempt(lift_conditions, s[reduction[0]])
     if sliding:
         reduction, taps = reduction[:-1], reduction[-1]
         s = s.apply(mark_unrolled, s[taps])

@@ -132,10 +132,7 @@ def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target:
     size = DTYPES[access.buffer.dtype].itemsize
     terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
     strides = {atom: abs(k) * size for atom, k in terms}
-    nest = [(strides.get(v, 0), extent) for v, extent in roles.nest_of(access)]
-    apart = tuple((stride, n) for stride, n in nest if stride >= target.line_bytes)
-    taps = prod(n for stride, n in nest if stride < target.line_bytes)
-    return missed_lines(apart, taps, target)
+    return missed_lines([(strides.get(v, 0), n) for v, n in roles.nest_of(access)], target)
 
 
 def _bytes(roles: Roles, name: str, layouts: Mapping[str, Layout]) -> int:

@@ -2,7 +2,8 @@
 
 In: a scheduled kernel, some of whose blocks are marked as stages that copy a parameter into a cache
 (an input) or out of one (an output).  Out: the `KernelVariant` that the kernel is without these
-stages, its contract proven; its schedule; and what it leaves in the padding of its output.
+stages, its contract proven; its schedule; and what it leaves in the padding of its output.  Stages
+that do more than copy and pad stay in the kernel, and the schedule says why.
 
 The stages state the contract.  An input that they pad with a constant is demanded with that
 constant; one that they pad with `undef` must be readable; where they do not pad, there is no
@@ -13,13 +14,23 @@ padding holds follows from what the padding of the inputs holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
-from graphflow.arith import Var, constant_value
+from graphflow.arith import (
+    Domain,
+    Var,
+    conjunction,
+    constant_value,
+    equal,
+    joined,
+    prove_empty,
+    substitute,
+)
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, Work, operation_cycles
@@ -49,7 +60,7 @@ from graphflow.schedule import (
     Marked,
     PadValue,
     Schedule,
-    UnstatedPadding,
+    UnliftableStages,
     derived_stages,
     elide_padding,
     forbids_access,
@@ -63,6 +74,7 @@ from graphflow.tir import (
     Assume,
     Block,
     BlockNote,
+    Buffer,
     Literal,
     Load,
     LoopKind,
@@ -101,10 +113,10 @@ def lifted(
 ) -> KernelVariant:
     """The variant that a scheduled kernel is once its marked stages are lifted out.
 
-    The parameters in `elided` are row-major.  ScheduleError where the stages do more than copy and
-    pad, where what they state of the output's padding is not proven, where the kernel assumes what
-    no stage states, and where it touches padding that is to be elided; VerifyError as of
-    `on_host`.
+    The parameters in `elided` are row-major.  Stages that do more than copy and pad stay in the
+    kernel.  ScheduleError where what stages state of the output's padding is not proven, where the
+    kernel assumes what no stage states, and where it touches padding that is to be elided;
+    VerifyError as of `on_host`.
     """
     scheduled = on_host(scheduled)
     stated = _stated(scheduled)
@@ -180,10 +192,12 @@ def finished(
 
     A kernel all of whose loops are serial is vectorized and parallelized besides.  A parallel loop
     becomes serial where the kernel does something beside it, such as writing padding.
-    ScheduleError where a stage cannot be lifted, and where the kernel runs over the padding of an
-    output that is a view here: that memory belongs to other tensors.
+    Where stages cannot be lifted, the schedule keeps the reason.  ScheduleError where the kernel
+    runs over the padding of an output that is a view here: that memory belongs to other tensors.
     """
     s = Schedule.of(recipe.kernel)
+    for _, reason in _stages(recipe.kernel):
+        s = s.refusing(reason) if isinstance(reason, UnliftableStages) else s
     stated = _stated(recipe.kernel)
     given = {name: (layout, pad) for name, layout, pad in placements}
     outputs = {b.name for b in recipe.kernel.outputs}
@@ -224,19 +238,21 @@ def _packed(scheduled: PrimFunc, elided: frozenset[str]) -> PrimFunc:
 
 
 def _stated(scheduled: PrimFunc) -> dict[str, Marked]:
-    """By parameter what its stages state, for the stages that are lifted out.
+    """By parameter what its stages state, for the stages that are lifted out."""
+    return {name: found for name, found in _stages(scheduled) if isinstance(found, Marked)}
 
-    Stages that pad with a function of the index stay in the kernel: no edge type can say that.
-    """
-    found: dict[str, Marked] = {}
+
+def _stages(scheduled: PrimFunc) -> Iterator[tuple[str, Marked | UnliftableStages]]:
+    """By parameter what its stages state, or why they stay in the kernel: they do more than copy
+    and pad, or pad with a function of the index, which no edge type can say."""
     for param in scheduled.params:
         try:
             marked = marked_stage(scheduled, param.buffer.name)
-        except UnstatedPadding:
-            continue
-        if marked is not None:
-            found[param.buffer.name] = marked
-    return found
+        except UnliftableStages as reason:
+            yield param.buffer.name, reason
+        else:
+            if marked is not None:
+                yield param.buffer.name, marked
 
 
 def _layouts(scheduled: PrimFunc) -> dict[str, Layout]:
@@ -263,36 +279,68 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
     """
     require_derived(scheduled)
     derived = derived_stages(scheduled)
-    found: list[str] = []
+    found: dict[str, None] = {}
     for stmt in scheduled.body:
         if stmt in derived:
             continue
-        name = stmt.note(BlockNote.STATES) if isinstance(stmt, Block) else None
-        if name is not None and _states_finite(stmt, name):
-            found.append(name)
-        elif any(
-            isinstance(inner, Assume) and not forbids_access(inner.claim) for inner in walk((stmt,))
-        ):
-            place = stmt.name if isinstance(stmt, Block) else scheduled.name
-            raise ScheduleError(
-                f"{place} assumes what nobody has proven; a variant may assume of an input what "
-                "its marked stages pad it with, and that it is finite (assume_finite)"
-            )
+        for name, site in _assumed_in(stmt):
+            if name is not None and _states_finite(scheduled, site, name):
+                found[name] = None
+            elif not forbids_access(cast(Assume, site.stmt).claim):
+                place = stmt.name if isinstance(stmt, Block) else scheduled.name
+                raise ScheduleError(
+                    f"{place} assumes what nobody has proven; a variant may assume of an input "
+                    "what its marked stages pad it with, and that it is finite (assume_finite)"
+                )
     return tuple(found)
 
 
-def _states_finite(stmt: Stmt, name: str) -> bool:
-    """Whether all assumptions of a block are that elements of the buffer `name` are finite."""
-    return all(
-        any(
-            isinstance(node, Load)
-            and node.buffer.name == name
-            and is_finite_claim(inner.claim, node)
-            for node in walk_expr(inner.claim)
-        )
-        for inner in walk((stmt,))
-        if isinstance(inner, Assume)
+def _assumed_in(stmt: Stmt) -> Iterator[tuple[str | None, Site]]:
+    """The assumptions in a statement, each with the input that a block around it is marked with."""
+    marked = [block for block in walk((stmt,)) if isinstance(block, Block)]
+    about = {
+        inner: block.note(BlockNote.STATES)
+        for block in marked
+        for inner in walk(block.body)
+        if block.note(BlockNote.STATES) is not None
+    }
+    for site in sites((stmt,)):
+        if isinstance(site.stmt, Assume):
+            yield about.get(site.stmt), site
+
+
+def _states_finite(func: PrimFunc, site: Site, name: str) -> bool:
+    """Whether an assumption is that elements of the input `name`, or copies of them, are finite."""
+    stmt = cast(Assume, site.stmt)
+    return any(
+        isinstance(node, Load)
+        and is_finite_claim(stmt.claim, node)
+        and _is_copy(func, name, node, site.domain, frozenset())
+        for node in walk_expr(stmt.claim)
     )
+
+
+def _is_copy(
+    func: PrimFunc, name: str, load: Load, domain: Domain, around: frozenset[Buffer]
+) -> bool:
+    """Whether what a load reads is proven to be an element of the input `name`: all that is stored
+    there is."""
+    if load.buffer.name == name or load.buffer in around:
+        return load.buffer.name == name
+    for site in sites(func.body):
+        stmt = site.stmt
+        if not isinstance(stmt, Store | Reduce) or stmt.buffer != load.buffer:
+            continue
+        copy, fresh = site.domain.renamed("'")
+        there = (substitute(index, fresh) for index in stmt.indices)
+        same = conjunction(equal(a, b) for a, b in zip(load.indices, there, strict=True))
+        if prove_empty(joined(domain, copy).given(same)).proven:
+            continue
+        if isinstance(stmt, Reduce) or not isinstance(stmt.value, Load):
+            return False
+        if not _is_copy(func, name, stmt.value, site.domain, around | {load.buffer}):
+            return False
+    return load.buffer not in func.inputs
 
 
 def _padding(
@@ -303,7 +351,9 @@ def _padding(
 ) -> Padding:
     """What the variant in these layouts leaves in the padding of its output; a constant is proven.
 
-    UNDEF for a kernel of several outputs.
+    UNDEF for a kernel of several outputs, and where a stage writes a constant and the evaluation
+    does not find it: then nobody relies on it.  ScheduleError where a crop states one that no stage
+    writes, and it is not proven.
     """
     if len(recipe.kernel.outputs) != 1:
         return Padding.UNDEF
@@ -320,20 +370,23 @@ def _padding(
         if region.name != LOGICAL
     }
     if isinstance(marked.pad, Literal):
-        _proven(recipe, output.name, marked, given, layouts)
-        return Padding.EVALUATED
+        wrong = _unproven(recipe, output.name, marked, given, layouts)
+        if wrong is not None and not marked.written:
+            raise ScheduleError(wrong)
+        return Padding.EVALUATED if wrong is None else Padding.UNDEF
     free = not any(isinstance(demand, Equal) for demand in demands.values())
     return Padding.EVALUATED if free else Padding.UNDEF
 
 
-def _proven(
+def _unproven(
     recipe: Scheduled,
     output: str,
     marked: Marked,
     given: Mapping[tuple[str, str], Fact],
     layouts: Mapping[str, Layout],
-) -> None:
-    """ScheduleError unless the kernel is proven to leave the constant that its crop states.
+) -> str | None:
+    """Why the kernel is not proven to leave the constant in the padding of its output; None if it
+    is.
 
     `given` are the facts that follow from its demands.
     """
@@ -343,11 +396,12 @@ def _proven(
     for region in marked.layout.regions():
         fact = left.get((output, region.name), Undefined())
         if region.name != LOGICAL and fact != Constant(marked.pad):
-            raise ScheduleError(
+            return (
                 f"{recipe.kernel.name} crops {output} stating that {region.name} holds "
                 f"{marked.pad.value}, and it is only known to hold {fact}; state undef, or write "
                 "the padding"
             )
+    return None
 
 
 def _name(scheduled: PrimFunc, stated: Mapping[str, Marked], elided: frozenset[str]) -> str:

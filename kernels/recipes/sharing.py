@@ -1,6 +1,6 @@
 """Parallel loops that threads cannot share, because their kernel does something beside them.
 
-In: a kernel that a user scheduled.  Out: whether threads can share its parallel loop; and the same
+In: a kernel that a user scheduled.  Out: the parallel loop that threads can share; and the same
 kernel with its parallel loops serial.  Every thread runs the whole kernel on its share of the
 parallel loop, so statements beside that loop would run once in each thread.
 """
@@ -11,28 +11,38 @@ from graphflow.arith import Proof, Verdict
 from graphflow.schedule import Rewrite
 from graphflow.tir import (
     Block,
+    For,
     LoopKind,
     PrimFunc,
     Stmt,
     Undef,
+    calls_in,
     loops_of,
+    performed,
     with_serial_loops,
     writes_in,
 )
 
 
 def is_shareable(func: PrimFunc) -> bool:
-    """Whether `func` has no parallel loop, or one, with nothing beside it that lowering keeps.
+    """Whether `func` has no parallel loop, or one that threads can share."""
+    return shared_loop(func) is not None or not _parallel_loops(func)
+
+
+def shared_loop(func: PrimFunc) -> For | None:
+    """The parallel loop of `func`, if there is one, with nothing beside it that lowering keeps.
 
     Lowering removes allocations, assumptions and stores of undef; blocks may be around the loop.
     """
-    parallel = [loop for loop in loops_of(func.body) if loop.kind is LoopKind.PARALLEL]
-    if not parallel:
-        return True
-    body = tuple(filter(_has_effect, func.body))
+    parallel = _parallel_loops(func)
+    body = tuple(filter(has_effect, func.body))
     while len(body) == 1 and isinstance(body[0], Block):
-        body = tuple(filter(_has_effect, body[0].body))
-    return len(parallel) == 1 and body == (parallel[0],)
+        body = tuple(filter(has_effect, body[0].body))
+    return parallel[0] if len(parallel) == 1 and body == (parallel[0],) else None
+
+
+def _parallel_loops(func: PrimFunc) -> list[For]:
+    return [loop for loop in loops_of(func.body) if loop.kind is LoopKind.PARALLEL]
 
 
 def run_by_one_thread(func: PrimFunc) -> Rewrite:
@@ -45,6 +55,8 @@ def run_by_one_thread(func: PrimFunc) -> Rewrite:
     return Rewrite(with_serial_loops(func, (LoopKind.PARALLEL,)), (proof,))
 
 
-def _has_effect(stmt: Stmt) -> bool:
-    """Whether a statement writes a defined value."""
-    return any(not isinstance(write.value, Undef) for write in writes_in((stmt,)))
+def has_effect(stmt: Stmt) -> bool:
+    """Whether a statement writes a defined value, or holds a hint to the processor."""
+    hints = (call for call in calls_in((stmt,)) if not performed(call))
+    writes = (w for w in writes_in((stmt,)) if not isinstance(w.value, Undef))
+    return any(True for _ in (*hints, *writes))

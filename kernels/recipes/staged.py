@@ -30,6 +30,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.register_blocks import in_blocks
 from graphflow.kernels.recipes.register_nests import restrictable
+from graphflow.kernels.recipes.sharing import has_effect
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
     Handle,
@@ -372,7 +373,7 @@ def _threaded(s: Schedule, target: Target) -> Schedule:
     As it is for a kernel of several nests, or of buffers shared by iterations, and where the
     buffers that an iteration allocates exceed the stack of a thread, on which they are.
     """
-    work = [stmt for stmt in s.func.body if any(writes_in((stmt,)))]
+    work = [stmt for stmt in s.func.body if has_effect(stmt)]
     if len(work) != 1 or any(isinstance(stmt, Allocate) for stmt in s.func.body):
         return s
     private = (stmt.buffer.bytes for stmt in walk(s.func.body) if isinstance(stmt, Allocate))

@@ -19,10 +19,12 @@ from graphflow.cost import (
     MOST_STRIDE,
     SHUFFLED,
     UNPACKED,
+    BroadcastApart,
     SlidingRows,
     TileProblem,
     Tiling,
     Work,
+    broadcast_apart,
     crossing_cycles,
     fetches_ahead,
     fits_sets,
@@ -72,6 +74,7 @@ def tiled_variant(
     apart = _broadcast_stride(roles, decided, layouts)
     if not fits_sets(apart, MOST_ROWS, target):
         problem = replace(problem, broadcast_stride=apart)
+    problem = replace(problem, apart=_broadcast_apart(roles, decided, layouts, target))
     problem = _with_loads(problem, roles, decided, layouts, target)
     crossed = _crossed(roles, constants | packed, decided, layouts, target)
     if not crossed and _rows_may_share(problem, roles, decided):
@@ -118,7 +121,10 @@ def tiled_variant(
             fetched=_fetched(tiling, problem, decided, target),
         ),
         work=Work(
-            2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
+            2.0 * roles.multiply_adds,
+            cycles,
+            tiling.pieces(problem.planes),
+            *touched(roles.params, layouts),
         ),
         vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and shares),
     )
@@ -269,6 +275,27 @@ def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[s
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     step = next((abs(k) for atom, k in terms if atom is roles.axes[outside[-1]]), 0)
     return step * DTYPES[access.buffer.dtype].itemsize
+
+
+def _broadcast_apart(
+    roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout], target: Target
+) -> BroadcastApart | None:
+    """The operand whose elements are broadcast from other cache lines in each step; None where
+    there is none."""
+    outside = axes_outside(decided)
+    for name in _reduced(roles) if outside else ():
+        if name not in layouts or roles.depends_on(name, decided.lane):
+            continue
+        access = roles.reads[name][0]
+        size = DTYPES[access.buffer.dtype].itemsize
+        terms, _ = terms_of(flat_offset(layouts[name], access.indices))
+        strides = {atom: abs(k) * size for atom, k in terms}
+        rows = strides.get(roles.axes[outside[-1]], 0)
+        nest = [(strides.get(v, 0), n) for v, n in roles.nest_of(access) if n > 1]
+        found = broadcast_apart(rows, nest, layouts[name].bytes(access.buffer.dtype), target)
+        if found is not None:
+            return found
+    return None
 
 
 def _with_loads(

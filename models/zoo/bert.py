@@ -33,15 +33,17 @@ POSITIONS = 64
 TYPES = 2
 
 
-def bert(seed: int, layers: int = 3, width: int = 128, heads: int = 4) -> onnx.ModelProto:
-    """An encoder with a pooler; `width` is a multiple of `heads`."""
+def bert(
+    seed: int, layers: int = 3, width: int = 128, heads: int = 4, positions: int = POSITIONS
+) -> onnx.ModelProto:
+    """An encoder with a pooler; `width` is a multiple of `heads`, texts have up to `positions`."""
     b = ModelBuilder(seed, opset=14, name="bert")
     dims = ("batch_size", "sequence_length")
     ids, mask, types = (
         b.input(name, dims, "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
     )
     bias = _mask_bias(b, mask)
-    x = _embed(b, ids, types, width)
+    x = _embed(b, ids, types, width, positions)
     for _ in range(layers):
         attended = _attention(b, x, bias, width, heads)
         x = layer_norm_apart(b, b.add(dense(b, attended, width, width), x), width)
@@ -63,16 +65,16 @@ def _mask_bias(b: ModelBuilder, mask: str) -> str:
     return b.node("Mul", [inverted, number(b, LOWEST)])
 
 
-def _embed(b: ModelBuilder, ids: str, types: str, width: int) -> str:
+def _embed(b: ModelBuilder, ids: str, types: str, width: int, rows: int) -> str:
     """The sum of the embeddings of words, types and positions, normalized.
 
     Positions are a buffer that is cut to the length of the sequence.
     """
-    buffer = b.constant(np.arange(POSITIONS, dtype=np.int64)[None])
+    buffer = b.constant(np.arange(rows, dtype=np.int64)[None])
     stop = unsqueeze(b, size(b, ids, 1), 0)
     positions = cut(b, buffer, 1, integers(b, 0), stop)
     x = b.add(embedding(b, ids, VOCABULARY, width), embedding(b, types, TYPES, width))
-    return layer_norm_apart(b, b.add(x, embedding(b, positions, POSITIONS, width)), width)
+    return layer_norm_apart(b, b.add(x, embedding(b, positions, rows, width)), width)
 
 
 def _attention(b: ModelBuilder, x: str, bias: str, width: int, heads: int) -> str:

@@ -24,11 +24,11 @@ from graphflow.base.errors import (
     UnsupportedOp,
     VerifyError,
 )
-from graphflow.bench.samples import random_inputs
 from graphflow.cli.demo import demo_model
 from graphflow.layout import channels_last, row_major
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler_stages import STAGES
+from graphflow.program import random_inputs
 from graphflow.runtime import Program
 
 
@@ -150,7 +150,7 @@ def test_a_symbolic_batch_compiles_at_the_first_run_and_is_kept() -> None:
 
 def test_programs_for_several_shapes_share_packed_constants() -> None:
     exe = gf.compile(small_model("N"), threads=1)
-    for batch in (2, 3, 5):
+    for batch in (3, 5, 7):  # two are few enough for AVX2 to pack no weights
         x = image(batch, 5, 6, 6)
         (expected,) = peer(small_model("N"), x=x)
         np.testing.assert_allclose(exe(x), expected, atol=1e-5)

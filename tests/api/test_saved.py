@@ -24,11 +24,10 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
-from graphflow.bench.samples import random_inputs
 from graphflow.cli.demo import demo_model
 from graphflow.codegen import avx2_target
 from graphflow.models import ModelBuilder
-from graphflow.program import ALIGNMENT, ProgramSpec
+from graphflow.program import ALIGNMENT, ProgramSpec, random_inputs
 from graphflow.runtime import Program, is_container, load_programs, processor_of
 from graphflow.runtime.aligned_memory import address_of, release, zeroed_block
 from graphflow.runtime.container import (
@@ -196,7 +195,8 @@ def test_a_file_has_a_program_for_each_shape(tmp_path: Path) -> None:
     exe.precompile([{"x": (batch, 5, 6, 6)} for batch in (2, 3)])
     exe.save(tmp_path / "open.gfx")
     loaded = gf.load(tmp_path / "open.gfx")
-    assert loaded.deciding == ("x",) and loaded.report() == exe.report()
+    assert loaded.deciding == ("x",)
+    assert loaded.report() == {**exe.report(), "programs": None}  # nothing is compiled any more
     assert loaded.inputs == exe.inputs and loaded.outputs == exe.outputs
     assert loaded.explain("x") == exe.explain("x")
     for batch in (2, 3):
@@ -229,7 +229,7 @@ def test_a_file_of_one_shape_of_several_still_refuses_others(tmp_path: Path) -> 
 def test_programs_that_pack_their_constants_alike_share_them(tmp_path: Path) -> None:
     exe = gf.compile(small_model("N"), threads=1)
     sizes = []
-    for batch in (2, 3):
+    for batch in (3, 5):  # two are few enough for AVX2 to pack no weights
         exe.precompile({"x": (batch, 5, 6, 6)})
         exe.save(tmp_path / "open.gfx")
         with Container(tmp_path / "open.gfx") as file:

@@ -3,6 +3,7 @@ import finds the input or the caller names it."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.values import VALUE_LIMIT
+from graphflow.kernels.lowering import LoweredKernel
 from graphflow.models import ModelBuilder
+from graphflow.pipeline.clearing import caches
+from graphflow.schedule import Schedule
+from support.texts import parsed
 
 STRICT = gf.Options(threads=1, fallback=None)
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -382,3 +387,76 @@ def test_a_model_with_foreign_nodes_is_specialized_too(tmp_path: Path) -> None:
     exe.save(tmp_path / "foreign.gfx")
     loaded = gf.load(tmp_path / "foreign.gfx")
     assert_as_peer(loaded, proto, {"x": x_values, "shape": ints(4, 2, 2)})
+
+
+def test_a_small_integer_input_selects_a_branch_natively() -> None:
+    """A sample rate selects between branches of other shapes; nothing runs in a section."""
+    given = parsed(
+        """g (float[2,3] x, int64 rate) => (float[n,3] y) { c = Equal(rate, high)
+            y = If (c) <
+                then_branch = t () => (float[2,3] a) { a = Neg(x) },
+                else_branch = e () => (float[4,3] b) { b = Concat <axis = 0> (x, x) } > }""",
+        high=np.array(16000),
+    )
+    exe = gf.compile(given, options=gf.Options(threads=1))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for rate, expected in ((16000, -x), (8000, np.concatenate([x, x])), (16000, -x)):
+        found = exe.run({"x": x, "rate": np.array(rate)})["y"]
+        np.testing.assert_array_equal(found, expected)
+    assert len(exe.specializations) == 2
+    assert not any(one.foreign for one in exe.specializations)
+
+
+def doubling() -> onnx.ModelProto:
+    build = ModelBuilder(name="doubling")
+    build.output(build.add(build.input("x", ("n",)), "x"), shape=("n",))
+    return build.model()
+
+
+def test_the_number_of_programs_that_are_kept_is_an_option_and_is_counted() -> None:
+    exe = gf.compile(doubling(), options=gf.Options(threads=1, programs=2))
+    for n in (1, 2, 1, 3, 1):
+        np.testing.assert_array_equal(exe.run({"x": np.ones(n, "f")})["add_1"], 2 * np.ones(n))
+    counts = exe.report()["programs"]
+    assert counts == {"compiled": 3, "kept": 2, "most": 2, "dropped": 1}
+    assert [one.inputs[0].shape for one in exe.specializations] == [(3,), (1,)]
+    with pytest.raises(gf.GraphflowError, match=r"Options\.programs is 0"):
+        gf.Options(programs=0)
+
+
+def test_what_dropped_programs_had_is_freed() -> None:
+    """Kernels, with their code and proofs, and what compilations remember."""
+    build = ModelBuilder(seed=1)
+    x = build.input("x", (1, 16, 7, "n"))
+    build.output(build.relu(build.conv(x, 32, 3, pads=[1, 1, 1, 1])))
+    exe = gf.compile(build.model(), options=gf.Options(threads=1, workers=0, programs=2))
+
+    def run(width: int) -> tuple[int, int, int]:
+        exe.run({"x": np.ones((1, 16, 7, width), np.float32)})
+        gc.collect()
+        left = gc.get_objects()
+        kernels = sum(isinstance(one, LoweredKernel) for one in left)
+        schedules = sum(isinstance(one, Schedule) for one in left)
+        return kernels, schedules, sum(cache.cache_info().currsize for cache in caches())
+
+    after_two = [run(width) for width in (9, 11)][-1]
+    for width in (13, 15, 17, 19):
+        assert all(now <= 1.25 * then for now, then in zip(run(width), after_two, strict=True))
+
+
+def test_a_warning_says_once_that_every_run_compiles(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    exe = gf.compile(doubling(), options=gf.Options(threads=1, programs=2))
+    exe.precompile([{"x": (n,)} for n in (7, 8, 9)])  # asked for, so nothing to warn of
+    for n in (1, 2, 2, 3, 4):
+        exe.run({"x": np.ones(n, "f")})
+    assert not recwarn.list
+    for n in (1, 2, 3, 1, 2, 3, 1):
+        exe.run({"x": np.ones(n, "f")})
+    (warned,) = recwarn.list
+    assert "each of the last 3 runs of doubling compiled a program" in str(warned.message)
+    assert "Options(programs=" in str(warned.message)
+    assert warned.filename == __file__
+    exe.save(tmp_path / "doubling.gfx")
+    assert gf.load(tmp_path / "doubling.gfx").report()["programs"] is None

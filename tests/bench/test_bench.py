@@ -22,6 +22,7 @@ from graphflow.base.target import Target
 from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import (
     Machine,
+    PeerFailure,
     Protocol,
     bench_table,
     floor_seconds,
@@ -33,13 +34,15 @@ from graphflow.bench import (
     measure_machine,
     relative_error,
 )
-from graphflow.cli.comparison import bench
+from graphflow.bench.peers import PEERS
+from graphflow.cli.comparison import bench, compare
 from graphflow.codegen import host_target
 from graphflow.flow import NodeVariants, variants_of
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Family, families
 from graphflow.models import ModelBuilder
+from graphflow.pipeline.compiler_stages import Model
 
 QUICK = Protocol(blocks=2, idle=0.0, discarded=0.0, measured=0.001)
 
@@ -195,6 +198,62 @@ def test_a_bench_has_the_documented_fields_and_the_programs_agree() -> None:
 def test_a_peer_that_does_not_exist_is_refused() -> None:
     with pytest.raises(GraphflowError, match="the peers are onnxruntime, openvino"):
         load_peer("tensorflow", b"", 1)
+
+
+class Loading:
+    """A peer that cannot load a model."""
+
+    load_seconds = 0.0
+
+    def __init__(self, model: Model, threads: int) -> None:
+        raise RuntimeError("Exception from src/core.cpp:92:\n\nno [conversion] for Sigmoid\n")
+
+    def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
+        return {}
+
+
+class Running(Loading):
+    """A peer that loads a model, and cannot run it."""
+
+    def __init__(self, model: Model, threads: int) -> None: ...
+
+    def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
+        raise ValueError("no [conversion] for Sigmoid")
+
+
+@pytest.mark.parametrize("peer", [Loading, Running])
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime"])
+def test_a_peer_that_cannot_take_a_model_is_named_and_the_others_are_timed(
+    name: str, peer: type[Loading], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PEERS, name, peer)
+    build = ModelBuilder(name="tiny")
+    build.output(build.relu(build.input("x", (2, 3))))
+    others = [other for other in ("onnxruntime",) if other != name]
+    found = bench(build.model(), threads=1, against=[*others, name], protocol=QUICK)
+    assert f"{name} cannot" in found["failures"][name]
+    assert "no [conversion] for Sigmoid" in found["failures"][name]
+    assert [f"{other}_ms" in found for other in ("graphflow", *others, name)] == [
+        *(True for _ in ("graphflow", *others)),
+        False,
+    ]
+    assert (found["speedup"] is None) == (found["max_rel_error"] is None) == (not others)
+    table = bench_table([found])
+    assert "no \\[conversion] for Sigmoid" in str(table.caption) and table.row_count == 1
+
+
+def test_a_peer_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphflow.bench.peers.openvino", None)
+    with pytest.raises(GraphflowError, match="openvino is not installed") as caught:
+        load_peer("openvino", b"", 1)
+    assert not isinstance(caught.value, PeerFailure)
+
+
+def test_the_time_of_a_compilation_is_that_of_the_executable_itself() -> None:
+    build = ModelBuilder(name="tiny")
+    build.output(build.relu(build.input("x", (2, 3))))
+    exe = gf.compile(build.model(), threads=1)
+    assert compare(exe, build.model(), protocol=QUICK)["compile_s"] == exe.compiled.seconds
 
 
 FAMILIES = families(4, host_target().lanes("float32"))

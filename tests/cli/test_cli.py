@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from graphflow.base.offered_names import TARGET_NAMES
+from graphflow.base.version import VERSION
 from graphflow.cli import main
+from graphflow.codegen import named_target
 from graphflow.models import ModelBuilder
 
 
@@ -44,6 +49,17 @@ def test_compile_prints_the_summary_and_the_stages(
 def test_compile_for_a_narrower_target(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", model, "--json", "--target", "avx2"]) == 0
     assert json.loads(capsys.readouterr().out)["target"].endswith("avx2")
+
+
+@pytest.mark.parametrize("name", ["graniterapids", "zen3"])
+def test_decisions_for_a_processor_that_this_one_need_not_be(
+    model: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", model, "--json", "--target", name]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["target"] == name and found["summary"]["edges"] > 0
+    assert main(["explain", model, "relu_1", "--target", name]) == 0
+    assert "relu_1" in capsys.readouterr().out
 
 
 def test_saved_models_run_and_answer_like_the_model(
@@ -286,3 +302,57 @@ def test_outputs_that_cannot_be_written_are_an_error(
     assert main(["compile", model, "-o", "/dev/null"]) == 1
     assert "no regular file" in capsys.readouterr().err
     assert not Path("/dev/null").is_file()
+
+
+HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "scipy", "islpy", "networkx", "rich"}
+
+
+def imported_by(*arguments: str) -> tuple[str, set[str]]:
+    """What a command prints in a process of its own, and the modules that it imports: heavy
+    libraries, and those of graphflow."""
+    code = (
+        "import sys; from graphflow.cli import main\n"
+        "try: code = main(sys.argv[1:])\n"
+        "except SystemExit as end: code = end.code\n"
+        "assert not code, code\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    names = done.stderr.split()
+    return done.stdout, {name for name in names if name in HEAVY or name.startswith("graphflow.")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--help"], "usage: graphflow"),
+        (["bench", "--help"], "--against"),
+        (["--version"], f"graphflow {VERSION}\n"),
+        (["operators"], "# Operators"),
+    ],
+)
+def test_commands_without_a_model_import_no_library(arguments: list[str], text: str) -> None:
+    out, imported = imported_by(*arguments)
+    assert text in out and not imported & HEAVY
+    assert {name.split(".")[1] for name in imported} == {"base", "cli"}
+
+
+def test_a_saved_model_runs_without_the_compiler(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saved = str(tmp_path / "small.gfx")
+    assert main(["compile", model, "-o", saved]) == 0
+    for arguments in (["run", saved], ["explain", saved, "relu_1"], ["inspect", saved, "--json"]):
+        capsys.readouterr()
+        out, imported = imported_by(*arguments)
+        assert imported & HEAVY == {"numpy", "llvmlite"}
+        assert "graphflow.pipeline" not in imported and "graphflow.tir" not in imported
+        assert main(arguments) == 0
+        assert capsys.readouterr().out == out
+
+
+def test_every_target_that_is_offered_can_be_made() -> None:
+    assert [named_target(name).vector_bytes for name in TARGET_NAMES]

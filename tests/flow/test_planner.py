@@ -12,7 +12,6 @@ import pytest
 import graphflow.flow.planner as planner
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.flow.candidates import Candidates, enumerate_candidates
@@ -55,6 +54,7 @@ from support.shared_memory_nets import (
     reshaped_twice,
     slice_then_reshape,
 )
+from support.targets import processors
 
 # Goldens ------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ def attention(tokens: int, heads: int, width: int) -> OperatorGraph:
     return net.done(net.add("scores", product, queries, keys))
 
 
-@pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=lambda t: t.name)
+@processors(light=True)
 @pytest.mark.parametrize("tokens", [64, 197])
 def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: Target) -> None:
     graph = attention(tokens, 4, 32)
@@ -314,12 +314,13 @@ def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: T
     assert isinstance(recipe, Tiled) and recipe.crossed == ("b",)
 
 
+@processors(light=True)
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)])
-def test_a_transpose_that_is_executed_has_a_reason(perm: tuple[int, ...]) -> None:
+def test_a_transpose_that_is_executed_has_a_reason(perm: tuple[int, ...], target: Target) -> None:
     shape = (1, 24, 9, 10)
     net = Net(x=shape)
     graph = net.done(net.add("y", d.transpose(shape, perm), "x"))
-    plan = plan_layouts(graph, avx2_target(), 1)
+    plan = plan_layouts(graph, target, 1)
     (made,) = (*plan.conversions, *plan.moves)
     if made.kind is CopyKind.MOVE:
         assert "; the best plan in which it is a view takes " in made.because

@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from graphflow.base.processors import PROCESSORS
 from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
 from graphflow.cost import CostModel, Timings
 from graphflow.flow import plan_layouts
@@ -24,7 +25,7 @@ from graphflow.kernels.recipes import conversion_work
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
 from graphflow.models.zoo.frames import frames
 from support.exhaustive import Exhaustive
-from support.nets import SHORT, TARGET, Net
+from support.nets import SHORT, Net
 from support.random_nets import PLANNED, random_graph, some
 
 # Exhaustive search --------------------------------------------------------------------------------
@@ -299,36 +300,46 @@ def test_with_two_layouts_a_plan_costs_what_a_minimum_cut_does(layouts: str, see
 # Greedy motion ------------------------------------------------------------------------------------
 
 
+# By processor, one of each width: conversions of the best plan, and of forward motion.  Targets at
+# which plans without blocked layouts are about the best show nothing.
+CONVERSIONS = {"zen3": (2, 5), "icelake-server": (1, 4)}
+
+
+@pytest.mark.parametrize("processor", CONVERSIONS)
 @pytest.mark.parametrize("name", PLANNERS)
-def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(name: str) -> None:
+def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(
+    name: str, processor: str
+) -> None:
     """By a tenth at least, also where the solver may repair what no pin can hold."""
-    graph = fuse(canonicalize(import_model(frames(0))))
-    candidates = enumerate_candidates(graph, CostModel(TARGET, 2), {})
-    best = plan_layouts(graph, TARGET, 2)
-    taken = PLANNERS[name](graph, candidates, CostModel(TARGET, 2))
-    seconds = plan_seconds(graph, candidates, taken, CostModel(TARGET, 2))
-    search = Exhaustive(graph, candidates, CostModel(TARGET, 2))
+    graph, target = fuse(canonicalize(import_model(frames(0)))), PROCESSORS[processor]
+    candidates = enumerate_candidates(graph, CostModel(target, 2), {})
+    best = plan_layouts(graph, target, 2)
+    taken = PLANNERS[name](graph, candidates, CostModel(target, 2))
+    seconds = plan_seconds(graph, candidates, taken, CostModel(target, 2))
+    search = Exhaustive(graph, candidates, CostModel(target, 2))
     assert seconds == pytest.approx(search.price([taken[n] for n in search.nodes]), rel=1e-9)
-    pinned = plan_layouts(graph, TARGET, 2, greedy_pins(graph, taken))
+    pinned = plan_layouts(graph, target, 2, greedy_pins(graph, taken))
     assert pinned.seconds == pytest.approx(seconds, rel=1e-9)
     assert seconds > 1.1 * best.seconds
-    assert len(best.conversions) == 1
-    assert len(pinned.conversions) == (4 if name == "forward" else 5)
+    fewest, forward = CONVERSIONS[processor]
+    assert len(best.conversions) == fewest
+    assert len(pinned.conversions) == (forward if name == "forward" else 5)
 
 
-def test_where_greedy_plans_convert() -> None:
+@pytest.mark.parametrize("processor", CONVERSIONS)
+def test_where_greedy_plans_convert(processor: str) -> None:
     """Hoisting converts each input, sinking each output, and the best plan what lies between."""
-    graph = fuse(canonicalize(import_model(frames(0))))
-    candidates = enumerate_candidates(graph, CostModel(TARGET, 2), {})
+    graph, target = fuse(canonicalize(import_model(frames(0)))), PROCESSORS[processor]
+    candidates = enumerate_candidates(graph, CostModel(target, 2), {})
     converted = {}
     for name, planner in PLANNERS.items():
-        pins = greedy_pins(graph, planner(graph, candidates, CostModel(TARGET, 2)))
-        plan = plan_layouts(graph, TARGET, 2, pins)
+        pins = greedy_pins(graph, planner(graph, candidates, CostModel(target, 2)))
+        plan = plan_layouts(graph, target, 2, pins)
         converted[name] = {c.value for c in plan.conversions}
     assert set(graph.inputs) < converted["hoisting"]
     assert set(graph.outputs) < converted["sinking"]
     assert set(graph.outputs) <= converted["forward"]
-    best = {c.value for c in plan_layouts(graph, TARGET, 2).conversions}
+    best = {c.value for c in plan_layouts(graph, target, 2).conversions}
     assert best.isdisjoint((*graph.inputs, *graph.outputs))
 
 

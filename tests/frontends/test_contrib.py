@@ -4,44 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.vendor import for_onnxruntime, move_added
-from support.single import noise
+from support.single import contrib, noise
 from support.texts import assert_agrees
-
-
-def contrib(op, arrays, constants=(), outputs=(0,), domain="com.microsoft", **attributes):
-    """A model of one operator, and its inputs; those at the positions `constants` are initializers.
-
-    Inputs that are None are not given.  The outputs' ranks are onnxruntime's.
-    """
-    names = ["" if array is None else f"i{k}" for k, array in enumerate(arrays)]
-    given = {name: np.asarray(a) for name, a in zip(names, arrays, strict=True) if name}
-    fixed = {f"i{k}" for k in constants}
-    infos = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for name, a in given.items()
-        if name not in fixed
-    ]
-    tensors = [numpy_helper.from_array(given[name], name) for name in sorted(fixed)]
-    results = [f"o{k}" if k in outputs else "" for k in range(max(outputs) + 1)]
-    node = helper.make_node(op, names, results, name="the_node", domain=domain, **attributes)
-    made = [onnx.ValueInfoProto(name=name) for name in results if name]
-    graph = helper.make_graph([node], "g", infos, made, tensors)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for info, output in zip(model.graph.output, session.get_outputs(), strict=True):
-        element = TensorProto.INT32 if output.type == "tensor(int32)" else TensorProto.FLOAT
-        shape = [f"d{axis}" for axis in range(len(output.shape))]
-        info.CopyFrom(helper.make_tensor_value_info(info.name, element, shape))
-    return model, {name: array for name, array in given.items() if name not in fixed}
-
 
 X = (2, 3, 8)
 IMAGE = [noise(1, 2, 5, 6), noise(3, 2, 3, 3, seed=1), noise(3, seed=2)]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends import OPERATORS, control, import_model
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.frontends import OPERATORS, import_model, unrolling
 from graphflow.graph import canonicalize, interpret_graph
 from support.control_flow import BRANCHES, LOOP, X
 from support.single import noise
@@ -149,8 +149,34 @@ def test_a_branch_that_may_fail_is_refused_where_a_run_decides():
     assert_agrees(model, {"x": np.array([1, 0, 2]), "c": np.array(True)})
 
 
+def test_a_condition_of_small_integer_inputs_decides_where_branches_cannot_be_selected():
+    text = """g (float[2,3] x, int64 rate) => (float[n,3] y) {
+        c = Equal(rate, high) d = Less(rate, high)
+        y = If (c) <
+            then_branch = t () => (float[2,3] a) { a = Neg(x) },
+            else_branch = e () => (float[m,3] b) { b = If (d) <
+                then_branch = u () => (float[4,3] f) { f = Concat <axis = 0> (x, x) },
+                else_branch = v () => (float[2,3] h) { h = Neg(x) } > } > }"""
+    model = parsed(text, high=np.array(16000))
+    with pytest.raises(ValuesNeeded, match=r"in else_b.*the values of rate") as e:
+        import_model(model)
+    assert e.value.inputs == ("rate",)
+    assert import_model(model, input_values={"rate": np.array(8000)}).values["y"].shape == (4, 3)
+    assert import_model(model, input_values={"rate": np.array(16000)}).values["y"].shape == (2, 3)
+
+
+def test_a_condition_of_floats_does_not_decide():
+    text = """g (float[2,3] x, float rate) => (float[n,3] y) { c = Less(rate, half) y = If (c) <
+        then_branch = t () => (float[2,3] a) { a = Neg(x) },
+        else_branch = e () => (float[4,3] b) { b = Concat <axis = 0> (x, x) } > }"""
+    with pytest.raises(UnsupportedOp, match="in else_branch") as caught:
+        import_model(parsed(text, half=np.array(0.5, F32)))
+    assert not isinstance(caught.value, ValuesNeeded)
+
+
 def test_branches_that_differ_are_refused_where_a_run_decides():
-    text = """g (float[2,3] x, bool c) => (float[n,3] y) { y = If (c) <
+    text = """g (float[2,3] x) => (float[n,3] y) { s = ReduceSum <keepdims = 0> (x) c = Less(s, s)
+        y = If (c) <
         then_branch = t () => (float[2,3] a) { a = Neg(x) },
         else_branch = e () => (float[4,3] b) { b = Concat <axis = 0> (x, x) } > }"""
     with pytest.raises(UnsupportedOp, match=r"float32\(2, 3\) in then_branch and float32\(4, 3\)"):
@@ -202,10 +228,41 @@ def test_loops_whose_end_a_run_decides_are_refused():
 
 
 def test_loops_are_unrolled_within_a_budget(monkeypatch):
-    monkeypatch.setattr(control, "UNROLLED_NODES", 100)
-    text = LOOP.replace("Less(i, last)", "Identity(c)")
-    model = parsed(text, trips=np.array(1 << 40), going=np.array(True))
-    with pytest.raises(UnsupportedOp, match="more than 100 nodes, at iteration 20"):
+    monkeypatch.setattr(unrolling, "UNROLLED_NODES", 100)
+    text = LOOP.replace("Less(i, last)", "Less(i, much)")
+    model = parsed(text, trips=np.array(1 << 40), going=np.array(True), much=np.array(1 << 40))
+    with pytest.raises(UnsupportedOp, match=r"more than 100 nodes .at iteration 16"):
+        import_model(model)
+
+
+ENDLESS = {
+    "a condition that is passed on": LOOP.replace("Less(i, last)", "Identity(c)"),
+    "a condition that is always true": LOOP.replace("Less(i, last)", "Identity(going)"),
+    "a condition that is a constant": LOOP.replace(
+        "Less(i, last)", "Constant <value = bool {1}>()"
+    ),
+    "an empty body": """g (float[2,3] x) => (float[2,3] y) { y = Loop (trips, going, x) <
+        body = b (int64 i, bool c, float[2,3] v) => (bool c, float[2,3] v) { } > }""",
+    "loops in loops": """g (float[2,3] x) => (float[2,3] y) { y = Loop (two, going, x) <
+        body = b (int64 i, bool c, float[2,3] v) => (bool c, float[2,3] w) {
+            much = Constant <value = int64 {5000}>()
+            w = Loop (much, c, v) <
+              body = bb (int64 ii, bool cc, float[2,3] vv) => (bool cc, float[2,3] ww) {
+                ww = Neg(vv) } > } > }""",
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_a_certain_number_of_iterations_is_refused_before_the_first(case, monkeypatch):
+    monkeypatch.setattr(unrolling, "inlined", None)
+    model = parsed(
+        ENDLESS[case],
+        trips=np.array(1 << 40),
+        two=np.array(2),
+        going=np.array(True),
+        last=np.array(0),
+    )
+    with pytest.raises(UnsupportedOp, match=r"more than 10000 nodes .* iterations of"):
         import_model(model)
 
 
@@ -293,8 +350,10 @@ def test_a_split_into_a_sequence_that_cannot_be_is_refused(inputs, node, message
         s = {node} y = SequenceAt(s, zero) }}"""
     known = {"yes": np.array(True), "zero": np.array(0), "sizes": np.array([[1, 1]])}
     used = {name: value for name, value in known.items() if name in text}
+    model = parsed(text, **used)
+    model.graph.output[1].type.tensor_type.ClearField("shape")  # of x, whatever that is
     with pytest.raises(InvalidModel, match=f"SplitToSequence_1: {message}"):
-        import_model(parsed(text, **used))
+        import_model(model)
 
 
 def test_what_a_sequence_does_not_tell_is_refused():

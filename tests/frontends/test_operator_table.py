@@ -1,4 +1,5 @@
-"""Tests that docs/operators.md is what the code makes, and of single operators that it lists."""
+"""Tests that the page of `graphflow operators` is what the code makes, and of single operators that
+it lists."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from onnx import TensorProto, defs, helper
 import graphflow as gf
 from graphflow.base.errors import UnsupportedOp
 from graphflow.cli import main
-from graphflow.frontends import OPERATORS, import_model
+from graphflow.frontends import OPERATORS, import_model, operator_table
 from graphflow.frontends.coverage import (
     FOREIGN,
     LATEST,
@@ -18,14 +19,14 @@ from graphflow.frontends.coverage import (
     contrib_coverage,
     operator_coverage,
 )
-from graphflow.frontends.importer import REWRITTEN
+from graphflow.frontends.importer import REWRITTEN, VENDOR_OPERATORS
 from graphflow.frontends.operator_table import operator_document
 from graphflow.frontends.probes import CONTRIB_PROBES
 from graphflow.graph import interpret_graph
 from support.paths import ROOT
 from support.single import assert_same_as_peer, noise, single
 
-PAGE = ROOT / "docs" / "operators.md"
+PAGE = ROOT / "graphflow" / "cli" / "operators.md"
 
 knows_latest = pytest.mark.skipif(
     defs.onnx_opset_version() < LATEST, reason=f"the installed onnx does not know opset {LATEST}"
@@ -36,8 +37,8 @@ knows_latest = pytest.mark.skipif(
 def test_the_page_is_what_the_code_makes() -> None:
     made = operator_document()
     assert made == PAGE.read_text(encoding="utf-8"), (
-        "docs/operators.md is not what the code makes; write it anew with "
-        "`graphflow operators > docs/operators.md` and look at the difference"
+        "graphflow/cli/operators.md is not what the code makes; write it anew with "
+        "`graphflow operators --probe > graphflow/cli/operators.md` and look at the difference"
     )
     standard, _ = made.split("## com.microsoft")
     rows = [line.split(" | ") for line in standard.splitlines() if line.startswith("| ")]
@@ -52,13 +53,17 @@ def test_the_page_is_what_the_code_makes() -> None:
 
 
 def test_the_command_prints_the_page(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("graphflow.cli.inspect_commands.operator_document", lambda: "# Operators\n")
     assert main(["operators"]) == 0
-    assert capsys.readouterr().out == "# Operators\n"
+    assert capsys.readouterr().out == PAGE.read_text(encoding="utf-8")
+    monkeypatch.setattr(operator_table, "operator_document", lambda: "# Probed\n")
+    assert main(["operators", "--probe"]) == 0
+    assert capsys.readouterr().out == "# Probed\n"
 
 
 def test_every_contrib_operator_has_a_probe() -> None:
-    assert {name for domain, name in REWRITTEN if domain == "com.microsoft"} == set(CONTRIB_PROBES)
+    rewritten = {name for domain, name in REWRITTEN if domain == "com.microsoft"}
+    native = {name.removeprefix("com.microsoft.") for name in VENDOR_OPERATORS}
+    assert rewritten | native == set(CONTRIB_PROBES)
 
 
 def test_what_import_refuses_is_not_listed_as_taken(monkeypatch) -> None:

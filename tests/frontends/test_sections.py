@@ -64,14 +64,15 @@ def test_a_loop_that_fails_late_leaves_nothing_behind():
 
 
 def test_a_branch_that_may_fail_runs_outside():
-    text = """g (int64[3] x, bool c) => (int64[3] y) { z = Neg(x) y = If (c) <
+    text = """g (int64[3] x, float data) => (int64[3] y) {
+        z = Neg(x) c = Cast <to = 9> (data) y = If (c) <
         then_branch = t () => (int64[3] a) { a = Div(k, z) },
         else_branch = e () => (int64[3] b) { b = Identity(z) } > }"""
     model = parsed(text, k=np.array([1, 2, 3]))
     graph = import_model(model, fallback=True)
     assert members(graph) == ["If"]
-    assert [node.op for node in graph.nodes] == ["Neg", "If"]
-    agrees(model, {"x": np.array([1, 0, 2]), "c": np.array(False)})
+    assert [node.op for node in graph.nodes] == ["Neg", "Cast", "If"]
+    agrees(model, {"x": np.array([1, 0, 2]), "data": np.array(0, np.float32)})
 
 
 def test_of_a_branch_that_is_taken_only_the_unbuilt_node_runs_outside(monkeypatch):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import graphflow as gf
+from graphflow.base.target import Target
 from graphflow.baselines import plan_groups
-from graphflow.codegen import avx2_target
 from graphflow.frontends import import_model
 from graphflow.graph import (
     Expansions,
@@ -31,6 +31,7 @@ from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc, interpret, to_text
 from graphflow.validation.error_bounds import MARGIN, with_errors
 from support.nets import Net
+from support.targets import processors
 
 Floats = NDArray[np.float32]
 X = (1, 3, 5, 4)
@@ -384,17 +385,18 @@ def test_the_unscaled_weights_are_freed_with_the_constants_that_only_prepare_rea
     assert not {n.outputs[0] for n in scaled} & set(lowered.places)  # computed as they are packed
 
 
-def test_a_plan_folds_where_it_pays() -> None:
+@processors(light=True)
+def test_a_plan_folds_where_it_pays(target: Target) -> None:
     """After sums of thousands of terms one multiplication is less than prices are precise."""
     large = group(("mul", column(64, 1)), ("add", column(64, 2)), w=random((64, 64, 3, 3), 0),
                   x=(1, 64, 14, 14))  # fmt: skip
-    graph, plan = plan_groups(large, avx2_target(), 1)
+    graph, plan = plan_groups(large, target, 1)
     assert "w_scaled" in to_text(graph.node("n_t0").func)
-    _, other = plan_groups(taken(large), avx2_target(), 1)
+    _, other = plan_groups(taken(large), target, 1)
     assert plan.seconds == pytest.approx(other.seconds)
     long = group(("mul", column(16, 1)), w=random((16, 600, 3, 3), 0), x=(1, 600, 7, 7))
     assert folding_constants(long).of_node
-    graph, _ = plan_groups(long, avx2_target(), 1)
+    graph, _ = plan_groups(long, target, 1)
     assert "w_scaled" not in to_text(graph.node("n_t0").func)
 
 

@@ -14,7 +14,7 @@ from graphflow.base.options import Options
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import program_kernel, scalar_conditions
 from graphflow.schedule import divide_loop, parallelize_loop, vectorize_loop
-from graphflow.tir import PrimFunc, interpret, parse, to_text
+from graphflow.tir import LoopKind, PrimFunc, interpret, parse, to_text
 
 TARGETS = (host_target(), avx2_target())
 
@@ -278,15 +278,138 @@ def test_each_iteration_of_a_parallel_loop_copies_its_part() -> None:
     assert "for c_out_0 in serial(2*io, 2*io + 2)" in to_text(program_kernel(s.func))
 
 
-def test_a_parallel_loop_over_parts_that_are_not_proven_separate_is_refused() -> None:
-    text = """
-        def backward(a: inout[f32[64]]):
-            for i in {}(0, 64):
-                a[63 - i] *= f32(2.0)
+@pytest.mark.parametrize(
+    ("loops", "element"),
+    [
+        ("for i in parallel(0, 3): for j in serial(0, 4):", "i, j"),
+        ("for j in parallel(0, 4): for i in serial(0, 3):", "i, j"),
+        ("for i in parallel(0, 2): for j in serial(0, 4):", "i, j"),
+        ("for i in parallel(0, 3): for j in serial(0, 2):", "2 - i, 2 * j"),
+        ("for i in parallel(1, 3): for j in serial(i, 4):", "i, 4 - j"),
+        ("for i in parallel(0, 5): for j in serial(0, 1):", "i // 4, i % 4"),
+    ],
+)
+def test_iterations_copy_what_they_access_and_the_first_one_the_rest(
+    loops: str, element: str
+) -> None:
+    """Threads share the copying with the work, also of parts that are no equal slices."""
+    first, second = loops.split(": ")[0], loops.split(": ")[1]
+    func = gf.kernel(f"""
+        def add(x: f64[3, 4], y: inout[f64[3, 4]]):
+            {first}:
+                {second.rstrip(":")}:
+                    y[{element}] += x[{element}]
+    """)
+    agree(func, {"x": floats(3, 4).astype("f8"), "y": floats(3, 4).astype("f8")}, threads=2)
+    assert program_kernel(func).body[0].kind is LoopKind.PARALLEL  # type: ignore[union-attr]
+
+
+# By its name: a body of a kernel with x, y: f64[3, 4], the latter inout, and z: inout[f64[4]].
+SHARED_BY_NONE = {
+    "in a serial loop": """
+            for i in serial(0, 3):
+                for j in parallel(0, 4):
+                    y[i, j] = y[i, j] + x[i, j]""",
+    "under two serial loops": """
+            for o in serial(0, 2):
+                for i in serial(0, 3):
+                    for j in parallel(0, 4):
+                        z[j] += x[i, j]""",
+    "in an unrolled loop": """
+            for i in unrolled(0, 3):
+                for j in parallel(0, 4):
+                    z[j] += x[i, j]""",
+    "with lanes inside": """
+            for o in serial(0, 3):
+                for i in parallel(0, 3):
+                    for j in vectorized(0, 4):
+                        y[i, j] = y[i, j] * x[o, j]""",
+    "under a condition": """
+            for i in serial(0, 3):
+                if i == 1:
+                    for j in parallel(0, 4):
+                        y[i, j] = y[i, j] + x[i, j]""",
+    "under a condition on data": """
+            if data(x[0, 0] > x[0, 1]):
+                for i in parallel(0, 3):
+                    for j in serial(0, 4):
+                        y[i, j] = x[i, j]""",
+    "behind a statement": """
+            y[0, 0] = x[1, 1]
+            for i in parallel(0, 3):
+                for j in serial(0, 4):
+                    y[i, j] += x[i, j]""",
+    "two of them": """
+            for i in parallel(0, 3):
+                for j in serial(0, 4):
+                    y[i, j] += x[i, j]
+            for j2 in parallel(0, 4):
+                for i2 in serial(0, 3):
+                    y[i2, j2] *= x[i2, j2]""",
+    "both read one element": """
+            for i in parallel(1, 3):
+                for j in serial(0, 4):
+                    y[i, j] += y[0, j] + z[j]""",
+    "writes another one": """
+            for j in parallel(0, 4):
+                z[j] += y[1, j]""",
+    "no iterations": """
+            for i in serial(0, 3):
+                for j in parallel(2, 2):
+                    y[i, j] = x[i, j]""",
+    "no iterations, outermost": """
+            for j in parallel(2, 2):
+                y[0, j] = x[0, j]""",
+}
+
+
+@pytest.mark.parametrize("name", SHARED_BY_NONE)
+def test_a_loop_that_threads_cannot_share_runs_behind_the_copy(name: str) -> None:
+    """Each parameter is copied once, whatever is around the parallel loop or beside it."""
+    func = gf.kernel(f"""
+        def changed(x: f64[3, 4], y: inout[f64[3, 4]], z: inout[f64[4]]):{SHARED_BY_NONE[name]}
+    """)
+    given = {"x": floats(3, 4), "y": floats(3, 4), "z": floats(4)}
+    options = Options(validate=True, cache="off")
+    agree(func, {k: v.astype("f8") for k, v in given.items()}, threads=2, options=options)
+
+
+def test_a_schedule_may_use_the_name_of_the_output() -> None:
+    func = gf.kernel("""
+        def total(x: f32[8, 4], y: inout[f32[4]]):
+            for i in serial(0, 8):
+                for j in serial(0, 4):
+                    y[j] += x[i, j]
+    """)
+    s = gf.Schedule.of(func).divide_loop("i", 2, ("y_out", "ii"), "perfect")
+    agree(s, {"x": floats(8, 4), "y": floats(4)})
+
+
+@pytest.mark.parametrize("kind", ["serial", "unrolled"])
+def test_bounds_around_a_parallel_loop_may_depend_on_a_scalar(kind: str) -> None:
+    text = f"""
+        def rows(x: f32[6, 8], y: inout[f32[6, 8]], n: index):
+            assume(unless(n >= 0 and n <= 6), bool(False))
+            for i in {kind}(0, {"n" if kind == "serial" else 3}):
+                if i < n:
+                    for j in parallel(0, 8):
+                        y[i, j] += x[i, j]
     """
-    agree(text.format("serial"), {"a": floats(64)})
-    with pytest.raises(VerifyError, match=r"loop i are not proven .* make the loop serial"):
-        gf.build(text.format("parallel"))
+    agree(text, *({"x": floats(6, 8), "y": floats(6, 8), "n": n} for n in (0, 1, 6)), threads=2)
+
+
+def test_an_assumption_about_an_inout_parameter_is_about_what_the_caller_gives() -> None:
+    text = """
+        def root(y: inout[f32[8]]):
+            for k in serial(0, 8):
+                assume(unless(False), y[k] == f32(2.0))
+            for i in parallel(0, 8):
+                y[i] = y[i] - f32(1.0)
+    """
+    exe = gf.build(text, options=Options(check_assumes=True))
+    assert (exe.run({"y": np.full(8, 2, "f4")})["y"] == 1).all()
+    with pytest.raises(InvalidModel, match="y"):
+        exe.run({"y": np.full(8, -2, "f4")})
 
 
 def test_an_inout_parameter_beside_a_scalar_and_a_name_in_use() -> None:

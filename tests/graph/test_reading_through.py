@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.base.target import Target
 from graphflow.baselines import plan_groups
-from graphflow.codegen import avx2_target
 from graphflow.frontends import import_model
 from graphflow.graph import (
     Expansions,
@@ -26,6 +26,7 @@ from graphflow.kernels.definitions import Segment
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import build
 from graphflow.models.zoo.layers import channel_shuffle, conv_bias
+from support.targets import processors
 
 SIDE = 6
 
@@ -135,6 +136,7 @@ def test_units_move_less_than_once_each_and_agree(channels: int) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@processors()
 @pytest.mark.parametrize(
     ("name", "shuffles", "conversions"),
     [
@@ -144,11 +146,17 @@ def test_units_move_less_than_once_each_and_agree(channels: int) -> None:
     ],
 )
 def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
-    name: str, shuffles: int, conversions: int
+    name: str, shuffles: int, conversions: int, target: Target
 ) -> None:
     """No concatenation and no split moves elements, nor is any tensor converted in networks of one
-    growth rate; where one is, that is next to nothing."""
-    graph, plan = plan_groups(fused(build(name)), avx2_target(), 2)
+    growth rate; where one is, that is next to nothing.
+
+    A first-level cache of 48 KiB holds what the first convolutions of densenet40 read of a row for
+    64-byte vectors, so these keep lanes along the rows, and one tensor behind them is converted.
+    """
+    along_rows = target.vector_bytes == 64 and target.l1_bytes > 32 << 10
+    conversions += name == "densenet40_k12" and along_rows
+    graph, plan = plan_groups(fused(build(name)), target, 2)
     assert len(plan.conversions) <= conversions
     assert sum(made.seconds for made in plan.conversions) < 0.005 * plan.seconds
     moving = {node for move in plan.moves for node, _ in move.consumers}

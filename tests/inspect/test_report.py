@@ -15,9 +15,9 @@ from rich.console import Console
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
-from graphflow.cli.drawing import decision_table
+from graphflow.cli.drawing import draw_table
 from graphflow.frontends import tensor_names
-from graphflow.inspect import movement_kind, summary_line
+from graphflow.inspect import decisions, movement_kind, summary_line
 from graphflow.models import ModelBuilder
 from graphflow.tir import parse
 
@@ -151,8 +151,8 @@ def test_every_tensor_has_a_story() -> None:
 
 
 def test_the_table_has_a_row_for_each_tensor_that_moves() -> None:
-    short = decision_table(compiled().compiled)
-    full = decision_table(compiled().compiled, constants=True)
+    short = draw_table(decisions(compiled().compiled))
+    full = draw_table(decisions(compiled().compiled), constants=True)
     assert full.row_count == len(report()["edges"]) > short.row_count
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(short, summary_line(compiled().compiled))
@@ -166,7 +166,7 @@ def test_an_operator_name_with_brackets_is_not_taken_for_markup() -> None:
     build.output(build.node("Relu", [x], ["y[/]"]))
     exe = gf.compile(build.model(), threads=1)
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(decision_table(exe.compiled))
+    console.print(draw_table(exe.decisions()))
     assert "x[red]" in console.export_text() and "y[/]" in exe.explain("y[/]")
 
 

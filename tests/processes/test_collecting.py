@@ -31,16 +31,18 @@ def test_what_is_left_of_planning_can_be_collected(frozen: bool) -> None:
     """Objects become old without a pass; what somebody else froze stays so."""
     was = gc.isenabled()
     gc.enable()
+    kept: list[Any] = []
     try:
         if frozen:
             gc.freeze()
-        held = gc.get_freeze_count()
         with collection_deferred():
             cycle: list[Any] = []
             cycle.append(cycle)
             gone = id(cycle)
             del cycle
-        assert gc.get_freeze_count() == held
+        # Not the count of frozen objects: it falls when other threads release some of them.
+        assert any(o is kept for o in gc.get_objects()) != frozen, "it lists what is not frozen"
+        assert (gc.get_freeze_count() > 0) == frozen
         assert frozen or any(id(o) == gone for o in gc.get_objects(generation=2))
         assert gc.collect() >= 1
     finally:

@@ -814,3 +814,15 @@ def test_the_cost_of_a_barrier_is_printed(capsys: pytest.CaptureFixture[str]) ->
     assert (bound.outputs["y"] == 10_001).all()
     with capsys.disabled():
         print(f"\nstep with two threads: {np.median(times) / 10_001 * 1e9:.0f} ns")
+
+
+def test_the_first_object_of_a_process_may_use_memcpy() -> None:
+    """As validation links it, before any program has made an engine."""
+    done = run_script("""
+        import graphflow as gf
+        copy = gf.kernel("def f(x: i32[9], y: out[i32[9]]):\\n    for i in parallel(0, 9):\\n"
+                         "        y[i] = x[i]")
+        options = gf.Options(cache="off", validate=True)
+        assert gf.build(copy, options=options).compiled.validation is not None
+    """)
+    assert done.returncode == 0, done.stderr

@@ -185,7 +185,7 @@ CASES: dict[str, tuple[Callable[[], PrimFunc], Callable[[PrimFunc], Any], str]] 
     "transform_layout: a function of too few indices": (
         triangle,
         lambda f: transform_layout(f, "y", lambda: ()),
-        r"the layout function does not take the 1 indices of \[16\]",
+        r"the layout function fails on the 1 indices of \[16\]",
     ),
     "mult_loops: an empty loop": (
         lambda: kernel(

@@ -99,6 +99,17 @@ for i in serial(0, 16):
     assert eliminate_dead_code(done.func).func is done.func
 
 
+def test_eliminate_dead_code_drops_the_part_of_a_conjunction_that_always_holds() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n"
+        "        if j < 2 and 2*(i // 2) <= i and i < 3:\n            y[4*i + j] = x[j]\n"
+        "        else:\n            y[4*i + j] = i32(0)"
+    )
+    done = eliminate_dead_code(func)
+    assert "if j < 2 and i < 3:" in same(func, done)
+    assert eliminate_dead_code(done.func).func is done.func
+
+
 def test_eliminate_dead_code_keeps_every_store_to_an_output() -> None:
     func = kernel(
         "for i in serial(0, 16):\n    y[i] = i32(0)\n    y[i] = x[i]\n    z[i] = i32(1)",
@@ -181,7 +192,8 @@ for i in serial(0, 4):
     )
     done = lift_conditions(func, "i")
     golden("lift_conditions", same(func, done))
-    assert lift_conditions(done.func, "i").func is done.func
+    with pytest.raises(ScheduleError, match=r"lifted: .* uses i; j \+ k < 4 uses k"):
+        lift_conditions(done.func, "i")
 
 
 def test_lift_conditions_leaves_what_it_must() -> None:
@@ -192,15 +204,19 @@ for i in serial(0, 4):
             y[4*i + j] = x[j]
         {rest}
 """
-    for condition, rest in [
-        ("if j < 2", "y[4*i + j] = x[0]"),
-        ("if i < 2", "y[4*i + j] = x[0]"),
-        ("if data(x[i] < i32(0))", "y[i] = x[i]"),
+    for condition, rest, reason in [
+        ("if j < 2", "y[4*i + j] = x[0]", "j < 2 is not the whole body of a loop"),
+        ("if i < 2", "y[4*i + j] = x[0]", "i < 2 is not the whole body of a loop"),
+        ("if data(x[i] < i32(0))", "y[i] = x[i]", r"data\(x\[i\] < i32\(0\)\) depends on data"),
     ]:
         func = kernel(text.format(condition=condition, rest=rest))
-        assert lift_conditions(func, "i").func is func
+        with pytest.raises(ScheduleError, match=f"lifted: {reason}"):
+            lift_conditions(func, "i")
+    with pytest.raises(ScheduleError, match="lifted: there is no condition in i"):
+        lift_conditions(kernel("for i in serial(0, 16):\n    y[i] = x[i]"), "i")
     orelse = kernel(text.format(condition="if i < 2", rest="else:\n            y[4*i + j] = x[1]"))
-    assert lift_conditions(orelse, "i").func is orelse
+    with pytest.raises(ScheduleError, match="lifted: i < 2 has an else branch"):
+        lift_conditions(orelse, "i")
     with pytest.raises(ScheduleError, match="b is a block, and a loop is needed"):
         lift_conditions(kernel('with block("b"):\n    y[0] = x[0]'), "b")
 

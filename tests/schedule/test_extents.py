@@ -28,6 +28,30 @@ def test_b5_an_equality_and_a_bound_become_one_loop_of_two() -> None:
     assert "if" not in same(func, s)
 
 
+@pytest.mark.parametrize("order", ["ij", "ji"])
+def test_b5_a_nest_is_partitioned_under_a_condition_on_both_loops(order: str) -> None:
+    func = kernel(
+        START + "for i in serial(0, 4):\n    for j in serial(0, 4):\n"
+        "        if i == 0 and j < 2:\n            y[4*i + j] = i32(0)"
+    )
+    s = Schedule.of(func)
+    for loop in order:
+        s = s.partition_loop(loop)
+    assert "    for j in serial(0, 2):\n        y[j] = i32(0)" in same(func, s.simplify())
+    assert "if" not in same(func, s)
+
+
+def test_b5_each_part_keeps_what_is_open_of_a_conjunction() -> None:
+    func = kernel(
+        START + "for i in serial(0, 4):\n    for j in serial(0, 4):\n"
+        "        if i == 2 and j < 2 and i + j < 3:\n            y[4*i + j] = i32(0)\n"
+        "        else:\n            y[4*i + j] += i32(1)"
+    )
+    text = same(func, s := Schedule.of(func).partition_loop("i"))
+    assert s.names(s.made["parts"]) == ("i", "i_part", "i_part_part")
+    assert text.count("if ") == 1 and "if j_part < 2 and i_part + j_part < 3:" in text
+
+
 @pytest.mark.parametrize(
     "condition", ["3*i == 9", "3*i == 10", "2*j == i", "i == 20", "4 - i == j"]
 )

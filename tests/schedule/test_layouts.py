@@ -19,7 +19,18 @@ from graphflow.schedule import (
     sequential_buffer_access,
     transform_layout,
 )
-from graphflow.tir import Buffer, Load, PrimFunc, interpret, parse, to_text, verify
+from graphflow.tir import (
+    DTYPES,
+    Buffer,
+    Literal,
+    Load,
+    PrimFunc,
+    interpret,
+    parse,
+    to_text,
+    verify,
+)
+from graphflow.tir.printer import DTYPE_TEXT
 from support.schedule_checks import kernel, same
 
 Golden = Callable[[str, str], None]
@@ -72,6 +83,58 @@ def test_transform_layout_with_a_function_of_the_place(golden: Golden) -> None:
         transform_layout(func, "y", PACKED, PadFunction((p, q), before))
     none = transform_layout(func, "y", PACKED, PadFunction((p, q), None)).func
     assert none == transform_layout(func, "y", PACKED, None).func
+
+
+P, Q = Var("p"), Var("q")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float16", "int8", "bool"])
+def test_a_pad_function_may_return_an_index_expression(dtype: str) -> None:
+    text = DTYPE_TEXT[dtype]
+    func = parse(
+        f"@primfunc\ndef k(x: {text}[11], y: out[{text}[11]]):\n"
+        "    for i in serial(0, 11):\n        y[i] = x[i]\n"
+    )
+    pack = lambda i: (i // 4, i % 4)  # noqa: E731
+    pad = (lambda io, ii: io // 2) if dtype == "bool" else (lambda io, ii: 10 * io + ii)
+    done = transform_layout(func, "y", pack, pad).func
+    verify(done, "scheduled")
+    x = np.arange(11).astype(DTYPES[dtype])
+    got = interpret(done, {"x": x})["y"].reshape(-1)
+    np.testing.assert_array_equal(got, [*x, DTYPES[dtype].type(True if dtype == "bool" else 23)])
+    assert transform_layout(func, "y", pack, PadFunction((P, Q), pad(P, Q))).func == done
+    read = transform_layout(func, "x", pack, pad).func
+    assert interpret(read, {"x": got.reshape(3, 4)})["y"].shape == (11,)
+
+
+@pytest.mark.parametrize(
+    ("pad", "reason"),
+    [
+        (lambda io, ii: 100 * io + ii, "int8 cannot hold the pad value 100.*, from 0 to 303"),
+        (lambda io, ii: io * ii, "the pad function fails on the 2 axes of y: .*quasi-affine"),
+        (lambda io: io, "the pad function fails on the 2 axes of y: .*positional argument"),
+        (lambda io, ii: Var("n") + ii, "n, which is no index of y"),
+        (lambda io, ii: Literal(1, "int32"), "the wrong type: y holds int8, the value is int32"),
+        (lambda io, ii: "zero", 'a pad value is None, "undef", a number or a PadFunction'),
+    ],
+)
+def test_a_pad_function_that_fits_no_element_is_refused(pad: Any, reason: str) -> None:
+    func = kernel("for i in serial(0, 14):\n    y[i] = x[i]", PARAMS.replace("i32", "i8"))
+    with pytest.raises(ScheduleError, match=reason):
+        transform_layout(func, "y", PACKED, pad)
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        (lambda i: (i * i,), "the layout function fails on the 1 indices of .14.: .*quasi-affine"),
+        (lambda i, j: (i, j), "the layout function fails on the 1 indices of .14.: .*positional"),
+        (lambda i: ("i",), "the layout function returns 'i', which is no index"),
+    ],
+)
+def test_a_layout_function_that_makes_no_layout_is_refused(layout: Any, reason: str) -> None:
+    with pytest.raises(ScheduleError, match=reason):
+        transform_layout(kernel(DOUBLE, PARAMS), "y", layout)
 
 
 def test_a_layout_function_takes_its_indices_by_name_or_all_at_once() -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+import graphflow as gf
 from graphflow.base.errors import ScheduleError
-from graphflow.layout import blocked
+from graphflow.layout import blocked, row_major
 from graphflow.schedule import (
+    Schedule,
     cache_read,
     cache_write,
     fuse,
     lift_alloc,
+    marked_stage,
     stage_mem,
     transform_layout,
 )
-from graphflow.tir import Block
+from graphflow.tir import Block, interpret
 from support.schedule_checks import kernel, same
 
 Golden = Callable[[str, str], None]
@@ -358,6 +362,60 @@ def test_caches_are_for_parameters_without_padding() -> None:
     padded = transform_layout(func, "y", blocked((14,), 0, 4), 0).func
     with pytest.raises(ScheduleError, match="y has padding, which the copy would touch"):
         cache_write(padded, "y", "yc")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in serial(0, 16):\n    y[i] = y[i] + x[i]",
+        "for i in serial(0, 16):\n    if i < 5:\n        y[i] = x[i]",
+        "for i in serial(0, 16):\n    if data(x[i] < i32(0)):\n        y[i] += x[15 - i]",
+        "y[3] = x[7]",
+    ],
+)
+def test_a_cache_of_an_inout_parameter_begins_as_what_the_caller_gives(body: str) -> None:
+    func = kernel(body, "x: i32[16], y: inout[i32[16]]")
+    done = cache_write(func, "y", "yc")
+    assert done.made == {"buffer": ("yc",), "block": ("yc_copy",), "load": ("yc_load",)}
+    same(func, done)
+    x, y = np.arange(-8, 8, dtype="int32"), np.arange(100, 116, dtype="int32")
+    wanted = interpret(func, {"x": x, "y": y})["y"]
+    s = Schedule.of(func).cache_write("y", "yc")
+    for steps in (
+        s,
+        s.vectorize_loop("yc_load_0"),
+        s.unroll_loop("yc_load_0").unroll_loop("yc_copy_0"),
+        s.cut_loop("yc_load_0", 5, "_c").cut_loop("yc_copy_0", 7, "_d"),
+        s.divide_loop("yc_copy_0", 4, ("a", "b"), "perfect").parallelize_loop("a"),
+        s.cache_read("x", "xc").cache_write("y", "again"),
+        s.set_memory("yc", "scratch").set_precision("yc", "int64"),
+    ):
+        got = gf.build(steps, threads=2, options=gf.Options(validate=True, cache="off"))
+        np.testing.assert_array_equal(got.run({"x": x, "y": y})["y"], wanted)
+
+
+def test_copies_that_later_steps_change_stay_in_the_kernel() -> None:
+    func = kernel(
+        "for i in serial(0, 11):\n    for j in serial(0, 7):\n"
+        "        y[i, j] = x[10 - i, j] + i32(1)",
+        "x: i32[11, 7], y: out[i32[11, 7]]",
+    )
+    x = np.arange(77, dtype="int32").reshape(11, 7)
+    read, write = Schedule.of(func).cache_read("x", "c"), Schedule.of(func).cache_write("y", "c")
+    lifted = [read.cut_loop("c_copy_0", 5, "_c"), write.cut_loop("c_copy_0", 5, "_c")]
+    stays = [
+        read.set_precision("c", "int64"),
+        read.unroll_loop("c_copy_0"),
+        write.unroll_loop("c_copy_1"),
+        read.divide_loop("c_copy_0", 4, ("a", "b"), "guard"),
+        read.vectorize_loop("c_copy_1").set_precision("c", "int64"),
+    ]
+    for s in (*lifted, *stays):
+        exe = gf.build(s, options=gf.Options(cache="off"))
+        np.testing.assert_array_equal(exe.run({"x": x})["y"], x[::-1] + 1)
+    for s, name in zip(lifted, "xy", strict=True):
+        stages = marked_stage(s.func, name)
+        assert stages is not None and stages.layout == row_major((11, 7))
 
 
 def test_caches_without_a_mark_are_stages_like_others() -> None:

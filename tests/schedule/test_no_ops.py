@@ -8,7 +8,7 @@ import pytest
 from graphflow.arith import Verdict
 from graphflow.schedule import Schedule, remove_no_op
 from graphflow.schedule.no_ops import no_effect
-from graphflow.tir import interpret, to_text
+from graphflow.tir import calls_in, interpret, to_text
 from support.schedule_checks import kernel, same
 
 ONE = "y: out[i32[1]], x: i32[16]"
@@ -135,3 +135,13 @@ def test_a_store_that_comes_again_is_not_the_start_of_a_sum() -> None:
     )
     same(func, remove_no_op(func))
     assert "+=" in to_text(remove_no_op(func).func)
+
+
+@pytest.mark.parametrize("place", ["j", "j[0]"])
+def test_b2_of_elements_that_scalars_choose(place: str) -> None:
+    """A kernel that was extracted inside of loops: its scalars say what it leaves in an output."""
+    copy = "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[i, j] = x[i, j]"
+    func = kernel(copy, "x: i32[4, 4], y: out[i32[4, 4]]")
+    (call,) = calls_in(Schedule.of(func).extract_subproc(place, "g").func.body)
+    assert call.definition.scalars
+    assert remove_no_op(call.definition).func is call.definition

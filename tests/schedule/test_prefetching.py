@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import graphflow as gf
 from graphflow.arith import Var, less_than, minimum
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
@@ -289,3 +290,12 @@ def test_the_next_panel_is_fetched_in_the_loop_over_the_reduction(
     (threads,) = (x.extent or 0 for x in loops_of(s.func.body) if x.kind is LoopKind.PARALLEL)
     got = Native(s.func, target)({"x": x, "w": w}, ((0, 3), (3, threads)))["y"]
     np.testing.assert_allclose(got, np.einsum("ik,pkc->ipc", x, w), rtol=1e-5)
+
+
+def test_a_hint_beside_a_parallel_loop_is_work_that_threads_would_repeat() -> None:
+    text = "for i in serial(0, 16):\n    y[i] = x[i] + f32(1.0)"
+    s = Schedule.of(kernel(text, "x: f32[16], y: out[f32[16]]"))
+    s = s.prefetch("i", "x", ((0, 16),)).fission("i", 1, "_h").parallelize_loop("i")
+    x = np.arange(16, dtype="float32")
+    exe = gf.build(s, threads=2, options=gf.Options(cache="off"))
+    np.testing.assert_array_equal(exe.run({"x": x})["y"], x + 1)

@@ -172,6 +172,13 @@ BUFFER_REFUSALS = (
         lambda f: Schedule.of(f).mult_dim("t", 1, 0),
         r"calls: block would be no call of block any more: block has `c\[p, q\]`",
     ),
+    on(
+        unroll_buffer,
+        "size",
+        "t = alloc(i32[20000])\nt[0] = x[0]\ny[0] = t[0]",
+        ("t", 0),
+        "size: 20,000 buffers, and 10,000 is most",
+    ),
     on(unroll_buffer, "constant", READ, ("t", 0), r"constant: t\[z\] uses axis 0 of t at z"),
     on(
         unroll_buffer,

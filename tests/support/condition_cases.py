@@ -86,6 +86,29 @@ def congruent_kernel(number: Number) -> PrimFunc:
     return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
 
 
+def conjunction_kernel(number: Number) -> PrimFunc:
+    """A nest of two loops under a conjunction: a condition on each loop that some iterations of it
+    meet and others do not, and at times one on both."""
+    extents = {"i": number(3, 6), "j": number(3, 6)}
+    conditions = [
+        f"{loop} {one_of(('==', '<', '>='), number)} {number(1, extent - 2)}"
+        for loop, extent in extents.items()
+    ]
+    if number(0, 1):
+        conditions.append(f"i + 2*j < {number(2, 12)}")
+    return parse(f"""
+@primfunc
+def kernel(x: i64[6, 6], y: out[i64[6, 6]]):
+    for a in serial(0, 6):
+        for b in serial(0, 6):
+            y[a, b] = x[b, a]
+    for i in serial(0, {extents["i"]}):
+        for j in serial(0, {extents["j"]}):
+            if {" and ".join(conditions)}:
+                y[i, j] += x[i, j]
+""")
+
+
 def outer_condition_kernel(number: Number) -> PrimFunc:
     """A random kernel in which an inner loop's body is under a condition on an outer loop."""
     func = effect_kernel(number)
@@ -142,6 +165,10 @@ def _guarded_loop(func: PrimFunc, number: Number) -> Arguments:
     found = [loop for loop in places_of(func, For) if _only_condition(at(func, loop).body)]
     loop = one_of(found or places_of(func, For), number)
     return loop and (loop,)
+
+
+def _of_the_nest(_func: PrimFunc, number: Number) -> Arguments:
+    return (one_of(("i", "j"), number),)
 
 
 def _with_conditions(func: PrimFunc, number: Number) -> Arguments:
@@ -226,6 +253,9 @@ CONDITION_CASES = (
     PrimitiveCase(lift_conditions, _with_conditions, _where_lifted, outer_condition_kernel),
     PrimitiveCase(merge_conditions, _nothing, lambda func: func, kernel_with_conditions),
     PrimitiveCase(partition_loop, _guarded_loop, _where_shaped, guarded_kernel),
+    PrimitiveCase(
+        partition_loop, _of_the_nest, lambda func, _loop: func, conjunction_kernel, "of a nest"
+    ),
     PrimitiveCase(
         remove_branching_through_overcompute, _with_conditions, _freed, overwritten_kernel
     ),

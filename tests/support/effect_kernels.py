@@ -234,7 +234,8 @@ class EffectKernel:
             buffers.append(temporary)
         for _ in range(self.number(1, 3)):
             body += self.stage(buffers)
-        params = (Param(inputs[0], Role.INPUT), Param(output, Role.OUTPUT))
+        role = Role.INOUT if self.chance(30) else Role.OUTPUT
+        params = (Param(inputs[0], Role.INPUT), Param(output, role))
         return PrimFunc("kernel", params, tuple(body))
 
     def shape(self) -> tuple[int, ...]:

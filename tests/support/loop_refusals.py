@@ -289,6 +289,13 @@ LOOP_REFUSALS = (
         r"i never runs: \(0, 0\) is empty",
     ),
     on(
+        unroll_loop,
+        "3",
+        "for i in serial(0, 20000):\n    y[0] = x[0]",
+        ("i",),
+        "size: i written out has 20,000 statements, and 10,000 is most",
+    ),
+    on(
         parallelize_loop,
         "1",
         "for i in serial(1, 16):\n    y[i - 1] = x[i]\n    y[i] = x[i]",

@@ -20,7 +20,7 @@ import numpy as np
 import graphflow as gf
 from graphflow.api.executable import Executable
 from graphflow.base.errors import GraphflowError
-from graphflow.bench.samples import random_inputs
+from graphflow.program import random_inputs
 from graphflow.runtime.container import Container, write_container
 from support.mutant_models import base
 from support.mutations import damaged_bytes, damaged_fields, damaged_json

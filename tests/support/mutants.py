@@ -29,12 +29,17 @@ import graphflow as gf
 from graphflow.api.executable import Executable
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import GraphflowError
-from graphflow.bench.samples import random_inputs
 from graphflow.frontends import read_model
-from graphflow.program import OpenTensor
+from graphflow.program import OpenTensor, random_inputs
 from support.mutant_files import try_saved
 from support.mutant_models import Base, built, of_one_operator, with_sections
-from support.mutations import INTEGERS, damaged_bytes, damaged_fields, messages
+from support.mutations import (
+    INTEGERS,
+    damaged_bytes,
+    damaged_fields,
+    frozen_inputs,
+    messages,
+)
 
 MEMORY = 4 << 30
 """Bytes of private memory; address space is no measure, as LLVM and numpy reserve much of it."""
@@ -60,6 +65,8 @@ def mutant(seed: int, bases: Sequence[Base], folder: Path) -> tuple[Base, bytes 
     base = rng.choice(bases)
     if rng.random() < 0.15:
         return base, _external(rng, base.content, folder)
+    if base.feeds and rng.random() < 0.2:
+        return base, frozen_inputs(rng, base.content, base.feeds)
     damage = damaged_bytes if rng.random() < 0.3 else damaged_fields
     return base, damage(rng, base.content)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,35 @@ def damaged_fields(rng: random.Random, content: bytes) -> bytes:
     return bytes(model.SerializeToString())
 
 
+def frozen_inputs(rng: random.Random, content: bytes, feeds: Mapping[str, Any]) -> bytes:
+    """Some inputs become constants, with one element changed: what is a number, an extent or a
+    position of an operator is then read when the model is compiled."""
+    model = onnx.load_from_string(content)
+    arrays = {
+        n: a for n, a in feeds.items() if isinstance(a, np.ndarray) and a.dtype.kind in "fiub"
+    }
+    names = [info.name for info in model.graph.input if info.name in arrays]
+    chosen = [name for name in names if rng.random() < 0.7] or names[-1:]
+    damaged = rng.choice(chosen) if chosen else ""
+    for name in chosen:
+        array = arrays[name].copy()
+        if name == damaged and array.size and array.dtype.kind != "b":
+            with np.errstate(all="ignore"):
+                array.flat[rng.randrange(array.size)] = _number(rng, array.dtype)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    for place in reversed(range(len(model.graph.input))):
+        if model.graph.input[place].name in chosen:
+            del model.graph.input[place]
+    return bytes(model.SerializeToString())
+
+
+def _number(rng: random.Random, dtype: np.dtype[Any]) -> float:
+    if dtype.kind == "f":
+        return rng.choice(FLOATS)
+    ends = np.iinfo(dtype)
+    return rng.choice([n for n in INTEGERS if ends.min <= n <= ends.max])
+
+
 def _replace_tensor(rng: random.Random, tensor: onnx.TensorProto) -> None:
     """A tensor of another shape or type, whose data fits: a vector for a number, say."""
     try:
@@ -106,6 +135,8 @@ def _damage(rng: random.Random, message: Any, field: Any, names: list[str]) -> N
 
 def _damage_repeated(rng: random.Random, values: Any, field: Any, names: list[str]) -> None:
     match rng.randrange(4):
+        case 0 if field.name == "dims" and rng.random() < 0.3:
+            values.extend([1] * rng.choice((8, 30, 70)))  # the same elements, of a high rank
         case 0 if values:
             del values[rng.randrange(len(values))]
         case 1 if values and field.message_type is not None:
@@ -128,7 +159,7 @@ def _value(rng: random.Random, field: Any, names: list[str], before: Any) -> Any
         return rng.choice(sorted(OPERATORS))
     if field.name in ("data_type", "elem_type"):
         return rng.randrange(26)
-    if field.name == "version":
+    if field.name == "version" and rng.random() < 0.8:
         return rng.randrange(1, 24)
     match field.cpp_type:
         case field.CPPTYPE_STRING if field.type == field.TYPE_BYTES:

@@ -1,8 +1,8 @@
 """The comparison of native code with the interpreter for one random kernel.
 
-In: a `NativeCase` and a target.  Out: nothing, or a text with all that is needed to see it again.
-As a script: `python -m support.native_fuzz LOW HIGH` runs these seeds on all targets of this
-machine, prints what is wrong and exits with 1 if anything is.
+In: a `NativeCase` or a `BuiltCase`, and a target.  Out: nothing, or a text with all that is needed
+to see it again.  As a script: `python -m support.native_fuzz LOW HIGH` runs these seeds on all
+targets of this machine, prints what is wrong and exits with 1 if anything is.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from random import Random
+from typing import Any
 
 import numpy as np
 
+from graphflow.api.building import build
 from graphflow.base.dtypes import STORED
+from graphflow.base.errors import GraphflowError
+from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.tir import (
@@ -33,11 +38,16 @@ from graphflow.tir import (
 )
 from support.native import Array, Native, flushed_denormals
 from support.native_kernels import FUNCTIONS, NativeCase, is_rounded, native_case
+from support.random_kernels import UserKernel
+from support.strategies import INTEGER_KERNELS, input_arrays
 
 TARGETS = tuple({t.vector_bytes: t for t in (host_target(), avx2_target())}.values())
 
 ORDINARY = (*range(250), 320)
 """The seeds that run by default; the last one is here for a mutant."""
+
+BUILT = range(100)
+"""The seeds of kernels as users write them that run by default."""
 
 FUNCTION_ULPS = {"float32": 3.0, "float64": 4.0}
 """What graphflow.codegen.math promises (2.5), and half a unit as the reference is rounded; of the C
@@ -153,14 +163,70 @@ def _flushed(array: Array) -> Array:
     return np.where(np.abs(array) < tiny, np.copysign(array.dtype.type(0), array), array)
 
 
+@dataclass(frozen=True)
+class BuiltCase:
+    """A kernel as users write it, and what two runs of its program are given by name: arrays, some
+    of them with the strides that a window permits, and scalars."""
+
+    seed: int
+    func: PrimFunc
+    runs: tuple[dict[str, Any], ...]
+
+
+def built_case(seed: int) -> BuiltCase:
+    """The case of this seed, always the same."""
+    random = Random(seed)
+    maker = UserKernel(random.randint, replace(INTEGER_KERNELS, stage="scheduled"))
+    func = maker.func()
+    runs = []
+    for run in range(2):
+        given: dict[str, Any] = input_arrays(func, 2 * seed + run, True)
+        for param in func.params:
+            array = given.get(param.buffer.name)
+            if param.strided and array is not None and array.ndim:
+                given[param.buffer.name] = np.repeat(array, 2, axis=-1)[..., ::2]
+        runs.append(given | {v.name: random.randrange(n) for v, n in maker.scalars.items()})
+    return BuiltCase(seed, func, tuple(runs))
+
+
+def built_difference(case: BuiltCase, target: Target) -> str:
+    """How the program of a kernel differs from the interpreter, or why it was not built; "" where
+    neither is so.  Every fourth one is validated too."""
+    options = Options(cache="off", validate=case.seed % 4 == 0)
+    head = f"seed {case.seed}, on {target.name}\n{to_text(case.func)}"
+    try:
+        program = build(case.func, target=target, threads=1 + case.seed % 2, options=options)
+    except GraphflowError as error:
+        return f"{error}\n{head}"
+    names = [var.name for var in case.func.scalars]
+    for given in case.runs:
+        scalars = {name: given[name] for name in names}
+        arrays = {name: array for name, array in given.items() if name not in names}
+        before = {name: array.copy() for name, array in arrays.items()}
+        got = program.run(given)
+        for name, want in interpret(case.func, arrays, scalars=scalars).items():
+            same = _same(got[name], want, None, False)
+            if not same.all():
+                index = tuple(int(n) for n in np.argwhere(~same)[0])
+                found = f"{name}{list(index)} is {got[name][index]!r}, not {want[index]!r}"
+                return f"{found} for {given}, {head}"
+        if any((arrays[name] != array).any() for name, array in before.items()):
+            return f"an array of the caller is changed, {head}"
+    return ""
+
+
 def run_seeds(low: int, high: int) -> Iterator[str]:
     """What is wrong, for each of these seeds and each target where something is."""
     for seed in range(low, high):
         for target in TARGETS:
             print(f"seed {seed} on {target.name}", file=sys.stderr, flush=True)
-            wrong = difference(native_case(seed), target)
-            if wrong:
-                yield wrong
+            yield from filter(
+                None,
+                (
+                    difference(native_case(seed), target),
+                    built_difference(built_case(seed), target),
+                ),
+            )
 
 
 def main() -> None:

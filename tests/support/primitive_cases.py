@@ -22,7 +22,17 @@ import numpy as np
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
 from graphflow.schedule.place_names import place_names
-from graphflow.tir import DTYPES, FLOATS, Literal, PrimFunc, fields_of, interpret, to_text, verify
+from graphflow.tir import (
+    DTYPES,
+    FLOATS,
+    Literal,
+    PrimFunc,
+    Role,
+    fields_of,
+    interpret,
+    to_text,
+    verify,
+)
 from support.effect_kernels import EffectKernel
 from support.random_kernels import Number
 
@@ -157,9 +167,8 @@ def means_the_same(func: PrimFunc, other: PrimFunc) -> bool:
     """
     random = np.random.default_rng(0)
     for _ in range(RUNS):
-        arrays = {
-            b.name: random.integers(-2, 9, b.shape).astype(DTYPES[b.dtype]) for b in func.inputs
-        }
+        given = [param.buffer for param in func.params if param.role is not Role.OUTPUT]
+        arrays = {b.name: random.integers(-2, 9, b.shape).astype(DTYPES[b.dtype]) for b in given}
         wants = [
             interpret(func, arrays, undefined=poison, state=state_before(func))
             for poison in POISONS
@@ -190,7 +199,8 @@ def leaves_the_same(func: PrimFunc, other: PrimFunc, except_fields: Sequence[str
     names = {*state_before(func), *state_before(other)}.difference(except_fields)
     if not names:
         return True
-    arrays = {b.name: np.ones(b.shape, DTYPES[b.dtype]) for b in func.inputs}
+    given = (param.buffer for param in func.params if param.role is not Role.OUTPUT)
+    arrays = {b.name: np.ones(b.shape, DTYPES[b.dtype]) for b in given}
     for poison in POISONS:
         states = []
         for one in (func, other):

@@ -167,7 +167,9 @@ class RandomKernel:
     """Buffers all of whose elements have been written."""
     names: int = 0
     ranges: dict[Var, int] = field(default_factory=dict)
-    """Loop variables in scope, none negative, each with what it stays below."""
+    """Loop variables and scalars in scope, none negative, each with what it stays below."""
+    scalars: dict[Var, int] = field(default_factory=dict)
+    """The scalars among them, which are in scope everywhere."""
     loop_kinds: dict[Var, LoopKind] = field(default_factory=dict)
 
     def fresh(self, prefix: str) -> str:
@@ -246,15 +248,15 @@ class RandomKernel:
             inside.append(guard)
         kinds = self.kinds(loops, parallel)
         vector = LoopKind.VECTORIZED in kinds
-        self.ranges = dict(loops)
-        self.loop_kinds = dict(zip(self.ranges, kinds, strict=True))
+        self.ranges = {**self.scalars, **dict(loops)}
+        self.loop_kinds = {var: kind for (var, _), kind in zip(loops, kinds, strict=True)}
         body = self.element(
             buffer, tuple(indices), not vector or self.options.loops_in_vector_loops
         )
         guard = conjunction(inside)
         if guard != TRUE:
             body = (If(guard, body),)
-        self.ranges = {}
+        self.ranges = dict(self.scalars)
         for (var, extent), kind in zip(reversed(loops), reversed(kinds), strict=True):
             body = (For(var, const(0), const(extent), kind, body),)
         return body
@@ -461,3 +463,121 @@ class RandomKernel:
         """From an integer or bool: a float that does not fit an integer has no defined value."""
         sources = [d for d in self.options.dtypes if dtype in FLOATS or d not in FLOATS]
         return Cast(self.expr(self.one_of(sources or [dtype]), depth - 1), dtype)
+
+
+@dataclass
+class UserKernel(RandomKernel):
+    """A kernel as users write it, to be built: with scalars, windows and `inout` parameters, and
+    with nests that change parts of these, in which a loop of any kind stands at any depth."""
+
+    changed: list[Buffer] = field(default_factory=list)
+    """The `inout` parameters."""
+    own: list[Load] = field(default_factory=list)
+    """The element that this iteration changes."""
+    alone: bool = False
+    """One nest is the whole kernel, and threads share its outermost loop."""
+
+    def func(self) -> PrimFunc:
+        inputs, outputs = self.inputs(), list[Buffer]()
+        self.scalars = {Var(self.fresh("n")): self.number(1, 6) for _ in range(self.number(0, 2))}
+        self.ranges = dict(self.scalars)
+        for _ in range(self.number(0, 2)):
+            self.changed.append(Buffer(self.fresh("a"), self.shape(), self.dtype()))
+        self.readable += self.changed
+        body: Body = ()
+        self.alone = bool(self.changed) and self.chance(40)
+        for stage in range(1 if self.alone else self.number(1, 3)):
+            if self.alone or (self.changed and self.chance(65)):
+                body += self.update(self.one_of(self.changed))
+            else:
+                is_output = stage == 0 or self.chance(40)
+                body += self.stage(outputs, is_output, self.chance(30))
+        params = [
+            *(Param(b, Role.INPUT, self.chance(20)) for b in inputs),
+            *(Param(b, Role.INOUT, self.chance(20)) for b in self.changed),
+            *(Param(b, Role.OUTPUT) for b in outputs),
+        ]
+        return PrimFunc(
+            "kernel", tuple(params), (*self.limits(), *body), scalars=tuple(self.scalars)
+        )
+
+    def dtype(self) -> str:
+        return str(self.one_of(self.options.dtypes))
+
+    def limits(self) -> Body:
+        """What the kernel assumes of its scalars."""
+        wrong = Literal(False, "bool")
+        return tuple(Assume(within(n, 0, stop), wrong) for n, stop in self.scalars.items())
+
+    def kinds(self, loops: list[tuple[Var, int]], parallel: bool) -> list[LoopKind]:
+        kinds = super().kinds(loops, parallel)
+        inner = self.number(0, max(len(loops) - 1, 0))
+        if loops and kinds[inner] is not LoopKind.VECTORIZED and self.chance(30):
+            kinds[inner] = LoopKind.PARALLEL
+        return kinds
+
+    def leaf(self, dtype: str) -> Expr:
+        if self.own and self.own[0].dtype == dtype and self.chance(50):
+            return self.own[0]
+        return super().leaf(dtype)
+
+    def update(self, buffer: Buffer) -> Body:
+        """A nest in which each iteration changes an element of its own, once or several times."""
+        self.readable.remove(buffer)
+        places = [self.place(extent) for extent in buffer.shape]
+        loops = [(var, stop, True) for _, var, stop in places if var is not None]
+        loops += [
+            (Var(self.fresh("r")), self.number(1, 3), False) for _ in range(self.number(0, 2))
+        ]
+        order = sorted(range(len(loops)), key=lambda _: self.number(0, 99))
+        if self.alone:
+            order.sort(key=lambda k: not loops[k][2])
+        indices = tuple(index for index, _, _ in places)
+        body = self.around([loops[k] for k in order], buffer, indices)
+        self.readable.append(buffer)
+        return body
+
+    def place(self, extent: int) -> tuple[IndexExpr, Var | None, int]:
+        """An index along an axis, the loop that it is one-to-one with, and where that stops."""
+        if self.chance(15):
+            return const(self.number(0, extent - 1)), None, 0
+        var, stop = Var(self.fresh("i")), self.number(1, extent)
+        first = self.number(0, extent - stop)
+        return (var + first if self.chance(60) else first + stop - 1 - var), var, stop
+
+    def around(
+        self,
+        loops: list[tuple[Var, int, bool]],
+        buffer: Buffer,
+        indices: tuple[IndexExpr, ...],
+        lanes: bool = False,
+    ) -> Body:
+        """The change of an element in these loops, of which the last ones may run at once where
+        they are one-to-one with an axis."""
+        first = self.alone and len(self.ranges) == len(self.scalars)
+        if not first and self.chance(15):
+            condition = self.comparison(1) if self.chance(40) else self.predicate()
+            return (If(condition, self.around(loops, buffer, indices, lanes)),)
+        if not loops:
+            return (self.change(buffer, indices),)
+        (var, stop, at_once), *inner = loops
+        kinds = [LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.UNROLLED]
+        if at_once and not lanes:
+            kinds += [LoopKind.PARALLEL] * 3 + [LoopKind.VECTORIZED]
+        kind = LoopKind.PARALLEL if first and at_once else self.one_of(kinds)
+        end: IndexExpr = const(stop)
+        if kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self.ranges and self.chance(20):
+            end = minimum(self.one_of(tuple(self.ranges)) + self.number(0, 1), stop)
+        self.ranges[var] = stop
+        body = self.around(inner, buffer, indices, lanes or kind is LoopKind.VECTORIZED)
+        del self.ranges[var]
+        return (For(var, const(0), end, kind, body),)
+
+    def change(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Stmt:
+        if self.chance(40):
+            op = self.reduce_op(buffer.dtype)
+            return Reduce(op, buffer, indices, self.expr(buffer.dtype))
+        self.own = [Load(buffer, indices)]
+        value = self.expr(buffer.dtype)
+        self.own = []
+        return Store(buffer, indices, value)

@@ -16,6 +16,8 @@ IR = (
             "test_transform_layout_of_an_input "
             "test_transform_layout_with_a_function_of_the_place "
             "test_transform_layout_with_an_offset_pads_in_front "
+            "test_a_pad_function_may_return_an_index_expression "
+            "test_a_pad_function_that_fits_no_element_is_refused "
             "test_a_layout_function_takes_its_indices_by_name_or_all_at_once "
             "test_a_chain_of_layouts_keeps_each_padding test_transform_layout_refuses",
             "schedule/test_padding: test_c3_an_internal_padded_copy",
@@ -192,6 +194,8 @@ ANALYSES = (
         (
             "schedule/test_extents: test_b5_an_equality_and_a_bound_become_one_loop_of_two "
             "test_b5_equalities_are_exact test_b5_a_loop_is_partitioned_where_conditions_change "
+            "test_b5_a_nest_is_partitioned_under_a_condition_on_both_loops "
+            "test_b5_each_part_keeps_what_is_open_of_a_conjunction "
             "test_b5_a_loop_that_is_not_worth_it_is_refused",
         ),
     ),

@@ -41,6 +41,7 @@ from graphflow.tir import (
     Load,
     LoopKind,
     PrimFunc,
+    Role,
     Stmt,
     Undef,
     buffers_of,
@@ -140,7 +141,7 @@ def inputs_of(kernel: Kernel, steps: Sequence[ScheduleStep], dice: Dice) -> dict
     }
     special = dice.chance(0.6) and not kernel.rounded
     arrays = {}
-    for buffer in kernel.func.inputs:
+    for buffer in (p.buffer for p in kernel.func.params if p.role is not Role.OUTPUT):
         array = random_array(dice, buffer.dtype, buffer.shape, special, kernel.exact)
         if kernel.minus_zero and buffer.dtype in FLOATS and dice.chance(0.6):
             array = np.full(buffer.shape, -0.0, array.dtype)
@@ -213,12 +214,21 @@ def pad_kind(pad: Any) -> str:
     return "none" if pad is None else "undef" if pad == "undef" else "value"
 
 
+def entered(chain: Chain) -> Chain:
+    """The layouts of a parameter that is read and written, before the kernel: the padding that it
+    writes may hold anything."""
+    return tuple((layout, None if pad_kind(pad) == "none" else "undef") for layout, pad in chain)
+
+
+def poison_of(dtype: Any, run: int) -> Any:
+    value = POISONS[dtype.kind][run]
+    return np.iinfo(dtype).min if value is None else value
+
+
 def padding_of(array: Array, layout: Layout, pad: Any, run: int) -> Array:
     """A box full of what the padding holds: poison, or the number, either zero for a zero."""
     kind = array.dtype.kind
-    value = POISONS[kind][run]
-    if value is None:
-        value = np.iinfo(array.dtype).min
+    value = poison_of(array.dtype, run)
     if pad_kind(pad) == "value" and not isinstance(pad, PadFunction):
         value = pad
         if kind == "f" and pad == 0 and run:
@@ -244,7 +254,7 @@ def with_function(box: Array, layout: Layout, pad: Any) -> Array:
     elif isinstance(pad.value, Load):
         values = box[tuple(at(e) for e in pad.value.indices)]
     else:
-        values = at(pad.value.index).astype(box.dtype)  # type: ignore[union-attr]
+        values = at(pad.value).astype(box.dtype)
     inside = np.zeros(box.size, bool)
     inside[positions(layout).reshape(-1)] = True
     return np.where(inside.reshape(box.shape), box, values)
@@ -280,8 +290,9 @@ def same_bits(a: Array, b: Array) -> Array:
 
 # Running ------------------------------------------------------------------------------------------
 
-UNDEFINED = (float("nan"), -42.0, 0.0)
-"""What memory holds that was not written, by runs; the first two are the same bool."""
+UNDEFINED = (float("nan"), -42.0, 0.0, 99.0)
+"""What memory holds that was not written, by runs, on both sides of the constants of kernels; the
+first two are the same bool."""
 
 
 def interpreted(
@@ -364,11 +375,14 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
         b.name: packed(np.zeros(b.shape, DTYPES[b.dtype]), placed_in[b.name], 0)[1]
         for b in kernel.func.outputs
     }
+    changed = {p.buffer.name for p in kernel.func.params if p.role is Role.INOUT}
+    before = placed_in | {name: entered(placed_in[name]) for name in changed}
     for run in (0, 1):
-        placed = {name: packed(array, placed_in[name], run) for name, array in inputs.items()}
+        placed = {name: packed(array, before[name], run) for name, array in inputs.items()}
         found = interpreted(func, placed, outputs, run, bool(run))
         for name, array in want.outputs.items():
             fill = undefined_value(array.dtype.name, UNDEFINED[run])
+            fill = poison_of(array.dtype, run) if name in changed else fill
             have = unpacked(found[name], placed_in[name], fill, name)
             exact = not kernel.rounded
             compared(have, array, want.defined[name], exact, name, f"run {run}")

@@ -424,3 +424,31 @@ def skewed(s: Sketch) -> None:
     other = indexed(y, (f"{i} + {down}", f"{j} + {right}"))
     line = f"{indexed(y, (i, j))} = {other} + {indexed(x, (i, j))}"
     s.block("compute", nest([(i, f"1, {a - 1}"), (j, f"1, {b - 1}")], [line]))
+
+
+@family(0)
+def updates(s: Sketch) -> None:
+    """One or two nests that change a part of what the caller gives, once or several times.
+
+    It is drawn by its name alone, so that the other seeds stay what they are.
+    """
+    s.exact = True
+    shape = small_shape(s.dice, s.dice.between(1, 2))
+    dtype = s.dice.among(("i32", "f32", "i8", "i64"))
+    y = s.output(dtype, shape, role="inout")
+    for k in range(s.dice.between(1, 2)):
+        names, (again,) = s.loops(*"ij"[: len(shape)]), s.loops("r")
+        indices, extents = placed_read(s.dice, names, shape)
+        x = indexed(s.input(f"x{k}", dtype, extents), indices)
+        places = [
+            f"{n - 1} - {name}" if s.dice.chance(0.2) else name
+            for n, name in zip(shape, names, strict=True)
+        ]
+        target = indexed(y, places)
+        lines = [f"{target} = {target} + {x}", f"{target} = {x}", reduce("+", target, x)]
+        line = s.dice.among((*lines, reduce("max", target, x)))
+        stops = [s.dice.between(1, n) if s.dice.chance(0.3) else n for n in shape]
+        loops: list[tuple[str, int]] = list(zip(names, stops, strict=True))
+        if s.dice.chance(0.4):
+            loops.insert(s.dice.between(0, len(loops)), (again, s.dice.between(1, 3)))
+        s.block(f"update{k}", nest(loops, guarded(s, names, shape, line, lines[0])))

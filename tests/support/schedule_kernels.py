@@ -148,8 +148,8 @@ class Sketch:
         self.params.append(f"{name}: {dtype}[{', '.join(map(str, shape))}]")
         return name
 
-    def output(self, dtype: str, shape: Sequence[int], name: str = "y") -> str:
-        self.params.append(f"{name}: out[{dtype}[{', '.join(map(str, shape))}]]")
+    def output(self, dtype: str, shape: Sequence[int], name: str = "y", role: str = "out") -> str:
+        self.params.append(f"{name}: {role}[{dtype}[{', '.join(map(str, shape))}]]")
         return name
 
     def block(self, wanted: str, lines: Lines) -> None:

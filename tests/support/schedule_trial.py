@@ -30,7 +30,6 @@ from graphflow.tir import (
     Buffer,
     For,
     If,
-    IndexValue,
     Literal,
     Load,
     PrimFunc,
@@ -57,12 +56,20 @@ class Crashed(Exception):
 
 
 class Trial:
-    """A schedule that grows by random steps; counts what was tried and what was taken."""
+    """A schedule that grows by random steps; counts what was tried and what was taken.
 
-    def __init__(self, definition: PrimFunc, dice: Dice) -> None:
+    `each` checks the kernel after every step that changed it; whatever it raises is a crash.
+    """
+
+    def __init__(
+        self,
+        definition: PrimFunc,
+        dice: Dice,
+        each: Callable[[PrimFunc], object] = lambda func: verify(func, "scheduled"),
+    ) -> None:
         self.schedule = Schedule.of(definition)
         self.held = [self.schedule.handle(name) for name in place_names(definition)]
-        self.dice = dice
+        self.dice, self.each = dice, each
         self.tried: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
         self.fresh = 0
@@ -79,7 +86,7 @@ class Trial:
         try:
             self.schedule = before.apply(primitive, *arguments, **options)
             if self.schedule is not before:
-                verify(self.func, "scheduled")
+                self.each(self.func)
                 self.follow()
         except ScheduleError:
             return False
@@ -209,7 +216,7 @@ class Trial:
                 names, Load(layout.buffer(buffer.name, buffer.dtype, buffer.scope), inside)
             )
         if kind == "position" and buffer.dtype != "bool":
-            return PadFunction(names, IndexValue(names[-1], buffer.dtype))
+            return PadFunction(names, names[0] + names[-1])
         if kind == "literal" and buffer.dtype != "bool":
             return PadFunction(names, Literal(self.number(buffer, op), buffer.dtype))
         return PadFunction(names, Undef(buffer.dtype) if kind == "undef" else None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphflow.arith import IndexExpr, Predicate, Var
 from graphflow.layout import IndexMap, Layout, smallest_box
-from graphflow.tir import DTYPES, PrimFunc
+from graphflow.tir import DTYPES, PrimFunc, Role
 from support.random_kernels import (
     EXACT_UNARY,
     SPECIAL_FLOATS,
@@ -76,14 +76,14 @@ def input_arrays(
     special: bool = False,
     floats: Sequence[float] = SPECIAL_FLOATS,
 ) -> dict[str, Any]:
-    """Small random numbers for each input.
+    """Small random numbers for each parameter that the kernel reads.
 
     With `special`, three of ten floats are one of `floats` (inf, NaN, −0.0, denormals), and as many
     integers are extremes of their type or next to them.
     """
     generator = np.random.default_rng(seed)
     arrays = {}
-    for buffer in func.inputs:
+    for buffer in (param.buffer for param in func.params if param.role is not Role.OUTPUT):
         dtype = DTYPES[buffer.dtype]
         chosen = generator.random(buffer.shape) < (0.3 if special else 0.0)
         if dtype.kind == "V":

@@ -32,7 +32,9 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Family, families
 from graphflow.models import ZOO, expose, light, light_names, reseed
 from graphflow.models.zoo import build
+from graphflow.plan import Conversion, LayoutPlan
 from support.padded import FAMILIES, POISONS, normal_inputs
+from support.targets import processors
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -119,15 +121,38 @@ STILL = (
 )
 """Networks inside which nothing has to move."""
 
+TIES = {("haswell", "light:vgg19"): 1, ("broadwell-guest", "light:vgg19"): 1}
+"""Conversions of plans that have nearly the price of a plan without any.
 
-@pytest.mark.parametrize("target", TARGETS)
+The second-level cache of these processors has 256 KiB.  A convolution of 19936 microseconds is
+estimated to take the same for rows and for blocks, but blocks are charged a thousandth, 20, so that
+they are taken only where clearly cheaper (`graphflow.cost.near`).  To avoid the charge the plan has
+the convolution write rows and converts what is pooled, for 5.3 of 214187 in all: by the estimate
+without the charge it loses 5.3."""
+
+TIED = 1e-4
+"""By how much of its price a plan of `TIES` may be cheaper than one without conversions."""
+
+
+def inner_conversions(graph: OperatorGraph, plan: LayoutPlan) -> list[Conversion]:
+    boundary = {*graph.inputs, *graph.outputs}
+    return [made for made in plan.conversions if made.value not in boundary]
+
+
+@processors()
 @pytest.mark.parametrize("name", STILL)
-def test_nothing_moves_inside(name: str, target: str) -> None:
+def test_nothing_moves_inside(name: str, target: Target) -> None:
     """Plans alone, which are made in a second or two."""
-    plan = plan_layouts(fused(name), TARGETS[target](), 2)
-    boundary = {*fused(name).inputs, *fused(name).outputs}
-    assert not [made for made in plan.conversions if made.value not in boundary]
+    graph = fused(name)
+    plan = plan_layouts(graph, target, 2)
+    inside = inner_conversions(graph, plan)
+    assert len(inside) == TIES.get((target.name, name), 0)
     assert not plan.moves
+    if inside:
+        pins = {made.value: made.target.layout for made in inside}
+        still = plan_layouts(graph, target, 2, pins)
+        assert not inner_conversions(graph, still) and not still.moves
+        assert still.seconds <= plan.seconds * (1 + TIED)
 
 
 @pytest.mark.slow

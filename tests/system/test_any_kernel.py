@@ -342,6 +342,20 @@ TEXTS = {
                 for j in serial(0, 6):
                     for k in serial(0, 17):
                         y[i, j, k] = x[i, j, k] - t[()]""",
+    "stages that do nothing, beside one that does": """(x: f32[8, 11], y: out[f32[8, 8]]):
+        with block("nothing"):
+            for m in serial(0, 96):
+                t = alloc(f32[()])
+                if (m // 6 + 4) % 5 >= 6:
+                    t[()] = x[m % 6, 0]
+        with block("copy"):
+            for i in serial(0, 8):
+                with block("rows"):
+                    for j in serial(0, 8):
+                        y[i, 7 - j] = x[i, j] + f32(1.0)
+            for k in serial(0, 8):
+                for l in serial(0, 0):
+                    y[k, l] = x[3, k]""",
     "loops from one on": """(x: f32[17], y: out[f32[17]]):
         with block("first"):
             for i in serial(1, 18):

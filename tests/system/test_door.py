@@ -258,6 +258,91 @@ def test_two_opsets_of_one_domain_are_refused() -> None:
     refused(model, "opsets 13 and 17 of the domain ai.onnx")
 
 
+@pytest.mark.parametrize("version", [2**31, 2**40, 2**63 - 1, -(2**31), -(2**63)])
+@pytest.mark.parametrize("where", ["model", "vendor", "function"])
+def test_an_opset_of_more_than_32_bits_is_refused(version: int, where: str) -> None:
+    """Onnx's own code takes no such number, and raises a TypeError."""
+    model = single("Relu", [noise(2)], 13)
+    match where:
+        case "model":
+            model.opset_import[0].version = version
+        case "vendor":
+            model.opset_import.add(domain="com.microsoft", version=version)
+        case "function":
+            opsets = [helper.make_opsetid("", 13)]
+            nodes = [helper.make_node("Neg", ["a"], ["b"])]
+            model.functions.append(helper.make_function("own", "F", ["a"], ["b"], nodes, opsets))
+            model.functions[0].opset_import[0].version = version
+            model.opset_import.add(domain="own", version=1)
+    refused(model, f"imports opset {version} of the domain")
+
+
+@pytest.mark.parametrize("rank", [33, 40, 65, 1000])
+def test_a_tensor_of_too_many_axes_is_refused(rank: int) -> None:
+    shape, reason = [1] * (rank - 1) + [2], f"has {rank} axes; tensors of more than 32"
+    for op, inputs, constants in (
+        ("Relu", [np.zeros((1,), np.float32)], {}),
+        ("Reshape", [noise(2)], {1: np.array(shape)}),
+        ("Unsqueeze", [noise(2)], {1: np.arange(rank - 1)}),
+        ("ConstantOfShape", [], {0: np.array(shape)}),
+    ):
+        model = single(op, inputs, 13, constants)
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+        if op == "Relu":
+            model.graph.input[0].CopyFrom(info("i0", TensorProto.FLOAT, shape))
+        refused(model, reason, UnsupportedOp)
+    model = single("Add", [noise(2)], 13, {1: noise(1)})
+    del model.graph.initializer[0].dims[:]
+    model.graph.initializer[0].dims.extend([1] * rank)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    refused(model, reason, UnsupportedOp)
+
+
+def test_a_tensor_of_as_many_axes_as_there_may_be() -> None:
+    model = single("Add", [noise(*[1] * 31, 2), noise(2)], 13)
+    assert len(import_model(model).values["o0"].shape) == 32
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "bounds", [(0, NAN, 1), (NAN, 1, 1), (0, 1, NAN), (0, INF, 1), (-INF, INF, 1), (0, 1, INF)]
+)
+def test_a_range_without_end_is_refused(bounds: tuple[float, ...]) -> None:
+    arrays = [np.array(number, np.float32) for number in bounds]
+    model = single("Range", [], 13, dict(enumerate(arrays)))
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    refused(model, "Range node the_node: start, limit and delta are .* have to be finite")
+
+
+@pytest.mark.parametrize(
+    ("scales", "roi", "reason"),
+    [
+        ([1, NAN], [0, 0, 1, 1], "negative extent|must be positive and finite"),
+        ([1, INF], [0, 0, 1, 1], "negative extent|must be positive and finite"),
+        ([1, 3e38], [0, 0, 1, 1], "extent"),
+        ([1, 2], [0, NAN, 1, 1], "roi .* must have a finite start and end"),
+        ([1, 2], [0, 0, 1, INF], "roi .* must have a finite start and end"),
+        ([1, 2], [0, 0, 1], "roi .* must have a finite start and end|nference"),
+    ],
+)
+def test_a_resize_without_end_is_refused(
+    scales: list[float], roi: list[float], reason: str
+) -> None:
+    constants = {1: np.array(roi, np.float32), 2: np.array(scales, np.float32)}
+    crop = "tf_crop_and_resize"
+    model = single("Resize", [noise(2, 3)], 13, constants, coordinate_transformation_mode=crop)
+    model.graph.output[0].CopyFrom(info("o0", TensorProto.FLOAT, ["a", "b"]))
+    refused(model, reason, GraphflowError)
+
+
+def test_a_grid_without_end_is_refused() -> None:
+    model = single("AffineGrid", [noise(1, 2, 3)], 20, {1: np.array([1, 1, 2**14, 2**14])})
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    refused(model, "a grid of 268435456 points", UnsupportedOp)
+
+
 def test_graphs_are_not_nested_without_end() -> None:
     node = helper.make_node("Relu", ["i0"], ["o0"])
     for _ in range(DEEPEST + 1):
@@ -531,6 +616,7 @@ WRONG_OPTIONS = {
     "timings": (True, 1),
     "memory_limit": (True, 1e9, "1GB"),
     "cache": (False, True, 0, b"off"),
+    "programs": (None, True, 2.0, "16"),
 }
 
 

@@ -35,15 +35,15 @@ ELSEWHERE = {
     "GRU": "frontends/test_ops_recurrent",
     "GridSample": "frontends/test_ops_sampling",
     "LSTM": "frontends/test_ops_recurrent",
-    "MaxUnpool": "frontends/test_data_extents",
-    "NonMaxSuppression": "frontends/test_data_extents",
+    "MaxUnpool": "frontends/test_data_shapes",
+    "NonMaxSuppression": "frontends/test_data_shapes",
     "QLinearConv": "frontends/test_ops_quantized",
     "QLinearMatMul": "frontends/test_ops_quantized",
     "RNN": "frontends/test_ops_recurrent",
     "Resize": "frontends/test_operators",
     "RoiAlign": "frontends/test_ops_sampling",
     "STFT": "frontends/test_ops_signal",
-    "TensorScatter": "frontends/test_data_extents",
+    "TensorScatter": "frontends/test_data_shapes",
     "Upsample": "frontends/test_operators",
 }
 """Operators whose nodes need more than a few lines, and the module that tests them."""

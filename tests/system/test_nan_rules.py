@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from support.padded import FAMILIES, Array, Net, assert_same, compile_pinned, reference
 
@@ -181,3 +183,76 @@ def test_nan_along_padded_channels(op: str) -> None:
         (_, result) = found.values()
         assert np.array_equal(np.isnan(result), holds)
         assert_same(result[~holds], expected[~holds], op)
+
+
+CONVOLUTIONS = [
+    ((1, 8, 9, 10), (16, 8, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 3, 14, 14), (16, 3, 5, 5), {"pads": [2, 1, 2, 1], "strides": [2, 2]}),
+    ((1, 32, 12, 12), (8, 16, 5, 5), {"pads": [1, 1, 1, 1], "group": 2}),
+    ((2, 16, 9, 9), (16, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 16}),
+    ((1, 8, 13), (5, 8, 3), {"pads": [2, 2], "dilations": [2]}),
+    ((1, 16, 7, 7), (33, 16, 1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("where", ["x", "w", "both"])
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), CONVOLUTIONS)
+def test_convolutions_of_infinities(
+    x_shape: tuple[int, ...], w_shape: tuple[int, ...], attributes: dict[str, Any], where: str
+) -> None:
+    """Sums of the products of elements that there are: an infinite weight meets no padding.
+
+    In ONNX's reference evaluator it meets a zero, which gives NaN; in onnxruntime that depends on
+    its algorithm.
+    """
+    rng = np.random.default_rng(sum(x_shape))
+    arrays = {}
+    for name, shape in (("x", x_shape), ("w", w_shape)):
+        array = rng.standard_normal(shape).astype(np.float32)
+        array[rng.random(shape) < 0.1] = 0
+        if where in (name, "both"):
+            array[rng.random(shape) < 0.02] = np.inf
+            array[rng.random(shape) < 0.01] = -np.inf
+        arrays[name] = array
+    net = Net()
+    x = net.input("x", x_shape)
+    net.output(net.node("Conv", [x, net.constant(arrays["w"])], ["y"], **attributes))
+    invalid, up, down = infinite_terms(arrays["x"], arrays["w"], attributes)
+    pinned = ("x", "y") if where == "both" and len(x_shape) == 4 else ()
+    for found in run_everywhere(net.model(), {"x": arrays["x"]}, *pinned):
+        np.testing.assert_array_equal(np.isnan(found["y"]), invalid | (up & down))
+        np.testing.assert_array_equal(np.isposinf(found["y"]), up & ~invalid & ~down)
+        np.testing.assert_array_equal(np.isneginf(found["y"]), down & ~invalid & ~up)
+
+
+def infinite_terms(x: Array, w: Array, attributes: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Where a convolution has terms 0 · ∞, terms ∞, and terms -∞.
+
+    They are counted by convolutions of zeros and ones, in which padding counts as no element.
+    """
+    signs = {"x": np.sign(x), "w": np.sign(w)}
+    large = {"x": np.isinf(x), "w": np.isinf(w)}
+
+    def meet(of_x: Any, of_w: Any) -> Any:
+        arrays = [np.asarray(array, np.float32) for array in (of_x, of_w)]
+        infos = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
+            for name, array in zip("xw", arrays, strict=True)
+        ]
+        node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+        made = [helper.make_empty_tensor_value_info("y")]
+        model = helper.make_model(helper.make_graph([node], "g", infos, made))
+        feeds = dict(zip("xw", arrays, strict=True))
+        return np.asarray(ReferenceEvaluator(model).run(None, feeds)[0]) > 0
+
+    def signed(sign: int) -> Any:
+        return np.logical_or.reduce(
+            [
+                meet(large["x"] * (signs["x"] == a), signs["w"] == a * sign)
+                | meet(signs["x"] == a, large["w"] * (signs["w"] == a * sign))
+                for a in (1, -1)
+            ]
+        )
+
+    zero = meet(large["x"], w == 0) | meet(x == 0, large["w"])
+    return zero, signed(1), signed(-1)

@@ -1,7 +1,8 @@
 """Fuzzing of native code: random kernels give what the interpreter gives, on AVX-512 and on AVX2.
 
-support/native_kernels.py makes the kernels, support/native_fuzz.py compares their results.
-By default 250 kernels run on each target.  `-m slow` runs all of `--fuzz-seeds LOW:HIGH`, 0:25000
+support/native_kernels.py makes lowered kernels, support/random_kernels.py kernels as users write
+them, which are built; support/native_fuzz.py compares their results.  By default 250 and 100 of
+them run on each target.  `-m slow` runs all of `--fuzz-seeds LOW:HIGH`, 0:25000
 unless told otherwise, in a process for each slice, because LLVM keeps memory of every kernel; seeds
 are independent, so that runs can be divided and resumed.
 """
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from graphflow.arith import constant_value
+from graphflow.kernels.recipes import shared_loop
 from graphflow.tir import (
     DTYPES,
     Allocate,
@@ -23,6 +25,7 @@ from graphflow.tir import (
     If,
     Literal,
     LoopKind,
+    Role,
     Stmt,
     interpret,
     is_predicate,
@@ -33,7 +36,7 @@ from graphflow.tir import (
 )
 from graphflow.tir.visit import expressions_of
 from support.native import flushed_denormals
-from support.native_fuzz import ORDINARY, TARGETS, difference
+from support.native_fuzz import BUILT, ORDINARY, TARGETS, built_case, built_difference, difference
 from support.native_kernels import FAMILIES, is_rounded, native_case
 from support.native_mutants import MUTANTS, NOTICED
 from support.paths import TESTS
@@ -55,6 +58,14 @@ def test_random_kernels(first: int) -> None:
     for seed in ORDINARY[first : first + 25]:
         for target in TARGETS:
             wrong = difference(native_case(seed), target)
+            assert not wrong, wrong
+
+
+@pytest.mark.parametrize("first", range(0, len(BUILT), 25))
+def test_random_kernels_as_users_write_them(first: int) -> None:
+    for seed in BUILT[first : first + 25]:
+        for target in TARGETS:
+            wrong = built_difference(built_case(seed), target)
             assert not wrong, wrong
 
 
@@ -112,6 +123,22 @@ def test_ordinary_cases_hold_what_they_are_for() -> None:
     assert any(is_rounded(b.name) for case in cases for b in case.func.outputs)
     assert any(len(case.slices) > 1 and case.slices[0][0] for case in cases)
     assert sum(case.flush for case in cases) > 20
+
+
+def test_built_cases_hold_what_they_are_for() -> None:
+    """Parallel loops that threads share and others, around what the caller gave."""
+    cases = [built_case(seed).func for seed in BUILT]
+    given = [[p for p in func.params if p.role is Role.INOUT] for func in cases]
+    parallel = [
+        any(loop.kind is LoopKind.PARALLEL for loop in loops_of(func.body)) for func in cases
+    ]
+    shared = [shared_loop(func) is not None for func in cases]
+    assert sum(len(changed) > 1 for changed in given) > 20
+    assert sum(any(p.strided for p in changed) for changed in given) > 10
+    assert sum(bool(func.scalars) for func in cases) > 40
+    assert sum(bool(changed) and one for changed, one in zip(given, shared, strict=True)) > 10
+    others = zip(given, parallel, shared, strict=True)
+    assert sum(bool(changed) and par and not one for changed, par, one in others) > 10
 
 
 def owns_memory(stmt: For | If) -> bool:

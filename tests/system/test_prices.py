@@ -23,7 +23,6 @@ PRICE = re.compile(
 """What constants of prices and of processors are called."""
 
 STATED = {
-    ("graphflow/codegen/target_machine.py", "AVX2_MASKED_STORE"): "a field of each maker's target",
     ("graphflow/bench/machine_limits.py", "IN_CACHE_BYTES"): "what a measurement reads",
     ("graphflow/flow/pins.py", "NO_COST"): "what rounding leaves between equal prices",
     ("graphflow/runtime/driver/system.py", "CLOCK_MONOTONIC_COARSE"): "a number of Linux",
@@ -48,7 +47,6 @@ PRICED = {
 """The fields of a target that are there for prices."""
 
 READ = {
-    ("kernels/recipes/rows.py", "line_bytes"): "which loops of a reduction leave a line",
     ("kernels/recipes/operands.py", "stack_bytes"): "a limit of what is made, no price",
     ("kernels/recipes/staged.py", "stack_bytes"): "a limit of what is made, no price",
     ("kernels/recipes/stage_lanes.py", "stack_bytes"): "a limit of what is made, no price",

@@ -124,6 +124,14 @@ def test_the_graphs_reach_what_they_should() -> None:
     assert enough_meet(outcomes), graph_report(outcomes)
 
 
+UPDATES = Focus("updates")
+
+
+@pytest.mark.parametrize("seeds", slices(0, 100, 25), ids=lambda s: f"{s.start}:{s.stop}")
+def test_random_schedules_of_inout_parameters(seeds: range) -> None:
+    fail_on_kernels(seeds, [run_case(seed, UPDATES) for seed in seeds])
+
+
 ROWS = Focus("rows", "private_rows")
 ROW_SEEDS = range(120)
 

@@ -16,8 +16,9 @@ APART = ("support", "system")
 """Folders that mirror no package: what tests share, and what runs the compiler end to end."""
 
 WITHOUT_MODULE = {
-    "frontends/test_data_extents.py": "operators of several modules, alike in what data decides",
+    "frontends/test_data_shapes.py": "operators of several modules, alike in what data decides",
     "frontends/test_operators.py": "each attribute of the operators, whichever module imports them",
+    "frontends/test_quantized_reference.py": "ops_quantized.py, at length",
     "frontends/test_transposed.py": "one operator of ops_window.py, at length",
     "schedule/test_clauses.py": "conditions of primitives, whichever module they are in",
     "schedule/test_handles.py": "the handles of frame.py, through the primitives of all modules",

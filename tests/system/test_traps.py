@@ -260,7 +260,7 @@ for _sizes, _text in {
     (18, 18, 18): "of one channel each",
     (9, 18, 9): "with two outputs each",
 }.items():
-    trap(f"groups {_text}")(_grouped(*_sizes))
+    trap(f"groups {_text}", ADDED_UP)(_grouped(*_sizes))
 
 
 # Movement across the padded axis -----------------------------------------------------------------

@@ -9,10 +9,19 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, VerifyError
-from graphflow.codegen import avx2_target, host_target
+from graphflow.codegen import avx2_target, host_target, instruction
 from graphflow.kernels.recipes.on_host import on_host
 from graphflow.schedule import Schedule, require_memories, set_memory
-from graphflow.tir import PrimFunc, calls_in, fields_of, interpret, parse, to_text, verify
+from graphflow.tir import (
+    PrimFunc,
+    calls_in,
+    fields_of,
+    interpret,
+    loops_of,
+    parse,
+    to_text,
+    verify,
+)
 from support.accelerator import ACC, MATMUL, SPAD, mapped, scheduled_matmul, tiled
 
 HEAD = "mode = config(act=i32)\n\n@primfunc\ndef k(x: i32[4], y: out[i32[4]]):\n    "
@@ -118,3 +127,33 @@ def test_what_is_assumed_of_state_is_proven() -> None:
     for before in ("mode.act = i32(2)", "mode.act = x[0]"):
         with pytest.raises(VerifyError, match=r"assumes of mode\.act is not proven"):
             on_host(parse(HEAD + before + "\n    " + claim))
+
+
+AVERAGE = """
+def average(to: out[u8[32]], a: u8[32], b: u8[32]):
+    for l in serial(0, 32):
+        to[l] = cast(u8, cast(u16, a[l]) + cast(u16, b[l]) + u16(1) >> u16(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "kept"),
+    [
+        ('@instruction(llvm="llvm.x86.avx2.pavg.b", feature="avx2")', True),
+        ("@primfunc", False),
+    ],
+)
+def test_calls_of_instructions_stay_calls(mark: str, kept: bool) -> None:
+    """Those that name an operation of LLVM do; other calls become statements."""
+    func = parse("@primfunc" + AVERAGE.replace("average", "k"))
+    s = Schedule.of(func).replace("l", parse(mark + AVERAGE))
+    assert calls_in(s.func.body)
+    assert bool(calls_in(on_host(s.func).body)) is kept
+
+
+def test_calls_of_known_instructions_stay_calls() -> None:
+    fma = instruction("fma8")
+    text = to_text(fma).split("def fma8", 1)[1]
+    s = Schedule.of(parse("@primfunc\ndef k" + text))
+    s = s.replace(next(loops_of(s.func.body)).var.name, fma)
+    assert calls_in(on_host(s.func).body)

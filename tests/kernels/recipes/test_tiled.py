@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphflow.base.target import Target
 from graphflow.codegen import avx2_target
 from graphflow.cost import UNPACKED
 from graphflow.kernels.definitions import convolution, matmul
@@ -74,3 +75,16 @@ def test_lanes_of_one_group_share_the_pixel_that_is_broadcast() -> None:
     assert grouped.recipe.group == 32 and not grouped.recipe.tiling.sliding
     multiply_adds = grouped.work.flops / 2 / TARGET.lanes("float32")
     assert grouped.work.cycles < 1.25 * multiply_adds / TARGET.fmas_per_cycle
+
+
+@pytest.mark.parametrize(("lanes", "registers"), [(8, 16), (16, 32)])
+def test_positions_that_fill_vectors_are_no_reason_to_leave_weights_unpacked(
+    lanes: int, registers: int
+) -> None:
+    """Lanes along the positions would broadcast weights from another cache line in each step."""
+    target = Target(f"{lanes} lanes", "", "", 4 * lanes, registers)
+    for positions in (lanes - 1, lanes, lanes + 1, 4 * lanes):
+        for depth, columns in ((256, 1024), (512, 128), (128, 128), (312, 312)):
+            product = matmul((1, positions, depth), (depth, columns))
+            variants = kernel_variants(product, frozenset("b"), target)
+            assert "b" in min(variants, key=lambda v: v.work.cycles).private

@@ -554,7 +554,8 @@ def test_operands_across_the_lanes_are_transposed_in_blocks(name: str) -> None:
     assert found
     for _, kernel in found:
         steps = {refusal.step.split("(")[0] for refusal in kernel.schedule.refusals}
-        assert steps <= {"remove_branching_through_overcompute"}, "masks of the last lanes alone"
+        masks = {"lift_conditions", "remove_branching_through_overcompute"}
+        assert steps <= masks, "those of the last lanes alone"
         made = [s.buffer for s in walk(kernel.func.body) if isinstance(s, Allocate)]
         assert sum(b.scope == "scratch" for b in made) == 1
         assert any(b.name.startswith("rows_") and b.scope == "register" for b in made)
@@ -704,6 +705,23 @@ NATIVE = [
     "softmax over channels", "add per channel", "scale per channel and image", "gemm", "concat",
     "transpose",
 ]  # fmt: skip
+
+
+OTHER_PIECES = {
+    "transposed conv, taps fewer than phases": "phases of a row are not shared",
+    "transposed conv dilated": "phases of a row are not shared",
+    "matmul of turned matrices": "one variant is built stage by stage",
+    "flatten": "built stage by stage",
+}
+"""Cases in which the price counts other pieces than the kernel has, and why."""
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in OTHER_PIECES])
+def test_the_price_of_a_tile_counts_the_pieces_that_threads_share(name: str) -> None:
+    """Panels that run outermost are shared as well: one plane may be many pieces."""
+    for variant, kernel in kernels(name):
+        if isinstance(variant.recipe, Tiled):
+            assert variant.work.rows == kernel.extent, variant.name
 
 
 @pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=lambda t: t.name)

@@ -6,11 +6,19 @@ Each is compiled as `graphflow inspect --json` does, for vectors of both widths.
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
+from graphflow.base.target import Target
+from graphflow.baselines import plan_groups
 from graphflow.cli import main
+from graphflow.codegen import named_target
+from graphflow.frontends import import_model
+from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.models.zoo import build
 from graphflow.models.zoo.single_patterns import PATTERNS
+from support.targets import processors
 
 CHANNELS = (8, 9, 15, 16, 17, 18, 20, 24, 30, 32, 58)
 PROBES = [
@@ -23,14 +31,38 @@ TIES = {"zoo:probe:concat:9": 1, "zoo:probe:squeeze_excite:8": 1}
 """Where plans with one conversion and without any have the same price, to half a hundredth: a
 conversion of a few kilobytes, which takes a quarter of a microsecond."""
 
+NARROW_TIES = TIES | {f"zoo:probe:squeeze_excite:{channels}": 1 for channels in (9, 15, 17, 18)}
+"""The same with AVX2, where pooling a row-major image gains what its conversion costs: the best
+plan without one takes 0.1 to 0.2 of 40 microseconds more."""
+
 VECTOR_SHARE = 0.9
 """Of the multiply-adds; all of these numbers of channels are at least half a vector."""
 
 
+def ties(target: Target) -> dict[str, int]:
+    return NARROW_TIES if target.vector_bytes == 32 else TIES
+
+
 @pytest.mark.parametrize("target", ["host", pytest.param("avx2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("probe", PROBES)
-def test_nothing_moves_inside(probe: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_a_probe(probe: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", probe, "--json", "--threads", "2", "--target", target]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
-    assert summary["inner_conversions"] <= TIES.get(probe, 0)
+    assert summary["inner_conversions"] <= ties(named_target(target)).get(probe, 0)
     assert summary["vectorized_share"] >= VECTOR_SHARE
+
+
+@cache
+def fused(probe: str) -> OperatorGraph:
+    return fuse(canonicalize(import_model(build(probe.removeprefix("zoo:")))))
+
+
+@processors()
+@pytest.mark.parametrize("probe", PROBES)
+def test_nothing_moves_inside(probe: str, target: Target) -> None:
+    graph, plan = plan_groups(fused(probe), target, 2)
+    inside = [c for c in plan.conversions if c.value not in {*graph.inputs, *graph.outputs}]
+    assert len(inside) + len(plan.moves) <= ties(target).get(probe, 0)
+    work = [choice.variant for choice in plan.choices.values()]
+    in_lanes = sum(variant.work.flops for variant in work if variant.vectorized)
+    assert in_lanes >= VECTOR_SHARE * sum(variant.work.flops for variant in work)

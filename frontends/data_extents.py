@@ -1,0 +1,133 @@
+"""Tensors with room for more elements than a run gives them, and kernels that read these.
+
+In: a kernel, and for some axes of its inputs the integer tensor that counts the elements that a run
+gives there; the kernel's buffers have the largest extents.  Out: the same for its outputs.  What
+always holds: an element of an output that a run gives is computed from elements that the run gives
+alone.  It is proven for each statement: its loop over such an axis is the index there and in what
+the statement writes, and nothing else depends on that loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias, cast
+
+from graphflow.arith import IndexExpr, Predicate, Var, const, predicate_variables, variables
+from graphflow.base.errors import UnsupportedOp
+from graphflow.tir import (
+    Buffer,
+    Expr,
+    IndexValue,
+    Load,
+    PrimFunc,
+    Reduce,
+    Select,
+    Site,
+    Store,
+    expressions_of,
+    is_predicate,
+    sites,
+    walk_expr,
+)
+
+Counts: TypeAlias = "dict[int, str]"
+"""For axes of a tensor the integer tensor, of one element, that counts a run's elements there."""
+
+MOST_ROOM = 1 << 24
+"""The most elements for which a kernel makes room where a run gives fewer: 64 MiB of floats."""
+
+_Found: TypeAlias = "dict[tuple[Buffer, int], str]"
+
+
+class ExtentsLost(UnsupportedOp):
+    """A node reads a tensor whose extent a run decides, and no kernel is proven to allow that."""
+
+
+def passed_counts(func: PrimFunc, given: Mapping[Buffer, Counts]) -> dict[Buffer, Counts]:
+    """The counts of the outputs of `func`, from those of its inputs.
+
+    Raises `ExtentsLost`, with the reason, if an output may depend on elements that a run does not
+    give.
+    """
+    found = {(buffer, axis): c for buffer, counts in given.items() for axis, c in counts.items()}
+    statements = [s for s in sites(func.body) if isinstance(s.stmt, Store | Reduce)]
+    known = -1
+    while known < len(found):
+        known = len(found)
+        for site in statements:
+            _follow(site, found)
+    results: dict[Buffer, Counts] = {}
+    for (buffer, axis), count in found.items():
+        if buffer in func.outputs:
+            results.setdefault(buffer, {})[axis] = count
+    for buffer in results:
+        if buffer.size > MOST_ROOM:
+            raise ExtentsLost(
+                f"there may be {buffer.size} elements of {buffer.name}, more than {MOST_ROOM}"
+            )
+    return results
+
+
+def _follow(site: Site, found: _Found) -> None:
+    """Add the counted axes of what a statement writes."""
+    stmt = site.stmt
+    assert isinstance(stmt, Store | Reduce)
+    values = (*expressions_of(stmt), *site.guards)
+    loads = [node for value in values for node in walk_expr(value) if isinstance(node, Load)]
+    rows: dict[Var, str] = {}
+    for buffer, indices in (*((load.buffer, load.indices) for load in loads), _target(stmt)):
+        for axis, index in enumerate(indices):
+            count = found.get((buffer, axis))
+            if count is None:
+                continue
+            if not isinstance(index, Var) or not _spans(site, index, buffer.shape[axis]):
+                raise ExtentsLost(f"it takes {buffer.name}[{_text(indices)}]")
+            if rows.setdefault(index, count) != count:
+                raise ExtentsLost(f"other axes have as many elements as {count} and {rows[index]}")
+    for other in _other_uses(site, values, loads, found):
+        if not rows.keys().isdisjoint(other):
+            raise ExtentsLost("its elements are computed together with those of another tensor")
+    _add_targets(site, stmt, rows, found)
+
+
+def _add_targets(site: Site, stmt: Store | Reduce, rows: dict[Var, str], found: _Found) -> None:
+    buffer, indices = _target(stmt)
+    for axis, index in enumerate(indices):
+        whole = isinstance(index, Var) and _spans(site, index, buffer.shape[axis])
+        if isinstance(index, Var) and index in rows and whole:
+            found[buffer, axis] = rows[index]
+        elif not rows.keys().isdisjoint(variables(index)):
+            raise ExtentsLost(f"it makes {buffer.name}[{_text(indices)}]")
+    if not rows.keys() <= set(indices):
+        raise ExtentsLost(f"it combines all elements of the axis in {buffer.name}")
+
+
+def _other_uses(
+    site: Site, values: tuple[Expr, ...], loads: list[Load], found: _Found
+) -> Iterator[frozenset[Var]]:
+    """The variables on which a statement depends otherwise than as indices of counted axes."""
+    yield predicate_variables(site.domain.where)
+    for load in loads:
+        for axis, index in enumerate(load.indices):
+            if (load.buffer, axis) not in found:
+                yield variables(index)
+    for value in values:
+        for node in walk_expr(value):
+            if isinstance(node, IndexValue):
+                yield variables(node.index)
+            elif isinstance(node, Select) and is_predicate(node.condition):
+                yield predicate_variables(cast(Predicate, node.condition))
+
+
+def _target(stmt: Store | Reduce) -> tuple[Buffer, tuple[IndexExpr, ...]]:
+    return stmt.buffer, stmt.indices
+
+
+def _spans(site: Site, var: Var, extent: int) -> bool:
+    """Whether the loop over `var` is over the whole axis."""
+    axis = next((axis for axis in site.domain.axes if axis.var is var), None)
+    return axis is not None and (axis.start, axis.stop) == (const(0), const(extent))
+
+
+def _text(indices: tuple[IndexExpr, ...]) -> str:
+    return ", ".join(map(str, indices))

@@ -1,0 +1,119 @@
+"""The model's own weights are released when a program has packed them.
+
+In: a compiled model whose program is ready.  Out: the same results of all stages, in which large
+constants have their shapes and element types, and no contents.  What always holds: runs, reports,
+explanations and saved files are the same; whoever asks for released contents gets an error, never
+other numbers.
+
+A model with open shapes keeps its weights, because the programs of later shapes pack them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from graphflow.base.errors import GraphflowError
+from graphflow.graph import Array, OperatorGraph
+from graphflow.physical import PhysicalGraph
+from graphflow.pipeline.compiler import Compiled
+
+LARGE = 1 << 20
+"""The least bytes of a constant whose contents are released; all smaller ones of a network take
+little memory together, and can still be looked at."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedConstant:
+    """What is known of a constant after its contents were released.
+
+    Comparing it is an error as well: constants of equal shapes may have other contents.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the contents took."""
+        return self.size * self.dtype.itemsize
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """GraphflowError: numpy asks for the contents."""
+        raise GraphflowError(
+            f"the contents of a constant {self.dtype}{list(self.shape)} were released when its "
+            "program was ready, so that weights are not held twice; "
+            "graphflow.pipeline.compiler.compile_graph returns the results of the stages with them"
+        )
+
+    def __array_function__(self, *_: object) -> NoReturn:
+        """GraphflowError also in functions such as `np.array_equal`, which take what cannot become
+        an array for different."""
+        self.__array__()
+
+    def __eq__(self, other: object) -> bool:
+        return True if other is self else self.__array__()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # a protocol that it may have or lack
+            raise AttributeError(name)
+        return self.__array__()
+
+
+def without_weights(compiled: Compiled) -> Compiled:
+    """The results of the stages, with the contents of large constants released.
+
+    The defaults of graph inputs are kept: runs use them.
+    """
+    physical = _physical(compiled.physical)
+    constants = tuple((offset, _released(array)) for offset, array in compiled.spec.constants)
+    return replace(
+        compiled,
+        imported=_graph(compiled.imported),
+        graph=_graph(compiled.graph),
+        physical=physical,
+        lowered=replace(compiled.lowered, physical=physical),
+        spec=replace(compiled.spec, constants=constants),
+    )
+
+
+def _graph(graph: OperatorGraph) -> OperatorGraph:
+    found = graph.copy()
+    found.initializers = {
+        name: _released(array, kept=name in graph.inputs)
+        for name, array in graph.initializers.items()
+    }
+    return found
+
+
+def _physical(graph: PhysicalGraph) -> PhysicalGraph:
+    return replace(
+        graph,
+        storages={
+            name: storage
+            if storage.contents is None
+            else replace(storage, contents=_released(storage.contents))
+            for name, storage in graph.storages.items()
+        },
+    )
+
+
+def _released(array: Array, kept: bool = False) -> Array:
+    if kept or array.nbytes < LARGE:
+        return array
+    return cast("Array", ReleasedConstant(array.shape, array.dtype))

@@ -1,0 +1,155 @@
+"""`PROCESSORS`: fixed targets by name, and what is known of a processor by LLVM's name of it.
+
+In: a name.  Out: a `Target`, or some fields of one.  What always holds: nothing here is asked from
+the host, so a plan for one of `PROCESSORS` is the same on every machine; and no other module names
+a processor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TypedDict
+
+from graphflow.base.target import Target
+
+AVX2 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
+AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
+"""LLVM's names of the features that graphflow's kernels use, by width."""
+
+WIDE_BYTES, NARROW_BYTES = 64, 32
+"""Bytes of a vector with AVX-512 and with AVX2."""
+
+KIB = 1 << 10
+
+
+class Caches(TypedDict, total=False):
+    """The fields of `Target` about the sizes of caches."""
+
+    l1_bytes: int
+    l1_ways: int
+    line_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+
+class Core(TypedDict):
+    """The fields of `Target` that follow from the processor's design and the width of vectors."""
+
+    vector_bytes: int
+    vector_registers: int
+    fmas_per_cycle: float
+    peak_factor: float
+    cycles_per_vector_load: float
+    cycles_per_masked_store: float
+    narrowest_share: float
+    cycles_per_blend: float
+
+
+def core_of(cpu: str, wide: bool) -> Core:
+    """What LLVM's name of a processor tells of its cores, with AVX-512 if `wide`, else with AVX2.
+
+    The sources of the fields are in `Target`'s docstring.
+    """
+    amd = is_amd(cpu)
+    if not wide:
+        return Core(
+            vector_bytes=NARROW_BYTES,
+            vector_registers=16,
+            fmas_per_cycle=2.0,
+            peak_factor=1.0,
+            cycles_per_vector_load=0.5,
+            # vmaskmovps to memory: AMD's processors execute it in microcode.
+            cycles_per_masked_store=12.0 if amd else 2.0,
+            narrowest_share=0.5,
+            cycles_per_blend=0.0,
+        )
+    # The units of Zen 5 are 64 bytes wide: a narrower vector takes as long as a whole one.
+    full_width = cpu == "znver5"
+    return Core(
+        vector_bytes=WIDE_BYTES,
+        vector_registers=32,
+        fmas_per_cycle=1.0,
+        peak_factor=2.0 if full_width else 1.0,
+        cycles_per_vector_load=1.0,
+        cycles_per_masked_store=1.0,
+        narrowest_share=1.0 if full_width else 0.5,
+        cycles_per_blend=0.0 if amd else 1.0,
+    )
+
+
+def is_amd(cpu: str) -> bool:
+    """Whether LLVM's name of a processor is that of one by AMD; all others count as Intel's."""
+    return cpu.startswith("znver")
+
+
+def narrow_cpu(cpu: str) -> str:
+    """LLVM's name of a processor of the same maker that has AVX2 and no AVX-512."""
+    return "znver2" if is_amd(cpu) else "haswell"
+
+
+def narrowed(target: Target) -> Target:
+    """The processor restricted to AVX2: 32-byte vectors, 16 registers; its caches are the same.
+
+    A target that has no AVX-512 is returned as it is.
+    """
+    if target.vector_bytes == NARROW_BYTES:
+        return target
+    return replace(
+        target,
+        name=f"{target.name.removesuffix('-avx512')}-avx2",
+        cpu=narrow_cpu(target.cpu),
+        features=without_avx512(target.features),
+        **core_of(target.cpu, wide=False),
+    )
+
+
+def without_avx512(features: str) -> str:
+    """LLVM's list of features, with those switched off that need AVX-512."""
+    return ",".join(
+        f"-{name[1:]}" if name[1:].startswith(("avx512", "avx10", "evex")) else name
+        for name in features.split(",")
+    )
+
+
+def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3: int) -> Target:
+    """A fixed target; the sizes of its caches are in KiB."""
+    features = (*AVX2, *AVX512) if wide else AVX2
+    return Target(
+        name=name,
+        cpu=cpu,
+        features=",".join(f"+{feature}" for feature in features),
+        **core_of(cpu, wide),
+        l1_bytes=l1 * KIB,
+        l1_ways=ways,
+        l2_bytes=l2 * KIB,
+        l3_bytes=l3 * KIB,
+    )
+
+
+PROCESSORS = MappingProxyType({
+    target.name: target
+    for target in (
+        #          name                 LLVM's name       AVX-512 L1 ways  L2        L3
+        _processor("haswell",           "haswell",        False, 32,  8,  256,   8 << 10),
+        _processor("broadwell-guest",   "broadwell",      False, 32,  8,  256,  55 << 10),
+        _processor("alderlake",         "alderlake",      False, 48, 12, 1280,  18 << 10),
+        _processor("zen3",              "znver3",         False, 32,  8,  512,  32 << 10),
+        _processor("skylake-server",    "skylake-avx512", True,  32,  8, 1024,  28160),
+        _processor("skylake-guest",     "skylake-avx512", True,  32,  8, 4096,  16 << 10),
+        _processor("icelake-server",    "icelake-server", True,  48, 12, 1280,  60 << 10),
+        _processor("sapphirerapids",    "sapphirerapids", True,  48, 12, 2048, 105 << 10),
+        _processor("graniterapids",     "graniterapids",  True,  48, 12, 2048, 504 << 10),
+        _processor("rocketlake-guest",  "rocketlake",     True,  48, 12, 2048, 480 << 10),
+        _processor("zen4",              "znver4",         True,  32,  8, 1024,  32 << 10),
+        _processor("zen5",              "znver5",         True,  48, 12, 1024,  32 << 10),
+    )
+})  # fmt: skip
+"""Processors that `--target` takes by name.
+
+Sizes of caches are those of the makers' data sheets for the Core i7-4770, Core i5-12400, Ryzen 7
+5800X, Xeon Gold 6148, 8380, 8480+ and 6980P, EPYC 9004 and 9005 (of the third-level cache the part
+that one core can fill).  Guests are virtual machines: one core of a Xeon E5-2699 v4; QEMU's own
+description of caches, which has a second-level one of 4 MiB; and a Xeon 6972P that LLVM takes for a
+Rocket Lake.
+"""

@@ -1,0 +1,160 @@
+"""The parser of every command, with the module that runs it.
+
+In: nothing.  Out: an `argparse` parser whose result has `command`, the name of a command, and
+`module`, the module of `graphflow.cli` with that name in its `COMMANDS`.  What always holds: no
+module of a command is imported here; `commands.main` imports the one that was chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from graphflow.base.offered_names import PEER_NAMES
+from graphflow.base.version import VERSION
+from graphflow.cli.command_arguments import (
+    MODEL_HELP,
+    add_common_arguments,
+    add_model_arguments,
+    add_target_argument,
+    peers,
+)
+
+
+def command_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="graphflow", description="Compile ONNX models, and show why each layout was chosen."
+    )
+    parser.add_argument("--version", action="version", version=f"graphflow {VERSION}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    _add_run_commands(commands)
+    _add_inspect_commands(commands)
+    _add_measure_commands(commands)
+    return parser
+
+
+def _add_command(commands: Any, name: str, module: str, text: str) -> argparse.ArgumentParser:
+    """The parser of a new command, which the COMMANDS of `module` runs."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(module=module)
+    return parser
+
+
+def _add_run_commands(commands: Any) -> None:
+    """Add demo, compile and run."""
+    command = _add_command(
+        commands, "demo", "compile_commands", "build, compile, show and time a small model"
+    )
+    command.add_argument("--threads", type=int, help="threads of a run")
+    command.add_argument("--dump", metavar="DIR", help="write the result of each stage to DIR")
+
+    command = _add_command(commands, "compile", "compile_commands", "compile a model")
+    add_model_arguments(command, MODEL_HELP)
+    command.add_argument("-o", "--output", metavar="FILE", help="save the compiled model")
+    command.add_argument(
+        "--validate",
+        action="store_true",
+        help="compare each distinct native kernel with the interpreter of its definition, and fail "
+        "if one differs",
+    )
+
+    command = _add_command(
+        commands, "run", "run_command", "run a model, by default on random inputs"
+    )
+    add_model_arguments(command)
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy",
+        help="the array of an input; may be repeated",
+    )
+    command.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
+    command.add_argument("--save", metavar="PREFIX", help="write outputs to PREFIXname.npy")
+
+
+def _add_inspect_commands(commands: Any) -> None:
+    """Add check, operators, inspect, explain and diff."""
+    command = _add_command(
+        commands,
+        "check",
+        "check_command",
+        "list which nodes have kernels, and what happens to the others",
+    )
+    command.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    add_common_arguments(command)
+
+    command = _add_command(
+        commands,
+        "operators",
+        "operators_command",
+        "print for each ONNX operator how it is compiled",
+    )
+    command.add_argument(
+        "--probe",
+        action="store_true",
+        help="import a model of each operator to find it out anew (10 s), instead of printing the "
+        "page of this version of graphflow, which was made so",
+    )
+
+    command = _add_command(
+        commands, "inspect", "inspect_commands", "show the decision about every tensor"
+    )
+    add_model_arguments(command)
+    command.add_argument("--json", action="store_true", help="the whole report as JSON")
+    command.add_argument("--edge", metavar="NAME", help="only this tensor, in full")
+    command.add_argument("--all", action="store_true", help="constants and removed tensors too")
+
+    command = _add_command(
+        commands, "explain", "inspect_commands", "explain the layout and padding of one tensor"
+    )
+    add_model_arguments(command)
+    command.add_argument("tensor", metavar="TENSOR", help="a name in the model")
+    command.add_argument(
+        "--full", action="store_true", help="also the variants and steps that were refused, and why"
+    )
+
+    command = _add_command(
+        commands,
+        "diff",
+        "diff_command",
+        "compare two reports of `inspect --json`: layouts, padding, variants, conversions, "
+        "cancelled pairs, pins, counts, prices; exits with 0 if they are equal, 1 if they differ, "
+        "2 if a file is not a report",
+    )
+    command.add_argument("before", metavar="BEFORE.json")
+    command.add_argument("after", metavar="AFTER.json")
+    command.add_argument("--json", action="store_true", help="the changes as a list of objects")
+
+
+def _add_measure_commands(commands: Any) -> None:
+    """Add bench and tune."""
+    command = _add_command(commands, "bench", "measure_commands", "time models beside onnxruntime")
+    command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)
+    add_common_arguments(command)
+    command.add_argument("--json", action="store_true", help="one JSON object on a line per model")
+    command.add_argument(
+        "--against",
+        type=peers,
+        default=[PEER_NAMES[0]],
+        metavar="PEER,…",
+        help="the programs to compare with",
+    )
+
+    command = _add_command(
+        commands,
+        "tune",
+        "measure_commands",
+        "measure kernels and copies, for plans by measured prices",
+    )
+    command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)
+    add_common_arguments(command)
+    add_target_argument(command)
+    command.add_argument(
+        "--search",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also search schedules: time N points of each sketch for each kernel",
+    )

@@ -1,0 +1,38 @@
+"""The commands that compile and show a model: compile, demo."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from graphflow.cli.compiling import compiled, options
+from graphflow.cli.demo import demo
+from graphflow.cli.drawing import stdout_console
+from graphflow.cli.executables import tell_foreign_nodes
+
+
+def run_demo(wanted: argparse.Namespace) -> int:
+    """`graphflow demo`."""
+    return 0 if demo(stdout_console(), options(wanted)) else 1
+
+
+def run_compile(wanted: argparse.Namespace) -> int:
+    """`graphflow compile MODEL`."""
+    with compiled(wanted, wanted.shape) as exe:
+        pass
+    tell_foreign_nodes(exe)
+    print(exe.decisions().summary)
+    for stage, seconds in exe.compiled.timings["stages"].items():
+        print(f"  {stage:13} {seconds:8.3f} s")
+    kernels = len(exe.compiled.lowered.kernels)
+    print(f"  {exe.compiled.cached} of {kernels} kernels came from the cache")
+    if exe.compiled.validation is not None:
+        print(exe.compiled.validation.summary())
+    if wanted.output is not None:
+        exe.save(wanted.output)
+        print(f"saved to {wanted.output}, {os.path.getsize(wanted.output)} bytes")
+    return 0
+
+
+COMMANDS = {"compile": run_compile, "demo": run_demo}
+"""The commands of this module, by name."""

@@ -1,0 +1,115 @@
+"""The models, values and options that the arguments name, and their compilation.
+
+In: parsed arguments.  Out: an ONNX model, an `Executable` compiled from one, or the `Options` to
+compile with.  Arguments that contradict each other are an `InvalidModel`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from graphflow.api.compilation import compile
+from graphflow.api.executable import Executable
+from graphflow.api.specialize import Decided
+from graphflow.base.errors import InvalidModel
+from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
+from graphflow.base.options import Options
+from graphflow.base.processors import PROCESSORS
+from graphflow.cli.executables import read_array
+from graphflow.cli.progress_bar import ProgressBar
+from graphflow.codegen import named_target
+from graphflow.models import named
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.compiler_stages import Model
+from graphflow.runtime import is_container
+
+
+@contextmanager
+def compiled(
+    wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]]
+) -> Iterator[Executable]:
+    """The ONNX model, compiled with these input shapes.
+
+    Until the context ends, a progress bar also shows compilations for the shapes that runs bring.
+    """
+    with ProgressBar(f"compiling {os.path.basename(wanted.model)}") as bar:
+        model = onnx_model(wanted.model, wanted.reseed)
+        yield compile(model, **_arguments(wanted, bar, shapes))
+
+
+@contextmanager
+def decided(wanted: argparse.Namespace) -> Iterator[Executable | Decided]:
+    """The ONNX model compiled; for a named processor, which this one need not be, its decisions
+    alone."""
+    if wanted.target not in PROCESSORS:
+        with compiled(wanted, wanted.shape) as exe:
+            yield exe
+        return
+    with ProgressBar(f"compiling {os.path.basename(wanted.model)}") as bar:
+        model = onnx_model(wanted.model, wanted.reseed)
+        yield Decided(compile_graph(model, **_arguments(wanted, bar, wanted.shape)))
+
+
+def _arguments(
+    wanted: argparse.Namespace, bar: ProgressBar, shapes: Sequence[tuple[str, tuple[int, ...]]]
+) -> dict[str, Any]:
+    """The arguments of a compilation for these input shapes."""
+    return {
+        "input_shapes": dict(shapes),
+        "input_values": values(wanted),
+        "target": named_target(wanted.target),
+        "overridable": wanted.overridable,
+        "options": options(wanted),
+        "progress": bar.stage,
+        "counting": bar.count,
+    }
+
+
+def values(wanted: argparse.Namespace) -> dict[str, Any]:
+    """The values of `--value`, by input; InvalidModel for a file that cannot be read."""
+    return {
+        name: read_array(name, value) if isinstance(value, Path) else value
+        for name, value in wanted.value
+    }
+
+
+def onnx_model(name: str, seed: int | None) -> Model:
+    """The model that a name stands for: `light:NAME` of the onnx package, `zoo:NAME` of graphflow's
+    networks, or the path itself.
+
+    InvalidModel for a seed together with a path, and for the path of a saved model.
+    """
+    known = named(name, seed)
+    if known is not None:
+        return known
+    if seed is not None:
+        raise InvalidModel(
+            f"--reseed is for models named {LIGHT}NAME or {ZOO_PREFIX}NAME; {name} has weights of "
+            "its own"
+        )
+    if is_container(name):
+        raise InvalidModel(
+            f"{name} is a saved model, which run, inspect and explain take; this command needs the "
+            "ONNX model"
+        )
+    return name
+
+
+def options(wanted: argparse.Namespace) -> Options:
+    """The options of the environment, with those that the arguments give."""
+    environment = Options.from_environment()
+    strict = getattr(wanted, "strict", False)
+    return replace(
+        environment,
+        threads=wanted.threads,
+        dump=getattr(wanted, "dump", None),
+        timings=getattr(wanted, "timings", None),
+        validate=getattr(wanted, "validate", False),
+        fallback=None if strict else environment.fallback,
+    )

@@ -1,0 +1,94 @@
+"""The executables that the arguments of `run`, `inspect` and `explain` name.
+
+In: parsed arguments.  Out: an `Executable`, loaded from a saved file or compiled.  What always
+holds: for a saved file neither the compiler nor rich is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.api.executable import Executable, load
+from graphflow.base.errors import InvalidModel
+from graphflow.base.offered_names import TARGET_NAMES
+from graphflow.cli.on_demand import on_demand
+from graphflow.runtime import is_container
+
+MOST_FOREIGN = 3
+"""How many nodes that run in onnxruntime `compile` and `run` name; `check` names all."""
+
+
+@contextmanager
+def executable(
+    wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
+) -> Iterator[Executable]:
+    """The saved model loaded, or the ONNX model compiled; a progress bar shows compilations, and
+    disappears when the context ends.
+
+    `shapes` are those of the arrays that the command was given; `--shape` takes precedence over
+    them.  InvalidModel if an option of compilation is given with a saved model.
+    """
+    if is_container(wanted.model):
+        yield _loaded(wanted)
+    else:
+        with on_demand("cli.compiling").compiled(wanted, [*shapes, *wanted.shape]) as exe:
+            yield exe
+
+
+@contextmanager
+def decided(wanted: argparse.Namespace) -> Iterator[Any]:
+    """What answers questions about decisions: an executable as `executable` gives, or an ONNX model
+    compiled for a named processor, without a program."""
+    if is_container(wanted.model):
+        yield _loaded(wanted)
+    else:
+        with on_demand("cli.compiling").decided(wanted) as found:
+            yield found
+
+
+def _loaded(wanted: argparse.Namespace) -> Executable:
+    for option, value in (
+        ("--target", wanted.target != TARGET_NAMES[0]),
+        ("--dump", wanted.dump is not None),
+        ("--reseed", wanted.reseed is not None),
+        ("--shape", bool(wanted.shape)),
+        ("--value", bool(wanted.value)),
+        ("--overridable", bool(wanted.overridable)),
+        ("--timings", wanted.timings is not None),
+        ("--strict", wanted.strict),
+    ):
+        if value:
+            raise InvalidModel(
+                f"{option} decides how a model is compiled, but {wanted.model} is compiled "
+                "already; give the ONNX model instead, or leave the option out"
+            )
+    return load(wanted.model, threads=wanted.threads)
+
+
+def read_array(name: str, path: str | Path) -> NDArray[Any]:
+    """The array of an input, from a file that numpy.save wrote; InvalidModel for other files."""
+    try:
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidModel(
+            f"cannot read the input '{name}={path}': {error}; give NAME=FILE.npy, as numpy.save "
+            "writes it"
+        ) from None
+    return array
+
+
+def tell_foreign_nodes(exe: Executable) -> None:
+    """Print one line about the nodes that run in onnxruntime, if there are some."""
+    nodes = exe.foreign
+    if nodes:
+        reasons = "; ".join(map(str, nodes[:MOST_FOREIGN]))
+        more = f"; and {len(nodes) - MOST_FOREIGN} more" if len(nodes) > MOST_FOREIGN else ""
+        print(f"{len(nodes)} nodes run in onnxruntime: {reasons}{more}", file=sys.stderr)

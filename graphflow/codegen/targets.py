@@ -1,0 +1,96 @@
+"""The target of the host, and a target by its name.
+
+In: what LLVM and the system tell of this processor, and the environment.  Out: a `Target`.  What
+always holds: the host's target has no feature that this processor lacks, whichever processor the
+environment puts in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from llvmlite import binding as llvm
+
+from graphflow.base.errors import CodegenError
+from graphflow.base.options import HOST_VARIABLE, assumed_host
+from graphflow.base.processors import (
+    AVX512,
+    NARROW_BYTES,
+    PROCESSORS,
+    core_of,
+    narrow_cpu,
+    narrowed,
+    without_avx512,
+)
+from graphflow.base.target import Target
+from graphflow.codegen.host_caches import host_caches
+from graphflow.codegen.target_machine import initialize
+
+
+def host_target() -> Target:
+    """The processor this process runs on, with its caches as far as the system tells them.
+
+    If GRAPHFLOW_HOST names one of `PROCESSORS`, its caches and rates are in place of the host's.
+    Raises CodegenError if it names another one, or if this processor is too old.
+    """
+    assumed = assumed_host()
+    if assumed is None:
+        return described_host()
+    if assumed in PROCESSORS:
+        return executed_as(PROCESSORS[assumed])
+    raise CodegenError(
+        f"the environment sets {HOST_VARIABLE}={assumed}; it must be one of "
+        f"{', '.join(PROCESSORS)}, or not be set"
+    )
+
+
+def avx2_target() -> Target:
+    """The host restricted to AVX2: 32-byte vectors, 16 registers."""
+    return narrowed(host_target())
+
+
+def named_target(name: str) -> Target:
+    """The target of a name among `TARGET_NAMES`."""
+    match name:
+        case "host":
+            return host_target()
+        case "avx2":
+            return avx2_target()
+    return PROCESSORS[name]
+
+
+@lru_cache(maxsize=len(PROCESSORS))
+def executed_as(processor: Target) -> Target:
+    """The host with the caches and the rates of another processor.
+
+    Its vectors are those of the other processor, but not wider than the host's.
+    """
+    cpu, features, wide = _instructions()
+    if processor.vector_bytes == NARROW_BYTES or not wide:
+        cpu, features = narrow_cpu(cpu) if wide else cpu, without_avx512(features)
+        processor = narrowed(processor)
+    return replace(processor, cpu=cpu, features=features)
+
+
+@lru_cache(maxsize=1)
+def described_host() -> Target:
+    """This processor, whatever the environment names."""
+    cpu, features, wide = _instructions()
+    name = f"{cpu}-{'avx512' if wide else 'avx2'}"
+    return Target(name, cpu, features, **core_of(cpu, wide), **host_caches())
+
+
+@lru_cache(maxsize=1)
+def _instructions() -> tuple[str, str, bool]:
+    """LLVM's name of this processor, its features, and whether they include AVX-512.
+
+    CodegenError if they do not include AVX2.
+    """
+    initialize()
+    cpu = llvm.get_host_cpu_name()
+    features = llvm.get_host_cpu_features()
+    wide = all(features.get(name) for name in AVX512)
+    if not wide and not (features.get("avx2") and features.get("fma")):
+        raise CodegenError(f"the processor {cpu} has neither AVX-512 nor AVX2 with FMA")
+    return cpu, features.flatten(), wide

@@ -1,0 +1,179 @@
+"""Parameters that are read and written, as an input and an output that begins as a copy of it.
+
+In: a kernel with `inout` parameters.  Out: the same without, as programs have inputs and outputs
+apart.  What always holds: before anything reads an element of the output, the kernel stored it or
+copied it from the input; it stores or copies every element.
+
+    for i in parallel(0, 8):                      for i in parallel(0, 8):
+        for j in serial(0, 4):          →             for a_out_0 in serial(i, i + 1):
+            a[i, j] += x[j]                               for a_out_1 in serial(0, 4):
+                                                              a_out[a_out_0, a_out_1] = a[…]
+                                                      for j in serial(0, 4):
+                                                          a_out[i, j] += x[j]
+
+Where threads share one loop, which is the whole work of the kernel, each iteration copies the
+elements that it accesses, so that they share the copying too; elements that none accesses are
+copied by the first one.  Otherwise the copy is a stage before the first one that writes the
+parameter.  Nothing is copied where the kernel stores every element before it reads any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from graphflow.arith import ANYWHERE, TRUE, Image, IntegerSet, Undecided, Var, equal, images_cover
+from graphflow.effects import written_before_read
+from graphflow.kernels.recipes import shared_loop
+from graphflow.schedule import Schedule, element_of, fresh_name, fresh_names, names_in, scan, whole
+from graphflow.tir import (
+    AccessKind,
+    Block,
+    Body,
+    Buffer,
+    For,
+    If,
+    Load,
+    Param,
+    PrimFunc,
+    Role,
+    Stmt,
+    Store,
+    accesses,
+    buffers_of,
+    map_body,
+    nest,
+    rename_buffers,
+    writes_in,
+)
+
+
+def output_names(kernel: PrimFunc | Schedule) -> dict[str, str]:
+    """The name of the output that each `inout` parameter of a kernel becomes, by its name.
+
+    Those of a schedule are free in its definition as well.
+    """
+    kernels = (kernel.func, kernel.definition) if isinstance(kernel, Schedule) else (kernel,)
+    taken = {name for func in kernels for name in _names(func)}
+    return {
+        p.buffer.name: fresh_name(f"{p.buffer.name}_out", taken.__contains__)
+        for p in kernels[0].params
+        if p.role is Role.INOUT
+    }
+
+
+def _names(func: PrimFunc) -> set[str]:
+    buffers = {buffer.name for buffer in buffers_of(func)}
+    return buffers | {*names_in(func.body)} | {var.name for var in func.scalars}
+
+
+def with_inout_copies(func: PrimFunc, names: Mapping[str, str]) -> PrimFunc:
+    """`func` with an input and an output instead of each `inout` parameter.
+
+    `names` has those of the outputs.  The statements in front of the first one that writes a
+    parameter read the input, and what they assume is about it.
+    """
+    made = {b: replace(b, name=names[b.name]) for b in func.outputs if b.name in names}
+    if not made:
+        return func
+    params: list[Param] = []
+    for param in func.params:
+        if param.role is Role.INOUT:
+            params.append(replace(param, role=Role.INPUT))
+            params.append(Param(made[param.buffer], Role.OUTPUT))
+        else:
+            params.append(param)
+    new = replace(func, params=tuple(params))
+    for before, after in made.items():
+        writing = (any(w.buffer == before for w in writes_in((stmt,))) for stmt in new.body)
+        first = next((k for k, writes in enumerate(writing) if writes), len(new.body))
+        head, body = new.body[:first], rename_buffers(new.body[first:], {before: after})
+        new = replace(new, body=(*head, *body))
+        if not _is_stored_first(new, after):
+            new = replace(new, body=_copied(new, first, before, after))
+    return new
+
+
+def _is_stored_first(func: PrimFunc, buffer: Buffer) -> bool:
+    """Whether a kernel is proven to store each element of an output, before it reads any."""
+    stores = [
+        Image(access.domain, access.indices)
+        for access in accesses(func.body)
+        if access.buffer == buffer and access.kind is AccessKind.WRITE and access.certain
+    ]
+    whole = images_cover(stores, TRUE, element_of(buffer), buffer.shape)
+    return whole.proven and written_before_read(func, buffer).proven
+
+
+def _copied(func: PrimFunc, place: int, before: Buffer, after: Buffer) -> Body:
+    """The body of `func` with a copy of `before` to `after`: in its parallel loop, or in front of
+    the statement number `place`, the first one that writes."""
+    taken = _names(func)
+    loop = shared_loop(func)
+    first = None if loop is None else _copies_of_iterations(loop, before, after, taken)
+    if loop is None or first is None:
+        name = fresh_name(f"{before.name}_copy", taken.__contains__)
+        index = _index(after.name, after, taken)
+        store = Store(after, index, Load(before, index))
+        copy = Block(name, nest([*zip(index, after.shape, strict=True)], (store,)))
+        return (*func.body[:place], copy, *func.body[place:])
+
+    def at(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or stmt.var != loop.var:
+            return stmt
+        return replace(stmt, body=(*first, *stmt.body))
+
+    return map_body(func.body, at)
+
+
+def _copies_of_iterations(
+    loop: For, before: Buffer, after: Buffer, taken: Collection[str]
+) -> Body | None:
+    """What each iteration of a loop copies first: the elements that it accesses, and in the first
+    iteration those that none accesses.
+
+    None where an element is accessed by several iterations, or that is not decided, and for a loop
+    without iterations.
+    """
+    inside = ANYWHERE.inside(loop.var, loop.start, loop.stop)
+
+    def copy(points: IntegerSet, name: str) -> Body:
+        names = _index(name, after, taken)
+        return scan(points, inside, names, lambda e: Store(after, e, Load(before, e)))
+
+    try:
+        own = _elements_of_iterations(loop, after)
+        if not loop.extent or _meet(own, loop):
+            return None
+        body = () if own.is_empty else copy(own, after.name)
+        rest = whole(after, ()) - own.over(element_of(after))
+        if rest.is_empty:
+            return body
+        rest = rest.over((loop.var, *element_of(after)))
+        is_first = equal(loop.var, loop.start)
+        return (If(is_first, copy(rest, f"{after.name}_rest")), *body)
+    except Undecided:
+        return None
+
+
+def _index(name: str, buffer: Buffer, taken: Collection[str]) -> tuple[Var, ...]:
+    wanted = (f"{name}_{axis}" for axis in range(len(buffer.shape)))
+    return tuple(map(Var, fresh_names(taken, wanted).values()))
+
+
+def _elements_of_iterations(loop: For, buffer: Buffer) -> IntegerSet:
+    """The elements that each iteration of a loop may access, over its variable and the element."""
+    over = (loop.var, *element_of(buffer))
+    touched = IntegerSet.nothing(over)
+    for access in accesses((loop,)):
+        if access.buffer == buffer:
+            image = IntegerSet.of(access.domain).image(element_of(buffer), access.indices)
+            touched = touched | image.over(over)
+    return touched & whole(buffer, (loop.var,))
+
+
+def _meet(own: IntegerSet, loop: For) -> bool:
+    """Whether two iterations of a loop access the same element."""
+    later = Var(f"{loop.var}'")
+    order = ANYWHERE.inside(loop.var, loop.start, loop.stop).inside(later, loop.var + 1, loop.stop)
+    return not (IntegerSet.of(order) & own & own.renamed({loop.var: later})).is_empty

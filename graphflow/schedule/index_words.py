@@ -1,0 +1,154 @@
+"""Index arithmetic of a kernel, proven to fit the words that native code computes with.
+
+In: a kernel.  Out: nothing, or a VerifyError with the expression and its bound.  What always holds:
+conditions, bounds of loops, indices, offsets into buffers in bytes, and every partial sum on the
+way to one of them stay within signed words of 64 bits.  The interpreter computes with integers of
+any size, so that a kernel beyond these would compute something else natively.
+
+Scalars have no bounds here: in a program they are variables of loops, which are checked then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from graphflow.arith import (
+    WORD,
+    And,
+    AtLeastZero,
+    IndexExpr,
+    Interval,
+    IsZero,
+    Not,
+    Or,
+    Predicate,
+    Truth,
+    Var,
+    bounds,
+    largest_part,
+    weighted,
+)
+from graphflow.base.errors import VerifyError
+from graphflow.tir import (
+    DTYPES,
+    Assume,
+    Body,
+    Buffer,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Load,
+    PrimFunc,
+    Reduce,
+    Select,
+    Stmt,
+    Store,
+    expressions_of,
+    is_predicate,
+    sub_bodies,
+    to_text,
+    walk_expr,
+)
+
+Ranges = Mapping[Var, Interval]
+
+
+def require_index_words(func: PrimFunc) -> None:
+    """VerifyError where an index expression or an offset may leave a signed word of 64 bits."""
+    _check(func, func.body, {})
+
+
+def _check(func: PrimFunc, body: Body, ranges: Ranges) -> None:
+    seen: set[object] = set()  # statements side by side mostly access the same elements
+    for stmt in body:
+        for what, expr in _parts(stmt, seen):
+            part = largest_part(expr, ranges)
+            if part is not None and part > WORD:
+                raise VerifyError(
+                    f"{func.name}: {what} may need numbers up to {part}, and native code computes "
+                    f"indices in 64 bits, up to {WORD}; use smaller factors or extents\n"
+                    f"in\n{to_text(func, stmt, 'here')}"
+                )
+        inside = ranges
+        if isinstance(stmt, For):
+            low, high = bounds(stmt.start, ranges)[0], bounds(stmt.stop, ranges)[1]
+            inside = {**ranges, stmt.var: (low, None if high is None else high - 1)}
+        for below in sub_bodies(stmt):
+            _check(func, below, inside)
+
+
+def _parts(stmt: Stmt, seen: set[object]) -> Iterator[tuple[object, IndexExpr]]:
+    """What a statement computes with indices, without what is inside it and what was `seen`."""
+    if isinstance(stmt, Assume):
+        return  # nothing executes it
+    nodes = [node for expr in expressions_of(stmt) for node in walk_expr(expr)]
+    for expr in (*_expressions(stmt), *_expressions_in(nodes)):
+        if expr not in seen:
+            seen.add(expr)
+            yield expr, expr
+    for element in _elements(stmt, nodes):
+        if element not in seen:
+            seen.add(element)
+            buffer, indices = element
+            yield from ((index, index) for index in indices)
+            size = DTYPES[buffer.dtype].itemsize
+            steps = zip(indices, buffer.strides, strict=True)
+            yield _Offset(*element), weighted((index, size * step) for index, step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offset:
+    """The name of an offset, which is made for messages alone."""
+
+    buffer: Buffer
+    indices: tuple[IndexExpr, ...]
+
+    def __str__(self) -> str:
+        where = ", ".join(map(str, self.indices))
+        return f"the offset of {self.buffer.name}[{where}] in bytes"
+
+
+def _expressions(stmt: Stmt) -> Iterator[IndexExpr]:
+    """The bounds of a loop, and what a condition compares."""
+    match stmt:
+        case For():
+            yield from (stmt.start, stmt.stop, stmt.stop - stmt.start)
+        case If() if is_predicate(stmt.condition):
+            yield from _compared(cast(Predicate, stmt.condition))
+        case _:
+            pass
+
+
+def _expressions_in(nodes: Sequence[Expr]) -> Iterator[IndexExpr]:
+    """The index expressions that stand in scalar expressions."""
+    for node in nodes:
+        if isinstance(node, IndexValue):
+            yield node.index
+        elif isinstance(node, Select) and is_predicate(node.condition):
+            yield from _compared(cast(Predicate, node.condition))
+
+
+def _elements(stmt: Stmt, nodes: Sequence[Expr]) -> Iterator[tuple[Buffer, tuple[IndexExpr, ...]]]:
+    """The elements that a statement itself accesses."""
+    if isinstance(stmt, Store | Reduce):
+        yield stmt.buffer, stmt.indices
+    for node in nodes:
+        if isinstance(node, Load):
+            yield node.buffer, node.indices
+
+
+def _compared(predicate: Predicate) -> Iterator[IndexExpr]:
+    """The expressions that a predicate compares with zero."""
+    match predicate:
+        case AtLeastZero() | IsZero():
+            yield predicate.expr
+        case Not():
+            yield predicate.member.expr
+        case And() | Or():
+            for member in predicate.members:
+                yield from _compared(member)
+        case Truth():
+            pass

@@ -1,0 +1,43 @@
+"""The targets of tests: fixed processors, so that no decision is taken from the machine.
+
+What always holds: `host_target()` is the processor that GRAPHFLOW_HOST names, with instructions
+of this machine, and `USUAL` unless the variable is set.  Tests of decisions take `processors`, with
+the width that those have.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.base.options import assumed_host
+from graphflow.base.processors import PROCESSORS
+
+USUAL = "zen4"
+"""Its caches are the defaults of `Target`."""
+
+DIFFERENT = ("broadwell-guest", "zen3", "rocketlake-guest", USUAL)
+"""Processors that differ in most: both widths and makers, small and large caches."""
+
+
+def processors(*, light: bool = False) -> pytest.MarkDecorator:
+    """Parametrizes `target` with the processors for which a plan, a price or a tile is expected.
+
+    That is the one that the environment names, or if that is the usual one, all; without `-m slow`
+    only a test that is `light` runs for others than those in `DIFFERENT`.
+    """
+    assumed = assumed_host()
+    if assumed not in (None, USUAL):
+        names, usual = [assumed], True
+    else:
+        names, usual = [*PROCESSORS], light
+    return pytest.mark.parametrize(
+        "target",
+        [
+            pytest.param(PROCESSORS[name], id=name, marks=_marks(usual or name in DIFFERENT))
+            for name in names
+        ],
+    )
+
+
+def _marks(usual: bool) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.decisions,) if usual else (pytest.mark.decisions, pytest.mark.slow)
