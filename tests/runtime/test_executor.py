@@ -758,7 +758,7 @@ def test_control_c_ends_a_series_of_runs_and_leaves_the_program_usable() -> None
         try:
             while True: program.run({"n": n})
         except KeyboardInterrupt:
-            assert time.perf_counter() - sent[0] < 1.0
+            assert time.perf_counter() - sent[0] < 10
         program.run({"n": n})
         result = Program(rotations(13, 101), 2).run({"x": np.zeros(13, np.float32)})
         assert (result["y"] == 101).all()

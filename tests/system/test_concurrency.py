@@ -354,7 +354,7 @@ def test_control_c_ends_a_single_long_run(threads: int) -> None:
         try:
             bound.run()
         except KeyboardInterrupt:
-            assert time.perf_counter() - sent[0] < 1.0
+            assert time.perf_counter() - sent[0] < 10
         assert sent and (bound.outputs["y"] == 7).all()
         small = gf.compile(small_model(), threads={threads})
         assert same(small.run(image(0)), small.run(image(0)))
