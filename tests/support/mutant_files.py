@@ -146,12 +146,14 @@ def _may_differ(place: tuple[Any, ...]) -> bool:
     """Whether a change there may give other results.
 
     That is so of the steps of the run, exchanged for others that stay in their memory, of the
-    tensor and element by which an output is cut, exchanged for others that are extents too, and of
-    the model of a section, exchanged for another one that gives the same types: such a file is the
-    one of another model.  What tells it from the file that somebody wrote is that
+    shape of an output, exchanged for another one of as many elements, of the tensor and element by
+    which an output is cut, exchanged for others that are extents too, and of the model of a
+    section, exchanged for another one that gives the same types: such a file is the one of another
+    model.  What tells it from the file that somebody wrote is that
     file's own digest, `load(sha256=…)`; a digest inside could be recomputed like the checksums.
     """
     if "section:" in place[0]:
         return True
     is_extent = place[1:2] == ("trimmed",) and len(place) == 4 and place[3] in (2, 3)
-    return place[0].endswith("program") and (place[1:2] == ("run",) or is_extent)
+    is_shape = place[1:2] == ("outputs",) and place[3:4] == (2,)
+    return place[0].endswith("program") and (place[1:2] == ("run",) or is_extent or is_shape)

@@ -120,7 +120,8 @@ def _reorder(t: Trial) -> Chosen:
 def _cut(t: Trial) -> Chosen:
     loop = _loop(t)
     start = constant_value(loop.start) or 0
-    return cut_loop, (loop.var.name, start + t.dice.between(0, loop.extent or 3), t.suffix())
+    most = max(loop.extent or 3, 0)  # its stop may be below its start
+    return cut_loop, (loop.var.name, start + t.dice.between(0, most), t.suffix())
 
 
 def _fission(t: Trial) -> Chosen:
