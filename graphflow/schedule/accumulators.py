@@ -13,7 +13,6 @@ from dataclasses import replace
 from graphflow.arith import Domain, Proof, Var, const, floor_mod, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import claimed_loads, touches_whenever_begun
-from graphflow.schedule.dependence import AT_ONCE
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import (
@@ -24,6 +23,7 @@ from graphflow.schedule.place_names import (
 )
 from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
 from graphflow.tir import (
+    AT_ONCE,
     Allocate,
     Body,
     Buffer,

@@ -13,10 +13,7 @@ from graphflow.arith import Domain, Predicate, Proof, Var
 from graphflow.effects import commuting, independent_iterations
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import has_name
-from graphflow.tir import Body, For, LoopKind, PrimFunc, loops_of, sites, walk
-
-AT_ONCE = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
-"""Kinds of loops whose iterations run at the same time."""
+from graphflow.tir import AT_ONCE, Body, For, PrimFunc, loops_of, sites, walk
 
 
 def ordered_commute(

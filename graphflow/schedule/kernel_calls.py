@@ -27,7 +27,7 @@ from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.effects import relations_of, state_unread, statements_of
 from graphflow.schedule.addresses import path_of
 from graphflow.schedule.base_schedule import BaseSchedule
-from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.known_state import unify_in_state
 from graphflow.schedule.obligations import require, structural
@@ -40,6 +40,7 @@ from graphflow.schedule.place_names import (
 )
 from graphflow.schedule.places import find, first_in_lanes, rewrite_around, rewrite_at
 from graphflow.tir import (
+    AT_ONCE,
     Allocate,
     Assume,
     Block,

@@ -32,7 +32,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
+from graphflow.schedule.dependence import independent, ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import (
@@ -45,6 +45,7 @@ from graphflow.schedule.place_names import (
 from graphflow.schedule.places import constant_extent, find_loop, in_scope, rewrite_at
 from graphflow.schedule.step_arguments import IndexGiven
 from graphflow.tir import (
+    AT_ONCE,
     EXPANDED,
     Body,
     For,

@@ -34,7 +34,7 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import claimed_loads, unread_outside, written_before_read
 from graphflow.schedule.addresses import path_of
-from graphflow.schedule.dependence import AT_ONCE, still_independent
+from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
@@ -48,6 +48,7 @@ from graphflow.schedule.place_names import (
 from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
 from graphflow.schedule.relocation import require_same_sources
 from graphflow.tir import (
+    AT_ONCE,
     Access,
     AccessKind,
     Allocate,

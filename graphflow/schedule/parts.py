@@ -26,12 +26,13 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import claimed_loads
 from graphflow.schedule.addresses import path_of
-from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
+from graphflow.schedule.dependence import independent, ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import fresh_name, has_place, require_names
 from graphflow.schedule.places import find, find_loop, rewrite_around, rewrite_at
 from graphflow.tir import (
+    AT_ONCE,
     Allocate,
     Block,
     Body,

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from graphflow.arith import IndexExpr, Proof, Var, at_most, conjunction, equal, prove
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import fresh_copy, names_in, place_names, rename_places
 from graphflow.schedule.places import constant_extent, find_loop, rewrite_around, rewrite_at
-from graphflow.tir import Body, For, LoopKind, PrimFunc, Stmt, sub_bodies, substitute_body
+from graphflow.tir import AT_ONCE, Body, For, LoopKind, PrimFunc, Stmt, sub_bodies, substitute_body
 
 MOST_STATEMENTS = 10_000
 """Statements that a loop is written out to at most.  16,000 take each later step that looks at the

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from graphflow.arith import Proof, Var, const
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import stored_before_read
-from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import require_fresh, require_names
 from graphflow.schedule.places import constant_extent, find_loop, rewrite_at
 from graphflow.tir import (
+    AT_ONCE,
     Access,
     Allocate,
     For,

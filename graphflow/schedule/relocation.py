@@ -13,11 +13,12 @@ from dataclasses import replace
 from graphflow.arith import IndexExpr, Proof, prove, within
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Statement, StatementAccess, same_sources, statements_of
-from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import require_instances
 from graphflow.schedule.obligations import require
 from graphflow.schedule.places import find_buffer
 from graphflow.tir import (
+    AT_ONCE,
     Allocate,
     Block,
     BlockNote,

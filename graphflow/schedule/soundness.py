@@ -34,9 +34,10 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.layout import Constant, Span, Undefined, evaluate
 from graphflow.schedule.claims import claimed, common
-from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.dependence import independent
 from graphflow.schedule.index_words import require_index_words
 from graphflow.tir import (
+    AT_ONCE,
     Assume,
     Block,
     Body,

@@ -86,6 +86,7 @@ from graphflow.tir.rewrite import (
     with_serial_loops,
 )
 from graphflow.tir.stmt import (
+    AT_ONCE,
     Allocate,
     Assume,
     Block,
@@ -125,6 +126,7 @@ from graphflow.tir.visit import (
 )
 
 __all__ = [
+    "AT_ONCE",
     "BINARY",
     "BINARY_FUNCTIONS",
     "COMPARISONS",

@@ -27,6 +27,10 @@ class LoopKind(Enum):
     UNROLLED = "unrolled"
 
 
+AT_ONCE = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
+"""Kinds of loops whose iterations run at the same time."""
+
+
 class ReduceOp(Enum):
     """Associative, commutative operators of a reduction (float: up to reassociation)."""
 

@@ -55,6 +55,7 @@ from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined
 from graphflow.tir.performed import performed
 from graphflow.tir.printer import BINARY_SIGNS, COMPARISON_SIGNS, element_text, stmt_text
 from graphflow.tir.stmt import (
+    AT_ONCE,
     Allocate,
     Assume,
     Block,
@@ -64,7 +65,6 @@ from graphflow.tir.stmt import (
     For,
     If,
     Let,
-    LoopKind,
     NamedWindow,
     PrimFunc,
     Reduce,
@@ -193,7 +193,7 @@ class _SourceWriter:
             yield from self.matched(stmt, value, depth, loops)
             return
         values = f"range({start}, {stop})"
-        if self.reverse and stmt.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
+        if self.reverse and stmt.kind in AT_ONCE:
             values = f"reversed({values})"
         variable = self.bind(stmt)
         yield f"{indent}for {variable} in {values}:"

@@ -27,6 +27,7 @@ from graphflow.schedule import (
     require_in_bounds,
 )
 from graphflow.tir import (
+    AT_ONCE,
     EXPANDED,
     Access,
     AccessKind,
@@ -134,11 +135,11 @@ def instead_of_tile(func: PrimFunc, reason: str) -> Rewrite:
 def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
     """The kernel with its intermediates as parameters, and those buffers.
 
-    So their memory is planned with that of all tensors.  Buffers that each iteration of a parallel
-    loop allocates become scratch, on the stack of its thread.  Parameters have no dots in their
-    names, which buffers of inlined calls have.
+    So their memory is planned with that of all tensors.  Buffers that iterations allocate which run
+    at once, in threads or in lanes, become scratch: memory on the stack, apart for each of these
+    iterations.  Parameters have no dots in their names, which buffers of inlined calls have.
     """
-    loops = [s for s in loops_of(func.body) if s.kind is LoopKind.PARALLEL]
+    loops = [s for s in loops_of(func.body) if s.kind in AT_ONCE]
     private = {b: replace(b, scope="scratch") for loop in loops for b in _allocated(loop.body)}
     found = tuple(buffer for buffer in _allocated(func.body) if buffer not in private)
     if not found and not private:

@@ -285,6 +285,27 @@ def test_registers_that_a_running_loop_indexes_become_memory() -> None:
     assert (exe.run({"x": x})["y"] == x[::-1]).all()
 
 
+@pytest.mark.parametrize("kind", ["serial", "unrolled"])
+@pytest.mark.parametrize("outer", ["vectorized", "parallel"])
+def test_iterations_that_run_at_once_have_memory_of_their_own(outer: str, kind: str) -> None:
+    exe = gf.build(
+        f"""
+        def k(x: f32[8, 3], y: out[f32[8]]):
+            for v in {outer}(0, 8):
+                t = alloc(f32[3])
+                for i in {kind}(0, 3):
+                    t[i] = x[v, i]
+                for j in {kind}(0, 3):
+                    t[j] += f32(1)
+                y[v] = f32(0)
+                for l in {kind}(0, 3):
+                    y[v] += t[l]
+        """
+    )
+    x = np.arange(24, dtype="float32").reshape(8, 3)
+    assert (exe.run({"x": x})["y"] == x.sum(1) + 3).all()
+
+
 # Graphs -------------------------------------------------------------------------------------------
 
 

@@ -339,10 +339,13 @@ class RandomKernel:
         return const(0), const(extent)
 
     def registers(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        """A register tile filled by a reduction in unrolled loops, then summed into the element."""
+        """A tile, mostly of registers, filled by a reduction in unrolled loops, then summed into the
+        element."""
         size = self.number(1, 4)
         op = self.register_op(buffer.dtype)
-        tile = Buffer(self.fresh("acc"), (size,), buffer.dtype, "register")
+        scopes = ("register", "register", "scratch", "global")
+        scope = self.one_of(scopes) if self.options.stage == "scheduled" else "register"
+        tile = Buffer(self.fresh("acc"), (size,), buffer.dtype, scope)
 
         def unrolled(make: Callable[[Var], Stmt]) -> For:
             var = Var(self.fresh("u"))
