@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from operator import mul
 
 from graphflow.arith import (
     IndexExpr,
@@ -80,7 +81,7 @@ def in_one_piece(layout: Layout) -> Proof:
 
 def _position(indices: Sequence[IndexExpr], shape: tuple[int, ...]) -> IndexExpr:
     """The position of an element in a row-major box."""
-    steps = list(accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))[::-1]
+    steps = list(accumulate(reversed(shape), mul, initial=1))[-2::-1]
     total: IndexExpr = const(0)
     for index, step in zip(indices, steps, strict=True):
         total = total + index * step

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import reduce
 from inspect import signature
 
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import Fact, Layout, NoAccess, Undefined, join
 from graphflow.schedule.elided_padding import elide_padding
 from graphflow.schedule.layouts import layout_of, transform_layout
 from graphflow.schedule.methods import Schedule
 from graphflow.schedule.padding import PaddingKind, padding_kind, padding_stages, stated_elements
-from graphflow.tir import Buffer, PrimFunc
+from graphflow.tir import Block, Buffer, PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,18 @@ def _followed(first: Layout, second: Layout) -> Layout:
 
 
 def _padding(func: PrimFunc, buffer: Buffer) -> Fact:
-    facts: list[Fact] = []
-    for stage in padding_stages(func, buffer):
-        forbidden = padding_kind(stage) is PaddingKind.NONE
-        stated = [NoAccess()] if forbidden else [e.fact for e in stated_elements(stage, buffer)]
-        facts += stated
+    facts = [fact for stage in padding_stages(func, buffer) for fact in _stated(stage, buffer)]
     return reduce(join, facts) if facts else Undefined()
+
+
+def _stated(stage: Block, buffer: Buffer) -> list[Fact]:
+    """What a stage states of padding; `Undefined` if later steps left nothing that locates it.
+
+    So it is where data decide, or where a condition never holds.
+    """
+    if padding_kind(stage) is PaddingKind.NONE:
+        return [NoAccess()]
+    try:
+        return [one.fact for one in stated_elements(stage, buffer)]
+    except ScheduleError:
+        return [Undefined()]

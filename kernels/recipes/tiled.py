@@ -372,12 +372,17 @@ def _taps_shared(
     access = roles.reads[name][0]
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     strides = {atom: abs(k) for atom, k in terms}
-    row = strides.get(roles.axes[outside[-1]], 0)
-    loops = [(strides.get(v, 0), n) for v, n in roles.nest_of(access) if n > 1]
+    axis = roles.axes[outside[-1]]
+    row = strides.get(axis, 0)
+    nest = [(v, n) for v, n in roles.nest_of(access) if n > 1]
+    loops = [(strides.get(v, 0), n) for v, n in nest]
     step, extent = min(loops, default=(0, 1))
     if row and step and row % step == 0 and step * extent > row:
         return extent, row // step, None
-    across = [n for stride, n in loops if stride == row]
+    # The window slides along the rows: equal strides along two axes of the data are a coincidence,
+    # which a halo ends.
+    together = {v for e in access.indices if axis in variables(e) for v in variables(e)}
+    across = [n for v, n in nest if strides.get(v, 0) == row and v in together]
     if across and row and not _rows_share_vectors(roles, decided):
         along = prod(n for stride, n in loops if stride < row)
         runs = prod(n for stride, n in loops if stride > row)
