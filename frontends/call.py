@@ -114,6 +114,13 @@ class NodeCall:
         """The logical shape of an input."""
         return self.value(position).shape
 
+    def extent(self, position: int) -> int:
+        """The extent of an input that is a vector; InvalidModel if it has no axis, or several."""
+        shape = self.shape(position)
+        if len(shape) != 1:
+            raise InvalidModel(f"{self.title}: {self.inputs[position]} is {list(shape)}, no vector")
+        return shape[0]
+
     def dtype(self, position: int = 0) -> str:
         """The dtype in which an input is computed with: float32 for float16 and bfloat16."""
         return self.value(position).dtype

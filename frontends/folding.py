@@ -157,6 +157,7 @@ class Folding:
         if self._seconds > SECONDS:
             _refuse(step, f"the constants before it took more than {SECONDS:.0f} s")
         _check_division(step, arrays)
+        _check_indices(step, arrays)
         start = time.perf_counter()
         try:
             return _results(step, arrays, types)
@@ -226,6 +227,20 @@ def _check_division(step: ImportStep, arrays: Mapping[str, Array]) -> None:
         divisor = arrays[step.input(1)]
         if divisor.dtype.kind in "iu" and not np.all(divisor):
             _refuse(step, "it divides integers by zero")
+
+
+def _check_indices(step: ImportStep, arrays: Mapping[str, Array]) -> None:
+    """GatherElements, whose evaluator takes indices modulo the extent, by adding it repeatedly."""
+    if step.is_standard and step.node.op_type == "GatherElements":
+        data, indices = (arrays[step.input(k)] for k in (0, 1))
+        axis = step.attribute("axis", 0)
+        if not indices.size or not -data.ndim <= axis < data.ndim:
+            return
+        extent = data.shape[axis]
+        if indices.min() < -extent or indices.max() >= extent:
+            _refuse(
+                step, f"{step.input(1)} has indices outside of the {extent} elements of axis {axis}"
+            )
 
 
 def _results(step: ImportStep, arrays: Mapping[str, Array], types: Types) -> dict[str, Array]:

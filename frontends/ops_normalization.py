@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from graphflow.base.errors import TrainingOnly
+from graphflow.base.errors import InvalidModel, TrainingOnly
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.protos import dtype_name
 from graphflow.kernels.definitions import (
@@ -38,7 +38,7 @@ def _batch_normalization(call: NodeCall) -> None:
     call.refuse_outputs_from(1)
     x, gamma, beta, mean, variance = call.inputs
     context, dtype, result = call.context, call.dtype(), call.outputs[0]
-    channels = call.shape(1)[0]
+    channels = call.extent(1)
     scale = call.emit(
         normalization_scale((channels,), call.attribute("epsilon", 1e-5), dtype),
         (gamma, variance),
@@ -56,10 +56,12 @@ def _batch_normalization(call: NodeCall) -> None:
 
 def _instance_normalization(call: NodeCall) -> None:
     shape = call.shape(0)
+    if len(shape) < 2:
+        raise InvalidModel(f"{call.title}: its input is {list(shape)}, without an axis of channels")
     func = group_normalization(
         shape,
         shape[1],
-        call.shape(1)[0],
+        call.extent(1),
         epsilon=call.attribute("epsilon", 1e-5),
         dtype=call.dtype(),
         name="instance_normalization",
@@ -73,7 +75,7 @@ def _group_normalization(call: NodeCall) -> None:
     func = group_normalization(
         call.shape(0),
         call.required("num_groups"),
-        call.shape(1)[0],
+        call.extent(1),
         epsilon=call.attribute("epsilon", 1e-5),
         dtype=call.dtype(),
     )

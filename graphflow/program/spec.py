@@ -252,7 +252,8 @@ class ProgramSpec:
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
 
     def _check_objects(self) -> None:
-        """Check that each object that a section takes, or a run returns, has been made before."""
+        """Check that each object that a section takes, or a run returns, has been made before, and
+        that what a section makes is taken or returned."""
         there = {known.name for known in self.objects_in}
         sections = {spec.name: spec.section for spec in self.sections}
         for index, step in enumerate(self.run):
@@ -265,6 +266,11 @@ class ProgramSpec:
         for known in self.objects_out:
             if known.name not in there:
                 raise VerifyError(f"no step makes the output {known}")
+        wanted = {known.name for known in self.objects_out}
+        wanted = wanted.union(*(section.objects_in for section in sections.values()))
+        for name, section in sections.items():
+            if unused := set(section.objects_out) - wanted:
+                raise VerifyError(f"nothing takes {sorted(unused)[0]!r}, which {name} makes")
 
     def _check_constants(self) -> None:
         for offset, array in self.constants:
@@ -318,6 +324,11 @@ class ProgramSpec:
 
     def _check_section(self, where: str, step: ProgramStep) -> None:
         (spec,) = (spec for spec in self.sections if spec.name == step.symbol)
+        known = {*spec.section.inputs, *spec.section.outputs}
+        buffers = {tensor.name for tensor in spec.tensors}
+        # Buffers of no bytes only keep sections in their order.
+        if missing := (known - buffers) | ({t.name for t in spec.tensors if t.nbytes} - known):
+            raise VerifyError(f"{where}: its tensors and its buffers differ in {min(missing)!r}")
         sizes = tuple(tensor.nbytes for tensor in spec.tensors)
         self._check_call(where, "run", step, Signature(1, sizes))
 

@@ -288,6 +288,19 @@ def test_a_section_waits_for_the_objects_of_another() -> None:
     agree(model, {"x": np.ones(3, np.float32), "words": np.array(["a", "b", "c"], object)})
 
 
+def from_words() -> onnx.ModelProto:
+    """A section that takes and gives both tensors and objects."""
+    nodes = [
+        helper.make_node("StringConcat", ["words", "words"], ["kept"]),
+        helper.make_node("Shape", ["kept"], ["n"]),
+        helper.make_node("Cast", ["n"], ["f"], to=FLOAT),
+        helper.make_node("Tanh", ["x"], ["d"]),
+        helper.make_node("Add", ["d", "f"], ["y"]),
+    ]
+    inputs = {"x": (FLOAT, [3]), "words": (STRING, [3])}
+    return model_of(nodes, inputs, {"y": (FLOAT, [3]), "kept": (STRING, [3])})
+
+
 def test_subgraphs_take_names_from_outside() -> None:
     branch = helper.make_graph(
         [helper.make_node("Tanh", ["a"], ["t"])],
@@ -340,6 +353,19 @@ def test_saved_models_keep_their_sections(tmp_path: Path) -> None:
     assert again.foreign == exe.foreign
     agree(middle(), {"x": image()}, again)
     assert again.report() == exe.report()
+
+
+@pytest.mark.parametrize("name", ["inputs", "outputs", "objects_in", "objects_out"])
+def test_a_section_that_names_other_tensors_than_its_buffers_is_refused(name: str) -> None:
+    """As a damaged file has them."""
+    spec = gf.compile(from_words()).program.spec
+    (one,) = spec.sections
+    changed = replace(one, section=replace(one.section, **{name: ("another",)}))
+    with pytest.raises(VerifyError, match=r"'another'|before it is made|no step makes"):
+        replace(spec, sections=(changed,))
+    if name == "objects_out":
+        with pytest.raises(VerifyError, match="nothing takes 'kept', which section1 makes"):
+            replace(spec, objects_out=())
 
 
 def test_runs_from_several_threads_do_not_meet() -> None:

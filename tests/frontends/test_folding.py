@@ -178,6 +178,15 @@ def test_a_division_of_integers_by_zero_is_not_computed(monkeypatch):
         import_model(model)
 
 
+@pytest.mark.parametrize("index", [3, -4, 1 << 62, -(1 << 62)])
+def test_an_index_outside_is_not_taken_modulo_the_extent(index, monkeypatch):
+    """The evaluator does so by adding the extent again and again."""
+    monkeypatch.delitem(OPERATORS, "GatherElements")
+    model = single("GatherElements", [], 13, {0: noise(3, 2), 1: np.full((1, 2), index, I64)})
+    with pytest.raises(UnsupportedOp, match="has indices outside of the 3 elements of axis 0"):
+        import_model(model)
+
+
 def test_a_default_of_an_input_is_no_constant():
     model = single("Trilu", [noise(4, 4)], 14)
     model.graph.initializer.append(numpy_helper.from_array(noise(4, 4), "i0"))

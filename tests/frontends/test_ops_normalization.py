@@ -32,6 +32,22 @@ def with_outputs(model: Any, *infos: Any) -> Any:
     return model
 
 
+@pytest.mark.parametrize("op", ["InstanceNormalization", "GroupNormalization"])
+@pytest.mark.parametrize("shape", [(), (4, 1)])
+def test_the_scale_of_a_normalization_is_a_vector(op: str, shape: tuple[int, ...]) -> None:
+    groups = {"num_groups": 2} if op == "GroupNormalization" else {}
+    model = single(op, [noise(2, 4, 3), noise(*shape), noise(4)], 21, **groups)
+    with pytest.raises(InvalidModel, match=r"i1 is .*, no vector"):
+        import_model(model)
+
+
+@pytest.mark.parametrize("shape", [(), (4,)])
+def test_an_instance_has_channels(shape: tuple[int, ...]) -> None:
+    model = single("InstanceNormalization", [noise(*shape), noise(4), noise(4)], 22)
+    with pytest.raises(InvalidModel, match="without an axis of channels"):
+        import_model(model)
+
+
 @settings(max_examples=20)
 @given(st.sampled_from([(4,), (2, 3), (2, 3, 4)]), st.integers(1, 2), st.booleans())
 def test_lp_normalization(shape: tuple[int, ...], p: int, zeros: bool) -> None:

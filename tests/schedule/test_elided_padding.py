@@ -153,6 +153,14 @@ def test_untouched_an_assumption_may_be_about_the_padding() -> None:
     assert "x[4*a + b]" in to_text(elide_padding(kept, "x", PACKED).func)
 
 
+def test_a6_a_scalar_in_a_box_is_a_scalar_again() -> None:
+    box = Layout.of(IndexMap.from_function(0, lambda: [1]), (), (3,))
+    func = kernel("y[()] = x[()]", "x: f32[()], y: out[f32[()]]")
+    s = Schedule.of(func).apply(transform_layout, "x", box, "undef")
+    assert s.func.param("x").shape == (3,)
+    assert same(func, s.apply(elide_padding, "x", box)) == to_text(func)
+
+
 def test_places_survive() -> None:
     s = cached(PACKED)
     held = [s.handle(name) for name in ("xc", "compute", "i", "yc_padding")]

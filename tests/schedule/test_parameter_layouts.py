@@ -8,7 +8,13 @@ import numpy as np
 
 import graphflow as gf
 from graphflow.layout import Constant, IndexMap, Layout, NoAccess, Undefined, blocked
-from graphflow.schedule import Schedule, elide_padding, parameter_layouts, transform_layout
+from graphflow.schedule import (
+    Schedule,
+    elide_padding,
+    parameter_layouts,
+    specialize,
+    transform_layout,
+)
 from support.halo_convolutions import FILTER, branch_free, convolved, halo, in_rows, numbers
 from support.schedule_checks import kernel
 
@@ -43,6 +49,17 @@ def test_two_transformations_are_one_layout() -> None:
 def test_what_was_undone_is_not_told() -> None:
     s = double().apply(transform_layout, "x", PACKED).apply(elide_padding, "x", PACKED)
     assert parameter_layouts(s) == {}
+
+
+def test_padding_that_no_statement_locates_any_more_holds_anything() -> None:
+    """So it is under a condition on data, and where a condition never holds."""
+    s = Schedule.of(kernel("for i in serial(0, 6):\n    y[i] = x[i]", "x: f32[6], y: out[f32[6]]"))
+    s = s.apply(transform_layout, "y", blocked((6,), 0, 4), 0.0)
+    s = s.apply(specialize, "y_padding_0", ("data(x[0] < f32(1))",))
+    assert parameter_layouts(s)["y"].padding == Undefined()
+    values = np.arange(6, dtype="float32")
+    stored = gf.build(s, threads=1).run({"x": values})["y"]
+    np.testing.assert_array_equal(stored.reshape(-1), [*values, 0, 0])
 
 
 def test_a6_a_compiled_schedule_tells_the_logical_shape_of_its_parameters(tmp_path: Path) -> None:

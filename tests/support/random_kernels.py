@@ -339,8 +339,8 @@ class RandomKernel:
         return const(0), const(extent)
 
     def registers(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        """A tile, mostly of registers, filled by a reduction in unrolled loops, then summed into the
-        element."""
+        """A tile, mostly of registers: a reduction in unrolled loops fills it, and the element is
+        their sum."""
         size = self.number(1, 4)
         op = self.register_op(buffer.dtype)
         scopes = ("register", "register", "scratch", "global")

@@ -59,6 +59,20 @@ def test_taps_across_the_rows_of_a_tile_share_what_they_load() -> None:
     assert ONE_LOAD_EACH / 3 < 2 * work.cycles / work.flops < ONE_LOAD_EACH
 
 
+def test_a_window_slides_along_the_rows_and_no_other_axis_of_equal_stride() -> None:
+    """Planes of two rows: a step of two rows is as far as one plane, which a halo ends."""
+    definition = convolution(
+        (1, 32, 2, 2, 2),
+        (32, 1, 2, 2, 3),
+        pads=(2, 2, 0, 1, 2, 2),
+        strides=(1, 2, 3),
+        groups=32,
+    )
+    for variant in kernel_variants(definition, frozenset({"w"}), TARGET):
+        if isinstance(variant.recipe, Tiled):
+            assert not variant.recipe.tiling.sliding, variant.name
+
+
 def test_channels_share_the_pixels_that_the_lanes_load() -> None:
     """In one dimension the rows of the tile are channels: a vector of pixels serves them all."""
     work = plain(convolution((1, 32, 64), (32, 32, 3))).work
