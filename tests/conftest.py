@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, settings
 import graphflow.codegen.targets as targets
 from graphflow.base.options import HOST_VARIABLE, KERNELS_VARIABLE, assumed_host
 from graphflow.base.processors import Caches
-from support.host_users import HostUsers
 from support.paths import GOLDENS
 from support.targets import USUAL
 from support.verified_steps import verified_steps
@@ -40,10 +39,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("graphflow")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(HostUsers(config))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

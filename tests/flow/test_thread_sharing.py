@@ -11,6 +11,8 @@ import graphflow as gf
 from graphflow.inspect import summary_line
 from graphflow.plan import ThreadSharing
 
+pytestmark = pytest.mark.decisions
+
 
 def added(elements: int) -> onnx.ModelProto:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [elements]) for n in "xy")

@@ -33,6 +33,8 @@ from graphflow.validation.error_bounds import MARGIN, with_errors
 from support.nets import Net
 from support.targets import processors
 
+pytestmark = pytest.mark.decisions
+
 Floats = NDArray[np.float32]
 X = (1, 3, 5, 4)
 

@@ -21,6 +21,8 @@ from graphflow.inspect import decisions, movement_kind, summary_line
 from graphflow.models import ModelBuilder
 from graphflow.tir import parse
 
+pytestmark = pytest.mark.decisions
+
 
 def residual_model() -> onnx.ModelProto:
     """Odd channels, a residual add, a constant subgraph, an identity, a value nobody needs."""

@@ -30,14 +30,7 @@ def processors(*, light: bool = False) -> pytest.MarkDecorator:
         names, usual = [assumed], True
     else:
         names, usual = [*PROCESSORS], light
+    marks = {name: () if usual or name in DIFFERENT else (pytest.mark.slow,) for name in names}
     return pytest.mark.parametrize(
-        "target",
-        [
-            pytest.param(PROCESSORS[name], id=name, marks=_marks(usual or name in DIFFERENT))
-            for name in names
-        ],
+        "target", [pytest.param(PROCESSORS[name], id=name, marks=marks[name]) for name in names]
     )
-
-
-def _marks(usual: bool) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.decisions,) if usual else (pytest.mark.decisions, pytest.mark.slow)

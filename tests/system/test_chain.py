@@ -38,6 +38,8 @@ from support.padded import (
     run_physical,
 )
 
+pytestmark = pytest.mark.decisions
+
 CHANNELS = 58
 HEIGHT, WIDTH = 3, 9
 TARGETS = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])

@@ -14,6 +14,8 @@ import graphflow
 from graphflow.codegen import avx2_target, host_target
 from graphflow.models import ModelBuilder, expose, light, reseed
 
+pytestmark = pytest.mark.decisions
+
 Array = np.ndarray[Any, Any]
 LANES = host_target().lanes("float32")
 BLOCKED = f"blocked({LANES})"

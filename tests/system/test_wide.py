@@ -25,6 +25,8 @@ from graphflow.kernels.recipes.views import in_a_row
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.tir import Block, Expr, Store, children, kept, walk
 
+pytestmark = pytest.mark.decisions
+
 HERE = Options(workers=0)
 
 

@@ -18,6 +18,8 @@ from graphflow.models import EXPORTED
 from graphflow.models.zoo import build
 from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
 
+pytestmark = pytest.mark.decisions
+
 Array = np.ndarray[Any, Any]
 STRICT = Options(threads=2, fallback=None)
 TOLERANCES = {"half": 1e-2, "qdq": 8 / 255}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 import graphflow as gf
 from graphflow.codegen import host_target
 from graphflow.kernels.recipes import (
@@ -13,6 +15,8 @@ from graphflow.kernels.recipes import (
     timed_searches,
 )
 from graphflow.schedule import Schedule, Sketch, divide_loop, point_text
+
+pytestmark = pytest.mark.decisions
 
 TARGET = host_target()
 

@@ -18,6 +18,8 @@ from graphflow.tir import LoopKind, PrimFunc, loops_of
 from graphflow.validation.parameter_positions import PlacedParameter
 from support.native import Array, Native
 
+pytestmark = pytest.mark.decisions
+
 TARGET = avx2_target()
 SHAPE = (1, 32, 5, 5)
 ALTERNATING = (Segment(0, 0, 4, 0, 1, 8), Segment(1, 1, 2, 0, 1, 16), Segment(0, 2, 4, 8, 1, 8))

@@ -15,6 +15,8 @@ from graphflow.lower import lower_call
 from graphflow.tir import Allocate, LoopKind, PrimFunc, loops_of, parse, walk
 from support.placing import SENTINEL, Native, call_of, outside, place, unplace
 
+pytestmark = pytest.mark.decisions
+
 TARGETS = (host_target(), avx2_target())
 Shape = tuple[int, ...]
 

@@ -12,6 +12,8 @@ from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.layout import IndexMap, Layout, channels_last, row_major
 from graphflow.tir import PrimFunc
 
+pytestmark = pytest.mark.decisions
+
 TARGET = avx2_target()
 
 

@@ -25,6 +25,8 @@ from graphflow.models import ModelBuilder
 from graphflow.schedule import Refusal, Schedule
 from graphflow.tir import PrimFunc, interpret
 
+pytestmark = pytest.mark.decisions
+
 TARGET = host_target()
 
 

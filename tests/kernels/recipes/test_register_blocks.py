@@ -37,6 +37,8 @@ from support.placing import SENTINEL, Native, outside, place, unplace
 from support.schedule_checks import kernel as parsed
 from support.schedule_checks import same
 
+pytestmark = pytest.mark.decisions
+
 CHANNELS = (3, 4, 8, 12, 20, 24, 58)
 IMAGES = ((2, 7), (3, 9), (1, 13), (2, 16))
 FILLS = (None, 3.5)

@@ -71,6 +71,8 @@ from support.scheduled_chains import (
     run_natively,
 )
 
+pytestmark = pytest.mark.decisions
+
 Golden = Callable[[str, str], None]
 TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""

@@ -28,6 +28,8 @@ from graphflow.lower.called_kernels import lower_call
 from graphflow.tir import PrimFunc, interpret
 from support.placing import SENTINEL, Native, call_of, outside, place, unplace
 
+pytestmark = pytest.mark.decisions
+
 KINDS = ("usual", "inf", "nan", "large", "negative zero", "rows of -inf", "all large")
 
 TARGETS = {"host": host_target(), "avx2": avx2_target()}

@@ -13,6 +13,8 @@ from graphflow.kernels.recipes.stage_variants import ROWS, stage_variants
 from graphflow.tir import PrimFunc
 from support.schedule_checks import kernel
 
+pytestmark = pytest.mark.decisions
+
 TARGET = avx2_target()
 
 

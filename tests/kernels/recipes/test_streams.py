@@ -17,6 +17,8 @@ from graphflow.tir import PrimFunc, interpret
 from support.native import Native
 from support.placing import call_of
 
+pytestmark = pytest.mark.decisions
+
 TARGETS = (host_target(), avx2_target())
 Shape = tuple[int, ...]
 

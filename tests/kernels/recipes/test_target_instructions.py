@@ -17,6 +17,8 @@ from graphflow.schedule import Schedule
 from graphflow.tir import calls_in, without_calls
 from support.schedule_checks import kernel, same
 
+pytestmark = pytest.mark.decisions
+
 AVX2 = avx2_target()
 TARGETS = (host_target(), AVX2)
 PLAIN = replace(AVX2, name="no multiply-add", features="+avx2")

@@ -12,6 +12,8 @@ from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.layout import row_major
 from graphflow.tir import PrimFunc
 
+pytestmark = pytest.mark.decisions
+
 TARGET = avx2_target()
 PACKED = {"w", "b"}
 """The names of weights in the definitions."""

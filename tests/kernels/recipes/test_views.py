@@ -11,6 +11,8 @@ from graphflow.base.options import Options
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.exporting import dense, view
 
+pytestmark = pytest.mark.decisions
+
 OPTIONS = Options(threads=1, workers=0)
 
 

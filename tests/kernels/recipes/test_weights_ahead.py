@@ -34,6 +34,8 @@ from graphflow.tir import (
 from support.native import Native
 from support.schedule_checks import inputs_of
 
+pytestmark = pytest.mark.decisions
+
 TARGETS = {"host": host_target(), "avx2": avx2_target()}
 AVX2 = avx2_target()
 

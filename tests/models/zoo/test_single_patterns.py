@@ -20,6 +20,8 @@ from graphflow.models.zoo import build
 from graphflow.models.zoo.single_patterns import PATTERNS
 from support.targets import processors
 
+pytestmark = pytest.mark.decisions
+
 CHANNELS = (8, 9, 15, 16, 17, 18, 20, 24, 30, 32, 58)
 PROBES = [
     f"zoo:probe:{pattern}:{channels}"
