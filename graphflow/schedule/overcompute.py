@@ -54,9 +54,11 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    Literal,
     Load,
     PrimFunc,
     Reduce,
+    Select,
     Stmt,
     accesses,
     element_text,
@@ -69,13 +71,13 @@ from graphflow.tir import (
 
 
 def remove_branching_through_overcompute(
-    func: PrimFunc, place: str, about: str | None = None, wrap: bool = False
+    func: PrimFunc, place: str, about: str | None = None, wrap: bool = False, fill: bool = False
 ) -> Rewrite:
     """`if c: S` → `S`, for the index conditions in the loop or block `place`.
 
     With `about`, only conditions that mention that loop's variable are removed.  With `wrap`, an
     index of a load that would leave its buffer where c fails is reduced modulo the extent of the
-    axis.
+    axis.  With `fill`, such a load is zero there: `x[e]` → `select(c, x[e], 0)`.
 
     1. *No else branch*: c has none, and there is such a condition.
     2. *In bounds*: where c fails, every access of S stays in its buffer, and away from padding that
@@ -97,7 +99,7 @@ def remove_branching_through_overcompute(
         raise ScheduleError(f"there is no index condition in {place} on {about or 'anything'}")
     now = func
     for path in reversed(found):  # inner conditions first, and later ones: the others keep paths
-        now = _freed(now, path, wrap, proofs)
+        now = _freed(now, path, wrap, fill, proofs)
     proofs += still_independent(now, place)
     return Rewrite(now, tuple(dict.fromkeys(proofs)))
 
@@ -154,7 +156,7 @@ def _predicate(stmt: If) -> Predicate:
     return cast(Predicate, stmt.condition)
 
 
-def _freed(func: PrimFunc, path: Path, wrap: bool, proofs: list[Proof]) -> PrimFunc:
+def _freed(func: PrimFunc, path: Path, wrap: bool, fill: bool, proofs: list[Proof]) -> PrimFunc:
     """The kernel with one condition replaced by its branch, if that has no effect besides.
 
     Its conjuncts go one by one, the last one first, because each may have another reason.
@@ -162,7 +164,7 @@ def _freed(func: PrimFunc, path: Path, wrap: bool, proofs: list[Proof]) -> PrimF
     stmt = cast(If, statement_at(func, path))
     members = conjuncts(_predicate(stmt))
     for count in reversed(range(len(members))):
-        stmt = _without_last(func, path, members[:count], members[count], wrap, proofs)
+        stmt = _without_last(func, path, members[:count], members[count], wrap, fill, proofs)
         body = stmt.then if count == 0 else (stmt,)
         func = _exchanged(func, path, body)
     return func
@@ -174,6 +176,7 @@ def _without_last(
     others: tuple[Predicate, ...],
     member: Predicate,
     wrap: bool,
+    fill: bool,
     proofs: list[Proof],
 ) -> If:
     """The condition at a path without the last conjunct, if that has no effect besides."""
@@ -185,6 +188,9 @@ def _without_last(
         inside = accesses(stmt.then, domain.given(member))
         body, same = _wrapped(accesses(stmt.then, outside), inside, stmt.then)
         proofs += same
+        stmt = replace(stmt, then=body)
+    if fill:
+        body = _filled(accesses(stmt.then, outside), member, stmt.then)
         stmt = replace(stmt, then=body)
     for access in accesses(stmt.then, outside):
         proofs.append(stays_in_bounds(access))
@@ -249,10 +255,8 @@ def without_effect(func: PrimFunc, path: Path, copy: Block) -> tuple[Proof, ...]
 
 def stays_in_bounds(access: Access) -> Proof:
     """A proof that an access stays in its buffer; else ScheduleError."""
-    sides = zip(access.indices, access.buffer.shape, strict=True)
-    inside = conjunction(within(e, 0, extent) for e, extent in sides)
     text = f"the overcomputed access {_text(access)} stays in bounds"
-    return require(prove(inside, access.domain), text)
+    return require(prove(_inside_buffer(access), access.domain), text)
 
 
 def _wrapped(
@@ -288,6 +292,31 @@ def _wrapped(
         return replace(expr, indices=tuple(indices))
 
     return map_expressions(body, change), proofs
+
+
+def _filled(extra: tuple[Access, ...], member: Predicate, body: Body) -> Body:
+    """A body with loads that are zero where a condition fails and they may leave their buffer.
+
+    `extra` are the accesses where the body runs besides.
+    """
+    outside = {
+        Load(access.buffer, access.indices)
+        for access in extra
+        if access.kind is AccessKind.READ
+        and not prove(_inside_buffer(access), access.domain).proven
+    }
+
+    def change(expr: Expr) -> Expr:
+        if not isinstance(expr, Load) or expr not in outside:
+            return expr
+        return Select(member, expr, Literal(0, expr.dtype))
+
+    return map_expressions(body, change) if outside else body
+
+
+def _inside_buffer(access: Access) -> Predicate:
+    sides = zip(access.indices, access.buffer.shape, strict=True)
+    return conjunction(within(e, 0, extent) for e, extent in sides)
 
 
 def _text(access: Access) -> str:

@@ -164,11 +164,13 @@ def _members_written_out(s: Schedule, update: Nest, position: int) -> tuple[Sche
 def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
     """The nest without the conditions on its lanes, where running all lanes is proven harmless.
 
-    Where it is not, the conditions stay, and the emitter makes masks of them.
+    What lanes would read outside of a buffer is zero for them.  Where running them is not proven
+    harmless, the conditions stay, and the emitter makes masks of them.
     """
     if not _guards(s, nest[0], nest[-1]):
         return s
-    return s.attempt(remove_branching_through_overcompute, s[nest[0]], s[nest[-1]])
+    place, lane = s[nest[0]], s[nest[-1]]
+    return s.attempt(remove_branching_through_overcompute, place, lane, fill=True)
 
 
 def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:

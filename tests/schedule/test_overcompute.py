@@ -113,6 +113,33 @@ def test_b7_an_index_that_would_leave_the_buffer_is_reduced() -> None:
     assert "t[i] = x[(i + 2) % 16]" in same(func, done)
 
 
+def test_b7_a_load_that_would_leave_the_buffer_is_zero() -> None:
+    func = kernel(
+        "t = alloc(i32[16])\n"
+        + GUARDED.format(body="t[i] = x[i + 2]")
+        + "for j in serial(0, 14):\n    y[j] = t[j]\n",
+        "x: i32[16], y: out[i32[14]]",
+    )
+    done = remove_branching_through_overcompute(func, "compute", fill=True)
+    assert "t[i] = select(i < 14, x[i + 2], i32(0))" in same(func, done)
+    inside = kernel(
+        "t = alloc(i32[16])\n"
+        + GUARDED.format(body="t[i] = x[i]")
+        + "for j in serial(0, 14):\n    y[j] = t[j]\n",
+        "x: i32[16], y: out[i32[14]]",
+    )
+    done = remove_branching_through_overcompute(inside, "compute", fill=True)
+    assert "t[i] = x[i]" in same(inside, done)
+
+
+def test_b7_what_is_zero_must_not_be_seen() -> None:
+    func = kernel(
+        "for z in serial(0, 16):\n    y[z] = i32(1)\n" + GUARDED.format(body="y[i] = x[i + 2]")
+    )
+    with pytest.raises(ScheduleError, match="is never read does not hold"):
+        remove_branching_through_overcompute(func, "compute", fill=True)
+
+
 def test_b7_a_store_is_not_wrapped() -> None:
     start = "for z in serial(0, 16):\n    y[z] = x[z]\n"
     func = kernel(start + GUARDED.format(body="y[i + 2] = x[i]"))

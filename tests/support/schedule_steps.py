@@ -221,7 +221,8 @@ def _overcompute(t: Trial) -> Chosen:
     if not places:
         return None
     about = _loop(t).var.name if t.dice.chance(0.15) else None
-    return remove_branching_through_overcompute, (t.dice.among(places), about)
+    outside = t.dice.chance(0.2), t.dice.chance(0.5)
+    return remove_branching_through_overcompute, (t.dice.among(places), about, *outside)
 
 
 def _absorb(t: Trial) -> Chosen:
