@@ -147,7 +147,7 @@ def overwritten_kernel(number: Number) -> PrimFunc:
 
 
 def _condition(n: int, number: Number) -> str:
-    low, high = number(0, n), number(1, n)
+    low, high = number(0, n), number(1, max(n, 1))
     conditions = (f"k < {high}", f"k >= {low}", f"k % 2 == {low % 2}", f"k < {low} or k >= {high}")
     return str(one_of(conditions, number))
 

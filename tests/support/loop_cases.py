@@ -375,10 +375,15 @@ def _specialized(func: PrimFunc, place: str, conditions: tuple[Condition, ...]) 
 
 
 def _kernel_to_fuse(number: Number) -> PrimFunc:
-    """A kernel with a loop that is parted into two."""
+    """A kernel with a loop that is parted into two, unless the first one would allocate memory."""
     func = effect_kernel(number)
     arguments = _to_fission(func, number)
-    return _parted(func, *arguments) if arguments else func
+    if arguments is None:
+        return func
+    loop, position, _ = arguments
+    if any(isinstance(stmt, Allocate) for stmt in at(func, loop).body[:position]):
+        return func
+    return _parted(func, *arguments)
 
 
 def _loops_to_fuse(func: PrimFunc, number: Number) -> Arguments:

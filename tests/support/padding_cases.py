@@ -119,6 +119,8 @@ def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout] | None:
         return None
     if marked is None:
         return None
+    if len(marked.layout.physical_shape) != 2:  # another step has staged x since
+        return None
     if number(0, 7):
         return ROWS, marked.layout
     count, columns = marked.layout.physical_shape

@@ -1,6 +1,6 @@
 """Random schedules build: what the primitives accept is compiled and computes the same.
 
-support/built_schedules.py draws and runs them.  `-m slow` runs 20,000, in slices of 500, or the
+support/built_schedules.py draws and runs them.  `-m slow` runs 20,000, in slices of 2,500, or the
 seeds of `--fuzz-seeds LOW:HIGH`: `0:10000` and `10000:20000` are the halves for two processes.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from support.built_schedules import Built, not_building, run_built, text_of
 
 SEEDS = range(60)
-ALL_SEEDS, SLICE = (0, 20_000), 500
+ALL_SEEDS, SLICE = (0, 20_000), 2500
 MOST_NOT_BUILDING = 0.005
 """The share of schedules that may be refused when they are built, each naming the step."""
 
