@@ -18,7 +18,8 @@ from graphflow.graph.inout_copies import output_names
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.kernels.recipes import on_host
-from graphflow.schedule import Schedule, require_sound
+from graphflow.layout import row_major
+from graphflow.schedule import Schedule, parameter_layouts, require_sound
 from graphflow.tir import Block, For, LoopKind, PrimFunc, loops_of, walk, with_serial_loops
 
 Kernel: TypeAlias = "PrimFunc | Schedule"
@@ -109,8 +110,7 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
     if isinstance(kernel, Schedule):
         outputs = output_names(kernel)
         func = _on_host(kernel.func, outputs)
-        same = kernel.func.params == kernel.definition.params
-        meaning = _on_host(kernel.definition, outputs) if same else func
+        meaning = _on_host(kernel.definition, outputs) if _keeps_parameters(kernel) else func
         return in_blocks(with_serial_loops(meaning)), (func,)
     if not isinstance(kernel, PrimFunc):
         raise VerifyError(
@@ -120,6 +120,17 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
     kernel = _on_host(kernel, output_names(kernel))
     serial = all(loop.kind is LoopKind.SERIAL for loop in loops_of(kernel.body))
     return in_blocks(with_serial_loops(kernel)), () if serial else (kernel,)
+
+
+def _keeps_parameters(schedule: Schedule) -> bool:
+    """Whether each parameter's elements are where those of the definition are.
+
+    Equal shapes do not tell: a transposed square has the shape that it had.
+    """
+    given = (one.layout for one in parameter_layouts(schedule).values())
+    return schedule.func.params == schedule.definition.params and all(
+        layout == row_major(layout.logical_shape) for layout in given
+    )
 
 
 def _on_host(func: PrimFunc, outputs: Mapping[str, str]) -> PrimFunc:

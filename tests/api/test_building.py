@@ -409,6 +409,26 @@ def test_padding_of_parameters_is_a_function_of_the_place(
             program.run({"x": bad})
 
 
+def test_a_transposed_square_is_not_the_parameter_that_it_was() -> None:
+    """Its definition and its schedule read other elements of an array of one shape."""
+    func = gf.kernel("""
+        def lower(x: f32[4, 4], y: out[f32[4]]):
+            for a in serial(0, 4):
+                for b in serial(0, 4):
+                    assume(unless(4*a + b < 7), x[a, b] == f32(0.0))
+            for i in serial(0, 4):
+                y[i] = x[1, i]
+    """)
+    s = gf.Schedule.of(func).apply(transform_layout, "x", lambda i, j: (j, i))
+    exe = gf.build(s, options=gf.Options(check_assumes=True, validate=True))
+    x = np.zeros(16, "float32")
+    x[:7] = range(1, 8)
+    x = x.reshape(4, 4)
+    assert (exe.run({"x": x.T})["y"] == x[1]).all()
+    with pytest.raises(InvalidModel, match=r"x was assumed to be"):
+        exe.run({"x": x})
+
+
 def test_what_cannot_be_checked_is_refused() -> None:
     with pytest.raises(VerifyError, match="cannot be checked when the model runs"):
         gf.build(ASSUMING.format(unless="a < 0", claim="x[a, b] <= w[b]"))
