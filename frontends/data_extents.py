@@ -12,23 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias, cast
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Predicate, Var, const, predicate_variables, variables
 from graphflow.base.errors import UnsupportedOp
-from graphflow.tir import (
-    Buffer,
-    Expr,
-    IndexValue,
-    Load,
-    PrimFunc,
-    Reduce,
-    Select,
-    Site,
-    Store,
-    expressions_of,
-    is_predicate,
-    sites,
-    walk_expr,
-)
 
 Counts: TypeAlias = "dict[int, str]"
 """For axes of a tensor the integer tensor, of one element, that counts a run's elements there."""
@@ -36,27 +22,29 @@ Counts: TypeAlias = "dict[int, str]"
 MOST_ROOM = 1 << 24
 """The most elements for which a kernel makes room where a run gives fewer: 64 MiB of floats."""
 
-_Found: TypeAlias = "dict[tuple[Buffer, int], str]"
+_Found: TypeAlias = "dict[tuple[tir.Buffer, int], str]"
 
 
 class ExtentsLost(UnsupportedOp):
     """A node reads a tensor whose extent a run decides, and no kernel is proven to allow that."""
 
 
-def passed_counts(func: PrimFunc, given: Mapping[Buffer, Counts]) -> dict[Buffer, Counts]:
+def passed_counts(
+    func: tir.PrimFunc, given: Mapping[tir.Buffer, Counts]
+) -> dict[tir.Buffer, Counts]:
     """The counts of the outputs of `func`, from those of its inputs.
 
     Raises `ExtentsLost`, with the reason, if an output may depend on elements that a run does not
     give.
     """
     found = {(buffer, axis): c for buffer, counts in given.items() for axis, c in counts.items()}
-    statements = [s for s in sites(func.body) if isinstance(s.stmt, Store | Reduce)]
+    statements = [s for s in tir.sites(func.body) if isinstance(s.stmt, tir.Store | tir.Reduce)]
     known = -1
     while known < len(found):
         known = len(found)
         for site in statements:
             _follow(site, found)
-    results: dict[Buffer, Counts] = {}
+    results: dict[tir.Buffer, Counts] = {}
     for (buffer, axis), count in found.items():
         if buffer in func.outputs:
             results.setdefault(buffer, {})[axis] = count
@@ -68,12 +56,14 @@ def passed_counts(func: PrimFunc, given: Mapping[Buffer, Counts]) -> dict[Buffer
     return results
 
 
-def _follow(site: Site, found: _Found) -> None:
+def _follow(site: tir.Site, found: _Found) -> None:
     """Add the counted axes of what a statement writes."""
     stmt = site.stmt
-    assert isinstance(stmt, Store | Reduce)
-    values = (*expressions_of(stmt), *site.guards)
-    loads = [node for value in values for node in walk_expr(value) if isinstance(node, Load)]
+    assert isinstance(stmt, tir.Store | tir.Reduce)
+    values = (*tir.expressions_of(stmt), *site.guards)
+    loads = [
+        node for value in values for node in tir.walk_expr(value) if isinstance(node, tir.Load)
+    ]
     rows: dict[Var, str] = {}
     for buffer, indices in (*((load.buffer, load.indices) for load in loads), _target(stmt)):
         for axis, index in enumerate(indices):
@@ -90,7 +80,9 @@ def _follow(site: Site, found: _Found) -> None:
     _add_targets(site, stmt, rows, found)
 
 
-def _add_targets(site: Site, stmt: Store | Reduce, rows: dict[Var, str], found: _Found) -> None:
+def _add_targets(
+    site: tir.Site, stmt: tir.Store | tir.Reduce, rows: dict[Var, str], found: _Found
+) -> None:
     buffer, indices = _target(stmt)
     for axis, index in enumerate(indices):
         whole = isinstance(index, Var) and _spans(site, index, buffer.shape[axis])
@@ -103,7 +95,7 @@ def _add_targets(site: Site, stmt: Store | Reduce, rows: dict[Var, str], found: 
 
 
 def _other_uses(
-    site: Site, values: tuple[Expr, ...], loads: list[Load], found: _Found
+    site: tir.Site, values: tuple[tir.Expr, ...], loads: list[tir.Load], found: _Found
 ) -> Iterator[frozenset[Var]]:
     """The variables on which a statement depends otherwise than as indices of counted axes."""
     yield predicate_variables(site.domain.where)
@@ -112,18 +104,18 @@ def _other_uses(
             if (load.buffer, axis) not in found:
                 yield variables(index)
     for value in values:
-        for node in walk_expr(value):
-            if isinstance(node, IndexValue):
+        for node in tir.walk_expr(value):
+            if isinstance(node, tir.IndexValue):
                 yield variables(node.index)
-            elif isinstance(node, Select) and is_predicate(node.condition):
+            elif isinstance(node, tir.Select) and tir.is_predicate(node.condition):
                 yield predicate_variables(cast(Predicate, node.condition))
 
 
-def _target(stmt: Store | Reduce) -> tuple[Buffer, tuple[IndexExpr, ...]]:
+def _target(stmt: tir.Store | tir.Reduce) -> tuple[tir.Buffer, tuple[IndexExpr, ...]]:
     return stmt.buffer, stmt.indices
 
 
-def _spans(site: Site, var: Var, extent: int) -> bool:
+def _spans(site: tir.Site, var: Var, extent: int) -> bool:
     """Whether the loop over `var` is over the whole axis."""
     axis = next((axis for axis in site.domain.axes if axis.var is var), None)
     return axis is not None and (axis.start, axis.stop) == (const(0), const(extent))

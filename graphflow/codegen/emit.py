@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from graphflow import tir
 from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
@@ -27,40 +28,6 @@ from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.instruction_set import CallOperands, instruction_for
 from graphflow.codegen.math import NARROWEST_HALVED, Math
-from graphflow.tir import (
-    DTYPES,
-    FLOATS,
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Call,
-    Expr,
-    For,
-    If,
-    Let,
-    LoopKind,
-    NamedWindow,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Stmt,
-    Store,
-    accesses,
-    buffers_of,
-    calls_in,
-    expression_variables,
-    is_predicate,
-    kept,
-    loops_of,
-    matched_value,
-    neutral_literal,
-    performed,
-    walk,
-    windows_in,
-)
 
 MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
@@ -73,7 +40,7 @@ MAX_LINES = 1_000_000
 """Most lines of LLVM IR for one kernel; LLVM takes a minute and several gigabytes for these."""
 
 
-def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
+def emit_ir(func: tir.PrimFunc, symbol: str, target: Target) -> str:
     """The LLVM module of `func` before optimization; `CodegenError` where it cannot be emitted."""
     _check_parallel(func)
     _check_axes(func, target)
@@ -93,28 +60,30 @@ def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts(func: PrimFunc) -> list[PrimFunc]:
+def _parts(func: tir.PrimFunc) -> list[tir.PrimFunc]:
     """The kernel itself, or several kernels of at most `MOST_STAGES` statements each.
 
     A kernel is split only if it is longer than that and its parts share no allocation and have no
     parallel loop.  Each part has those parameters that it accesses.
     """
     body = func.body
-    shared = any(isinstance(stmt, Allocate) for stmt in body)
-    threads = any(loop.kind is LoopKind.PARALLEL for loop in loops_of(body))
+    shared = any(isinstance(stmt, tir.Allocate) for stmt in body)
+    threads = any(loop.kind is tir.LoopKind.PARALLEL for loop in tir.loops_of(body))
     if len(body) <= MOST_STAGES or shared or threads:
         return [func]
     pieces = [body[k : k + MOST_STAGES] for k in range(0, len(body), MOST_STAGES)]
     return [replace(func, params=_used(func, piece), body=piece) for piece in pieces]
 
 
-def _used(func: PrimFunc, body: Body) -> tuple[Param, ...]:
-    touched = {access.buffer for access in accesses(body)}
-    touched |= {window.buffer for window in windows_in(body)}
+def _used(func: tir.PrimFunc, body: tir.Body) -> tuple[tir.Param, ...]:
+    touched = {access.buffer for access in tir.accesses(body)}
+    touched |= {window.buffer for window in tir.windows_in(body)}
     return tuple(param for param in func.params if param.buffer in touched)
 
 
-def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]]) -> list[str]:
+def _wrapper(
+    func: tir.PrimFunc, symbol: str, parts: Sequence[tuple[str, tir.PrimFunc]]
+) -> list[str]:
     """The entry point of a kernel in several parts, which it calls in order."""
     lines = [f'define void @"{symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
     numbers = {param.buffer: number for number, param in enumerate(func.params)}
@@ -130,7 +99,7 @@ def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]])
 class PartEmitter:
     """An LLVM function that executes a kernel, or some of its stages."""
 
-    def __init__(self, func: PrimFunc, target: Target) -> None:
+    def __init__(self, func: tir.PrimFunc, target: Target) -> None:
         self.func = func
         self.target = target
         self.builder = IrBuilder(target)
@@ -161,15 +130,15 @@ class PartEmitter:
     def _parameters(self) -> list[str]:
         texts: list[str] = []
         for number, param in enumerate(self.func.params):
-            read_only = " readonly" if param.role is Role.INPUT else ""
-            size, aligned = param.buffer.bytes, DTYPES[param.buffer.dtype].itemsize
+            read_only = " readonly" if param.role is tir.Role.INPUT else ""
+            size, aligned = param.buffer.bytes, tir.DTYPES[param.buffer.dtype].itemsize
             held = f" dereferenceable({size})" if size else ""
             texts.append(f"ptr noalias{read_only} align {aligned}{held} %p{number}")
         return texts
 
     # ---- statements
 
-    def _body(self, body: Body, mask: Mask | None) -> None:
+    def _body(self, body: tir.Body, mask: Mask | None) -> None:
         rest = body
         while rest:
             by_turns = () if mask is None else stores_by_turns(rest, mask, self.memory)
@@ -185,31 +154,31 @@ class PartEmitter:
                     "of its loops"
                 )
 
-    def _stmt(self, stmt: Stmt, mask: Mask | None) -> None:
+    def _stmt(self, stmt: tir.Stmt, mask: Mask | None) -> None:
         match stmt:
-            case Store():
+            case tir.Store():
                 value = self.expressions.emit(stmt.value, mask)
                 self.memory.store(stmt.buffer, stmt.indices, value, mask)
-            case Reduce():
+            case tir.Reduce():
                 self._reduce(stmt, mask)
-            case For():
+            case tir.For():
                 self._for(stmt, mask)
-            case If():
+            case tir.If():
                 self.emit_if(stmt, mask)
-            case Allocate():
+            case tir.Allocate():
                 self.memory.allocate(stmt.buffer)
-            case NamedWindow():
-                self._body(performed(stmt), mask)
-            case Let():
+            case tir.NamedWindow():
+                self._body(tir.performed(stmt), mask)
+            case tir.Let():
                 self._let(stmt, mask)
-            case Block():
+            case tir.Block():
                 self._body(stmt.body, mask)
-            case Call():
+            case tir.Call():
                 instruction = instruction_for(stmt, self.target) if mask is None else None
                 operands = CallOperands(stmt, self.builder, self.indices, self.memory)
                 if instruction is None or not operands.emit(instruction):
-                    self._body(performed(stmt), mask)
-            case Assume():
+                    self._body(tir.performed(stmt), mask)
+            case tir.Assume():
                 raise CodegenError(
                     f"kernel {self.func.name} still holds an assume ({stmt.unless}); "
                     "remove assumptions before emitting"
@@ -217,22 +186,22 @@ class PartEmitter:
             case _:
                 assert_never(stmt)
 
-    def _let(self, let: Let, mask: Mask | None) -> None:
+    def _let(self, let: tir.Let, mask: Mask | None) -> None:
         """Emit the body of a let with its value as a virtual register.
 
         An instruction whose parameter is a window of it takes an address, so then the value is
         stored; in lanes there are no instructions.
         """
         if mask is None and any(
-            w.buffer == let.buffer for call in calls_in(let.body) for w in call.windows
+            w.buffer == let.buffer for call in tir.calls_in(let.body) for w in call.windows
         ):
-            self._body(performed(let), mask)
+            self._body(tir.performed(let), mask)
             return
         value = self.expressions.emit(let.value, mask)
         with self.memory.named(let.buffer, value):
             self._body(let.body, mask)
 
-    def _reduce(self, stmt: Reduce, mask: Mask | None) -> None:
+    def _reduce(self, stmt: tir.Reduce, mask: Mask | None) -> None:
         address = self.memory.address(stmt.buffer, stmt.indices)
         value = self.expressions.emit(stmt.value, mask)
         if mask is not None and address.stride == 0:
@@ -246,13 +215,13 @@ class PartEmitter:
             return
         self._reduce_under(stmt, value, mask)
 
-    def _reduce_under(self, stmt: Reduce, value: IrValue, mask: Mask | None) -> None:
+    def _reduce_under(self, stmt: tir.Reduce, value: IrValue, mask: Mask | None) -> None:
         """Load, combine and store what a mask admits."""
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
         new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
         self.memory.store(stmt.buffer, stmt.indices, new, mask)
 
-    def _fold(self, stmt: Reduce, value: IrValue, mask: Mask) -> None:
+    def _fold(self, stmt: tir.Reduce, value: IrValue, mask: Mask) -> None:
         """Reduce all lanes into the one element that they share."""
         b = self.builder
         dtype = stmt.buffer.dtype
@@ -260,40 +229,44 @@ class PartEmitter:
         if dtype == "bool":
             raw = b.readable(raw)
         if not mask.is_full:
-            idle = literal(neutral_literal(stmt.op, dtype), dtype)
+            idle = literal(tir.neutral_literal(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
         folded = self._folded(stmt.op, dtype, raw)
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
         new = self.expressions.combine(stmt.op.value, dtype, old, folded)
         self.memory.store(stmt.buffer, stmt.indices, new, mask)
 
-    def _folded(self, op: ReduceOp, dtype: str, raw: IrValue) -> IrValue:
+    def _folded(self, op: tir.ReduceOp, dtype: str, raw: IrValue) -> IrValue:
         """All lanes of a vector combined, in any order: the iterations commute by declaration."""
         b = self.builder
-        floating = dtype in FLOATS
-        if floating and op in (ReduceOp.MAX, ReduceOp.MIN) and raw.lanes >= NARROWEST_HALVED:
+        floating = dtype in tir.FLOATS
+        if (
+            floating
+            and op in (tir.ReduceOp.MAX, tir.ReduceOp.MIN)
+            and raw.lanes >= NARROWEST_HALVED
+        ):
             return self.expressions.math.extreme_lane(op.value, raw)
         name = f"llvm.vector.reduce.{_horizontal(op, dtype)}.{mangled(raw.element, raw.lanes)}"
-        ordered = floating and op in (ReduceOp.ADD, ReduceOp.MUL)
-        first = (literal(-0.0 if op is ReduceOp.ADD else 1.0, dtype),) if ordered else ()
+        ordered = floating and op in (tir.ReduceOp.ADD, tir.ReduceOp.MUL)
+        first = (literal(-0.0 if op is tir.ReduceOp.ADD else 1.0, dtype),) if ordered else ()
         return b.call(name, raw.element, *first, raw, flags="reassoc" if ordered else "")
 
     # ---- loops
 
-    def _for(self, loop: For, mask: Mask | None) -> None:
+    def _for(self, loop: tir.For, mask: Mask | None) -> None:
         match loop.kind:
-            case LoopKind.SERIAL:
+            case tir.LoopKind.SERIAL:
                 self._serial(loop, mask)
-            case LoopKind.PARALLEL:
+            case tir.LoopKind.PARALLEL:
                 self._parallel(loop)
-            case LoopKind.UNROLLED:
+            case tir.LoopKind.UNROLLED:
                 self._unrolled(loop, mask)
-            case LoopKind.VECTORIZED:
+            case tir.LoopKind.VECTORIZED:
                 self._vectorized(loop, mask)
             case _:
                 assert_never(loop.kind)
 
-    def _serial(self, loop: For, mask: Mask | None) -> None:
+    def _serial(self, loop: tir.For, mask: Mask | None) -> None:
         start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)
         low, high = bounds(start, self.indices.ranges)[0], bounds(stop, self.indices.ranges)[1]
         fewest, most = bounds(stop - start, self.indices.ranges)
@@ -306,7 +279,7 @@ class PartEmitter:
         interval = (low, None if high is None else high - 1)
         first, last = self.indices.value(start), self.indices.value(stop)
         may_be_empty = fewest is None or fewest < 1
-        value = matched_value(loop)
+        value = tir.matched_value(loop)
         if value is None:
 
             def body(index: IrValue) -> None:
@@ -326,8 +299,8 @@ class PartEmitter:
 
     def _matched(
         self,
-        loop: For,
-        value: Expr,
+        loop: tir.For,
+        value: tir.Expr,
         limits: tuple[IrValue, IrValue],
         interval: Interval,
         mask: Mask | None,
@@ -343,7 +316,7 @@ class PartEmitter:
             "and", b.compare("icmp sge", index, first), b.compare("icmp slt", index, last)
         )
         (test,) = loop.body
-        assert isinstance(test, If)
+        assert isinstance(test, tir.If)
 
         def then() -> None:
             with self.indices.running(loop.var, index, interval):
@@ -351,7 +324,7 @@ class PartEmitter:
 
         b.when(inside, then)
 
-    def _parallel(self, loop: For) -> None:
+    def _parallel(self, loop: tir.For) -> None:
         start = self.indices.resolved(loop.start)
         low, high = bounds(start, self.indices.ranges)[0], bounds(loop.stop, {})[1]
         interval = (low, None if high is None else high - 1)
@@ -364,13 +337,13 @@ class PartEmitter:
 
         self.builder.loop(first, last, True, body)
 
-    def _unrolled(self, loop: For, mask: Mask | None) -> None:
+    def _unrolled(self, loop: tir.For, mask: Mask | None) -> None:
         start, extent = self._constant_extent(loop)
         for step in range(extent):
             with self.indices.bound(loop.var, start + step):
                 self._body(loop.body, mask)
 
-    def _constant_extent(self, loop: For) -> tuple[IndexExpr, int]:
+    def _constant_extent(self, loop: tir.For) -> tuple[IndexExpr, int]:
         start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)
         extent = stop - start
         if not isinstance(extent, Const):
@@ -380,7 +353,7 @@ class PartEmitter:
             )
         return start, max(extent.value, 0)
 
-    def _vectorized(self, loop: For, mask: Mask | None) -> None:
+    def _vectorized(self, loop: tir.For, mask: Mask | None) -> None:
         start, extent = self._constant_extent(loop)
         assert mask is None, "a loop around a vectorized loop is emitted as a serial one"
         if extent == 0:
@@ -404,13 +377,13 @@ class PartEmitter:
 
     # ---- conditions
 
-    def emit_if(self, stmt: If, mask: Mask | None) -> None:
+    def emit_if(self, stmt: tir.If, mask: Mask | None) -> None:
         truth = self.expressions.truth(stmt.condition, mask)
         if isinstance(truth, bool):
             self._body(stmt.then if truth else stmt.orelse, mask)
         elif isinstance(truth, IrValue) and truth.lanes == 1:
             orelse = (lambda: self._body(stmt.orelse, mask)) if stmt.orelse else None
-            if not is_predicate(stmt.condition):
+            if not tir.is_predicate(stmt.condition):
                 # A branch on memory that was never written would be undefined.
                 truth = self.builder.freeze(truth)
             self.builder.when(truth, lambda: self._body(stmt.then, mask), orelse)
@@ -428,52 +401,52 @@ class PartEmitter:
                     self._body(body, lanes)
 
 
-@kept  # an unrolled loop around it emits it many times
-def _fits_lanes(loop: For) -> bool:
+@tir.kept  # an unrolled loop around it emits it many times
+def _fits_lanes(loop: tir.For) -> bool:
     """Whether each statement in the body can be emitted once, for all lanes of a vector.
 
     It cannot if the bounds of an inner loop depend on the lane, if a matched loop selects a
     different iteration per lane, or if a lane would need a buffer of its own.
     """
     dependent = {loop.var}
-    lets = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Let)}
-    for stmt in walk(loop.body):
+    lets = {stmt.buffer for stmt in tir.walk(loop.body) if isinstance(stmt, tir.Let)}
+    for stmt in tir.walk(loop.body):
         match stmt:
-            case Allocate() if stmt.buffer not in lets:
+            case tir.Allocate() if stmt.buffer not in lets:
                 return False
-            case For() if dependent & (variables(stmt.start) | variables(stmt.stop)):
+            case tir.For() if dependent & (variables(stmt.start) | variables(stmt.stop)):
                 return False
-            case For() if stmt.kind is LoopKind.VECTORIZED:
+            case tir.For() if stmt.kind is tir.LoopKind.VECTORIZED:
                 return False
-            case For() if _matches_apart(stmt, loop.var):
+            case tir.For() if _matches_apart(stmt, loop.var):
                 return False
             case _:
                 pass
     return True
 
 
-def _matches_apart(stmt: For, lane: Var) -> bool:
-    value = matched_value(stmt)
-    return value is not None and lane in expression_variables(value)
+def _matches_apart(stmt: tir.For, lane: Var) -> bool:
+    value = tir.matched_value(stmt)
+    return value is not None and lane in tir.expression_variables(value)
 
 
-def _horizontal(op: ReduceOp, dtype: str) -> str:
+def _horizontal(op: tir.ReduceOp, dtype: str) -> str:
     """The name of LLVM's reduction over the lanes of a vector."""
     if dtype == "bool":
-        return "or" if op in (ReduceOp.ADD, ReduceOp.MAX) else "and"
-    if op in (ReduceOp.ADD, ReduceOp.MUL):
-        return f"f{op.value}" if dtype in FLOATS else op.value
-    if dtype in FLOATS:
-        return "fmaximum" if op is ReduceOp.MAX else "fminimum"
+        return "or" if op in (tir.ReduceOp.ADD, tir.ReduceOp.MAX) else "and"
+    if op in (tir.ReduceOp.ADD, tir.ReduceOp.MUL):
+        return f"f{op.value}" if dtype in tir.FLOATS else op.value
+    if dtype in tir.FLOATS:
+        return "fmaximum" if op is tir.ReduceOp.MAX else "fminimum"
     return f"{sign_of(dtype)}{op.value}"
 
 
-def _check_axes(func: PrimFunc, target: Target) -> None:
+def _check_axes(func: tir.PrimFunc, target: Target) -> None:
     """CodegenError for a buffer with more axes after flattening than the target's memory has."""
     most = target.buffer_axes
     if most is None:
         return
-    for buffer in buffers_of(func):
+    for buffer in tir.buffers_of(func):
         axes = len(buffer.separators) + 1
         if axes > most:
             raise CodegenError(
@@ -482,23 +455,25 @@ def _check_axes(func: PrimFunc, target: Target) -> None:
             )
 
 
-def _check_parallel(func: PrimFunc) -> None:
+def _check_parallel(func: tir.PrimFunc) -> None:
     """CodegenError if there is a second parallel loop, or a statement beside the parallel loop.
 
     Every call executes the whole kernel for its part of the iterations, so a statement beside the
     loop would be executed once per call.
     """
-    loops = [s for s in walk(func.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
+    loops = [
+        s for s in tir.walk(func.body) if isinstance(s, tir.For) and s.kind is tir.LoopKind.PARALLEL
+    ]
     if not loops:
         return
-    body: Body = func.body
+    body: tir.Body = func.body
     while True:
-        inner = tuple(s for s in body if not isinstance(s, Allocate))
-        if len(inner) != 1 or not isinstance(inner[0], Block | For):
+        inner = tuple(s for s in body if not isinstance(s, tir.Allocate))
+        if len(inner) != 1 or not isinstance(inner[0], tir.Block | tir.For):
             break
         if inner[0] is loops[0] and len(loops) == 1:
             return
-        if isinstance(inner[0], For):
+        if isinstance(inner[0], tir.For):
             break
         body = inner[0].body
     raise CodegenError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import assert_never, cast
 
+from graphflow import tir
 from graphflow.arith import Predicate, conjuncts, negation
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import CodegenError
@@ -28,24 +29,6 @@ from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
 from graphflow.codegen.stored import StoredTypes
-from graphflow.tir import (
-    DTYPES,
-    FLOATS,
-    UNSIGNED,
-    Binary,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-    is_predicate,
-    walk_expr,
-)
 
 FLOAT_OPERATIONS = {
     "add": "fadd contract",
@@ -74,28 +57,28 @@ class Expressions:
         self.math = math
         self.stored = StoredTypes(builder)
 
-    def emit(self, expr: Expr, mask: Mask | None) -> IrValue:
+    def emit(self, expr: tir.Expr, mask: Mask | None) -> IrValue:
         """The value of `expr` in the active lanes."""
         match expr:
-            case Literal():
+            case tir.Literal():
                 return literal(expr.value, expr.dtype)
-            case Load():
+            case tir.Load():
                 return self.memory.load(expr.buffer, expr.indices, mask)
-            case IndexValue():
+            case tir.IndexValue():
                 return self.cast(self.indices.vector(expr.index), "int64", expr.dtype)
-            case Unary():
+            case tir.Unary():
                 return self._unary(expr, mask)
-            case Binary():
+            case tir.Binary():
                 left, right = self.emit(expr.left, mask), self.emit(expr.right, mask)
                 return self.combine(expr.op, expr.dtype, left, right)
-            case Comparison():
+            case tir.Comparison():
                 left, right = self.emit(expr.left, mask), self.emit(expr.right, mask)
                 return self.compare(expr.op, expr.left.dtype, left, right)
-            case Select():
+            case tir.Select():
                 return self._select(expr, mask)
-            case Cast():
+            case tir.Cast():
                 return self.cast(self.emit(expr.operand, mask), expr.operand.dtype, expr.dtype)
-            case Undef():
+            case tir.Undef():
                 raise CodegenError("an expression still holds undef; lower it before emitting")
         assert_never(expr)
 
@@ -105,7 +88,7 @@ class Expressions:
         """A binary operator on two values of `dtype`."""
         if op in ("max", "min"):
             return self._extremum(op, dtype, left, right)
-        if dtype in FLOATS:
+        if dtype in tir.FLOATS:
             if op == "pow":
                 return self.math.power(left, right)
             if op == "fmod":
@@ -125,7 +108,7 @@ class Expressions:
         raise CodegenError(f"operator {op} is not defined on {dtype}")
 
     def _extremum(self, op: str, dtype: str, left: IrValue, right: IrValue) -> IrValue:
-        if dtype in FLOATS:
+        if dtype in tir.FLOATS:
             return self.math.extremum(op, left, right)
         return self.builder.intrinsic(f"{sign_of(dtype)}{op}", left, right)
 
@@ -145,7 +128,7 @@ class Expressions:
             return b.binary(operation, left, right)
         zero, one = (integer(i, right.element) for i in (0, 1))
         right = b.freeze(right)
-        if dtype in UNSIGNED:
+        if dtype in tir.UNSIGNED:
             quotient = b.binary("udiv", left, b.intrinsic("umax", right, one))
         else:
             size = b.intrinsic("umax", self._absolute(right), one)
@@ -162,9 +145,9 @@ class Expressions:
 
     def _shift(self, op: str, dtype: str, x: IrValue, bits: IrValue) -> IrValue:
         """`x` shifted; by its width or more, what is left is zeros or copies of the sign."""
-        b, width = self.builder, 8 * DTYPES[dtype].itemsize
+        b, width = self.builder, 8 * tir.DTYPES[dtype].itemsize
         most = b.intrinsic("umin", bits, integer(width - 1, bits.element))
-        if op == "shr" and dtype not in UNSIGNED:
+        if op == "shr" and dtype not in tir.UNSIGNED:
             return b.binary("ashr", x, most)
         moved = b.binary("shl" if op == "shl" else "lshr", x, most)
         inside = b.compare("icmp ult", bits, integer(width, bits.element))
@@ -175,13 +158,13 @@ class Expressions:
         b = self.builder
         zero, one = (integer(i, base.element) for i in (0, 1))
         result, square = one, base
-        for bit in range(8 * DTYPES[dtype].itemsize):
+        for bit in range(8 * tir.DTYPES[dtype].itemsize):
             wanted = b.compare(
                 "icmp ne", b.binary("and", exponent, integer(1 << bit, base.element)), zero
             )
             result = b.select(wanted, b.binary("mul", result, square), result)
             square = b.binary("mul", square, square)
-        if dtype in UNSIGNED:
+        if dtype in tir.UNSIGNED:
             return result
         # ±1 to a negative power is what squaring gives: both have an order that divides 2^bits.
         is_unit = b.binary(
@@ -193,22 +176,24 @@ class Expressions:
         vanishes = b.binary("and", negative, b.binary("xor", is_unit, boolean(True)))
         return b.select(vanishes, zero, result)
 
-    def _unary(self, expr: Unary, mask: Mask | None) -> IrValue:
+    def _unary(self, expr: tir.Unary, mask: Mask | None) -> IrValue:
         x = self.emit(expr.operand, mask)
         if expr.op == "not":
             return self.builder.binary("xor", x, integer(-1, x.element))
-        if expr.dtype in FLOATS:
+        if expr.dtype in tir.FLOATS:
             return self.math.unary(expr.op, x)
         if expr.op == "neg":
             return self.builder.binary("sub", integer(0, x.element), x)
-        if expr.op in ("floor", "ceil", "round") or (expr.op == "abs" and expr.dtype in UNSIGNED):
+        if expr.op in ("floor", "ceil", "round") or (
+            expr.op == "abs" and expr.dtype in tir.UNSIGNED
+        ):
             return x
         if expr.op == "abs":
             return self._absolute(x)
         raise CodegenError(f"operator {expr.op} is not defined on {expr.dtype}")
 
     def compare(self, op: str, dtype: str, left: IrValue, right: IrValue) -> IrValue:
-        if dtype in FLOATS:
+        if dtype in tir.FLOATS:
             return self.builder.compare(f"fcmp {FLOAT_COMPARISONS[op]}", left, right)
         sign = "" if op in ("eq", "ne") else sign_of(dtype)
         return self.builder.compare(f"icmp {sign}{op}", left, right)
@@ -222,16 +207,16 @@ class Expressions:
         if target in STORED:
             return self.stored.store(x, source, target)
         if target == "bool":
-            operation = "fcmp une" if source in FLOATS else "icmp ne"
+            operation = "fcmp une" if source in tir.FLOATS else "icmp ne"
             return self.builder.compare(operation, x, literal(0, source))
-        to, bits = ELEMENTS[target], 8 * DTYPES[target].itemsize
-        if source in FLOATS and target in FLOATS:
+        to, bits = ELEMENTS[target], 8 * tir.DTYPES[target].itemsize
+        if source in tir.FLOATS and target in tir.FLOATS:
             return self.builder.convert("fpext" if target == "float64" else "fptrunc", x, to)
-        if target in FLOATS:
+        if target in tir.FLOATS:
             return self.builder.convert(f"{sign_of(source)}itofp", x, to)
-        if source in FLOATS:
+        if source in tir.FLOATS:
             return self._whole_number(x, target)
-        held = 1 if source == "bool" else 8 * DTYPES[source].itemsize
+        held = 1 if source == "bool" else 8 * tir.DTYPES[source].itemsize
         if held == bits:
             return x
         widen = "sext" if sign_of(source) == "s" else "zext"
@@ -239,10 +224,10 @@ class Expressions:
 
     def _whole_number(self, x: IrValue, target: str) -> IrValue:
         """A float truncated to an integer; unspecified where the result does not fit `target`."""
-        to, bits = ELEMENTS[target], 8 * DTYPES[target].itemsize
+        to, bits = ELEMENTS[target], 8 * tir.DTYPES[target].itemsize
         # A wider signed integer holds what is unsigned, and casts of floats to those are
         # instructions of every processor; but nothing is wider than uint64.
-        wide = bits + (target in UNSIGNED)
+        wide = bits + (target in tir.UNSIGNED)
         operation, between = ("fptoui", "i64") if wide > 64 else ("fptosi", _holding(wide))
         # Out of range is poison to LLVM; freezing keeps it a number, whichever.
         whole = self.builder.freeze(self.builder.convert(operation, x, between))
@@ -250,14 +235,14 @@ class Expressions:
 
     # ---- choices
 
-    def _select(self, expr: Select, mask: Mask | None) -> IrValue:
+    def _select(self, expr: tir.Select, mask: Mask | None) -> IrValue:
         truth = self.truth(expr.condition, mask)
         if isinstance(truth, bool):
             return self.emit(expr.if_true if truth else expr.if_false, mask)
         if isinstance(truth, IrValue) and truth.lanes == 1:
             return self._select_one(truth, expr, mask)
         assert mask is not None
-        b, by_index = self.builder, is_predicate(expr.condition)
+        b, by_index = self.builder, tir.is_predicate(expr.condition)
         yes, no = (narrowed(b, mask, truth, holds, by_index) for holds in (True, False))
         if_true = self._side(expr.if_true, mask, yes)
         if_false = self._side(expr.if_false, mask, no)
@@ -269,12 +254,12 @@ class Expressions:
             condition = b.freeze(condition)
         return b.select(condition, if_true, if_false)
 
-    def _side(self, expr: Expr, outer: Mask, inner: Mask) -> IrValue:
+    def _side(self, expr: tir.Expr, outer: Mask, inner: Mask) -> IrValue:
         if inner.count == 0:
             return literal(0, expr.dtype)
         return self.emit(expr, inner if self._may_read_outside(expr) else outer)
 
-    def _select_one(self, truth: IrValue, expr: Select, mask: Mask | None) -> IrValue:
+    def _select_one(self, truth: IrValue, expr: tir.Select, mask: Mask | None) -> IrValue:
         sides = (expr.if_true, expr.if_false)
         if any(self._may_read_outside(side) for side in sides):
             if_true, if_false = (partial(self._whole, side, mask) for side in sides)
@@ -283,23 +268,23 @@ class Expressions:
         a, b = (self.emit(side, mask) for side in sides)
         return self.builder.select(truth, a, b)
 
-    def _whole(self, expr: Expr, mask: Mask | None) -> IrValue:
+    def _whole(self, expr: tir.Expr, mask: Mask | None) -> IrValue:
         return self.builder.splat(self.emit(expr, mask), mask.width if mask else 1)
 
-    def _may_read_outside(self, expr: Expr) -> bool:
-        loads = (node for node in walk_expr(expr) if isinstance(node, Load))
+    def _may_read_outside(self, expr: tir.Expr) -> bool:
+        loads = (node for node in tir.walk_expr(expr) if isinstance(node, tir.Load))
         return not all(self.memory.surely_inside(n.buffer, n.indices) for n in loads)
 
-    def truth(self, condition: Condition, mask: Mask | None) -> Decision:
+    def truth(self, condition: tir.Condition, mask: Mask | None) -> Decision:
         """A condition: known at compile time, known per lane, an i1, or a vector of i1."""
-        if is_predicate(condition):
+        if tir.is_predicate(condition):
             predicate = self.indices.resolved_predicate(cast(Predicate, condition))
             return self.indices.truth(predicate)
-        return self.emit(cast(Expr, condition), mask)
+        return self.emit(cast(tir.Expr, condition), mask)
 
-    def given(self, condition: Condition, truth: Decision, mask: Mask, holds: bool) -> Mask:
+    def given(self, condition: tir.Condition, truth: Decision, mask: Mask, holds: bool) -> Mask:
         """The lanes of `mask` in which the condition whose `truth` is given holds, or fails."""
-        if not is_predicate(condition):
+        if not tir.is_predicate(condition):
             return narrowed(self.builder, mask, truth, holds)
         predicate = cast(Predicate, condition)
         resolved = self.indices.resolved_predicate(predicate if holds else negation(predicate))
@@ -312,7 +297,7 @@ class Expressions:
 
 def sign_of(dtype: str) -> str:
     """`s` for signed integers, `u` for unsigned ones and bools, as in LLVM's `sdiv` and `udiv`."""
-    return "u" if dtype in UNSIGNED or dtype == "bool" else "s"
+    return "u" if dtype in tir.UNSIGNED or dtype == "bool" else "s"
 
 
 def _holding(bits: int) -> str:

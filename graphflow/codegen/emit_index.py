@@ -21,40 +21,11 @@ from functools import partial
 from math import inf
 from typing import TypeAlias, assert_never
 
-from graphflow.arith import (
-    WORD,
-    And,
-    AtLeastZero,
-    Const,
-    Extremum,
-    FloorDiv,
-    FloorMod,
-    IndexExpr,
-    Interval,
-    IsZero,
-    Not,
-    Or,
-    Predicate,
-    Ranges,
-    Truth,
-    Var,
-    bounds,
-    const,
-    holds,
-    largest_part,
-    linear,
-    predicate_variables,
-    simplify,
-    simplify_predicate,
-    substitute,
-    substitute_in,
-    terms_of,
-    variables,
-)
+from graphflow import arith
 from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, integer, lanes_of
 
-Terms: TypeAlias = tuple[tuple[IndexExpr, int], ...]
+Terms: TypeAlias = tuple[tuple[arith.IndexExpr, int], ...]
 
 Decision: TypeAlias = bool | tuple[bool, ...] | IrValue
 """A condition: decided, decided per lane, or to be decided at run time (an i1, or one a lane)."""
@@ -64,7 +35,7 @@ Decision: TypeAlias = bool | tuple[bool, ...] | IrValue
 class Lanes:
     """The enclosing vectorized loop: a lane variable from 0 to `extent - 1`, in `width` lanes."""
 
-    var: Var
+    var: arith.Var
     extent: int
     width: int
 
@@ -75,25 +46,25 @@ class Indices:
     def __init__(self, builder: IrBuilder) -> None:
         self.builder = builder
         self.lanes: Lanes | None = None
-        self.ranges: dict[Var, Interval] = {}
-        self._bindings: dict[Var, IndexExpr] = {}
-        self._values: dict[Var, IrValue] = {}
-        self._depths: dict[Var, int] = {}
-        self._variables: dict[IndexExpr, frozenset[Var]] = {}
-        self._largest: dict[IndexExpr, float] = {}
+        self.ranges: dict[arith.Var, arith.Interval] = {}
+        self._bindings: dict[arith.Var, arith.IndexExpr] = {}
+        self._values: dict[arith.Var, IrValue] = {}
+        self._depths: dict[arith.Var, int] = {}
+        self._variables: dict[arith.IndexExpr, frozenset[arith.Var]] = {}
+        self._largest: dict[arith.IndexExpr, float] = {}
         """Of atoms the largest part, for the loops that are open; infinite where it is unknown."""
 
     # ---- loops around
 
     @contextmanager
-    def bound(self, var: Var, expr: IndexExpr) -> Iterator[None]:
+    def bound(self, var: arith.Var, expr: arith.IndexExpr) -> Iterator[None]:
         """While the context lasts, `var` is replaced by `expr`, which must be resolved."""
         self._bindings[var] = expr
         yield
         del self._bindings[var]
 
     @contextmanager
-    def running(self, var: Var, value: IrValue, interval: Interval) -> Iterator[None]:
+    def running(self, var: arith.Var, value: IrValue, interval: arith.Interval) -> Iterator[None]:
         """While the context lasts, `var` has this i64 value, which lies within `interval`."""
         self._values[var], self.ranges[var] = value, interval
         self._largest.clear()
@@ -102,18 +73,20 @@ class Indices:
         del self._values[var], self.ranges[var], self._depths[var]
 
     @contextmanager
-    def vectorized(self, var: Var, start: IndexExpr, lanes: Lanes) -> Iterator[None]:
+    def vectorized(self, var: arith.Var, start: arith.IndexExpr, lanes: Lanes) -> Iterator[None]:
         """While the context lasts, `var` is `start` plus the number of the lane."""
         self.lanes, self.ranges[lanes.var] = lanes, (0, lanes.extent - 1)
         self._largest.clear()
-        with self.bound(var, linear((*terms_of(start)[0], (lanes.var, 1)), terms_of(start)[1])):
+        with self.bound(
+            var, arith.linear((*arith.terms_of(start)[0], (lanes.var, 1)), arith.terms_of(start)[1])
+        ):
             yield
         self.lanes = None
         del self.ranges[lanes.var]
 
     # ---- resolution
 
-    def terms(self, expr: IndexExpr) -> tuple[Terms, int]:
+    def terms(self, expr: arith.IndexExpr) -> tuple[Terms, int]:
         """The linear terms and the constant of `expr` under the bindings.
 
         CodegenError unless the sum, in whatever order it is added up, is proven to fit an i64.
@@ -123,69 +96,73 @@ class Indices:
         for atom, k in terms:
             largest = self._largest.get(atom)
             total += abs(k) * (self._largest_of(atom) if largest is None else largest)
-        if total > WORD:  # rare, and then the signs matter
+        if total > arith.WORD:  # rare, and then the signs matter
             self._require_word(terms, constant)
         return terms, constant
 
-    def _largest_of(self, atom: IndexExpr) -> float:
-        part = largest_part(atom, self._with_idle_lanes())
+    def _largest_of(self, atom: arith.IndexExpr) -> float:
+        part = arith.largest_part(atom, self._with_idle_lanes())
         found = self._largest[atom] = inf if part is None else max(part, 1)
         return found
 
-    def _with_idle_lanes(self) -> Ranges:
+    def _with_idle_lanes(self) -> arith.Ranges:
         """The ranges of the variables, where lanes beyond the extent are computed too."""
         if self.lanes is None:
             return self.ranges
         return {**self.ranges, self.lanes.var: (0, self.lanes.width - 1)}
 
     def _require_word(self, terms: Terms, constant: int) -> None:
-        ranges, expr = self._with_idle_lanes(), linear(terms, constant)
-        if not variables(expr) <= ranges.keys():
+        ranges, expr = self._with_idle_lanes(), arith.linear(terms, constant)
+        if not arith.variables(expr) <= ranges.keys():
             return  # a variable without a loop, which has no value to emit either
-        most = largest_part(expr, ranges)
-        if most is None or most > WORD:
+        most = arith.largest_part(expr, ranges)
+        if most is None or most > arith.WORD:
             reach = "has no bound" if most is None else f"may need numbers up to {most}"
             raise CodegenError(
                 f"the index expression {expr} {reach}, and native code computes indices in 64 "
-                f"bits, up to {WORD}; use smaller factors or extents"
+                f"bits, up to {arith.WORD}; use smaller factors or extents"
             )
 
-    def _bound_terms(self, expr: IndexExpr) -> tuple[Terms, int]:
-        terms, constant = terms_of(expr)
-        merged: dict[IndexExpr, int] = {}
+    def _bound_terms(self, expr: arith.IndexExpr) -> tuple[Terms, int]:
+        terms, constant = arith.terms_of(expr)
+        merged: dict[arith.IndexExpr, int] = {}
         for atom, k in terms:
-            bound = self._bindings.get(atom) if isinstance(atom, Var) else None
-            if not isinstance(atom, Var) and not self._bindings.keys().isdisjoint(self._in(atom)):
-                return terms_of(simplify(substitute(expr, self._bindings), self.ranges))
+            bound = self._bindings.get(atom) if isinstance(atom, arith.Var) else None
+            if not isinstance(atom, arith.Var) and not self._bindings.keys().isdisjoint(
+                self._in(atom)
+            ):
+                return arith.terms_of(
+                    arith.simplify(arith.substitute(expr, self._bindings), self.ranges)
+                )
             if bound is None:
                 merged[atom] = merged.get(atom, 0) + k
-            elif isinstance(bound, Const):
+            elif isinstance(bound, arith.Const):
                 constant += k * bound.value
             else:
-                inner, extra = terms_of(bound)
+                inner, extra = arith.terms_of(bound)
                 constant += extra * k
                 for inner_atom, inner_k in inner:
                     merged[inner_atom] = merged.get(inner_atom, 0) + inner_k * k
         return tuple((atom, k) for atom, k in merged.items() if k), constant
 
-    def _in(self, atom: IndexExpr) -> frozenset[Var]:
+    def _in(self, atom: arith.IndexExpr) -> frozenset[arith.Var]:
         found = self._variables.get(atom)
         if found is None:
-            found = self._variables[atom] = variables(atom)
+            found = self._variables[atom] = arith.variables(atom)
         return found
 
-    def resolved(self, expr: IndexExpr) -> IndexExpr:
+    def resolved(self, expr: arith.IndexExpr) -> arith.IndexExpr:
         """`expr` with the bindings substituted."""
         terms, constant = self.terms(expr)
-        return linear(terms, constant)
+        return arith.linear(terms, constant)
 
-    def resolved_predicate(self, predicate: Predicate) -> Predicate:
+    def resolved_predicate(self, predicate: arith.Predicate) -> arith.Predicate:
         """`predicate` with the bindings substituted, simplified by the ranges of the variables."""
-        return simplify_predicate(substitute_in(predicate, self._bindings), self.ranges)
+        return arith.simplify_predicate(arith.substitute_in(predicate, self._bindings), self.ranges)
 
-    def bounds(self, terms: Terms, constant: int) -> Interval:
+    def bounds(self, terms: Terms, constant: int) -> arith.Interval:
         """An interval that contains the value of the sum."""
-        return bounds(linear(terms, constant), self.ranges)
+        return arith.bounds(arith.linear(terms, constant), self.ranges)
 
     def lane_stride(self, terms: Terms) -> int | None:
         """The coefficient of the lane, 0 where it does not occur, None inside a floor or mod."""
@@ -195,23 +172,23 @@ class Indices:
         for atom, k in terms:
             if atom is self.lanes.var:
                 stride = k
-            elif not isinstance(atom, Var) and self.lanes.var in self._in(atom):
+            elif not isinstance(atom, arith.Var) and self.lanes.var in self._in(atom):
                 return None
         return stride
 
     def at_lane(self, terms: Terms, constant: int, lane: int) -> tuple[Terms, int]:
         """The terms as they are in one lane."""
         assert self.lanes is not None
-        expr = substitute(linear(terms, constant), {self.lanes.var: const(lane)})
-        return terms_of(simplify(expr, self.ranges))
+        expr = arith.substitute(arith.linear(terms, constant), {self.lanes.var: arith.const(lane)})
+        return arith.terms_of(arith.simplify(expr, self.ranges))
 
     # ---- values
 
-    def value(self, expr: IndexExpr) -> IrValue:
+    def value(self, expr: arith.IndexExpr) -> IrValue:
         """`expr` as an i64; it must not depend on the lane."""
         return self.sum(*self.terms(expr))
 
-    def vector(self, expr: IndexExpr) -> IrValue:
+    def vector(self, expr: arith.IndexExpr) -> IrValue:
         """`expr` as an i64 or, where it depends on the lane, as a vector of them."""
         terms, constant = self.terms(expr)
         stride = self.lane_stride(terms)
@@ -219,7 +196,7 @@ class Indices:
             return self.sum(terms, constant)
         assert self.lanes is not None
         if stride is None:
-            # Poison beyond the extent: those lanes decide nothing before they are frozen.
+            # Poison beyond the extent; `_compared` freezes those lanes before they decide anything.
             values = [self.sum(*self.at_lane(terms, constant, i)) for i in range(self.lanes.extent)]
             return self.builder.gathered(values, self.lanes.width)
         rest = tuple(term for term in terms if term[0] is not self.lanes.var)
@@ -240,20 +217,20 @@ class Indices:
             return integer(constant)
         return self.builder.binary("add nsw", total, integer(constant))
 
-    def _plus(self, total: IrValue, atom: IndexExpr, k: int) -> IrValue:
+    def _plus(self, total: IrValue, atom: arith.IndexExpr, k: int) -> IrValue:
         value = self._atom(atom)
         if k != 1:
             value = self.builder.binary("mul nsw", value, integer(k))
         return value if total.text == "0" else self.builder.binary("add nsw", total, value)
 
-    def _depth(self, atom: IndexExpr) -> int:
-        if isinstance(atom, Var):
+    def _depth(self, atom: arith.IndexExpr) -> int:
+        if isinstance(atom, arith.Var):
             return self._depths.get(atom, -1)
-        return max((self._depths.get(v, -1) for v in variables(atom)), default=-1)
+        return max((self._depths.get(v, -1) for v in arith.variables(atom)), default=-1)
 
-    def _atom(self, atom: IndexExpr) -> IrValue:
+    def _atom(self, atom: arith.IndexExpr) -> IrValue:
         match atom:
-            case Var():
+            case arith.Var():
                 value = self._values.get(atom)
                 if value is None:
                     raise CodegenError(
@@ -261,24 +238,24 @@ class Indices:
                         "parameter a constant before emitting"
                     )
                 return value
-            case FloorDiv():
+            case arith.FloorDiv():
                 return self._floor(atom.numerator, atom.divisor, want_rest=False)
-            case FloorMod():
+            case arith.FloorMod():
                 return self._floor(atom.numerator, atom.divisor, want_rest=True)
-            case Extremum():
-                a, b = (self.sum(*terms_of(operand)) for operand in atom.operands)
+            case arith.Extremum():
+                a, b = (self.sum(*arith.terms_of(operand)) for operand in atom.operands)
                 return self.builder.intrinsic("smin" if atom.kind == "min" else "smax", a, b)
         raise TypeError(f"not an atom of an index expression: {atom!r}")
 
-    def _floor(self, numerator: IndexExpr, divisor: int, want_rest: bool) -> IrValue:
+    def _floor(self, numerator: arith.IndexExpr, divisor: int, want_rest: bool) -> IrValue:
         b = self.builder
-        value, by = self.sum(*terms_of(numerator)), integer(divisor)
+        value, by = self.sum(*arith.terms_of(numerator)), integer(divisor)
         power = divisor & (divisor - 1) == 0
         if power and want_rest:
             return b.binary("and", value, integer(divisor - 1))
         if power:
             return b.binary("ashr", value, integer(divisor.bit_length() - 1))
-        low = bounds(numerator, self.ranges)[0]
+        low = arith.bounds(numerator, self.ranges)[0]
         if low is not None and low >= 0:
             return b.binary("urem" if want_rest else "udiv", value, by)
         rest = b.binary("srem", value, by)
@@ -289,38 +266,41 @@ class Indices:
 
     # ---- truth
 
-    def truth(self, predicate: Predicate) -> Decision:
+    def truth(self, predicate: arith.Predicate) -> Decision:
         """A resolved predicate: known at compile time, known per lane, an i1, or a vector of i1."""
-        if isinstance(predicate, Truth):
+        if isinstance(predicate, arith.Truth):
             return predicate.value
         lanes = self.lanes
-        if lanes is not None and predicate_variables(predicate) == frozenset((lanes.var,)):
-            decided = [holds(predicate, {lanes.var: i}) for i in range(lanes.extent)]
+        if lanes is not None and arith.predicate_variables(predicate) == frozenset((lanes.var,)):
+            decided = [arith.holds(predicate, {lanes.var: i}) for i in range(lanes.extent)]
             return (*decided, *[False] * (lanes.width - lanes.extent))
         return self._truth(predicate)
 
-    def _truth(self, predicate: Predicate) -> IrValue:
+    def _truth(self, predicate: arith.Predicate) -> IrValue:
         b = self.builder
         match predicate:
-            case Truth():
+            case arith.Truth():
                 return boolean(predicate.value)
-            case AtLeastZero():
+            case arith.AtLeastZero():
                 return self._compared("icmp sge", predicate.expr)
-            case IsZero():
+            case arith.IsZero():
                 return self._compared("icmp eq", predicate.expr)
-            case Not():
+            case arith.Not():
                 return self._compared("icmp ne", predicate.member.expr)
-            case And() | Or():
-                operation = "and" if isinstance(predicate, And) else "or"
+            case arith.And() | arith.Or():
+                operation = "and" if isinstance(predicate, arith.And) else "or"
                 first, *others = (self._truth(member) for member in predicate.members)
                 for other in others:
                     first = b.binary(operation, first, other)
                 return first
         assert_never(predicate)
 
-    def _compared(self, operation: str, expr: IndexExpr) -> IrValue:
+    def _compared(self, operation: str, expr: arith.IndexExpr) -> IrValue:
         value = self.vector(expr)
-        low, high = bounds(expr, self.ranges)
+        if value.lanes > 1 and self.lane_stride(self.terms(expr)[0]) is None:
+            # An idle lane that is poison in a mask would be stored, beyond the buffer.
+            value = self.builder.freeze(value)
+        low, high = arith.bounds(expr, self.ranges)
         narrow = low is not None and high is not None and low >= -(2**31) and high < 2**31
         if value.lanes > 1 and narrow:
             value = self.builder.convert("trunc", value, "i32")

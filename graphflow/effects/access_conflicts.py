@@ -14,24 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow.arith import (
-    Domain,
-    IndexExpr,
-    Or,
-    Predicate,
-    Proof,
-    Var,
-    Verdict,
-    conjunction,
-    disjunction,
-    equal,
-    joined,
-    less_than,
-    prove_empty,
-    substitute,
-    terms_of,
-    variables,
-)
+from graphflow import arith
 from graphflow.effects.statements import claimed_loads
 from graphflow.tir import (
     Access,
@@ -46,7 +29,7 @@ from graphflow.tir import (
 
 
 def conflicting(
-    first: Body, second: Body, domain: Domain, at_once: bool = False
+    first: Body, second: Body, domain: arith.Domain, at_once: bool = False
 ) -> Iterator[tuple[Access, Access]]:
     """Pairs of accesses, one of each body, to the same buffer, at least one of which writes.
 
@@ -65,8 +48,12 @@ def conflicting(
                 yield a, b
 
 
-def fixes(indices_a: tuple[IndexExpr, ...], indices_b: tuple[IndexExpr, ...], var: Var,
-          shared: frozenset[Var]) -> bool:  # fmt: skip
+def fixes(
+    indices_a: tuple[arith.IndexExpr, ...],
+    indices_b: tuple[arith.IndexExpr, ...],
+    var: arith.Var,
+    shared: frozenset[arith.Var],
+) -> bool:
     """Whether equal indices imply equal values of `var`.
 
     So it is where some index is `k·var + e` in both, e over the `shared` variables alone.
@@ -74,9 +61,9 @@ def fixes(indices_a: tuple[IndexExpr, ...], indices_b: tuple[IndexExpr, ...], va
     for a, b in zip(indices_a, indices_b, strict=True):
         if a is not b:
             continue
-        others = [atom for atom, _ in terms_of(a)[0] if atom is not var]
-        has_var = len(others) < len(terms_of(a)[0])
-        if has_var and all(variables(atom) <= shared for atom in others):
+        others = [atom for atom, _ in arith.terms_of(a)[0] if atom is not var]
+        has_var = len(others) < len(arith.terms_of(a)[0])
+        if has_var and all(arith.variables(atom) <= shared for atom in others):
             return True
     return False
 
@@ -84,11 +71,11 @@ def fixes(indices_a: tuple[IndexExpr, ...], indices_b: tuple[IndexExpr, ...], va
 def commuting(
     first: Body,
     second: Body,
-    domain: Domain,
-    moving: tuple[Var, ...],
-    order: Predicate,
+    domain: arith.Domain,
+    moving: tuple[arith.Var, ...],
+    order: arith.Predicate,
     at_once: bool = False,
-) -> Iterator[Proof]:
+) -> Iterator[arith.Proof]:
     """For each conflicting pair: whether none of its iterations that change their order meet.
 
     `domain` ends with the axes in `moving`.  In `second` these variables, and those of loops inside
@@ -103,30 +90,39 @@ def commuting(
 
 
 def _never_meet(
-    a: Access, b: Access, moving: tuple[Var, ...], shared: frozenset[Var], order: Predicate
-) -> Proof:
+    a: Access,
+    b: Access,
+    moving: tuple[arith.Var, ...],
+    shared: frozenset[arith.Var],
+    order: arith.Predicate,
+) -> arith.Proof:
     claim = f"{a.buffer.name}[{_text(a)}] and [{_text(b)}] do not meet"
     fixed = (fixes(a.indices, b.indices, var, shared) for var in moving)
     # An order by which any one variable may differ is empty only if the element fixes them all.
-    if all(fixed) if isinstance(order, Or) and len(moving) > 1 else any(fixed):
-        return Proof(Verdict.PROVEN, claim, "structure")
+    if all(fixed) if isinstance(order, arith.Or) and len(moving) > 1 else any(fixed):
+        return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
     inner = tuple(axis for axis in b.domain.axes if axis.var not in shared)
-    copy, fresh = Domain(inner, b.domain.where).renamed("'")
-    same = [equal(x, substitute(y, fresh)) for x, y in zip(a.indices, b.indices, strict=True)]
-    both = joined(Domain(a.domain.axes, a.domain.where), copy)
-    both = both.given(conjunction((*same, order)))
-    return prove_empty(both, claim)
+    copy, fresh = arith.Domain(inner, b.domain.where).renamed("'")
+    same = [
+        arith.equal(x, arith.substitute(y, fresh))
+        for x, y in zip(a.indices, b.indices, strict=True)
+    ]
+    both = arith.joined(arith.Domain(a.domain.axes, a.domain.where), copy)
+    both = both.given(arith.conjunction((*same, order)))
+    return arith.prove_empty(both, claim)
 
 
-def independent_iterations(stmt: For, domain: Domain) -> Iterator[Proof]:
+def independent_iterations(stmt: For, domain: arith.Domain) -> Iterator[arith.Proof]:
     """For each conflicting pair: whether the iterations of a loop may run at once.
 
     `domain` is that around the loop.  Two threads may not reduce into one element; two lanes of a
     vectorized loop may, for the emitter folds the lanes or handles them one by one.
     """
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-    primed = Var(stmt.var.name + "'")
-    order = disjunction((less_than(stmt.var, primed), less_than(primed, stmt.var)))
+    primed = arith.Var(stmt.var.name + "'")
+    order = arith.disjunction(
+        (arith.less_than(stmt.var, primed), arith.less_than(primed, stmt.var))
+    )
     at_once = stmt.kind is not LoopKind.VECTORIZED
     return commuting(stmt.body, stmt.body, inner, (stmt.var,), order, at_once)
 

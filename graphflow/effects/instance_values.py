@@ -18,41 +18,12 @@ from typing import Any, TypeAlias, assert_never, cast
 
 import islpy as isl
 
-from graphflow.arith import (
-    Axis,
-    Domain,
-    IndexExpr,
-    Predicate,
-    Proof,
-    Var,
-    Verdict,
-    evaluate,
-    holds,
-    integer_of,
-)
+from graphflow import arith, tir
 from graphflow.effects.dataflow import states_constant
 from graphflow.effects.questions import METHOD, point_text
 from graphflow.effects.relations import Relations, latest
 from graphflow.effects.statements import Statement, StatementAccess
 from graphflow.effects.value_numbers import INTEGERS, ValueNumbers
-from graphflow.tir import (
-    Assume,
-    Binary,
-    Cast,
-    Comparison,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Reduce,
-    Select,
-    Store,
-    Unary,
-    Undef,
-    children,
-    is_predicate,
-    walk_expr,
-)
 
 MOST_WRITES = 256
 """Writes that the values of one question are traced through, at some 0.3 ms each."""
@@ -115,11 +86,11 @@ class InstanceValues:
         if not source.access.certain:
             raise Untraceable(f"data decide what {access} holds")
         match statement.stmt:
-            case Store() as stmt:
+            case tir.Store() as stmt:
                 return self.computed(stmt.value, statement, there)
-            case Assume(claim=Comparison(right=Literal() as literal)):
+            case tir.Assume(claim=tir.Comparison(right=tir.Literal() as literal)):
                 return self.numbers.literal(literal)
-            case Reduce() as stmt:
+            case tir.Reduce() as stmt:
                 old = self.held(source, there)
                 value = self.computed(stmt.value, statement, there)
                 exact = buffer.dtype in INTEGERS
@@ -127,41 +98,41 @@ class InstanceValues:
                 return self.numbers.applied(name, buffer.dtype, (old, value))
         raise AssertionError(statement.title)
 
-    def computed(self, expr: Expr, statement: Statement, point: Point, loads: int = 0) -> int:
+    def computed(self, expr: tir.Expr, statement: Statement, point: Point, loads: int = 0) -> int:
         """The value of an expression of a statement, behind so many other loads of it."""
         values = _environment(statement, point)
         match expr:
-            case Literal():
+            case tir.Literal():
                 return self.numbers.literal(expr)
-            case IndexValue():
-                index = evaluate(expr.index, values)
+            case tir.IndexValue():
+                index = arith.evaluate(expr.index, values)
                 if expr.dtype in INTEGERS:
                     return self.numbers.linear(expr.dtype, index, {})
                 return self.numbers.applied(("index", index), expr.dtype, ())
-            case Load():
+            case tir.Load():
                 return self.held(self.relations.model.made_by(statement)[loads], point)
-            case Select(condition=condition) if is_predicate(condition):
-                if holds(cast(Predicate, condition), values):
+            case tir.Select(condition=condition) if tir.is_predicate(condition):
+                if arith.holds(cast(arith.Predicate, condition), values):
                     return self.computed(expr.if_true, statement, point, loads)
-                loads += sum(isinstance(node, Load) for node in walk_expr(expr.if_true))
+                loads += sum(isinstance(node, tir.Load) for node in tir.walk_expr(expr.if_true))
                 return self.computed(expr.if_false, statement, point, loads)
-            case Select():
+            case tir.Select():
                 name: object = "select"
-            case Unary() | Binary():
+            case tir.Unary() | tir.Binary():
                 name = expr.op
-            case Comparison():
+            case tir.Comparison():
                 name = expr.op, expr.left.dtype
-            case Cast():
+            case tir.Cast():
                 name = "cast", expr.operand.dtype
-            case Undef():
+            case tir.Undef():
                 raise Untraceable("an undefined value is another one at each use")
             case _:
                 assert_never(expr)
         operands: list[int] = []
-        for operand in children(expr):
+        for operand in tir.children(expr):
             with self._nested():
                 operands.append(self.computed(operand, statement, point, loads))
-            loads += sum(isinstance(node, Load) for node in walk_expr(operand))
+            loads += sum(isinstance(node, tir.Load) for node in tir.walk_expr(operand))
         return self.numbers.applied(name, expr.dtype, operands)
 
     def last_write(
@@ -212,16 +183,16 @@ class InstanceValues:
 
 def known_in_instances(
     relations: Relations, context: Any, write: StatementAccess, claim: str
-) -> Proof:
+) -> arith.Proof:
     """Whether each of the first instances of a store overwrites the value that it stores.
 
     REFUTED by the first one that does not for some contents of the memory; PROVEN where there are
     no other instances; UNKNOWN for kernels with scalars.
     """
     statement = write.statement
-    assert isinstance(statement.stmt, Store)
+    assert isinstance(statement.stmt, tir.Store)
     if relations.model.func.scalars:
-        return Proof(Verdict.UNKNOWN, claim, METHOD, "the instances depend on scalars")
+        return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, "the instances depend on scalars")
     values = InstanceValues(relations, context)
     free = write.access.certain and relations.model.assumes_nothing
     points, complete = first_instances(write.domain)
@@ -240,46 +211,50 @@ def known_in_instances(
             if write.access.certain and values.numbers.differ(
                 statement.stmt.value.dtype, old, new, free
             ):
-                return Proof(Verdict.REFUTED, claim, METHOD, reason, at)
+                return arith.Proof(arith.Verdict.REFUTED, claim, METHOD, reason, at)
             open_reasons.append(reason)
         if len(open_reasons) == MOST_OPEN:
             break
-    verdict = Verdict.UNKNOWN if open_reasons else Verdict.PROVEN
-    return Proof(verdict, claim, METHOD, "; ".join(open_reasons[:1]))
+    verdict = arith.Verdict.UNKNOWN if open_reasons else arith.Verdict.PROVEN
+    return arith.Proof(verdict, claim, METHOD, "; ".join(open_reasons[:1]))
 
 
-def first_instances(domain: Domain) -> tuple[list[Point], bool]:
+def first_instances(domain: arith.Domain) -> tuple[list[Point], bool]:
     """The first points of a domain without scalars, in their order, and whether they are all."""
     found: list[Point] = []
     for count, point in enumerate(_box(domain.axes, {})):
         if len(found) == MOST_INSTANCES or count == MOST_POINTS:
             return found, False
-        if holds(domain.where, dict(zip((axis.var for axis in domain.axes), point, strict=True))):
+        if arith.holds(
+            domain.where, dict(zip((axis.var for axis in domain.axes), point, strict=True))
+        ):
             found.append(point)
     return found, True
 
 
-def _box(axes: Sequence[Axis], around: Mapping[Var, int]) -> Iterator[Point]:
+def _box(axes: Sequence[arith.Axis], around: Mapping[arith.Var, int]) -> Iterator[Point]:
     """The points within the bounds of the axes."""
     if not axes:
         yield tuple(around.values())
         return
     axis, *inner = axes
-    for value in range(evaluate(axis.start, around), evaluate(axis.stop, around)):
+    for value in range(arith.evaluate(axis.start, around), arith.evaluate(axis.stop, around)):
         yield from _box(inner, {**around, axis.var: value})
 
 
-def _environment(statement: Statement, point: Point) -> Mapping[Var, int]:
+def _environment(statement: Statement, point: Point) -> Mapping[arith.Var, int]:
     return dict(zip((axis.var for axis in statement.domain.axes), point, strict=True))
 
 
-def evaluated(indices: Sequence[IndexExpr], values: Mapping[Var, int]) -> Point:
+def evaluated(indices: Sequence[arith.IndexExpr], values: Mapping[arith.Var, int]) -> Point:
     """The values of index expressions."""
-    return tuple(evaluate(index, values) for index in indices)
+    return tuple(arith.evaluate(index, values) for index in indices)
 
 
 def coordinates(points: Any) -> Point:
     """The coordinates of one point of an isl set."""
     point = points.sample_point()
     kind = isl.dim_type.set
-    return tuple(integer_of(point.get_coordinate_val(kind, n)) for n in range(points.dim(kind)))
+    return tuple(
+        arith.integer_of(point.get_coordinate_val(kind, n)) for n in range(points.dim(kind))
+    )

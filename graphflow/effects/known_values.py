@@ -19,43 +19,12 @@ from typing import Any, TypeAlias, cast
 
 import islpy as isl
 
-from graphflow.arith import (
-    Domain,
-    IndexExpr,
-    Predicate,
-    Proof,
-    Verdict,
-    Witness,
-    equal,
-    isl_constraints,
-    isl_name,
-    negation,
-    substitute,
-)
+from graphflow import arith, tir
 from graphflow.effects.dataflow import reaching
 from graphflow.effects.instance_values import known_in_instances
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
-from graphflow.tir import (
-    Assume,
-    Binary,
-    Buffer,
-    Cast,
-    Comparison,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    PrimFunc,
-    Select,
-    Store,
-    Unary,
-    children,
-    constant_of,
-    is_predicate,
-    walk_expr,
-)
 
 MOST_STEPS = 48
 """Comparisons of values for one question; beyond them it is UNKNOWN."""
@@ -65,7 +34,7 @@ MOST_STEPS = 48
 class ComputedValue:
     """The value of an expression in an instance of a statement."""
 
-    expr: Expr
+    expr: tir.Expr
     statement: Statement
     loads: int = 0
     """How many loads of the statement come before those in the expression."""
@@ -74,9 +43,9 @@ class ComputedValue:
         """The values of the expressions directly below, a condition on data included."""
         found: list[ComputedValue] = []
         loads = self.loads
-        for expr in children(self.expr):
+        for expr in tir.children(self.expr):
             found.append(ComputedValue(expr, self.statement, loads))
-            loads += sum(isinstance(node, Load) for node in walk_expr(expr))
+            loads += sum(isinstance(node, tir.Load) for node in tir.walk_expr(expr))
         return tuple(found)
 
 
@@ -107,7 +76,7 @@ class InitialValue:
     """What an element held before the kernel, where an instance of a statement reads it."""
 
     statement: Statement
-    buffer: Buffer
+    buffer: tir.Buffer
     elements: Any
     """An isl map from the instances to the elements."""
 
@@ -118,12 +87,12 @@ Value: TypeAlias = ComputedValue | HeldValue | ReducedValue | InitialValue
 class ValuesDiffer(Exception):
     """Two values differ, or may differ, in some pair of instances."""
 
-    def __init__(self, verdict: Verdict, reason: str, witness: Witness = ()) -> None:
+    def __init__(self, verdict: arith.Verdict, reason: str, witness: arith.Witness = ()) -> None:
         super().__init__(reason)
         self.verdict, self.reason, self.witness = verdict, reason, witness
 
 
-def stores_known_value(func: PrimFunc, path: Path) -> Proof:
+def stores_known_value(func: tir.PrimFunc, path: Path) -> arith.Proof:
     """Whether each element that the store at `path` writes holds the stored value before.
 
     So it is for `x[i] = x[i]`, for a constant over the same constant, and for a copy that is copied
@@ -132,12 +101,12 @@ def stores_known_value(func: PrimFunc, path: Path) -> Proof:
     relations = relations_of(func)
     statement = relations.model.at(path)
     stmt = statement.stmt
-    if not isinstance(stmt, Store):
+    if not isinstance(stmt, tir.Store):
         raise ValueError(f"statement {statement.number} of {func.name} is no store")
     write = relations.model.made_by(statement)[-1]
     claim = f"{write} holds what {statement.title} stores before it does"
 
-    def ask(context: Any) -> Proof:
+    def ask(context: Any) -> arith.Proof:
         same_instance = plain(relations.domain(context, write).identity())
         compared = ValueComparison(relations, context)
         try:
@@ -145,16 +114,16 @@ def stores_known_value(func: PrimFunc, path: Path) -> Proof:
                 HeldValue(write), ComputedValue(stmt.value, statement), same_instance
             )
         except ValuesDiffer as found:
-            sure = found.verdict is Verdict.REFUTED and write.access.certain
-            verdict = Verdict.REFUTED if sure else Verdict.UNKNOWN
-            return Proof(verdict, claim, METHOD, found.reason, found.witness if sure else ())
-        return Proof(Verdict.PROVEN, claim, METHOD)
+            sure = found.verdict is arith.Verdict.REFUTED and write.access.certain
+            verdict = arith.Verdict.REFUTED if sure else arith.Verdict.UNKNOWN
+            return arith.Proof(verdict, claim, METHOD, found.reason, found.witness if sure else ())
+        return arith.Proof(arith.Verdict.PROVEN, claim, METHOD)
 
     proof = answered(claim, ask)
-    if proof.verdict is not Verdict.UNKNOWN:
+    if proof.verdict is not arith.Verdict.UNKNOWN:
         return proof
     again = answered(claim, lambda context: known_in_instances(relations, context, write, claim))
-    return proof if again.verdict is Verdict.UNKNOWN else again
+    return proof if again.verdict is arith.Verdict.UNKNOWN else again
 
 
 def plain(pairs: Any) -> Any:
@@ -185,23 +154,25 @@ class ValueComparison:
     def resolved(self, value: Value, pairs: Any) -> Iterator[tuple[Value, Any]]:
         """What a value is, by pieces of the pairs whose first instance has it."""
         match value:
-            case ComputedValue(expr=Load()):
+            case ComputedValue(expr=tir.Load()):
                 access = self.relations.model.made_by(value.statement)[value.loads]
                 yield from self.contents(access, pairs)
-            case ComputedValue(expr=Select(condition=condition)) if is_predicate(condition):
-                yield from self.sides(value, cast(Predicate, condition), pairs)
+            case ComputedValue(expr=tir.Select(condition=condition)) if tir.is_predicate(condition):
+                yield from self.sides(value, cast(arith.Predicate, condition), pairs)
             case HeldValue():
                 yield from self.contents(value.access, pairs)
             case _:
                 yield value, pairs
 
     def sides(
-        self, value: ComputedValue, condition: Predicate, pairs: Any
+        self, value: ComputedValue, condition: arith.Predicate, pairs: Any
     ) -> Iterator[tuple[Value, Any]]:
         """The sides of a select, each with the pairs in which it is taken."""
-        names = ", ".join(isl_name(axis.var) for axis in value.statement.domain.axes)
-        for side, where in zip(value.operands(), (condition, negation(condition)), strict=True):
-            text = f"{{ [{names}] : {isl_constraints(Domain((), where))} }}"
+        names = ", ".join(arith.isl_name(axis.var) for axis in value.statement.domain.axes)
+        for side, where in zip(
+            value.operands(), (condition, arith.negation(condition)), strict=True
+        ):
+            text = f"{{ [{names}] : {arith.isl_constraints(arith.Domain((), where))} }}"
             here = pairs.intersect_domain(isl.Set.read_from_str(self.context, text))
             if not here.is_empty():
                 yield from self.resolved(side, here)
@@ -236,8 +207,8 @@ class ValueComparison:
                 self.unknown(
                     f"nothing is known of {one.buffer.name} and {other.buffer.name}", pairs
                 )
-            case (InitialValue() as initial, ComputedValue(expr=Literal())) | (
-                ComputedValue(expr=Literal()),
+            case (InitialValue() as initial, ComputedValue(expr=tir.Literal())) | (
+                ComputedValue(expr=tir.Literal()),
                 InitialValue() as initial,
             ):
                 if initial.buffer not in self.assumed:
@@ -256,24 +227,26 @@ class ValueComparison:
             pairs = _moved(pairs)
             if pairs.is_empty():
                 return
-        match constant_of(one.expr) or one.expr, constant_of(other.expr) or other.expr:
-            case (Literal() as left, Literal() as right):
+        match tir.constant_of(one.expr) or one.expr, tir.constant_of(other.expr) or other.expr:
+            case (tir.Literal() as left, tir.Literal() as right):
                 if left != right:
                     self.different(one, other, f"{left.value} is not {right.value}", pairs)
-            case (IndexValue() as value, IndexValue() as again) if value.dtype == again.dtype:
+            case (tir.IndexValue() as value, tir.IndexValue() as again) if (
+                value.dtype == again.dtype
+            ):
                 differ = pairs.subtract(self.equal_indices(one, value.index, other, again.index))
                 reason = f"{value.index} and {again.index} differ"
                 if value.dtype == "int64":  # others wrap around
                     self.different(one, other, reason, differ)
                 self.unknown(reason, differ)
             case (
-                (Unary(op=left), Unary(op=right))
-                | (Binary(op=left), Binary(op=right))
-                | (Comparison(op=left), Comparison(op=right))
-                | (Cast(dtype=left), Cast(dtype=right))
+                (tir.Unary(op=left), tir.Unary(op=right))
+                | (tir.Binary(op=left), tir.Binary(op=right))
+                | (tir.Comparison(op=left), tir.Comparison(op=right))
+                | (tir.Cast(dtype=left), tir.Cast(dtype=right))
             ) if left == right:
                 self.operands(one, other, pairs)
-            case Select(), Select():  # on data: others are resolved
+            case tir.Select(), tir.Select():  # on data: others are resolved
                 self.operands(one, other, pairs)
             case _:
                 self.unknown("they are computed differently", pairs)
@@ -284,17 +257,21 @@ class ValueComparison:
             for left, right in zip(one.operands(), other.operands(), strict=True):
                 self.require_same(left, right, pairs)
         except ValuesDiffer as found:
-            raise ValuesDiffer(Verdict.UNKNOWN, found.reason) from None
+            raise ValuesDiffer(arith.Verdict.UNKNOWN, found.reason) from None
 
     def equal_indices(
-        self, one: ComputedValue, left: IndexExpr, other: ComputedValue, right: IndexExpr
+        self,
+        one: ComputedValue,
+        left: arith.IndexExpr,
+        other: ComputedValue,
+        right: arith.IndexExpr,
     ) -> Any:
         """The pairs of instances in which two index expressions are equal."""
-        copy, fresh = Domain(other.statement.domain.axes).renamed("'")
-        ins = ", ".join(isl_name(axis.var) for axis in one.statement.domain.axes)
-        outs = ", ".join(isl_name(axis.var) for axis in copy.axes)
-        where = Domain((), equal(left, substitute(right, fresh)))
-        text = f"{{ [{ins}] -> [{outs}] : {isl_constraints(where)} }}"
+        copy, fresh = arith.Domain(other.statement.domain.axes).renamed("'")
+        ins = ", ".join(arith.isl_name(axis.var) for axis in one.statement.domain.axes)
+        outs = ", ".join(arith.isl_name(axis.var) for axis in copy.axes)
+        where = arith.Domain((), arith.equal(left, arith.substitute(right, fresh)))
+        text = f"{{ [{ins}] -> [{outs}] : {arith.isl_constraints(where)} }}"
         return isl.Map.read_from_str(self.context, text)
 
     def different(self, one: Value, other: Value, reason: str, pairs: Any) -> None:
@@ -304,20 +281,20 @@ class ValueComparison:
             primed = [f"{axis.var.name}'" for axis in other.statement.domain.axes]
             witness = tuple(zip((*names, *primed), point_of(pairs), strict=True))
             text = f"{reason} at {point_text(witness)}"
-            raise ValuesDiffer(Verdict.REFUTED, text, witness)
+            raise ValuesDiffer(arith.Verdict.REFUTED, text, witness)
 
     def unknown(self, reason: str, pairs: Any) -> None:
         """Raises a difference that may be, if there are any pairs."""
         if not pairs.is_empty():
-            raise ValuesDiffer(Verdict.UNKNOWN, reason)
+            raise ValuesDiffer(arith.Verdict.UNKNOWN, reason)
 
 
 def _left_by(source: StatementAccess) -> Value:
     """What a write leaves in its element, or an assumption says of it."""
     match source.statement.stmt:
-        case Store() as stmt:
+        case tir.Store() as stmt:
             return ComputedValue(stmt.value, source.statement)
-        case Assume(claim=Comparison(right=literal)):
+        case tir.Assume(claim=tir.Comparison(right=literal)):
             return ComputedValue(literal, source.statement)
         case _:
             return ReducedValue(source)

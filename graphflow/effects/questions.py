@@ -13,26 +13,7 @@ from typing import Any, cast
 
 import islpy as isl
 
-from graphflow.arith import (
-    Domain,
-    Predicate,
-    Proof,
-    Var,
-    Verdict,
-    Witness,
-    box,
-    conjunction,
-    equal,
-    evaluate,
-    integer_of,
-    isl_constraints,
-    isl_name,
-    joined,
-    point_in,
-    prove_empty,
-    substitute,
-    variables,
-)
+from graphflow import arith
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
 from graphflow.effects.own_iterations import stored_before_read
 from graphflow.effects.relations import Relations, answered, relations_of
@@ -42,7 +23,7 @@ from graphflow.tir import AccessKind, Buffer, PrimFunc, Role
 METHOD = "dataflow"
 
 
-def overwritten_unread(func: PrimFunc, path: Path) -> Proof:
+def overwritten_unread(func: PrimFunc, path: Path) -> arith.Proof:
     """Whether nothing sees what the statement at `path`, with all inside it, writes.
 
     A reduction does not see what it adds to; who reads its result does.
@@ -57,7 +38,7 @@ def overwritten_unread(func: PrimFunc, path: Path) -> Proof:
     return _answered_of(relations, statement, [a for a in writes if a.access.writes], True, claim)
 
 
-def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> Proof:
+def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> arith.Proof:
     """Whether nothing outside of the statement at `path` sees what it writes to configuration.
 
     The end of the kernel counts with `after_kernel` only.  What is written to other buffers does
@@ -75,7 +56,7 @@ def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> Proof:
     return _answered_of(relations, statement, writes, after_kernel, claim)
 
 
-def unread_outside(func: PrimFunc, path: Path, buffer: Buffer) -> Proof:
+def unread_outside(func: PrimFunc, path: Path, buffer: Buffer) -> arith.Proof:
     """Whether nothing outside of the statement at `path` sees what it writes to a buffer.
 
     The end of the kernel counts for outputs and configuration state.
@@ -87,7 +68,7 @@ def unread_outside(func: PrimFunc, path: Path, buffer: Buffer) -> Proof:
     return _answered_of(relations, statement, [a for a in own if a.access.writes], True, claim)
 
 
-def never_read(func: PrimFunc, buffer: Buffer) -> Proof:
+def never_read(func: PrimFunc, buffer: Buffer) -> arith.Proof:
     """Whether no statement reads a buffer, nor assumes anything of it.
 
     A read in code that never runs counts; the reason says so.
@@ -95,13 +76,15 @@ def never_read(func: PrimFunc, buffer: Buffer) -> Proof:
     claim = f"nothing reads {buffer.name}"
     for access in statements_of(func).of(buffer):
         if access.access.kind is AccessKind.READ:
-            point = point_in(access.domain)
+            point = arith.point_in(access.domain)
             witness = tuple((var.name, value) for var, value in (point or {}).items())
             where = f"at {point_text(witness)}"
             if point is None:
                 where = "in code that never runs; eliminate it first"
-            return Proof(Verdict.REFUTED, f"{access} is no read", "structure", where, witness)
-    return Proof(Verdict.PROVEN, claim, "structure")
+            return arith.Proof(
+                arith.Verdict.REFUTED, f"{access} is no read", "structure", where, witness
+            )
+    return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
 
 
 def _answered_of(
@@ -110,11 +93,11 @@ def _answered_of(
     writes: Sequence[StatementAccess],
     after_kernel: bool,
     claim: str,
-) -> Proof:
+) -> arith.Proof:
     """Whether nothing outside of a statement sees what these accesses inside it write."""
     decided = _decided_by_form(relations, statement, writes, after_kernel, claim)
 
-    def ask(context: Any) -> Proof:
+    def ask(context: Any) -> arith.Proof:
         return _unseen(relations, context, statement, writes, after_kernel, claim)
 
     return decided or answered(claim, ask)
@@ -126,7 +109,7 @@ def _decided_by_form(
     writes: Sequence[StatementAccess],
     after_kernel: bool,
     claim: str,
-) -> Proof | None:
+) -> arith.Proof | None:
     """The answer where no dataflow is needed for it.
 
     Proven where nothing outside of the statement loads an element that it writes, at any time;
@@ -141,7 +124,7 @@ def _decided_by_form(
             return None
         if write.access.buffer in outputs:
             last = not any(a.access.writes and _may_follow(a, statement) for a in others)
-            point = point_in(write.domain) if last and write.access.certain else None
+            point = arith.point_in(write.domain) if last and write.access.certain else None
             if point is not None:
                 return _left(write, point, claim)
             return None
@@ -151,7 +134,7 @@ def _decided_by_form(
         if met:
             found = (_loaded(relations, write, a, others, statement, claim) for a in met)
             return next((proof for proof in found if proof is not None), None)
-    return Proof(Verdict.PROVEN, claim, "structure")
+    return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
 
 
 def _may_follow(access: StatementAccess, statement: Statement) -> bool:
@@ -163,9 +146,9 @@ def _may_follow(access: StatementAccess, statement: Statement) -> bool:
 def _apart(write: StatementAccess, read: StatementAccess) -> bool:
     """Whether an access is proven not to touch the elements that a write does, at any time."""
     copy, fresh = write.domain.renamed("'")
-    here = (substitute(e, fresh) for e in write.element)
-    same = [equal(a, b) for a, b in zip(read.element, here, strict=True)]
-    return prove_empty(joined(read.domain, copy).given(conjunction(same))).proven
+    here = (arith.substitute(e, fresh) for e in write.element)
+    same = [arith.equal(a, b) for a, b in zip(read.element, here, strict=True)]
+    return arith.prove_empty(arith.joined(read.domain, copy).given(arith.conjunction(same))).proven
 
 
 def _loaded(
@@ -175,7 +158,7 @@ def _loaded(
     others: Sequence[StatementAccess],
     statement: Statement,
     claim: str,
-) -> Proof | None:
+) -> arith.Proof | None:
     """A refutation by one instance of a write and a load that follows it, or None.
 
     Both are in one iteration of all loops that they share, and outside of the statement no store
@@ -195,19 +178,19 @@ def _loaded(
     if any(inner[0] <= a.statement.number < end and not _comes_first(a, write) for a in stores):
         return None
     axes = write.domain.axes
-    copy, fresh = Domain(axes[shared:], write.domain.where).renamed("'")
-    here = (substitute(e, fresh) for e in write.element)
-    same = [equal(a, b) for a, b in zip(load.element, here, strict=True)]
-    both = joined(load.domain, copy).given(conjunction(same))
-    point = point_in(both)
+    copy, fresh = arith.Domain(axes[shared:], write.domain.where).renamed("'")
+    here = (arith.substitute(e, fresh) for e in write.element)
+    same = [arith.equal(a, b) for a, b in zip(load.element, here, strict=True)]
+    both = arith.joined(load.domain, copy).given(arith.conjunction(same))
+    point = arith.point_in(both)
     if point is None:
         return None
     there = tuple((f"{axis.var.name}'", point[axis.var]) for axis in load.domain.axes)
-    inside = (cast(Var, fresh[axis.var]) for axis in axes[shared:])
+    inside = (cast(arith.Var, fresh[axis.var]) for axis in axes[shared:])
     values = [point[var] for var in (*(axis.var for axis in axes[:shared]), *inside)]
     at = tuple(zip((axis.var.name for axis in axes), values, strict=True))
     text = f"{write} at {point_text(at)} is read by {load} at {point_text(there)}"
-    return Proof(Verdict.REFUTED, claim, "structure", text, (*at, *there))
+    return arith.Proof(arith.Verdict.REFUTED, claim, "structure", text, (*at, *there))
 
 
 def _comes_first(store: StatementAccess, write: StatementAccess) -> bool:
@@ -240,18 +223,20 @@ def is_first_to_touch(func: PrimFunc, path: Path) -> bool:
     )
 
 
-def _left(write: StatementAccess, point: Mapping[Var, int], claim: str) -> Proof:
+def _left(write: StatementAccess, point: Mapping[arith.Var, int], claim: str) -> arith.Proof:
     """A refutation by one instance of a write to an output that nothing else writes later."""
     buffer = write.access.buffer.name
     here = tuple((axis.var.name, point[axis.var]) for axis in write.domain.axes)
     text = f"{write} at {point_text(here)} is left in the output"
     indices = write.access.indices
-    if not all(variables(index) <= point.keys() for index in indices):
-        return Proof(Verdict.REFUTED, claim, "structure", text, here)  # scalars decide where
+    if not all(arith.variables(index) <= point.keys() for index in indices):
+        return arith.Proof(
+            arith.Verdict.REFUTED, claim, "structure", text, here
+        )  # scalars decide where
     names = (f"{buffer}.{n}" for n in range(len(indices)))
-    there = tuple(zip(names, (evaluate(e, point) for e in indices), strict=True))
+    there = tuple(zip(names, (arith.evaluate(e, point) for e in indices), strict=True))
     text += f" at {point_text(there)}"
-    return Proof(Verdict.REFUTED, claim, "structure", text, (*here, *there))
+    return arith.Proof(arith.Verdict.REFUTED, claim, "structure", text, (*here, *there))
 
 
 def _unseen(
@@ -261,7 +246,7 @@ def _unseen(
     writes: Sequence[StatementAccess],
     after_kernel: bool,
     claim: str,
-) -> Proof:
+) -> arith.Proof:
     open_reason = ""
     for buffer in dict.fromkeys(write.access.buffer for write in writes):
         outside = [a for a in relations.limited(buffer) if not statement.holds(a.statement)]
@@ -279,11 +264,11 @@ def _unseen(
                 )
                 if sure is not None and happens:
                     text, witness = _seen(sure)
-                    return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
+                    return arith.Proof(arith.Verdict.REFUTED, claim, METHOD, text, witness)
                 open_reason = open_reason or f"where data decide, {_seen(edge)[0]}"
     if open_reason:
-        return Proof(Verdict.UNKNOWN, claim, METHOD, open_reason)
-    return Proof(Verdict.PROVEN, claim, METHOD)
+        return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, open_reason)
+    return arith.Proof(arith.Verdict.PROVEN, claim, METHOD)
 
 
 def _readers(
@@ -305,7 +290,7 @@ def _readers(
         yield None
 
 
-def _seen(edge: FlowEdge) -> tuple[str, Witness]:
+def _seen(edge: FlowEdge) -> tuple[str, arith.Witness]:
     """The first pair of an edge, as text and as a point: variables of the reader are primed."""
     values = first_pair(edge.pairs)
     source = tuple(axis.var.name for axis in edge.source.domain.axes)
@@ -322,27 +307,29 @@ def _seen(edge: FlowEdge) -> tuple[str, Witness]:
     return f"{edge.source} at {point_text(here)} {seen} at {point_text(there)}", witness
 
 
-def written_before_read(func: PrimFunc, buffer: Buffer) -> Proof:
+def written_before_read(func: PrimFunc, buffer: Buffer) -> arith.Proof:
     """Whether no read of a buffer, and no assumption, sees what it held before the kernel."""
     claim = f"{buffer.name} is written before it is read"
     own = stored_before_read([a.access for a in statements_of(func).of(buffer)])
     if all(proof.proven for proof in own):
-        return Proof(Verdict.PROVEN, claim, "each iteration by itself")
+        return arith.Proof(arith.Verdict.PROVEN, claim, "each iteration by itself")
     relations = relations_of(func)
 
-    def ask(context: Any) -> Proof:
+    def ask(context: Any) -> arith.Proof:
         for edge in flow_of(relations, context, buffer).may_initial:
             if edge.kind is ReaderKind.READ and edge.reader is not None:
                 names = (axis.var.name for axis in edge.reader.domain.axes)
                 witness = tuple(zip(names, point_of(edge.elements), strict=False))
                 text = f"{edge.reader} at {point_text(witness)} may see what it held before"
-                return Proof(Verdict.UNKNOWN, claim, METHOD, text, witness)
-        return Proof(Verdict.PROVEN, claim, METHOD)
+                return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, text, witness)
+        return arith.Proof(arith.Verdict.PROVEN, claim, METHOD)
 
     return answered(claim, ask)
 
 
-def never_touched(func: PrimFunc, buffer: Buffer, names: Sequence[Var], region: Predicate) -> Proof:
+def never_touched(
+    func: PrimFunc, buffer: Buffer, names: Sequence[arith.Var], region: arith.Predicate
+) -> arith.Proof:
     """Whether no statement reads or writes an element of `buffer` in a region.
 
     `region` is a condition on `names`, the index along each axis.  For a buffer that is allocated
@@ -350,9 +337,9 @@ def never_touched(func: PrimFunc, buffer: Buffer, names: Sequence[Var], region: 
     """
     relations = relations_of(func)
     claim = f"nothing touches {buffer.name}[{', '.join(map(str, names))}] where {region}"
-    where = box(names, buffer.shape).given(region)
+    where = arith.box(names, buffer.shape).given(region)
 
-    def ask(context: Any) -> Proof:
+    def ask(context: Any) -> arith.Proof:
         reason = ""
         for access in relations.limited(buffer):
             if access.is_claim:
@@ -366,19 +353,21 @@ def never_touched(func: PrimFunc, buffer: Buffer, names: Sequence[Var], region: 
             witness = tuple(zip((*axes, *elements), values, strict=True))
             text = f"{access} at {point_text(witness[: len(axes)])} touches it"
             if access.access.certain:
-                return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
+                return arith.Proof(arith.Verdict.REFUTED, claim, METHOD, text, witness)
             reason = reason or f"where data decide, {text}"
-        verdict = Verdict.UNKNOWN if reason else Verdict.PROVEN
-        return Proof(verdict, claim, METHOD, reason)
+        verdict = arith.Verdict.UNKNOWN if reason else arith.Verdict.PROVEN
+        return arith.Proof(verdict, claim, METHOD, reason)
 
     return answered(claim, ask)
 
 
-def _in_region(relations: Relations, context: Any, access: StatementAccess, where: Domain) -> Any:
+def _in_region(
+    relations: Relations, context: Any, access: StatementAccess, where: arith.Domain
+) -> Any:
     """The relation from instances to the elements they access, inside a region of the buffer."""
     copies = [f"c{n}" for n in range(len(access.copies))]
-    parts = ", ".join((*copies, *(isl_name(axis.var) for axis in where.axes)))
-    region = isl.Set.read_from_str(context, f"{{ B[{parts}] : {isl_constraints(where)} }}")
+    parts = ", ".join((*copies, *(arith.isl_name(axis.var) for axis in where.axes)))
+    region = isl.Set.read_from_str(context, f"{{ B[{parts}] : {arith.isl_constraints(where)} }}")
     return relations.elements(context, access).intersect_range(region)
 
 
@@ -392,9 +381,9 @@ def point_of(pairs: Any) -> tuple[int, ...]:
     point = pairs.wrap().sample_point()
     count = pairs.dim(isl.dim_type.in_) + pairs.dim(isl.dim_type.out)
     kind = isl.dim_type.set
-    return tuple(integer_of(point.get_coordinate_val(kind, n)) for n in range(count))
+    return tuple(arith.integer_of(point.get_coordinate_val(kind, n)) for n in range(count))
 
 
-def point_text(witness: Witness) -> str:
+def point_text(witness: arith.Witness) -> str:
     """`i=3, j=5`; `()` for a statement outside of all loops."""
     return ", ".join(f"{name}={value}" for name, value in witness) or "()"

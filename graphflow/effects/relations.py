@@ -20,21 +20,7 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.arith import (
-    Axis,
-    Domain,
-    IndexExpr,
-    IslBudget,
-    Proof,
-    Var,
-    Verdict,
-    const,
-    isl_constraints,
-    isl_index,
-    isl_name,
-    isl_parameters,
-    out_of_budget,
-)
+from graphflow import arith
 from graphflow.effects.statements import KernelStatements, StatementAccess, statements_of
 from graphflow.tir import Buffer, PrimFunc
 
@@ -63,19 +49,19 @@ class Relations:
         self.model = model
         self.depth = 1 + max((2 * len(s.loops) + 1 for s in model.statements), default=1)
         """The length of every time stamp; shorter ones are filled with zeros."""
-        self.parameters = isl_parameters(model.func.scalars)
+        self.parameters = arith.isl_parameters(model.func.scalars)
         self._kept: dict[tuple[str, object], Any] = {}
 
     def domain(self, context: Any, access: StatementAccess) -> Any:
         """The instances of an access, as a set."""
         tuple_text = instance_tuple(access)
-        text = f"{self.parameters}{{ {tuple_text} : {isl_constraints(access.domain)} }}"
+        text = f"{self.parameters}{{ {tuple_text} : {arith.isl_constraints(access.domain)} }}"
         return self.once("domain", access.number, lambda: isl.Set.read_from_str(context, text))
 
     def elements(self, context: Any, access: StatementAccess) -> Any:
         """The map from the instances of an access to the elements that they access."""
-        parts = ", ".join(map(isl_index, access.element))
-        where = isl_constraints(access.domain)
+        parts = ", ".join(map(arith.isl_index, access.element))
+        where = arith.isl_constraints(access.domain)
         text = f"{self.parameters}{{ {instance_tuple(access)} -> B[{parts}] : {where} }}"
         return self.once("elements", access.number, lambda: isl.Map.read_from_str(context, text))
 
@@ -85,27 +71,31 @@ class Relations:
         With `reading`, those at which the statement evaluates what it loads, else those at which it
         writes, or is done.
         """
-        write = const(int(not reading))
-        parts = ", ".join(map(isl_index, self._stamp(access.statement.time, write)))
+        write = arith.const(int(not reading))
+        parts = ", ".join(map(arith.isl_index, self._stamp(access.statement.time, write)))
         text = f"{self.parameters}{{ {instance_tuple(access)} -> [{parts}] }}"
         key = (access.number, reading)
         return self.once("times", key, lambda: isl.Map.read_from_str(context, text))
 
     def end(self, context: Any, buffer: Buffer) -> tuple[Any, Any]:
         """The map from `End` to every element of an output, and the map to its time stamp."""
-        names = [Var(f"e{axis}") for axis in range(len(buffer.shape))]
+        names = [arith.Var(f"e{axis}") for axis in range(len(buffer.shape))]
         sides = zip(names, buffer.shape, strict=True)
-        domain = Domain(tuple(Axis(var, const(0), const(extent)) for var, extent in sides))
-        tuple_text = ", ".join(map(isl_name, names))
-        stamp = self._stamp((const(len(self.model.statements)),), const(0))
-        time = ", ".join(map(isl_index, stamp))
-        elements = f"{{ {END}[{tuple_text}] -> B[{tuple_text}] : {isl_constraints(domain)} }}"
+        domain = arith.Domain(
+            tuple(arith.Axis(var, arith.const(0), arith.const(extent)) for var, extent in sides)
+        )
+        tuple_text = ", ".join(map(arith.isl_name, names))
+        stamp = self._stamp((arith.const(len(self.model.statements)),), arith.const(0))
+        time = ", ".join(map(arith.isl_index, stamp))
+        elements = f"{{ {END}[{tuple_text}] -> B[{tuple_text}] : {arith.isl_constraints(domain)} }}"
         times = f"{{ {END}[{tuple_text}] -> [{time}] }}"
         return isl.Map.read_from_str(context, elements), isl.Map.read_from_str(context, times)
 
-    def _stamp(self, time: tuple[IndexExpr, ...], last: IndexExpr) -> tuple[IndexExpr, ...]:
+    def _stamp(
+        self, time: tuple[arith.IndexExpr, ...], last: arith.IndexExpr
+    ) -> tuple[arith.IndexExpr, ...]:
         missing = self.depth - 1 - len(time)
-        return (*time, *(const(0) for _ in range(missing)), last)
+        return (*time, *(arith.const(0) for _ in range(missing)), last)
 
     def once(self, kind: str, key: object, make: Callable[[], Any]) -> Any:
         """What `make` returned when this kind of object was first asked for under this key."""
@@ -141,7 +131,7 @@ def relations_of(func: PrimFunc) -> Relations:
 
 def instance_tuple(access: StatementAccess) -> str:
     """The tuple of an instance of an access in isl's grammar."""
-    return f"A{access.number}[{', '.join(isl_name(axis.var) for axis in access.domain.axes)}]"
+    return f"A{access.number}[{', '.join(arith.isl_name(axis.var) for axis in access.domain.axes)}]"
 
 
 def latest(stamps: Any) -> Any:
@@ -161,24 +151,24 @@ def latest(stamps: Any) -> Any:
     return last
 
 
-def answered(claim: str, ask: Callable[[Any], Proof]) -> Proof:
+def answered(claim: str, ask: Callable[[Any], arith.Proof]) -> arith.Proof:
     """The answer of `ask` in the isl context of this thread.
 
     UNKNOWN where it costs too much, and where isl fails: `lexmax` of some relations with several
     modulos ends in "affine expression involves some of the domain dimensions".
     """
     try:
-        with IslBudget() as context:
+        with arith.IslBudget() as context:
             return ask(context)
     except TooLarge as error:
-        return Proof(Verdict.UNKNOWN, claim, "size limit", str(error))
+        return arith.Proof(arith.Verdict.UNKNOWN, claim, "size limit", str(error))
     except IslFault as error:
-        return Proof(Verdict.UNKNOWN, claim, "dataflow", str(error))
+        return arith.Proof(arith.Verdict.UNKNOWN, claim, "dataflow", str(error))
     except isl.Error as error:
-        if out_of_budget(error):
+        if arith.out_of_budget(error):
             reason = "not decided within the operation limit"
         elif "affine expression involves" in str(error):
             reason = "integer sets fail on these modulos"
         else:
             raise
-        return Proof(Verdict.UNKNOWN, claim, "dataflow", reason)
+        return arith.Proof(arith.Verdict.UNKNOWN, claim, "dataflow", reason)

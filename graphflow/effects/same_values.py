@@ -12,38 +12,30 @@ from typing import Any, cast
 
 import islpy as isl
 
+from graphflow import tir
 from graphflow.arith import Proof, Verdict, isl_constraints, isl_name
 from graphflow.effects.dataflow import states_constant
 from graphflow.effects.known_values import ComputedValue, ValueComparison, ValuesDiffer, plain
 from graphflow.effects.questions import METHOD
 from graphflow.effects.relations import answered, relations_of
 from graphflow.effects.statements import Path, Statement
-from graphflow.tir import (
-    Expr,
-    If,
-    Literal,
-    Load,
-    PrimFunc,
-    Store,
-    constant_of,
-    element_text,
-    is_predicate,
-)
 
 
-def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | None, Proof]:
+def held_constant(
+    func: tir.PrimFunc, path: Path, load: tir.Load
+) -> tuple[tir.Literal | None, Proof]:
     """The constant that `load` reads wherever the statement at `path` evaluates it, with the proof.
 
     None, with a proof that is not PROVEN, where there is no such constant or it is not found.
     """
     relations = relations_of(func)
     statement = relations.model.at(path)
-    name = element_text(load.buffer, load.indices)
+    name = tir.element_text(load.buffer, load.indices)
     claim = f"{name} is one constant in {statement.title}"
     if not any(
         (
-            isinstance(a.statement.stmt, Store)
-            and constant_of(a.statement.stmt.value) is not None
+            isinstance(a.statement.stmt, tir.Store)
+            and tir.constant_of(a.statement.stmt.value) is not None
             and a.access.writes
         )
         or states_constant(a)
@@ -51,7 +43,7 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
     ):
         reason = "no store and no assumption says so"
         return None, Proof(Verdict.UNKNOWN, claim, "structure", reason)
-    held: list[Literal] = []
+    held: list[tir.Literal] = []
 
     def ask(context: Any) -> Proof:
         compared = ValueComparison(relations, context)
@@ -62,7 +54,9 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
                     continue
                 same = plain(relations.domain(context, access).identity())
                 for value, _ in compared.contents(access, same):
-                    literal = constant_of(value.expr) if isinstance(value, ComputedValue) else None
+                    literal = (
+                        tir.constant_of(value.expr) if isinstance(value, ComputedValue) else None
+                    )
                     if literal is None or (held and held[0] != literal):
                         texts = [_text_of(known) for known in (*held, literal)]
                         reason = f"{name} may hold {' or '.join(texts)}"
@@ -78,11 +72,11 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
     return (held[0] if proof.proven else None), proof
 
 
-def _text_of(value: Literal | None) -> str:
+def _text_of(value: tir.Literal | None) -> str:
     return "another value" if value is None else str(value.value)
 
 
-def conditions_agree(func: PrimFunc, path: Path, other: Path) -> Proof:
+def conditions_agree(func: tir.PrimFunc, path: Path, other: Path) -> Proof:
     """Whether the conditions on data of two neighbouring statements have the same value.
 
     So it is where they compute it in the same way, from elements that are not written in between.
@@ -90,7 +84,9 @@ def conditions_agree(func: PrimFunc, path: Path, other: Path) -> Proof:
     """
     relations = relations_of(func)
     one, two = relations.model.at(path), relations.model.at(other)
-    if path[:-1] != other[:-1] or not (isinstance(one.stmt, If) and isinstance(two.stmt, If)):
+    if path[:-1] != other[:-1] or not (
+        isinstance(one.stmt, tir.If) and isinstance(two.stmt, tir.If)
+    ):
         raise ValueError(f"{one.title} and {two.title} of {func.name} are no neighbours")
     claim = f"{one.title} and {two.title} agree"
 
@@ -109,10 +105,10 @@ def conditions_agree(func: PrimFunc, path: Path, other: Path) -> Proof:
     return answered(claim, ask)
 
 
-def _condition(statement: Statement) -> Expr:
+def _condition(statement: Statement) -> tir.Expr:
     """The condition on data of an `If`; ValueError for one on indices."""
-    assert isinstance(statement.stmt, If)
+    assert isinstance(statement.stmt, tir.If)
     condition = statement.stmt.condition
-    if is_predicate(condition):
+    if tir.is_predicate(condition):
         raise ValueError(f"{statement.title} is a condition on indices")
-    return cast(Expr, condition)
+    return cast(tir.Expr, condition)

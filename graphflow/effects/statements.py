@@ -20,37 +20,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias, assert_never, cast
 
+from graphflow import tir
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, const, negation
-from graphflow.tir import (
-    Access,
-    AccessKind,
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Buffer,
-    Call,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    accesses,
-    after,
-    condition_text,
-    element_text,
-    expressions_of,
-    is_predicate,
-    performed,
-    sites,
-    walk,
-    walk_expr,
-)
 
 Path: TypeAlias = "tuple[tuple[int, bool], ...]"
 """The way to a statement, from the outside in: its position in each body, and whether the body
@@ -66,10 +37,10 @@ class Statement:
     stop: int
     """The number of the first statement after it that is not inside it."""
     path: Path
-    stmt: Stmt
+    stmt: tir.Stmt
     domain: Domain
     """The loops and the index conditions around it."""
-    guards: tuple[Expr, ...]
+    guards: tuple[tir.Expr, ...]
     """The conditions on data around it."""
     branches: tuple[tuple[int, bool], ...]
     """For each of them the number of its statement, and whether this one is in the else branch."""
@@ -93,25 +64,25 @@ class Statement:
     def title(self) -> str:
         """The statement in a message: `the store to y[i, j]`, `the loop i`."""
         match self.stmt:
-            case Store():
-                return f"the store to {element_text(self.stmt.buffer, self.stmt.indices)}"
-            case Reduce():
-                return f"the reduction into {element_text(self.stmt.buffer, self.stmt.indices)}"
-            case For():
+            case tir.Store():
+                return f"the store to {tir.element_text(self.stmt.buffer, self.stmt.indices)}"
+            case tir.Reduce():
+                return f"the reduction into {tir.element_text(self.stmt.buffer, self.stmt.indices)}"
+            case tir.For():
                 return f"the loop {self.stmt.var}"
-            case Block():
+            case tir.Block():
                 return f"the block {self.stmt.name}"
-            case If():
-                return f"the condition {condition_text(self.stmt.condition)}"
-            case Allocate():
+            case tir.If():
+                return f"the condition {tir.condition_text(self.stmt.condition)}"
+            case tir.Allocate():
                 return f"the allocation of {self.stmt.buffer.name}"
-            case Assume():
+            case tir.Assume():
                 return "the assumption"
-            case Call():
+            case tir.Call():
                 return f"the call {self.stmt.name}"
-            case Let():
+            case tir.Let():
                 return f"the let {self.stmt.buffer.name}"
-            case NamedWindow():
+            case tir.NamedWindow():
                 return f"the window {self.stmt.buffer.name}"
         assert_never(self.stmt)
 
@@ -130,7 +101,7 @@ class StatementAccess:
     number: int
     """Its position among all accesses of the kernel: reads of a statement before its write."""
     statement: Statement
-    access: Access
+    access: tir.Access
     copies: tuple[Var, ...]
     """The variables of the loops around the allocation of the buffer."""
 
@@ -148,7 +119,7 @@ class StatementAccess:
     @property
     def is_claim(self) -> bool:
         """Whether the access is a load in an `Assume`, which nothing executes."""
-        return isinstance(self.statement.stmt, Assume)
+        return isinstance(self.statement.stmt, tir.Assume)
 
     def __str__(self) -> str:
         if self.access.buffer.is_field:
@@ -161,14 +132,14 @@ class StatementAccess:
 class KernelStatements:
     """The statements and accesses of a kernel, both in program order."""
 
-    func: PrimFunc
+    func: tir.PrimFunc
     statements: tuple[Statement, ...]
     accesses: tuple[StatementAccess, ...]
 
     @property
     def assumes_nothing(self) -> bool:
         """Whether buffers may hold anything before the kernel."""
-        return not any(isinstance(statement.stmt, Assume) for statement in self.statements)
+        return not any(isinstance(statement.stmt, tir.Assume) for statement in self.statements)
 
     def at(self, path: Path) -> Statement:
         """The statement at a path; KeyError where there is none."""
@@ -177,12 +148,12 @@ class KernelStatements:
                 return statement
         raise KeyError(path)
 
-    def outlives(self, buffer: Buffer) -> bool:
+    def outlives(self, buffer: tir.Buffer) -> bool:
         """Whether what a buffer holds after the kernel is part of its meaning: for outputs and
         configuration state."""
         return buffer.is_field or buffer in self.func.outputs
 
-    def of(self, buffer: Buffer) -> tuple[StatementAccess, ...]:
+    def of(self, buffer: tir.Buffer) -> tuple[StatementAccess, ...]:
         """The accesses to a buffer."""
         return tuple(a for a in self.accesses if a.access.buffer == buffer)
 
@@ -197,14 +168,14 @@ class KernelStatements:
 
 
 @lru_cache(maxsize=256)
-def statements_of(func: PrimFunc) -> KernelStatements:
+def statements_of(func: tir.PrimFunc) -> KernelStatements:
     """The statements of a kernel and their accesses.  A kernel with a `callee` has none."""
     statements: list[Statement] = []
     _collect(func.body, (), ANYWHERE, (), (), (), statements)
     copies = {
         one.stmt.buffer: tuple(axis.var for axis in one.domain.axes)
         for one in statements
-        if isinstance(one.stmt, Allocate)
+        if isinstance(one.stmt, tir.Allocate)
     }
     found: list[StatementAccess] = []
     for statement in statements:
@@ -215,10 +186,10 @@ def statements_of(func: PrimFunc) -> KernelStatements:
 
 
 def _collect(
-    body: Body,
+    body: tir.Body,
     path: Path,
     domain: Domain,
-    guards: tuple[Expr, ...],
+    guards: tuple[tir.Expr, ...],
     branches: tuple[tuple[int, bool], ...],
     loops: tuple[int, ...],
     found: list[Statement],
@@ -229,65 +200,65 @@ def _collect(
         one = Statement(number, number + 1, here, stmt, domain, guards, branches, loops)
         found.append(one)
         match stmt:
-            case For():
+            case tir.For():
                 inside = domain.inside(stmt.var, stmt.start, stmt.stop)
                 _collect(stmt.body, here, inside, guards, branches, (*loops, number), found)
-            case Block():
+            case tir.Block():
                 _collect(stmt.body, here, domain, guards, branches, loops, found)
-            case Call() | Let() | NamedWindow():
-                _collect(performed(stmt), here, domain, guards, branches, loops, found)
-            case If():
+            case tir.Call() | tir.Let() | tir.NamedWindow():
+                _collect(tir.performed(stmt), here, domain, guards, branches, loops, found)
+            case tir.If():
                 then, orelse = domain, domain
                 within, taken, other = guards, branches, branches
-                if is_predicate(stmt.condition):
+                if tir.is_predicate(stmt.condition):
                     condition = cast(Predicate, stmt.condition)
                     then, orelse = domain.given(condition), domain.given(negation(condition))
                 else:
-                    within = (*guards, cast(Expr, stmt.condition))
+                    within = (*guards, cast(tir.Expr, stmt.condition))
                     taken, other = (*branches, (number, False)), (*branches, (number, True))
                 _collect(stmt.then, here, then, within, taken, loops, found)
                 there = (*path, (position, True))
                 _collect(stmt.orelse, there, orelse, within, other, loops, found)
             case _:
-                domain = after(stmt, domain)
+                domain = tir.after(stmt, domain)
                 continue
         found[number] = replace(one, stop=len(found))
 
 
-def _accesses(statement: Statement) -> Iterator[Access]:
+def _accesses(statement: Statement) -> Iterator[tir.Access]:
     """What one instance accesses itself, without the statements inside it; the write last."""
     stmt = statement.stmt
     match stmt:
-        case Assume():
+        case tir.Assume():
             yield from _claims_of(stmt, statement.domain, not statement.guards)
             return
-        case For() | Block() | Allocate() | Call() | Let() | NamedWindow():
+        case tir.For() | tir.Block() | tir.Allocate() | tir.Call() | tir.Let() | tir.NamedWindow():
             return
-        case If():
+        case tir.If():
             stmt = replace(stmt, then=(), orelse=())
         case _:
             pass
     certain = not statement.guards
-    for access in accesses((stmt,), statement.domain):
+    for access in tir.accesses((stmt,), statement.domain):
         yield access if certain or not access.certain else replace(access, certain=False)
 
 
-def claimed_loads(body: Body, domain: Domain = ANYWHERE) -> Iterator[Access]:
+def claimed_loads(body: tir.Body, domain: Domain = ANYWHERE) -> Iterator[tir.Access]:
     """The loads in claims of `Assume`, as reads: writing an element ends a claim about it."""
-    if not any(isinstance(stmt, Assume) for stmt in walk(body)):
+    if not any(isinstance(stmt, tir.Assume) for stmt in tir.walk(body)):
         return  # before domains are made, which most bodies do not need
-    for site in sites(body, domain):
-        if isinstance(site.stmt, Assume):
+    for site in tir.sites(body, domain):
+        if isinstance(site.stmt, tir.Assume):
             yield from _claims_of(site.stmt, site.domain, not site.guards)
 
 
-def _claims_of(stmt: Assume, domain: Domain, certain: bool) -> Iterator[Access]:
+def _claims_of(stmt: tir.Assume, domain: Domain, certain: bool) -> Iterator[tir.Access]:
     """The loads in an assumption, as reads at the points where it is made."""
-    if is_predicate(stmt.unless):
+    if tir.is_predicate(stmt.unless):
         domain = domain.given(negation(cast(Predicate, stmt.unless)))
     else:
         certain = False
-    for expr in expressions_of(stmt):
-        for node in walk_expr(expr):
-            if isinstance(node, Load):
-                yield Access(node.buffer, node.indices, domain, AccessKind.READ, certain)
+    for expr in tir.expressions_of(stmt):
+        for node in tir.walk_expr(expr):
+            if isinstance(node, tir.Load):
+                yield tir.Access(node.buffer, node.indices, domain, tir.AccessKind.READ, certain)

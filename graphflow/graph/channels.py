@@ -12,17 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
-from graphflow.arith import (
-    TRUE,
-    IndexExpr,
-    Var,
-    constant_value,
-    evaluate,
-    simplify,
-    substitute,
-    terms_of,
-    variables,
-)
+from graphflow import arith
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions import Segment
 from graphflow.tir import Buffer, moves_of
@@ -40,9 +30,9 @@ class _Move:
 
     value: str
     source: Buffer
-    place: tuple[IndexExpr, ...]
-    origin: tuple[IndexExpr, ...]
-    extents: Mapping[Var, int]
+    place: tuple[arith.IndexExpr, ...]
+    origin: tuple[arith.IndexExpr, ...]
+    extents: Mapping[arith.Var, int]
 
 
 def moves_in(node: Node) -> tuple[_Move, ...]:
@@ -52,10 +42,10 @@ def moves_in(node: Node) -> tuple[_Move, ...]:
     bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
     found = []
     for store, load, domain in moves_of(node.func) or ():
-        starts = [constant_value(axis.start) for axis in domain.axes]
-        if domain.where != TRUE or any(starts) or load.buffer.name not in bound:
+        starts = [arith.constant_value(axis.start) for axis in domain.axes]
+        if domain.where != arith.TRUE or any(starts) or load.buffer.name not in bound:
             return ()
-        extents = {axis.var: constant_value(axis.stop) or 0 for axis in domain.axes}
+        extents = {axis.var: arith.constant_value(axis.stop) or 0 for axis in domain.axes}
         value = bound[load.buffer.name]
         found.append(_Move(value, load.buffer, store.indices, load.indices, extents))
     return tuple(found) if len(node.outputs) == 1 else ()
@@ -129,18 +119,18 @@ def _walked(graph: OperatorGraph, node: Node, move: _Move) -> Moved | None:
     Transpose, Reshape), until the composed move changes channels only.  None if it never does.
     """
     shape = node.func.outputs[0].shape
-    axes = tuple(Var(f"i{k}") for k in range(len(shape)))
+    axes = tuple(arith.Var(f"i{k}") for k in range(len(shape)))
     ranges = {v: (0, n - 1) for v, n in zip(axes, shape, strict=True)}
-    place: tuple[IndexExpr, ...] = axes
+    place: tuple[arith.IndexExpr, ...] = axes
     between: list[str] = []
     while True:
-        if not all(isinstance(e, Var) for e in move.place) or _extents(move) != _shape_of(
+        if not all(isinstance(e, arith.Var) for e in move.place) or _extents(move) != _shape_of(
             graph, node
         ):
             return None
         values = dict(zip(move.place, place, strict=True))
         place = tuple(
-            simplify(substitute(e, values), ranges)  # type: ignore[arg-type]
+            arith.simplify(arith.substitute(e, values), ranges)  # type: ignore[arg-type]
             for e in move.origin
         )
         if _kept(axes, place, shape, move.source.shape):
@@ -164,8 +154,8 @@ def _shape_of(graph: OperatorGraph, node: Node) -> tuple[int, ...]:
 
 
 def _kept(
-    axes: tuple[Var, ...],
-    place: tuple[IndexExpr, ...],
+    axes: tuple[arith.Var, ...],
+    place: tuple[arith.IndexExpr, ...],
     shape: tuple[int, ...],
     source: tuple[int, ...],
 ) -> bool:
@@ -177,7 +167,7 @@ def _kept(
         (place[k] is axes[k] or shape[k] == 1 == source[k]) and shape[k] == source[k]
         for k in others
     )
-    return same and variables(place[CHANNELS]) <= {axes[CHANNELS]}
+    return same and arith.variables(place[CHANNELS]) <= {axes[CHANNELS]}
 
 
 def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int]] | None:
@@ -187,12 +177,12 @@ def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int
     for k, (place, origin) in enumerate(zip(move.place, move.origin, strict=True)):
         if k == CHANNELS:
             continue
-        kept = isinstance(place, Var) and place is origin
-        extent = move.extents[place] if isinstance(place, Var) else 0
+        kept = isinstance(place, arith.Var) and place is origin
+        extent = move.extents[place] if isinstance(place, arith.Var) else 0
         if not kept or not extent == shape[k] == move.source.shape[k]:
             return None
-    used = variables(move.place[CHANNELS]) | variables(move.origin[CHANNELS])
-    if len(used) != 1 or len(terms_of(move.place[CHANNELS])[0]) != 1:
+    used = arith.variables(move.place[CHANNELS]) | arith.variables(move.origin[CHANNELS])
+    if len(used) != 1 or len(arith.terms_of(move.place[CHANNELS])[0]) != 1:
         return None
     (var,) = used
     count = move.extents[var]
@@ -201,11 +191,11 @@ def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int
 
 
 @lru_cache(maxsize=256)
-def _along(expr: IndexExpr, var: Var, count: int) -> tuple[int, ...]:
+def _along(expr: arith.IndexExpr, var: arith.Var, count: int) -> tuple[int, ...]:
     """The values of `expr` for each value of its only variable; cached, as networks repeat
     moves.
     """
-    return tuple(evaluate(expr, {var: value}) for value in range(count))
+    return tuple(arith.evaluate(expr, {var: value}) for value in range(count))
 
 
 def segments_of(table: Sequence[Channel]) -> tuple[tuple[str, ...], tuple[Segment, ...]]:

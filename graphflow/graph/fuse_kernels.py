@@ -11,33 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, substitute, substitute_in
-from graphflow.tir import (
-    Allocate,
-    Block,
-    Body,
-    Buffer,
-    For,
-    Param,
-    PrimFunc,
-    Role,
-    Stmt,
-    buffers_of,
-    loops_of,
-    map_body,
-    map_indices,
-    rename_buffers,
-    walk,
-    without_calls,
-    writes_in,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel:
     """A kernel, and the values bound to its inputs and outputs, in their order."""
 
-    func: PrimFunc
+    func: tir.PrimFunc
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -48,7 +30,7 @@ class FusedKernel:
     inside.
     """
 
-    func: PrimFunc
+    func: tir.PrimFunc
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     inner: tuple[tuple[str, str], ...]
@@ -80,8 +62,8 @@ class KernelFuser:
     """
 
     def __init__(self) -> None:
-        self._kernels: dict[PrimFunc, int] = {}
-        self._numbers: dict[int, tuple[PrimFunc, int]] = {}
+        self._kernels: dict[tir.PrimFunc, int] = {}
+        self._numbers: dict[int, tuple[tir.PrimFunc, int]] = {}
         self._fused: dict[object, tuple[FusedKernel, tuple[str, ...]]] = {}
 
     def fuse(self, name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
@@ -105,7 +87,7 @@ class KernelFuser:
             tuple((here[v], buffer) for v, buffer in fused.inner),
         )
 
-    def _number(self, func: PrimFunc) -> int:
+    def _number(self, func: tir.PrimFunc) -> int:
         """The same number for equal kernels, by `id` first, as comparing kernels is slow."""
         found = self._numbers.get(id(func))
         if found is None:
@@ -128,17 +110,17 @@ def fuse_kernels(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]
     inner = tuple(v for call in calls for v in call.outputs if v not in wanted)
     inputs = tuple(dict.fromkeys(v for call in calls for v in call.inputs if v not in written))
     loops, blocks = _FreshNames(), _FreshNames()
-    body: list[Stmt] = []
+    body: list[tir.Stmt] = []
     for call in calls:
         part = list(_renamed(call, bound, buffers, loops, blocks))
         for value in call.outputs:
             if value not in wanted:
                 _allocate(part, bound[value])
         body += part
-    params = [Param(bound[value], Role.INPUT) for value in inputs]
-    params += [Param(bound[value], Role.OUTPUT) for value in wanted]
+    params = [tir.Param(bound[value], tir.Role.INPUT) for value in inputs]
+    params += [tir.Param(bound[value], tir.Role.OUTPUT) for value in wanted]
     return FusedKernel(
-        PrimFunc(name, tuple(params), tuple(body)),
+        tir.PrimFunc(name, tuple(params), tuple(body)),
         inputs,
         wanted,
         tuple((value, bound[value].name) for value in inner),
@@ -147,9 +129,9 @@ def fuse_kernels(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]
 
 def _bind(
     calls: Sequence[BoundKernel], wanted: tuple[str, ...], names: _FreshNames
-) -> dict[str, Buffer]:
+) -> dict[str, tir.Buffer]:
     """The buffer of each value; the results get their names first."""
-    bound: dict[str, Buffer] = {}
+    bound: dict[str, tir.Buffer] = {}
     pairs = [
         (value, buffer)
         for call in calls
@@ -171,12 +153,12 @@ def _bind(
 
 def _renamed(
     call: BoundKernel,
-    bound: dict[str, Buffer],
+    bound: dict[str, tir.Buffer],
     buffers: _FreshNames,
     loops: _FreshNames,
     blocks: _FreshNames,
-) -> Body:
-    func = without_calls(call.func)
+) -> tir.Body:
+    func = tir.without_calls(call.func)
     exchanged = {
         buffer: bound[value]
         for value, buffer in (
@@ -184,31 +166,33 @@ def _renamed(
             *zip(call.outputs, func.outputs, strict=True),
         )
     }
-    for buffer in buffers_of(func):
+    for buffer in tir.buffers_of(func):
         if buffer not in exchanged:
             exchanged[buffer] = replace(buffer, name=buffers.unique(buffer.name))
-    variables = {loop.var: Var(loops.unique(loop.var.name)) for loop in loops_of(func.body)}
-    titles = {s.name: blocks.unique(s.name) for s in walk(func.body) if isinstance(s, Block)}
+    variables = {loop.var: Var(loops.unique(loop.var.name)) for loop in tir.loops_of(func.body)}
+    titles = {
+        s.name: blocks.unique(s.name) for s in tir.walk(func.body) if isinstance(s, tir.Block)
+    }
     values: dict[Var, IndexExpr] = dict(variables)
-    body = map_indices(
-        rename_buffers(func.body, exchanged),
+    body = tir.map_indices(
+        tir.rename_buffers(func.body, exchanged),
         lambda e: substitute(e, values),
         lambda p: substitute_in(p, values),
     )
 
-    def rename(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For):
+    def rename(stmt: tir.Stmt) -> tir.Stmt:
+        if isinstance(stmt, tir.For):
             return replace(stmt, var=variables[stmt.var])
-        if isinstance(stmt, Block):
+        if isinstance(stmt, tir.Block):
             return replace(stmt, name=titles[stmt.name])
         return stmt
 
-    return map_body(body, rename)
+    return tir.map_body(body, rename)
 
 
-def _allocate(body: list[Stmt], buffer: Buffer) -> None:
+def _allocate(body: list[tir.Stmt], buffer: tir.Buffer) -> None:
     for place, stmt in enumerate(body):
-        if any(write.buffer == buffer for write in writes_in((stmt,))):
-            body.insert(place, Allocate(buffer))
+        if any(write.buffer == buffer for write in tir.writes_in((stmt,))):
+            body.insert(place, tir.Allocate(buffer))
             return
-    body.insert(0, Allocate(buffer))
+    body.insert(0, tir.Allocate(buffer))

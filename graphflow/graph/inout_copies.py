@@ -22,33 +22,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import ANYWHERE, TRUE, Image, IntegerSet, Undecided, Var, equal, images_cover
 from graphflow.effects import written_before_read
 from graphflow.kernels.recipes import shared_loop
 from graphflow.schedule import Schedule, element_of, fresh_name, fresh_names, names_in, scan, whole
-from graphflow.tir import (
-    AccessKind,
-    Block,
-    Body,
-    Buffer,
-    For,
-    If,
-    Load,
-    Param,
-    PrimFunc,
-    Role,
-    Stmt,
-    Store,
-    accesses,
-    buffers_of,
-    map_body,
-    nest,
-    rename_buffers,
-    writes_in,
-)
 
 
-def output_names(kernel: PrimFunc | Schedule) -> dict[str, str]:
+def output_names(kernel: tir.PrimFunc | Schedule) -> dict[str, str]:
     """The name of the output that each `inout` parameter of a kernel becomes, by its name.
 
     Those of a schedule are free in its definition as well.
@@ -58,16 +39,16 @@ def output_names(kernel: PrimFunc | Schedule) -> dict[str, str]:
     return {
         p.buffer.name: fresh_name(f"{p.buffer.name}_out", taken.__contains__)
         for p in kernels[0].params
-        if p.role is Role.INOUT
+        if p.role is tir.Role.INOUT
     }
 
 
-def _names(func: PrimFunc) -> set[str]:
-    buffers = {buffer.name for buffer in buffers_of(func)}
+def _names(func: tir.PrimFunc) -> set[str]:
+    buffers = {buffer.name for buffer in tir.buffers_of(func)}
     return buffers | {*names_in(func.body)} | {var.name for var in func.scalars}
 
 
-def with_inout_copies(func: PrimFunc, names: Mapping[str, str]) -> PrimFunc:
+def with_inout_copies(func: tir.PrimFunc, names: Mapping[str, str]) -> tir.PrimFunc:
     """`func` with an input and an output instead of each `inout` parameter.
 
     `names` has those of the outputs.  The statements in front of the first one that writes a
@@ -76,36 +57,36 @@ def with_inout_copies(func: PrimFunc, names: Mapping[str, str]) -> PrimFunc:
     made = {b: replace(b, name=names[b.name]) for b in func.outputs if b.name in names}
     if not made:
         return func
-    params: list[Param] = []
+    params: list[tir.Param] = []
     for param in func.params:
-        if param.role is Role.INOUT:
-            params.append(replace(param, role=Role.INPUT))
-            params.append(Param(made[param.buffer], Role.OUTPUT))
+        if param.role is tir.Role.INOUT:
+            params.append(replace(param, role=tir.Role.INPUT))
+            params.append(tir.Param(made[param.buffer], tir.Role.OUTPUT))
         else:
             params.append(param)
     new = replace(func, params=tuple(params))
     for before, after in made.items():
-        writing = (any(w.buffer == before for w in writes_in((stmt,))) for stmt in new.body)
+        writing = (any(w.buffer == before for w in tir.writes_in((stmt,))) for stmt in new.body)
         first = next((k for k, writes in enumerate(writing) if writes), len(new.body))
-        head, body = new.body[:first], rename_buffers(new.body[first:], {before: after})
+        head, body = new.body[:first], tir.rename_buffers(new.body[first:], {before: after})
         new = replace(new, body=(*head, *body))
         if not _is_stored_first(new, after):
             new = replace(new, body=_copied(new, first, before, after))
     return new
 
 
-def _is_stored_first(func: PrimFunc, buffer: Buffer) -> bool:
+def _is_stored_first(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
     """Whether a kernel is proven to store each element of an output, before it reads any."""
     stores = [
         Image(access.domain, access.indices)
-        for access in accesses(func.body)
-        if access.buffer == buffer and access.kind is AccessKind.WRITE and access.certain
+        for access in tir.accesses(func.body)
+        if access.buffer == buffer and access.kind is tir.AccessKind.WRITE and access.certain
     ]
     whole = images_cover(stores, TRUE, element_of(buffer), buffer.shape)
     return whole.proven and written_before_read(func, buffer).proven
 
 
-def _copied(func: PrimFunc, place: int, before: Buffer, after: Buffer) -> Body:
+def _copied(func: tir.PrimFunc, place: int, before: tir.Buffer, after: tir.Buffer) -> tir.Body:
     """The body of `func` with a copy of `before` to `after`: in its parallel loop, or in front of
     the statement number `place`, the first one that writes."""
     taken = _names(func)
@@ -114,21 +95,21 @@ def _copied(func: PrimFunc, place: int, before: Buffer, after: Buffer) -> Body:
     if loop is None or first is None:
         name = fresh_name(f"{before.name}_copy", taken.__contains__)
         index = _index(after.name, after, taken)
-        store = Store(after, index, Load(before, index))
-        copy = Block(name, nest([*zip(index, after.shape, strict=True)], (store,)))
+        store = tir.Store(after, index, tir.Load(before, index))
+        copy = tir.Block(name, tir.nest([*zip(index, after.shape, strict=True)], (store,)))
         return (*func.body[:place], copy, *func.body[place:])
 
-    def at(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or stmt.var != loop.var:
+    def at(stmt: tir.Stmt) -> tir.Stmt:
+        if not isinstance(stmt, tir.For) or stmt.var != loop.var:
             return stmt
         return replace(stmt, body=(*first, *stmt.body))
 
-    return map_body(func.body, at)
+    return tir.map_body(func.body, at)
 
 
 def _copies_of_iterations(
-    loop: For, before: Buffer, after: Buffer, taken: Collection[str]
-) -> Body | None:
+    loop: tir.For, before: tir.Buffer, after: tir.Buffer, taken: Collection[str]
+) -> tir.Body | None:
     """What each iteration of a loop copies first: the elements that it accesses, and in the first
     iteration those that none accesses.
 
@@ -137,9 +118,9 @@ def _copies_of_iterations(
     """
     inside = ANYWHERE.inside(loop.var, loop.start, loop.stop)
 
-    def copy(points: IntegerSet, name: str) -> Body:
+    def copy(points: IntegerSet, name: str) -> tir.Body:
         names = _index(name, after, taken)
-        return scan(points, inside, names, lambda e: Store(after, e, Load(before, e)))
+        return scan(points, inside, names, lambda e: tir.Store(after, e, tir.Load(before, e)))
 
     try:
         own = _elements_of_iterations(loop, after)
@@ -151,28 +132,28 @@ def _copies_of_iterations(
             return body
         rest = rest.over((loop.var, *element_of(after)))
         is_first = equal(loop.var, loop.start)
-        return (If(is_first, copy(rest, f"{after.name}_rest")), *body)
+        return (tir.If(is_first, copy(rest, f"{after.name}_rest")), *body)
     except Undecided:
         return None
 
 
-def _index(name: str, buffer: Buffer, taken: Collection[str]) -> tuple[Var, ...]:
+def _index(name: str, buffer: tir.Buffer, taken: Collection[str]) -> tuple[Var, ...]:
     wanted = (f"{name}_{axis}" for axis in range(len(buffer.shape)))
     return tuple(map(Var, fresh_names(taken, wanted).values()))
 
 
-def _elements_of_iterations(loop: For, buffer: Buffer) -> IntegerSet:
+def _elements_of_iterations(loop: tir.For, buffer: tir.Buffer) -> IntegerSet:
     """The elements that each iteration of a loop may access, over its variable and the element."""
     over = (loop.var, *element_of(buffer))
     touched = IntegerSet.nothing(over)
-    for access in accesses((loop,)):
+    for access in tir.accesses((loop,)):
         if access.buffer == buffer:
             image = IntegerSet.of(access.domain).image(element_of(buffer), access.indices)
             touched = touched | image.over(over)
     return touched & whole(buffer, (loop.var,))
 
 
-def _meet(own: IntegerSet, loop: For) -> bool:
+def _meet(own: IntegerSet, loop: tir.For) -> bool:
     """Whether two iterations of a loop access the same element."""
     later = Var(f"{loop.var}'")
     order = ANYWHERE.inside(loop.var, loop.start, loop.stop).inside(later, loop.var + 1, loop.stop)

@@ -20,63 +20,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from graphflow.arith import (
-    TRUE,
-    AtLeastZero,
-    Axis,
-    Domain,
-    IndexExpr,
-    Interval,
-    IsZero,
-    Predicate,
-    Var,
-    at_most,
-    bounds,
-    conjunction,
-    conjuncts,
-    const,
-    less_than,
-    predicate_variables,
-    prove,
-    terms_of,
-    variables,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import VerifyError
 from graphflow.graph.inout_copies import output_names, with_inout_copies
 from graphflow.kernels.recipes import shared_loop
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Buffer,
-    Comparison,
-    For,
-    If,
-    IndexValue,
-    Literal,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Role,
-    Stmt,
-    buffers_of,
-    expressions_of,
-    is_predicate,
-    map_body,
-    stmt_text,
-    substitute_body,
-    walk,
-    walk_expr,
-)
 
 WIDEST = (-(2**31), 2**31 - 1)
 """The values that a scalar may have at most: products of them and of strides are exact in the 64
 bits of an address."""
 
 
-def program_kernel(func: PrimFunc, outputs: Mapping[str, str] | None = None) -> PrimFunc:
+def program_kernel(func: tir.PrimFunc, outputs: Mapping[str, str] | None = None) -> tir.PrimFunc:
     """The kernel that a program calls for `func`; `func` itself where it needs no change.
 
     A scalar becomes an input of one int64, and its value the variable of a matched loop over the
@@ -92,22 +46,26 @@ def program_kernel(func: PrimFunc, outputs: Mapping[str, str] | None = None) -> 
     return with_inout_copies(_with_values(func) if func.scalars else func, names)
 
 
-def scalar_conditions(func: PrimFunc) -> tuple[Predicate, ...]:
+def scalar_conditions(func: tir.PrimFunc) -> tuple[arith.Predicate, ...]:
     """What a run has to check of the scalars: what the kernel assumes of them wherever it runs, and
     the limits of `WIDEST` where they do not follow."""
-    found = tuple(part for a in _assumed(func.body, func) for part in conjuncts(_claim(a)))
+    found = tuple(part for a in _assumed(func.body, func) for part in arith.conjuncts(_claim(a)))
     free = _limits(found, dict.fromkeys(func.scalars, (None, None)))
     wide = []
     for var, (low, high) in free.items():
-        wide += [at_most(const(WIDEST[0]), var)] if low is None or low < WIDEST[0] else []
-        wide += [at_most(var, const(WIDEST[1]))] if high is None or high > WIDEST[1] else []
+        wide += (
+            [arith.at_most(arith.const(WIDEST[0]), var)] if low is None or low < WIDEST[0] else []
+        )
+        wide += (
+            [arith.at_most(var, arith.const(WIDEST[1]))] if high is None or high > WIDEST[1] else []
+        )
     return tuple(dict.fromkeys((*found, *wide)))
 
 
 # ---- windows
 
 
-def _dense(func: PrimFunc) -> PrimFunc:
+def _dense(func: tir.PrimFunc) -> tir.PrimFunc:
     if not any(param.strided for param in func.params):
         return func
     return replace(func, params=tuple(replace(param, strided=False) for param in func.params))
@@ -116,87 +74,96 @@ def _dense(func: PrimFunc) -> PrimFunc:
 # ---- scalars
 
 
-def _with_values(func: PrimFunc) -> PrimFunc:
+def _with_values(func: tir.PrimFunc) -> tir.PrimFunc:
     """The kernel with an input for each scalar, and its work inside a matched loop over each."""
     conditions = scalar_conditions(func)
     limits = _limits(conditions, dict.fromkeys(func.scalars, WIDEST))
-    domain = Domain(
-        tuple(Axis(v, const(low or 0), const((high or 0) + 1)) for v, (low, high) in limits.items())
+    domain = arith.Domain(
+        tuple(
+            arith.Axis(v, arith.const(low or 0), arith.const((high or 0) + 1))
+            for v, (low, high) in limits.items()
+        )
     )
-    needed = conjunction(c for c in conditions if not prove(c, domain).proven)
-    inputs = {var: Buffer(var.name, (), "int64") for var in func.scalars}
+    needed = arith.conjunction(c for c in conditions if not arith.prove(c, domain).proven)
+    inputs = {var: tir.Buffer(var.name, (), "int64") for var in func.scalars}
     for var in inputs:
-        if any(b.name == var.name for b in buffers_of(func)):
+        if any(b.name == var.name for b in tir.buffers_of(func)):
             raise VerifyError(f"{func.name} has a scalar and a buffer called {var}; rename one")
     head, body = _split_head(func, _without(func.body, set(_assumed(func.body, func))))
     loop = shared_loop(replace(func, body=body))
 
-    def matched(inner: Body) -> Body:
-        made = [s for s in inner if isinstance(s, Allocate)]
-        work = tuple(s for s in inner if not isinstance(s, Allocate))
-        if needed != TRUE:
-            work = (If(needed, work),)
+    def matched(inner: tir.Body) -> tir.Body:
+        made = [s for s in inner if isinstance(s, tir.Allocate)]
+        work = tuple(s for s in inner if not isinstance(s, tir.Allocate))
+        if needed != arith.TRUE:
+            work = (tir.If(needed, work),)
         for var, (low, high) in reversed(limits.items()):
             assert low is not None and high is not None
-            test = Comparison("eq", IndexValue(var, "int64"), Load(inputs[var], ()))
-            found = (If(test, work),)
-            work = (For(var, const(low), const(high + 1), LoopKind.SERIAL, found),)
+            test = tir.Comparison("eq", tir.IndexValue(var, "int64"), tir.Load(inputs[var], ()))
+            found = (tir.If(test, work),)
+            work = (
+                tir.For(var, arith.const(low), arith.const(high + 1), tir.LoopKind.SERIAL, found),
+            )
         return (*made, *work)
 
-    def shared(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or loop is None or stmt.var != loop.var:
+    def shared(stmt: tir.Stmt) -> tir.Stmt:
+        if not isinstance(stmt, tir.For) or loop is None or stmt.var != loop.var:
             return stmt
         stmt = _with_constant_bounds(stmt, limits)
         return replace(stmt, body=matched(stmt.body))
 
-    body = matched(body) if loop is None else map_body(body, shared)
-    params = (*func.params, *(Param(inputs[var], Role.INPUT) for var in func.scalars))
+    body = matched(body) if loop is None else tir.map_body(body, shared)
+    params = (*func.params, *(tir.Param(inputs[var], tir.Role.INPUT) for var in func.scalars))
     return replace(func, params=params, body=(*head, *body), scalars=())
 
 
-def _with_constant_bounds(loop: For, limits: Mapping[Var, Interval]) -> For:
+def _with_constant_bounds(loop: tir.For, limits: Mapping[arith.Var, arith.Interval]) -> tir.For:
     """`loop` with constant bounds, and a condition in it where they were none."""
-    if not variables(loop.start) | variables(loop.stop):
+    if not arith.variables(loop.start) | arith.variables(loop.stop):
         return loop
-    low, high = bounds(loop.start, limits)[0], bounds(loop.stop, limits)[1]
+    low, high = arith.bounds(loop.start, limits)[0], arith.bounds(loop.stop, limits)[1]
     assert low is not None and high is not None
-    runs = conjunction((at_most(loop.start, loop.var), less_than(loop.var, loop.stop)))
-    stop = const(max(low, high))
-    return replace(loop, start=const(low), stop=stop, body=(If(runs, loop.body),))
+    runs = arith.conjunction(
+        (arith.at_most(loop.start, loop.var), arith.less_than(loop.var, loop.stop))
+    )
+    stop = arith.const(max(low, high))
+    return replace(loop, start=arith.const(low), stop=stop, body=(tir.If(runs, loop.body),))
 
 
-def _assumed(body: Body, func: PrimFunc) -> Iterator[Assume]:
+def _assumed(body: tir.Body, func: tir.PrimFunc) -> Iterator[tir.Assume]:
     """The assumptions about scalars alone that are made whenever `body` runs."""
     for stmt in body:
         match stmt:
-            case Block():
+            case tir.Block():
                 yield from _assumed(stmt.body, func)
-            case Assume(unless=unless, claim=Literal(value=False)) if is_predicate(unless):
-                if predicate_variables(unless) <= set(func.scalars):  # type: ignore[arg-type]
+            case tir.Assume(unless=unless, claim=tir.Literal(value=False)) if tir.is_predicate(
+                unless
+            ):
+                if arith.predicate_variables(unless) <= set(func.scalars):  # type: ignore[arg-type]
                     yield stmt
             case _:
                 pass
 
 
-def _claim(stmt: Assume) -> Predicate:
-    assert is_predicate(stmt.unless)
+def _claim(stmt: tir.Assume) -> arith.Predicate:
+    assert tir.is_predicate(stmt.unless)
     return stmt.unless  # type: ignore[return-value]
 
 
-def _without(body: Body, gone: set[Assume]) -> Body:
-    def change(stmt: Stmt) -> Body:
+def _without(body: tir.Body, gone: set[tir.Assume]) -> tir.Body:
+    def change(stmt: tir.Stmt) -> tir.Body:
         match stmt:
-            case Assume() if stmt in gone:
+            case tir.Assume() if stmt in gone:
                 return ()
-            case Block() if not stmt.body:
+            case tir.Block() if not stmt.body:
                 return ()
             case _:
                 return (stmt,)
 
-    return map_body(body, change)
+    return tir.map_body(body, change)
 
 
-def _split_head(func: PrimFunc, body: Body) -> tuple[Body, Body]:
+def _split_head(func: tir.PrimFunc, body: tir.Body) -> tuple[tir.Body, tir.Body]:
     """The stages that only assume something of elements, in front of all others, and the rest.
 
     They stay outside the matched loops, because the compiler runs their loops to find the elements.
@@ -205,53 +172,61 @@ def _split_head(func: PrimFunc, body: Body) -> tuple[Body, Body]:
     while count < len(body) and _only_assumes(func, body[count]):
         count += 1
     head, rest = body[:count], body[count:]
-    for stmt in walk(rest):
-        loads = _claimed(stmt) if isinstance(stmt, Assume) else []
+    for stmt in tir.walk(rest):
+        loads = _claimed(stmt) if isinstance(stmt, tir.Assume) else []
         if loads and all(load.buffer in func.inputs for load in loads):
             raise VerifyError(
-                f"{func.name}: `{stmt_text(stmt)}` is about the elements of an input, and stands "
-                "behind other statements or depends on a scalar; put it in front, without scalars"
+                f"{func.name}: `{tir.stmt_text(stmt)}` is about the elements of an input, and "
+                "stands behind other statements or depends on a scalar; put it in front, without "
+                "scalars"
             )
     return head, rest
 
 
-def _claimed(stmt: Assume) -> list[Load]:
-    return [e for claim in expressions_of(stmt) for e in walk_expr(claim) if isinstance(e, Load)]
+def _claimed(stmt: tir.Assume) -> list[tir.Load]:
+    return [
+        e
+        for claim in tir.expressions_of(stmt)
+        for e in tir.walk_expr(claim)
+        if isinstance(e, tir.Load)
+    ]
 
 
-def _only_assumes(func: PrimFunc, stmt: Stmt) -> bool:
-    kinds = (Assume, Block, For, If)
-    if not all(isinstance(inner, kinds) for inner in walk((stmt,))):
+def _only_assumes(func: tir.PrimFunc, stmt: tir.Stmt) -> bool:
+    kinds = (tir.Assume, tir.Block, tir.For, tir.If)
+    if not all(isinstance(inner, kinds) for inner in tir.walk((stmt,))):
         return False
-    return substitute_body((stmt,), dict.fromkeys(func.scalars, const(0))) == (stmt,)
+    return tir.substitute_body((stmt,), dict.fromkeys(func.scalars, arith.const(0))) == (stmt,)
 
 
-def _limits(conditions: Iterable[Predicate], known: Mapping[Var, Interval]) -> dict[Var, Interval]:
+def _limits(
+    conditions: Iterable[arith.Predicate], known: Mapping[arith.Var, arith.Interval]
+) -> dict[arith.Var, arith.Interval]:
     """The interval of each variable that linear conditions leave of the `known` ones."""
     found = dict(known)
     sides = [side for condition in conditions for side in _sides(condition)]
     for _ in range(len(found) + 1):
         for side in sides:
-            for atom, k in terms_of(side)[0]:
-                if isinstance(atom, Var) and atom in found:
-                    most = bounds(side - atom * k, found)[1]
+            for atom, k in arith.terms_of(side)[0]:
+                if isinstance(atom, arith.Var) and atom in found:
+                    most = arith.bounds(side - atom * k, found)[1]
                     if most is not None:
                         found[atom] = _cut(found[atom], -most, k)
     return found
 
 
-def _sides(condition: Predicate) -> tuple[IndexExpr, ...]:
+def _sides(condition: arith.Predicate) -> tuple[arith.IndexExpr, ...]:
     """The expressions that are at least zero where a condition holds."""
     match condition:
-        case AtLeastZero(expr=expr):
+        case arith.AtLeastZero(expr=expr):
             return (expr,)
-        case IsZero(expr=expr):
+        case arith.IsZero(expr=expr):
             return (expr, -expr)
         case _:
             return ()
 
 
-def _cut(interval: Interval, least: int, k: int) -> Interval:
+def _cut(interval: arith.Interval, least: int, k: int) -> arith.Interval:
     """The part of an interval in which `k` times a number is at least `least`."""
     low, high = interval
     if k > 0:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow import tir
 from graphflow.arith import FALSE, Domain, Predicate, const, negation, prove
 from graphflow.base.assumed import Assumed, Stated
 from graphflow.base.assumed_elements import AssumedElements
@@ -32,35 +33,6 @@ from graphflow.schedule import (
     is_reciprocal_claim,
     marked_stage,
     require_derived,
-)
-from graphflow.tir import (
-    Assume,
-    Block,
-    BlockNote,
-    Body,
-    Buffer,
-    Comparison,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Literal,
-    Load,
-    Param,
-    PrimFunc,
-    Role,
-    Stmt,
-    Store,
-    Undef,
-    expressions_of,
-    interpret,
-    is_predicate,
-    map_body,
-    map_expr,
-    sites,
-    stmt_text,
-    walk,
-    walk_expr,
 )
 
 
@@ -87,22 +59,22 @@ def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Stated,
     return done, tuple(found)
 
 
-def _about_params(func: PrimFunc) -> Iterator[tuple[Assume, Assume]]:
+def _about_params(func: tir.PrimFunc) -> Iterator[tuple[tir.Assume, tir.Assume]]:
     """The assumptions about the values of inputs and of their caches, each with the same about the
     inputs alone."""
-    if not any(isinstance(stmt, Assume) for stmt in walk(func.body)):
+    if not any(isinstance(stmt, tir.Assume) for stmt in tir.walk(func.body)):
         return  # before domains are made
     caches = _caches(func)
-    for site in sites(func.body):
-        if isinstance(site.stmt, Assume):
+    for site in tir.sites(func.body):
+        if isinstance(site.stmt, tir.Assume):
             about = _about_inputs(func, site.stmt, site.domain, caches)
             if about is not None:
                 yield site.stmt, about
 
 
-def _caches(func: PrimFunc) -> dict[Buffer, tuple[Buffer, Layout]]:
+def _caches(func: tir.PrimFunc) -> dict[tir.Buffer, tuple[tir.Buffer, Layout]]:
     """The caches that stages copy inputs into, each with the input and its layout there."""
-    found: dict[Buffer, tuple[Buffer, Layout]] = {}
+    found: dict[tir.Buffer, tuple[tir.Buffer, Layout]] = {}
     if is_marked(func):
         for buffer in func.inputs:
             with suppress(ScheduleError):
@@ -113,14 +85,22 @@ def _caches(func: PrimFunc) -> dict[Buffer, tuple[Buffer, Layout]]:
 
 
 def _about_inputs(
-    func: PrimFunc, stmt: Assume, domain: Domain, caches: dict[Buffer, tuple[Buffer, Layout]]
-) -> Assume | None:
+    func: tir.PrimFunc,
+    stmt: tir.Assume,
+    domain: Domain,
+    caches: dict[tir.Buffer, tuple[tir.Buffer, Layout]],
+) -> tir.Assume | None:
     """An assumption with the elements of inputs in the place of their copies; None where it is
     about something else."""
-    loads = [e for claim in expressions_of(stmt) for e in walk_expr(claim) if isinstance(e, Load)]
+    loads = [
+        e
+        for claim in tir.expressions_of(stmt)
+        for e in tir.walk_expr(claim)
+        if isinstance(e, tir.Load)
+    ]
     if not loads or not all(load.buffer in func.inputs or load.buffer in caches for load in loads):
         return None
-    if is_predicate(stmt.unless):
+    if tir.is_predicate(stmt.unless):
         domain = domain.given(negation(stmt.unless))  # type: ignore[arg-type]
     for load in loads:
         if load.buffer in caches:
@@ -128,26 +108,26 @@ def _about_inputs(
             if not prove(layout.is_logical(load.indices), domain).proven:
                 return None  # about padding, which the stages state
 
-    def of_input(expr: Expr) -> Expr:
-        if not isinstance(expr, Load) or expr.buffer not in caches:
+    def of_input(expr: tir.Expr) -> tir.Expr:
+        if not isinstance(expr, tir.Load) or expr.buffer not in caches:
             return expr
         buffer, layout = caches[expr.buffer]
-        return Load(buffer, layout.logical_index(expr.indices))
+        return tir.Load(buffer, layout.logical_index(expr.indices))
 
-    return replace(stmt, claim=map_expr(stmt.claim, of_input))
+    return replace(stmt, claim=tir.map_expr(stmt.claim, of_input))
 
 
-def _states_finite(stmt: Assume) -> bool:
+def _states_finite(stmt: tir.Assume) -> bool:
     """Whether an assumption says that every element its loops reach is finite."""
-    loads = [e for e in walk_expr(stmt.claim) if isinstance(e, Load)]
+    loads = [e for e in tir.walk_expr(stmt.claim) if isinstance(e, tir.Load)]
     return stmt.unless == FALSE and len(loads) == 1 and is_finite_claim(stmt.claim, loads[0])
 
 
-def _removable(func: PrimFunc) -> list[Assume]:
+def _removable(func: tir.PrimFunc) -> list[tir.Assume]:
     return [stmt for stmt, _ in _about_params(func) if not _states_finite(stmt)]
 
 
-def _without(func: PrimFunc) -> PrimFunc:
+def _without(func: tir.PrimFunc) -> tir.PrimFunc:
     """The kernel without its assumptions about inputs, and without loops that this leaves empty.
 
     What it assumes of the padding of its outputs may rest on them, so that is proven and goes too.
@@ -157,25 +137,25 @@ def _without(func: PrimFunc) -> PrimFunc:
         return func
     require_derived(func)
     outputs = {buffer.name for buffer in func.outputs}
-    stages = [s for s in derived_stages(func) if s.note(BlockNote.PADDING_OF) in outputs]
+    stages = [s for s in derived_stages(func) if s.note(tir.BlockNote.PADDING_OF) in outputs]
 
-    def change(stmt: Stmt) -> Body:
+    def change(stmt: tir.Stmt) -> tir.Body:
         match stmt:
-            case Block() if stmt.name in {stage.name for stage in stages}:
+            case tir.Block() if stmt.name in {stage.name for stage in stages}:
                 return ()
-            case Assume():
+            case tir.Assume():
                 return () if stmt in gone else (stmt,)
-            case For():
+            case tir.For():
                 return (stmt,) if stmt.body else ()
-            case If():
+            case tir.If():
                 return (stmt,) if stmt.then or stmt.orelse else ()
             case _:
                 return (stmt,)
 
-    return replace(func, body=map_body(func.body, change))
+    return replace(func, body=tir.map_body(func.body, change))
 
 
-def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Stated]:
+def _stated(graph: OperatorGraph, node: Node, func: tir.PrimFunc) -> Iterator[Stated]:
     bound = dict(zip((b.name for b in func.inputs), node.inputs, strict=True))
     for own, stmt in _about_params(func):
         if _only_about_access(stmt):
@@ -186,9 +166,9 @@ def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Stated
             continue
         facts = [(x, fact) for x, fact in claims(stmt.claim) if isinstance(fact, Constant | Range)]
         equation = None if facts else _equation(stmt)
-        if not (facts or equation) or not is_predicate(stmt.unless):
+        if not (facts or equation) or not tir.is_predicate(stmt.unless):
             raise VerifyError(
-                f"node {node.name}: `{stmt_text(stmt)}` cannot be checked when the model runs; "
+                f"node {node.name}: `{tir.stmt_text(stmt)}` cannot be checked when the model runs; "
                 "assume that an element is ==, <= or >= a number, or equal to a value of the index "
                 "or to another element of its input, under a condition on indices"
             )
@@ -196,8 +176,8 @@ def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Stated
             value = bound[load.buffer.name]
             if value not in graph.inputs and not _states_finite(stmt):
                 raise VerifyError(
-                    f"node {node.name}: `{stmt_text(stmt)}` is about {value}, which is computed in "
-                    "the graph; assumptions can be made about graph inputs only"
+                    f"node {node.name}: `{tir.stmt_text(stmt)}` is about {value}, which is "
+                    "computed in the graph; assumptions can be made about graph inputs only"
                 )
         for load, fact in facts:
             value = bound[load.buffer.name]
@@ -207,53 +187,59 @@ def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Stated
             yield _assumed_elements(bound[equation[0].buffer.name], func, own, *equation)
 
 
-def _with_reciprocal(stmt: Assume) -> Load | None:
+def _with_reciprocal(stmt: tir.Assume) -> tir.Load | None:
     """The element of which an assumption says that its reciprocal is more than -inf."""
-    if not is_predicate(stmt.unless):
+    if not tir.is_predicate(stmt.unless):
         return None
-    loads = (e for e in walk_expr(stmt.claim) if isinstance(e, Load))
+    loads = (e for e in tir.walk_expr(stmt.claim) if isinstance(e, tir.Load))
     return next((load for load in loads if is_reciprocal_claim(stmt.claim, load)), None)
 
 
-def _assumed_reciprocal(value: str, func: PrimFunc, stmt: Assume, load: Load) -> Assumed:
+def _assumed_reciprocal(
+    value: str, func: tir.PrimFunc, stmt: tir.Assume, load: tir.Load
+) -> Assumed:
     elements, most = _elements(func, stmt, load), largest(load.dtype)
     about = None if len(elements) == load.buffer.size else elements
     return Assumed(value, load.dtype, -most, most, elements=about, reciprocal=True)
 
 
-def _equation(stmt: Assume) -> tuple[Load, Expr] | None:
+def _equation(stmt: tir.Assume) -> tuple[tir.Load, tir.Expr] | None:
     """The element that an assumption is about, and what it equals: another element of the same
     buffer, or a value without loads."""
     claim = stmt.claim
-    if not isinstance(claim, Comparison) or claim.op != "eq" or not isinstance(claim.left, Load):
+    if (
+        not isinstance(claim, tir.Comparison)
+        or claim.op != "eq"
+        or not isinstance(claim.left, tir.Load)
+    ):
         return None
     right = claim.right
-    if isinstance(right, Load):
+    if isinstance(right, tir.Load):
         return (claim.left, right) if right.buffer == claim.left.buffer else None
-    plain = not any(isinstance(e, Load | Undef) for e in walk_expr(right))
+    plain = not any(isinstance(e, tir.Load | tir.Undef) for e in tir.walk_expr(right))
     return (claim.left, right) if plain else None
 
 
 def _assumed_elements(
-    value: str, func: PrimFunc, stmt: Assume, load: Load, wanted: Expr
+    value: str, func: tir.PrimFunc, stmt: tir.Assume, load: tir.Load, wanted: tir.Expr
 ) -> AssumedElements:
     """What an assumption says of each element that it is about."""
-    copies = isinstance(wanted, Load)
-    if isinstance(wanted, Load):
+    copies = isinstance(wanted, tir.Load)
+    if isinstance(wanted, tir.Load):
         pairs = zip(wanted.indices, wanted.buffer.strides, strict=True)
-        wanted = IndexValue(sum((i * k for i, k in pairs), start=const(0)), "int64")
+        wanted = tir.IndexValue(sum((i * k for i, k in pairs), start=const(0)), "int64")
     elements = _elements(func, stmt, load)
     values = _marked(func, stmt, load, wanted).reshape(-1)[list(elements)]
     return AssumedElements(value, load.buffer.dtype, elements, tuple(values.tolist()), copies)
 
 
-def _only_about_access(stmt: Assume) -> bool:
+def _only_about_access(stmt: tir.Assume) -> bool:
     """Whether an assumption is about access only: that elements may, or may not, be read."""
     sides = (getattr(stmt.claim, "right", None),)
-    return forbids_access(stmt.claim) or any(isinstance(side, Undef) for side in sides)
+    return forbids_access(stmt.claim) or any(isinstance(side, tir.Undef) for side in sides)
 
 
-def _assumed(value: str, buffer: Buffer, fact: Fact, elements: tuple[int, ...]) -> Assumed:
+def _assumed(value: str, buffer: tir.Buffer, fact: Fact, elements: tuple[int, ...]) -> Assumed:
     everywhere = len(elements) == buffer.size
     about = None if everywhere else elements
     if isinstance(fact, Constant):
@@ -263,37 +249,39 @@ def _assumed(value: str, buffer: Buffer, fact: Fact, elements: tuple[int, ...]) 
     return Assumed(value, buffer.dtype, fact.lo, fact.hi, False, about)
 
 
-def _elements(func: PrimFunc, stmt: Assume, load: Load) -> tuple[int, ...]:
+def _elements(func: tir.PrimFunc, stmt: tir.Assume, load: tir.Load) -> tuple[int, ...]:
     """The elements that an assumption is about, as flat row-major positions."""
-    marked = _marked(func, stmt, load, Literal(True, "bool"))
+    marked = _marked(func, stmt, load, tir.Literal(True, "bool"))
     return tuple(int(k) for k in np.flatnonzero(marked))
 
 
-def _marked(func: PrimFunc, stmt: Assume, load: Load, value: Expr) -> NDArray[Any]:
+def _marked(func: tir.PrimFunc, stmt: tir.Assume, load: tir.Load, value: tir.Expr) -> NDArray[Any]:
     """An array with `value` at the elements that an assumption is about, zero elsewhere.
 
     The kernel's loops are interpreted with the assumption replaced by a store to the array.
     """
-    mask = Buffer("mask", load.buffer.shape, value.dtype)
-    mark = Store(mask, load.indices, value)
+    mask = tir.Buffer("mask", load.buffer.shape, value.dtype)
+    mark = tir.Store(mask, load.indices, value)
     condition: Predicate = negation(stmt.unless)  # type: ignore[arg-type]
 
-    def change(other: Stmt) -> Body:
+    def change(other: tir.Stmt) -> tir.Body:
         match other:
-            case Assume():
-                return (If(condition, (mark,)),) if other is stmt else ()
-            case Block():
+            case tir.Assume():
+                return (tir.If(condition, (mark,)),) if other is stmt else ()
+            case tir.Block():
                 return other.body
-            case For():
+            case tir.For():
                 return (other,) if other.body else ()
-            case If() if is_predicate(other.condition):
+            case tir.If() if tir.is_predicate(other.condition):
                 return (other,) if other.then or other.orelse else ()
-            case If():
+            case tir.If():
                 return (*other.then, *other.orelse)
-            case Store():
+            case tir.Store():
                 return (other,) if other.buffer == mask else ()
             case _:
                 return ()
 
-    marking = PrimFunc("elements", (Param(mask, Role.OUTPUT),), map_body(func.body, change))
-    return interpret(marking, {}, undefined=0.0)["mask"]
+    marking = tir.PrimFunc(
+        "elements", (tir.Param(mask, tir.Role.OUTPUT),), tir.map_body(func.body, change)
+    )
+    return tir.interpret(marking, {}, undefined=0.0)["mask"]

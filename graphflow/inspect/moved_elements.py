@@ -8,20 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphflow import tir
 from graphflow.pipeline.compiler import Compiled
 from graphflow.program import ProgramStep
-from graphflow.tir import (
-    Expr,
-    Literal,
-    Load,
-    PrimFunc,
-    Select,
-    Store,
-    Undef,
-    is_predicate,
-    walk_expr,
-    writes_in,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +50,26 @@ def movement(compiled: Compiled) -> Movement:
     )
 
 
-def movement_kind(func: PrimFunc) -> str:
+def movement_kind(func: tir.PrimFunc) -> str:
     """The kind of a kernel: `move`, `fill` or `compute`.
 
     `fill` if every write stores a constant, `move` if every write stores a loaded element or a
     constant, else `compute`.
     """
     moved = False
-    for write in writes_in(func.body):
-        if not isinstance(write, Store) or not _is_moved(write.value):
+    for write in tir.writes_in(func.body):
+        if not isinstance(write, tir.Store) or not _is_moved(write.value):
             return "compute"
-        moved = moved or any(isinstance(part, Load) for part in walk_expr(write.value))
+        moved = moved or any(isinstance(part, tir.Load) for part in tir.walk_expr(write.value))
     return "move" if moved else "fill"
 
 
-def _is_moved(value: Expr) -> bool:
+def _is_moved(value: tir.Expr) -> bool:
     match value:
-        case Load() | Literal() | Undef():
+        case tir.Load() | tir.Literal() | tir.Undef():
             return True
-        case Select(condition, if_true, if_false):
-            return is_predicate(condition) and _is_moved(if_true) and _is_moved(if_false)
+        case tir.Select(condition, if_true, if_false):
+            return tir.is_predicate(condition) and _is_moved(if_true) and _is_moved(if_false)
         case _:
             return False
 

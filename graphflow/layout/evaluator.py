@@ -14,30 +14,15 @@ from dataclasses import dataclass, replace
 from math import isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
+from graphflow import tir
 from graphflow.arith import Predicate, Ranges, Truth, bounds
 from graphflow.layout.binary_spans import MIRRORED, binary_span, comparison_span, limited_span
 from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.facts import Constant, Fact, NoAccess, Range, Undefined, dtype_limits
 from graphflow.layout.spans import Span, hull, intersection, is_denormal, whole
 from graphflow.layout.unary_spans import cast_span, unary_span
-from graphflow.tir import (
-    FLOATS,
-    Binary,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-    is_predicate,
-    walk_expr,
-)
 
-FactOfLoad: TypeAlias = Callable[[Load], Fact]
+FactOfLoad: TypeAlias = Callable[[tir.Load], Fact]
 Decide: TypeAlias = Callable[[Predicate], "bool | None"]
 
 
@@ -50,7 +35,7 @@ class AbstractValue:
     """
 
     span: Span
-    literal: Literal | None = None
+    literal: tir.Literal | None = None
     poison: bool = False
     forbidden: bool = False
 
@@ -61,7 +46,7 @@ def undecided(predicate: Predicate) -> bool | None:
 
 
 def evaluate(
-    expr: Expr,
+    expr: tir.Expr,
     fact_of_load: FactOfLoad,
     decide: Decide = undecided,
     ranges: Ranges | None = None,
@@ -100,7 +85,7 @@ def value_of_fact(fact: Fact, dtype: str) -> AbstractValue:
     assert_never(fact)
 
 
-def _of_literal(literal: Literal) -> AbstractValue:
+def _of_literal(literal: tir.Literal) -> AbstractValue:
     if isnan(literal.value):
         return AbstractValue(whole(literal.dtype), literal)
     return AbstractValue(Span(literal.value, literal.value), literal)
@@ -113,47 +98,47 @@ class KernelEvaluator:
     fact_of_load: FactOfLoad
     decide: Decide
     ranges: Ranges
-    within: tuple[tuple[Expr, Span], ...] = ()
+    within: tuple[tuple[tir.Expr, Span], ...] = ()
 
-    def value(self, expr: Expr) -> AbstractValue:
+    def value(self, expr: tir.Expr) -> AbstractValue:
         found = self.unlimited(expr)
         for limited, span in self.within:
             if limited == expr and found.literal is None and not found.poison:
                 found = _marked(intersection(found.span, span), expr.dtype, None, found)
         return found
 
-    def unlimited(self, expr: Expr) -> AbstractValue:
+    def unlimited(self, expr: tir.Expr) -> AbstractValue:
         match expr:
-            case Literal():
+            case tir.Literal():
                 return _of_literal(expr)
-            case Load():
+            case tir.Load():
                 return value_of_fact(self.fact_of_load(expr), expr.dtype)
-            case IndexValue():
+            case tir.IndexValue():
                 lo, hi = bounds(expr.index, self.ranges)
                 low, high = dtype_limits("int64")
                 span = Span(low if lo is None else lo, high if hi is None else hi)
                 return AbstractValue(cast_span(span, "int64", expr.dtype))
-            case Undef():
+            case tir.Undef():
                 return AbstractValue(whole(expr.dtype), poison=True)
-            case Unary():
+            case tir.Unary():
                 return self.unary(expr)
-            case Binary():
+            case tir.Binary():
                 return self.binary(expr)
-            case Comparison():
+            case tir.Comparison():
                 a, b = self.value(expr.left), self.value(expr.right)
                 span = comparison_span(expr.op, a.span, b.span, expr.left.dtype)
                 return _marked(span, "bool", None, a, b)
-            case Cast():
+            case tir.Cast():
                 x = self.value(expr.operand)
                 source = expr.operand.dtype
                 literal = fold_cast(x.literal, expr.dtype) if x.literal else None
                 literal = _unflushed(literal, x.literal)
                 return _marked(cast_span(x.span, source, expr.dtype), expr.dtype, literal, x)
-            case Select():
+            case tir.Select():
                 return self.select(expr)
         assert_never(expr)
 
-    def unary(self, expr: Unary) -> AbstractValue:
+    def unary(self, expr: tir.Unary) -> AbstractValue:
         x = self.value(expr.operand)
         literal = fold_unary(expr.op, x.literal) if x.literal else None
         if expr.op not in ("neg", "abs"):
@@ -161,30 +146,30 @@ class KernelEvaluator:
         span = unary_span(expr.op, x.span, expr.dtype)
         return _marked(span, expr.dtype, literal, x)
 
-    def binary(self, expr: Binary) -> AbstractValue:
+    def binary(self, expr: tir.Binary) -> AbstractValue:
         a, b = self.value(expr.left), self.value(expr.right)
         span = binary_span(expr.op, a.span, b.span, expr.dtype)
         literal = None
         if a.literal and b.literal and not self.contracts(expr, a, b):
             literal = _unflushed(fold_binary(expr.op, a.literal, b.literal), a.literal, b.literal)
         elif expr.op == "pow" and b.literal and b.literal.value == 0:
-            literal = Literal(1, expr.dtype)
-        product = expr.op == "mul" and expr.dtype in FLOATS
+            literal = tir.Literal(1, expr.dtype)
+        product = expr.op == "mul" and expr.dtype in tir.FLOATS
         if literal is not None and not product and not isnan(literal.value):
             span = Span(literal.value, literal.value)
         return _marked(span, expr.dtype, literal, a, b)
 
-    def contracts(self, expr: Binary, a: AbstractValue, b: AbstractValue) -> bool:
+    def contracts(self, expr: tir.Binary, a: AbstractValue, b: AbstractValue) -> bool:
         """Whether an FMA could give a sum other bits than two roundings do.
 
         A product's span contains the unrounded product; it is a point where that was exact.
         """
-        if expr.op not in ("add", "sub") or expr.dtype not in FLOATS:
+        if expr.op not in ("add", "sub") or expr.dtype not in tir.FLOATS:
             return False
         sides = ((expr.left, a), (expr.right, b))
         return any(_is_product(side) and not value.span.is_point for side, value in sides)
 
-    def select(self, expr: Select) -> AbstractValue:
+    def select(self, expr: tir.Select) -> AbstractValue:
         taken, condition = self.condition(expr.condition)
         sides = [
             self.given(expr.condition, possible).value(side)
@@ -196,9 +181,9 @@ class KernelEvaluator:
             literal = None
         return _marked(hull(side.span for side in sides), expr.dtype, literal, *condition, *sides)
 
-    def given(self, condition: Condition, holds: bool) -> KernelEvaluator:
+    def given(self, condition: tir.Condition, holds: bool) -> KernelEvaluator:
         """What is known where a condition holds, or where it fails."""
-        if not isinstance(condition, Comparison):
+        if not isinstance(condition, tir.Comparison):
             return self
         found = dict(self.within)
         sides = ((condition.left, condition.right), (condition.right, condition.left))
@@ -211,54 +196,58 @@ class KernelEvaluator:
             found[side] = intersection(found.get(side, whole(side.dtype)), span)
         return replace(self, within=tuple(found.items()))
 
-    def recomputed(self, expr: Expr) -> float | None:
+    def recomputed(self, expr: tir.Expr) -> float | None:
         """A bound on the difference between two computations of `expr`; None if none is known.
 
         One computation may contract a product and a sum to an FMA and the other may not, so an
         expression that is compared and then computed again need not have the same value.
         """
-        if not any(_may_contract(node) for node in walk_expr(expr)):
+        if not any(_may_contract(node) for node in tir.walk_expr(expr)):
             return 0.0
         match expr:
-            case Binary(left=left, right=right) if _may_contract(expr):
-                if not any(_may_contract(node) for node in (*walk_expr(left), *walk_expr(right))):
+            case tir.Binary(left=left, right=right) if _may_contract(expr):
+                if not any(
+                    _may_contract(node) for node in (*tir.walk_expr(left), *tir.walk_expr(right))
+                ):
                     addends = [self.value(s).span for s in (left, right) if not _is_product(s)]
                     sizes = [max(abs(span.lo), abs(span.hi)) for span in addends]
                     return sizes[0] if len(sizes) == 1 and isfinite(sizes[0]) else None
         return None
 
-    def condition(self, condition: Condition) -> tuple[bool | None, tuple[AbstractValue, ...]]:
-        if is_predicate(condition):
+    def condition(self, condition: tir.Condition) -> tuple[bool | None, tuple[AbstractValue, ...]]:
+        if tir.is_predicate(condition):
             return self.decide(cast(Predicate, condition)), ()
-        value = self.value(cast(Expr, condition))
+        value = self.value(cast(tir.Expr, condition))
         certain = value.span.is_point and not value.poison
         return bool(value.span.lo) if certain else None, (value,)
 
 
 def _marked(
-    span: Span, dtype: str, literal: Literal | None, *operands: AbstractValue
+    span: Span, dtype: str, literal: tir.Literal | None, *operands: AbstractValue
 ) -> AbstractValue:
     poison = any(x.poison for x in operands)
     if literal is None and span.is_point:
-        literal = Literal(span.lo, dtype)
+        literal = tir.Literal(span.lo, dtype)
     return AbstractValue(
         span, None if poison else literal, poison, any(x.forbidden for x in operands)
     )
 
 
-def _unflushed(literal: Literal | None, *operands: Literal | None) -> Literal | None:
+def _unflushed(literal: tir.Literal | None, *operands: tir.Literal | None) -> tir.Literal | None:
     """A folded constant, or None if a program that flushes denormals may compute another value."""
     involved = [x for x in (literal, *operands) if x is not None]
     return None if any(is_denormal(x.value, x.dtype) for x in involved) else literal
 
 
-def _may_contract(expr: Expr) -> bool:
-    if not (isinstance(expr, Binary) and expr.op in ("add", "sub") and expr.dtype in FLOATS):
+def _may_contract(expr: tir.Expr) -> bool:
+    if not (
+        isinstance(expr, tir.Binary) and expr.op in ("add", "sub") and expr.dtype in tir.FLOATS
+    ):
         return False
     return _is_product(expr.left) or _is_product(expr.right)
 
 
-def _is_product(expr: Expr) -> bool:
-    while isinstance(expr, Unary) and expr.op == "neg":
+def _is_product(expr: tir.Expr) -> bool:
+    while isinstance(expr, tir.Unary) and expr.op == "neg":
         expr = expr.operand
-    return isinstance(expr, Binary) and expr.op == "mul"
+    return isinstance(expr, tir.Binary) and expr.op == "mul"

@@ -14,47 +14,26 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
-from graphflow.arith import (
-    Domain,
-    FloorDiv,
-    FloorMod,
-    IndexExpr,
-    IndexLike,
-    Proof,
-    Var,
-    Verdict,
-    as_index,
-    bounds,
-    box,
-    conjunction,
-    equal,
-    floor_div,
-    floor_mod,
-    prove,
-    prove_injective,
-    simplify,
-    substitute,
-    variables,
-)
+from graphflow import arith
 from graphflow.base.errors import ScheduleError
 from graphflow.layout.inversion import solve
 
-Inverse: TypeAlias = "tuple[tuple[Var, ...], tuple[IndexExpr, ...]]"
+Inverse: TypeAlias = "tuple[tuple[arith.Var, ...], tuple[arith.IndexExpr, ...]]"
 
 CHECKED_EXTENT = 1 << 30
 """Maps without a shape are checked for all logical indices below this."""
 
 
 @lru_cache(maxsize=64)
-def logical_vars(rank: int) -> tuple[Var, ...]:
+def logical_vars(rank: int) -> tuple[arith.Var, ...]:
     """i0, i1 …: the names of logical indices in every map."""
-    return tuple(Var(f"i{axis}") for axis in range(rank))
+    return tuple(arith.Var(f"i{axis}") for axis in range(rank))
 
 
 @lru_cache(maxsize=64)
-def physical_vars(rank: int) -> tuple[Var, ...]:
+def physical_vars(rank: int) -> tuple[arith.Var, ...]:
     """p0, p1 …: the names of physical indices in every inverse, predicate and region."""
-    return tuple(Var(f"p{axis}") for axis in range(rank))
+    return tuple(arith.Var(f"p{axis}") for axis in range(rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +44,8 @@ class IndexMap:
     `check`).
     """
 
-    inputs: tuple[Var, ...]
-    outputs: tuple[IndexExpr, ...]
+    inputs: tuple[arith.Var, ...]
+    outputs: tuple[arith.IndexExpr, ...]
     inverse: Inverse = field(compare=False)
 
     def __post_init__(self) -> None:
@@ -119,11 +98,11 @@ class IndexMap:
         if factor < 1:
             raise ScheduleError(f"split of axis {axis} by {factor}: the factor must be positive")
         i, p = logical_vars(rank), physical_vars(rank + 1)
-        outer, inner = floor_div(i[axis], factor), floor_mod(i[axis], factor)
+        outer, inner = arith.floor_div(i[axis], factor), arith.floor_mod(i[axis], factor)
         place = rank if inner_last else axis + 1
-        outputs: list[IndexExpr] = [*i[:axis], outer, *i[axis + 1 :]]
+        outputs: list[arith.IndexExpr] = [*i[:axis], outer, *i[axis + 1 :]]
         outputs.insert(place, inner)
-        kept: list[IndexExpr] = [p[k] for k in range(rank + 1) if k != place]
+        kept: list[arith.IndexExpr] = [p[k] for k in range(rank + 1) if k != place]
         kept[axis] = p[axis] * factor + p[place]
         return IndexMap(i, tuple(outputs), (p, tuple(kept)))
 
@@ -144,7 +123,7 @@ class IndexMap:
     @staticmethod
     def from_function(
         rank: int,
-        function: Callable[..., Sequence[IndexLike]],
+        function: Callable[..., Sequence[arith.IndexLike]],
         shape: Sequence[int] | None = None,
     ) -> IndexMap:
         """The map that a user writes as a function of `rank` indices.
@@ -155,7 +134,7 @@ class IndexMap:
         be found again.
         """
         i = logical_vars(rank)
-        outputs = tuple(as_index(e) for e in function(*i))
+        outputs = tuple(arith.as_index(e) for e in function(*i))
         _require_known(outputs, i)
         return _invertible(rank, outputs, None if shape is None else tuple(shape))
 
@@ -175,36 +154,36 @@ class IndexMap:
         p, back = self.inverse
         there = tuple(e + k for e, k in zip(self.outputs, amounts, strict=True))
         moved = {v: v - k for v, k in zip(p, amounts, strict=True) if k}
-        return IndexMap(self.inputs, there, (p, tuple(substitute(e, moved) for e in back)))
+        return IndexMap(self.inputs, there, (p, tuple(arith.substitute(e, moved) for e in back)))
 
-    def apply(self, indices: Sequence[IndexLike]) -> tuple[IndexExpr, ...]:
+    def apply(self, indices: Sequence[arith.IndexLike]) -> tuple[arith.IndexExpr, ...]:
         """The physical indices of logical ones; ValueError where the rank differs."""
         return _at(self.inputs, self.outputs, indices)
 
-    def invert(self, indices: Sequence[IndexLike]) -> tuple[IndexExpr, ...]:
+    def invert(self, indices: Sequence[arith.IndexLike]) -> tuple[arith.IndexExpr, ...]:
         """The logical indices at physical ones; of padding, indices outside the tensor."""
         return _at(*self.inverse, indices)
 
-    def check(self, shape: Sequence[int] | None = None) -> Proof:
+    def check(self, shape: Sequence[int] | None = None) -> arith.Proof:
         """A proof that the map is injective and the inverse undoes it, for indices of `shape`."""
         undone = self._undone(shape)
         if not undone.proven:
             return undone
-        injective = prove_injective(self.outputs, self._domain(shape))
-        if injective.verdict is Verdict.REFUTED:
+        injective = arith.prove_injective(self.outputs, self._domain(shape))
+        if injective.verdict is arith.Verdict.REFUTED:
             return injective
         # A left inverse is in itself a proof of injectivity, if the sets run out of budget.
         return undone if not injective.proven else injective
 
-    def _undone(self, shape: Sequence[int] | None) -> Proof:
+    def _undone(self, shape: Sequence[int] | None) -> arith.Proof:
         """A proof that the inverse undoes the map, which implies that the map is injective."""
         back = self.invert(self.outputs)
-        same = conjunction(equal(a, b) for a, b in zip(back, self.inputs, strict=True))
-        return prove(same, self._domain(shape))
+        same = arith.conjunction(arith.equal(a, b) for a, b in zip(back, self.inputs, strict=True))
+        return arith.prove(same, self._domain(shape))
 
-    def _domain(self, shape: Sequence[int] | None) -> Domain:
+    def _domain(self, shape: Sequence[int] | None) -> arith.Domain:
         extents = [CHECKED_EXTENT] * self.logical_rank if shape is None else list(shape)
-        return box(self.inputs, extents)
+        return arith.box(self.inputs, extents)
 
     def __str__(self) -> str:
         return f"({_text(self.inputs)}) -> ({_text(self.outputs)})"
@@ -212,7 +191,7 @@ class IndexMap:
 
 @lru_cache(maxsize=10_000)
 def _invertible(
-    rank: int, outputs: tuple[IndexExpr, ...], shape: tuple[int, ...] | None
+    rank: int, outputs: tuple[arith.IndexExpr, ...], shape: tuple[int, ...] | None
 ) -> IndexMap:
     """The map with the inverse that is derived from it; see `IndexMap.from_function`."""
     i, p = logical_vars(rank), physical_vars(len(outputs))
@@ -220,7 +199,7 @@ def _invertible(
     # What single digits say of an index does not depend on how far it runs.
     plain = all(map(_is_digit, outputs))
     known = _solved(outputs) if plain else solve(dict(zip(p, outputs, strict=True)), ranges)
-    single = {v: as_index(0) for v, (_, last) in ranges.items() if last == 0}
+    single = {v: arith.as_index(0) for v, (_, last) in ranges.items() if last == 0}
     known = single | known
     missing = [str(v) for v in i if v not in known]
     if missing:
@@ -234,7 +213,7 @@ def _invertible(
     # The only index of an axis of one is 0: what leads back to that is right.
     back = zip(i, found.invert(outputs), strict=True)
     unclear = ((e, v) for v, e in back if e is not v and e is not single.get(v))
-    if any(simplify(e, ranges) is not v for e, v in unclear):
+    if any(arith.simplify(e, ranges) is not v for e, v in unclear):
         proof = found._undone(shape)
         if not proof.proven:
             raise ScheduleError(f"index map {found}: the derived inverse is wrong, {proof}")
@@ -242,41 +221,43 @@ def _invertible(
 
 
 @lru_cache(maxsize=10_000)
-def _solved(outputs: tuple[IndexExpr, ...]) -> dict[IndexExpr, IndexExpr]:
+def _solved(outputs: tuple[arith.IndexExpr, ...]) -> dict[arith.IndexExpr, arith.IndexExpr]:
     return solve(dict(zip(physical_vars(len(outputs)), outputs, strict=True)), {})
 
 
-def _is_digit(expr: IndexExpr) -> bool:
+def _is_digit(expr: arith.IndexExpr) -> bool:
     """Whether an expression is an index, or a quotient or rest of one."""
-    while isinstance(expr, FloorDiv | FloorMod):
+    while isinstance(expr, arith.FloorDiv | arith.FloorMod):
         expr = expr.numerator
-    return isinstance(expr, Var)
+    return isinstance(expr, arith.Var)
 
 
-def _text(exprs: Sequence[IndexExpr]) -> str:
+def _text(exprs: Sequence[arith.IndexExpr]) -> str:
     return ", ".join(map(str, exprs))
 
 
 def _at(
-    names: tuple[Var, ...], exprs: tuple[IndexExpr, ...], indices: Sequence[IndexLike]
-) -> tuple[IndexExpr, ...]:
+    names: tuple[arith.Var, ...],
+    exprs: tuple[arith.IndexExpr, ...],
+    indices: Sequence[arith.IndexLike],
+) -> tuple[arith.IndexExpr, ...]:
     if indices == names:  # most are asked what they send their own variables to
         return exprs
-    values = {v: as_index(e) for v, e in zip(names, indices, strict=True)}
-    return tuple(substitute(expr, values) for expr in exprs)
+    values = {v: arith.as_index(e) for v, e in zip(names, indices, strict=True)}
+    return tuple(arith.substitute(expr, values) for expr in exprs)
 
 
 def _renamed(
-    exprs: tuple[IndexExpr, ...], old: tuple[Var, ...], new: tuple[Var, ...]
-) -> tuple[IndexExpr, ...]:
+    exprs: tuple[arith.IndexExpr, ...], old: tuple[arith.Var, ...], new: tuple[arith.Var, ...]
+) -> tuple[arith.IndexExpr, ...]:
     return exprs if old == new else _at(old, exprs, new)
 
 
-def _require_known(exprs: Sequence[IndexExpr], inputs: Sequence[Var]) -> None:
+def _require_known(exprs: Sequence[arith.IndexExpr], inputs: Sequence[arith.Var]) -> None:
     known = frozenset(inputs)
     for expr in exprs:
-        if not variables(expr) <= known:
-            foreign = sorted(v.name for v in variables(expr) - known)
+        if not arith.variables(expr) <= known:
+            foreign = sorted(v.name for v in arith.variables(expr) - known)
             raise ScheduleError(
                 f"{expr} uses {', '.join(foreign)}; an index map may use its inputs only "
                 f"({_text(inputs)})"
@@ -296,7 +277,7 @@ def smallest_box(index_map: IndexMap, logical_shape: Sequence[int]) -> tuple[int
     ranges = {v: (0, n - 1) for v, n in zip(index_map.inputs, logical_shape, strict=True)}
     extents = []
     for axis, output in enumerate(index_map.outputs):
-        low, high = bounds(output, ranges)
+        low, high = arith.bounds(output, ranges)
         if low is None or high is None:
             raise ScheduleError(f"index map {index_map}: output {axis} has no bounds")
         if low < 0 and 0 not in logical_shape:

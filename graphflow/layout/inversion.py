@@ -10,27 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphflow.arith import (
-    FloorDiv,
-    FloorMod,
-    IndexExpr,
-    Ranges,
-    Var,
-    bounds,
-    const,
-    floor_div,
-    floor_mod,
-    linear,
-    terms_of,
-)
+from graphflow import arith
 
-Known = dict[IndexExpr, IndexExpr]
+Known = dict[arith.IndexExpr, arith.IndexExpr]
 
 
-def solve(outputs: Mapping[Var, IndexExpr], ranges: Ranges) -> Known:
+def solve(outputs: Mapping[arith.Var, arith.IndexExpr], ranges: arith.Ranges) -> Known:
     """Atoms (variables, floors, mods) of `outputs`, and the physical expression of each."""
     known: Known = {}
-    equations: list[tuple[IndexExpr, IndexExpr]] = [(e, p) for p, e in outputs.items()]
+    equations: list[tuple[arith.IndexExpr, arith.IndexExpr]] = [(e, p) for p, e in outputs.items()]
     size = -1
     while size != len(known):
         size = len(known)
@@ -41,9 +29,11 @@ def solve(outputs: Mapping[Var, IndexExpr], ranges: Ranges) -> Known:
     return known
 
 
-def _learn_sum(left: IndexExpr, right: IndexExpr, known: Known, ranges: Ranges) -> None:
+def _learn_sum(
+    left: arith.IndexExpr, right: arith.IndexExpr, known: Known, ranges: arith.Ranges
+) -> None:
     """`Σ k·atom + c = right`: take known terms to the right; then one atom, or digits, is left."""
-    terms, constant = terms_of(left)
+    terms, constant = arith.terms_of(left)
     right = right - constant
     unknown = []
     for atom, k in terms:
@@ -55,41 +45,41 @@ def _learn_sum(left: IndexExpr, right: IndexExpr, known: Known, ranges: Ranges) 
     # rest stays inside one step of it.
     while len(unknown) > 1:
         (atom, k), rest = unknown[0], unknown[1:]
-        low, high = bounds(linear(rest), ranges)
+        low, high = arith.bounds(arith.linear(rest), ranges)
         if k <= 0 or low is None or high is None or low < 0 or high >= k:
             return
-        _add(atom, floor_div(right, k), known, ranges)
-        unknown, right = rest, floor_mod(right, k)
+        _add(atom, arith.floor_div(right, k), known, ranges)
+        unknown, right = rest, arith.floor_mod(right, k)
     for atom, k in unknown:
         value = right if k > 0 else -right
-        _add(atom, floor_div(value, abs(k)), known, ranges)
+        _add(atom, arith.floor_div(value, abs(k)), known, ranges)
 
 
-def _add(atom: IndexExpr, value: IndexExpr, known: Known, ranges: Ranges) -> None:
+def _add(atom: arith.IndexExpr, value: arith.IndexExpr, known: Known, ranges: arith.Ranges) -> None:
     if atom in known:
         return
     known[atom] = value
     _join(atom, known, ranges)
 
 
-def _join(atom: IndexExpr, known: Known, ranges: Ranges) -> None:
+def _join(atom: arith.IndexExpr, known: Known, ranges: arith.Ranges) -> None:
     """`x // c = q` and `x % c = r` give `x = c·q + r`; `atom` is the quotient or the remainder.
 
     The normal form of the remainder may omit multiples of c from x, and either may be a sum of
     atoms; so both are constructed again from x and c, and looked up term by term.
     """
-    if not isinstance(atom, FloorMod | FloorDiv):
+    if not isinstance(atom, arith.FloorMod | arith.FloorDiv):
         return
     whole, c = atom.numerator, atom.divisor
-    quotient = _value(floor_div(whole, c), known)
-    rest = _value(floor_mod(whole, c), known)
+    quotient = _value(arith.floor_div(whole, c), known)
+    rest = _value(arith.floor_mod(whole, c), known)
     if quotient is not None and rest is not None:
         _learn_sum(whole, quotient * c + rest, known, ranges)
 
 
-def _value(expr: IndexExpr, known: Known) -> IndexExpr | None:
+def _value(expr: arith.IndexExpr, known: Known) -> arith.IndexExpr | None:
     """`expr` over physical variables, where all its terms are known."""
-    terms, constant = terms_of(expr)
+    terms, constant = arith.terms_of(expr)
     if any(atom not in known for atom, _ in terms):
         return None
-    return sum((known[atom] * k for atom, k in terms), start=const(constant))
+    return sum((known[atom] * k for atom, k in terms), start=arith.const(constant))

@@ -18,31 +18,7 @@ from functools import reduce
 from math import prod
 from typing import TypeAlias
 
-from graphflow.arith import (
-    TRUE,
-    Axis,
-    Domain,
-    Image,
-    IndexExpr,
-    Predicate,
-    Ranges,
-    Truth,
-    Var,
-    as_index,
-    bounds,
-    conjunction,
-    conjuncts,
-    constant_value,
-    disjunction,
-    images_cover,
-    negation,
-    prove,
-    simplify,
-    simplify_predicate,
-    substitute,
-    substitute_in,
-    within,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.layout.evaluator import evaluate
 from graphflow.layout.facts import Fact, NoAccess, Undefined, join
@@ -51,27 +27,13 @@ from graphflow.layout.layout import Layout, row_major
 from graphflow.layout.reductions import reduction_fact
 from graphflow.layout.storage import GAP, LOGICAL, Region
 from graphflow.layout.store_sites import StoreSite, writers_of
-from graphflow.tir import (
-    Buffer,
-    Expr,
-    For,
-    Load,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    loops_of,
-    map_body,
-    map_indices,
-    substitute_body,
-)
 
 RegionFacts: TypeAlias = Mapping[tuple[str, str], Fact]
 """(parameter name, region name) → fact; a padding region without one is NoAccess."""
 
 
 def output_facts(
-    func: PrimFunc, layouts: Mapping[str, Layout], facts: RegionFacts
+    func: tir.PrimFunc, layouts: Mapping[str, Layout], facts: RegionFacts
 ) -> dict[tuple[str, str], Fact]:
     """(output name, region name) → the fact that the body leaves there.
 
@@ -94,7 +56,7 @@ def output_facts(
 
 
 def packed_facts(
-    func: PrimFunc, layouts: Mapping[str, Layout], facts: RegionFacts
+    func: tir.PrimFunc, layouts: Mapping[str, Layout], facts: RegionFacts
 ) -> dict[tuple[str, str], Fact]:
     """`output_facts` for a kernel whose parameters have their layouts' physical shapes.
 
@@ -111,25 +73,29 @@ def packed_facts(
     return _facts(func, _KernelFacts(layouts, facts, writers_of(func), packed=True))
 
 
-def _apart(func: PrimFunc, layouts: Mapping[str, Layout]) -> PrimFunc:
+def _apart(func: tir.PrimFunc, layouts: Mapping[str, Layout]) -> tir.PrimFunc:
     """`func` with loop variables renamed that have the name of a physical axis.
 
     Predicates of regions are stated over those names.
     """
     axes = {axis for layout in layouts.values() for axis in layout.physical_axes}
-    clashing = [loop.var for loop in loops_of(func.body) if loop.var in axes]
+    clashing = [loop.var for loop in tir.loops_of(func.body) if loop.var in axes]
     if not clashing:
         return func
-    renames = {var: Var(f"{var}~") for var in clashing}
-    values: dict[Var, IndexExpr] = dict(renames)
+    renames = {var: arith.Var(f"{var}~") for var in clashing}
+    values: dict[arith.Var, arith.IndexExpr] = dict(renames)
 
-    def renamed(stmt: Stmt) -> Stmt:
-        return replace(stmt, var=renames.get(stmt.var, stmt.var)) if isinstance(stmt, For) else stmt
+    def renamed(stmt: tir.Stmt) -> tir.Stmt:
+        return (
+            replace(stmt, var=renames.get(stmt.var, stmt.var))
+            if isinstance(stmt, tir.For)
+            else stmt
+        )
 
-    return replace(func, body=map_body(substitute_body(func.body, values), renamed))
+    return replace(func, body=tir.map_body(tir.substitute_body(func.body, values), renamed))
 
 
-def _facts(func: PrimFunc, kernel: _KernelFacts) -> dict[tuple[str, str], Fact]:
+def _facts(func: tir.PrimFunc, kernel: _KernelFacts) -> dict[tuple[str, str], Fact]:
     found: dict[tuple[str, str], Fact] = {}
     placed = kernel.layouts
     for buffer in func.outputs:
@@ -149,21 +115,25 @@ class _KernelFacts:
 
     layouts: Mapping[str, Layout]
     facts: RegionFacts
-    writers: Mapping[Buffer, tuple[StoreSite, ...] | None]
+    writers: Mapping[tir.Buffer, tuple[StoreSite, ...] | None]
     packed: bool = False
-    whole: dict[Buffer, Fact] = field(default_factory=dict)
-    held: dict[tuple[Buffer, tuple[IndexExpr, ...], Domain], Fact] = field(default_factory=dict)
+    whole: dict[tir.Buffer, Fact] = field(default_factory=dict)
+    held: dict[tuple[tir.Buffer, tuple[arith.IndexExpr, ...], arith.Domain], Fact] = field(
+        default_factory=dict
+    )
 
-    def logical(self, layout: Layout) -> tuple[IndexExpr, ...]:
+    def logical(self, layout: Layout) -> tuple[arith.IndexExpr, ...]:
         """The indices by which the kernel accesses the place p0, p1 … of a parameter's box."""
         axes = layout.physical_axes
         return axes if self.packed else layout.logical_index(axes)
 
-    def physical(self, layout: Layout, indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+    def physical(
+        self, layout: Layout, indices: tuple[arith.IndexExpr, ...]
+    ) -> tuple[arith.IndexExpr, ...]:
         """The place in the box of the element that the kernel accesses by `indices`."""
         return indices if self.packed else layout.physical_index(indices)
 
-    def intermediates(self) -> Iterator[Buffer]:
+    def intermediates(self) -> Iterator[tir.Buffer]:
         """The buffers that are not parameters, in the order in which they are first written."""
         return (buffer for buffer in self.writers if buffer.name not in self.layouts)
 
@@ -173,9 +143,9 @@ class _RegionQuery:
     """Finds the fact of one region of one output."""
 
     kernel: _KernelFacts
-    output: Buffer
+    output: tir.Buffer
     region: Region
-    own_index: tuple[IndexExpr, ...] = field(default=())
+    own_index: tuple[arith.IndexExpr, ...] = field(default=())
 
     def fact(self) -> Fact:
         writers = self.kernel.writers.get(self.output)
@@ -202,13 +172,13 @@ class _RegionQuery:
         """Whether each element of the output is proven to be written."""
         if any(writer.fills(self.output.shape) for writer in writers):
             return True
-        images = [Image(writer.domain, writer.store.indices) for writer in writers]
+        images = [arith.Image(writer.domain, writer.store.indices) for writer in writers]
         layout = self.kernel.layouts[self.output.name]
         axes = physical_vars(len(self.output.shape))
-        region = layout.is_logical() if self.kernel.packed else TRUE
-        return images_cover(images, region, axes, self.output.shape).proven
+        region = layout.is_logical() if self.kernel.packed else arith.TRUE
+        return arith.images_cover(images, region, axes, self.output.shape).proven
 
-    def everywhere(self, buffer: Buffer) -> None:
+    def everywhere(self, buffer: tir.Buffer) -> None:
         """Record the fact of an intermediate buffer's elements, if one stage writes all of them."""
         writers = self.kernel.writers[buffer]
         if buffer in self.kernel.whole or not writers or len(writers) > 1:
@@ -217,7 +187,9 @@ class _RegionQuery:
         if writer.fills(buffer.shape):
             self.kernel.whole[buffer] = self.run(writer, {}, writer.domain)
 
-    def written(self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain) -> Fact:
+    def written(
+        self, buffer: tir.Buffer, indices: tuple[arith.IndexExpr, ...], domain: arith.Domain
+    ) -> Fact:
         """The fact of `buffer` at `indices`, over the points of `domain`; computed once."""
         key = buffer, indices, domain
         if key not in self.kernel.held:
@@ -225,74 +197,82 @@ class _RegionQuery:
         return self.kernel.held[key]
 
     def stored(
-        self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain, final: bool = False
+        self,
+        buffer: tir.Buffer,
+        indices: tuple[arith.IndexExpr, ...],
+        domain: arith.Domain,
+        final: bool = False,
     ) -> Fact:
         """Computes `written`; with `final`, what holds after the whole kernel."""
         writers = self.kernel.writers.get(buffer)
         if not writers:
             return NoAccess() if writers is None else Undefined()
         parts: list[Fact] = []
-        reached: list[Predicate] = []
+        reached: list[arith.Predicate] = []
         for number, writer in reversed(list(enumerate(writers))):
             place = writer.place(indices)
             if place is None:
                 return NoAccess()
             values, condition = place
             # One writer of a definition may run on beyond its loops; several keep to their parts.
-            if self.kernel.packed or len(writers) > 1 or writer.domain.where != TRUE:
-                condition = conjunction((condition, writer.extent(values)))
+            if self.kernel.packed or len(writers) > 1 or writer.domain.where != arith.TRUE:
+                condition = arith.conjunction((condition, writer.extent(values)))
             if _never(condition, domain):
                 continue
             reached.append(condition)
             parts.append(self.run(writer, values, domain.given(condition)))
             apart = not any(writer.shares_loops(earlier) for earlier in writers[:number])
-            if final and apart and prove(condition, domain).proven:
+            if final and apart and arith.prove(condition, domain).proven:
                 break  # this overwrites all that was there
-        if not prove(disjunction(reached), domain).proven:
+        if not arith.prove(arith.disjunction(reached), domain).proven:
             return NoAccess()
         return _joined(parts)
 
-    def run(self, writer: StoreSite, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
+    def run(
+        self, writer: StoreSite, values: Mapping[arith.Var, arith.IndexExpr], domain: arith.Domain
+    ) -> Fact:
         """The fact of what `writer` leaves, its loop variables replaced by `values`."""
         fact = self.value(writer.store.value, values, domain)
         for stmt, inner in writer.reductions:
             fact = self.reduced(stmt, fact, writer.domain, inner, values, domain)
         return fact
 
-    def value(self, expr: Expr, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
+    def value(
+        self, expr: tir.Expr, values: Mapping[arith.Var, arith.IndexExpr], domain: arith.Domain
+    ) -> Fact:
         placed = _substituted(expr, values)
 
-        def decide(predicate: Predicate) -> bool | None:
+        def decide(predicate: arith.Predicate) -> bool | None:
             return _decided(predicate, domain)
 
-        def load(node: Load) -> Fact:
+        def load(node: tir.Load) -> Fact:
             return self.load(node, domain)
 
         return evaluate(placed, load, decide, domain.ranges())
 
     def reduced(
         self,
-        stmt: Reduce,
+        stmt: tir.Reduce,
         start: Fact,
-        outer: Domain,
-        inner: Domain,
-        values: Mapping[Var, IndexExpr],
-        domain: Domain,
+        outer: arith.Domain,
+        inner: arith.Domain,
+        values: Mapping[arith.Var, arith.IndexExpr],
+        domain: arith.Domain,
     ) -> Fact:
         """`start ⊕= stmt.value` over the loops that `inner` has beyond `outer`."""
         axes = [
-            Axis(a.var, substitute(a.start, values), substitute(a.stop, values))
+            arith.Axis(a.var, arith.substitute(a.start, values), arith.substitute(a.stop, values))
             for a in inner.axes[len(outer.axes) :]
         ]
-        unguarded = Domain((*domain.axes, *axes), domain.where)
-        guard = substitute_in(inner.where, values)
+        unguarded = arith.Domain((*domain.axes, *axes), domain.where)
+        guard = arith.substitute_in(inner.where, values)
         if _never(guard, unguarded):
             return start
         points = unguarded.given(guard)
         counts = [_extent(axis, unguarded) for axis in axes]
         most = None if any(h is None for _, h in counts) else prod(h or 0 for _, h in counts)
         least = prod(low for low, _ in counts)
-        if least and not prove(guard, unguarded).proven:
+        if least and not arith.prove(guard, unguarded).proven:
             least = int(_always_runs(points, domain))
         return reduction_fact(
             stmt.op,
@@ -304,7 +284,7 @@ class _RegionQuery:
             most,
         )
 
-    def load(self, load: Load, domain: Domain) -> Fact:
+    def load(self, load: tir.Load, domain: arith.Domain) -> Fact:
         """The fact of what a load finds, over the points of `domain`."""
         layout = self.kernel.layouts.get(load.buffer.name)
         if self.region.name == LOGICAL and load.buffer in self.kernel.whole:
@@ -319,10 +299,10 @@ class _RegionQuery:
             return NoAccess()
         return self.found(load, layout, domain)
 
-    def found(self, load: Load, layout: Layout, domain: Domain) -> Fact:
+    def found(self, load: tir.Load, layout: Layout, domain: arith.Domain) -> Fact:
         """The join of the facts of all regions of the operand that the load may access."""
         ranges = domain.ranges()
-        place = tuple(simplify(e, ranges) for e in self.kernel.physical(layout, load.indices))
+        place = tuple(arith.simplify(e, ranges) for e in self.kernel.physical(layout, load.indices))
         names = dict(zip(layout.physical_axes, place, strict=True))
         if not _in_box(place, layout.physical_shape, domain, ranges):
             return NoAccess()
@@ -330,8 +310,8 @@ class _RegionQuery:
             return self.known(load.buffer.name, LOGICAL)
         parts: list[Fact] = []
         for region in layout.regions():
-            here = substitute_in(region.predicate, names)
-            if prove(here, domain).proven:
+            here = arith.substitute_in(region.predicate, names)
+            if arith.prove(here, domain).proven:
                 return self.known(load.buffer.name, region.name)
             if not _never(here, domain):
                 parts.append(self.known(load.buffer.name, region.name))
@@ -343,13 +323,16 @@ class _RegionQuery:
 
 
 def _in_box(
-    place: tuple[IndexExpr, ...], box: tuple[int, ...], domain: Domain, ranges: Ranges
+    place: tuple[arith.IndexExpr, ...],
+    box: tuple[int, ...],
+    domain: arith.Domain,
+    ranges: arith.Ranges,
 ) -> bool:
     """Whether a place is proven to lie in a box, over the points of `domain`."""
     for index, extent in zip(place, box, strict=True):
-        low, high = bounds(index, ranges)
+        low, high = arith.bounds(index, ranges)
         inside = low is not None and high is not None and low >= 0 and high < extent
-        if not inside and not prove(within(index, 0, extent), domain).proven:
+        if not inside and not arith.prove(arith.within(index, 0, extent), domain).proven:
             return False
     return True
 
@@ -359,56 +342,58 @@ def _joined(parts: Sequence[Fact] | Iterator[Fact]) -> Fact:
     return reduce(join, facts) if facts else Undefined()
 
 
-def _never(predicate: Predicate, domain: Domain) -> bool:
-    return prove(negation(predicate), domain).proven
+def _never(predicate: arith.Predicate, domain: arith.Domain) -> bool:
+    return arith.prove(arith.negation(predicate), domain).proven
 
 
-def _decided(predicate: Predicate, domain: Domain) -> bool | None:
-    if isinstance(predicate, Truth):
+def _decided(predicate: arith.Predicate, domain: arith.Domain) -> bool | None:
+    if isinstance(predicate, arith.Truth):
         return predicate.value
-    if prove(predicate, domain).proven:
+    if arith.prove(predicate, domain).proven:
         return True
     return False if _never(predicate, domain) else None
 
 
-def _always_runs(points: Domain, domain: Domain) -> bool:
+def _always_runs(points: arith.Domain, domain: arith.Domain) -> bool:
     """Whether each point of `domain` has a point in `points`, which has more axes."""
     if any(_runs_at(points, domain, part) for part in (1, 0, 2)):
         return True
     names = [axis.var for axis in domain.axes]
-    starts = [constant_value(axis.start) for axis in domain.axes]
-    stops = [constant_value(axis.stop) for axis in domain.axes]
+    starts = [arith.constant_value(axis.start) for axis in domain.axes]
+    stops = [arith.constant_value(axis.stop) for axis in domain.axes]
     shape = [stop for stop in stops if stop is not None]
     if any(starts) or None in starts or len(shape) != len(names):
         return False
-    return Image(points, tuple(names)).covers(domain.where, names, shape).proven
+    return arith.Image(points, tuple(names)).covers(domain.where, names, shape).proven
 
 
-def _runs_at(points: Domain, domain: Domain, halves: int) -> bool:
+def _runs_at(points: arith.Domain, domain: arith.Domain, halves: int) -> bool:
     """Whether that is so with the further axes at their beginning, their middle or their end."""
-    place: dict[Var, IndexExpr] = {}
+    place: dict[arith.Var, arith.IndexExpr] = {}
     for axis in points.axes[len(domain.axes) :]:
-        start, stop = constant_value(axis.start), constant_value(axis.stop)
+        start, stop = arith.constant_value(axis.start), arith.constant_value(axis.stop)
         if start is None or stop is None or stop <= start:
             return False
-        place[axis.var] = as_index(start + (stop - 1 - start) * halves // 2)
-    known = conjuncts(domain.where)
-    asked = conjunction(c for c in conjuncts(points.where) if c not in known)
-    return simplify_predicate(substitute_in(asked, place), domain.ranges()) == TRUE
+        place[axis.var] = arith.as_index(start + (stop - 1 - start) * halves // 2)
+    known = arith.conjuncts(domain.where)
+    asked = arith.conjunction(c for c in arith.conjuncts(points.where) if c not in known)
+    return (
+        arith.simplify_predicate(arith.substitute_in(asked, place), domain.ranges()) == arith.TRUE
+    )
 
 
-def _extent(axis: Axis, domain: Domain) -> tuple[int, int | None]:
+def _extent(axis: arith.Axis, domain: arith.Domain) -> tuple[int, int | None]:
     """The fewest and the most iterations of a loop."""
-    low, high = bounds(axis.stop - axis.start, domain.ranges())
+    low, high = arith.bounds(axis.stop - axis.start, domain.ranges())
     return max(low or 0, 0), None if high is None else max(high, 0)
 
 
-def _substituted(expr: Expr, values: Mapping[Var, IndexExpr]) -> Expr:
+def _substituted(expr: tir.Expr, values: Mapping[arith.Var, arith.IndexExpr]) -> tir.Expr:
     if not values:
         return expr
-    holder = Store(Buffer("value", (), expr.dtype), (), expr)
-    (placed,) = map_indices(
-        (holder,), lambda e: substitute(e, values), lambda p: substitute_in(p, values)
+    holder = tir.Store(tir.Buffer("value", (), expr.dtype), (), expr)
+    (placed,) = tir.map_indices(
+        (holder,), lambda e: arith.substitute(e, values), lambda p: arith.substitute_in(p, values)
     )
-    assert isinstance(placed, Store)
+    assert isinstance(placed, tir.Store)
     return placed.value

@@ -12,22 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
-from graphflow.arith import (
-    FALSE,
-    TRUE,
-    Interval,
-    Predicate,
-    Var,
-    Verdict,
-    conjunction,
-    equal,
-    negation,
-    point_in,
-    prove_empty,
-    simplify,
-    simplify_predicate,
-    within,
-)
+from graphflow import arith
 from graphflow.layout.index_map import IndexMap, physical_vars
 from graphflow.layout.storage import GAP, LOGICAL, Region, pad_region_name
 
@@ -38,18 +23,18 @@ Shape = tuple[int, ...]
 class Membership:
     """When a place of the box belongs to the tensor, in parts."""
 
-    reachable: Predicate
+    reachable: arith.Predicate
     """The place is the image of some index, in the tensor or not."""
-    inside: tuple[Predicate, ...]
+    inside: tuple[arith.Predicate, ...]
     """Per logical axis: the index at the place lies in the tensor."""
 
     @property
-    def logical(self) -> Predicate:
+    def logical(self) -> arith.Predicate:
         """The place holds an element."""
-        return conjunction((self.reachable, *self.inside))
+        return arith.conjunction((self.reachable, *self.inside))
 
 
-def _ranges(names: Sequence[Var], shape: Shape) -> dict[Var, Interval]:
+def _ranges(names: Sequence[arith.Var], shape: Shape) -> dict[arith.Var, arith.Interval]:
     return {v: (0, n - 1) for v, n in zip(names, shape, strict=True)}
 
 
@@ -60,12 +45,12 @@ def membership(index_map: IndexMap, logical_shape: Shape, physical_shape: Shape)
     ranges = _ranges(names, physical_shape)
     logical = index_map.invert(names)
     inside = tuple(
-        simplify_predicate(within(simplify(index, ranges), 0, extent), ranges)
+        arith.simplify_predicate(arith.within(arith.simplify(index, ranges), 0, extent), ranges)
         for index, extent in zip(logical, logical_shape, strict=True)
     )
     again = index_map.apply(logical)
-    same = (equal(simplify(a, ranges), p) for a, p in zip(again, names, strict=True))
-    return Membership(simplify_predicate(conjunction(same), ranges), inside)
+    same = (arith.equal(arith.simplify(a, ranges), p) for a, p in zip(again, names, strict=True))
+    return Membership(arith.simplify_predicate(arith.conjunction(same), ranges), inside)
 
 
 @lru_cache(maxsize=4096)
@@ -81,24 +66,27 @@ def regions_of(
     return (regions[0], *(r for r in regions[1:] if _occurs(r)))
 
 
-def _parts(found: Membership) -> Iterator[tuple[str, Predicate]]:
+def _parts(found: Membership) -> Iterator[tuple[str, arith.Predicate]]:
     yield LOGICAL, found.logical
-    padded = [axis for axis, inside in enumerate(found.inside) if inside != TRUE]
+    padded = [axis for axis, inside in enumerate(found.inside) if inside != arith.TRUE]
     for size in range(1, len(padded) + 1):
         for chosen in combinations(padded, size):
             parts = (
-                negation(inside) if axis in chosen else inside
+                arith.negation(inside) if axis in chosen else inside
                 for axis, inside in enumerate(found.inside)
             )
-            yield pad_region_name(chosen), conjunction((found.reachable, *parts))
-    yield GAP, negation(found.reachable)
+            yield pad_region_name(chosen), arith.conjunction((found.reachable, *parts))
+    yield GAP, arith.negation(found.reachable)
 
 
 def _occurs(region: Region) -> bool:
     """Only a region proven empty is left out."""
-    if region.predicate == FALSE or 0 in region.shape:
+    if region.predicate == arith.FALSE or 0 in region.shape:
         return False
     domain = region.domain()
-    if point_in(domain) is not None:
+    if arith.point_in(domain) is not None:
         return True
-    return prove_empty(domain, f"region {region.name} is empty").verdict is not Verdict.PROVEN
+    return (
+        arith.prove_empty(domain, f"region {region.name} is empty").verdict
+        is not arith.Verdict.PROVEN
+    )

@@ -10,20 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphflow.arith import (
-    TRUE,
-    Domain,
-    IndexExpr,
-    Predicate,
-    Var,
-    conjunction,
-    constant_value,
-    equal,
-    substitute,
-    substitute_in,
-    terms_of,
-    within,
-)
+from graphflow import arith
 from graphflow.tir import Buffer, PrimFunc, Reduce, Site, Store, loads_in, sites
 
 
@@ -32,46 +19,50 @@ class StoreSite:
     """A store with the loops around it, and the reductions into the same element."""
 
     store: Store
-    domain: Domain
-    reductions: tuple[tuple[Reduce, Domain], ...]
+    domain: arith.Domain
+    reductions: tuple[tuple[Reduce, arith.Domain], ...]
 
-    def place(self, indices: Sequence[IndexExpr]) -> tuple[dict[Var, IndexExpr], Predicate] | None:
+    def place(
+        self, indices: Sequence[arith.IndexExpr]
+    ) -> tuple[dict[arith.Var, arith.IndexExpr], arith.Predicate] | None:
         """The loop variables at which the store writes to `indices`, and the condition for it.
 
         None where the store's indices cannot be solved for the loop variables.
         """
-        values: dict[Var, IndexExpr] = {}
-        conditions: list[Predicate] = []
+        values: dict[arith.Var, arith.IndexExpr] = {}
+        conditions: list[arith.Predicate] = []
         loops = {axis.var for axis in self.domain.axes}
         for target, index in zip(self.store.indices, indices, strict=True):
-            terms, offset = terms_of(target)
+            terms, offset = arith.terms_of(target)
             if not terms:
-                conditions.append(equal(index - offset, 0))
-            elif len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], Var):
+                conditions.append(arith.equal(index - offset, 0))
+            elif len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], arith.Var):
                 values[terms[0][0]] = index - offset
             else:
                 return None
         complete = loops == set(values) and len(values) + len(conditions) == len(indices)
-        return (values, conjunction(conditions)) if complete else None
+        return (values, arith.conjunction(conditions)) if complete else None
 
     def fills(self, shape: tuple[int, ...]) -> bool:
         """Whether the store writes every element of the buffer, with one loop per axis in order."""
         axes = self.domain.axes
         plain = self.store.indices == tuple(axis.var for axis in axes)
-        extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)
-        return plain and extents == shape and self.domain.where == TRUE
+        extents = tuple(arith.constant_value(axis.stop - axis.start) for axis in axes)
+        return plain and extents == shape and self.domain.where == arith.TRUE
 
     def shares_loops(self, other: StoreSite) -> bool:
         """Whether the two stores have a loop in common, so that their iterations alternate."""
         return bool({a.var for a in self.domain.axes} & {a.var for a in other.domain.axes})
 
-    def extent(self, values: Mapping[Var, IndexExpr]) -> Predicate:
+    def extent(self, values: Mapping[arith.Var, arith.IndexExpr]) -> arith.Predicate:
         """The predicate that these values of the loop variables are within the loops' bounds."""
         inside = (
-            within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
+            arith.within(
+                values[a.var], arith.substitute(a.start, values), arith.substitute(a.stop, values)
+            )
             for a in self.domain.axes
         )
-        return conjunction((*inside, substitute_in(self.domain.where, values)))
+        return arith.conjunction((*inside, arith.substitute_in(self.domain.where, values)))
 
 
 def writers_of(func: PrimFunc) -> dict[Buffer, tuple[StoreSite, ...] | None]:

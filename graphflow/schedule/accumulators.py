@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import Domain, Proof, Var, const, floor_mod, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import claimed_loads, touches_whenever_begun
@@ -22,28 +23,11 @@ from graphflow.schedule.place_names import (
     require_names,
 )
 from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
-from graphflow.tir import (
-    AT_ONCE,
-    Allocate,
-    Body,
-    Buffer,
-    For,
-    Literal,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    accesses,
-    loops_of,
-    map_body,
-    neutral_literal,
-    walk,
-)
 
 
-def rfactor(func: PrimFunc, loop: str, along: str, buffer: str, count: int, name: str) -> Rewrite:
+def rfactor(
+    func: tir.PrimFunc, loop: str, along: str, buffer: str, count: int, name: str
+) -> Rewrite:
     """`for r: t ⊕= v` → `p; for z: p[z] = neutral; for r: p[r % count] ⊕= v; for z: t ⊕= p[z]`.
 
     `loop` is the outermost loop of the reduction; the loop `along`, itself or one in it, decides
@@ -60,30 +44,30 @@ def rfactor(func: PrimFunc, loop: str, along: str, buffer: str, count: int, name
     require_fresh(func, name)
     stmt, domain = find_loop(func, loop)
     old = find_buffer(func, buffer)
-    inside = {s.var.name: s for s in loops_of((stmt,))}
+    inside = {s.var.name: s for s in tir.loops_of((stmt,))}
     _may_factor(func, stmt, along, old, count)
     if first_in_lanes(func, loop, (*(axis.var for axis in domain.axes), stmt.var)) is not None:
         raise ScheduleError(f"{loop} is in lanes already, in which nothing is allocated")
-    (update,) = (s for s in walk(stmt.body) if isinstance(s, Reduce) and s.buffer == old)
+    (update,) = (s for s in tir.walk(stmt.body) if isinstance(s, tir.Reduce) and s.buffer == old)
     touches = _touches(stmt, domain, old)
-    partial = Buffer(name, (count,), old.dtype, "register")
+    partial = tir.Buffer(name, (count,), old.dtype, "register")
     taken = {name, *place_names(func)}
     fresh = fresh_names(taken, (f"{name}_clear", f"{name}_combine"))
     clear, combine = fresh.values()
     at = floor_mod(inside[along].var, count)
 
-    def change(inner: Stmt) -> Stmt:
+    def change(inner: tir.Stmt) -> tir.Stmt:
         return replace(inner, buffer=partial, indices=(at,)) if inner is update else inner
 
-    value = neutral_literal(update.op, old.dtype)
-    body: Body = (
-        Allocate(partial),
-        _row(clear, count, Store(partial, (Var(clear),), Literal(value, old.dtype))),
-        replace(stmt, body=map_body(stmt.body, change)),
+    value = tir.neutral_literal(update.op, old.dtype)
+    body: tir.Body = (
+        tir.Allocate(partial),
+        _row(clear, count, tir.Store(partial, (Var(clear),), tir.Literal(value, old.dtype))),
+        replace(stmt, body=tir.map_body(stmt.body, change)),
         _row(
             combine,
             count,
-            Reduce(update.op, old, update.indices, Load(partial, (Var(combine),))),
+            tir.Reduce(update.op, old, update.indices, tir.Load(partial, (Var(combine),))),
         ),
     )
     new = rewrite_at(func, loop, lambda _s, _d: body)
@@ -92,19 +76,21 @@ def rfactor(func: PrimFunc, loop: str, along: str, buffer: str, count: int, name
     return Rewrite(new, (structural(claim), touches), made=made)
 
 
-def _may_factor(func: PrimFunc, stmt: For, along: str, buffer: Buffer, count: int) -> None:
+def _may_factor(
+    func: tir.PrimFunc, stmt: tir.For, along: str, buffer: tir.Buffer, count: int
+) -> None:
     """ScheduleError unless the loop only reduces into one element of `buffer`."""
     if count < 1:
         raise ScheduleError(f"there must be at least one accumulator, not {count}")
-    loops = {s.var.name: s for s in loops_of((stmt,))}
+    loops = {s.var.name: s for s in tir.loops_of((stmt,))}
     if along not in loops:
         raise ScheduleError(f"{along} is not {stmt.var} or a loop in it")
-    at_once = [s.var for s in loops.values() if s.kind in AT_ONCE]
+    at_once = [s.var for s in loops.values() if s.kind in tir.AT_ONCE]
     if at_once:
         raise ScheduleError(f"the iterations of {at_once[0]} run at once; factor before that")
-    if any(isinstance(s, Allocate) and s.buffer == buffer for s in walk(stmt.body)):
+    if any(isinstance(s, tir.Allocate) and s.buffer == buffer for s in tir.walk(stmt.body)):
         raise ScheduleError(f"{buffer.name} is allocated inside {stmt.var}")
-    touched = [a for a in accesses((stmt,)) if a.buffer == buffer]
+    touched = [a for a in tir.accesses((stmt,)) if a.buffer == buffer]
     claimed = any(a.buffer == buffer for a in claimed_loads((stmt,)))
     if len(touched) != 1 or touched[0].op is None or claimed:
         raise ScheduleError(f"{stmt.var} does not only reduce into {buffer.name}, once")
@@ -112,21 +98,23 @@ def _may_factor(func: PrimFunc, stmt: For, along: str, buffer: Buffer, count: in
     moved = [v for e in touched[0].indices for v in variables(e) if v in changing]
     if moved:
         raise ScheduleError(f"{moved[0]} changes the element of {buffer.name} inside {stmt.var}")
-    update = [s for s in walk(stmt.body) if isinstance(s, Reduce) and s.buffer == buffer]
-    around = [s for s in walk(stmt.body) if isinstance(s, For) and update[0] in walk(s.body)]
+    update = [s for s in tir.walk(stmt.body) if isinstance(s, tir.Reduce) and s.buffer == buffer]
+    around = [
+        s for s in tir.walk(stmt.body) if isinstance(s, tir.For) and update[0] in tir.walk(s.body)
+    ]
     if stmt.var.name != along and along not in {s.var.name for s in around}:
         raise ScheduleError(f"{along} is not around the reduction into {buffer.name}")
 
 
-def _touches(stmt: For, domain: Domain, buffer: Buffer) -> Proof:
+def _touches(stmt: tir.For, domain: Domain, buffer: tir.Buffer) -> Proof:
     """A proof that the loop touches its element of `buffer` wherever it begins."""
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-    (access,) = (a for a in accesses(stmt.body, inner) if a.buffer == buffer)
+    (access,) = (a for a in tir.accesses(stmt.body, inner) if a.buffer == buffer)
     return require(
         touches_whenever_begun(access, domain),
         f"{stmt.var} reduces into its element of {buffer.name} wherever it begins",
     )
 
 
-def _row(name: str, count: int, stmt: Stmt) -> For:
-    return For(Var(name), const(0), const(count), LoopKind.SERIAL, (stmt,))
+def _row(name: str, count: int, stmt: tir.Stmt) -> tir.For:
+    return tir.For(Var(name), const(0), const(count), tir.LoopKind.SERIAL, (stmt,))

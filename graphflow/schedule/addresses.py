@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import (
     ANYWHERE,
     Domain,
@@ -25,40 +26,20 @@ from graphflow.arith import (
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
 from graphflow.schedule.place_names import name_of, names_inside, unknown_place
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Buffer,
-    Call,
-    For,
-    If,
-    Kept,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Stmt,
-    after,
-    is_predicate,
-    performed,
-    sub_bodies,
-    with_performed,
-)
 
 _ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[-?\d+\])+)")
 _STEP = re.compile(r"(\.else)?\[(-?\d+)\]")
-Change = Callable[[Body, int, Domain], Body]
+Change = Callable[[tir.Body, int, Domain], tir.Body]
 """The new body, from the old one, the position of the place in it, and the domain around it."""
 
 
-def rewrite_path(func: PrimFunc, path: Path, change: Change) -> PrimFunc:
+def rewrite_path(func: tir.PrimFunc, path: Path, change: Change) -> tir.PrimFunc:
     """`func` with the body around the statement at a path replaced by what `change` gives."""
     body = _rewrite(func.body, path, change, ANYWHERE)
     return func if body is func.body else replace(func, body=body)
 
 
-def _rewrite(body: Body, path: Path, change: Change, domain: Domain) -> Body:
+def _rewrite(body: tir.Body, path: Path, change: Change, domain: Domain) -> tir.Body:
     (position, otherwise), *further = path
     domain = _before(body, position, domain)
     if not further:
@@ -71,46 +52,46 @@ def _rewrite(body: Body, path: Path, change: Change, domain: Domain) -> Body:
     return (*body[:position], with_body_below(stmt, otherwise, new), *body[position + 1 :])
 
 
-def body_below(stmt: Stmt, otherwise: bool) -> Body:
+def body_below(stmt: tir.Stmt, otherwise: bool) -> tir.Body:
     """The statements directly below one, or in its else branch; those of a let or named window as
     it performs them."""
     match stmt:
-        case For() | Block():
+        case tir.For() | tir.Block():
             return stmt.body
-        case Let() | NamedWindow():
-            return performed(stmt)
-        case If():
+        case tir.Let() | tir.NamedWindow():
+            return tir.performed(stmt)
+        case tir.If():
             return stmt.orelse if otherwise else stmt.then
         case _:
             return ()
 
 
-def _inside(stmt: Stmt, otherwise: bool, domain: Domain) -> Domain:
+def _inside(stmt: tir.Stmt, otherwise: bool, domain: Domain) -> Domain:
     """The domain in a body below `stmt`, from that around it."""
     match stmt:
-        case For():
+        case tir.For():
             return domain.inside(stmt.var, stmt.start, stmt.stop)
-        case If() if is_predicate(stmt.condition):
+        case tir.If() if tir.is_predicate(stmt.condition):
             condition: Predicate = stmt.condition  # type: ignore[assignment]
             return domain.given(negation(condition) if otherwise else condition)
         case _:
             return domain
 
 
-def with_body_below(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
+def with_body_below(stmt: tir.Stmt, otherwise: bool, body: tir.Body) -> tir.Stmt:
     """The statement with other statements in place of `body_below`."""
     match stmt:
-        case For() | Block():
+        case tir.For() | tir.Block():
             return stmt.around(body)
-        case Let() | NamedWindow():
-            return with_performed(stmt, body)
-        case If():
+        case tir.Let() | tir.NamedWindow():
+            return tir.with_performed(stmt, body)
+        case tir.If():
             return replace(stmt, orelse=body) if otherwise else replace(stmt, then=body)
         case _:
             raise AssertionError("nothing is below any other statement")
 
 
-def path_of(func: PrimFunc, place: str) -> Path:
+def path_of(func: tir.PrimFunc, place: str) -> Path:
     """The path to the loop or block `place`, or to the statement at this address.
 
     ScheduleError where there is none.
@@ -124,7 +105,7 @@ def path_of(func: PrimFunc, place: str) -> Path:
     return path
 
 
-def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
+def _addressed(func: tir.PrimFunc, place: str, address: re.Match[str]) -> Path:
     path = path_of(func, address[1]) if address[1] else ()
     around = statement_at(func, path) if path else None
     body = func.body if around is None else body_below(around, False)
@@ -145,13 +126,13 @@ def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
     return path
 
 
-def _statements_ahead(around: Stmt | None) -> int:
+def _statements_ahead(around: tir.Stmt | None) -> int:
     """The statements below `around` in front of `[0]`: a let performs an allocation, `t[-2]`, and
     the store of its value, `t[-1]`."""
-    return 2 if isinstance(around, Let) else 0
+    return 2 if isinstance(around, tir.Let) else 0
 
 
-def place_at(func: PrimFunc, text: str) -> str:
+def place_at(func: tir.PrimFunc, text: str) -> str:
     """The name of the statement at an address, so that a step finds and follows it as by its name.
 
     The text itself where it is no address, or that of a statement without a name.
@@ -162,7 +143,7 @@ def place_at(func: PrimFunc, text: str) -> str:
         return text
 
 
-def statement_at(func: PrimFunc, path: Path) -> Stmt:
+def statement_at(func: tir.PrimFunc, path: Path) -> tir.Stmt:
     """The statement at a path."""
     body = func.body
     for position, otherwise in path[:-1]:
@@ -170,16 +151,16 @@ def statement_at(func: PrimFunc, path: Path) -> Stmt:
     return body[path[-1][0]]
 
 
-def address_of(func: PrimFunc, path: Path) -> str:
+def address_of(func: tir.PrimFunc, path: Path) -> str:
     """The name of the statement at a path, or its address from the innermost name around it.
 
     ScheduleError for a statement that a call performs: what calls perform has no address.
     """
     address, body, around = "", func.body, None
     for position, otherwise in path:
-        if isinstance(around, Call):
+        if isinstance(around, tir.Call):
             raise ScheduleError(f"a statement that the call {around.name} performs has no address")
-        stmt: Stmt = body[position]
+        stmt: tir.Stmt = body[position]
         address = name_of(stmt) or f"{address}[{position - _statements_ahead(around)}]"
         around = stmt
         address += ".else" if otherwise else ""
@@ -187,36 +168,36 @@ def address_of(func: PrimFunc, path: Path) -> str:
     return address
 
 
-def _way(body: Body, place: str) -> Path | None:
+def _way(body: tir.Body, place: str) -> Path | None:
     for position, stmt in enumerate(body):
-        if not isinstance(stmt, Kept):
+        if not isinstance(stmt, tir.Kept):
             continue  # it has neither a name nor anything inside
         if name_of(stmt) == place:
             return ((position, False),)
         if place not in names_inside(stmt):
             continue
-        for otherwise in (False, True) if isinstance(stmt, If) else (False,):
+        for otherwise in (False, True) if isinstance(stmt, tir.If) else (False,):
             further = _way(body_below(stmt, otherwise), place)
             if further is not None:
                 return ((position, otherwise), *further)
     return None
 
 
-def declared_around(func: PrimFunc, path: Path) -> tuple[set[Buffer], set[str]]:
+def declared_around(func: tir.PrimFunc, path: Path) -> tuple[set[tir.Buffer], set[str]]:
     """The buffers that a statement at a path may name, and the names of the variables."""
     buffers = {param.buffer for param in func.params}
     names = {var.name for var in func.scalars}
     body = func.body
     for depth, (position, otherwise) in enumerate(path, 1):
-        buffers |= {stmt.buffer for stmt in body[:position] if isinstance(stmt, Allocate)}
+        buffers |= {stmt.buffer for stmt in body[:position] if isinstance(stmt, tir.Allocate)}
         if depth < len(path):
             around = body[position]
-            names |= {around.var.name} if isinstance(around, For) else set()
+            names |= {around.var.name} if isinstance(around, tir.For) else set()
             body = body_below(around, otherwise)
     return buffers, names
 
 
-def domain_at(func: PrimFunc, path: Path) -> Domain:
+def domain_at(func: tir.PrimFunc, path: Path) -> Domain:
     """The domain around the statement at a path: loops and conditions on indices."""
     body, domain = func.body, ANYWHERE
     for position, otherwise in path[:-1]:
@@ -225,20 +206,20 @@ def domain_at(func: PrimFunc, path: Path) -> Domain:
     return _before(body, path[-1][0], domain)
 
 
-def _before(body: Body, position: int, domain: Domain) -> Domain:
+def _before(body: tir.Body, position: int, domain: Domain) -> Domain:
     """The domain at a position of a body, from that around it."""
     for stmt in body[:position]:
-        if isinstance(stmt, Assume):
-            domain = after(stmt, domain)
+        if isinstance(stmt, tir.Assume):
+            domain = tir.after(stmt, domain)
     return domain
 
 
-def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
+def paths_directly_below(stmt: tir.Stmt, path: Path) -> list[Path]:
     """The paths of the statements directly below one, in program order."""
     match stmt:
-        case For() | Block() | Let() | NamedWindow():
-            bodies = [(sub_bodies(stmt)[0], False)]
-        case If():
+        case tir.For() | tir.Block() | tir.Let() | tir.NamedWindow():
+            bodies = [(tir.sub_bodies(stmt)[0], False)]
+        case tir.If():
             bodies = [(stmt.then, False), (stmt.orelse, True)]
         case _:
             bodies = []
@@ -249,18 +230,18 @@ def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
     ]
 
 
-def places_in(func: PrimFunc, place: str) -> tuple[str, ...]:
+def places_in(func: tir.PrimFunc, place: str) -> tuple[str, ...]:
     """The names or addresses of the statements directly in a loop or block, in program order."""
     path = path_of(func, place)
     found = paths_directly_below(statement_at(func, path), path)
     return tuple(address_of(func, inner) for inner in found)
 
 
-def paths_below(stmt: Stmt, path: Path) -> list[Path]:
+def paths_below(stmt: tir.Stmt, path: Path) -> list[Path]:
     """The paths of a statement and all in it, in program order."""
     found = [path]
     for inner in paths_directly_below(stmt, path):
         position, otherwise = inner[-1][0], inner[-2][1]
-        body = stmt.orelse if isinstance(stmt, If) and otherwise else sub_bodies(stmt)[0]
+        body = stmt.orelse if isinstance(stmt, tir.If) and otherwise else tir.sub_bodies(stmt)[0]
         found += paths_below(body[position], inner)
     return found

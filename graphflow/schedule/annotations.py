@@ -14,37 +14,16 @@ from typing import get_args
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.base.dtypes import FLOATS, STORED, integer_limits, smallest
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import statements_of
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.relocation import allocation_of, private_buffer, touching
-from graphflow.tir import (
-    DTYPES,
-    Allocate,
-    Body,
-    Buffer,
-    Cast,
-    Expr,
-    For,
-    Load,
-    LoopKind,
-    MemorySpace,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Scope,
-    Stmt,
-    Store,
-    map_body,
-    map_expressions,
-    memories_of,
-    rename_buffers,
-)
 
 
-def set_memory(func: PrimFunc, buffer: str, scope: Scope | MemorySpace) -> Rewrite:
+def set_memory(func: tir.PrimFunc, buffer: str, scope: tir.Scope | tir.MemorySpace) -> Rewrite:
     """`a @ global` → `a @ scope`.
 
     Conditions: *memory*: the scope is one of `global`, `scratch` and `register`, or a `MemorySpace`
@@ -53,26 +32,28 @@ def set_memory(func: PrimFunc, buffer: str, scope: Scope | MemorySpace) -> Rewri
     is generated, by `require_memories`.
     """
     old = private_buffer(func, buffer)
-    if isinstance(scope, MemorySpace):
-        other = next((m for m in memories_of(func) if m.name == scope.name and m != scope), None)
+    if isinstance(scope, tir.MemorySpace):
+        other = next(
+            (m for m in tir.memories_of(func) if m.name == scope.name and m != scope), None
+        )
         if other is not None:
             raise ScheduleError(f"memory: {func.name} has another memory called {scope.name}")
-    elif scope not in get_args(Scope):
-        raise ScheduleError(f"memory: {scope!r} is none of {', '.join(get_args(Scope))}")
+    elif scope not in get_args(tir.Scope):
+        raise ScheduleError(f"memory: {scope!r} is none of {', '.join(get_args(tir.Scope))}")
     if scope == "register":
         _require_one_thread(func, old)
     if scope == old.scope:
         return Rewrite(func)
-    new = replace(func, body=rename_buffers(func.body, {old: replace(old, scope=scope)}))
+    new = replace(func, body=tir.rename_buffers(func.body, {old: replace(old, scope=scope)}))
     return Rewrite(new, (structural(f"where {buffer} is kept does not change its values"),))
 
 
-def _require_one_thread(func: PrimFunc, buffer: Buffer) -> None:
+def _require_one_thread(func: tir.PrimFunc, buffer: tir.Buffer) -> None:
     """ScheduleError where threads share a buffer: a parallel loop is between it and an access."""
     parallel = {
         one.stmt.var
         for one in statements_of(func).statements
-        if isinstance(one.stmt, For) and one.stmt.kind is LoopKind.PARALLEL
+        if isinstance(one.stmt, tir.For) and one.stmt.kind is tir.LoopKind.PARALLEL
     }
     own = {axis.var for axis in allocation_of(func, buffer).domain.axes}
     for access in touching(func, buffer):
@@ -84,7 +65,7 @@ def _require_one_thread(func: PrimFunc, buffer: Buffer) -> None:
             )
 
 
-def set_precision(func: PrimFunc, buffer: str, dtype: str, exact: bool = True) -> Rewrite:
+def set_precision(func: tir.PrimFunc, buffer: str, dtype: str, exact: bool = True) -> Rewrite:
     """`a: T; a[i] = e; S[a[j]]` → `a: T'; a[i] = T'(e); S[T(a[j])]`.
 
     Conditions: *type*: T' is an element type that T can be cast to.  *exact*, unless the caller
@@ -100,10 +81,10 @@ def set_precision(func: PrimFunc, buffer: str, dtype: str, exact: bool = True) -
     holds = lost is None
     if exact and not holds:
         raise ScheduleError(f"exact: {dtype} does not hold every {old.dtype}, such as {lost}")
-    wraps = all(np.issubdtype(DTYPES[name], np.integer) for name in (old.dtype, dtype))
+    wraps = all(np.issubdtype(tir.DTYPES[name], np.integer) for name in (old.dtype, dtype))
     for access in touching(func, old):
         op = access.access.op
-        selects = op in (ReduceOp.MIN, ReduceOp.MAX)
+        selects = op in (tir.ReduceOp.MIN, tir.ReduceOp.MAX)
         if op is not None and not (holds and (selects or wraps)):
             raise ScheduleError(f"reduction: {access} reduces by {op.value} in {old.dtype}")
     new = replace(func, body=_recast(func.body, old, replace(old, dtype=dtype)))
@@ -111,9 +92,9 @@ def set_precision(func: PrimFunc, buffer: str, dtype: str, exact: bool = True) -
     return Rewrite(new, (structural(claim),))
 
 
-def _require_castable(buffer: Buffer, dtype: str) -> None:
-    if dtype not in DTYPES:
-        raise ScheduleError(f"type: {dtype} is none of {', '.join(DTYPES)}")
+def _require_castable(buffer: tir.Buffer, dtype: str) -> None:
+    if dtype not in tir.DTYPES:
+        raise ScheduleError(f"type: {dtype} is none of {', '.join(tir.DTYPES)}")
     if buffer.dtype in STORED or dtype in STORED or "bool" in (buffer.dtype, dtype):
         raise ScheduleError(f"type: {buffer.name} is {buffer.dtype}, not to be kept as {dtype}")
 
@@ -126,28 +107,28 @@ def _lost_value(old: str, new: str) -> float | int | None:
     """
     if old in FLOATS:
         if new in FLOATS:
-            return None if np.can_cast(DTYPES[old], DTYPES[new], "safe") else smallest(old)
+            return None if np.can_cast(tir.DTYPES[old], tir.DTYPES[new], "safe") else smallest(old)
         return 0.5
     low, high = integer_limits(old)
     if new in FLOATS:
-        return None if int(DTYPES[new].type(high)) == high else high
+        return None if int(tir.DTYPES[new].type(high)) == high else high
     least, most = integer_limits(new)
     return high if high > most else low if low < least else None
 
 
-def _recast(body: Body, old: Buffer, new: Buffer) -> Body:
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer == old:
-            return Cast(Load(new, expr.indices), old.dtype)
+def _recast(body: tir.Body, old: tir.Buffer, new: tir.Buffer) -> tir.Body:
+    def on_expr(expr: tir.Expr) -> tir.Expr:
+        if isinstance(expr, tir.Load) and expr.buffer == old:
+            return tir.Cast(tir.Load(new, expr.indices), old.dtype)
         return expr
 
-    def on_stmt(stmt: Stmt) -> Stmt:
+    def on_stmt(stmt: tir.Stmt) -> tir.Stmt:
         match stmt:
-            case Allocate() if stmt.buffer == old:
-                return Allocate(new)
-            case Store() | Reduce() if stmt.buffer == old:
-                return replace(stmt, buffer=new, value=Cast(stmt.value, new.dtype))
+            case tir.Allocate() if stmt.buffer == old:
+                return tir.Allocate(new)
+            case tir.Store() | tir.Reduce() if stmt.buffer == old:
+                return replace(stmt, buffer=new, value=tir.Cast(stmt.value, new.dtype))
             case _:
                 return stmt
 
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    return tir.map_body(tir.map_expressions(body, on_expr), on_stmt)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from graphflow import tir
 from graphflow.arith import (
     Domain,
     IntegerSet,
@@ -34,33 +35,9 @@ from graphflow.schedule.parts import fuse
 from graphflow.schedule.place_names import fresh_copy, name_of, place_names
 from graphflow.schedule.places import find, find_loop, rewrite_at
 from graphflow.schedule.private import sink_alloc
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Block,
-    BlockNote,
-    Body,
-    Buffer,
-    Call,
-    For,
-    If,
-    Let,
-    LoopKind,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Scope,
-    Stmt,
-    Store,
-    is_predicate,
-    map_body,
-    performed,
-    walk,
-    with_performed,
-)
 
 
-def compute_at(func: PrimFunc, stage: str, loop: str, scope: Scope = "scratch") -> Rewrite:
+def compute_at(func: tir.PrimFunc, stage: str, loop: str, scope: tir.Scope = "scratch") -> Rewrite:
     """`stage: for a: t[a] = f(a)`, `for i: S[t[e(i)]]` → `for i: {t'; for a in (e(i)): …; S}`.
 
     Each iteration of `loop` computes what it reads of the stage's buffer, found exactly
@@ -83,7 +60,7 @@ def compute_at(func: PrimFunc, stage: str, loop: str, scope: Scope = "scratch") 
     except Undecided as error:
         needed = f"what {loop} needs of {site.buffer.name}"
         raise ScheduleError(f"{needed} is not found: {error}") from error
-    nests: list[Stmt] = []
+    nests: list[tir.Stmt] = []
     places: dict[str, tuple[str, ...]] = {}
     taken = {*place_names(func)}
     for number, body in enumerate(bodies):
@@ -94,7 +71,7 @@ def compute_at(func: PrimFunc, stage: str, loop: str, scope: Scope = "scratch") 
                 places[old] = (*places.get(old, (old,)), new)
         nests += body
     moved = rewrite_at(func, stage, lambda _s, _d: ())
-    moved = replace(moved, body=map_body(moved.body, _without_empty))
+    moved = replace(moved, body=tir.map_body(moved.body, _without_empty))
     target, _ = find_loop(moved, loop)
     inside = replace(target, body=(*nests, *target.body))
     moved = rewrite_at(moved, loop, lambda _s, _d: (inside,))
@@ -110,19 +87,19 @@ class _Site:
     model: KernelStatements
     stage: Statement
     loop: Statement
-    buffer: Buffer
+    buffer: tir.Buffer
 
     @property
     def path(self) -> tuple[Var, ...]:
         """The loops around the new place."""
-        assert isinstance(self.loop.stmt, For)
+        assert isinstance(self.loop.stmt, tir.For)
         return (*(axis.var for axis in self.loop.domain.axes), self.loop.stmt.var)
 
     @property
     def place(self) -> Domain:
         """The points of the path."""
         loop = self.loop.stmt
-        assert isinstance(loop, For)
+        assert isinstance(loop, tir.For)
         return self.loop.domain.inside(loop.var, loop.start, loop.stop)
 
     def in_stage(self) -> list[StatementAccess]:
@@ -139,7 +116,7 @@ class _Site:
         return Requirement(self.buffer, self.path, reduce(lambda a, b: a | b, asked))
 
 
-def _site(func: PrimFunc, stage: str, loop: str) -> _Site:
+def _site(func: tir.PrimFunc, stage: str, loop: str) -> _Site:
     """The places of a `compute_at`; ScheduleError where the stage cannot move there."""
     model = statements_of(func)
     find(func, stage), find_loop(func, loop)  # where they are not, these say so
@@ -151,12 +128,12 @@ def _site(func: PrimFunc, stage: str, loop: str) -> _Site:
         raise ScheduleError(f"{stage} is in a loop that is not around {loop}")
     if here.guards:
         raise ScheduleError(f"{stage} is under a condition on data")
-    for inner in walk((stmt,)):
-        if isinstance(inner, Assume):
+    for inner in tir.walk((stmt,)):
+        if isinstance(inner, tir.Assume):
             raise ScheduleError(f"{stage} assumes something, and must stay")
-        if isinstance(inner, Block) and inner.annotations:
+        if isinstance(inner, tir.Block) and inner.annotations:
             raise ScheduleError(f"{inner.name} has annotations, and must stay a stage")
-        if isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED:
+        if isinstance(inner, tir.For) and inner.kind is tir.LoopKind.VECTORIZED:
             raise ScheduleError(f"{inner.var} is vectorized; vectorize after the stage has moved")
     return _Site(model, here, there, _stored(model, here, there, stage, loop))
 
@@ -171,9 +148,9 @@ def _statement(model: KernelStatements, place: str) -> Statement:
 
 def _stored(
     model: KernelStatements, here: Statement, there: Statement, stage: str, loop: str
-) -> Buffer:
+) -> tir.Buffer:
     """The buffer that a stage stores for a loop; ScheduleError where it is not that one's alone."""
-    private = {s.buffer for s in walk((here.stmt,)) if isinstance(s, Allocate)}
+    private = {s.buffer for s in tir.walk((here.stmt,)) if isinstance(s, tir.Allocate)}
     inside = [a for a in model.accesses if here.holds(a.statement)]
     stored = list(dict.fromkeys(a.access.buffer for a in inside if a.access.writes))
     stored = [buffer for buffer in stored if buffer not in private]
@@ -217,15 +194,15 @@ def _inputs_stay(site: _Site) -> list[Proof]:
     return proofs
 
 
-def _without_empty(stmt: Stmt) -> Body:
+def _without_empty(stmt: tir.Stmt) -> tir.Body:
     """The statement, or nothing for a block or condition that the stage left empty."""
-    empty = (isinstance(stmt, Block) and not stmt.body) or (
-        isinstance(stmt, If) and not stmt.then and not stmt.orelse
+    empty = (isinstance(stmt, tir.Block) and not stmt.body) or (
+        isinstance(stmt, tir.If) and not stmt.then and not stmt.orelse
     )
     return () if empty else (stmt,)
 
 
-def _restricted(site: _Site, required: Requirement) -> Body:
+def _restricted(site: _Site, required: Requirement) -> tir.Body:
     """The stage with loops over what a requirement takes."""
     found = demands(site.model, site.in_stage(), {site.buffer: required.needed}, {})
     for read, missing in found.own_reads:
@@ -249,41 +226,41 @@ class _Restriction:
     needed: dict[int, IntegerSet]
     """By the number of the statement, over the path and the loops of the stage around it."""
 
-    def of(self, body: Body, number: int, domain: Domain) -> Body:
+    def of(self, body: tir.Body, number: int, domain: Domain) -> tir.Body:
         """A body whose first statement has this number; `domain` is that of its new place."""
-        out: list[Stmt] = []
+        out: list[tir.Stmt] = []
         for stmt in body:
-            stop = number + sum(1 for _ in walk((stmt,)))
+            stop = number + sum(1 for _ in tir.walk((stmt,)))
             out += self._statement(stmt, number, stop, domain)
             number = stop
         return tuple(out)
 
-    def _statement(self, stmt: Stmt, number: int, stop: int, domain: Domain) -> Body:
+    def _statement(self, stmt: tir.Stmt, number: int, stop: int, domain: Domain) -> tir.Body:
         match stmt:
-            case For():
+            case tir.For():
                 return self._loop(stmt, number, stop, domain)
-            case Block():
+            case tir.Block():
                 body = self.of(stmt.body, number + 1, domain)
                 return (replace(stmt, body=body),) if body else ()
-            case Call() | Let() | NamedWindow():
-                body = self.of(performed(stmt), number + 1, domain)
+            case tir.Call() | tir.Let() | tir.NamedWindow():
+                body = self.of(tir.performed(stmt), number + 1, domain)
                 # A call that performs nothing is a hint, which stays where its stage is.
-                return (with_performed(stmt, body),) if body or not performed(stmt) else ()
-            case If():
+                return (tir.with_performed(stmt, body),) if body or not tir.performed(stmt) else ()
+            case tir.If():
                 then, orelse = domain, domain
-                if is_predicate(stmt.condition):
+                if tir.is_predicate(stmt.condition):
                     then = domain.given(stmt.condition)  # type: ignore[arg-type]
                     orelse = domain.given(negation(stmt.condition))  # type: ignore[arg-type]
                 first = self.of(stmt.then, number + 1, then)
-                behind = number + 1 + sum(1 for _ in walk(stmt.then))
+                behind = number + 1 + sum(1 for _ in tir.walk(stmt.then))
                 second = self.of(stmt.orelse, behind, orelse)
                 return _without_empty(replace(stmt, then=first, orelse=second))
-            case Store() | Reduce():
+            case tir.Store() | tir.Reduce():
                 return self._write(stmt, self.needed[number], domain)
             case _:
                 return (stmt,)
 
-    def _loop(self, stmt: For, number: int, stop: int, domain: Domain) -> Body:
+    def _loop(self, stmt: tir.For, number: int, stop: int, domain: Domain) -> tir.Body:
         around = tuple(axis.var for axis in domain.axes)
         inside = [
             points.over((*around, stmt.var))
@@ -294,22 +271,22 @@ class _Restriction:
         if values is None or values.is_empty:
             return ()
         low, high = values.bounds(stmt.var, around)
-        kind = LoopKind.SERIAL if stmt.kind is LoopKind.PARALLEL else stmt.kind
+        kind = tir.LoopKind.SERIAL if stmt.kind is tir.LoopKind.PARALLEL else stmt.kind
         loop = replace(stmt, start=low.expr, stop=high.expr + 1, kind=kind)
         body = self.of(stmt.body, number + 1, domain.inside(loop.var, loop.start, loop.stop))
         return (replace(loop, body=body),)
 
-    def _write(self, stmt: Stmt, needed: IntegerSet, domain: Domain) -> Body:
+    def _write(self, stmt: tir.Stmt, needed: IntegerSet, domain: Domain) -> tir.Body:
         here = IntegerSet.of(domain)
         kept = needed.over(here.variables)
         if (here - kept).is_empty:
             return (stmt,)
         if kept.is_empty:
             return ()
-        return (If(kept.predicate(here), (stmt,)),)
+        return (tir.If(kept.predicate(here), (stmt,)),)
 
 
-def reverse_compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
+def reverse_compute_at(func: tir.PrimFunc, tail: str, block: str) -> Rewrite:
     """`block: for i: for j: S1` and `tail: for k: for l: S2` → `block: for i: for j: {S1; S2}`.
 
     The tail must follow the block, and each of its iterations may read only what the same iteration
@@ -325,7 +302,7 @@ def reverse_compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
     places: dict[str, tuple[str, ...]] = {tail: (block,)}
     new = done.func
     stmt, _ = find(new, block)
-    assert isinstance(stmt, Block)
+    assert isinstance(stmt, tir.Block)
     if len(stmt.body) < 2:
         raise ScheduleError(f"one of {tail} and {block} does nothing, so there is nothing to join")
     pair = stmt.body[-2:]
@@ -334,7 +311,7 @@ def reverse_compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
         new, proofs = joined.func, [*proofs, *joined.proofs]
         places[names[1]] = (names[0],)
         loop, _ = find(new, names[0])
-        assert isinstance(loop, For)
+        assert isinstance(loop, tir.For)
         if len(loop.body) != 2:
             break
         pair = loop.body
@@ -344,18 +321,18 @@ def reverse_compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
     return Rewrite(new, tuple(dict.fromkeys(proofs)), places, {"joined": joint})
 
 
-def _unmarked(func: PrimFunc, tail: str, block: str) -> PrimFunc:
+def _unmarked(func: tir.PrimFunc, tail: str, block: str) -> tir.PrimFunc:
     kept, _ = find(func, block)
     stmt, _ = find(func, tail)
-    if not isinstance(kept, Block) or not isinstance(stmt, Block):
+    if not isinstance(kept, tir.Block) or not isinstance(stmt, tir.Block):
         raise ScheduleError(f"{tail} and {block} must both be blocks")
-    if any(block.note(BlockNote.PADDING_OF) for block in (kept, stmt)):
+    if any(block.note(tir.BlockNote.PADDING_OF) for block in (kept, stmt)):
         raise ScheduleError(f"one of {tail} and {block} states where padding lies, and must stay")
     return rewrite_at(func, tail, lambda _s, _d: (replace(stmt, annotations=kept.annotations),))
 
 
-def _both_loops(pair: tuple[Stmt, ...]) -> tuple[str, str] | None:
+def _both_loops(pair: tuple[tir.Stmt, ...]) -> tuple[str, str] | None:
     first, second = pair
-    if isinstance(first, For) and isinstance(second, For):
+    if isinstance(first, tir.For) and isinstance(second, tir.For):
         return first.var.name, second.var.name
     return None

@@ -17,18 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from graphflow.arith import (
-    Axis,
-    Domain,
-    Extremum,
-    IndexExpr,
-    IntegerSet,
-    Undecided,
-    Var,
-    const,
-    maximum,
-    minimum,
-)
+from graphflow import arith
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import KernelStatements, StatementAccess, statements_of
 from graphflow.schedule.places import find_buffer, find_loop
@@ -45,13 +34,13 @@ GAIN = 0.75
 class IndexRange:
     """The values from `start` on, `extent` of them; printed `[start, extent]`."""
 
-    start: IndexExpr
-    extent: IndexExpr
+    start: arith.IndexExpr
+    extent: arith.IndexExpr
     exact: bool
     """Whether both are the closest, for each value of the path."""
 
     @property
-    def stop(self) -> IndexExpr:
+    def stop(self) -> arith.IndexExpr:
         """The first value behind the range."""
         return self.start + self.extent
 
@@ -67,12 +56,12 @@ class Requirement:
     """The elements of a buffer that are needed in one iteration of the loops in `path`."""
 
     buffer: Buffer
-    path: tuple[Var, ...]
-    needed: IntegerSet
+    path: tuple[arith.Var, ...]
+    needed: arith.IntegerSet
     """The points `(*path, *element)`."""
 
     @property
-    def element(self) -> tuple[Var, ...]:
+    def element(self) -> tuple[arith.Var, ...]:
         """The coordinates that stand for the indices."""
         return self.needed.variables[len(self.path) :]
 
@@ -115,7 +104,7 @@ class Requirement:
     def _predicate(self) -> str:
         try:
             found = self.needed.predicate(self.needed.hull(self.path))
-        except Undecided as error:
+        except arith.Undecided as error:
             return str(error)
         return str(found)
 
@@ -128,25 +117,25 @@ def _volume(shape: Sequence[int]) -> int:
     return reduce(lambda a, b: a * b, shape, 1)
 
 
-def range_of(points: IntegerSet, var: Var, given: Sequence[Var]) -> IndexRange:
+def range_of(points: arith.IntegerSet, var: arith.Var, given: Sequence[arith.Var]) -> IndexRange:
     """The closest range of a coordinate for each value of others; `[0, 0]` for the empty set."""
     if points.is_empty:
-        return IndexRange(const(0), const(0), True)
+        return IndexRange(arith.const(0), arith.const(0), True)
     low, high = points.bounds(var, given)
     return IndexRange(low.expr, _length(low.expr, high.expr), low.exact and high.exact)
 
 
-def _length(low: IndexExpr, high: IndexExpr) -> IndexExpr:
+def _length(low: arith.IndexExpr, high: arith.IndexExpr) -> arith.IndexExpr:
     """`high - low + 1`, inside the minimum or maximum that one of them is."""
     for end, other in ((high, low), (low, high)):
-        if isinstance(end, Extremum) and not isinstance(other, Extremum):
+        if isinstance(end, arith.Extremum) and not isinstance(other, arith.Extremum):
             a, b = end.operands
             if end is high:
                 kind, parts = end.kind, (_length(low, a), _length(low, b))
             else:
                 kind = "min" if end.kind == "max" else "max"
                 parts = (_length(a, high), _length(b, high))
-            return (minimum if kind == "min" else maximum)(*parts)
+            return (arith.minimum if kind == "min" else arith.maximum)(*parts)
     return high - low + 1
 
 
@@ -154,8 +143,8 @@ def _length(low: IndexExpr, high: IndexExpr) -> IndexExpr:
 class LoopRange:
     """The values of a loop's variable for which something inside is needed."""
 
-    var: Var
-    path: tuple[Var, ...]
+    var: arith.Var
+    path: tuple[arith.Var, ...]
     range: IndexRange
 
     def __str__(self) -> str:
@@ -197,11 +186,11 @@ class Bounds:
 class Demands:
     """What is needed of each buffer, and which instances of each write that takes."""
 
-    needed: dict[Buffer, IntegerSet] = field(default_factory=dict)
+    needed: dict[Buffer, arith.IntegerSet] = field(default_factory=dict)
     """Over the path of the buffer and its element."""
-    instances: dict[int, IntegerSet] = field(default_factory=dict)
+    instances: dict[int, arith.IntegerSet] = field(default_factory=dict)
     """By the number of the write, over the path of its buffer and its own loops."""
-    own_reads: list[tuple[StatementAccess, IntegerSet]] = field(default_factory=list)
+    own_reads: list[tuple[StatementAccess, arith.IntegerSet]] = field(default_factory=list)
     """Elements that writes of a buffer need of the buffer itself, beyond what others need."""
 
 
@@ -222,27 +211,31 @@ def infer_bounds(func: PrimFunc, attached: Mapping[str, str] | None = None) -> B
         found = demands(model, model.accesses, seeds, paths)
         requirements = tuple(_shown(model, found, b, paths) for b in order)
         loops = {b: tuple(_loop_ranges(model, found, b)) for b in order}
-    except Undecided as error:
+    except arith.Undecided as error:
         raise ScheduleError(f"the bounds of {func.name} are not found: {error}") from error
     return Bounds(requirements, loops)
 
 
-def element_of(buffer: Buffer) -> tuple[Var, ...]:
+def element_of(buffer: Buffer) -> tuple[arith.Var, ...]:
     """The coordinates that stand for the indices of a buffer; no loop has such a name."""
-    return tuple(Var(f"{buffer.name}[{axis}]") for axis in range(len(buffer.shape)))
+    return tuple(arith.Var(f"{buffer.name}[{axis}]") for axis in range(len(buffer.shape)))
 
 
-def whole(buffer: Buffer, path: Sequence[Var]) -> IntegerSet:
+def whole(buffer: Buffer, path: Sequence[arith.Var]) -> arith.IntegerSet:
     """All elements of a buffer, for every value of the path."""
     sides = zip(element_of(buffer), buffer.shape, strict=True)
-    box = Domain(tuple(Axis(var, const(0), const(extent)) for var, extent in sides))
-    return IntegerSet.of(box).over((*path, *element_of(buffer)))
+    box = arith.Domain(
+        tuple(arith.Axis(var, arith.const(0), arith.const(extent)) for var, extent in sides)
+    )
+    return arith.IntegerSet.of(box).over((*path, *element_of(buffer)))
 
 
-def read_by(instances: IntegerSet, read: StatementAccess, path: Sequence[Var]) -> IntegerSet:
+def read_by(
+    instances: arith.IntegerSet, read: StatementAccess, path: Sequence[arith.Var]
+) -> arith.IntegerSet:
     """The elements that a read reads in these instances, over the path and the element."""
     element = element_of(read.access.buffer)
-    points = instances & IntegerSet.of(read.domain)
+    points = instances & arith.IntegerSet.of(read.domain)
     return points.image(element, read.access.indices).over((*path, *element))
 
 
@@ -259,7 +252,7 @@ def reads_for(model: KernelStatements, write: StatementAccess) -> Iterator[State
 def demands(
     model: KernelStatements,
     among: Sequence[StatementAccess],
-    seeds: Mapping[Buffer, IntegerSet],
+    seeds: Mapping[Buffer, arith.IntegerSet],
     attached: Mapping[Buffer, str],
 ) -> Demands:
     """One pass from the buffers in `seeds` to what they are made of, over the accesses `among`.
@@ -275,7 +268,7 @@ def demands(
         needed = found.needed.get(buffer)
         if needed is None:
             copies = writes[0].copies if writes else ()
-            needed = found.needed[buffer] = IntegerSet.nothing((*copies, *element_of(buffer)))
+            needed = found.needed[buffer] = arith.IntegerSet.nothing((*copies, *element_of(buffer)))
         done.add(buffer)
         for write in writes:
             here = instances_of(write, needed)
@@ -296,22 +289,24 @@ def demands(
     return found
 
 
-def _united(one: IntegerSet, other: IntegerSet) -> IntegerSet:
+def _united(one: arith.IntegerSet, other: arith.IntegerSet) -> arith.IntegerSet:
     """The union over the coordinates that both have: the shorter path is the common one."""
     common = [var for var in one.variables if var in other.variables]
     return one.over(common) | other.over(common)
 
 
-def instances_of(write: StatementAccess, needed: IntegerSet) -> IntegerSet:
+def instances_of(write: StatementAccess, needed: arith.IntegerSet) -> arith.IntegerSet:
     """The instances of a write that write what is needed, over the path and its own loops."""
     element = element_of(write.access.buffer)
-    points = IntegerSet.of(write.domain).image(element, write.access.indices) & needed
+    points = arith.IntegerSet.of(write.domain).image(element, write.access.indices) & needed
     path = [var for var in needed.variables if var not in element]
     own = [axis.var for axis in write.domain.axes if axis.var not in path]
     return points.over((*path, *own))
 
 
-def _path(read: StatementAccess, around: tuple[Var, ...], loop: str | None) -> tuple[Var, ...]:
+def _path(
+    read: StatementAccess, around: tuple[arith.Var, ...], loop: str | None
+) -> tuple[arith.Var, ...]:
     """The part of the loops around a read that the requirement of its buffer is stated for."""
     names = [var.name for var in around]
     if loop is not None:
@@ -357,7 +352,7 @@ def _shown(
     if buffer in attached or buffer in model.func.outputs:
         return Requirement(buffer, path, needed)
     shared = _shared([[axis.var for axis in a.domain.axes] for a in model.of(buffer)])
-    reads: list[IntegerSet] = []
+    reads: list[arith.IntegerSet] = []
     for write in (a for a in model.accesses if a.number in found.instances):
         here = found.instances[write.number]
         for read in reads_for(model, write):
@@ -371,9 +366,9 @@ def _shown(
     return Requirement(buffer, shared, reduce(lambda a, b: a | b, reads))
 
 
-def _shared(nests: Sequence[Sequence[Var]]) -> tuple[Var, ...]:
+def _shared(nests: Sequence[Sequence[arith.Var]]) -> tuple[arith.Var, ...]:
     """The variables that all nests begin with."""
-    found: list[Var] = []
+    found: list[arith.Var] = []
     for level in zip(*nests, strict=False):
         if len(set(level)) > 1:
             break
@@ -383,7 +378,7 @@ def _shared(nests: Sequence[Sequence[Var]]) -> tuple[Var, ...]:
 
 def _loop_ranges(model: KernelStatements, found: Demands, buffer: Buffer) -> Iterator[LoopRange]:
     """The ranges of the loops around the writes of a buffer."""
-    inside: dict[tuple[Var, ...], IntegerSet] = {}
+    inside: dict[tuple[arith.Var, ...], arith.IntegerSet] = {}
     for write in model.of(buffer):
         if not write.access.writes:
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, isnan
 
+from graphflow import tir
 from graphflow.layout import (
     MIRRORED,
     Constant,
@@ -23,20 +24,9 @@ from graphflow.layout import (
     step,
     whole,
 )
-from graphflow.tir import (
-    FLOATS,
-    Binary,
-    Comparison,
-    ComparisonOp,
-    Expr,
-    Literal,
-    Load,
-    Unary,
-    Undef,
-)
 
 
-def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
+def claims(claim: tir.Expr) -> Iterator[tuple[tir.Load, Fact]]:
     """Each load of a claim with the fact that follows for it.
 
     Understood are `==`, `<`, `<=`, `>` and `>=` with a constant, of an element or of its `abs`, and
@@ -45,7 +35,7 @@ def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
     no value satisfies gives no fact; `claimed` tells such a claim.
     """
     for comparison in _conjuncts(claim):
-        if isinstance(comparison.left, Load) and isinstance(comparison.right, Undef):
+        if isinstance(comparison.left, tir.Load) and isinstance(comparison.right, tir.Undef):
             if comparison.op == "eq":
                 yield comparison.left, Undefined()
             elif comparison.op == "ne":
@@ -56,9 +46,9 @@ def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
             yield load, fact
 
 
-def claimed(claim: Expr) -> dict[Load, Span | None]:
+def claimed(claim: tir.Expr) -> dict[tir.Load, Span | None]:
     """For each load that a claim limits, the span of its values; None where no value is left."""
-    found: dict[Load, Span | None] = {}
+    found: dict[tir.Load, Span | None] = {}
     for comparison in _conjuncts(claim):
         for load, span in _limited(comparison):
             found[load] = common(found.get(load, whole(load.dtype)), span)
@@ -73,45 +63,49 @@ def common(a: Span | None, b: Span | None) -> Span | None:
     return Span(lo, hi, a.nan and b.nan) if order_key(lo) <= order_key(hi) else None
 
 
-def forbids_access(claim: Expr) -> bool:
+def forbids_access(claim: tir.Expr) -> bool:
     """Whether a claim is that an element may not be accessed."""
-    return isinstance(claim, Comparison) and claim.op == "ne" and isinstance(claim.right, Undef)
+    return (
+        isinstance(claim, tir.Comparison)
+        and claim.op == "ne"
+        and isinstance(claim.right, tir.Undef)
+    )
 
 
 def _fact(span: Span, dtype: str) -> Fact | None:
     """The fact that a span is; None where it admits NaN or an infinity."""
     if span.is_point:
-        return Constant(Literal(span.lo, dtype))
+        return Constant(tir.Literal(span.lo, dtype))
     if span.nan or span.has_infinity:
         return None
     return Range(span.lo, span.hi)
 
 
-def _conjuncts(claim: Expr) -> Iterator[Comparison]:
+def _conjuncts(claim: tir.Expr) -> Iterator[tir.Comparison]:
     match claim:
-        case Comparison():
+        case tir.Comparison():
             yield claim
-        case Binary(op="and"):
+        case tir.Binary(op="and"):
             yield from _conjuncts(claim.left)
             yield from _conjuncts(claim.right)
         case _:
             return
 
 
-def _limited(comparison: Comparison) -> Iterator[tuple[Load, Span | None]]:
+def _limited(comparison: tir.Comparison) -> Iterator[tuple[tir.Load, Span | None]]:
     """The load that a comparison with a constant limits, and to which span."""
     left, right, op = comparison.left, comparison.right, comparison.op
-    if isinstance(left, Literal):
+    if isinstance(left, tir.Literal):
         left, right, op = right, left, MIRRORED[op]
-    if not isinstance(right, Literal) or op == "ne":
+    if not isinstance(right, tir.Literal) or op == "ne":
         return
-    if isinstance(left, Load):
+    if isinstance(left, tir.Load):
         yield left, _where(op, right)
-    elif isinstance(left, Unary) and left.op == "abs" and isinstance(left.operand, Load):
+    elif isinstance(left, tir.Unary) and left.op == "abs" and isinstance(left.operand, tir.Load):
         yield left.operand, _where_abs(op, right)
 
 
-def _where(op: ComparisonOp, limit: Literal) -> Span | None:
+def _where(op: tir.ComparisonOp, limit: tir.Literal) -> Span | None:
     """The `x` for which `x op limit` is true."""
     value, dtype = limit.value, limit.dtype
     if isnan(value):
@@ -127,21 +121,21 @@ def _where(op: ComparisonOp, limit: Literal) -> Span | None:
     return Span(lo, hi)
 
 
-def _next(limit: Literal, towards: float) -> float | int:
+def _next(limit: tir.Literal, towards: float) -> float | int:
     """The first value beyond the limit that a strict comparison admits."""
-    if limit.dtype in FLOATS:
+    if limit.dtype in tir.FLOATS:
         return step(float(limit.value), limit.dtype, towards)
     return int(limit.value) + (1 if towards > 0 else -1)
 
 
-def _either_zero(limit: Literal, sign: float) -> float | int | bool:
+def _either_zero(limit: tir.Literal, sign: float) -> float | int | bool:
     """The limit; of a float zero the one that lies further out, as both compare alike."""
-    if limit.dtype in FLOATS and limit.value == 0:
+    if limit.dtype in tir.FLOATS and limit.value == 0:
         return sign * 0.0
     return limit.value
 
 
-def _where_abs(op: ComparisonOp, limit: Literal) -> Span | None:
+def _where_abs(op: tir.ComparisonOp, limit: tir.Literal) -> Span | None:
     """The `x` for which `abs(x) op limit` is true, for upper limits.
 
     `abs` of the smallest integer of a signed type is that integer itself, which is below any limit.
@@ -152,7 +146,7 @@ def _where_abs(op: ComparisonOp, limit: Literal) -> Span | None:
     lowest = dtype_limits(limit.dtype)[0]
     if sizes is None or lowest == 0:
         return sizes
-    if limit.dtype in FLOATS:
+    if limit.dtype in tir.FLOATS:
         return Span(-sizes.hi, sizes.hi) if sizes.hi >= 0 else None
     if op != "eq":
         return Span(lowest, sizes.hi if sizes.hi >= 0 else lowest)

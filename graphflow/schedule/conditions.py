@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never, cast
 
+from graphflow import tir
 from graphflow.arith import (
     ANYWHERE,
     FALSE,
@@ -37,35 +38,9 @@ from graphflow.schedule.equal_values import same_value
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
 from graphflow.schedule.places import find, rewrite_at
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Buffer,
-    Call,
-    Expr,
-    For,
-    If,
-    Let,
-    Literal,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    condition_text,
-    is_predicate,
-    kept,
-    map_indices,
-    performed,
-    substitute_body,
-    walk,
-    with_performed,
-)
 
 
-def simplify(func: PrimFunc) -> Rewrite:
+def simplify(func: tir.PrimFunc) -> Rewrite:
     """A kernel → the same with simplified indices and conditions, decided conditions resolved.
 
     Every index and predicate is simplified under the ranges of the loops around it.  An `if` whose
@@ -77,10 +52,10 @@ def simplify(func: PrimFunc) -> Rewrite:
     return Rewrite(func if body is func.body else replace(func, body=body), proofs)
 
 
-def _simplify_body(body: Body, domain: Domain) -> Body:
-    out: list[Stmt] = []
+def _simplify_body(body: tir.Body, domain: Domain) -> tir.Body:
+    out: list[tir.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Block) and domain is ANYWHERE:
+        if isinstance(stmt, tir.Block) and domain is ANYWHERE:
             out.append(_simplify_stage(stmt))
         else:
             out += _simplify_stmt(stmt, domain)
@@ -89,35 +64,37 @@ def _simplify_body(body: Body, domain: Domain) -> Body:
     return tuple(out)
 
 
-def _simplify_stmt(stmt: Stmt, domain: Domain) -> Body:
+def _simplify_stmt(stmt: tir.Stmt, domain: Domain) -> tir.Body:
     ranges = domain.ranges()
     match stmt:
-        case For():
+        case tir.For():
             return _simplify_loop(stmt, domain)
-        case If():
+        case tir.If():
             return _simplify_if(stmt, domain)
-        case Block():
+        case tir.Block():
             body = _simplify_body(stmt.body, domain)
             return (stmt if body is stmt.body else replace(stmt, body=body),)
         case _:
-            return map_indices((stmt,), lambda e: simplify_index(e, ranges), _simplified(ranges))
+            return tir.map_indices(
+                (stmt,), lambda e: simplify_index(e, ranges), _simplified(ranges)
+            )
 
 
-@kept
-def _simplify_stage(stage: Block) -> Block:
+@tir.kept
+def _simplify_stage(stage: tir.Block) -> tir.Block:
     """A block outside all loops, simplified; the result is kept with the block."""
     body = _simplify_body(stage.body, ANYWHERE)
     return stage if body is stage.body else replace(stage, body=body)
 
 
-def _simplify_loop(stmt: For, domain: Domain) -> Body:
+def _simplify_loop(stmt: tir.For, domain: Domain) -> tir.Body:
     ranges = domain.ranges()
     start, stop = simplify_index(stmt.start, ranges), simplify_index(stmt.stop, ranges)
     most = bounds(stop - start, ranges)[1]
     if most is not None and most <= 0:
         return ()
     if (stop - start) is const(1):
-        return _simplify_body(substitute_body(stmt.body, {stmt.var: start}), domain)
+        return _simplify_body(tir.substitute_body(stmt.body, {stmt.var: start}), domain)
     body = _simplify_body(stmt.body, domain.inside(stmt.var, start, stop))
     if not body:
         return ()
@@ -126,8 +103,8 @@ def _simplify_loop(stmt: For, domain: Domain) -> Body:
     return (replace(stmt, start=start, stop=stop, body=body),)
 
 
-def _simplify_if(stmt: If, domain: Domain) -> Body:
-    if not is_predicate(stmt.condition):
+def _simplify_if(stmt: tir.If, domain: Domain) -> tir.Body:
+    if not tir.is_predicate(stmt.condition):
         return _simplify_data_if(stmt, domain)
     condition = simplify_predicate(cast(Predicate, stmt.condition), domain.ranges())
     if condition == TRUE:
@@ -153,12 +130,12 @@ def _simplified(ranges: Ranges) -> Callable[[Predicate], Predicate]:
     return change
 
 
-def _simplify_data_if(stmt: If, domain: Domain) -> Body:
+def _simplify_data_if(stmt: tir.If, domain: Domain) -> tir.Body:
     ranges = domain.ranges()
-    (head,) = map_indices(
-        (If(stmt.condition, ()),), lambda e: simplify_index(e, ranges), _simplified(ranges)
+    (head,) = tir.map_indices(
+        (tir.If(stmt.condition, ()),), lambda e: simplify_index(e, ranges), _simplified(ranges)
     )
-    assert isinstance(head, If)
+    assert isinstance(head, tir.If)
     then, orelse = _simplify_body(stmt.then, domain), _simplify_body(stmt.orelse, domain)
     if not then and not orelse:
         return ()
@@ -168,7 +145,7 @@ def _simplify_data_if(stmt: If, domain: Domain) -> Body:
     return (replace(stmt, condition=head.condition, then=then, orelse=orelse),)
 
 
-def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
+def eliminate_dead_code(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
     """`for i in (a, a): S`, `if false: S`, and stores to buffers that nothing loads → nothing.
 
     With a `place`, only loops and branches in the statement there are removed.  Conditions are
@@ -189,16 +166,16 @@ def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
         return done
     stmt, domain = find(func, place)
     match stmt:
-        case For():
+        case tir.For():
             require(prove(at_most(stmt.stop, stmt.start), domain), f"runs: {place} never runs")
-        case If() if is_predicate(stmt.condition):
+        case tir.If() if tir.is_predicate(stmt.condition):
             raise _undecided(place, cast(Predicate, stmt.condition), domain)
-        case If():
+        case tir.If():
             return _by_data(func, place, stmt)
     raise ScheduleError(f"decided: nothing in {place} is dead")
 
 
-def with_live_branches(func: PrimFunc, place: str) -> Rewrite:
+def with_live_branches(func: tir.PrimFunc, place: str) -> Rewrite:
     """The kernel without the loops and branches in the statement at `place` that never run, and
     without the conditions there that always hold; the kernel itself where there are none."""
     proofs: list[Proof] = []
@@ -213,28 +190,28 @@ def _undecided(place: str, condition: Predicate, domain: Domain) -> ScheduleErro
     return Unproven(f"{words}negation", never)
 
 
-def _by_data(func: PrimFunc, place: str, stmt: If) -> Rewrite:
+def _by_data(func: tir.PrimFunc, place: str, stmt: tir.If) -> Rewrite:
     """The kernel with a condition on data resolved; ScheduleError where it is not decided."""
-    condition = cast(Expr, stmt.condition)
+    condition = cast(tir.Expr, stmt.condition)
     for value, branch in ((True, stmt.then), (False, stmt.orelse)):
-        proof = same_value(func, place, condition, Literal(value, "bool"))
+        proof = same_value(func, place, condition, tir.Literal(value, "bool"))
         if proof.proven:
             new = rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
             return Rewrite(new, (proof,))
     raise Unproven(f"decided: the condition of {place} is not always the same", proof)
 
 
-def _live(body: Body, domain: Domain, proofs: list[Proof]) -> Body:
-    out: list[Stmt] = []
+def _live(body: tir.Body, domain: Domain, proofs: list[Proof]) -> tir.Body:
+    out: list[tir.Stmt] = []
     for stmt in body:
         out += _live_stmt(stmt, domain, proofs)
     same = len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True))
     return body if same else tuple(out)
 
 
-def _live_stmt(stmt: Stmt, domain: Domain, proofs: list[Proof]) -> Body:
+def _live_stmt(stmt: tir.Stmt, domain: Domain, proofs: list[Proof]) -> tir.Body:
     match stmt:
-        case For():
+        case tir.For():
             never = prove(at_most(stmt.stop, stmt.start), domain)
             if never.proven:
                 proofs.append(never)
@@ -244,25 +221,25 @@ def _live_stmt(stmt: Stmt, domain: Domain, proofs: list[Proof]) -> Body:
             if not body:
                 return ()
             return (stmt if body is stmt.body else replace(stmt, body=body),)
-        case Block():
+        case tir.Block():
             body = _live(stmt.body, domain, proofs)
             return (stmt if body is stmt.body else replace(stmt, body=body),)
-        case If() if is_predicate(stmt.condition):
+        case tir.If() if tir.is_predicate(stmt.condition):
             return _live_if(stmt, domain, proofs)
-        case If():
+        case tir.If():
             then, orelse = _live(stmt.then, domain, proofs), _live(stmt.orelse, domain, proofs)
             if then is stmt.then and orelse is stmt.orelse:
                 return (stmt,)
             return (replace(stmt, then=then, orelse=orelse),) if then or orelse else ()
-        case Let() | NamedWindow():
-            body = _live(performed(stmt), domain, proofs)
-            return (with_performed(stmt, body),)
-        case Store() | Reduce() | Allocate() | Assume() | Call():
+        case tir.Let() | tir.NamedWindow():
+            body = _live(tir.performed(stmt), domain, proofs)
+            return (tir.with_performed(stmt, body),)
+        case tir.Store() | tir.Reduce() | tir.Allocate() | tir.Assume() | tir.Call():
             return (stmt,)
     assert_never(stmt)
 
 
-def _live_if(stmt: If, domain: Domain, proofs: list[Proof]) -> Body:
+def _live_if(stmt: tir.If, domain: Domain, proofs: list[Proof]) -> tir.Body:
     condition = cast(Predicate, stmt.condition)
     always = prove(condition, domain)
     if always.proven:
@@ -293,9 +270,9 @@ def _undecided_members(condition: Predicate, domain: Domain, proofs: list[Proof]
     return conjunction(m for m, proof in zip(members, always, strict=True) if not proof.proven)
 
 
-def _without_unread(func: PrimFunc, proofs: list[Proof]) -> PrimFunc:
+def _without_unread(func: tir.PrimFunc, proofs: list[Proof]) -> tir.PrimFunc:
     """The kernel without allocated buffers that nothing reads, and the stores into them."""
-    buffers = [stmt.buffer for stmt in walk(func.body) if isinstance(stmt, Allocate)]
+    buffers = [stmt.buffer for stmt in tir.walk(func.body) if isinstance(stmt, tir.Allocate)]
     unread = {buffer: never_read(func, buffer) for buffer in dict.fromkeys(buffers)}
     dead = {buffer for buffer, proof in unread.items() if proof.proven}
     if not dead:
@@ -304,40 +281,40 @@ def _without_unread(func: PrimFunc, proofs: list[Proof]) -> PrimFunc:
     return _without_unread(replace(func, body=without_stores(func.body, dead)), proofs)
 
 
-def without_stores(body: Body, dead: set[Buffer]) -> Body:
+def without_stores(body: tir.Body, dead: set[tir.Buffer]) -> tir.Body:
     """`body` without the allocations of the `dead` buffers, the writes to them, the hints about
     them (calls that perform nothing), and the loops and conditions that this empties."""
-    out: list[Stmt] = []
+    out: list[tir.Stmt] = []
     for stmt in body:
         match stmt:
-            case Allocate() | Store() | Reduce():
+            case tir.Allocate() | tir.Store() | tir.Reduce():
                 if stmt.buffer not in dead:
                     out.append(stmt)
-            case For() | Block():
+            case tir.For() | tir.Block():
                 inner = without_stores(stmt.body, dead)
                 # A block that was empty before may state by its mark which padding is forbidden.
-                if inner or (isinstance(stmt, Block) and not stmt.body):
+                if inner or (isinstance(stmt, tir.Block) and not stmt.body):
                     out.append(replace(stmt, body=inner))
-            case If():
+            case tir.If():
                 then, orelse = without_stores(stmt.then, dead), without_stores(stmt.orelse, dead)
                 if then or orelse:
                     out.append(replace(stmt, then=then, orelse=orelse))
-            case Let() if stmt.buffer in dead:
+            case tir.Let() if stmt.buffer in dead:
                 out += without_stores(stmt.body, dead)
-            case Call() if not performed(stmt):
+            case tir.Call() if not tir.performed(stmt):
                 if dead.isdisjoint(window.buffer for window in stmt.windows):
                     out.append(stmt)
-            case Call() | Let() | NamedWindow():
-                inner = without_stores(performed(stmt), dead)
-                out += (with_performed(stmt, inner),) if inner else ()
-            case Assume():
+            case tir.Call() | tir.Let() | tir.NamedWindow():
+                inner = without_stores(tir.performed(stmt), dead)
+                out += (tir.with_performed(stmt, inner),) if inner else ()
+            case tir.Assume():
                 out.append(stmt)
             case _:
                 assert_never(stmt)
     return tuple(out)
 
 
-def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
+def lift_conditions(func: tir.PrimFunc, place: str) -> Rewrite:
     """`for i: if c: S` → `if c: for i: S`, as far out as c allows, inside the loop `place`.
 
     So `with let(e) as t: if c: S` → `if c: with let(e) as t: S`.  Each conjunct moves by itself.  A
@@ -346,8 +323,8 @@ def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
     none moves, with the reason for each condition that there is.
     """
 
-    def change(stmt: Stmt, _: Domain) -> Body:
-        if not isinstance(stmt, For):
+    def change(stmt: tir.Stmt, _: Domain) -> tir.Body:
+        if not isinstance(stmt, tir.For):
             raise ScheduleError(f"{place} is a block, and a loop is needed")
         return (replace(stmt, body=_lifted(stmt.body)),)
 
@@ -358,68 +335,68 @@ def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
     return Rewrite(new, (proof,))
 
 
-def _why_none_moves(func: PrimFunc, place: str) -> str:
+def _why_none_moves(func: tir.PrimFunc, place: str) -> str:
     """Why each condition in a loop stays where it is."""
     outer = find(func, place)[0]
     reasons = list(_staying((outer,), None))
     return "; ".join(reasons) if reasons else f"there is no condition in {place}"
 
 
-def _staying(body: Body, around: For | Let | None) -> Iterator[str]:
+def _staying(body: tir.Body, around: tir.For | tir.Let | None) -> Iterator[str]:
     """For each condition in a body, why it does not leave the loop or let directly around it."""
     for stmt in body:
         match stmt:
-            case For() | Let():
+            case tir.For() | tir.Let():
                 yield from _staying(stmt.body, stmt)
-            case Block():
+            case tir.Block():
                 yield from _staying(stmt.body, None)
-            case If():
-                text = condition_text(stmt.condition)
-                if not is_predicate(stmt.condition):
+            case tir.If():
+                text = tir.condition_text(stmt.condition)
+                if not tir.is_predicate(stmt.condition):
                     yield f"{text} depends on data"
                 elif stmt.orelse:
                     yield f"{text} has an else branch"
                 elif around is None or len(body) > 1:
                     yield f"{text} is not the whole body of a loop"
-                elif isinstance(around, For):
+                elif isinstance(around, tir.For):
                     yield f"{text} uses {around.var}"
                 yield from _staying((*stmt.then, *stmt.orelse), None)
             case _:
                 pass
 
 
-def _lifted(body: Body) -> Body:
-    out: list[Stmt] = []
+def _lifted(body: tir.Body) -> tir.Body:
+    out: list[tir.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, For | Block | Let):
+        if isinstance(stmt, tir.For | tir.Block | tir.Let):
             stmt = replace(stmt, body=_lifted(stmt.body))
-        if isinstance(stmt, If):
+        if isinstance(stmt, tir.If):
             stmt = replace(stmt, then=_lifted(stmt.then), orelse=_lifted(stmt.orelse))
             inner = stmt.then[0] if len(stmt.then) == 1 else None
-            if _plain(stmt) and isinstance(inner, If) and _plain(inner):
+            if _plain(stmt) and isinstance(inner, tir.If) and _plain(inner):
                 both = conjunction((_predicate(stmt), _predicate(inner)))
-                stmt = If(both, inner.then)
-        out.append(_pulled(stmt) if isinstance(stmt, For | Let) else stmt)
+                stmt = tir.If(both, inner.then)
+        out.append(_pulled(stmt) if isinstance(stmt, tir.For | tir.Let) else stmt)
     return tuple(out)
 
 
-def _plain(stmt: If) -> bool:
-    return is_predicate(stmt.condition) and not stmt.orelse
+def _plain(stmt: tir.If) -> bool:
+    return tir.is_predicate(stmt.condition) and not stmt.orelse
 
 
-def _predicate(stmt: If) -> Predicate:
+def _predicate(stmt: tir.If) -> Predicate:
     return cast(Predicate, stmt.condition)
 
 
-def _pulled(stmt: For | Let) -> Stmt:
+def _pulled(stmt: tir.For | tir.Let) -> tir.Stmt:
     inner = stmt.body[0] if len(stmt.body) == 1 else None
-    if not isinstance(inner, If) or not _plain(inner):
+    if not isinstance(inner, tir.If) or not _plain(inner):
         return stmt
-    own = {stmt.var} if isinstance(stmt, For) else set()
+    own = {stmt.var} if isinstance(stmt, tir.For) else set()
     members = conjuncts(_predicate(inner))
     free = [m for m in members if own.isdisjoint(predicate_variables(m))]
     bound = [m for m in members if not own.isdisjoint(predicate_variables(m))]
     if not free:
         return stmt
-    body = (If(conjunction(bound), inner.then),) if bound else inner.then
-    return If(conjunction(free), (replace(stmt, body=body),))
+    body = (tir.If(conjunction(bound), inner.then),) if bound else inner.then
+    return tir.If(conjunction(free), (replace(stmt, body=body),))

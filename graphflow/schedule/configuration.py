@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.effects import Path, state_unread, statements_of, stores_known_value
@@ -19,25 +20,10 @@ from graphflow.schedule.obligations import Unproven, require, structural
 from graphflow.schedule.places import rewrite_around, rewrite_at
 from graphflow.schedule.relocation import still_at_once
 from graphflow.schedule.step_arguments import ExprGiven, value_of
-from graphflow.tir import (
-    Block,
-    Body,
-    Buffer,
-    Expr,
-    For,
-    Literal,
-    PrimFunc,
-    Store,
-    accesses,
-    expr_text,
-    stmt_text,
-    verify,
-    writes_in,
-)
 
 
 def write_config(
-    func: PrimFunc, gap: str, field: Buffer, value: ExprGiven | int, after: bool = False
+    func: tir.PrimFunc, gap: str, field: tir.Buffer, value: ExprGiven | int, after: bool = False
 ) -> Rewrite:
     """`S` → `mode.act = e; S`, or with `after` `S; mode.act = e`, for the statement S at `gap`.
 
@@ -50,9 +36,9 @@ def write_config(
 
     Where 4 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
-    expr = Literal(value, field.dtype) if isinstance(value, int) else value_of(func, value)
+    expr = tir.Literal(value, field.dtype) if isinstance(value, int) else value_of(func, value)
     _require_field(field, expr)
-    write = Store(field, (), expr)
+    write = tir.Store(field, (), expr)
     *around, (position, _) = path_of(func, gap)
     at = position + after
     path = (*around, (at, False))
@@ -65,7 +51,7 @@ def write_config(
     return Rewrite(new, (*dict.fromkeys(proofs), *_told(fields)), fields=fields)
 
 
-def delete_config(func: PrimFunc, place: str) -> Rewrite:
+def delete_config(func: tir.PrimFunc, place: str) -> Rewrite:
     """`mode.act = e` → nothing, also for a block or a call of an instruction that does no more.
 
     1. *write*: the statement writes fields of configuration state, and nothing else.
@@ -76,10 +62,10 @@ def delete_config(func: PrimFunc, place: str) -> Rewrite:
     """
     path = path_of(func, place)
     stmt = statement_at(func, path)
-    written = tuple(writes_in((stmt,)))
+    written = tuple(tir.writes_in((stmt,)))
     other = next((write for write in written if not write.buffer.is_field), None)
     if other is not None or not written:
-        text = stmt_text(other or stmt).splitlines()[0]
+        text = tir.stmt_text(other or stmt).splitlines()[0]
         raise ScheduleError(f"write: `{text}` writes no configuration state")
     names = ", ".join(dict.fromkeys(write.buffer.name for write in written))
     proof = _seen_by_nobody(func, path, f"unread: nothing reads {names} afterwards")
@@ -88,7 +74,7 @@ def delete_config(func: PrimFunc, place: str) -> Rewrite:
     return Rewrite(new, (proof, *_told(fields)), fields=fields)
 
 
-def bind_config(func: PrimFunc, place: str, expr: ExprGiven, field: Buffer) -> Rewrite:
+def bind_config(func: tir.PrimFunc, place: str, expr: ExprGiven, field: tir.Buffer) -> Rewrite:
     """`S[e]` → `mode.act = e; S[mode.act]`, for all expressions in S that are equal to `e`.
 
     In a loop or block S is its body, and the field is written at its head; any other statement is
@@ -105,16 +91,16 @@ def bind_config(func: PrimFunc, place: str, expr: ExprGiven, field: Buffer) -> R
     _require_field(field)
     path = path_of(func, place)
     stmt = statement_at(func, path)
-    for access in accesses((stmt,), domain_at(func, path)):
+    for access in tir.accesses((stmt,), domain_at(func, path)):
         if access.buffer.name == field.name:
             raise ScheduleError(f"free: {place} accesses {field.name} already")
     value, body, proofs = bound_value(func, place, expr, lambda value: field, _written)
     _require_field(field, value)
-    if isinstance(stmt, For | Block):
+    if isinstance(stmt, tir.For | tir.Block):
         probe = new = rewrite_at(func, place, lambda _s, _d: body)
     else:
         new = rewrite_at(func, place, lambda _s, _d: body)
-        held = Block("bound by bind_config", body)
+        held = tir.Block("bound by bind_config", body)
         probe = rewrite_at(func, place, lambda _s, _d: (held,))
     _require_legal(new, func)
     condition = f"unread: nothing behind {place} reads {field.name}"
@@ -125,44 +111,44 @@ def bind_config(func: PrimFunc, place: str, expr: ExprGiven, field: Buffer) -> R
     return Rewrite(new, (*dict.fromkeys(proofs), *_told(fields)), fields=fields)
 
 
-def _written(field: Buffer, value: Expr, used: Body) -> Body:
-    return (Store(field, (), value), *used)
+def _written(field: tir.Buffer, value: tir.Expr, used: tir.Body) -> tir.Body:
+    return (tir.Store(field, (), value), *used)
 
 
-def _require_field(field: Buffer, value: Expr | None = None) -> None:
+def _require_field(field: tir.Buffer, value: tir.Expr | None = None) -> None:
     if not field.is_field:
         raise ScheduleError(f"field: {field.name} is no field of configuration state")
     if value is not None and value.dtype != field.dtype:
         raise ScheduleError(
-            f"field: {field.name} is {field.dtype}, and {expr_text(value)} is {value.dtype}"
+            f"field: {field.name} is {field.dtype}, and {tir.expr_text(value)} is {value.dtype}"
         )
 
 
-def _require_legal(new: PrimFunc, func: PrimFunc) -> None:
+def _require_legal(new: tir.PrimFunc, func: tir.PrimFunc) -> None:
     try:
-        verify(new, "scheduled")
+        tir.verify(new, "scheduled")
     except VerifyError as error:
         reason = str(error).splitlines()[0].removeprefix(f"{func.name} is not a scheduled kernel: ")
         raise ScheduleError(f"scope: {reason}") from None
 
 
-def _still_at_once(new: PrimFunc) -> tuple[Proof, ...]:
+def _still_at_once(new: tir.PrimFunc) -> tuple[Proof, ...]:
     try:
         return still_at_once(new)
     except Unproven as error:
         raise Unproven(f"threads: {error.reason}", error.proof) from None
 
 
-def _loaded(func: PrimFunc, new: PrimFunc, path: Path) -> tuple[Proof, ...]:
+def _loaded(func: tir.PrimFunc, new: tir.PrimFunc, path: Path) -> tuple[Proof, ...]:
     """Proofs that what the new write loads may be loaded."""
-    found = accesses((statement_at(new, path),), domain_at(new, path))
+    found = tir.accesses((statement_at(new, path),), domain_at(new, path))
     loads = [access for access in found if not access.writes and not access.buffer.is_field]
     texts = [f"memory: {one.buffer.name}[{', '.join(map(str, one.indices))}]" for one in loads]
     pairs = zip(loads, texts, strict=True)
     return tuple(p for one, text in pairs for p in may_load(func, one, f"{text} is in bounds"))
 
 
-def _seen_by_nobody(func: PrimFunc, path: Path, condition: str) -> Proof:
+def _seen_by_nobody(func: tir.PrimFunc, path: Path, condition: str) -> Proof:
     """The proof that no read in the kernel sees what the statement at a path writes."""
     unseen = state_unread(func, path, after_kernel=False)
     if unseen.proven:
@@ -174,23 +160,25 @@ def _seen_by_nobody(func: PrimFunc, path: Path, condition: str) -> Proof:
     raise Unproven(f"{condition}: that is not proven", replace(unseen, reason=reason))
 
 
-def _known(func: PrimFunc, path: Path) -> Proof:
+def _known(func: tir.PrimFunc, path: Path) -> Proof:
     """Whether each store in the statement at a path stores what its element holds already."""
     model = statements_of(func)
     inside = model.inside(model.at(path))
-    proofs = [stores_known_value(func, one.path) for one in inside if isinstance(one.stmt, Store)]
+    proofs = [
+        stores_known_value(func, one.path) for one in inside if isinstance(one.stmt, tir.Store)
+    ]
     return next((proof for proof in proofs if not proof.proven), proofs[0])
 
 
-def _left_as_it_was(func: PrimFunc, path: Path) -> bool:
+def _left_as_it_was(func: tir.PrimFunc, path: Path) -> bool:
     return state_unread(func, path, after_kernel=True).proven or _known(func, path).proven
 
 
-def _differing(func: PrimFunc, path: Path) -> tuple[str, ...]:
+def _differing(func: tir.PrimFunc, path: Path) -> tuple[str, ...]:
     """The fields that may hold something else after the kernel without the statement at a path."""
     if _left_as_it_was(func, path):
         return ()
-    fields = (write.buffer.name for write in writes_in((statement_at(func, path),)))
+    fields = (write.buffer.name for write in tir.writes_in((statement_at(func, path),)))
     return tuple(dict.fromkeys(fields))
 
 

@@ -14,17 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow.arith import (
-    FALSE,
-    Domain,
-    Predicate,
-    Proof,
-    Verdict,
-    negation,
-    point_in,
-    prove,
-    prove_empty,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path, Statement, statements_of, stores_known_value
 from graphflow.layout import Constant, evaluate
@@ -40,31 +30,9 @@ from graphflow.schedule.padding import (
     known_constants,
 )
 from graphflow.schedule.places import find_buffer, rewrite_at
-from graphflow.tir import (
-    Assume,
-    Block,
-    BlockNote,
-    Buffer,
-    Comparison,
-    Expr,
-    If,
-    Literal,
-    Load,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    element_text,
-    is_predicate,
-    map_body,
-    stmt_text,
-    walk,
-    walk_expr,
-    writes_in,
-)
 
 
-def derive_padding(func: PrimFunc, buffer: str) -> Rewrite:
+def derive_padding(func: tir.PrimFunc, buffer: str) -> Rewrite:
     """`S; for p: if p is padding: b[p] = c` → `S; for p: assume(unless(p is logical), b[p] == c)`
 
     The padding stage of `buffer`, which keeps its name, states what S leaves there anyhow.
@@ -79,121 +47,127 @@ def derive_padding(func: PrimFunc, buffer: str) -> Rewrite:
     """
     target = find_buffer(func, buffer)
     stage, value = constant_stage(func, target)
-    if not isinstance(value, Literal):
+    if not isinstance(value, tir.Literal):
         raise ScheduleError(f"constant: the stage {stage.name} stores undef, and no constant")
     proofs = _left_there(func, target, stage, value)
-    stated = replace(stage, body=map_body(stage.body, _assumed))
+    stated = replace(stage, body=tir.map_body(stage.body, _assumed))
     return Rewrite(_replaced(func, stage, stated), proofs)
 
 
-def require_derived(func: PrimFunc) -> tuple[Proof, ...]:
+def require_derived(func: tir.PrimFunc) -> tuple[arith.Proof, ...]:
     """Proofs of what padding stages assume of buffers that the kernel itself writes.
 
     As `derive_padding` proves it; ScheduleError where it does not.
     """
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     for stage in derived_stages(func):
-        stored = replace(stage, body=map_body(stage.body, _stored))
+        stored = replace(stage, body=tir.map_body(stage.body, _stored))
         proofs += derive_padding(_replaced(func, stage, stored), _padded(stage)).proofs
     return tuple(proofs)
 
 
-def derived_stages(func: PrimFunc) -> tuple[Block, ...]:
+def derived_stages(func: tir.PrimFunc) -> tuple[tir.Block, ...]:
     """The padding stages that assume constants in buffers that the kernel itself writes."""
-    blocks = (stmt for stmt in walk(func.body) if isinstance(stmt, Block))
-    written = {stmt.buffer.name for stmt in writes_in(func.body)}
+    blocks = (stmt for stmt in tir.walk(func.body) if isinstance(stmt, tir.Block))
+    written = {stmt.buffer.name for stmt in tir.writes_in(func.body)}
     return tuple(
         block
         for block in blocks
         if _padded(block) in written
-        and block.note(BlockNote.PADDING) == PaddingKind.VALUE
-        and any(isinstance(inner, Assume) for inner in walk((block,)))
+        and block.note(tir.BlockNote.PADDING) == PaddingKind.VALUE
+        and any(isinstance(inner, tir.Assume) for inner in tir.walk((block,)))
     )
 
 
-def _replaced(func: PrimFunc, stage: Block, new: Block) -> PrimFunc:
+def _replaced(func: tir.PrimFunc, stage: tir.Block, new: tir.Block) -> tir.PrimFunc:
     return rewrite_at(func, stage.name, lambda _s, _d: (new,))
 
 
-def _padded(stage: Block) -> str:
+def _padded(stage: tir.Block) -> str:
     """The name of the buffer whose padding a stage is about, or the empty text."""
-    return stage.note(BlockNote.PADDING_OF) or ""
+    return stage.note(tir.BlockNote.PADDING_OF) or ""
 
 
-def _stored(stmt: Stmt) -> Stmt:
+def _stored(stmt: tir.Stmt) -> tir.Stmt:
     """The statement of a padding stage that stores what this one assumes."""
     match stmt:
-        case Assume(claim=Comparison(op="eq", left=Load() as load, right=Literal() as value)):
-            store = Store(load.buffer, load.indices, value)
-            return store if stmt.unless == FALSE else If(_not(stmt.unless), (store,))
-        case Assume():
-            raise ScheduleError(f"{stmt_text(stmt)} is no constant in the padding of a buffer")
+        case tir.Assume(
+            claim=tir.Comparison(op="eq", left=tir.Load() as load, right=tir.Literal() as value)
+        ):
+            store = tir.Store(load.buffer, load.indices, value)
+            return store if stmt.unless == arith.FALSE else tir.If(_not(stmt.unless), (store,))
+        case tir.Assume():
+            raise ScheduleError(f"{tir.stmt_text(stmt)} is no constant in the padding of a buffer")
         case _:
             return stmt
 
 
-def _not(condition: Expr | Predicate) -> Predicate:
-    if not is_predicate(condition):
+def _not(condition: tir.Expr | arith.Predicate) -> arith.Predicate:
+    if not tir.is_predicate(condition):
         raise ScheduleError("a padding stage assumes under a condition on data")
-    return negation(cast(Predicate, condition))
+    return arith.negation(cast(arith.Predicate, condition))
 
 
-def _left_there(func: PrimFunc, target: Buffer, stage: Block, value: Literal) -> tuple[Proof, ...]:
+def _left_there(
+    func: tir.PrimFunc, target: tir.Buffer, stage: tir.Block, value: tir.Literal
+) -> tuple[arith.Proof, ...]:
     """Proofs that the stage stores what is there, `value`; `Unproven` else."""
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     same = _specialized(func, target, stage, proofs)
     (store,) = (
         path
         for path in paths_below(stage, path_of(same, stage.name))
-        if isinstance(statement_at(same, path), Store)
+        if isinstance(statement_at(same, path), tir.Store)
     )
     claim = f"left there: {target.name} holds {value.value} in its padding before {stage.name}"
     return (*proofs, require(stores_known_value(same, store), claim))
 
 
-def _assumed(stmt: Stmt) -> Stmt:
+def _assumed(stmt: tir.Stmt) -> tir.Stmt:
     """The statement of a padding stage that assumes what this one stores."""
     match stmt:
-        case If(then=(Assume() as inner,), orelse=()):
+        case tir.If(then=(tir.Assume() as inner,), orelse=()):
             return replace(inner, unless=_not(stmt.condition))
-        case Store():
-            load = Load(stmt.buffer, stmt.indices)
-            return Assume(FALSE, Comparison("eq", load, stmt.value))
+        case tir.Store():
+            load = tir.Load(stmt.buffer, stmt.indices)
+            return tir.Assume(arith.FALSE, tir.Comparison("eq", load, stmt.value))
         case _:
             return stmt
 
 
-def _specialized(func: PrimFunc, target: Buffer, stage: Block, proofs: list[Proof]) -> PrimFunc:
+def _specialized(
+    func: tir.PrimFunc, target: tir.Buffer, stage: tir.Block, proofs: list[arith.Proof]
+) -> tir.PrimFunc:
     """A kernel that computes the same, in which what is known in the padding is written as such."""
     for statement in statements_of(func).statements:
         stmt = statement.stmt
-        if not isinstance(stmt, Store | Reduce) or stmt.buffer != target:
+        if not isinstance(stmt, tir.Store | tir.Reduce) or stmt.buffer != target:
             continue
         if statement_at(func, statement.path[:1]) is stage:
             continue
         padding = is_padding((stage,), target, stmt.indices)
         inside = statement.domain.given(padding)
-        if prove_empty(inside).proven:
+        if arith.prove_empty(inside).proven:
             continue
-        if isinstance(stmt, Reduce):
+        if isinstance(stmt, tir.Reduce):
             proofs.append(_neutral(func, statement, stmt, inside))
-            new: Stmt = If(negation(padding), (stmt,))
+            new: tir.Stmt = tir.If(arith.negation(padding), (stmt,))
         else:
             known = _known_value(func, statement, stmt, inside)
             if known is None:
                 continue
-            new = If(padding, (replace(stmt, value=known),), (stmt,))
+            new = tir.If(padding, (replace(stmt, value=known),), (stmt,))
         func = _exchanged(func, statement.path, new)
     return func
 
 
-def _exchanged(func: PrimFunc, path: Path, new: Stmt) -> PrimFunc:
+def _exchanged(func: tir.PrimFunc, path: Path, new: tir.Stmt) -> tir.PrimFunc:
     return rewrite_path(func, path, lambda body, k, _d: (*body[:k], new, *body[k + 1 :]))
 
 
 def _known_value(
-    func: PrimFunc, statement: Statement, stmt: Store, inside: Domain
-) -> Literal | None:
+    func: tir.PrimFunc, statement: Statement, stmt: tir.Store, inside: arith.Domain
+) -> tir.Literal | None:
     """The constant that a store is known to store at the points `inside`, or None."""
     position = statement.path[0][0]
     fact = evaluate(
@@ -205,22 +179,26 @@ def _known_value(
     return fact.literal if isinstance(fact, Constant) else None
 
 
-def _neutral(func: PrimFunc, statement: Statement, stmt: Reduce, inside: Domain) -> Proof:
+def _neutral(
+    func: tir.PrimFunc, statement: Statement, stmt: tir.Reduce, inside: arith.Domain
+) -> arith.Proof:
     """A proof that a reduction adds neutral elements at the points `inside`; `Unproven` else."""
     position = statement.path[0][0]
     answer = NeutralQuery(func, position).proof(stmt, inside)
-    if isinstance(answer, Proof):
+    if isinstance(answer, arith.Proof):
         return answer
     title = f"neutral: {answer}"
-    for load in (node for node in walk_expr(stmt.value) if isinstance(node, Load)):
+    for load in (node for node in tir.walk_expr(stmt.value) if isinstance(node, tir.Load)):
         known = known_constants(func, load, position)
-        if known != FALSE:
-            text = f"{element_text(load.buffer, load.indices)} is known"
-            proof = prove(known, inside)
+        if known != arith.FALSE:
+            text = f"{tir.element_text(load.buffer, load.indices)} is known"
+            proof = arith.prove(known, inside)
             if not proof.proven:
                 raise Unproven(title, replace(proof, claim=text))
-    point = point_in(inside) or {}
+    point = arith.point_in(inside) or {}
     witness = tuple((var.name, at) for var, at in point.items())
     where = ", ".join(f"{name}={at}" for name, at in witness)
-    claim = f"{element_text(stmt.buffer, stmt.indices)} stays as it is"
-    raise Unproven(title, Proof(Verdict.UNKNOWN, claim, "facts", f"at {where}", witness))
+    claim = f"{tir.element_text(stmt.buffer, stmt.indices)} stays as it is"
+    raise Unproven(
+        title, arith.Proof(arith.Verdict.UNKNOWN, claim, "facts", f"at {where}", witness)
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import (
     Proof,
     constant_value,
@@ -34,26 +35,10 @@ from graphflow.schedule.relocation import (
     touching,
 )
 from graphflow.schedule.step_arguments import IndexGiven, index_of
-from graphflow.tir import (
-    Allocate,
-    Body,
-    Buffer,
-    Expr,
-    Load,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    loops_of,
-    map_body,
-    map_expressions,
-    statements_as_written,
-)
 
 
 def resize_dim(
-    func: PrimFunc, buffer: str, dim: int, size: int, offset: IndexGiven = 0, fold: bool = False
+    func: tir.PrimFunc, buffer: str, dim: int, size: int, offset: IndexGiven = 0, fold: bool = False
 ) -> Rewrite:
     """`a: T[n]; S[a[i]]` → `a: T[size]; S[a[i - offset]]`, or with `fold` `a[(i - offset) % size]`.
 
@@ -91,7 +76,7 @@ def resize_dim(
     return Rewrite(moved, tuple(dict.fromkeys(proofs)))
 
 
-def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexGiven) -> Rewrite:
+def expand_dim(func: tir.PrimFunc, buffer: str, size: int, index: IndexGiven) -> Rewrite:
     """`a: T[…]; S[a[…]]` → `a: T[size, …]; S[a[index, …]]`.
 
     Conditions: *size*: it is positive.  *scope*: `index` uses only loops around every access, and
@@ -110,9 +95,9 @@ def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexGiven) -> Rew
         if stray:
             raise ScheduleError(f"scope: {stray[0]} is no loop around the access {access}")
         proofs.append(require_within(access, at, size, f"range: {at} lies in [0, {size})"))
-    for stmt in statements_as_written(func.body):
-        if isinstance(stmt, NamedWindow) and stmt.window.buffer == old:
-            inside = sorted(x.var.name for x in loops_of(stmt.body) if x.var in used)
+    for stmt in tir.statements_as_written(func.body):
+        if isinstance(stmt, tir.NamedWindow) and stmt.window.buffer == old:
+            inside = sorted(x.var.name for x in tir.loops_of(stmt.body) if x.var in used)
             if inside:
                 name = stmt.buffer.name
                 raise ScheduleError(f"scope: {inside[0]} is no loop around the window {name}")
@@ -126,7 +111,7 @@ def expand_dim(func: PrimFunc, buffer: str, size: int, index: IndexGiven) -> Rew
     return Rewrite(moved, tuple(dict.fromkeys(proofs)))
 
 
-def rearrange_dim(func: PrimFunc, buffer: str, order: Sequence[int]) -> Rewrite:
+def rearrange_dim(func: tir.PrimFunc, buffer: str, order: Sequence[int]) -> Rewrite:
     """`a: T[n, m, k]; S[a[i, j, l]]` → `a: T[k, n, m]; S[a[l, i, j]]` for the order (2, 0, 1).
 
     Conditions: *order*: it has each axis once.  *calls*: a call that is given the buffer remains
@@ -141,7 +126,7 @@ def rearrange_dim(func: PrimFunc, buffer: str, order: Sequence[int]) -> Rewrite:
     return Rewrite(moved, (structural(f"axes {list(order)} are each axis of {buffer} once"),))
 
 
-def divide_dim(func: PrimFunc, buffer: str, dim: int, factor: int) -> Rewrite:
+def divide_dim(func: tir.PrimFunc, buffer: str, dim: int, factor: int) -> Rewrite:
     """`a: T[12, …]; S[a[i, …]]` → `a: T[3, 4, …]; S[a[i // 4, i % 4, …]]` for the factor 4.
 
     Condition: *divisible*: the factor is positive and divides the extent of the axis.
@@ -165,7 +150,7 @@ def divide_dim(func: PrimFunc, buffer: str, dim: int, factor: int) -> Rewrite:
     return Rewrite(moved, (structural(claim),))
 
 
-def mult_dim(func: PrimFunc, buffer: str, dim: int, other: int) -> Rewrite:
+def mult_dim(func: tir.PrimFunc, buffer: str, dim: int, other: int) -> Rewrite:
     """`a: T[n, m, 4]; S[a[i, j, k]]` → `a: T[4*n, m]; S[a[4*i + k, j]]` for axes 0 and 2.
 
     Conditions: *axes*: `dim` and `other` are different axes.  *range*: every access stays in the
@@ -196,7 +181,7 @@ def mult_dim(func: PrimFunc, buffer: str, dim: int, other: int) -> Rewrite:
     return Rewrite(moved_buffer(func, old, new, place), tuple(dict.fromkeys(proofs)))
 
 
-def unroll_buffer(func: PrimFunc, buffer: str, dim: int) -> Rewrite:
+def unroll_buffer(func: tir.PrimFunc, buffer: str, dim: int) -> Rewrite:
     """`a: T[c, …]; S[a[0, …], a[1, …]]` → `a_0: T[…]; a_1: T[…]; …; S[a_0[…], a_1[…]]`.
 
     Conditions: *constant*: every access has a constant index along the axis (unroll the loops that
@@ -226,23 +211,27 @@ def unroll_buffer(func: PrimFunc, buffer: str, dim: int) -> Rewrite:
     return Rewrite(new, (structural(claim),), {buffer: found}, {"buffers": found})
 
 
-def _unrolled(body: Body, old: Buffer, parts: tuple[Buffer, ...], dim: int) -> Body:
-    def at(indices: Indices) -> tuple[Buffer, Indices]:
+def _unrolled(body: tir.Body, old: tir.Buffer, parts: tuple[tir.Buffer, ...], dim: int) -> tir.Body:
+    def at(indices: Indices) -> tuple[tir.Buffer, Indices]:
         value = constant_value(indices[dim])
         assert value is not None
         return parts[value], (*indices[:dim], *indices[dim + 1 :])
 
-    def on_expr(expr: Expr) -> Expr:
-        return Load(*at(expr.indices)) if isinstance(expr, Load) and expr.buffer == old else expr
+    def on_expr(expr: tir.Expr) -> tir.Expr:
+        return (
+            tir.Load(*at(expr.indices))
+            if isinstance(expr, tir.Load) and expr.buffer == old
+            else expr
+        )
 
-    def on_stmt(stmt: Stmt) -> Stmt | Body:
+    def on_stmt(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
         match stmt:
-            case Allocate() if stmt.buffer == old:
-                return tuple(Allocate(part) for part in parts)
-            case Store() | Reduce() if stmt.buffer == old:
+            case tir.Allocate() if stmt.buffer == old:
+                return tuple(tir.Allocate(part) for part in parts)
+            case tir.Store() | tir.Reduce() if stmt.buffer == old:
                 part, indices = at(stmt.indices)
                 return replace(stmt, buffer=part, indices=indices)
             case _:
                 return stmt
 
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    return tir.map_body(tir.map_expressions(body, on_expr), on_stmt)

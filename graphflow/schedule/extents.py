@@ -10,36 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from graphflow.arith import (
-    FALSE,
-    TRUE,
-    AtLeastZero,
-    Domain,
-    FloorMod,
-    IndexExpr,
-    IsZero,
-    Predicate,
-    Proof,
-    Ranges,
-    Truth,
-    Var,
-    as_index,
-    at_most,
-    conjunction,
-    conjuncts,
-    const,
-    constant_value,
-    floor_div,
-    less_than,
-    maximum,
-    minimum,
-    predicate_variables,
-    prove,
-    simplify_predicate,
-    substitute_in,
-    terms_of,
-    variables,
-)
+from graphflow import arith
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.conditions import with_live_branches
 from graphflow.schedule.frame import Rewrite
@@ -69,44 +40,48 @@ def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
     body = stmt.body[0] if len(stmt.body) == 1 else None
     if not isinstance(body, If) or body.orelse or not is_predicate(body.condition):
         raise ScheduleError(f"the body of {loop} is not a single condition without else")
-    start, stop, left = _bounded(stmt, cast(Predicate, body.condition))
-    if left == FALSE or not (start is not stmt.start or stop is not stmt.stop):
+    start, stop, left = _bounded(stmt, cast(arith.Predicate, body.condition))
+    if left == arith.FALSE or not (start is not stmt.start or stop is not stmt.stop):
         raise ScheduleError(f"{body.condition} does not bound {loop}")
-    inner = body.then if left == TRUE else (If(left, body.then),)
+    inner = body.then if left == arith.TRUE else (If(left, body.then),)
     new = rewrite_at(
         func, loop, lambda _s, _d: (replace(stmt, start=start, stop=stop, body=inner),)
     )
     here = domain.inside(stmt.var, stmt.start, stmt.stop)
-    now = conjunction((at_most(start, stmt.var), less_than(stmt.var, stop), left))
-    same = _equivalent(cast(Predicate, body.condition), now, here)
+    now = arith.conjunction((arith.at_most(start, stmt.var), arith.less_than(stmt.var, stop), left))
+    same = _equivalent(cast(arith.Predicate, body.condition), now, here)
     return Rewrite(new, same)
 
 
-def _bounded(stmt: For, condition: Predicate) -> tuple[IndexExpr, IndexExpr, Predicate]:
+def _bounded(
+    stmt: For, condition: arith.Predicate
+) -> tuple[arith.IndexExpr, arith.IndexExpr, arith.Predicate]:
     """The bounds of a loop under a condition on its body, and the conjuncts that are no bounds."""
     start, stop, left = stmt.start, stmt.stop, []
-    for member in conjuncts(condition):
-        k, rest = 0, as_index(0)
-        if isinstance(member, AtLeastZero | IsZero):
-            k = next((c for atom, c in terms_of(member.expr)[0] if atom is stmt.var), 0)
+    for member in arith.conjuncts(condition):
+        k, rest = 0, arith.as_index(0)
+        if isinstance(member, arith.AtLeastZero | arith.IsZero):
+            k = next((c for atom, c in arith.terms_of(member.expr)[0] if atom is stmt.var), 0)
             rest = member.expr - k * stmt.var
-        if not k or stmt.var in variables(rest):
+        if not k or stmt.var in arith.variables(rest):
             left.append(member)
-        elif isinstance(member, IsZero):  # k·i + rest == 0: both k·i + rest >= 0 and <= 0
+        elif isinstance(member, arith.IsZero):  # k·i + rest == 0: both k·i + rest >= 0 and <= 0
             k, rest = (k, rest) if k > 0 else (-k, -rest)
-            start = maximum(start, -floor_div(rest, k))
-            stop = minimum(stop, floor_div(-rest, k) + 1)
+            start = arith.maximum(start, -arith.floor_div(rest, k))
+            stop = arith.minimum(stop, arith.floor_div(-rest, k) + 1)
         elif k > 0:  # k·i + rest >= 0  ⇔  i >= ceil(-rest / k) = -(rest // k)
-            start = maximum(start, -floor_div(rest, k))
+            start = arith.maximum(start, -arith.floor_div(rest, k))
         else:  # i <= rest // -k
-            stop = minimum(stop, floor_div(rest, -k) + 1)
-    return start, stop, conjunction(left)
+            stop = arith.minimum(stop, arith.floor_div(rest, -k) + 1)
+    return start, stop, arith.conjunction(left)
 
 
-def _equivalent(before: Predicate, after: Predicate, domain: Domain) -> tuple[Proof, ...]:
+def _equivalent(
+    before: arith.Predicate, after: arith.Predicate, domain: arith.Domain
+) -> tuple[arith.Proof, ...]:
     return (
-        require(prove(after, domain.given(before)), "the new bounds keep every iteration"),
-        require(prove(before, domain.given(after)), "the new bounds add no iteration"),
+        require(arith.prove(after, domain.given(before)), "the new bounds keep every iteration"),
+        require(arith.prove(before, domain.given(after)), "the new bounds add no iteration"),
     )
 
 
@@ -118,31 +93,33 @@ def stride_loop(func: PrimFunc, loop: str) -> Rewrite:
     b is not a constant, or the loop does something that is not under the condition.
     """
     stmt, domain = find_loop(func, loop)
-    start, extent = constant_value(stmt.start), constant_extent(stmt)
+    start, extent = arith.constant_value(stmt.start), constant_extent(stmt)
     found = _congruence(stmt)
     if found is None or start is None:
         raise ScheduleError(f"no condition (e - {loop}) % s == 0 holds for all that {loop} does")
     place, step = found
-    first = place - start - step * floor_div(place - start, step)
+    first = place - start - step * arith.floor_div(place - start, step)
     here = start + first + step * stmt.var
     count = -(-extent // step)
     body = substitute_body(stmt.body, {stmt.var: here})
-    inside = domain.inside(stmt.var, const(0), const(count))
+    inside = domain.inside(stmt.var, arith.const(0), arith.const(count))
     proofs = [structural(f"{here} for {stmt.var} from 0 on are those that meet the condition")]
-    ends = prove(less_than(here, stmt.stop), inside)
+    ends = arith.prove(arith.less_than(here, stmt.stop), inside)
     if ends.proven:
         proofs.append(ends)
     else:
-        body = (If(less_than(here, stmt.stop), body),)
+        body = (If(arith.less_than(here, stmt.stop), body),)
     new = rewrite_at(
-        func, loop, lambda _s, _d: (replace(stmt, start=const(0), stop=const(count), body=body),)
+        func,
+        loop,
+        lambda _s, _d: (replace(stmt, start=arith.const(0), stop=arith.const(count), body=body),),
     )
     return Rewrite(new, tuple(proofs))
 
 
-def _congruence(stmt: For) -> tuple[IndexExpr, int] | None:
+def _congruence(stmt: For) -> tuple[arith.IndexExpr, int] | None:
     """`e` and `s` of a condition `(e - i) % s == 0` on all that a loop over i does."""
-    inner: set[Var] = set()
+    inner: set[arith.Var] = set()
     body = stmt.body
     while len(body) == 1 and isinstance(below := body[0], For | If):
         if isinstance(below, For):
@@ -151,21 +128,21 @@ def _congruence(stmt: For) -> tuple[IndexExpr, int] | None:
             continue
         if below.orelse or not is_predicate(below.condition):
             return None
-        for member in conjuncts(cast(Predicate, below.condition)):
+        for member in arith.conjuncts(cast(arith.Predicate, below.condition)):
             found = _solved(member, stmt.var)
-            if found is not None and not inner & variables(found[0]):
+            if found is not None and not inner & arith.variables(found[0]):
                 return found
         body = below.then
     return None
 
 
-def _solved(member: Predicate, var: Var) -> tuple[IndexExpr, int] | None:
-    if not isinstance(member, IsZero) or not isinstance(member.expr, FloorMod):
+def _solved(member: arith.Predicate, var: arith.Var) -> tuple[arith.IndexExpr, int] | None:
+    if not isinstance(member, arith.IsZero) or not isinstance(member.expr, arith.FloorMod):
         return None
     place, step = member.expr.numerator, member.expr.divisor
-    k = next((c for atom, c in terms_of(place)[0] if atom is var), 0)
+    k = next((c for atom, c in arith.terms_of(place)[0] if atom is var), 0)
     rest = place - k * var
-    if k not in (1, -1) or var in variables(rest):
+    if k not in (1, -1) or var in arith.variables(rest):
         return None
     return -k * rest, step
 
@@ -190,7 +167,7 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
     Makes the loops that are left in the role `parts`.
     """
     stmt, domain = find_loop(func, loop)
-    start, extent = constant_value(stmt.start), constant_extent(stmt)
+    start, extent = arith.constant_value(stmt.start), constant_extent(stmt)
     if start is None:
         raise ScheduleError(f"the loop {loop} starts at {stmt.start}; its bounds must be constant")
     if extent > MOST_ITERATIONS:
@@ -207,7 +184,7 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
         raise ScheduleError(
             f"{loop} would fall into {len(cuts) + 1} parts, and {MOST_PARTS} is most"
         )
-    proofs: tuple[Proof, ...] = ()
+    proofs: tuple[arith.Proof, ...] = ()
     now, last = func, loop
     parts, places = [loop], dict[str, tuple[str, ...]]()
     for point in cuts:
@@ -226,12 +203,14 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
 
 
 def _decisions(
-    stmt: For, conditions: Sequence[tuple[Predicate, Ranges]], value: int
+    stmt: For, conditions: Sequence[tuple[arith.Predicate, arith.Ranges]], value: int
 ) -> tuple[bool | None, ...]:
     """Which conditions hold in one iteration of a loop, which fail, and which may do either."""
-    here: dict[Var, IndexExpr] = {stmt.var: const(value)}
-    found = (simplify_predicate(substitute_in(p, here), ranges) for p, ranges in conditions)
-    return tuple(one.value if isinstance(one, Truth) else None for one in found)
+    here: dict[arith.Var, arith.IndexExpr] = {stmt.var: arith.const(value)}
+    found = (
+        arith.simplify_predicate(arith.substitute_in(p, here), ranges) for p, ranges in conditions
+    )
+    return tuple(one.value if isinstance(one, arith.Truth) else None for one in found)
 
 
 def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
@@ -243,15 +222,15 @@ def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
     ScheduleError where the bounds of the loop are not constant.
     """
     stmt, domain = find_loop(func, loop)
-    start, extent = constant_value(stmt.start), constant_extent(stmt)
+    start, extent = arith.constant_value(stmt.start), constant_extent(stmt)
     if start is None:
         raise ScheduleError(f"the loop {loop} starts at {stmt.start}; its bounds must be constant")
     conditions = _conditions(stmt, domain)
     best, run = (start, start), 0
     for k in range(extent + 1):
-        here: dict[Var, IndexExpr] = {stmt.var: const(start + k)}
+        here: dict[arith.Var, arith.IndexExpr] = {stmt.var: arith.const(start + k)}
         if k < extent and all(
-            simplify_predicate(substitute_in(condition, here), ranges) == TRUE
+            arith.simplify_predicate(arith.substitute_in(condition, here), ranges) == arith.TRUE
             for condition, ranges in conditions
         ):
             run += 1
@@ -262,13 +241,13 @@ def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
     return best
 
 
-def _conditions(stmt: For, domain: Domain) -> list[tuple[Predicate, Ranges]]:
+def _conditions(stmt: For, domain: arith.Domain) -> list[tuple[arith.Predicate, arith.Ranges]]:
     """The index conditions inside `stmt` that mention its variable, with the ranges there."""
     here = domain.inside(stmt.var, stmt.start, stmt.stop)
-    found: list[tuple[Predicate, Ranges]] = []
+    found: list[tuple[arith.Predicate, arith.Ranges]] = []
     for site in sites(stmt.body, here):
         if isinstance(site.stmt, If) and is_predicate(site.stmt.condition):
-            for member in conjuncts(cast(Predicate, site.stmt.condition)):
-                if stmt.var in predicate_variables(member):
+            for member in arith.conjuncts(cast(arith.Predicate, site.stmt.condition)):
+                if stmt.var in arith.predicate_variables(member):
                     found.append((member, site.domain.ranges()))
     return found

@@ -18,33 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from graphflow import tir
 from graphflow.arith import Proof, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.addresses import declared_around, path_of
 from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.place_names import has_place, names_in
-from graphflow.tir import (
-    EXPANDED,
-    EXPRESSIONS,
-    Block,
-    Body,
-    Call,
-    For,
-    If,
-    Kept,
-    Let,
-    NamedWindow,
-    NotUnifiable,
-    PrimFunc,
-    calls_in,
-    expr_text,
-    kept,
-    performed,
-    sub_bodies,
-    to_text,
-    unify,
-    walk,
-)
 
 Item = TypeVar("Item")
 
@@ -60,7 +39,7 @@ class Rewrite:
     among those given: what it returned stands in its place.
     """
 
-    func: PrimFunc
+    func: tir.PrimFunc
     proofs: tuple[Proof, ...] = ()
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     made: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -102,9 +81,9 @@ class Handle:
 
     name: str
     since: int
-    origin: ScheduleStep | PrimFunc
+    origin: ScheduleStep | tir.PrimFunc
     there: bool = True
-    kernel: PrimFunc | None = None
+    kernel: tir.PrimFunc | None = None
     """Of a statement without a name, whose `name` is an address, the kernel with this address."""
 
     def __str__(self) -> str:
@@ -139,14 +118,14 @@ class Refusal:
 class StepRefused(ScheduleError):
     """A primitive refused: which step and why, and the kernel that it was applied to."""
 
-    def __init__(self, refusal: Refusal, func: PrimFunc) -> None:
+    def __init__(self, refusal: Refusal, func: tir.PrimFunc) -> None:
         super().__init__(refusal, func)
         self.refusal, self.func = refusal, func
 
     def __str__(self) -> str:
         # Printing a kernel is slow, and most refusals are of attempts whose text nobody reads.
         because = f": {proof_text(self.refusal.proof)}" if self.refusal.proof else ""
-        return f"{self.refusal}{because}\nin\n{to_text(self.func)}"
+        return f"{self.refusal}{because}\nin\n{tir.to_text(self.func)}"
 
 
 def proof_text(proof: Proof) -> str:
@@ -154,7 +133,7 @@ def proof_text(proof: Proof) -> str:
     return f"{proof.claim} ({proof.method}: {proof.reason})"
 
 
-def moved_places(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
+def moved_places(before: tir.PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
     """Where the places of `before` went: as the rewrite states, without names that are gone."""
     now = done.func
     # Names are unique in a kernel, so places in a statement that both kernels share did not move.
@@ -172,34 +151,34 @@ def moved_places(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...
     return {**stated, **gone}
 
 
-def require_instances(before: PrimFunc, now: PrimFunc) -> None:
+def require_instances(before: tir.PrimFunc, now: tir.PrimFunc) -> None:
     """ScheduleError where a call of `before` does in `now` what its definition does not, or where a
     call of `now` names a buffer or variable that is not there.
 
     Traversals leave a block with the name of the call in the place of the first kind.  Those of the
     second kind perform nothing, so that no rewrite of accesses reaches their windows.
     """
-    for call in calls_in(now.body):
-        if not performed(call):
+    for call in tir.calls_in(now.body):
+        if not tir.performed(call):
             _require_arguments(now, call)
-    calls = {call.name: call for call in calls_in(before.body)}
-    for call in calls_in(now.body):
+    calls = {call.name: call for call in tir.calls_in(before.body)}
+    for call in tir.calls_in(now.body):
         calls.pop(call.name, None)  # names are unique, so no block has this one
     if not calls:
         return
-    for stmt in walk(now.body):
-        if isinstance(stmt, Block) and stmt.name in calls:
+    for stmt in tir.walk(now.body):
+        if isinstance(stmt, tir.Block) and stmt.name in calls:
             definition = calls[stmt.name].definition
             try:
-                unify(definition, stmt.body, stmt.name)
-            except NotUnifiable as error:
+                tir.unify(definition, stmt.body, stmt.name)
+            except tir.NotUnifiable as error:
                 raise ScheduleError(
                     f"calls: {stmt.name} would be no call of {definition.name} any more: {error}; "
                     "inline it first"
                 ) from None
 
 
-def require_expandable(before: PrimFunc, now: PrimFunc) -> None:
+def require_expandable(before: tir.PrimFunc, now: tir.PrimFunc) -> None:
     """ScheduleError where a loop of `now` is vectorized or unrolled and its number of iterations is
     not a constant any more, so that it could not be emitted."""
     for loop in _open_extents(_differing(before.body, now.body)[1])[:1]:
@@ -211,24 +190,26 @@ def require_expandable(before: PrimFunc, now: PrimFunc) -> None:
             )
 
 
-def _open_extents(body: Body) -> tuple[For, ...]:
-    found: list[For] = []
+def _open_extents(body: tir.Body) -> tuple[tir.For, ...]:
+    found: list[tir.For] = []
     for stmt in body:
-        if isinstance(stmt, Kept):
+        if isinstance(stmt, tir.Kept):
             found += _with_open_extents(stmt)
     return tuple(found)
 
 
-@kept
-def _with_open_extents(stmt: For | If | Block | Call | Let | NamedWindow) -> tuple[For, ...]:
+@tir.kept
+def _with_open_extents(
+    stmt: tir.For | tir.If | tir.Block | tir.Call | tir.Let | tir.NamedWindow,
+) -> tuple[tir.For, ...]:
     """The loops to expand, in and below a statement, of which the extent is not a constant."""
-    below = [loop for body in sub_bodies(stmt) for loop in _open_extents(body)]
-    if isinstance(stmt, For) and stmt.kind in EXPANDED and stmt.extent is None:
+    below = [loop for body in tir.sub_bodies(stmt) for loop in _open_extents(body)]
+    if isinstance(stmt, tir.For) and stmt.kind in tir.EXPANDED and stmt.extent is None:
         return (stmt, *below)
     return tuple(below)
 
 
-def _require_arguments(func: PrimFunc, call: Call) -> None:
+def _require_arguments(func: tir.PrimFunc, call: tir.Call) -> None:
     buffers, names = declared_around(func, path_of(func, call.name))
     for window, param in zip(call.windows, call.definition.params, strict=True):
         buffer = window.buffer
@@ -259,7 +240,7 @@ def _differing(
 
 
 def _argument_text(value: Any) -> str:
-    if isinstance(value, EXPRESSIONS):
-        return expr_text(value)
+    if isinstance(value, tir.EXPRESSIONS):
+        return tir.expr_text(value)
     describe = getattr(value, "describe", None)
     return describe() if describe is not None else repr(value)

@@ -14,77 +14,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from graphflow.arith import (
-    WORD,
-    And,
-    AtLeastZero,
-    IndexExpr,
-    Interval,
-    IsZero,
-    Not,
-    Or,
-    Predicate,
-    Truth,
-    Var,
-    bounds,
-    largest_part,
-    weighted,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import VerifyError
-from graphflow.tir import (
-    DTYPES,
-    Assume,
-    Body,
-    Buffer,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Load,
-    PrimFunc,
-    Reduce,
-    Select,
-    Stmt,
-    Store,
-    expressions_of,
-    is_predicate,
-    sub_bodies,
-    to_text,
-    walk_expr,
-)
 
-Ranges = Mapping[Var, Interval]
+Ranges = Mapping[arith.Var, arith.Interval]
 
 
-def require_index_words(func: PrimFunc) -> None:
+def require_index_words(func: tir.PrimFunc) -> None:
     """VerifyError where an index expression or an offset may leave a signed word of 64 bits."""
     _check(func, func.body, {})
 
 
-def _check(func: PrimFunc, body: Body, ranges: Ranges) -> None:
+def _check(func: tir.PrimFunc, body: tir.Body, ranges: Ranges) -> None:
     seen: set[object] = set()  # statements side by side mostly access the same elements
     for stmt in body:
         for what, expr in _parts(stmt, seen):
-            part = largest_part(expr, ranges)
-            if part is not None and part > WORD:
+            part = arith.largest_part(expr, ranges)
+            if part is not None and part > arith.WORD:
                 raise VerifyError(
                     f"{func.name}: {what} may need numbers up to {part}, and native code computes "
-                    f"indices in 64 bits, up to {WORD}; use smaller factors or extents\n"
-                    f"in\n{to_text(func, stmt, 'here')}"
+                    f"indices in 64 bits, up to {arith.WORD}; use smaller factors or extents\n"
+                    f"in\n{tir.to_text(func, stmt, 'here')}"
                 )
         inside = ranges
-        if isinstance(stmt, For):
-            low, high = bounds(stmt.start, ranges)[0], bounds(stmt.stop, ranges)[1]
+        if isinstance(stmt, tir.For):
+            low, high = arith.bounds(stmt.start, ranges)[0], arith.bounds(stmt.stop, ranges)[1]
             inside = {**ranges, stmt.var: (low, None if high is None else high - 1)}
-        for below in sub_bodies(stmt):
+        for below in tir.sub_bodies(stmt):
             _check(func, below, inside)
 
 
-def _parts(stmt: Stmt, seen: set[object]) -> Iterator[tuple[object, IndexExpr]]:
+def _parts(stmt: tir.Stmt, seen: set[object]) -> Iterator[tuple[object, arith.IndexExpr]]:
     """What a statement computes with indices, without what is inside it and what was `seen`."""
-    if isinstance(stmt, Assume):
+    if isinstance(stmt, tir.Assume):
         return  # nothing executes it
-    nodes = [node for expr in expressions_of(stmt) for node in walk_expr(expr)]
+    nodes = [node for expr in tir.expressions_of(stmt) for node in tir.walk_expr(expr)]
     for expr in (*_expressions(stmt), *_expressions_in(nodes)):
         if expr not in seen:
             seen.add(expr)
@@ -94,61 +58,63 @@ def _parts(stmt: Stmt, seen: set[object]) -> Iterator[tuple[object, IndexExpr]]:
             seen.add(element)
             buffer, indices = element
             yield from ((index, index) for index in indices)
-            size = DTYPES[buffer.dtype].itemsize
+            size = tir.DTYPES[buffer.dtype].itemsize
             steps = zip(indices, buffer.strides, strict=True)
-            yield _Offset(*element), weighted((index, size * step) for index, step in steps)
+            yield _Offset(*element), arith.weighted((index, size * step) for index, step in steps)
 
 
 @dataclass(frozen=True, slots=True)
 class _Offset:
     """The name of an offset, which is made for messages alone."""
 
-    buffer: Buffer
-    indices: tuple[IndexExpr, ...]
+    buffer: tir.Buffer
+    indices: tuple[arith.IndexExpr, ...]
 
     def __str__(self) -> str:
         where = ", ".join(map(str, self.indices))
         return f"the offset of {self.buffer.name}[{where}] in bytes"
 
 
-def _expressions(stmt: Stmt) -> Iterator[IndexExpr]:
+def _expressions(stmt: tir.Stmt) -> Iterator[arith.IndexExpr]:
     """The bounds of a loop, and what a condition compares."""
     match stmt:
-        case For():
+        case tir.For():
             yield from (stmt.start, stmt.stop, stmt.stop - stmt.start)
-        case If() if is_predicate(stmt.condition):
-            yield from _compared(cast(Predicate, stmt.condition))
+        case tir.If() if tir.is_predicate(stmt.condition):
+            yield from _compared(cast(arith.Predicate, stmt.condition))
         case _:
             pass
 
 
-def _expressions_in(nodes: Sequence[Expr]) -> Iterator[IndexExpr]:
+def _expressions_in(nodes: Sequence[tir.Expr]) -> Iterator[arith.IndexExpr]:
     """The index expressions that stand in scalar expressions."""
     for node in nodes:
-        if isinstance(node, IndexValue):
+        if isinstance(node, tir.IndexValue):
             yield node.index
-        elif isinstance(node, Select) and is_predicate(node.condition):
-            yield from _compared(cast(Predicate, node.condition))
+        elif isinstance(node, tir.Select) and tir.is_predicate(node.condition):
+            yield from _compared(cast(arith.Predicate, node.condition))
 
 
-def _elements(stmt: Stmt, nodes: Sequence[Expr]) -> Iterator[tuple[Buffer, tuple[IndexExpr, ...]]]:
+def _elements(
+    stmt: tir.Stmt, nodes: Sequence[tir.Expr]
+) -> Iterator[tuple[tir.Buffer, tuple[arith.IndexExpr, ...]]]:
     """The elements that a statement itself accesses."""
-    if isinstance(stmt, Store | Reduce):
+    if isinstance(stmt, tir.Store | tir.Reduce):
         yield stmt.buffer, stmt.indices
     for node in nodes:
-        if isinstance(node, Load):
+        if isinstance(node, tir.Load):
             yield node.buffer, node.indices
 
 
-def _compared(predicate: Predicate) -> Iterator[IndexExpr]:
+def _compared(predicate: arith.Predicate) -> Iterator[arith.IndexExpr]:
     """The expressions that a predicate compares with zero."""
     match predicate:
-        case AtLeastZero() | IsZero():
+        case arith.AtLeastZero() | arith.IsZero():
             yield predicate.expr
-        case Not():
+        case arith.Not():
             yield predicate.member.expr
-        case And() | Or():
+        case arith.And() | arith.Or():
             for member in predicate.members:
                 yield from _compared(member)
-        case Truth():
+        case arith.Truth():
             pass

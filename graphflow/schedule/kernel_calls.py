@@ -11,18 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace as replaced
 from typing import Any, cast
 
-from graphflow.arith import (
-    Domain,
-    IndexExpr,
-    IslBudget,
-    Predicate,
-    Proof,
-    Var,
-    const,
-    out_of_budget,
-    predicate_variables,
-    variables,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.effects import relations_of, state_unread, statements_of
 from graphflow.schedule.addresses import path_of
@@ -39,44 +28,9 @@ from graphflow.schedule.place_names import (
     require_names,
 )
 from graphflow.schedule.places import find, first_in_lanes, rewrite_around, rewrite_at
-from graphflow.tir import (
-    AT_ONCE,
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Buffer,
-    BufferWindow,
-    Call,
-    For,
-    If,
-    LoopKind,
-    NotUnifiable,
-    Param,
-    PrimFunc,
-    Reduce,
-    Role,
-    Stmt,
-    Store,
-    Undef,
-    expression_variables,
-    expressions_of,
-    fields_of,
-    is_predicate,
-    loads_in,
-    loops_of,
-    performed,
-    rename_buffers,
-    sites,
-    substitute_body,
-    verify,
-    walk,
-    windows_in,
-    writes_in,
-)
 
 
-def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
+def replace(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> Rewrite:
     """`for i: S` → `instruction(a[i:i + 8], …)`, a call that performs the same.
 
     Windows, offsets and scalars are inferred.  Safe where
@@ -96,7 +50,7 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     """
     stmt, domain = find(func, place)
     require_definition(func, definition)
-    body = stmt.body if isinstance(stmt, Block) else (stmt,)
+    body = stmt.body if isinstance(stmt, tir.Block) else (stmt,)
     inside = set(names_in((stmt,)))
     others = set(place_names(func)) - inside
 
@@ -106,10 +60,10 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     name = fresh_name(definition.name, is_taken)
     try:
         call, state = unify_in_state(func, place, definition, body, name)
-    except NotUnifiable as error:
+    except tir.NotUnifiable as error:
         raise ScheduleError(f"{place} does not unify with {definition.name}: {error}") from None
     unified = structural(f"{place} is {definition.name}, with the arguments put in")
-    kinds = [[loop.kind for loop in loops_of(b)] for b in (body, performed(call))]
+    kinds = [[loop.kind for loop in tir.loops_of(b)] for b in (body, tir.performed(call))]
     # Unified, so what the loops run over is the same too.
     safe = _safe_kinds(func, place, call, domain) if kinds[0] != kinds[1] else ()
     proofs = (unified, *state, *safe)
@@ -118,15 +72,15 @@ def replace(func: PrimFunc, place: str, definition: PrimFunc) -> Rewrite:
     return Rewrite(new, proofs, {**places, place: (name,)}, {"call": (name,)})
 
 
-def require_definition(func: PrimFunc, definition: PrimFunc) -> None:
+def require_definition(func: tir.PrimFunc, definition: tir.PrimFunc) -> None:
     """ScheduleError where a kernel cannot call a definition: it is not well formed, or the kernel
     calls another one of that name already."""
     try:
-        verify(definition, "scheduled")
+        tir.verify(definition, "scheduled")
     except VerifyError as error:
         raise ScheduleError(f"{definition.name} cannot be called: {error}") from None
-    for stmt in walk(func.body):
-        if not isinstance(stmt, Call) or stmt.definition.name != definition.name:
+    for stmt in tir.walk(func.body):
+        if not isinstance(stmt, tir.Call) or stmt.definition.name != definition.name:
             continue
         if stmt.definition != definition:
             raise ScheduleError(f"{func.name} calls another kernel {definition.name} already")
@@ -134,12 +88,14 @@ def require_definition(func: PrimFunc, definition: PrimFunc) -> None:
         raise ScheduleError(f"{func.name} cannot call a kernel of its own name")
 
 
-def _safe_kinds(func: PrimFunc, place: str, call: Call, domain: Domain) -> tuple[Proof, ...]:
+def _safe_kinds(
+    func: tir.PrimFunc, place: str, call: tir.Call, domain: arith.Domain
+) -> tuple[arith.Proof, ...]:
     """Proofs that loops which run at once in a call have independent iterations."""
-    proofs: tuple[Proof, ...] = ()
-    for site in sites(performed(call), domain):
+    proofs: tuple[arith.Proof, ...] = ()
+    for site in tir.sites(tir.performed(call), domain):
         loop = site.stmt
-        if isinstance(loop, For) and loop.kind in AT_ONCE:
+        if isinstance(loop, tir.For) and loop.kind in tir.AT_ONCE:
             lanes = first_in_lanes(func, place, (axis.var for axis in domain.axes))
             if lanes is not None:
                 raise ScheduleError(f"{place} stands inside {lanes}, whose iterations are lanes")
@@ -147,28 +103,28 @@ def _safe_kinds(func: PrimFunc, place: str, call: Call, domain: Domain) -> tuple
     return proofs
 
 
-def find_call(func: PrimFunc, name: str) -> tuple[Call, Domain]:
+def find_call(func: tir.PrimFunc, name: str) -> tuple[tir.Call, arith.Domain]:
     """The call `name`, and the domain around it; else ScheduleError."""
     stmt, domain = find(func, name)
-    if not isinstance(stmt, Call):
+    if not isinstance(stmt, tir.Call):
         raise ScheduleError(f"{name} is a loop or a block, and a call is needed")
     return stmt, domain
 
 
-def inline(func: PrimFunc, call: str) -> Rewrite:
+def inline(func: tir.PrimFunc, call: str) -> Rewrite:
     """`f(a[…], …)` → the statements of f with the arguments put in.
 
     Always safe: these statements are the meaning of the call.  Loops, blocks and buffers in them
     are named `call.name`.
     """
     stmt, _ = find_call(func, call)
-    body = performed(stmt)
+    body = tir.performed(stmt)
     new = rewrite_at(func, call, lambda _s, _d: body)
     first = names_in(body)[:1]
     return Rewrite(new, (structural(f"{call} performs these statements"),), {call: first})
 
 
-def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
+def extract_subproc(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
     """`S` → `name(a[…], …, i, …)`, a call of a new kernel `name` with the body S.
 
     Its parameters are the buffers that S names and does not allocate, whole, without fields of
@@ -185,33 +141,33 @@ def extract_subproc(func: PrimFunc, place: str, name: str) -> Rewrite:
         raise ScheduleError(f"{name!r} has a dot, which the name of a kernel cannot have")
     require_fresh(func, name)
     stmt, _ = find(func, place)
-    if any(loop.kind is LoopKind.PARALLEL for loop in loops_of((stmt,))):
+    if any(loop.kind is tir.LoopKind.PARALLEL for loop in tir.loops_of((stmt,))):
         raise ScheduleError(f"{place} holds a parallel loop; make it serial first")
-    if isinstance(stmt, Call):
+    if isinstance(stmt, tir.Call):
         raise ScheduleError(f"{place} is a call already")
-    if isinstance(stmt, Allocate):
+    if isinstance(stmt, tir.Allocate):
         raise ScheduleError(
             f"{place} allocates {stmt.buffer.name}, which the statements behind it use; extract a "
             "loop or a block"
         )
     call = _extracted(stmt, name)
     require_definition(func, call.definition)
-    require_fresh(func, *names_in(performed(call)))
+    require_fresh(func, *names_in(tir.performed(call)))
     new = rewrite_at(func, place, lambda _s, _d: (call,))
     proof = structural(f"{name} performs what {place} did")
     places: dict[str, tuple[str, ...]] = dict.fromkeys(names_in((stmt,)), ())
     return Rewrite(new, (proof,), {**places, place: (name,)}, {"call": (name,)})
 
 
-def _extracted(stmt: Stmt, name: str) -> Call:
-    body: Body = (stmt,)
-    allocated = {s.buffer for s in walk(body) if isinstance(s, Allocate)}
-    written = {write.buffer for write in writes_in(body)}
+def _extracted(stmt: tir.Stmt, name: str) -> tir.Call:
+    body: tir.Body = (stmt,)
+    allocated = {s.buffer for s in tir.walk(body) if isinstance(s, tir.Allocate)}
+    written = {write.buffer for write in tir.writes_in(body)}
     used = dict.fromkeys(
         (
-            *(load.buffer for load in loads_in(body)),
-            *(write.buffer for write in writes_in(body)),
-            *(window.buffer for window in windows_in(body)),
+            *(load.buffer for load in tir.loads_in(body)),
+            *(write.buffer for write in tir.writes_in(body)),
+            *(window.buffer for window in tir.windows_in(body)),
         )
     )
     outer = [buffer for buffer in used if buffer not in allocated and not buffer.is_field]
@@ -221,48 +177,50 @@ def _extracted(stmt: Stmt, name: str) -> Call:
     }
     if len({buffer.name for buffer in inner.values()}) < len(inner):
         raise ScheduleError(f"two buffers in {name} would get one name; rename them first")
-    params = tuple(Param(inner[b], Role.INOUT if b in written else Role.INPUT) for b in outer)
+    params = tuple(
+        tir.Param(inner[b], tir.Role.INOUT if b in written else tir.Role.INPUT) for b in outer
+    )
     free = tuple(sorted(_free_variables(body), key=str))
-    plain = {var: Var(var.name.replace(".", "_")) for var in free}
-    own = {loop.var for loop in loops_of(body)}
+    plain = {var: arith.Var(var.name.replace(".", "_")) for var in free}
+    own = {loop.var for loop in tir.loops_of(body)}
     if len(own | set(plain.values())) < len(own) + len(free):
         raise ScheduleError(f"two variables in {name} would get one name; rename a loop first")
-    body = substitute_body(rename_buffers(body, inner), dict(plain))
-    definition = PrimFunc(name, params, body, scalars=tuple(plain[var] for var in free))
+    body = tir.substitute_body(tir.rename_buffers(body, inner), dict(plain))
+    definition = tir.PrimFunc(name, params, body, scalars=tuple(plain[var] for var in free))
     windows = tuple(_whole(buffer) for buffer in outer)
-    return Call(name, definition, windows, free)
+    return tir.Call(name, definition, windows, free)
 
 
-def _whole(buffer: Buffer) -> BufferWindow:
+def _whole(buffer: tir.Buffer) -> tir.BufferWindow:
     rank = len(buffer.shape)
-    return BufferWindow(buffer, (const(0),) * rank, tuple(range(rank)))
+    return tir.BufferWindow(buffer, (arith.const(0),) * rank, tuple(range(rank)))
 
 
-def _free_variables(body: Body) -> set[Var]:
+def _free_variables(body: tir.Body) -> set[arith.Var]:
     """The variables that statements use and no loop in them binds."""
-    used: set[Var] = set()
-    for stmt in walk(body):
-        for expr in expressions_of(stmt):
-            used |= expression_variables(expr)
-        indices: tuple[IndexExpr, ...] = ()
+    used: set[arith.Var] = set()
+    for stmt in tir.walk(body):
+        for expr in tir.expressions_of(stmt):
+            used |= tir.expression_variables(expr)
+        indices: tuple[arith.IndexExpr, ...] = ()
         match stmt:
-            case Store() | Reduce():
+            case tir.Store() | tir.Reduce():
                 indices = stmt.indices
-            case For():
+            case tir.For():
                 indices = (stmt.start, stmt.stop)
-            case If() if is_predicate(stmt.condition):
-                used |= predicate_variables(cast(Predicate, stmt.condition))
-            case Assume() if is_predicate(stmt.unless):
-                used |= predicate_variables(cast(Predicate, stmt.unless))
-            case Call():
+            case tir.If() if tir.is_predicate(stmt.condition):
+                used |= arith.predicate_variables(cast(arith.Predicate, stmt.condition))
+            case tir.Assume() if tir.is_predicate(stmt.unless):
+                used |= arith.predicate_variables(cast(arith.Predicate, stmt.unless))
+            case tir.Call():
                 indices = (*stmt.scalars, *(i for w in stmt.windows for i in w.starts))
             case _:
                 pass
-        used.update(var for index in indices for var in variables(index))
-    return used - {loop.var for loop in loops_of(body)}
+        used.update(var for index in indices for var in arith.variables(index))
+    return used - {loop.var for loop in tir.loops_of(body)}
 
 
-def call_eqv(func: PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
+def call_eqv(func: tir.PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
     """`f(a[…], …)` → `g(a[…], …)`, where g is what a schedule made of f, or f of g.
 
     Safe where
@@ -296,20 +254,20 @@ def call_eqv(func: PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
     other = replaced(other, name=_free_name(func, stmt, other))
     buffers = [window.buffer for window in stmt.windows]
     for param, window in zip(other.params, stmt.windows, strict=True):
-        if param.role is not Role.INPUT and buffers.count(window.buffer) > 1:
+        if param.role is not tir.Role.INPUT and buffers.count(window.buffer) > 1:
             raise ScheduleError(
                 f"{call} gets {window.buffer.name} twice and writes it; the schedule was proven "
                 "for parameters that do not overlap"
             )
     new_call = replaced(stmt, definition=other)
-    old_names = names_in(performed(stmt))
-    require_fresh(func, *(n for n in names_in(performed(new_call)) if n not in old_names))
+    old_names = names_in(tir.performed(stmt))
+    require_fresh(func, *(n for n in names_in(tir.performed(new_call)) if n not in old_names))
     proofs = [structural(f"{other.name} and {stmt.definition.name} are two ends of a schedule")]
     proofs += _same_writes(stmt.definition, other)
     proofs += _safe_kinds(func, call, new_call, domain)
     new = rewrite_at(func, call, lambda _s, _d: (new_call,))
     fields: list[str] = []
-    for field in (*fields_of(ends[0]), *fields_of(ends[1])):
+    for field in (*tir.fields_of(ends[0]), *tir.fields_of(ends[1])):
         if field.name in schedule.fields and field.name not in fields:
             unread, after_kernel = _unread_behind(func, call, field)
             proofs.append(require(unread, f"state: nothing behind {call} reads {field.name}"))
@@ -317,9 +275,11 @@ def call_eqv(func: PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
     return Rewrite(new, tuple(proofs), fields=tuple(fields))
 
 
-def _unread_behind(func: PrimFunc, call: str, field: Buffer) -> tuple[Proof, Proof]:
+def _unread_behind(
+    func: tir.PrimFunc, call: str, field: tir.Buffer
+) -> tuple[arith.Proof, arith.Proof]:
     """Whether nothing reads a field behind a call before it is written; also after the kernel."""
-    write = Store(field, (), Undef(field.dtype))
+    write = tir.Store(field, (), tir.Undef(field.dtype))
     *around, (position, _) = path_of(func, call)
     probe = rewrite_around(
         func, call, lambda body, at, _d: (*body[: at + 1], write, *body[at + 1 :])
@@ -328,41 +288,41 @@ def _unread_behind(func: PrimFunc, call: str, field: Buffer) -> tuple[Proof, Pro
     return state_unread(probe, path, after_kernel=False), state_unread(probe, path, True)
 
 
-def _taken(func: PrimFunc) -> tuple[object, ...]:
+def _taken(func: tir.PrimFunc) -> tuple[object, ...]:
     """What a kernel is given: a parameter may be a window in one and dense in the other."""
     return (*((param.buffer, param.role) for param in func.params), *func.scalars)
 
 
-def _renamed(func: PrimFunc, other: PrimFunc) -> PrimFunc:
+def _renamed(func: tir.PrimFunc, other: tir.PrimFunc) -> tir.PrimFunc:
     return replaced(func, name=other.name)
 
 
-def _free_name(func: PrimFunc, call: Call, other: PrimFunc) -> str:
+def _free_name(func: tir.PrimFunc, call: tir.Call, other: tir.PrimFunc) -> str:
     """A name for the kernel `other`: its own, unless another call uses that for another kernel."""
     taken = {
         stmt.definition.name
-        for stmt in walk(func.body)
-        if isinstance(stmt, Call)
+        for stmt in tir.walk(func.body)
+        if isinstance(stmt, tir.Call)
         and stmt.name != call.name
         and replaced(stmt.definition, name=other.name) != other
     }
     return fresh_name(other.name, (taken | {func.name}).__contains__)
 
 
-def _same_writes(old: PrimFunc, new: PrimFunc) -> Iterator[Proof]:
+def _same_writes(old: tir.PrimFunc, new: tir.PrimFunc) -> Iterator[arith.Proof]:
     """Proofs that `new` writes no element of a parameter that `old` leaves."""
     for param in new.params:
-        if param.role is Role.INPUT:
+        if param.role is tir.Role.INPUT:
             continue
         buffer = param.buffer
-        with IslBudget() as context:
+        with arith.IslBudget() as context:
             try:
                 most = _written(new, buffer, context, certain=False)
                 least = _written(old, buffer, context, certain=True)
                 extra = None if most is None else most if least is None else most.subtract(least)
                 witness = None if extra is None or extra.is_empty() else str(extra.sample_point())
             except Exception as error:
-                if not out_of_budget(error):
+                if not arith.out_of_budget(error):
                     raise
                 raise ScheduleError(f"what {new.name} writes is too large to decide") from None
         if witness is not None:
@@ -373,7 +333,7 @@ def _same_writes(old: PrimFunc, new: PrimFunc) -> Iterator[Proof]:
         yield structural(f"{new.name} writes no more of {buffer.name} than {old.name}")
 
 
-def _written(func: PrimFunc, buffer: Buffer, context: object, certain: bool) -> Any:
+def _written(func: tir.PrimFunc, buffer: tir.Buffer, context: object, certain: bool) -> Any:
     """The elements of a buffer that a kernel writes, or certainly writes, as a set; or None."""
     relations = relations_of(func)
     found = None

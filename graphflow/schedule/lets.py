@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import Domain, Proof
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.addresses import (
@@ -31,28 +32,11 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import find, rewrite_at
 from graphflow.schedule.step_arguments import ExprGiven
-from graphflow.tir import (
-    Body,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    PrimFunc,
-    Select,
-    Stmt,
-    calls_in,
-    expr_text,
-    expressions_of,
-    is_predicate,
-    map_expressions,
-    walk,
-    walk_expr,
-)
 
 
-def bind_let(func: PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool = True) -> Rewrite:
+def bind_let(
+    func: tir.PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool = True
+) -> Rewrite:
     """`S[e]` → `with let(e) as t: S[t]`, for all expressions in S that are equal to `expr`.
 
     In a loop or block S is its body; any other statement is S itself.  `expr` is given as in
@@ -65,36 +49,36 @@ def bind_let(func: PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool =
     Makes the new let in the role `let`.
     """
 
-    def assigned(bound: Buffer, value: Expr, used: Body) -> Body:
-        return (Let(bound, value, used),)
+    def assigned(bound: tir.Buffer, value: tir.Expr, used: tir.Body) -> tir.Body:
+        return (tir.Let(bound, value, used),)
 
     return replace(bind(func, place, expr, name, cse, assigned), made={"let": (name,)})
 
 
-def inline_let(func: PrimFunc, let: str) -> Rewrite:
+def inline_let(func: tir.PrimFunc, let: str) -> Rewrite:
     """`with let(e) as t: S[t]` → `S[e]`.
 
     Conditions: *let*: the place is a let.  *unchanged*: nothing that e loads is written in S before
     the last use.  *call*: no call in S is given t as a buffer.
     """
     stmt, domain = _find_let(func, let)
-    load, text = Load(stmt.buffer, ()), expr_text(stmt.value)
-    for call in calls_in(stmt.body):
+    load, text = tir.Load(stmt.buffer, ()), tir.expr_text(stmt.value)
+    for call in tir.calls_in(stmt.body):
         if any(window.buffer == stmt.buffer for window in call.windows):
             raise ScheduleError(f"call: {call.name} is given {let} as a buffer")
-    users = [s for s in walk(stmt.body) if _uses(s, load)]
+    users = [s for s in tir.walk(stmt.body) if _uses(s, load)]
     proofs: tuple[Proof, ...] = ()
     if users:
         between = before_last(stmt.body, users)
         proofs = unchanged(
             stmt.value, between, domain, f"unchanged: {text} is the same at each use of {let}"
         )
-    body = map_expressions(stmt.body, lambda node: stmt.value if node == load else node)
+    body = tir.map_expressions(stmt.body, lambda node: stmt.value if node == load else node)
     new = rewrite_at(func, let, lambda _s, _d: body)
     return Rewrite(new, (*proofs, structural(f"{let} is {text}")), {let: ()})
 
 
-def lift_lets(func: PrimFunc, place: str, conditions_only: bool = False) -> Rewrite:
+def lift_lets(func: tir.PrimFunc, place: str, conditions_only: bool = False) -> Rewrite:
     """`for i: for j: with let(e) as t: S` → `for i: with let(e) as t: for j: S`, for each let.
 
     The lets in the loop, block or condition `place` leave loops and conditions inside of it, each
@@ -104,7 +88,7 @@ def lift_lets(func: PrimFunc, place: str, conditions_only: bool = False) -> Rewr
     ScheduleError where no let moves.
     """
     root = find(func, place)[0]
-    lets = [stmt for stmt in walk((root,)) if isinstance(stmt, Let)]
+    lets = [stmt for stmt in tir.walk((root,)) if isinstance(stmt, tir.Let)]
     if conditions_only:
         needed = _needed_by_conditions((root,), lets)
         lets = [let for let in lets if let.buffer in needed]
@@ -118,7 +102,7 @@ def lift_lets(func: PrimFunc, place: str, conditions_only: bool = False) -> Rewr
     return Rewrite(new, tuple(proofs))
 
 
-def lift_let(func: PrimFunc, let: str) -> Rewrite:
+def lift_let(func: tir.PrimFunc, let: str) -> Rewrite:
     """The part of `lift_scope` for a let: `P: A; with let(e) as t: S; B` → `with let(e) as t: P: A;
     S; B`, where P is a loop, a condition, a block, another let or a named window; out of a window,
     e loads from the buffer behind it.
@@ -136,10 +120,10 @@ def lift_let(func: PrimFunc, let: str) -> Rewrite:
     domain = find(func, outer)[1]
     beside, position = body_below(parent, path[-2][1]), path[-1][0]
     stmt = beside[position]
-    assert isinstance(stmt, Let)
-    text = expr_text(stmt.value)
+    assert isinstance(stmt, tir.Let)
+    text = tir.expr_text(stmt.value)
     require_scope(stmt.value, (parent,), domain, outer)
-    before = (parent,) if isinstance(parent, For) else beside[:position]
+    before = (parent,) if isinstance(parent, tir.For) else beside[:position]
     condition = f"unchanged: {text} is the same in front of {outer}"
     proofs = (
         *unchanged(stmt.value, before, domain, condition),
@@ -150,7 +134,7 @@ def lift_let(func: PrimFunc, let: str) -> Rewrite:
     return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
 
 
-def _furthest(func: PrimFunc, let: str, place: str) -> Rewrite:
+def _furthest(func: tir.PrimFunc, let: str, place: str) -> Rewrite:
     """The let lifted as far as it goes inside `place`, and no further than out of the last loop or
     condition that it can leave."""
     best = here = Rewrite(func)
@@ -159,49 +143,53 @@ def _furthest(func: PrimFunc, let: str, place: str) -> Rewrite:
             step = lift_let(here.func, let)
         except ScheduleError:
             break
-        leaves = isinstance(statement_at(*parent), For | If)
+        leaves = isinstance(statement_at(*parent), tir.For | tir.If)
         here = Rewrite(step.func, (*here.proofs, *step.proofs))
         best = here if leaves else best
     return best
 
 
-def _parent(func: PrimFunc, let: str) -> tuple[PrimFunc, tuple[tuple[int, bool], ...]] | None:
+def _parent(
+    func: tir.PrimFunc, let: str
+) -> tuple[tir.PrimFunc, tuple[tuple[int, bool], ...]] | None:
     """The kernel and the path to the statement around a let; None where there is none."""
     path = path_of(func, let)
     return (func, (*path[:-2], (path[-2][0], False))) if len(path) > 1 else None
 
 
-def _needed_by_conditions(body: Body, lets: list[Let]) -> set[Buffer]:
+def _needed_by_conditions(body: tir.Body, lets: list[tir.Let]) -> set[tir.Buffer]:
     """The buffers of the lets that conditions load, or values of other such lets."""
     needed = {
         node.buffer
-        for stmt in walk(body)
-        for expr in expressions_of(stmt)
+        for stmt in tir.walk(body)
+        for expr in tir.expressions_of(stmt)
         for condition in _conditions(stmt, expr)
-        for node in walk_expr(condition)
-        if isinstance(node, Load)
+        for node in tir.walk_expr(condition)
+        if isinstance(node, tir.Load)
     }
     for let in reversed(lets):  # a let is used behind it alone
         if let.buffer in needed:
-            needed |= {node.buffer for node in walk_expr(let.value) if isinstance(node, Load)}
+            needed |= {
+                node.buffer for node in tir.walk_expr(let.value) if isinstance(node, tir.Load)
+            }
     return needed
 
 
-def _conditions(stmt: Stmt, expr: Expr) -> Iterator[Expr]:
+def _conditions(stmt: tir.Stmt, expr: tir.Expr) -> Iterator[tir.Expr]:
     """The conditions on data in an expression of a statement."""
-    if isinstance(stmt, If):
+    if isinstance(stmt, tir.If):
         yield expr
-    for node in walk_expr(expr):
-        if isinstance(node, Select) and not is_predicate(node.condition):
+    for node in tir.walk_expr(expr):
+        if isinstance(node, tir.Select) and not tir.is_predicate(node.condition):
             yield node.condition  # type: ignore[misc]
 
 
-def _find_let(func: PrimFunc, let: str) -> tuple[Let, Domain]:
+def _find_let(func: tir.PrimFunc, let: str) -> tuple[tir.Let, Domain]:
     stmt, domain = find(func, let)
-    if not isinstance(stmt, Let):
+    if not isinstance(stmt, tir.Let):
         raise ScheduleError(f"let: {let} is no let")
     return stmt, domain
 
 
-def _uses(stmt: Stmt, load: Load) -> bool:
-    return any(node == load for expr in expressions_of(stmt) for node in walk_expr(expr))
+def _uses(stmt: tir.Stmt, load: tir.Load) -> bool:
+    return any(node == load for expr in tir.expressions_of(stmt) for node in tir.walk_expr(expr))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal as Literals
 from typing import cast
 
+from graphflow import tir
 from graphflow.arith import (
     TRUE,
     Domain,
@@ -45,34 +46,8 @@ from graphflow.schedule.layouts import PadValue, padding_stage
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import padding_stages
 from graphflow.schedule.places import find_buffer, rewrite_at
-from graphflow.tir import (
-    AccessKind,
-    Allocate,
-    Assume,
-    Block,
-    BlockNote,
-    Body,
-    Buffer,
-    Comparison,
-    Expr,
-    Literal,
-    Load,
-    PrimFunc,
-    Reduce,
-    Select,
-    Site,
-    Stmt,
-    Store,
-    Undef,
-    accesses,
-    expr_text,
-    is_predicate,
-    map_body,
-    redirect_accesses,
-    sites,
-)
 
-MARKS = {True: BlockNote.PREPROC, False: BlockNote.POSTPROC}
+MARKS = {True: tir.BlockNote.PREPROC, False: tir.BlockNote.POSTPROC}
 """The annotation of a stage, by whether its parameter is an input."""
 
 CROP = re.compile(r"copy|crop(?:\((.*)\))?")
@@ -89,20 +64,20 @@ class Marked:
     padded input); otherwise the crop of an output claims it.
     """
 
-    cache: Buffer
+    cache: tir.Buffer
     layout: Layout
-    pad: Literal | Undef | None
+    pad: tir.Literal | tir.Undef | None
     written: bool
     proofs: tuple[Proof, ...]
 
 
-def is_marked(func: PrimFunc) -> bool:
+def is_marked(func: tir.PrimFunc) -> bool:
     """Whether a kernel has stages that can be lifted out."""
-    blocks = (stmt for stmt in func.body if isinstance(stmt, Block))
+    blocks = (stmt for stmt in func.body if isinstance(stmt, tir.Block))
     return any(block.note(mark) is not None for block in blocks for mark in MARKS.values())
 
 
-def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
+def marked_stage(func: tir.PrimFunc, buffer: str) -> Marked | None:
     """What the marked stages of a parameter state; None where no marked stage copies it.
 
     UnliftableStages where the stages cannot be lifted: where they do more than copy and pad, do not
@@ -118,7 +93,7 @@ def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
         raise UnliftableStages(str(error)) from error
 
 
-def _marked(func: PrimFunc, param: Buffer) -> Marked | None:
+def _marked(func: tir.PrimFunc, param: tir.Buffer) -> Marked | None:
     reading = param in func.inputs
     blocks = _blocks(func, param, MARKS[reading])
     if not blocks:
@@ -130,7 +105,7 @@ def _marked(func: PrimFunc, param: Buffer) -> Marked | None:
     later = [part for part in pads if not all(part.before(copy) for copy in copies)]
     proofs = (*proofs, *(_away(part, layout, cache) for part in later))
     pad = _one_value(cache, pads)
-    written = isinstance(pad, Literal) and not all(part.assumed for part in pads)
+    written = isinstance(pad, tir.Literal) and not all(part.assumed for part in pads)
     if not reading:
         crop = _cropped(blocks[0], param)
         if crop is not None and crop != pad and written:
@@ -159,7 +134,7 @@ class _Part:
 
     number: int
     place: tuple[IndexExpr, ...]
-    value: Expr
+    value: tir.Expr
     domain: Domain
     assumed: bool = False
     """Whether the stage assumes that the value is there, and does not store it."""
@@ -170,13 +145,13 @@ class _Part:
         return self.number < other.number and not shared
 
 
-def _blocks(func: PrimFunc, param: Buffer, mark: BlockNote) -> list[Block]:
+def _blocks(func: tir.PrimFunc, param: tir.Buffer, mark: tir.BlockNote) -> list[tir.Block]:
     """The marked blocks that access the parameter; ScheduleError if others do besides."""
-    found: list[Block] = []
-    other: list[Stmt] = []
+    found: list[tir.Block] = []
+    other: list[tir.Stmt] = []
     for stmt in func.body:
-        if any(a.buffer == param for a in accesses((stmt,))):
-            is_marked = isinstance(stmt, Block) and stmt.note(mark) is not None
+        if any(a.buffer == param for a in tir.accesses((stmt,))):
+            is_marked = isinstance(stmt, tir.Block) and stmt.note(mark) is not None
             (found if is_marked else other).append(stmt)  # type: ignore[arg-type]
     if found and other:
         raise ScheduleError(
@@ -186,10 +161,10 @@ def _blocks(func: PrimFunc, param: Buffer, mark: BlockNote) -> list[Block]:
     return found
 
 
-def _cache(func: PrimFunc, param: Buffer, blocks: list[Block]) -> Buffer:
+def _cache(func: tir.PrimFunc, param: tir.Buffer, blocks: list[tir.Block]) -> tir.Buffer:
     """The buffer that the stages copy the parameter into, or out of."""
-    touched = {a.buffer for a in accesses(tuple(blocks))} - {param}
-    allocated = {s.buffer for s in func.body if isinstance(s, Allocate)}
+    touched = {a.buffer for a in tir.accesses(tuple(blocks))} - {param}
+    allocated = {s.buffer for s in func.body if isinstance(s, tir.Allocate)}
     if len(touched) != 1 or not touched <= allocated:
         names = ", ".join(sorted(b.name for b in touched)) or "nothing"
         raise ScheduleError(
@@ -200,7 +175,7 @@ def _cache(func: PrimFunc, param: Buffer, blocks: list[Block]) -> Buffer:
 
 
 def _in_order(
-    func: PrimFunc, param: Buffer, cache: Buffer, blocks: list[Block], reading: bool
+    func: tir.PrimFunc, param: tir.Buffer, cache: tir.Buffer, blocks: list[tir.Block], reading: bool
 ) -> None:
     """ScheduleError unless an input is cached before anything reads the cache, and an output copied
     after everything wrote it."""
@@ -211,34 +186,34 @@ def _in_order(
     for k, stmt in enumerate(func.body):
         if k in own:
             continue
-        kinds = {a.kind for a in accesses((stmt,)) if a.buffer == cache}
-        if reading and kinds - {AccessKind.READ}:
+        kinds = {a.kind for a in tir.accesses((stmt,)) if a.buffer == cache}
+        if reading and kinds - {tir.AccessKind.READ}:
             raise ScheduleError(
                 f"{cache.name} is written outside the stages that copy {param.name}"
             )
         if reading and kinds and k < max(own):
             raise ScheduleError(f"{cache.name} is read before {param.name} is copied into it")
-        if not reading and kinds - {AccessKind.READ} and k > func.body.index(blocks[0]):
+        if not reading and kinds - {tir.AccessKind.READ} and k > func.body.index(blocks[0]):
             raise ScheduleError(f"{cache.name} is written after it is copied to {param.name}")
 
 
 def _statements(
-    func: PrimFunc, param: Buffer, cache: Buffer, blocks: list[Block]
+    func: tir.PrimFunc, param: tir.Buffer, cache: tir.Buffer, blocks: list[tir.Block]
 ) -> tuple[list[_Part], list[_Part]]:
     """The statements that copy between parameter and cache, and those that pad the cache."""
     copies: list[_Part] = []
     pads: list[_Part] = []
     stages = [*blocks, *padding_stages(func, cache)]
-    for number, site in enumerate(sites(tuple(stmt for stmt in func.body if stmt in stages))):
+    for number, site in enumerate(tir.sites(tuple(stmt for stmt in func.body if stmt in stages))):
         stmt = site.stmt
-        if isinstance(stmt, Assume):
+        if isinstance(stmt, tir.Assume):
             pads += _assumed(number, site, cache)
-        if not isinstance(stmt, Store | Reduce):
+        if not isinstance(stmt, tir.Store | tir.Reduce):
             continue
         for value, domain in _cases(stmt.value, site.domain):
             part = _Part(number, stmt.indices, value, domain)
-            moved = isinstance(value, Load) and {stmt.buffer, value.buffer} == {param, cache}
-            if isinstance(stmt, Reduce) or site.guards or not (moved or stmt.buffer == cache):
+            moved = isinstance(value, tir.Load) and {stmt.buffer, value.buffer} == {param, cache}
+            if isinstance(stmt, tir.Reduce) or site.guards or not (moved or stmt.buffer == cache):
                 raise ScheduleError(f"a stage does more than to copy and pad {param.name}")
             (copies if moved else pads).append(part)
     if not copies:
@@ -246,26 +221,30 @@ def _statements(
     return copies, pads
 
 
-def _assumed(number: int, site: Site, cache: Buffer) -> Iterator[_Part]:
+def _assumed(number: int, site: tir.Site, cache: tir.Buffer) -> Iterator[_Part]:
     """What a stage assumes to be in the cache, where that is one constant."""
-    stmt = cast(Assume, site.stmt)
+    stmt = cast(tir.Assume, site.stmt)
     match stmt.claim:
-        case Comparison(op="eq", left=Load(buffer=buffer) as load, right=Literal() as value):
-            if buffer == cache and is_predicate(stmt.unless) and not site.guards:
+        case tir.Comparison(
+            op="eq", left=tir.Load(buffer=buffer) as load, right=tir.Literal() as value
+        ):
+            if buffer == cache and tir.is_predicate(stmt.unless) and not site.guards:
                 where = site.domain.given(negation(cast(Predicate, stmt.unless)))
                 yield _Part(number, load.indices, value, where, assumed=True)
 
 
-def _cases(value: Expr, domain: Domain) -> Iterator[tuple[Expr, Domain]]:
+def _cases(value: tir.Expr, domain: Domain) -> Iterator[tuple[tir.Expr, Domain]]:
     """The two sides of a select on an index condition, each with its points; else the value."""
-    if isinstance(value, Select) and is_predicate(value.condition):
+    if isinstance(value, tir.Select) and tir.is_predicate(value.condition):
         yield value.if_true, domain.given(value.condition)  # type: ignore[arg-type]
         yield value.if_false, domain.given(negation(value.condition))  # type: ignore[arg-type]
     else:
         yield value, domain
 
 
-def _layout(param: Buffer, cache: Buffer, copies: list[_Part]) -> tuple[Layout, tuple[Proof, ...]]:
+def _layout(
+    param: tir.Buffer, cache: tir.Buffer, copies: list[_Part]
+) -> tuple[Layout, tuple[Proof, ...]]:
     """The layout that the copying statements give the cache, with proofs that it is one.
 
     The pieces of a loop that was cut copy by the same map.  ScheduleError where they are not proven
@@ -304,10 +283,10 @@ def _layout(param: Buffer, cache: Buffer, copies: list[_Part]) -> tuple[Layout, 
     return layout, tuple(proofs)
 
 
-def _ends(copy: _Part, cache: Buffer) -> tuple[tuple[IndexExpr, ...], tuple[IndexExpr, ...]]:
+def _ends(copy: _Part, cache: tir.Buffer) -> tuple[tuple[IndexExpr, ...], tuple[IndexExpr, ...]]:
     """The element of the parameter and the position in the cache that a copy is between."""
     load = copy.value
-    assert isinstance(load, Load)
+    assert isinstance(load, tir.Load)
     ends = (load.indices, copy.place)
     return ends[::-1] if load.buffer == cache else ends
 
@@ -318,7 +297,7 @@ def _once(var: Var, copy: _Part) -> bool:
     return low is not None and low == high
 
 
-def _away(part: _Part, layout: Layout, cache: Buffer) -> Proof:
+def _away(part: _Part, layout: Layout, cache: tir.Buffer) -> Proof:
     """A proof that a statement stores to padding alone."""
     padding = negation(layout.is_logical(part.place))
     return require(
@@ -326,19 +305,19 @@ def _away(part: _Part, layout: Layout, cache: Buffer) -> Proof:
     )
 
 
-def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
+def _one_value(cache: tir.Buffer, pads: list[_Part]) -> tir.Literal | tir.Undef | None:
     """The only constant stored to the padding; `Undef` if nothing else is, None without a store.
 
     Undefined elements may hold the constant as well, so one constant beside `undef` is enough.
     """
     values = dict.fromkeys(part.value for part in pads)
-    odd = [v for v in values if not isinstance(v, Literal | Undef)]
+    odd = [v for v in values if not isinstance(v, tir.Literal | tir.Undef)]
     if odd:
         raise UnliftableStages(
-            f"the padding of {cache.name} holds {expr_text(odd[0])}, which is no constant and not "
-            "undef; a graph cannot state that"
+            f"the padding of {cache.name} holds {tir.expr_text(odd[0])}, which is no constant and "
+            "not undef; a graph cannot state that"
         )
-    constants = [v for v in values if isinstance(v, Literal)]
+    constants = [v for v in values if isinstance(v, tir.Literal)]
     if len(constants) > 1:
         stated = " and ".join(f"{v.value}" for v in constants)
         raise ScheduleError(
@@ -346,12 +325,12 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
         )
     if constants:
         return constants[0]
-    return Undef(cache.dtype) if values else None
+    return tir.Undef(cache.dtype) if values else None
 
 
-def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
+def _cropped(block: tir.Block, param: tir.Buffer) -> tir.Literal | tir.Undef | None:
     """What the mark of a crop claims of the padding; None where it claims nothing."""
-    text = block.note(BlockNote.POSTPROC) or ""
+    text = block.note(tir.BlockNote.POSTPROC) or ""
     match = CROP.fullmatch(text)
     if match is None:
         raise WrongMark(
@@ -361,7 +340,7 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
     if match[1] is None:
         return None
     if match[1] == "undef":
-        return Undef(param.dtype)
+        return tir.Undef(param.dtype)
     try:
         number = float(match[1])
     except ValueError:
@@ -369,10 +348,12 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
             f'{block.name} is marked "{text}"; a crop states a number or undef'
         ) from None
     whole = param.dtype not in FLOATING
-    return Literal(int(number) if whole else number, param.dtype)
+    return tir.Literal(int(number) if whole else number, param.dtype)
 
 
-def state_padding(func: PrimFunc, buffer: str, value: float | int | Literals["undef"]) -> Rewrite:
+def state_padding(
+    func: tir.PrimFunc, buffer: str, value: float | int | Literals["undef"]
+) -> Rewrite:
     """`a = crop(c)` → the same, marked with what the padding of c then holds: a number, or "undef".
 
     The mark changes nothing in the kernel.  It is a claim, which is proven when the stage is
@@ -393,7 +374,7 @@ def state_padding(func: PrimFunc, buffer: str, value: float | int | Literals["un
 
 
 def lift_stages(
-    func: PrimFunc, buffer: str, place: Layout | None = None, pad_value: PadValue = None
+    func: tir.PrimFunc, buffer: str, place: Layout | None = None, pad_value: PadValue = None
 ) -> Rewrite:
     """`c = pad(a); S[c]` → `S[a]`, and `S[c]; a = crop(c)` → `S[a]`, a in the layout of the cache.
 
@@ -421,12 +402,12 @@ def lift_stages(
     kept = tuple(
         stmt
         for stmt in func.body
-        if stmt not in gone and not (isinstance(stmt, Allocate) and stmt.buffer == found.cache)
+        if stmt not in gone and not (isinstance(stmt, tir.Allocate) and stmt.buffer == found.cache)
     )
     body = _exchanged(kept, found.cache, new, layout, target)
     params = tuple(replace(p, buffer=new) if p.buffer == param else p for p in func.params)
     bare = replace(func, params=params, body=body)
-    stage: tuple[Block, ...] = ()
+    stage: tuple[tir.Block, ...] = ()
     if reading:
         stage = padding_stage(bare, new, target, _pad_value(found.pad), False)
         body = (*stage, *body)
@@ -439,13 +420,13 @@ def lift_stages(
     return Rewrite(done, (*proofs, structural(claim)), made=made)
 
 
-def _pad_value(pad: Literal | Undef | None) -> PadValue:
+def _pad_value(pad: tir.Literal | tir.Undef | None) -> PadValue:
     match pad:
         case None:
             return None
-        case Undef():
+        case tir.Undef():
             return "undef"
-        case Literal():
+        case tir.Literal():
             return pad.value
 
 
@@ -464,7 +445,9 @@ def _contained(layout: Layout, target: Layout) -> Proof:
     )
 
 
-def _exchanged(body: Body, cache: Buffer, new: Buffer, layout: Layout, target: Layout) -> Body:
+def _exchanged(
+    body: tir.Body, cache: tir.Buffer, new: tir.Buffer, layout: Layout, target: Layout
+) -> tir.Body:
     """`body` with the cache, in `layout`, replaced by the parameter `new`, in `target`."""
 
     def at(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
@@ -472,10 +455,10 @@ def _exchanged(body: Body, cache: Buffer, new: Buffer, layout: Layout, target: L
             return indices
         return target.physical_index(layout.logical_index(indices))
 
-    def noted(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == cache.name:
-            notes = {**dict(stmt.annotations), BlockNote.PADDING_OF: new.name}
+    def noted(stmt: tir.Stmt) -> tir.Stmt:
+        if isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == cache.name:
+            notes = {**dict(stmt.annotations), tir.BlockNote.PADDING_OF: new.name}
             return replace(stmt, annotations=tuple(notes.items()))
         return stmt
 
-    return map_body(redirect_accesses(body, cache, new, at), noted)
+    return tir.map_body(tir.redirect_accesses(body, cache, new, at), noted)

@@ -10,33 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphflow import tir
 from graphflow.arith import Domain, Proof, const, equal, floor_mod, prove
 from graphflow.base.errors import VerifyError
 from graphflow.effects import statements_of
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Body,
-    Buffer,
-    Call,
-    Load,
-    Location,
-    MemorySpace,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    element_text,
-    expr_text,
-    expressions_of,
-    memories_of,
-    sub_bodies,
-    to_text,
-    walk_expr,
-)
 
 
-def require_memories(func: PrimFunc) -> tuple[Proof, ...]:
+def require_memories(func: tir.PrimFunc) -> tuple[Proof, ...]:
     """Proofs that each access of a buffer in a memory that a user defines is one it allows.
 
     1. *rank* and *capacity*: each buffer has the axes that its memory asks for, and those that
@@ -48,7 +28,7 @@ def require_memories(func: PrimFunc) -> tuple[Proof, ...]:
 
     Else a VerifyError.
     """
-    memories = memories_of(func)
+    memories = tir.memories_of(func)
     if not memories:
         return ()
     for memory in memories:
@@ -62,25 +42,25 @@ def require_memories(func: PrimFunc) -> tuple[Proof, ...]:
     return tuple(_checked(func))
 
 
-def _wrong(func: PrimFunc, message: str, stmt: Stmt | None = None) -> VerifyError:
-    return VerifyError(f"{func.name}: {message}\nin\n{to_text(func, stmt, 'here')}")
+def _wrong(func: tir.PrimFunc, message: str, stmt: tir.Stmt | None = None) -> VerifyError:
+    return VerifyError(f"{func.name}: {message}\nin\n{tir.to_text(func, stmt, 'here')}")
 
 
-def _peak(body: Body, memory: MemorySpace) -> int:
+def _peak(body: tir.Body, memory: tir.MemorySpace) -> int:
     """The most bytes of buffers in a memory that exist at once, of those that a body allocates."""
     held = most = 0
     for stmt in body:
-        if isinstance(stmt, Allocate):
+        if isinstance(stmt, tir.Allocate):
             held += stmt.buffer.bytes if stmt.buffer.scope == memory else 0
             most = max(most, held)
         else:
-            inner = max((_peak(below, memory) for below in sub_bodies(stmt)), default=0)
+            inner = max((_peak(below, memory) for below in tir.sub_bodies(stmt)), default=0)
             most = max(most, held + inner)
     return most
 
 
-def _checked(func: PrimFunc) -> Iterator[Proof]:
-    calls: list[tuple[int, Call]] = []
+def _checked(func: tir.PrimFunc) -> Iterator[Proof]:
+    calls: list[tuple[int, tir.Call]] = []
     for statement in statements_of(func).statements:
         while calls and calls[-1][0] <= statement.number:
             calls.pop()
@@ -92,46 +72,48 @@ def _checked(func: PrimFunc) -> Iterator[Proof]:
                 message = f"access: {what} in {memory.name}, which only {names} may access"
                 raise _wrong(func, message, stmt)
         match stmt:
-            case Allocate(buffer=Buffer(scope=MemorySpace(rank=int(rank)) as memory) as buffer) if (
-                len(buffer.shape) != rank
-            ):
+            case tir.Allocate(
+                buffer=tir.Buffer(scope=tir.MemorySpace(rank=int(rank)) as memory) as buffer
+            ) if len(buffer.shape) != rank:
                 axes = f"{buffer.name} has {len(buffer.shape)} axes"
                 raise _wrong(func, f"rank: {axes}, and in {memory.name} it needs {rank}", stmt)
-            case Call():
+            case tir.Call():
                 calls.append((statement.stop, stmt))
                 yield from _handed(func, stmt, statement.domain)
             case _:
                 pass
 
 
-def _bare_accesses(stmt: Stmt) -> Iterator[tuple[MemorySpace, str]]:
+def _bare_accesses(stmt: tir.Stmt) -> Iterator[tuple[tir.MemorySpace, str]]:
     """The accesses that a statement itself makes to memories that do not allow them to every
     statement, in words."""
-    for expr in () if isinstance(stmt, Assume) else expressions_of(stmt):
-        for node in walk_expr(expr):
-            memory = node.buffer.scope if isinstance(node, Load) else None
-            if isinstance(memory, MemorySpace) and not memory.loads:
-                yield memory, f"{expr_text(node)} is loaded"
-    if isinstance(stmt, Store | Reduce):
+    for expr in () if isinstance(stmt, tir.Assume) else tir.expressions_of(stmt):
+        for node in tir.walk_expr(expr):
+            memory = node.buffer.scope if isinstance(node, tir.Load) else None
+            if isinstance(memory, tir.MemorySpace) and not memory.loads:
+                yield memory, f"{tir.expr_text(node)} is loaded"
+    if isinstance(stmt, tir.Store | tir.Reduce):
         memory = stmt.buffer.scope
-        if isinstance(memory, MemorySpace):
-            reads = isinstance(stmt, Reduce) and not memory.loads
+        if isinstance(memory, tir.MemorySpace):
+            reads = isinstance(stmt, tir.Reduce) and not memory.loads
             if reads or not memory.stores:
-                yield memory, f"{element_text(stmt.buffer, stmt.indices)} is stored"
+                yield memory, f"{tir.element_text(stmt.buffer, stmt.indices)} is stored"
 
 
-def _handed(func: PrimFunc, call: Call, domain: Domain) -> Iterator[Proof]:
+def _handed(func: tir.PrimFunc, call: tir.Call, domain: Domain) -> Iterator[Proof]:
     """The checks of the windows that a call hands to its definition."""
     for window, param in zip(call.windows, call.definition.params, strict=True):
         here, there = window.buffer.scope, param.buffer.scope
-        if here != there and (isinstance(here, MemorySpace) or isinstance(there, MemorySpace)):
+        if here != there and (
+            isinstance(here, tir.MemorySpace) or isinstance(there, tir.MemorySpace)
+        ):
             raise _wrong(
                 func,
                 f"caller: {call.definition.name} takes {param.buffer.name} in {_name(there)}, and "
                 f"gets {window.buffer.name} in {_name(here)}",
                 call,
             )
-        if isinstance(here, MemorySpace) and here.alignment > 1:
+        if isinstance(here, tir.MemorySpace) and here.alignment > 1:
             size = window.buffer.bytes // max(window.buffer.size, 1)
             start = window.buffer.flat_index(window.starts) * size
             proof = prove(equal(floor_mod(start, here.alignment), const(0)), domain)
@@ -145,5 +127,5 @@ def _handed(func: PrimFunc, call: Call, domain: Domain) -> Iterator[Proof]:
             yield proof
 
 
-def _name(scope: Location) -> str:
-    return scope.name if isinstance(scope, MemorySpace) else f"{scope} memory"
+def _name(scope: tir.Location) -> str:
+    return scope.name if isinstance(scope, tir.MemorySpace) else f"{scope} memory"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import Proof
 from graphflow.effects import (
     Path,
@@ -25,29 +26,9 @@ from graphflow.schedule.addresses import (
 from graphflow.schedule.conditions import without_stores
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.place_names import has_place
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Block,
-    Buffer,
-    For,
-    If,
-    Let,
-    Load,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    Undef,
-    loads_in,
-    walk,
-    walk_expr,
-    writes_in,
-)
 
 
-def remove_no_op(func: PrimFunc, place: str | None = None) -> Rewrite:
+def remove_no_op(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
     """`S` → nothing, for each S without an effect in the loop or block `place`, or in the kernel.
 
     S has no effect if one of these is proven:
@@ -80,14 +61,14 @@ def remove_no_op(func: PrimFunc, place: str | None = None) -> Rewrite:
     return Rewrite(func if not proofs else now, tuple(proofs))
 
 
-def no_effect(func: PrimFunc, path: Path) -> Proof:
+def no_effect(func: tir.PrimFunc, path: Path) -> Proof:
     """Whether the kernel computes the same without the statement at `path`, and why.
 
     A proof that is not PROVEN is that of *unseen*, with the reader of a value as its witness.
     """
     unseen = overwritten_unread(func, path)
     stmt = statement_at(func, path)
-    if unseen.proven or not isinstance(stmt, Store):
+    if unseen.proven or not isinstance(stmt, tir.Store):
         return unseen
     if not _may_be_undefined(stmt) and is_first_to_touch(func, path):
         return replace(unseen, reason=f"{unseen.reason}; nothing is stored there before")
@@ -97,50 +78,53 @@ def no_effect(func: PrimFunc, path: Path) -> Proof:
     return replace(unseen, reason=f"{unseen.reason}; {known.reason}") if known.reason else unseen
 
 
-def _may_be_undefined(stmt: Store) -> bool:
+def _may_be_undefined(stmt: tir.Store) -> bool:
     """Whether the stored value could be what an element holds that nothing was stored to."""
     return any(
-        isinstance(part, Undef) or (isinstance(part, Load) and part.buffer == stmt.buffer)
-        for part in walk_expr(stmt.value)
+        isinstance(part, tir.Undef) or (isinstance(part, tir.Load) and part.buffer == stmt.buffer)
+        for part in tir.walk_expr(stmt.value)
     )
 
 
 def effects_left(
-    func: PrimFunc, path: Path, proofs: list[Proof]
-) -> tuple[Store | Reduce, Proof] | None:
+    func: tir.PrimFunc, path: Path, proofs: list[Proof]
+) -> tuple[tir.Store | tir.Reduce, Proof] | None:
     """What is left of the block at `path` without the no-ops in it, whose proofs are appended.
 
     The last statement that writes, with the proof that failed of it; None where nothing is left.
     """
     stmt = statement_at(func, path)
-    assert isinstance(stmt, Block)
-    left: list[tuple[Store | Reduce, Proof]] = []
+    assert isinstance(stmt, tir.Block)
+    left: list[tuple[tir.Store | tir.Reduce, Proof]] = []
     for position in reversed(range(len(stmt.body))):
         func = _without(func, (*path, (position, False)), proofs, left)
     if left:
         return left[0]
     # What a call performs, and stages that state something, are not removed one by one.
-    kept = list(writes_in((statement_at(func, path),)))
+    kept = list(tir.writes_in((statement_at(func, path),)))
     proof = no_effect(func, path) if kept else None
     return None if proof is None or proof.proven else (kept[-1], proof)
 
 
 def _without(
-    func: PrimFunc, path: Path, proofs: list[Proof], left: list[tuple[Store | Reduce, Proof]]
-) -> PrimFunc:
+    func: tir.PrimFunc,
+    path: Path,
+    proofs: list[Proof],
+    left: list[tuple[tir.Store | tir.Reduce, Proof]],
+) -> tir.PrimFunc:
     """The kernel without the statement at a path, or without the no-ops in it.
 
     What writes and stays is appended to `left`, with the proof that failed of it.
     """
     stmt = statement_at(func, path)
-    if isinstance(stmt, Block) and stmt.annotations:
+    if isinstance(stmt, tir.Block) and stmt.annotations:
         return func
     if _may_go(stmt):
         proof = no_effect(func, path)
         if proof.proven:
             proofs.append(proof)
             return _removed(func, path)
-        if isinstance(stmt, Store | Reduce):
+        if isinstance(stmt, tir.Store | tir.Reduce):
             left.append((stmt, proof))
             return func
     for place in reversed(paths_directly_below(stmt, path)):
@@ -148,36 +132,38 @@ def _without(
     return _removed(func, path) if _is_empty(statement_at(func, path), stmt) else func
 
 
-def _may_go(stmt: Stmt) -> bool:
+def _may_go(stmt: tir.Stmt) -> bool:
     """Whether a statement is asked about: it writes, and states nothing.
 
     A loop, block or condition around a single write goes with that write.
     """
-    inside = tuple(walk((stmt,)))
-    if any(isinstance(s, Assume) or (isinstance(s, Block) and s.annotations) for s in inside):
+    inside = tuple(tir.walk((stmt,)))
+    if any(
+        isinstance(s, tir.Assume) or (isinstance(s, tir.Block) and s.annotations) for s in inside
+    ):
         return False
-    count = sum(1 for _ in writes_in((stmt,)))
-    return count > 1 or isinstance(stmt, Store | Reduce)
+    count = sum(1 for _ in tir.writes_in((stmt,)))
+    return count > 1 or isinstance(stmt, tir.Store | tir.Reduce)
 
 
-def _is_empty(stmt: Stmt, before: Stmt) -> bool:
+def _is_empty(stmt: tir.Stmt, before: tir.Stmt) -> bool:
     """Whether a statement is empty that was not."""
     match stmt:
-        case For() | Block() | Let() | NamedWindow():
+        case tir.For() | tir.Block() | tir.Let() | tir.NamedWindow():
             return not stmt.body and stmt is not before
-        case If():
+        case tir.If():
             return not stmt.then and not stmt.orelse and stmt is not before
         case _:
             return False
 
 
-def _removed(func: PrimFunc, path: Path) -> PrimFunc:
+def _removed(func: tir.PrimFunc, path: Path) -> tir.PrimFunc:
     return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
 
 
-def _without_unused(func: PrimFunc) -> PrimFunc:
+def _without_unused(func: tir.PrimFunc) -> tir.PrimFunc:
     """The kernel without allocations of buffers that nothing accesses."""
-    used: set[Buffer] = {load.buffer for load in loads_in(func.body)}
-    used |= {stmt.buffer for stmt in writes_in(func.body)}
-    unused = {s.buffer for s in walk(func.body) if isinstance(s, Allocate)} - used
+    used: set[tir.Buffer] = {load.buffer for load in tir.loads_in(func.body)}
+    used |= {stmt.buffer for stmt in tir.writes_in(func.body)}
+    unused = {s.buffer for s in tir.walk(func.body) if isinstance(s, tir.Allocate)} - used
     return replace(func, body=without_stores(func.body, unused)) if unused else func

@@ -14,21 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow.arith import (
-    TRUE,
-    Predicate,
-    Proof,
-    Var,
-    Verdict,
-    conjunction,
-    conjuncts,
-    disjunction,
-    floor_mod,
-    negation,
-    predicate_variables,
-    prove,
-    within,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
 from graphflow.schedule.addresses import (
@@ -45,33 +31,10 @@ from graphflow.schedule.no_ops import effects_left
 from graphflow.schedule.obligations import Unproven, require
 from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.schedule.step_arguments import predicate_of
-from graphflow.tir import (
-    Access,
-    AccessKind,
-    Assume,
-    Block,
-    Body,
-    Expr,
-    For,
-    If,
-    Literal,
-    Load,
-    PrimFunc,
-    Reduce,
-    Select,
-    Stmt,
-    accesses,
-    element_text,
-    is_predicate,
-    map_body,
-    map_expressions,
-    sites,
-    writes_in,
-)
 
 
 def remove_branching_through_overcompute(
-    func: PrimFunc, place: str, about: str | None = None, wrap: bool = False, fill: bool = False
+    func: tir.PrimFunc, place: str, about: str | None = None, wrap: bool = False, fill: bool = False
 ) -> Rewrite:
     """`if c: S` → `S`, for the index conditions in the loop or block `place`.
 
@@ -89,10 +52,10 @@ def remove_branching_through_overcompute(
 
     ScheduleError, which names the clause, where one of these is not proven.
     """
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     found = [path for path in _inside(func, place) if _is_about(statement_at(func, path), about)]
     for path in found:
-        stmt = cast(If, statement_at(func, path))
+        stmt = cast(tir.If, statement_at(func, path))
         if stmt.orelse:
             raise ScheduleError(f"the condition {_predicate(stmt)} has an else branch")
     if not found:
@@ -105,7 +68,7 @@ def remove_branching_through_overcompute(
 
 
 def remove_overcompute_through_branching(
-    func: PrimFunc, place: str, condition: Predicate | str
+    func: tir.PrimFunc, place: str, condition: arith.Predicate | str
 ) -> Rewrite:
     """`for i: S` → `for i: if c: S`, where the iterations that c excludes have no effect.
 
@@ -122,47 +85,49 @@ def remove_overcompute_through_branching(
     where = predicate_of(condition)
     path = path_of(func, place)
     stmt = statement_at(func, path)
-    if not isinstance(stmt, For | Block):
+    if not isinstance(stmt, tir.For | tir.Block):
         raise ScheduleError(f"{place} is no loop or block, whose body could get a condition")
     domain = domain_at(func, (*path, (0, False)))
-    strange = predicate_variables(where) - {axis.var for axis in domain.axes}
+    strange = arith.predicate_variables(where) - {axis.var for axis in domain.axes}
     if strange:
         names = ", ".join(sorted(var.name for var in strange))
         raise ScheduleError(f"{names} in {where} is no loop around the body of {place}")
-    if prove(where, domain).proven:
+    if arith.prove(where, domain).proven:
         raise ScheduleError(f"{where} holds for every iteration of {place}")
 
-    def branched(orelse: Body) -> PrimFunc:
-        new = replace(stmt, body=(If(where, stmt.body, orelse),))
+    def branched(orelse: tir.Body) -> tir.PrimFunc:
+        new = replace(stmt, body=(tir.If(where, stmt.body, orelse),))
         return _exchanged(func, path, (new,))
 
-    copy = Block("overcompute", stmt.body)
+    copy = tir.Block("overcompute", stmt.body)
     proofs = without_effect(branched((copy,)), (*path, (0, True), (0, False)), copy)
     return Rewrite(branched(()), proofs)
 
 
-def _inside(func: PrimFunc, place: str) -> list[Path]:
+def _inside(func: tir.PrimFunc, place: str) -> list[Path]:
     path = path_of(func, place)
     return paths_below(statement_at(func, path), path)
 
 
-def _is_about(stmt: Stmt, loop: str | None) -> bool:
-    if not isinstance(stmt, If) or not is_predicate(stmt.condition):
+def _is_about(stmt: tir.Stmt, loop: str | None) -> bool:
+    if not isinstance(stmt, tir.If) or not tir.is_predicate(stmt.condition):
         return False
-    return loop is None or Var(loop) in predicate_variables(_predicate(stmt))
+    return loop is None or arith.Var(loop) in arith.predicate_variables(_predicate(stmt))
 
 
-def _predicate(stmt: If) -> Predicate:
-    return cast(Predicate, stmt.condition)
+def _predicate(stmt: tir.If) -> arith.Predicate:
+    return cast(arith.Predicate, stmt.condition)
 
 
-def _freed(func: PrimFunc, path: Path, wrap: bool, fill: bool, proofs: list[Proof]) -> PrimFunc:
+def _freed(
+    func: tir.PrimFunc, path: Path, wrap: bool, fill: bool, proofs: list[arith.Proof]
+) -> tir.PrimFunc:
     """The kernel with one condition replaced by its branch, if that has no effect besides.
 
     Its conjuncts go one by one, the last one first, because each may have another reason.
     """
-    stmt = cast(If, statement_at(func, path))
-    members = conjuncts(_predicate(stmt))
+    stmt = cast(tir.If, statement_at(func, path))
+    members = arith.conjuncts(_predicate(stmt))
     for count in reversed(range(len(members))):
         stmt = _without_last(func, path, members[:count], members[count], wrap, fill, proofs)
         body = stmt.then if count == 0 else (stmt,)
@@ -171,153 +136,155 @@ def _freed(func: PrimFunc, path: Path, wrap: bool, fill: bool, proofs: list[Proo
 
 
 def _without_last(
-    func: PrimFunc,
+    func: tir.PrimFunc,
     path: Path,
-    others: tuple[Predicate, ...],
-    member: Predicate,
+    others: tuple[arith.Predicate, ...],
+    member: arith.Predicate,
     wrap: bool,
     fill: bool,
-    proofs: list[Proof],
-) -> If:
+    proofs: list[arith.Proof],
+) -> tir.If:
     """The condition at a path without the last conjunct, if that has no effect besides."""
-    stmt = cast(If, statement_at(func, path))
-    left = conjunction(others)
+    stmt = cast(tir.If, statement_at(func, path))
+    left = arith.conjunction(others)
     domain = domain_at(func, path).given(left)
-    outside = domain.given(negation(member))
+    outside = domain.given(arith.negation(member))
     if wrap:
-        inside = accesses(stmt.then, domain.given(member))
-        body, same = _wrapped(accesses(stmt.then, outside), inside, stmt.then)
+        inside = tir.accesses(stmt.then, domain.given(member))
+        body, same = _wrapped(tir.accesses(stmt.then, outside), inside, stmt.then)
         proofs += same
         stmt = replace(stmt, then=body)
     if fill:
-        body = _filled(accesses(stmt.then, outside), member, stmt.then)
+        body = _filled(tir.accesses(stmt.then, outside), member, stmt.then)
         stmt = replace(stmt, then=body)
-    for access in accesses(stmt.then, outside):
+    for access in tir.accesses(stmt.then, outside):
         proofs.append(stays_in_bounds(access))
         proofs.append(require_away_from_forbidden(func, access))
-    copy = Block("overcompute", stmt.then)
-    orelse = (If(left, (copy,)),) if others else (copy,)
+    copy = tir.Block("overcompute", stmt.then)
+    orelse = (tir.If(left, (copy,)),) if others else (copy,)
     below: Path = (*path[:-1], (path[-1][0], True), (0, False))
     below = (*below, (0, False)) if others else below
     proofs += without_effect(_exchanged(func, path, (replace(stmt, orelse=orelse),)), below, copy)
-    free = map_body(stmt.then, lambda s: _guarded(s, member) if isinstance(s, Assume) else s)
-    return If(left, free)
+    free = tir.map_body(
+        stmt.then, lambda s: _guarded(s, member) if isinstance(s, tir.Assume) else s
+    )
+    return tir.If(left, free)
 
 
-def _exchanged(func: PrimFunc, path: Path, new: Body) -> PrimFunc:
+def _exchanged(func: tir.PrimFunc, path: Path, new: tir.Body) -> tir.PrimFunc:
     """The kernel with the statement at a path replaced by others."""
     return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *new, *body[k + 1 :]))
 
 
-def _guarded(stmt: Assume, condition: Predicate) -> Assume:
+def _guarded(stmt: tir.Assume, condition: arith.Predicate) -> tir.Assume:
     """An assumption that stood under a condition, and stays under it."""
-    if condition == TRUE:
+    if condition == arith.TRUE:
         return stmt
-    if not is_predicate(stmt.unless):
+    if not tir.is_predicate(stmt.unless):
         raise ScheduleError(f"an assumption under {condition} has a condition on data")
-    unless = disjunction((cast(Predicate, stmt.unless), negation(condition)))
+    unless = arith.disjunction((cast(arith.Predicate, stmt.unless), arith.negation(condition)))
     return replace(stmt, unless=unless)
 
 
-def without_effect(func: PrimFunc, path: Path, copy: Block) -> tuple[Proof, ...]:
+def without_effect(func: tir.PrimFunc, path: Path, copy: tir.Block) -> tuple[arith.Proof, ...]:
     """Proofs that the block `copy`, which stands at `path`, has no effect.
 
     `Unproven`, with the witness, names the last statement of it that is not proven a no-op.
     """
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     where = domain_at(func, path)
     query = NeutralQuery(func, path[0][0])
     open_ones: dict[int, str] = {}
-    for site in sites(copy.body, where):
-        if isinstance(site.stmt, Reduce):
+    for site in tir.sites(copy.body, where):
+        if isinstance(site.stmt, tir.Reduce):
             answer = query.proof(site.stmt, site.domain)
-            if isinstance(answer, Proof):
+            if isinstance(answer, arith.Proof):
                 proofs.append(answer)
             else:
                 open_ones[id(site.stmt)] = answer
 
-    def kept(stmt: Stmt) -> Stmt | Body:
-        return () if isinstance(stmt, Reduce) and id(stmt) not in open_ones else stmt
+    def kept(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+        return () if isinstance(stmt, tir.Reduce) and id(stmt) not in open_ones else stmt
 
-    rest = map_body(copy.body, kept)
-    if not any(True for _ in writes_in(rest)):
+    rest = tir.map_body(copy.body, kept)
+    if not any(True for _ in tir.writes_in(rest)):
         return tuple(proofs)
     failed = effects_left(_exchanged(func, path, (replace(copy, body=rest),)), path, proofs)
     if failed is None:
         return tuple(proofs)
     last, proof = failed
-    seen = f"what overcompute writes to {element_text(last.buffer, last.indices)} is never read"
-    seen += " does not hold" if proof.verdict is Verdict.REFUTED else " is not proven"
-    if isinstance(last, Reduce) and id(last) in open_ones:
+    seen = f"what overcompute writes to {tir.element_text(last.buffer, last.indices)} is never read"
+    seen += " does not hold" if proof.verdict is arith.Verdict.REFUTED else " is not proven"
+    if isinstance(last, tir.Reduce) and id(last) in open_ones:
         seen += f"; and as a reduction, {open_ones[id(last)]}"
     raise Unproven(seen, proof)
 
 
-def stays_in_bounds(access: Access) -> Proof:
+def stays_in_bounds(access: tir.Access) -> arith.Proof:
     """A proof that an access stays in its buffer; else ScheduleError."""
     text = f"the overcomputed access {_text(access)} stays in bounds"
-    return require(prove(_inside_buffer(access), access.domain), text)
+    return require(arith.prove(_inside_buffer(access), access.domain), text)
 
 
 def _wrapped(
-    extra: tuple[Access, ...], inside: tuple[Access, ...], body: Body
-) -> tuple[Body, list[Proof]]:
+    extra: tuple[tir.Access, ...], inside: tuple[tir.Access, ...], body: tir.Body
+) -> tuple[tir.Body, list[arith.Proof]]:
     """A body with the indices of loads reduced modulo their extents, where they leave a buffer.
 
     `extra` are the accesses where the body runs besides, and `inside` the same ones where it runs
     already; there, proofs say, the reduced indices are the same.
     """
-    reduced: dict[Load, dict[int, int]] = {}
-    proofs: list[Proof] = []
+    reduced: dict[tir.Load, dict[int, int]] = {}
+    proofs: list[arith.Proof] = []
     for access, before in zip(extra, inside, strict=True):
-        if access.kind is not AccessKind.READ:
+        if access.kind is not tir.AccessKind.READ:
             continue
         for axis, (index, extent) in enumerate(
             zip(access.indices, access.buffer.shape, strict=True)
         ):
-            stays = within(index, 0, extent)
-            if not prove(stays, access.domain).proven:
+            stays = arith.within(index, 0, extent)
+            if not arith.prove(stays, access.domain).proven:
                 claim = f"{_text(access)} stays in bounds where the condition holds"
-                proofs.append(require(prove(stays, before.domain), claim))
-                reduced.setdefault(Load(access.buffer, access.indices), {})[axis] = extent
+                proofs.append(require(arith.prove(stays, before.domain), claim))
+                reduced.setdefault(tir.Load(access.buffer, access.indices), {})[axis] = extent
 
-    def change(expr: Expr) -> Expr:
-        if not isinstance(expr, Load) or expr not in reduced:
+    def change(expr: tir.Expr) -> tir.Expr:
+        if not isinstance(expr, tir.Load) or expr not in reduced:
             return expr
         extents = reduced[expr]
         indices = (
-            floor_mod(index, extents[axis]) if axis in extents else index
+            arith.floor_mod(index, extents[axis]) if axis in extents else index
             for axis, index in enumerate(expr.indices)
         )
         return replace(expr, indices=tuple(indices))
 
-    return map_expressions(body, change), proofs
+    return tir.map_expressions(body, change), proofs
 
 
-def _filled(extra: tuple[Access, ...], member: Predicate, body: Body) -> Body:
+def _filled(extra: tuple[tir.Access, ...], member: arith.Predicate, body: tir.Body) -> tir.Body:
     """A body with loads that are zero where a condition fails and they may leave their buffer.
 
     `extra` are the accesses where the body runs besides.
     """
     outside = {
-        Load(access.buffer, access.indices)
+        tir.Load(access.buffer, access.indices)
         for access in extra
-        if access.kind is AccessKind.READ
-        and not prove(_inside_buffer(access), access.domain).proven
+        if access.kind is tir.AccessKind.READ
+        and not arith.prove(_inside_buffer(access), access.domain).proven
     }
 
-    def change(expr: Expr) -> Expr:
-        if not isinstance(expr, Load) or expr not in outside:
+    def change(expr: tir.Expr) -> tir.Expr:
+        if not isinstance(expr, tir.Load) or expr not in outside:
             return expr
-        return Select(member, expr, Literal(0, expr.dtype))
+        return tir.Select(member, expr, tir.Literal(0, expr.dtype))
 
-    return map_expressions(body, change) if outside else body
+    return tir.map_expressions(body, change) if outside else body
 
 
-def _inside_buffer(access: Access) -> Predicate:
+def _inside_buffer(access: tir.Access) -> arith.Predicate:
     sides = zip(access.indices, access.buffer.shape, strict=True)
-    return conjunction(within(e, 0, extent) for e, extent in sides)
+    return arith.conjunction(arith.within(e, 0, extent) for e, extent in sides)
 
 
-def _text(access: Access) -> str:
+def _text(access: tir.Access) -> str:
     return f"{access.buffer.name}[{', '.join(map(str, access.indices))}]"

@@ -15,25 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeGuard, cast
 
-from graphflow.arith import (
-    Axis,
-    Domain,
-    IndexExpr,
-    Predicate,
-    Proof,
-    Var,
-    conjunction,
-    constant_value,
-    disjunction,
-    equal,
-    negation,
-    predicate_variables,
-    prove,
-    substitute,
-    substitute_in,
-    variables,
-    within,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import (
     Constant,
@@ -46,29 +28,6 @@ from graphflow.layout import (
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import has_name
-from graphflow.tir import (
-    Access,
-    Assume,
-    Block,
-    BlockNote,
-    Body,
-    Buffer,
-    Expr,
-    Literal,
-    Load,
-    PrimFunc,
-    Reduce,
-    Site,
-    Stmt,
-    Store,
-    Undef,
-    accesses,
-    is_predicate,
-    kept,
-    sites,
-    walk,
-    walk_expr,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,62 +37,69 @@ class KnownElements:
     `value` is what a stage stores there, None where it only assumes the fact.
     """
 
-    indices: tuple[IndexExpr, ...]
-    domain: Domain
+    indices: tuple[arith.IndexExpr, ...]
+    domain: arith.Domain
     fact: Fact
-    value: Expr | None = None
+    value: tir.Expr | None = None
 
-    def holds(self, at: Sequence[IndexExpr]) -> Predicate:
+    def holds(self, at: Sequence[arith.IndexExpr]) -> arith.Predicate:
         """The predicate that the element `at` is one of these.
 
         ScheduleError where the indices have no inverse.
         """
         probe = physical_vars(len(self.indices))
         known = solve(dict(zip(probe, self.indices, strict=True)), self.domain.ranges())
-        places: dict[Var, IndexExpr] = dict(zip(probe, at, strict=True))
-        values: dict[Var, IndexExpr] = {}
+        places: dict[arith.Var, arith.IndexExpr] = dict(zip(probe, at, strict=True))
+        values: dict[arith.Var, arith.IndexExpr] = {}
         for axis in self.domain.axes:
             if axis.var in known:
-                values[axis.var] = substitute(known[axis.var], places)
+                values[axis.var] = arith.substitute(known[axis.var], places)
             elif axis.var in self._used() or not _runs(axis):
                 raise ScheduleError(f"the loop {axis.var} of a padding stage cannot be inverted")
         inside = [
-            within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
+            arith.within(
+                values[a.var], arith.substitute(a.start, values), arith.substitute(a.stop, values)
+            )
             for a in self.domain.axes
             if a.var in values
         ]
-        same = [equal(substitute(e, values), i) for e, i in zip(self.indices, at, strict=True)]
-        return conjunction((*inside, *same, substitute_in(self.domain.where, values)))
+        same = [
+            arith.equal(arith.substitute(e, values), i)
+            for e, i in zip(self.indices, at, strict=True)
+        ]
+        return arith.conjunction((*inside, *same, arith.substitute_in(self.domain.where, values)))
 
-    def _used(self) -> frozenset[Var]:
-        found = frozenset().union(*(variables(e) for e in self.indices))
-        return found | predicate_variables(self.domain.where)
+    def _used(self) -> frozenset[arith.Var]:
+        found = frozenset().union(*(arith.variables(e) for e in self.indices))
+        return found | arith.predicate_variables(self.domain.where)
 
 
-def _runs(axis: Axis) -> bool:
+def _runs(axis: arith.Axis) -> bool:
     """Whether a loop is known to have an iteration."""
-    extent = constant_value(axis.stop - axis.start)
+    extent = arith.constant_value(axis.stop - axis.start)
     return extent is not None and extent > 0
 
 
-def padding_stages(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
+def padding_stages(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[tir.Block, ...]:
     """The stages that state the padding of `buffer`, in program order."""
     return tuple(
         stage
         for stmt in func.body
-        for stage in (_stages_of(stmt) if isinstance(stmt, Block) else _stages_in((stmt,)))
-        if stage.note(BlockNote.PADDING_OF) == buffer.name
+        for stage in (_stages_of(stmt) if isinstance(stmt, tir.Block) else _stages_in((stmt,)))
+        if stage.note(tir.BlockNote.PADDING_OF) == buffer.name
     )
 
 
-@kept
-def _stages_of(block: Block) -> tuple[Block, ...]:
+@tir.kept
+def _stages_of(block: tir.Block) -> tuple[tir.Block, ...]:
     return _stages_in((block,))
 
 
-def _stages_in(body: Body) -> tuple[Block, ...]:
+def _stages_in(body: tir.Body) -> tuple[tir.Block, ...]:
     """The blocks with annotations, in program order."""
-    return tuple(stmt for stmt in walk(body) if isinstance(stmt, Block) and stmt.annotations)
+    return tuple(
+        stmt for stmt in tir.walk(body) if isinstance(stmt, tir.Block) and stmt.annotations
+    )
 
 
 class PaddingKind(StrEnum):
@@ -147,9 +113,9 @@ class PaddingKind(StrEnum):
     """They hold what the stage stores."""
 
 
-def padding_kind(stage: Block) -> PaddingKind:
+def padding_kind(stage: tir.Block) -> PaddingKind:
     """The kind of a padding stage; ScheduleError where its mark is missing or unknown."""
-    kind = stage.note(BlockNote.PADDING)
+    kind = stage.note(tir.BlockNote.PADDING)
     if kind not in tuple(PaddingKind):
         raise ScheduleError(
             f'the stage {stage.name} is marked padding_of, so it needs padding="none", "undef" or '
@@ -158,66 +124,79 @@ def padding_kind(stage: Block) -> PaddingKind:
     return PaddingKind(kind)
 
 
-def stated_elements(stage: Block, buffer: Buffer) -> tuple[KnownElements, ...]:
+def stated_elements(stage: tir.Block, buffer: tir.Buffer) -> tuple[KnownElements, ...]:
     """The padding that one stage states; ScheduleError where it locates none."""
     found: list[KnownElements] = []
-    for site in sites(stage.body):
+    for site in tir.sites(stage.body):
         stmt = site.stmt
-        if isinstance(stmt, Store) and stmt.buffer == buffer and not site.guards:
+        if isinstance(stmt, tir.Store) and stmt.buffer == buffer and not site.guards:
             found.append(KnownElements(stmt.indices, site.domain, _stored(stmt.value), stmt.value))
-        elif isinstance(stmt, Assume):
+        elif isinstance(stmt, tir.Assume):
             found.append(_assumed_by_stage(stage, buffer, site))
     if not found:
         raise ScheduleError(f"the stage {stage.name} does not say where the padding lies")
     return tuple(found)
 
 
-def _stored(value: Expr) -> Fact:
-    return Constant(value) if isinstance(value, Literal) else Undefined()
+def _stored(value: tir.Expr) -> Fact:
+    return Constant(value) if isinstance(value, tir.Literal) else Undefined()
 
 
-def _assumed_by_stage(stage: Block, buffer: Buffer, site: Site) -> KnownElements:
-    stmt = cast(Assume, site.stmt)
-    if not is_predicate(stmt.unless):
+def _assumed_by_stage(stage: tir.Block, buffer: tir.Buffer, site: tir.Site) -> KnownElements:
+    stmt = cast(tir.Assume, site.stmt)
+    if not tir.is_predicate(stmt.unless):
         raise ScheduleError(f"the stage {stage.name} assumes under a condition on data")
-    where = site.domain.given(negation(cast(Predicate, stmt.unless)))
+    where = site.domain.given(arith.negation(cast(arith.Predicate, stmt.unless)))
     for load, fact in claims(stmt.claim):
         if load.buffer == buffer:
             return KnownElements(load.indices, where, fact)
-    for node in walk_expr(stmt.claim):
-        if isinstance(node, Load) and node.buffer == buffer:
+    for node in tir.walk_expr(stmt.claim):
+        if isinstance(node, tir.Load) and node.buffer == buffer:
             return KnownElements(node.indices, where, Undefined())
     raise ScheduleError(f"the stage {stage.name} assumes nothing about {buffer.name}")
 
 
-def constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
+def constant_stage(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[tir.Block, tir.Expr]:
     """The only padding stage of a buffer, and the constant or `undef` that it stores."""
     stages = padding_stages(func, buffer)
     if len(stages) != 1 or stages[0] not in func.body:
         raise ScheduleError(f"{buffer.name} has no padding stage of its own, or more than one")
     values = {one.value for one in stated_elements(stages[0], buffer)}
     value = next(iter(values))
-    if len(values) != 1 or not isinstance(value, Literal | Undef):
+    if len(values) != 1 or not isinstance(value, tir.Literal | tir.Undef):
         raise ScheduleError(f"the stage {stages[0].name} does not store one constant")
-    if len({id(s.stmt) for s in sites(stages[0].body) if isinstance(s.stmt, Store | Reduce)}) > 1:
+    if (
+        len(
+            {
+                id(s.stmt)
+                for s in tir.sites(stages[0].body)
+                if isinstance(s.stmt, tir.Store | tir.Reduce)
+            }
+        )
+        > 1
+    ):
         raise ScheduleError(f"the stage {stages[0].name} has more than one store")
     return stages[0], value
 
 
-def is_padding(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
+def is_padding(
+    stages: Sequence[tir.Block], buffer: tir.Buffer, at: Sequence[arith.IndexExpr]
+) -> arith.Predicate:
     """The predicate that the element `at` is padding by any of `stages`."""
-    return disjunction(one.holds(at) for stage in stages for one in stated_elements(stage, buffer))
+    return arith.disjunction(
+        one.holds(at) for stage in stages for one in stated_elements(stage, buffer)
+    )
 
 
-def forbidden_elements(func: PrimFunc, buffer: Buffer) -> tuple[KnownElements, ...]:
+def forbidden_elements(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[KnownElements, ...]:
     """The elements of a buffer that nothing may access.
 
     ScheduleError where the kernel forbids elements without locating them.
     """
     found: list[KnownElements] = []
-    for site in sites(func.body):
+    for site in tir.sites(func.body):
         stmt = site.stmt
-        if not isinstance(stmt, Assume) or not forbids_access(stmt.claim):
+        if not isinstance(stmt, tir.Assume) or not forbids_access(stmt.claim):
             continue
         where = _assumed_where(site, stmt)
         if where is None:
@@ -232,7 +211,7 @@ def forbidden_elements(func: PrimFunc, buffer: Buffer) -> tuple[KnownElements, .
     return tuple(found)
 
 
-def require_away_from_forbidden(func: PrimFunc, access: Access) -> Proof:
+def require_away_from_forbidden(func: tir.PrimFunc, access: tir.Access) -> arith.Proof:
     """A proof that an access, which a rewrite adds, touches no forbidden padding.
 
     ScheduleError where that is not proven, or the kernel does not locate the forbidden elements.
@@ -241,15 +220,15 @@ def require_away_from_forbidden(func: PrimFunc, access: Access) -> Proof:
     forbidden = forbidden_elements(func, access.buffer)
     if not forbidden:
         return structural(f"{name} has no padding that may not be accessed")
-    away = conjunction(negation(one.holds(access.indices)) for one in forbidden)
+    away = arith.conjunction(arith.negation(one.holds(access.indices)) for one in forbidden)
     place = f"{name}[{', '.join(map(str, access.indices))}]"
-    return require(prove(away, access.domain), f"{place} stays away from forbidden padding")
+    return require(arith.prove(away, access.domain), f"{place} stays away from forbidden padding")
 
 
 # What is known of elements ------------------------------------------------------------------------
 
 
-def top_level(func: PrimFunc, place: str) -> int:
+def top_level(func: tir.PrimFunc, place: str) -> int:
     """The position in the kernel's body of the statement that contains `place`."""
     for position, stmt in enumerate(func.body):
         if has_name(stmt, place):
@@ -257,7 +236,7 @@ def top_level(func: PrimFunc, place: str) -> int:
     raise ScheduleError(f"{func.name} has no place {place}")
 
 
-def fact_at(func: PrimFunc, load: Load, domain: Domain, position: int) -> Fact:
+def fact_at(func: tir.PrimFunc, load: tir.Load, domain: arith.Domain, position: int) -> Fact:
     """The fact of `load` for all points of `domain`, in the statement at `position` of the body.
 
     Of an input, what statements before assume; of a buffer that is written, what its padding stage
@@ -268,21 +247,21 @@ def fact_at(func: PrimFunc, load: Load, domain: Domain, position: int) -> Fact:
     for one in _known_elements(func, load.buffer, position):
         if isinstance(one.fact, NoAccess):
             # Not to touch forbidden elements must be proven.
-            if not prove(negation(one.holds(load.indices)), domain).proven:
+            if not arith.prove(arith.negation(one.holds(load.indices)), domain).proven:
                 return NoAccess()
         elif isinstance(one.fact, Undefined) or isinstance(found, Constant):
             continue
-        elif prove(one.holds(load.indices), domain).proven:
+        elif arith.prove(one.holds(load.indices), domain).proven:
             found = one.fact
     return found
 
 
-def known_constants(func: PrimFunc, load: Load, position: int) -> Predicate:
+def known_constants(func: tir.PrimFunc, load: tir.Load, position: int) -> arith.Predicate:
     """The predicate that the element of a load is known to be a constant, as `fact_at` knows it.
 
     A range of one value counts, such as that of both zeros.
     """
-    return disjunction(
+    return arith.disjunction(
         one.holds(load.indices)
         for one in _known_elements(func, load.buffer, position)
         if not isinstance(one.fact, NoAccess | Undefined)
@@ -290,11 +269,11 @@ def known_constants(func: PrimFunc, load: Load, position: int) -> Predicate:
 
 
 def assumed_at(
-    func: PrimFunc,
-    load: Load,
-    domain: Domain,
+    func: tir.PrimFunc,
+    load: tir.Load,
+    domain: arith.Domain,
     position: int,
-    says: Callable[[Expr, Load], bool],
+    says: Callable[[tir.Expr, tir.Load], bool],
 ) -> bool:
     """Whether a statement before `position` makes a claim of the element for all of `domain`.
 
@@ -303,15 +282,17 @@ def assumed_at(
     if writes_to(func.body, load.buffer):
         return False
     for claim, where in _assumptions(func.body[:position]):
-        for node in walk_expr(claim):
-            if isinstance(node, Load) and node.buffer == load.buffer:
+        for node in tir.walk_expr(claim):
+            if isinstance(node, tir.Load) and node.buffer == load.buffer:
                 one = KnownElements(node.indices, where, Undefined())
-                if says(claim, node) and prove(one.holds(load.indices), domain).proven:
+                if says(claim, node) and arith.prove(one.holds(load.indices), domain).proven:
                     return True
     return False
 
 
-def _known_elements(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[KnownElements]:
+def _known_elements(
+    func: tir.PrimFunc, buffer: tir.Buffer, position: int
+) -> Iterator[KnownElements]:
     written = [k for k, stmt in enumerate(func.body) if writes_to((stmt,), buffer)]
     yield from forbidden_elements(func, buffer)
     for k, stmt in enumerate(func.body[:position]):
@@ -321,33 +302,33 @@ def _known_elements(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[K
             yield from stated_elements(stmt, buffer)
 
 
-def _is_stage(stmt: Stmt, buffer: Buffer) -> TypeGuard[Block]:
-    return isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == buffer.name
+def _is_stage(stmt: tir.Stmt, buffer: tir.Buffer) -> TypeGuard[tir.Block]:
+    return isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == buffer.name
 
 
-def _assumed_elements(stmt: Stmt, buffer: Buffer) -> Iterator[KnownElements]:
+def _assumed_elements(stmt: tir.Stmt, buffer: tir.Buffer) -> Iterator[KnownElements]:
     for claim, where in _assumptions((stmt,)):
         for load, fact in claims(claim):
             if load.buffer == buffer:
                 yield KnownElements(load.indices, where, fact)
 
 
-def _assumptions(body: Body) -> Iterator[tuple[Expr, Domain]]:
+def _assumptions(body: tir.Body) -> Iterator[tuple[tir.Expr, arith.Domain]]:
     """The claims that `body` makes, and where; not those that depend on data."""
-    for site in sites(body):
-        if isinstance(site.stmt, Assume):
+    for site in tir.sites(body):
+        if isinstance(site.stmt, tir.Assume):
             where = _assumed_where(site, site.stmt)
             if where is not None:
                 yield site.stmt.claim, where
 
 
-def _assumed_where(site: Site, stmt: Assume) -> Domain | None:
+def _assumed_where(site: tir.Site, stmt: tir.Assume) -> arith.Domain | None:
     """The points at which a claim is made; None where that depends on data."""
-    if site.guards or not is_predicate(stmt.unless):
+    if site.guards or not tir.is_predicate(stmt.unless):
         return None
-    return site.domain.given(negation(cast(Predicate, stmt.unless)))
+    return site.domain.given(arith.negation(cast(arith.Predicate, stmt.unless)))
 
 
-def writes_to(body: Body, buffer: Buffer) -> bool:
+def writes_to(body: tir.Body, buffer: tir.Buffer) -> bool:
     """Whether anything in `body` writes `buffer`."""
-    return any(a.buffer == buffer and a.writes for a in accesses(body))
+    return any(a.buffer == buffer and a.writes for a in tir.accesses(body))

@@ -10,94 +10,75 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from graphflow import tir
 from graphflow.arith import (
     IndexExpr,
     Var,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.tir import (
-    Allocate,
-    Block,
-    Body,
-    Call,
-    For,
-    If,
-    Kept,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Stmt,
-    is_identifier,
-    kept,
-    map_as_written,
-    rename_buffers,
-    sub_bodies,
-    substitute_body,
-    walk,
-)
 
-Holding: TypeAlias = Block | Call | For | If | Let | NamedWindow
+Holding: TypeAlias = tir.Block | tir.Call | tir.For | tir.If | tir.Let | tir.NamedWindow
 """Statements with bodies below them."""
 
 
-def name_of(stmt: Stmt) -> str | None:
+def name_of(stmt: tir.Stmt) -> str | None:
     """The name of a loop (its variable's), block, call, let or window; None for others."""
     match stmt:
-        case For():
+        case tir.For():
             return stmt.var.name
-        case Block() | Call():
+        case tir.Block() | tir.Call():
             return stmt.name
-        case Let() | NamedWindow():
+        case tir.Let() | tir.NamedWindow():
             return stmt.buffer.name
         case _:
             return None
 
 
-def unknown_place(func: PrimFunc, place: str) -> str:
+def unknown_place(func: tir.PrimFunc, place: str) -> str:
     """The message that a kernel has no loop or block `place`, with the names that it has."""
-    names = [name for name in (name_of(stmt) for stmt in walk(func.body)) if name]
+    names = [name for name in (name_of(stmt) for stmt in tir.walk(func.body)) if name]
     return f"{func.name} has no loop or block {place}; it has {', '.join(names) or 'none'}"
 
 
-def names_in(body: Body) -> tuple[str, ...]:
+def names_in(body: tir.Body) -> tuple[str, ...]:
     """The names of loops, blocks and allocated buffers in `body`, in program order."""
     found: list[str] = []
     for stmt in body:
-        if isinstance(stmt, Allocate):
+        if isinstance(stmt, tir.Allocate):
             found.append(stmt.buffer.name)
-        elif isinstance(stmt, Kept):
-            if not isinstance(stmt, Let) and (name := name_of(stmt)) is not None:
+        elif isinstance(stmt, tir.Kept):
+            if not isinstance(stmt, tir.Let) and (name := name_of(stmt)) is not None:
                 found.append(name)
             found += names_inside(stmt)
     return tuple(found)
 
 
-@kept
+@tir.kept
 def names_inside(stmt: Holding) -> dict[str, None]:
     """The names in the bodies below a statement, in program order."""
-    return dict.fromkeys(name for below in sub_bodies(stmt) for name in names_in(below))
+    return dict.fromkeys(name for below in tir.sub_bodies(stmt) for name in names_in(below))
 
 
-def has_name(stmt: Stmt, name: str) -> bool:
+def has_name(stmt: tir.Stmt, name: str) -> bool:
     """Whether `name` is a statement's own, or that of a loop, block or allocated buffer in it."""
-    if isinstance(stmt, Kept):
+    if isinstance(stmt, tir.Kept):
         return name_of(stmt) == name or name in names_inside(stmt)
-    return isinstance(stmt, Allocate) and stmt.buffer.name == name
+    return isinstance(stmt, tir.Allocate) and stmt.buffer.name == name
 
 
-def place_names(func: PrimFunc) -> tuple[str, ...]:
+def place_names(func: tir.PrimFunc) -> tuple[str, ...]:
     """Every name that can be a place: of loops, blocks and buffers, parameters included."""
     return (*(p.buffer.name for p in func.params), *names_in(func.body))
 
 
-def has_place(func: PrimFunc, name: str) -> bool:
+def has_place(func: tir.PrimFunc, name: str) -> bool:
     """Whether `name` is among the `place_names` of a kernel."""
     return any(p.buffer.name == name for p in func.params) or any(
         has_name(stmt, name) for stmt in func.body
     )
 
 
-def require_fresh(func: PrimFunc, *names: str) -> None:
+def require_fresh(func: tir.PrimFunc, *names: str) -> None:
     """ScheduleError where a name is used in `func` already, or twice among `names`."""
     wanted = set(names)
     taken = wanted & {p.buffer.name for p in func.params}
@@ -111,7 +92,7 @@ def require_fresh(func: PrimFunc, *names: str) -> None:
 
 def require_names(*names: str) -> None:
     """ScheduleError for what is no name: identifiers, with dots between them."""
-    odd = [name for name in names if not all(map(is_identifier, name.split(".")))]
+    odd = [name for name in names if not all(map(tir.is_identifier, name.split(".")))]
     if odd:
         raise ScheduleError(f"{odd[0]!r} is no name: it takes identifiers, with dots between them")
 
@@ -135,7 +116,7 @@ def fresh_names(taken: Collection[str], wanted: Iterable[str]) -> dict[str, str]
     return found
 
 
-def stage_names(func: PrimFunc, block: str, rank: int, *taken: str) -> tuple[str, ...]:
+def stage_names(func: tir.PrimFunc, block: str, rank: int, *taken: str) -> tuple[str, ...]:
     """Fresh names for a new block, wanted as `block`, and for its `rank` loops, called after it.
 
     They avoid the names in `taken` besides those of the kernel.
@@ -144,7 +125,9 @@ def stage_names(func: PrimFunc, block: str, rank: int, *taken: str) -> tuple[str
     return tuple(fresh_names({*taken, *place_names(func)}, wanted).values())
 
 
-def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, dict[str, str]]:
+def fresh_copy(
+    body: tir.Body, suffix: str, taken: Collection[str]
+) -> tuple[tir.Body, dict[str, str]]:
     """A copy of `body` under fresh names, and the new name by each old one.
 
     The names of loops, blocks and allocated buffers get the suffix, and a number behind it where
@@ -156,27 +139,27 @@ def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, d
     return rename_places(body, names), names
 
 
-def rename_places(body: Body, names: Mapping[str, str]) -> Body:
+def rename_places(body: tir.Body, names: Mapping[str, str]) -> tir.Body:
     """`body` with its loops, blocks and allocated buffers renamed as given."""
     buffers = {
         stmt.buffer: replace(stmt.buffer, name=names[stmt.buffer.name])
-        for stmt in walk(body)
-        if isinstance(stmt, Allocate | NamedWindow) and stmt.buffer.name in names
+        for stmt in tir.walk(body)
+        if isinstance(stmt, tir.Allocate | tir.NamedWindow) and stmt.buffer.name in names
     }
     values: dict[Var, IndexExpr] = {
         stmt.var: Var(names[stmt.var.name])
-        for stmt in walk(body)
-        if isinstance(stmt, For) and stmt.var.name in names
+        for stmt in tir.walk(body)
+        if isinstance(stmt, tir.For) and stmt.var.name in names
     }
 
-    def renamed(stmt: Stmt) -> Stmt:
+    def renamed(stmt: tir.Stmt) -> tir.Stmt:
         match stmt:
-            case For() if stmt.var in values:
+            case tir.For() if stmt.var in values:
                 return replace(stmt, var=Var(names[stmt.var.name]))
-            case Block() | Call() if stmt.name in names:
+            case tir.Block() | tir.Call() if stmt.name in names:
                 return replace(stmt, name=names[stmt.name])
             case _:
                 return stmt
 
-    copy = map_as_written(substitute_body(body, values), renamed)
-    return rename_buffers(copy, buffers)
+    copy = tir.map_as_written(tir.substitute_body(body, values), renamed)
+    return tir.rename_buffers(copy, buffers)

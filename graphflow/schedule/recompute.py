@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphflow import tir
 from graphflow.arith import Proof, Var, const
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import stored_before_read
@@ -17,21 +18,10 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.place_names import require_fresh, require_names
 from graphflow.schedule.places import constant_extent, find_loop, rewrite_at
-from graphflow.tir import (
-    AT_ONCE,
-    Access,
-    Allocate,
-    For,
-    LoopKind,
-    PrimFunc,
-    accesses,
-    substitute_body,
-    walk,
-)
 
 
 def divide_with_recompute(
-    func: PrimFunc, loop: str, count: int, step: int, names: tuple[str, str]
+    func: tir.PrimFunc, loop: str, count: int, step: int, names: tuple[str, str]
 ) -> Rewrite:
     """`for i in (0, n): S` → `for io in (0, N): for ii in (0, c + n - N·c): S[i → c·io + ii]`.
 
@@ -50,22 +40,22 @@ def divide_with_recompute(
         raise ScheduleError(f"{count} blocks of step {step}: both must be at least 1")
     if count * step > extent:
         raise ScheduleError(f"{count} blocks of step {step} are more than the {extent} of {loop}")
-    if stmt.kind in AT_ONCE:
+    if stmt.kind in tir.AT_ONCE:
         raise ScheduleError(f"{loop} is {stmt.kind.value}, and two blocks store the same elements")
     inner_domain = domain.inside(stmt.var, stmt.start, stmt.stop)
     proofs: list[Proof] = []
     if extent > count * step:
         # As threads, for which reductions into one element conflict too.
-        serial = For(stmt.var, stmt.start, stmt.stop, LoopKind.SERIAL, stmt.body)
+        serial = tir.For(stmt.var, stmt.start, stmt.stop, tir.LoopKind.SERIAL, stmt.body)
         proofs += independent(serial, domain)
-        private = {s.buffer for s in walk(stmt.body) if isinstance(s, Allocate)}
-        touched = [a for a in accesses(stmt.body, inner_domain) if a.buffer not in private]
+        private = {s.buffer for s in tir.walk(stmt.body) if isinstance(s, tir.Allocate)}
+        touched = [a for a in tir.accesses(stmt.body, inner_domain) if a.buffer not in private]
         proofs += _stored_first(touched, loop)
     outer, inner = Var(names[0]), Var(names[1])
-    body = substitute_body(stmt.body, {stmt.var: stmt.start + step * outer + inner})
+    body = tir.substitute_body(stmt.body, {stmt.var: stmt.start + step * outer + inner})
     length = step + extent - count * step
-    block = For(inner, const(0), const(length), stmt.kind, body)
-    divided = For(outer, const(0), const(count), stmt.kind, (block,))
+    block = tir.For(inner, const(0), const(length), stmt.kind, body)
+    divided = tir.For(outer, const(0), const(count), stmt.kind, (block,))
     require_names(*names)
     require_fresh(rewrite_at(func, loop, lambda _s, _d: stmt.body), *names)
     new = rewrite_at(func, loop, lambda _s, _d: (divided,))
@@ -73,7 +63,7 @@ def divide_with_recompute(
     return Rewrite(new, tuple(dict.fromkeys(proofs)), {loop: names}, {"parts": names})
 
 
-def _stored_first(touched: Sequence[Access], loop: str) -> list[Proof]:
+def _stored_first(touched: Sequence[tir.Access], loop: str) -> list[Proof]:
     """Proofs that each iteration stores what it both reads and writes before it reads it."""
     proofs: list[Proof] = []
     for buffer in dict.fromkeys(a.buffer for a in touched if a.writes):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Proof, prove, within
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Statement, StatementAccess, same_sources, statements_of
@@ -17,45 +18,31 @@ from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import require_instances
 from graphflow.schedule.obligations import require
 from graphflow.schedule.places import find_buffer
-from graphflow.tir import (
-    AT_ONCE,
-    Allocate,
-    Block,
-    BlockNote,
-    Body,
-    Buffer,
-    For,
-    PrimFunc,
-    Stmt,
-    map_body,
-    mentioned,
-    redirect_accesses,
-    sites,
-    walk,
-)
 
 Indices = tuple[IndexExpr, ...]
 
 
-def relocated(body: Body, old: Buffer, new: Buffer, place: Callable[[Indices], Indices]) -> Body:
+def relocated(
+    body: tir.Body, old: tir.Buffer, new: tir.Buffer, place: Callable[[Indices], Indices]
+) -> tir.Body:
     """`body` with each access to `old` made one to `new` at the indices that `place` gives for its
     own, and with `new` allocated where `old` was."""
 
-    def allocated(stmt: Stmt) -> Stmt:
-        return Allocate(new) if isinstance(stmt, Allocate) and stmt.buffer == old else stmt
+    def allocated(stmt: tir.Stmt) -> tir.Stmt:
+        return tir.Allocate(new) if isinstance(stmt, tir.Allocate) and stmt.buffer == old else stmt
 
-    found: list[Stmt] = []
+    found: list[tir.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Block) and old not in mentioned(stmt):
+        if isinstance(stmt, tir.Block) and old not in tir.mentioned(stmt):
             found.append(stmt)
         else:
-            found += map_body(redirect_accesses((stmt,), old, new, place), allocated)
+            found += tir.map_body(tir.redirect_accesses((stmt,), old, new, place), allocated)
     return tuple(found)
 
 
 def moved_buffer(
-    func: PrimFunc, old: Buffer, new: Buffer, place: Callable[[Indices], Indices]
-) -> PrimFunc:
+    func: tir.PrimFunc, old: tir.Buffer, new: tir.Buffer, place: Callable[[Indices], Indices]
+) -> tir.PrimFunc:
     """A kernel with a buffer that it allocates relocated.
 
     ScheduleError where a call that is given the buffer would do something else.
@@ -65,7 +52,7 @@ def moved_buffer(
     return moved
 
 
-def private_buffer(func: PrimFunc, name: str) -> Buffer:
+def private_buffer(func: tir.PrimFunc, name: str) -> tir.Buffer:
     """The buffer called `name`, which the kernel allocates and of which no stage states padding.
 
     ScheduleError for a parameter, whose layout callers see, and for a padded buffer.
@@ -73,13 +60,13 @@ def private_buffer(func: PrimFunc, name: str) -> Buffer:
     buffer = find_buffer(func, name)
     if any(buffer == param.buffer for param in func.params):
         raise ScheduleError(f"{name} is a parameter, which others see; it must be allocated here")
-    for stmt in walk(func.body):
-        if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == name:
+    for stmt in tir.walk(func.body):
+        if isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == name:
             raise ScheduleError(f"{name} has padding that {stmt.name} states")
     return buffer
 
 
-def flat_buffer(func: PrimFunc, name: str) -> Buffer:
+def flat_buffer(func: tir.PrimFunc, name: str) -> tir.Buffer:
     """A `private_buffer` whose axes may be changed: it has no separators between them."""
     buffer = private_buffer(func, name)
     if buffer.separators:
@@ -87,24 +74,24 @@ def flat_buffer(func: PrimFunc, name: str) -> Buffer:
     return buffer
 
 
-def axis_of(buffer: Buffer, dim: int) -> int:
+def axis_of(buffer: tir.Buffer, dim: int) -> int:
     """`dim` itself; ScheduleError where the buffer has no such axis."""
     if not 0 <= dim < len(buffer.shape):
         raise ScheduleError(f"{buffer.name} has {len(buffer.shape)} axes, and none is {dim}")
     return dim
 
 
-def touching(func: PrimFunc, buffer: Buffer) -> tuple[StatementAccess, ...]:
+def touching(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[StatementAccess, ...]:
     """The accesses to a buffer, claims of assumptions included."""
     return statements_of(func).of(buffer)
 
 
-def allocation_of(func: PrimFunc, buffer: Buffer) -> Statement:
+def allocation_of(func: tir.PrimFunc, buffer: tir.Buffer) -> Statement:
     """The statement that allocates a private buffer."""
     return next(
         one
         for one in statements_of(func).statements
-        if isinstance(one.stmt, Allocate) and one.stmt.buffer == buffer
+        if isinstance(one.stmt, tir.Allocate) and one.stmt.buffer == buffer
     )
 
 
@@ -114,10 +101,10 @@ def require_within(access: StatementAccess, index: IndexExpr, extent: int, condi
 
 
 def require_same_sources(
-    before: PrimFunc,
-    after: PrimFunc,
-    old: Sequence[Buffer],
-    new: Sequence[Buffer],
+    before: tir.PrimFunc,
+    after: tir.PrimFunc,
+    old: Sequence[tir.Buffer],
+    new: Sequence[tir.Buffer],
     condition: str,
 ) -> tuple[Proof, ...]:
     """Proofs that reads see the same writes after a relocation, in loops of every kind.
@@ -127,12 +114,12 @@ def require_same_sources(
     return require(same_sources(before, after, old, new), condition), *still_at_once(after)
 
 
-def still_at_once(func: PrimFunc) -> tuple[Proof, ...]:
+def still_at_once(func: tir.PrimFunc) -> tuple[Proof, ...]:
     """Proofs that the iterations of parallel and vectorized loops may still run at once."""
-    found = (site for site in sites(func.body) if isinstance(site.stmt, For))
+    found = (site for site in tir.sites(func.body) if isinstance(site.stmt, tir.For))
     return tuple(
         proof
         for site in found
-        if isinstance(site.stmt, For) and site.stmt.kind in AT_ONCE
+        if isinstance(site.stmt, tir.For) and site.stmt.kind in tir.AT_ONCE
         for proof in independent(site.stmt, site.domain)
     )

@@ -12,19 +12,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
 
-from graphflow.arith import (
-    Domain,
-    IndexExpr,
-    IntegerSet,
-    Proof,
-    Undecided,
-    Var,
-    conjunction,
-    const,
-    prove,
-    variables,
-    within,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import stored_before_read
 from graphflow.schedule.bound_inference import element_of
@@ -42,38 +30,19 @@ from graphflow.schedule.place_names import (
 )
 from graphflow.schedule.places import find, find_buffer, rewrite_at
 from graphflow.schedule.step_arguments import IndexGiven, index_of
-from graphflow.tir import (
-    Access,
-    AccessKind,
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Buffer,
-    For,
-    If,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Scope,
-    Stmt,
-    Store,
-    accesses,
-    redirect_accesses,
-)
 
-Indices = tuple[IndexExpr, ...]
+Indices = tuple[arith.IndexExpr, ...]
 
 Window: TypeAlias = Sequence[IndexGiven | tuple[IndexGiven, int]]
 """For each axis of a buffer one index, or the first index and the number of elements."""
 
 
 def stage_window(
-    func: PrimFunc,
+    func: tir.PrimFunc,
     place: str,
     buffer: str,
     name: str,
-    scope: Scope = "scratch",
+    scope: tir.Scope = "scratch",
     window: Window | None = None,
 ) -> Rewrite:
     """`S[a[e1], a[e2]]` → `t; t = a[window]; S[t[e1 - o], t[e2 - o]]; a = t`.
@@ -98,7 +67,7 @@ def stage_window(
     require_names(name)
     require_fresh(func, name)
     stmt, domain = find(func, place)
-    if isinstance(stmt, Allocate | Assume):
+    if isinstance(stmt, tir.Allocate | tir.Assume):
         raise ScheduleError(f"{place} computes nothing that could be staged")
     old = find_buffer(func, buffer)
     staged = _Staged(func, place, stmt, domain, old)
@@ -108,7 +77,7 @@ def stage_window(
         raise ScheduleError(f"{place} does not touch {buffer}")
     try:
         return _rewritten(staged, name, scope, window)
-    except Undecided as error:
+    except arith.Undecided as error:
         raise ScheduleError(f"what {place} touches of {buffer} is not found: {error}") from error
 
 
@@ -116,14 +85,19 @@ class _Staged:
     """Statements that get a copy of a buffer: where they stand, and what they touch of it."""
 
     def __init__(
-        self, func: PrimFunc, place: str, stmt: Stmt, domain: Domain, buffer: Buffer
+        self,
+        func: tir.PrimFunc,
+        place: str,
+        stmt: tir.Stmt,
+        domain: arith.Domain,
+        buffer: tir.Buffer,
     ) -> None:
         self.func, self.place, self.stmt, self.buffer = func, place, stmt, buffer
         self.inner = domain
-        if isinstance(stmt, For):
+        if isinstance(stmt, tir.For):
             self.inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-        self.body: Body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
-        self.touched = [a for a in accesses(self.body, self.inner) if a.buffer == buffer]
+        self.body: tir.Body = stmt.body if isinstance(stmt, tir.For | tir.Block) else (stmt,)
+        self.touched = [a for a in tir.accesses(self.body, self.inner) if a.buffer == buffer]
         self.outer = tuple(axis.var for axis in self.inner.axes)
 
     @property
@@ -132,16 +106,16 @@ class _Staged:
         inside = names_in((self.stmt,))
         return inside[0] if inside else self.outer[-1].name if self.outer else ""
 
-    def with_body(self, body: Body) -> PrimFunc:
+    def with_body(self, body: tir.Body) -> tir.PrimFunc:
         """The kernel with other statements in this place."""
 
-        def change(stmt: Stmt, _: Domain) -> Body:
-            return (replace(stmt, body=body),) if isinstance(stmt, For | Block) else body
+        def change(stmt: tir.Stmt, _: arith.Domain) -> tir.Body:
+            return (replace(stmt, body=body),) if isinstance(stmt, tir.For | tir.Block) else body
 
         return rewrite_at(self.func, self.place, change)
 
 
-def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Rewrite:
+def _rewritten(s: _Staged, name: str, scope: tir.Scope, window: Window | None) -> Rewrite:
     old = s.buffer
     used = _elements(s.touched, s.outer)
     if window is None:
@@ -149,14 +123,14 @@ def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Re
         kept = [axis for axis, (_, extent) in enumerate(windows) if extent > 1]
     else:
         windows, kept = stated_window(window, s.buffer, s.inner, s.place)
-    new = Buffer(name, tuple(windows[axis][1] for axis in kept), old.dtype, scope)
+    new = tir.Buffer(name, tuple(windows[axis][1] for axis in kept), old.dtype, scope)
 
     def place(indices: Indices) -> Indices:
         return tuple(indices[axis] - windows[axis][0] for axis in kept)
 
     proofs = [_fits(access, windows, s.place) for access in s.touched]
     names = _loop_names(s.func, name, len(old.shape))
-    body: Body = (Allocate(new),)
+    body: tir.Body = (tir.Allocate(new),)
     made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
     known = _stored_first(s.touched)
     proofs += known or ()
@@ -167,13 +141,17 @@ def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Re
             wanted = [_within_buffer(s, windows)]
         proofs += _may_copy(s.func, wanted)
         loaded = used if wanted is s.touched else _elements(wanted, s.outer)
-        body += scan(loaded, s.inner, names["load"], lambda e: Store(new, place(e), Load(old, e)))
+        body += scan(
+            loaded, s.inner, names["load"], lambda e: tir.Store(new, place(e), tir.Load(old, e))
+        )
         made["load"] = _first(names["load"])
-    body += redirect_accesses(s.body, old, new, place)
+    body += tir.redirect_accesses(s.body, old, new, place)
     stores = [access for access in s.touched if access.writes]
     if stores:
         stored = used if stores == s.touched else _elements(stores, s.outer)
-        body += scan(stored, s.inner, names["store"], lambda e: Store(old, e, Load(new, place(e))))
+        body += scan(
+            stored, s.inner, names["store"], lambda e: tir.Store(old, e, tir.Load(new, place(e)))
+        )
         made["store"] = _first(names["store"])
     staged = s.with_body(body)
     if s.name:
@@ -182,8 +160,8 @@ def _rewritten(s: _Staged, name: str, scope: Scope, window: Window | None) -> Re
 
 
 def stated_window(
-    window: Window, buffer: Buffer, domain: Domain, place: str
-) -> tuple[list[tuple[IndexExpr, int]], list[int]]:
+    window: Window, buffer: tir.Buffer, domain: arith.Domain, place: str
+) -> tuple[list[tuple[arith.IndexExpr, int]], list[int]]:
     """The first index and the extent on each axis, and the axes that the window keeps.
 
     ScheduleError where the window does not fit the axes of the buffer, or uses a variable that is
@@ -200,39 +178,45 @@ def stated_window(
         raise ScheduleError(f"window: an axis of {empty[0]} elements holds nothing")
     around = {axis.var for axis in domain.axes}
     for start, _ in sides:
-        stray = sorted(var.name for var in variables(start) - around)
+        stray = sorted(var.name for var in arith.variables(start) - around)
         if stray:
             raise ScheduleError(f"scope: {stray[0]} is no loop around {place}")
     kept = [axis for axis, side in enumerate(window) if isinstance(side, tuple)]
     return sides, kept
 
 
-def _within_buffer(s: _Staged, windows: Sequence[tuple[IndexExpr, int]]) -> Access:
+def _within_buffer(s: _Staged, windows: Sequence[tuple[arith.IndexExpr, int]]) -> tir.Access:
     """A load of all elements of a window that the buffer has."""
     element, domain = element_of(s.buffer), s.inner
     for var, extent, (start, count) in zip(element, s.buffer.shape, windows, strict=True):
-        domain = domain.inside(var, const(0), const(extent)).given(within(var - start, 0, count))
-    return Access(s.buffer, element, domain, AccessKind.READ, False)
+        domain = domain.inside(var, arith.const(0), arith.const(extent)).given(
+            arith.within(var - start, 0, count)
+        )
+    return tir.Access(s.buffer, element, domain, tir.AccessKind.READ, False)
 
 
-def _elements(touched: Sequence[Access], outer: tuple[Var, ...]) -> IntegerSet:
+def _elements(touched: Sequence[tir.Access], outer: tuple[arith.Var, ...]) -> arith.IntegerSet:
     """The elements that accesses touch, over the loops outside and the element."""
     element = element_of(touched[0].buffer)
-    images = (IntegerSet.of(a.domain).image(element, a.indices) for a in touched)
+    images = (arith.IntegerSet.of(a.domain).image(element, a.indices) for a in touched)
     return reduce(lambda a, b: a | b, (image.over((*outer, *element)) for image in images))
 
 
-def _fits(access: Access, windows: Sequence[tuple[IndexExpr, int]], loop: str) -> Proof:
+def _fits(
+    access: tir.Access, windows: Sequence[tuple[arith.IndexExpr, int]], loop: str
+) -> arith.Proof:
     sides = zip(access.indices, windows, strict=True)
-    inside = conjunction(within(index - offset, 0, extent) for index, (offset, extent) in sides)
+    inside = arith.conjunction(
+        arith.within(index - offset, 0, extent) for index, (offset, extent) in sides
+    )
     shape = [extent for _, extent in windows]
     condition = f"window: what {loop} touches of {access.buffer.name} fits {shape}"
-    return require(prove(inside, access.domain), condition)
+    return require(arith.prove(inside, access.domain), condition)
 
 
-def _stored_first(touched: Sequence[Access]) -> list[Proof] | None:
+def _stored_first(touched: Sequence[tir.Access]) -> list[arith.Proof] | None:
     """Proofs that nothing need be copied in, or None where it must be."""
-    if touched[0].kind is not AccessKind.WRITE:
+    if touched[0].kind is not tir.AccessKind.WRITE:
         return None  # nothing is stored before the first access, and isl need not say so
     if not all(access.certain for access in touched if access.writes):
         return None
@@ -240,35 +224,40 @@ def _stored_first(touched: Sequence[Access]) -> list[Proof] | None:
     return proofs if all(proof.proven for proof in proofs) else None
 
 
-def _may_copy(func: PrimFunc, touched: Sequence[Access]) -> list[Proof]:
+def _may_copy(func: tir.PrimFunc, touched: Sequence[tir.Access]) -> list[arith.Proof]:
     """Proofs that the elements that are copied may be accessed in each iteration."""
     name = touched[0].buffer.name
     proofs = [structural(f"the elements of {name} that are copied are accessed anyway")]
     for access in touched:
         if not access.certain:
             sides = zip(access.indices, access.buffer.shape, strict=True)
-            inside = prove(conjunction(within(e, 0, n) for e, n in sides), access.domain)
+            inside = arith.prove(
+                arith.conjunction(arith.within(e, 0, n) for e, n in sides), access.domain
+            )
             proofs.append(require(inside, f"copied: what is copied of {name} lies inside it"))
             proofs.append(require_away_from_forbidden(func, access))
     return proofs
 
 
-def _loop_names(func: PrimFunc, name: str, rank: int) -> dict[str, tuple[Var, ...]]:
+def _loop_names(func: tir.PrimFunc, name: str, rank: int) -> dict[str, tuple[arith.Var, ...]]:
     taken = {name, *place_names(func)}
     found = {}
     for role in ("load", "store"):
         wanted = (f"{name}_{role}_{axis}" for axis in range(rank))
-        found[role] = tuple(map(Var, fresh_names(taken, wanted).values()))
+        found[role] = tuple(map(arith.Var, fresh_names(taken, wanted).values()))
     return found
 
 
-def _first(names: tuple[Var, ...]) -> tuple[str, ...]:
+def _first(names: tuple[arith.Var, ...]) -> tuple[str, ...]:
     return tuple(var.name for var in names[:1])
 
 
 def scan(
-    points: IntegerSet, outside: Domain, names: Sequence[Var], leaf: Callable[[Indices], Stmt]
-) -> Body:
+    points: arith.IntegerSet,
+    outside: arith.Domain,
+    names: Sequence[arith.Var],
+    leaf: Callable[[Indices], tir.Stmt],
+) -> tir.Body:
     """Loops over the last coordinates of a set, as many as names; the others are loops outside.
 
     The leaf runs once for each point, in lexicographic order.
@@ -276,15 +265,15 @@ def scan(
     outer = tuple(axis.var for axis in outside.axes)
     last = points.variables[len(outer) :]
     named = points.renamed(dict(zip(last, names, strict=True)))
-    here, loops = outside, list[For]()
+    here, loops = outside, list[tir.For]()
     for var in names:
         low, high = named.bounds(var, tuple(axis.var for axis in here.axes))
-        loops.append(For(var, low.expr, high.expr + 1, LoopKind.SERIAL, ()))
+        loops.append(tir.For(var, low.expr, high.expr + 1, tir.LoopKind.SERIAL, ()))
         here = here.inside(var, low.expr, high.expr + 1)
-    body: Body = (leaf(tuple(names)),)
-    around = IntegerSet.of(here)
+    body: tir.Body = (leaf(tuple(names)),)
+    around = arith.IntegerSet.of(here)
     if not (around - named).is_empty:
-        body = (If(named.predicate(around), body),)
+        body = (tir.If(named.predicate(around), body),)
     for loop in reversed(loops):
         body = (replace(loop, body=body),)
     return body

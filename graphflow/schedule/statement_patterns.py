@@ -18,24 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 
+from graphflow import tir
 from graphflow.base.errors import ParseError, ScheduleError
 from graphflow.effects import Path
 from graphflow.schedule.place_names import name_of
-from graphflow.tir import (
-    Allocate,
-    Block,
-    Body,
-    For,
-    If,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Stmt,
-    head_text,
-    is_identifier,
-    parse_index,
-    parse_predicate,
-)
 
 _NUMBER = re.compile(r"(.*?)\s*#\s*(\d+)\s*", re.DOTALL)
 
@@ -49,10 +35,10 @@ class StatementPattern:
     tree: ast.stmt | None
     number: int | None
 
-    def matches(self, stmt: Stmt) -> bool:
+    def matches(self, stmt: tir.Stmt) -> bool:
         """Whether a statement is like the pattern."""
         if self.tree is None:
-            own = stmt.buffer.name if isinstance(stmt, Allocate) else name_of(stmt)
+            own = stmt.buffer.name if isinstance(stmt, tir.Allocate) else name_of(stmt)
             return own == self.name
         return _is_like(self.tree, stmt)
 
@@ -62,7 +48,7 @@ def pattern_of(text: str) -> StatementPattern:
     numbered = _NUMBER.fullmatch(text)
     plain = dedent(numbered[1] if numbered else text).strip()
     number = int(numbered[2]) if numbered else None
-    if all(map(is_identifier, plain.split("."))) and plain != "_":
+    if all(map(tir.is_identifier, plain.split("."))) and plain != "_":
         return StatementPattern(text, plain, None, number)
     try:
         body = ast.parse(plain).body
@@ -75,7 +61,7 @@ def pattern_of(text: str) -> StatementPattern:
     return StatementPattern(text, None, body[0], number)
 
 
-def found_in(func: PrimFunc, pattern: StatementPattern, inside: Path = ()) -> tuple[Path, ...]:
+def found_in(func: tir.PrimFunc, pattern: StatementPattern, inside: Path = ()) -> tuple[Path, ...]:
     """The paths of the statements that match, in program order; those below `inside` alone.
 
     ScheduleError where there is none, or fewer than the number that the pattern has.
@@ -92,7 +78,7 @@ def found_in(func: PrimFunc, pattern: StatementPattern, inside: Path = ()) -> tu
             )
         return (paths[pattern.number],)
     if not paths:
-        heads = dict.fromkeys(head_text(stmt) for _, stmt in _statements(func.body, ()))
+        heads = dict.fromkeys(tir.head_text(stmt) for _, stmt in _statements(func.body, ()))
         lines = "".join(f"\n    {head}" for head in heads)
         raise ScheduleError(f"nothing in {func.name} matches {pattern.text!r}; it has{lines}")
     return tuple(paths)
@@ -104,17 +90,17 @@ def _begins(path: Path, start: Path) -> bool:
     return here == tuple(position for position, _ in start)
 
 
-def _statements(body: Body, around: Path) -> Iterator[tuple[Path, Stmt]]:
+def _statements(body: tir.Body, around: Path) -> Iterator[tuple[Path, tir.Stmt]]:
     """The statements that are written in a body, with their paths, parents before children."""
     for position, stmt in enumerate(body):
         yield (*around, (position, False)), stmt
         match stmt:
-            case For() | Block() | NamedWindow():
+            case tir.For() | tir.Block() | tir.NamedWindow():
                 yield from _statements(stmt.body, (*around, (position, False)))
-            case If():
+            case tir.If():
                 yield from _statements(stmt.then, (*around, (position, False)))
                 yield from _statements(stmt.orelse, (*around, (position, True)))
-            case Let():  # it performs its allocation and its store first
+            case tir.Let():  # it performs its allocation and its store first
                 for path, inner in _statements(stmt.body, ()):
                     first, otherwise = path[0]
                     moved = ((first + 2, otherwise), *path[1:])
@@ -126,17 +112,21 @@ def _statements(body: Body, around: Path) -> Iterator[tuple[Path, Stmt]]:
 # Matching -----------------------------------------------------------------------------------------
 
 
-def _is_like(pattern: ast.stmt, stmt: Stmt) -> bool:
+def _is_like(pattern: ast.stmt, stmt: tir.Stmt) -> bool:
     if isinstance(pattern, ast.Expr) and _is_hole(pattern.value):
         return True
-    head = head_text(stmt)
+    head = tir.head_text(stmt)
     (own,) = ast.parse(f"{head} pass" if head.endswith(":") else head).body
     if isinstance(pattern, ast.AnnAssign):  # `t: _`, as Exo writes an allocation
         wanted = pattern.target
-        return isinstance(stmt, Allocate) and isinstance(own, ast.Assign) and (
+        return isinstance(stmt, tir.Allocate) and isinstance(own, ast.Assign) and (
             _same(wanted, own.targets[0]) and _same(pattern.annotation, own.value)
         )  # fmt: skip
-    if isinstance(pattern, ast.Assign) and _is_hole(pattern.value) and isinstance(stmt, Allocate):
+    if (
+        isinstance(pattern, ast.Assign)
+        and _is_hole(pattern.value)
+        and isinstance(stmt, tir.Allocate)
+    ):
         return False  # `t = _` is a store
     if type(pattern) is not type(own):
         return False
@@ -148,17 +138,17 @@ def _is_like(pattern: ast.stmt, stmt: Stmt) -> bool:
     return _bodies_like(pattern, stmt)
 
 
-def _bodies_like(pattern: ast.stmt, stmt: Stmt) -> bool:
+def _bodies_like(pattern: ast.stmt, stmt: tir.Stmt) -> bool:
     below = getattr(pattern, "body", None)
     if below is None:
         return True
-    own = stmt.then if isinstance(stmt, If) else getattr(stmt, "body", ())
-    orelse = stmt.orelse if isinstance(stmt, If) else ()
+    own = stmt.then if isinstance(stmt, tir.If) else getattr(stmt, "body", ())
+    orelse = stmt.orelse if isinstance(stmt, tir.If) else ()
     otherwise: Sequence[ast.stmt] = getattr(pattern, "orelse", ())
     return _statements_like(below, own) and (not otherwise or _statements_like(otherwise, orelse))
 
 
-def _statements_like(patterns: Sequence[ast.stmt], body: Body) -> bool:
+def _statements_like(patterns: Sequence[ast.stmt], body: tir.Body) -> bool:
     """Whether a body is like a sequence of patterns; `_` at its end stands for any statements."""
     last = patterns[-1]
     if isinstance(last, ast.Expr) and _is_hole(last.value):
@@ -204,7 +194,7 @@ def _normal(node: ast.expr) -> str | None:
     """An index or a predicate on indices in normal form; None for others, and with holes."""
     if any(isinstance(inner, ast.expr) and _is_hole(inner) for inner in ast.walk(node)):
         return None
-    for parse in (parse_index, parse_predicate):
+    for parse in (tir.parse_index, tir.parse_predicate):
         try:
             return str(parse(ast.unparse(node)))
         except ParseError:

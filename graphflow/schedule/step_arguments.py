@@ -23,30 +23,17 @@ from typing import (
     get_type_hints,
 )
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Predicate, as_index
 from graphflow.base.errors import ParseError, ScheduleError
-from graphflow.tir import (
-    Allocate,
-    Buffer,
-    Condition,
-    Expr,
-    NamedWindow,
-    PrimFunc,
-    fields_of,
-    parse_condition,
-    parse_expression,
-    parse_index,
-    parse_predicate,
-    statements_as_written,
-)
 
 IndexGiven: TypeAlias = IndexExpr | int | str
 """An index expression, or its text."""
 
-ExprGiven: TypeAlias = Expr | str
+ExprGiven: TypeAlias = tir.Expr | str
 """A scalar expression, or its text; some primitives take the name of a buffer too."""
 
-Term: TypeAlias = Expr | IndexExpr | Predicate
+Term: TypeAlias = tir.Expr | IndexExpr | Predicate
 """A scalar expression, an index, or a condition on indices."""
 
 Read = TypeVar("Read")
@@ -57,39 +44,39 @@ Read = TypeVar("Read")
 
 def index_of(value: IndexGiven) -> IndexExpr:
     """The index expression that an argument stands for."""
-    return _read(parse_index, value) if isinstance(value, str) else as_index(value)
+    return _read(tir.parse_index, value) if isinstance(value, str) else as_index(value)
 
 
 def predicate_of(value: Predicate | str) -> Predicate:
     """The index predicate that an argument stands for."""
-    return _read(parse_predicate, value) if isinstance(value, str) else value
+    return _read(tir.parse_predicate, value) if isinstance(value, str) else value
 
 
-def condition_of(func: PrimFunc, value: Condition | str) -> Condition:
+def condition_of(func: tir.PrimFunc, value: tir.Condition | str) -> tir.Condition:
     """The condition that an argument stands for: on indices, or `data(…)`."""
     if not isinstance(value, str):
         return value
-    return _read(lambda text: parse_condition(text, _buffers(func)), value)
+    return _read(lambda text: tir.parse_condition(text, _buffers(func)), value)
 
 
-def value_of(func: PrimFunc, value: ExprGiven) -> Expr:
+def value_of(func: tir.PrimFunc, value: ExprGiven) -> tir.Expr:
     """The scalar expression over the buffers of a kernel that an argument stands for."""
     if not isinstance(value, str):
         return value
-    return _read(lambda text: parse_expression(text, _buffers(func)), value)
+    return _read(lambda text: tir.parse_expression(text, _buffers(func)), value)
 
 
-def value_or_buffer(func: PrimFunc, value: ExprGiven) -> ExprGiven:
+def value_or_buffer(func: tir.PrimFunc, value: ExprGiven) -> ExprGiven:
     """As `value_of`; the name of a buffer stays as it is."""
     return value if names_buffer(func, value) else value_of(func, value)
 
 
-def names_buffer(func: PrimFunc, value: object) -> bool:
+def names_buffer(func: tir.PrimFunc, value: object) -> bool:
     """Whether an argument is the name of a buffer that the kernel has."""
     return isinstance(value, str) and any(value == buffer.name for buffer in _buffers(func))
 
 
-def term_of(func: PrimFunc, value: Term | str) -> Term:
+def term_of(func: tir.PrimFunc, value: Term | str) -> Term:
     """The scalar expression, index or predicate that an argument stands for.
 
     No text is two of these: loop variables stand in no scalar expression but inside brackets.
@@ -97,7 +84,11 @@ def term_of(func: PrimFunc, value: Term | str) -> Term:
     if not isinstance(value, str):
         return value
     failures = []
-    for read in (lambda text: parse_expression(text, _buffers(func)), parse_index, parse_predicate):
+    for read in (
+        lambda text: tir.parse_expression(text, _buffers(func)),
+        tir.parse_index,
+        tir.parse_predicate,
+    ):
         try:
             return cast(Callable[[str], Term], read)(value)
         except ParseError as error:
@@ -108,13 +99,13 @@ def term_of(func: PrimFunc, value: Term | str) -> Term:
     )
 
 
-def _buffers(func: PrimFunc) -> Iterator[Buffer]:
+def _buffers(func: tir.PrimFunc) -> Iterator[tir.Buffer]:
     """The buffers, names of values and windows, and fields that a kernel has."""
     yield from (param.buffer for param in func.params)
-    for stmt in statements_as_written(func.body):
-        if isinstance(stmt, Allocate | NamedWindow):
+    for stmt in tir.statements_as_written(func.body):
+        if isinstance(stmt, tir.Allocate | tir.NamedWindow):
             yield stmt.buffer
-    yield from fields_of(func)
+    yield from tir.fields_of(func)
 
 
 def _read(parse: Callable[[str], Read], text: str) -> Read:

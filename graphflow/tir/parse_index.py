@@ -9,21 +9,7 @@ from __future__ import annotations
 import ast
 from itertools import pairwise
 
-from graphflow.arith import (
-    IndexExpr,
-    Predicate,
-    Truth,
-    Var,
-    at_most,
-    conjunction,
-    const,
-    disjunction,
-    equal,
-    less_than,
-    maximum,
-    minimum,
-    negation,
-)
+from graphflow import arith
 from graphflow.base.errors import ParseError
 
 
@@ -74,19 +60,19 @@ class IndexParser:
                 return -self.integer(operand)
         raise self.error(node, "expected an integer")
 
-    def index(self, node: ast.expr) -> IndexExpr:
+    def index(self, node: ast.expr) -> arith.IndexExpr:
         """An index expression in normal form."""
         try:
             return self._index_node(node)
         except ValueError as error:
             raise self.error(node, str(error)) from error
 
-    def _index_node(self, node: ast.expr) -> IndexExpr:
+    def _index_node(self, node: ast.expr) -> arith.IndexExpr:
         match node:
             case ast.Constant():
-                return const(self.integer(node))
+                return arith.const(self.integer(node))
             case ast.Name() | ast.Attribute():
-                return Var(self.name(node))
+                return arith.Var(self.name(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self.index(operand)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
@@ -100,58 +86,58 @@ class IndexParser:
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
                 return self.index(left) % self.integer(right)
             case ast.Call(func=ast.Name(id="min"), args=[left, right]):
-                return minimum(self.index(left), self.index(right))
+                return arith.minimum(self.index(left), self.index(right))
             case ast.Call(func=ast.Name(id="max"), args=[left, right]):
-                return maximum(self.index(left), self.index(right))
+                return arith.maximum(self.index(left), self.index(right))
         raise self.error(
             node, "not an index expression (integers, loop variables, + - * // % min max)"
         )
 
-    def predicate(self, node: ast.expr) -> Predicate:
+    def predicate(self, node: ast.expr) -> arith.Predicate:
         """An index predicate in normal form; comparisons may be chained."""
         match node:
             case ast.Constant(value=bool(value)):
-                return Truth(value)
+                return arith.Truth(value)
             case ast.BoolOp(op=ast.And(), values=values):
-                return conjunction(self.predicate(value) for value in values)
+                return arith.conjunction(self.predicate(value) for value in values)
             case ast.BoolOp(op=ast.Or(), values=values):
-                return disjunction(self.predicate(value) for value in values)
+                return arith.disjunction(self.predicate(value) for value in values)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return negation(self.predicate(operand))
+                return arith.negation(self.predicate(operand))
             case ast.Compare():
                 sides = [self.index(side) for side in (node.left, *node.comparators)]
-                return conjunction(
+                return arith.conjunction(
                     self._index_comparison(node, op, *pair)
                     for op, pair in zip(node.ops, pairwise(sides), strict=True)
                 )
         raise self.error(node, "not an index predicate; a condition on data reads data(…)")
 
     def _index_comparison(
-        self, node: ast.expr, op: ast.cmpop, left: IndexExpr, right: IndexExpr
-    ) -> Predicate:
+        self, node: ast.expr, op: ast.cmpop, left: arith.IndexExpr, right: arith.IndexExpr
+    ) -> arith.Predicate:
         match op:
             case ast.Lt():
-                return less_than(left, right)
+                return arith.less_than(left, right)
             case ast.LtE():
-                return at_most(left, right)
+                return arith.at_most(left, right)
             case ast.Gt():
-                return less_than(right, left)
+                return arith.less_than(right, left)
             case ast.GtE():
-                return at_most(right, left)
+                return arith.at_most(right, left)
             case ast.Eq():
-                return equal(left, right)
+                return arith.equal(left, right)
             case ast.NotEq():
-                return negation(equal(left, right))
+                return arith.negation(arith.equal(left, right))
         raise self.error(node, "indices compare with < <= > >= == != only")
 
 
-def parse_predicate(text: str) -> Predicate:
+def parse_predicate(text: str) -> arith.Predicate:
     """The predicate that a text stands for, such as `4*i + j < 14`; ParseError where it is none."""
     parser = IndexParser(text.strip())
     return parser.predicate(parser.tree("no predicate"))
 
 
-def parse_index(text: str) -> IndexExpr:
+def parse_index(text: str) -> arith.IndexExpr:
     """The index expression that a text stands for, such as `4*i + j`; ParseError for others."""
     parser = IndexParser(text.strip())
     return parser.index(parser.tree("no index expression"))

@@ -15,23 +15,7 @@ from typing import Any, assert_never, cast
 
 import numpy as np
 
-from graphflow.arith import (
-    And,
-    AtLeastZero,
-    Const,
-    Extremum,
-    FloorDiv,
-    FloorMod,
-    IndexExpr,
-    IsZero,
-    Not,
-    Or,
-    Predicate,
-    Sum,
-    Truth,
-    Var,
-    constant_value,
-)
+from graphflow import arith
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import VerifyError
 from graphflow.tir.declared import fields_of
@@ -81,7 +65,7 @@ def compile_to_python(
     *,
     undefined: float = float("nan"),
     reverse: bool = False,
-    free: Mapping[Var, tuple[int, int]] | None = None,
+    free: Mapping[arith.Var, tuple[int, int]] | None = None,
 ) -> Callable[..., None]:
     """A Python function that takes a flat list of numpy scalars per parameter, in order.
 
@@ -106,16 +90,16 @@ class _SourceWriter:
         self.reverse = reverse
         self.namespace: dict[str, Any] = {}
         self.buffers: dict[Buffer, str] = {}
-        self.loops: dict[Var, tuple[int, int] | None] = {}
+        self.loops: dict[arith.Var, tuple[int, int] | None] = {}
         """Variables in scope, each with its lowest and highest value where those are constants."""
-        self.variables: dict[Var, str] = {}
+        self.variables: dict[arith.Var, str] = {}
         self.windows: dict[Buffer, BufferWindow] = {}
         """The windows that names in scope stand for."""
         self.temporaries = 0
         self.stmt: Stmt = Block("", ())
         """The statement being written, for messages."""
 
-    def source(self, free: Mapping[Var, tuple[int, int]]) -> str:
+    def source(self, free: Mapping[arith.Var, tuple[int, int]]) -> str:
         for var, interval in free.items():
             self.variables[var], self.loops[var] = self.temporary(), interval
         names = [self.variables[var] for var in free]
@@ -214,7 +198,7 @@ class _SourceWriter:
     def bind(self, stmt: For) -> str:
         """The name of a loop's variable, which is in scope from here on."""
         variable = self.variables[stmt.var] = self.temporary()
-        low, high = constant_value(stmt.start), constant_value(stmt.stop)
+        low, high = arith.constant_value(stmt.start), arith.constant_value(stmt.stop)
         self.loops[stmt.var] = None if low is None or high is None else (low, high - 1)
         return variable
 
@@ -246,7 +230,7 @@ class _SourceWriter:
     def loop_values(self) -> str:
         return "".join(f"{self.variables[var]}, " for var in self.loops)
 
-    def position(self, buffer: Buffer, indices: Sequence[IndexExpr]) -> str:
+    def position(self, buffer: Buffer, indices: Sequence[arith.IndexExpr]) -> str:
         """The flat position of an element, each index checked unless its loop's bounds show it;
         those of a named window in the window first."""
         if buffer in self.windows:
@@ -277,57 +261,57 @@ class _SourceWriter:
         arguments = f"({''.join(f'{v}, ' for v in values)}), ({self.loop_values()})"
         return f"{flat} if {' and '.join(checks)} else {self.constant(fail)}({arguments})"
 
-    def surely_inside(self, index: IndexExpr, extent: int) -> bool:
-        if isinstance(index, Const):
+    def surely_inside(self, index: arith.IndexExpr, extent: int) -> bool:
+        if isinstance(index, arith.Const):
             return 0 <= index.value < extent
-        known = self.loops.get(index) if isinstance(index, Var) else None
+        known = self.loops.get(index) if isinstance(index, arith.Var) else None
         return known is not None and known[0] >= 0 and known[1] < extent
 
     # -- indices and conditions
 
-    def index(self, expr: IndexExpr) -> str:
+    def index(self, expr: arith.IndexExpr) -> str:
         match expr:
-            case Const():
+            case arith.Const():
                 return f"({expr.value})" if expr.value < 0 else str(expr.value)
-            case Var():
+            case arith.Var():
                 if expr not in self.loops:
                     raise VerifyError(f"{self.func.name}: no loop around the use binds {expr}")
                 return self.variables[expr]
-            case Sum():
+            case arith.Sum():
                 terms = [_scaled(self.index(atom), k) for atom, k in expr.terms]
                 if expr.constant:
                     terms.append(str(expr.constant))
                 return f"({' + '.join(terms)})"
-            case FloorDiv():
+            case arith.FloorDiv():
                 return f"({self.index(expr.numerator)} // {expr.divisor})"
-            case FloorMod():
+            case arith.FloorMod():
                 return f"({self.index(expr.numerator)} % {expr.divisor})"
-            case Extremum():
+            case arith.Extremum():
                 return f"{expr.kind}({', '.join(map(self.index, expr.operands))})"
         raise TypeError(f"not an index expression: {expr!r}")
 
-    def predicate(self, predicate: Predicate) -> str:
+    def predicate(self, predicate: arith.Predicate) -> str:
         match predicate:
-            case Truth():
+            case arith.Truth():
                 return str(predicate.value)
-            case AtLeastZero():
+            case arith.AtLeastZero():
                 return f"{self.index(predicate.expr)} >= 0"
-            case IsZero():
+            case arith.IsZero():
                 return f"{self.index(predicate.expr)} == 0"
-            case Not():
+            case arith.Not():
                 return f"{self.index(predicate.member.expr)} != 0"
-            case And():
+            case arith.And():
                 return self.joined(predicate.members, " and ")
-            case Or():
+            case arith.Or():
                 return self.joined(predicate.members, " or ")
         assert_never(predicate)
 
-    def joined(self, members: Iterable[Predicate], word: str) -> str:
+    def joined(self, members: Iterable[arith.Predicate], word: str) -> str:
         return word.join(f"({self.predicate(member)})" for member in members)
 
     def condition(self, condition: Condition) -> str:
         if is_predicate(condition):
-            return self.predicate(cast(Predicate, condition))
+            return self.predicate(cast(arith.Predicate, condition))
         return self.expr(cast(Expr, condition))
 
     # -- scalar expressions
@@ -379,7 +363,7 @@ def _index_converter(dtype: str) -> Callable[[int], Any]:
 
 
 def _false_assumption(
-    func: PrimFunc, stmt: Assume, loops: tuple[Var, ...]
+    func: PrimFunc, stmt: Assume, loops: tuple[arith.Var, ...]
 ) -> Callable[[Sequence[int]], None]:
     def fail(loop_values: Sequence[int]) -> None:
         raise VerifyError(f"{func.name}: {stmt_text(stmt)} is false{_at(loops, loop_values)}")
@@ -388,7 +372,11 @@ def _false_assumption(
 
 
 def _out_of_bounds(
-    func: PrimFunc, stmt: Stmt, buffer: Buffer, indices: Iterable[IndexExpr], loops: tuple[Var, ...]
+    func: PrimFunc,
+    stmt: Stmt,
+    buffer: Buffer,
+    indices: Iterable[arith.IndexExpr],
+    loops: tuple[arith.Var, ...],
 ) -> Callable[[Sequence[int], Sequence[int]], None]:
     access = element_text(buffer, indices)
     line = stmt_text(stmt).splitlines()[0]
@@ -402,6 +390,6 @@ def _out_of_bounds(
     return fail
 
 
-def _at(loops: Sequence[Var], values: Sequence[int]) -> str:
+def _at(loops: Sequence[arith.Var], values: Sequence[int]) -> str:
     places = ", ".join(f"{var}={n}" for var, n in zip(loops, values, strict=True))
     return f" at {places}" if places else ""

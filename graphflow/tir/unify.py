@@ -16,22 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import NoReturn, TypeAlias, cast
 
-from graphflow.arith import (
-    And,
-    AtLeastZero,
-    IndexExpr,
-    IsZero,
-    Not,
-    Or,
-    Predicate,
-    Var,
-    const,
-    predicate_variables,
-    substitute,
-    substitute_in,
-    terms_of,
-    variables,
-)
+from graphflow import arith
 from graphflow.tir.expr import (
     Binary,
     Buffer,
@@ -101,8 +86,8 @@ def _with_own_names(definition: PrimFunc, body: Body, name: str) -> Call | None:
     return Call(name, definition, windows, definition.scalars)
 
 
-_Indices: TypeAlias = tuple[IndexExpr, ...]
-_IndexPair: TypeAlias = tuple[IndexExpr, IndexExpr]
+_Indices: TypeAlias = tuple[arith.IndexExpr, ...]
+_IndexPair: TypeAlias = tuple[arith.IndexExpr, arith.IndexExpr]
 """An index of the definition, in the statement's loop variables, and the statement's own."""
 
 
@@ -111,7 +96,7 @@ class _Matcher:
     """Walks both bodies at once and collects what the arguments must satisfy."""
 
     definition: PrimFunc
-    loops: dict[Var, IndexExpr] = field(default_factory=dict)
+    loops: dict[arith.Var, arith.IndexExpr] = field(default_factory=dict)
     """The statement's loop variable for each of the definition's."""
     local: dict[Buffer, Buffer] = field(default_factory=dict)
     equations: list[_IndexPair] = field(default_factory=list)
@@ -120,7 +105,7 @@ class _Matcher:
         default_factory=dict
     )
     """The statement's buffer for each parameter, and the indices of each access to it."""
-    seen: set[Var] = field(default_factory=set)
+    seen: set[arith.Var] = field(default_factory=set)
     """The variables in indices of the statement."""
 
     def __post_init__(self) -> None:
@@ -194,41 +179,41 @@ class _Matcher:
     def window_access(self, own: BufferWindow, found: BufferWindow) -> None:
         """Two elements of a window fix the axes along which it runs."""
         for inner in ((0,) * len(own.kept), tuple(range(1, len(own.kept) + 1))):
-            indices = tuple(const(n) for n in inner)
+            indices = tuple(arith.const(n) for n in inner)
             self.access(own.buffer, own.place(indices), found.buffer, found.place(indices))
 
     # -- expressions
 
     def condition(self, own: Condition, found: Condition) -> None:
         if is_predicate(own) and is_predicate(found):
-            if not self.predicate(cast(Predicate, own), cast(Predicate, found)):
+            if not self.predicate(cast(arith.Predicate, own), cast(arith.Predicate, found)):
                 self.differ(condition_text(own), condition_text(found))
         elif is_predicate(own) or is_predicate(found):
             self.differ(condition_text(own), condition_text(found))
         else:
             self.expr(cast(Expr, own), cast(Expr, found))
 
-    def predicate(self, own: Predicate, found: Predicate) -> bool:
-        self.seen |= predicate_variables(found)
-        if substitute_in(own, self.loops) == found:
+    def predicate(self, own: arith.Predicate, found: arith.Predicate) -> bool:
+        self.seen |= arith.predicate_variables(found)
+        if arith.substitute_in(own, self.loops) == found:
             return True  # the order of members and signs may depend on names
         match own, found:
-            case AtLeastZero(), AtLeastZero():
+            case arith.AtLeastZero(), arith.AtLeastZero():
                 self.index(own.expr, found.expr)
                 return True
-            case IsZero(), IsZero():
+            case arith.IsZero(), arith.IsZero():
                 self.index(own.expr, found.expr)
                 return True
-            case Not(), Not():
+            case arith.Not(), arith.Not():
                 return self.predicate(own.member, found.member)
-            case And(), And():
+            case arith.And(), arith.And():
                 return self.members(own.members, found.members)
-            case Or(), Or():
+            case arith.Or(), arith.Or():
                 return self.members(own.members, found.members)
             case _:
                 return False
 
-    def members(self, own: Sequence[Predicate], found: Sequence[Predicate]) -> bool:
+    def members(self, own: Sequence[arith.Predicate], found: Sequence[arith.Predicate]) -> bool:
         pairs = zip(own, found, strict=False)
         return len(own) == len(found) and all(self.predicate(a, b) for a, b in pairs)
 
@@ -263,21 +248,23 @@ class _Matcher:
                 return
         self.differ(expr_text(own), expr_text(found))
 
-    def index(self, own: IndexExpr, found: IndexExpr, loops: tuple[For, For] | None = None) -> None:
-        own = substitute(own, self.loops)
-        self.seen |= variables(found)
+    def index(
+        self, own: arith.IndexExpr, found: arith.IndexExpr, loops: tuple[For, For] | None = None
+    ) -> None:
+        own = arith.substitute(own, self.loops)
+        self.seen |= arith.variables(found)
         if own is found:
             return
-        if not any(_unknown(var) in variables(own) for var in self.definition.scalars):
+        if not any(_unknown(var) in arith.variables(own) for var in self.definition.scalars):
             if loops is not None:
                 self.differ(*(_line((loop,)) for loop in loops))
             self.differ(str(own), str(found))
         self.equations.append((own, found))
 
     def access(
-        self, own: Buffer, own_at: Sequence[IndexExpr], found: Buffer, found_at: _Indices
+        self, own: Buffer, own_at: Sequence[arith.IndexExpr], found: Buffer, found_at: _Indices
     ) -> None:
-        inside = tuple(substitute(index, self.loops) for index in own_at)
+        inside = tuple(arith.substitute(index, self.loops) for index in own_at)
 
         def differ(of: tuple[str, str] = ("", "")) -> NoReturn:
             texts = element_text(own, own_at), element_text(found, found_at)
@@ -299,11 +286,11 @@ class _Matcher:
         if known != found or found in self.local.values():
             differ()
         pairs.append((inside, found_at))
-        self.seen.update(var for index in found_at for var in variables(index))
+        self.seen.update(var for index in found_at for var in arith.variables(index))
 
     # -- arguments
 
-    def arguments(self) -> tuple[tuple[BufferWindow, ...], tuple[IndexExpr, ...]]:
+    def arguments(self) -> tuple[tuple[BufferWindow, ...], tuple[arith.IndexExpr, ...]]:
         """The windows and scalars for which everything collected is equal.
 
         Scalars follow from equations that are linear in one of them; where there is none, they are
@@ -312,33 +299,33 @@ class _Matcher:
         known, left = self.linear_solution()
         unknown = [var for var in map(_unknown, self.definition.scalars) if var not in known]
         around = sorted(self.seen - set(self.inner()), key=str)[:MOST_CANDIDATES]
-        for values in product((const(0), *around), repeat=len(unknown)):
+        for values in product((arith.const(0), *around), repeat=len(unknown)):
             solution = {**known, **dict(zip(unknown, values, strict=True))}
-            if all(substitute(own, solution) is found for own, found in left):
+            if all(arith.substitute(own, solution) is found for own, found in left):
                 windows = tuple(self.window(p.buffer, solution) for p in self.definition.params)
                 complete = tuple(window for window in windows if window is not None)
                 if len(complete) == len(windows):
                     return complete, tuple(solution[_unknown(v)] for v in self.definition.scalars)
         for own, found in left:
             self.differ(self.named(own), str(found))
-        zeros = {**dict.fromkeys(unknown, const(0)), **known}
+        zeros = {**dict.fromkeys(unknown, arith.const(0)), **known}
         for param in self.definition.params:
             if self.window(param.buffer, zeros) is None:
                 own_texts, texts = self.access_texts(param.buffer)
                 self.differ(own_texts, texts)
         raise NotUnifiable(f"no scalars make the statement {self.definition.name}")
 
-    def linear_solution(self) -> tuple[dict[Var, IndexExpr], list[_IndexPair]]:
+    def linear_solution(self) -> tuple[dict[arith.Var, arith.IndexExpr], list[_IndexPair]]:
         """The scalars that linear equations determine, and the equations left open."""
-        known: dict[Var, IndexExpr] = {}
+        known: dict[arith.Var, arith.IndexExpr] = {}
         wanted = [_unknown(var) for var in self.definition.scalars]
         left = list(self.equations)
         progress = True
         while progress:
             progress = False
             for pair in tuple(left):
-                own, found = substitute(pair[0], known), pair[1]
-                unknowns = [var for var in wanted if var in variables(own)]
+                own, found = arith.substitute(pair[0], known), pair[1]
+                unknowns = [var for var in wanted if var in arith.variables(own)]
                 if not unknowns and own is not found:
                     self.differ(self.named(own), str(found))
                 value = self.solved(own, found, unknowns[0]) if len(unknowns) == 1 else None
@@ -349,26 +336,30 @@ class _Matcher:
                     progress = True
         return known, left
 
-    def solved(self, own: IndexExpr, found: IndexExpr, unknown: Var) -> IndexExpr | None:
+    def solved(
+        self, own: arith.IndexExpr, found: arith.IndexExpr, unknown: arith.Var
+    ) -> arith.IndexExpr | None:
         """The value of `unknown` for which `own` is `found`; None where it is not linear in it."""
-        within = [(atom, k) for atom, k in terms_of(own)[0] if unknown in variables(atom)]
+        within = [
+            (atom, k) for atom, k in arith.terms_of(own)[0] if unknown in arith.variables(atom)
+        ]
         if len(within) != 1 or within[0][0] is not unknown or within[0][1] not in (1, -1):
             return None
-        step, rest = within[0][1], substitute(own, {unknown: const(0)})
+        step, rest = within[0][1], arith.substitute(own, {unknown: arith.const(0)})
         value = (found - rest) * step
-        if substitute(own, {unknown: value}) is not found or self.bound(value):
+        if arith.substitute(own, {unknown: value}) is not found or self.bound(value):
             return None
         return value
 
-    def inner(self) -> list[Var]:
+    def inner(self) -> list[arith.Var]:
         """The variables of loops in the statement."""
         scalars = self.definition.scalars
-        return [cast(Var, there) for own, there in self.loops.items() if own not in scalars]
+        return [cast(arith.Var, there) for own, there in self.loops.items() if own not in scalars]
 
-    def named(self, expr: IndexExpr) -> str:
+    def named(self, expr: arith.IndexExpr) -> str:
         """An expression in the names of the definition."""
-        back = {cast(Var, there): own for own, there in self.loops.items()}
-        return str(substitute(expr, dict(back)))
+        back = {cast(arith.Var, there): own for own, there in self.loops.items()}
+        return str(arith.substitute(expr, dict(back)))
 
     def access_texts(self, param: Buffer) -> tuple[str, str]:
         buffer, pairs = self.accesses[param]
@@ -376,11 +367,13 @@ class _Matcher:
         texts = (element_text(buffer, at) for _, at in pairs)
         return ", ".join(dict.fromkeys(own)), ", ".join(dict.fromkeys(texts))
 
-    def bound(self, expr: IndexExpr) -> bool:
+    def bound(self, expr: arith.IndexExpr) -> bool:
         """Whether an expression uses a variable of a loop in the statement."""
-        return not variables(expr).isdisjoint(self.inner())
+        return not arith.variables(expr).isdisjoint(self.inner())
 
-    def window(self, param: Buffer, scalars: dict[Var, IndexExpr]) -> BufferWindow | None:
+    def window(
+        self, param: Buffer, scalars: dict[arith.Var, arith.IndexExpr]
+    ) -> BufferWindow | None:
         """The window that makes every access to `param` the statement's own; None if there is
         none."""
         if param not in self.accesses:
@@ -388,7 +381,7 @@ class _Matcher:
                 f"{self.definition.name} does not access {param.name}, so no window follows"
             )
         buffer, pairs = self.accesses[param]
-        known = [(tuple(substitute(i, scalars) for i in own), found) for own, found in pairs]
+        known = [(tuple(arith.substitute(i, scalars) for i in own), found) for own, found in pairs]
         rank = len(buffer.shape)
         for kept in reversed(list(combinations(range(rank), len(param.shape)))):
             starts = self.starts(known, kept, rank)
@@ -401,10 +394,10 @@ class _Matcher:
         pairs: Sequence[tuple[_Indices, _Indices]],
         kept: tuple[int, ...],
         rank: int,
-    ) -> tuple[IndexExpr, ...] | None:
+    ) -> tuple[arith.IndexExpr, ...] | None:
         """Where a window along the axes `kept` begins; None if no window along them fits."""
         inner = {axis: k for k, axis in enumerate(kept)}
-        found: list[IndexExpr] = []
+        found: list[arith.IndexExpr] = []
         for axis in range(rank):
             offsets = {
                 there[axis] - own[inner[axis]] if axis in inner else there[axis]
@@ -419,8 +412,8 @@ class _Matcher:
         return tuple(found)
 
 
-def _unknown(var: Var) -> Var:
-    return Var(f"?{var.name}")
+def _unknown(var: arith.Var) -> arith.Var:
+    return arith.Var(f"?{var.name}")
 
 
 def _line(body: Body) -> str:

@@ -14,51 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
-from graphflow.arith import (
-    Axis,
-    IndexExpr,
-    Interval,
-    Predicate,
-    Var,
-    bounds,
-    conjunction,
-    constant_value,
-    equal,
-    simplify,
-    simplify_predicate,
-    substitute,
-    variables,
-    within,
-)
+from graphflow import arith, tir
 from graphflow.layout import solve
-from graphflow.tir import (
-    Allocate,
-    Block,
-    Body,
-    Buffer,
-    Call,
-    For,
-    If,
-    Let,
-    NamedWindow,
-    Param,
-    PrimFunc,
-    Reduce,
-    Role,
-    Stmt,
-    Store,
-    compile_to_python,
-    loads_in,
-    loops_of,
-    map_indices,
-    matched_variables,
-    performed,
-    sites,
-    substitute_body,
-    undefined_value,
-    walk,
-    writes_in,
-)
 
 Memory: TypeAlias = Any
 """Memory that the interpreter's code indexes by flat positions: an array, a list, or a dict."""
@@ -80,8 +37,8 @@ class ElementStage:
     shape.  `cost` is the number of stores and reductions for one element.
     """
 
-    written: tuple[Buffer, ...]
-    memories: tuple[Buffer, ...]
+    written: tuple[tir.Buffer, ...]
+    memories: tuple[tir.Buffer, ...]
     cost: int
     run: Callable[..., None]
 
@@ -90,11 +47,11 @@ class ElementStage:
 class Elements:
     """The stages of a definition in program order; all buffers but `inputs` are computed."""
 
-    inputs: tuple[Buffer, ...]
+    inputs: tuple[tir.Buffer, ...]
     stages: tuple[ElementStage, ...]
 
     @staticmethod
-    def of(func: PrimFunc) -> Elements:
+    def of(func: tir.PrimFunc) -> Elements:
         """Compile the stages of `func`.  Raises `Unsolved`."""
         nests = list(_nests(func.body))
         _check_order(nests)
@@ -114,13 +71,13 @@ class Evaluation:
             b: Computed(self, b)
             for b in dict.fromkeys(b for s in elements.stages for b in s.written)
         }
-        memories: dict[Buffer, Memory] = {b: inputs[b.name] for b in elements.inputs}
+        memories: dict[tir.Buffer, Memory] = {b: inputs[b.name] for b in elements.inputs}
         memories |= self._computed
         for stage in elements.stages:
             for buffer in stage.written:
                 self._computed[buffer].add(stage, [memories[b] for b in stage.memories])
 
-    def element(self, buffer: Buffer, position: int) -> Any | None:
+    def element(self, buffer: tir.Buffer, position: int) -> Any | None:
         """The element at a flat position; None if the definition writes nothing there.
 
         Raises `OverBudget` if that takes more iterations than allowed; earlier results stay valid,
@@ -137,11 +94,11 @@ class Evaluation:
 class Computed(dict[int, Any]):
     """The memory of a buffer that is computed lazily: elements by position."""
 
-    def __init__(self, evaluation: Evaluation, buffer: Buffer) -> None:
+    def __init__(self, evaluation: Evaluation, buffer: tir.Buffer) -> None:
         super().__init__()
         self._evaluation = evaluation
         self._axes = tuple(zip(buffer.strides, buffer.shape, strict=True))
-        self._unwritten = undefined_value(buffer.dtype, float("nan"))
+        self._unwritten = tir.undefined_value(buffer.dtype, float("nan"))
         self._stages: list[tuple[Callable[..., None], list[Memory]]] = []
         self._cost = 0
         self._busy: set[int] = set()
@@ -167,98 +124,109 @@ class Computed(dict[int, Any]):
 # From a nest to a function of one element -------------------------------------------------------
 
 
-def _nests(body: Body) -> Iterator[Stmt]:
+def _nests(body: tir.Body) -> Iterator[tir.Stmt]:
     """The statements of a body outside of blocks and loops, without allocations."""
     for stmt in body:
-        if isinstance(stmt, Block):
+        if isinstance(stmt, tir.Block):
             yield from _nests(stmt.body)
-        elif isinstance(stmt, Call | Let | NamedWindow):
-            yield from _nests(performed(stmt))
-        elif not isinstance(stmt, Allocate):
+        elif isinstance(stmt, tir.Call | tir.Let | tir.NamedWindow):
+            yield from _nests(tir.performed(stmt))
+        elif not isinstance(stmt, tir.Allocate):
             yield stmt
 
 
-def _check_order(nests: list[Stmt]) -> None:
+def _check_order(nests: list[tir.Stmt]) -> None:
     """Check that each buffer is complete before another stage reads it.
 
     Then it does not matter when an element is computed.
     """
-    read: set[Buffer] = set()
+    read: set[tir.Buffer] = set()
     for nest in nests:
-        places = {stmt.buffer: stmt.indices for stmt in writes_in((nest,))}
-        loads = list(loads_in((nest,)))
+        places = {stmt.buffer: stmt.indices for stmt in tir.writes_in((nest,))}
+        loads = list(tir.loads_in((nest,)))
         early = [load for load in loads if places.get(load.buffer, load.indices) != load.indices]
         late = [load.buffer.name for load in early]
         late += [buffer.name for buffer in places if buffer in read]
         if late:
             raise Unsolved(f"{late[0]} is read before it is complete")
-        if any(isinstance(stmt, Allocate) for stmt in walk((nest,))):
+        if any(isinstance(stmt, tir.Allocate) for stmt in tir.walk((nest,))):
             raise Unsolved("a stage allocates memory of its own")
         read |= {load.buffer for load in loads} - places.keys()
 
 
-def _stage(nest: Stmt) -> ElementStage:
-    targets = tuple(writes_in((nest,)))
+def _stage(nest: tir.Stmt) -> ElementStage:
+    targets = tuple(tir.writes_in((nest,)))
     written = tuple(dict.fromkeys(stmt.buffer for stmt in targets))
     places = {stmt.indices for stmt in targets}
     if len(places) != 1 or len({buffer.shape for buffer in written}) != 1:
         raise Unsolved(f"a stage writes {len(places)} places in each iteration")
     (place,) = places
-    axes, body = _outer_loops(nest, frozenset().union(*map(variables, place)))
-    index = tuple(Var(f"element.{k}") for k in range(len(place)))
-    ranges: dict[Var, Interval] = {
+    axes, body = _outer_loops(nest, frozenset().union(*map(arith.variables, place)))
+    index = tuple(arith.Var(f"element.{k}") for k in range(len(place)))
+    ranges: dict[arith.Var, arith.Interval] = {
         v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)
     }
     values = _solved(place, index, axes)
-    reached = conjunction(
+    reached = arith.conjunction(
         (
             *(
-                within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
+                arith.within(
+                    values[a.var],
+                    arith.substitute(a.start, values),
+                    arith.substitute(a.stop, values),
+                )
                 for a in axes
             ),
-            *(equal(substitute(e, values), v) for e, v in zip(place, index, strict=True)),
+            *(
+                arith.equal(arith.substitute(e, values), v)
+                for e, v in zip(place, index, strict=True)
+            ),
         )
     )
-    body = _simplified(substitute_body(body, values), ranges)
-    reached = simplify_predicate(reached, ranges)
-    memories = tuple(dict.fromkeys((*written, *(load.buffer for load in loads_in(body)))))
-    params = tuple(Param(b, Role.OUTPUT if b in written else Role.INPUT) for b in memories)
-    func = PrimFunc("element", params, (If(reached, body),))
+    body = _simplified(tir.substitute_body(body, values), ranges)
+    reached = arith.simplify_predicate(reached, ranges)
+    memories = tuple(dict.fromkeys((*written, *(load.buffer for load in tir.loads_in(body)))))
+    params = tuple(
+        tir.Param(b, tir.Role.OUTPUT if b in written else tir.Role.INPUT) for b in memories
+    )
+    func = tir.PrimFunc("element", params, (tir.If(reached, body),))
     free = {v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)}
-    return ElementStage(written, memories, _cost(body, ranges), compile_to_python(func, free=free))
+    return ElementStage(
+        written, memories, _cost(body, ranges), tir.compile_to_python(func, free=free)
+    )
 
 
-def _outer_loops(nest: Stmt, wanted: frozenset[Var]) -> tuple[list[Axis], Body]:
+def _outer_loops(nest: tir.Stmt, wanted: frozenset[arith.Var]) -> tuple[list[arith.Axis], tir.Body]:
     """The loops around all writes, outermost first, and the body inside them."""
-    axes: list[Axis] = []
-    body: Body = (nest,)
+    axes: list[arith.Axis] = []
+    body: tir.Body = (nest,)
     left = set(wanted)
     while left:
         (loop,) = body if len(body) == 1 else (None,)
-        if isinstance(loop, Block):
+        if isinstance(loop, tir.Block):
             body = loop.body
             continue
-        if not isinstance(loop, For) or not (loop.var in left or loop.extent == 1):
+        if not isinstance(loop, tir.For) or not (loop.var in left or loop.extent == 1):
             names = ", ".join(sorted(var.name for var in left))
             raise Unsolved(f"the loops over {names} are not the outermost ones of their stage")
-        axes.append(Axis(loop.var, loop.start, loop.stop))
+        axes.append(arith.Axis(loop.var, loop.start, loop.stop))
         left.discard(loop.var)
         body = loop.body
     return axes, body
 
 
 def _solved(
-    place: tuple[IndexExpr, ...], index: tuple[Var, ...], axes: list[Axis]
-) -> dict[Var, IndexExpr]:
+    place: tuple[arith.IndexExpr, ...], index: tuple[arith.Var, ...], axes: list[arith.Axis]
+) -> dict[arith.Var, arith.IndexExpr]:
     """The values of the loop variables at which a stage writes to `index`, if it does."""
-    ranges: dict[Var, Interval] = {}
+    ranges: dict[arith.Var, arith.Interval] = {}
     for axis in axes:
-        start, stop = constant_value(axis.start), constant_value(axis.stop)
+        start, stop = arith.constant_value(axis.start), arith.constant_value(axis.stop)
         if start is not None and stop is not None:
             ranges[axis.var] = (start, stop - 1)
     known = solve(dict(zip(index, place, strict=True)), ranges)
     for axis in axes:
-        if constant_value(axis.stop - axis.start) == 1:
+        if arith.constant_value(axis.stop - axis.start) == 1:
             known.setdefault(axis.var, axis.start)
     missing = [axis.var.name for axis in axes if axis.var not in known]
     if missing:
@@ -267,43 +235,45 @@ def _solved(
     return {axis.var: known[axis.var] for axis in axes}
 
 
-def _simplified(body: Body, ranges: Mapping[Var, Interval]) -> Body:
+def _simplified(body: tir.Body, ranges: Mapping[arith.Var, arith.Interval]) -> tir.Body:
     known = dict(ranges)
-    for loop in loops_of(body):
-        start, stop = constant_value(loop.start), constant_value(loop.stop)
+    for loop in tir.loops_of(body):
+        start, stop = arith.constant_value(loop.start), arith.constant_value(loop.stop)
         if start is not None and stop is not None and start < stop:
             known[loop.var] = (start, stop - 1)
 
-    def on_predicate(predicate: Predicate) -> Predicate:
-        return simplify_predicate(predicate, known)
+    def on_predicate(predicate: arith.Predicate) -> arith.Predicate:
+        return arith.simplify_predicate(predicate, known)
 
-    return map_indices(body, lambda index: simplify(index, known), on_predicate)
+    return tir.map_indices(body, lambda index: arith.simplify(index, known), on_predicate)
 
 
-def _cost(body: Body, ranges: Mapping[Var, Interval]) -> int:
+def _cost(body: tir.Body, ranges: Mapping[arith.Var, arith.Interval]) -> int:
     """The number of stores and reductions for one element, if all conditions hold.
 
     A matched loop runs one iteration.
     """
     total = 0
-    matched = matched_variables(body)
-    for site in sites(body):
-        if isinstance(site.stmt, Store | Reduce):
+    matched = tir.matched_variables(body)
+    for site in tir.sites(body):
+        if isinstance(site.stmt, tir.Store | tir.Reduce):
             axes = [axis for axis in site.domain.axes if axis.var not in matched]
             total += prod(_most(axis, site.domain.axes, ranges) for axis in axes)
     return total
 
 
-def _most(axis: Axis, around: tuple[Axis, ...], ranges: Mapping[Var, Interval]) -> int:
+def _most(
+    axis: arith.Axis, around: tuple[arith.Axis, ...], ranges: Mapping[arith.Var, arith.Interval]
+) -> int:
     """The largest number of iterations of a loop."""
-    extent = constant_value(axis.stop - axis.start)
+    extent = arith.constant_value(axis.stop - axis.start)
     if extent is None:
-        extent = bounds(axis.stop - axis.start, ranges)[1]
+        extent = arith.bounds(axis.stop - axis.start, ranges)[1]
     if extent is None:
         raise Unsolved(f"the loop over {axis.var} has no constant bounds")
     return max(extent, 0)
 
 
-def iterations(func: PrimFunc) -> int:
+def iterations(func: tir.PrimFunc) -> int:
     """The number of stores and reductions in a run of `func`.  Raises `Unsolved`."""
     return _cost(func.body, {})

@@ -16,35 +16,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import cast
 
+from graphflow import tir
 from graphflow.base.dtypes import CARRIERS, HALVES, STORED
-from graphflow.tir import (
-    DTYPES,
-    FLOATS,
-    Allocate,
-    Binary,
-    Body,
-    Buffer,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    Undef,
-    is_predicate,
-    map_body,
-    writes_in,
-)
 
 WIDE = "float64"
 MARGIN = 4.0
@@ -59,7 +32,7 @@ SMALLEST = {
 """Results below this may have lost all digits: `sigmoid`, for example, by an overflow inside it."""
 
 
-def with_errors(func: PrimFunc) -> tuple[PrimFunc, dict[Buffer, Buffer]]:
+def with_errors(func: tir.PrimFunc) -> tuple[tir.PrimFunc, dict[tir.Buffer, tir.Buffer]]:
     """`func` with error bounds as further outputs, and the buffer of bounds of each buffer that has
     one.
 
@@ -67,96 +40,98 @@ def with_errors(func: PrimFunc) -> tuple[PrimFunc, dict[Buffer, Buffer]]:
     sums.
     """
     names = {p.buffer.name for p in func.params}
-    bounds: dict[Buffer, Buffer] = {}
+    bounds: dict[tir.Buffer, tir.Buffer] = {}
     size = -1
     while size != len(bounds):
         size = len(bounds)
-        for stmt in writes_in(func.body):
+        for stmt in tir.writes_in(func.body):
             if stmt.buffer not in bounds and _may_differ(stmt, bounds):
                 bounds[stmt.buffer] = replace(
                     stmt.buffer, name=f"{stmt.buffer.name}.error", dtype=WIDE
                 )
     writer = _Errors(bounds)
-    body = map_body(func.body, writer.statements)
-    params = [Param(bounds[b], Role.OUTPUT) for b in func.outputs if b in bounds]
+    body = tir.map_body(func.body, writer.statements)
+    params = [tir.Param(bounds[b], tir.Role.OUTPUT) for b in func.outputs if b in bounds]
     assert not names & {p.buffer.name for p in params}
     return replace(func, params=(*func.params, *params), body=body), bounds
 
 
-def _may_differ(stmt: Store | Reduce, bounds: dict[Buffer, Buffer]) -> bool:
-    sums = isinstance(stmt, Reduce) and stmt.op in (ReduceOp.ADD, ReduceOp.MUL)
-    inexact = sums and stmt.buffer.dtype in FLOATS
+def _may_differ(stmt: tir.Store | tir.Reduce, bounds: dict[tir.Buffer, tir.Buffer]) -> bool:
+    sums = isinstance(stmt, tir.Reduce) and stmt.op in (tir.ReduceOp.ADD, tir.ReduceOp.MUL)
+    inexact = sums and stmt.buffer.dtype in tir.FLOATS
     return inexact or _Errors(bounds).of(stmt.value) is not None
 
 
 class _Errors:
     """Expressions for error bounds; None is a bound of zero."""
 
-    def __init__(self, bounds: dict[Buffer, Buffer]) -> None:
+    def __init__(self, bounds: dict[tir.Buffer, tir.Buffer]) -> None:
         self.bounds = bounds
 
-    def statements(self, stmt: Stmt) -> Body:
+    def statements(self, stmt: tir.Stmt) -> tir.Body:
         """A statement, and the statement that stores the error bound of its result."""
         match stmt:
-            case Allocate() if stmt.buffer in self.bounds:
-                return stmt, Allocate(self.bounds[stmt.buffer])
-            case Store() if stmt.buffer in self.bounds:
+            case tir.Allocate() if stmt.buffer in self.bounds:
+                return stmt, tir.Allocate(self.bounds[stmt.buffer])
+            case tir.Store() if stmt.buffer in self.bounds:
                 error = self.of(stmt.value)
                 return (
-                    Store(self.bounds[stmt.buffer], stmt.indices, ZERO if error is None else error),
+                    tir.Store(
+                        self.bounds[stmt.buffer], stmt.indices, ZERO if error is None else error
+                    ),
                     stmt,
                 )
-            case Reduce() if stmt.buffer in self.bounds:
+            case tir.Reduce() if stmt.buffer in self.bounds:
                 return self.reduced(stmt), stmt
             case _:
                 return (stmt,)
 
-    def reduced(self, stmt: Reduce) -> Store:
+    def reduced(self, stmt: tir.Reduce) -> tir.Store:
         """The bound after one more term; terms may be in any order, so each rounding counts in
         full."""
         held = self.bounds[stmt.buffer]
-        known, error = Load(held, stmt.indices), self.of(stmt.value)
-        before = Load(stmt.buffer, stmt.indices)
-        if stmt.op in (ReduceOp.MIN, ReduceOp.MAX):
-            after: Expr = known if error is None else Binary("max", known, error)
-        elif stmt.buffer.dtype not in FLOATS:
+        known, error = tir.Load(held, stmt.indices), self.of(stmt.value)
+        before = tir.Load(stmt.buffer, stmt.indices)
+        if stmt.op in (tir.ReduceOp.MIN, tir.ReduceOp.MAX):
+            after: tir.Expr = known if error is None else tir.Binary("max", known, error)
+        elif stmt.buffer.dtype not in tir.FLOATS:
             after = _sum(known, error) or ZERO
         else:
             term = stmt.value
-            joined = Binary(stmt.op.value, before, term)
+            joined = tir.Binary(stmt.op.value, before, term)
             rounded = self._rounding(joined)
-            magnitude = joined if stmt.op is ReduceOp.MUL else None
-            size = _size(joined) if magnitude else Binary("add", _size(before), _size(term))
-            share = Binary("mul", Literal(UNIT[stmt.buffer.dtype], WIDE), size)
-            exact = Comparison("eq", rounded, ZERO)
-            if stmt.op is ReduceOp.MUL:
+            magnitude = joined if stmt.op is tir.ReduceOp.MUL else None
+            size = _size(joined) if magnitude else tir.Binary("add", _size(before), _size(term))
+            share = tir.Binary("mul", tir.Literal(UNIT[stmt.buffer.dtype], WIDE), size)
+            exact = tir.Comparison("eq", rounded, ZERO)
+            if stmt.op is tir.ReduceOp.MUL:
                 spread = _sum(_times(_size(before), error), _times(_size(term), known))
             else:
                 spread = _sum(known, error)
-            after = _sum(spread, Select(exact, ZERO, share)) or ZERO
-        return Store(held, stmt.indices, after)
+            after = _sum(spread, tir.Select(exact, ZERO, share)) or ZERO
+        return tir.Store(held, stmt.indices, after)
 
-    def of(self, expr: Expr) -> Expr | None:
+    def of(self, expr: tir.Expr) -> tir.Expr | None:
         """The error bound of `expr`."""
         match expr:
-            case Literal() | IndexValue() | Undef():
+            case tir.Literal() | tir.IndexValue() | tir.Undef():
                 return None
-            case Load():
+            case tir.Load():
                 bound = self.bounds.get(expr.buffer)
-                return None if bound is None else Load(bound, expr.indices)
-            case Unary():
+                return None if bound is None else tir.Load(bound, expr.indices)
+            case tir.Unary():
                 return self._unary(expr)
-            case Binary():
+            case tir.Binary():
                 return self._binary(expr)
-            case Comparison():
+            case tir.Comparison():
                 return self._comparison(expr)
-            case Select():
+            case tir.Select():
                 return self._select(expr)
-            case Cast():
+            case tir.Cast():
                 return self._cast(expr)
         raise TypeError(f"not an expression: {expr!r}")
 
-    def _unary(self, expr: Unary) -> Expr | None:
+    def _unary(self, expr: tir.Unary) -> tir.Expr | None:
         error = self.of(expr.operand)
         match expr.op:
             case "neg" | "abs" | "not":
@@ -177,11 +152,11 @@ class _Errors:
             case _:  # tanh, sigmoid, erf, sin, cos, atan and asinh, which rise by less than 2
                 return _sum(error, error, self._ulp(expr))
 
-    def _binary(self, expr: Binary) -> Expr | None:
+    def _binary(self, expr: tir.Binary) -> tir.Expr | None:
         left, right = self.of(expr.left), self.of(expr.right)
         if expr.op in ("max", "min"):
             return _largest(left, right)
-        if expr.dtype not in FLOATS:
+        if expr.dtype not in tir.FLOATS:
             return _infinite(_sum(left, right))
         spread = _sum(left, right)
         match expr.op:
@@ -200,37 +175,41 @@ class _Errors:
             case _:
                 return _sum(self._power(expr, left, right), self._ulp(expr))
 
-    def _power(self, expr: Binary, base: Expr | None, exponent: Expr | None) -> Expr | None:
+    def _power(
+        self, expr: tir.Binary, base: tir.Expr | None, exponent: tir.Expr | None
+    ) -> tir.Expr | None:
         """|xʸ| · (|y| · dx / |x| + |log x| · dy)."""
-        parts: list[Expr | None] = []
+        parts: list[tir.Expr | None] = []
         if base is not None:
             parts.append(_times(_size(expr.right), _over(base, _least(expr.left, base))))
         if exponent is not None:
-            logarithm = Unary("log", _size(expr.left))
-            parts.append(_times(Unary("abs", logarithm), exponent))
+            logarithm = tir.Unary("log", _size(expr.left))
+            parts.append(_times(tir.Unary("abs", logarithm), exponent))
         return _times(_size(expr), _sum(*parts))
 
-    def _comparison(self, expr: Comparison) -> Expr | None:
+    def _comparison(self, expr: tir.Comparison) -> tir.Expr | None:
         """Infinite if the operands are nearer to each other than their error bounds."""
         error = _sum(self.of(expr.left), self.of(expr.right))
         if error is None:
             return None
-        distance = Unary("abs", Binary("sub", _wide(expr.left), _wide(expr.right)))
-        near = Comparison("le", distance, Binary("mul", Literal(MARGIN, WIDE), error))
-        return Select(Binary("and", near, Comparison("gt", error, ZERO)), INFINITE, ZERO)
+        distance = tir.Unary("abs", tir.Binary("sub", _wide(expr.left), _wide(expr.right)))
+        near = tir.Comparison("le", distance, tir.Binary("mul", tir.Literal(MARGIN, WIDE), error))
+        return tir.Select(
+            tir.Binary("and", near, tir.Comparison("gt", error, ZERO)), INFINITE, ZERO
+        )
 
-    def _select(self, expr: Select) -> Expr | None:
+    def _select(self, expr: tir.Select) -> tir.Expr | None:
         if_true, if_false = self.of(expr.if_true), self.of(expr.if_false)
-        chosen: Expr | None = None
+        chosen: tir.Expr | None = None
         if if_true is not None or if_false is not None:
-            chosen = Select(expr.condition, if_true or ZERO, if_false or ZERO)
+            chosen = tir.Select(expr.condition, if_true or ZERO, if_false or ZERO)
         doubt = self._condition(expr.condition)
         return chosen if doubt is None else _sum(chosen, doubt)
 
-    def _condition(self, condition: Condition) -> Expr | None:
-        return None if is_predicate(condition) else self.of(cast(Expr, condition))
+    def _condition(self, condition: tir.Condition) -> tir.Expr | None:
+        return None if tir.is_predicate(condition) else self.of(cast(tir.Expr, condition))
 
-    def _cast(self, expr: Cast) -> Expr | None:
+    def _cast(self, expr: tir.Cast) -> tir.Expr | None:
         error = self.of(expr.operand)
         if error is None:
             return None
@@ -238,103 +217,110 @@ class _Errors:
             return _sum(error, self._ulp(expr))
         return _infinite(error) if expr.dtype in ("bool", *STORED) else _stepped(error)
 
-    def _ulp(self, expr: Expr) -> Expr:
+    def _ulp(self, expr: tir.Expr) -> tir.Expr:
         """The rounding error of an operation that is not correctly rounded, or has inexact
         operands."""
-        unit, smallest = Literal(UNIT[expr.dtype], WIDE), Literal(SMALLEST[expr.dtype], WIDE)
-        return Binary("add", Binary("mul", unit, _size(expr)), smallest)
+        unit, smallest = (
+            tir.Literal(UNIT[expr.dtype], WIDE),
+            tir.Literal(SMALLEST[expr.dtype], WIDE),
+        )
+        return tir.Binary("add", tir.Binary("mul", unit, _size(expr)), smallest)
 
-    def _rounding(self, expr: Binary) -> Expr:
+    def _rounding(self, expr: tir.Binary) -> tir.Expr:
         """The rounding error of `+`, `−` or `·`: zero if the result is exact."""
         if expr.dtype == WIDE:
-            return Binary("mul", Literal(UNIT[WIDE], WIDE), _size(expr))
-        exact, rounded = Binary(expr.op, _wide(expr.left), _wide(expr.right)), _wide(expr)
-        distance = Unary("abs", Binary("sub", exact, rounded))
-        return Select(Comparison("eq", exact, rounded), ZERO, distance)  # of infinities, too
+            return tir.Binary("mul", tir.Literal(UNIT[WIDE], WIDE), _size(expr))
+        exact, rounded = tir.Binary(expr.op, _wide(expr.left), _wide(expr.right)), _wide(expr)
+        distance = tir.Unary("abs", tir.Binary("sub", exact, rounded))
+        return tir.Select(
+            tir.Comparison("eq", exact, rounded), ZERO, distance
+        )  # of infinities, too
 
 
-def _steepness(expr: Unary) -> Expr:
+def _steepness(expr: tir.Unary) -> tir.Expr:
     """Twice an upper bound of a function's derivative, from its value y: 1 + |y|, for tan 1 +
     y²."""
     size = _size(expr)
-    grown = Binary("mul", size, size) if expr.op == "tan" else size
-    return Binary("mul", Literal(2.0, WIDE), Binary("add", Literal(1.0, WIDE), grown))
+    grown = tir.Binary("mul", size, size) if expr.op == "tan" else size
+    return tir.Binary(
+        "mul", tir.Literal(2.0, WIDE), tir.Binary("add", tir.Literal(1.0, WIDE), grown)
+    )
 
 
-def _flatness(expr: Unary, error: Expr | None) -> Expr:
+def _flatness(expr: tir.Unary, error: tir.Expr | None) -> tir.Expr:
     """A lower bound of 1 / derivative, or zero: 1 − x² for atanh, else √|1 − x²|."""
-    one = Literal(1.0, WIDE)
+    one = tir.Literal(1.0, WIDE)
     if expr.op == "acosh":
         x = _least(expr.operand, error)
-        distance = Binary("sub", Binary("mul", x, x), one)
+        distance = tir.Binary("sub", tir.Binary("mul", x, x), one)
     else:
         x = _sum(_size(expr.operand), error) or ZERO
-        distance = Binary("sub", one, Binary("mul", x, x))
-    distance = Binary("max", distance, ZERO)
-    return distance if expr.op == "atanh" else Unary("sqrt", distance)
+        distance = tir.Binary("sub", one, tir.Binary("mul", x, x))
+    distance = tir.Binary("max", distance, ZERO)
+    return distance if expr.op == "atanh" else tir.Unary("sqrt", distance)
 
 
-ZERO = Literal(0.0, WIDE)
-INFINITE = Literal(float("inf"), WIDE)
+ZERO = tir.Literal(0.0, WIDE)
+INFINITE = tir.Literal(float("inf"), WIDE)
 
 
-def _wide(expr: Expr) -> Expr:
+def _wide(expr: tir.Expr) -> tir.Expr:
     if expr.dtype == WIDE:
         return expr
     carriers = CARRIERS.get(expr.dtype, (WIDE,))
-    return Cast(expr if WIDE in carriers else Cast(expr, carriers[0]), WIDE)
+    return tir.Cast(expr if WIDE in carriers else tir.Cast(expr, carriers[0]), WIDE)
 
 
-def _size(expr: Expr) -> Expr:
-    return Unary("abs", _wide(expr))
+def _size(expr: tir.Expr) -> tir.Expr:
+    return tir.Unary("abs", _wide(expr))
 
 
-def _sum(*parts: Expr | None) -> Expr | None:
+def _sum(*parts: tir.Expr | None) -> tir.Expr | None:
     present = [part for part in parts if part is not None]
-    return reduce(lambda a, b: Binary("add", a, b), present) if present else None
+    return reduce(lambda a, b: tir.Binary("add", a, b), present) if present else None
 
 
-def _times(factor: Expr, error: Expr | None) -> Expr | None:
+def _times(factor: tir.Expr, error: tir.Expr | None) -> tir.Expr | None:
     """`factor · error`; zero for an error of zero, even if the factor is infinite."""
     if error is None:
         return None
-    return Select(Comparison("eq", error, ZERO), ZERO, Binary("mul", factor, error))
+    return tir.Select(tir.Comparison("eq", error, ZERO), ZERO, tir.Binary("mul", factor, error))
 
 
-def _over(error: Expr | None, size: Expr) -> Expr | None:
+def _over(error: tir.Expr | None, size: tir.Expr) -> tir.Expr | None:
     """`error / size`; zero for an error of zero, even if the size is zero."""
     if error is None:
         return None
-    return Select(Comparison("eq", error, ZERO), ZERO, Binary("div", error, size))
+    return tir.Select(tir.Comparison("eq", error, ZERO), ZERO, tir.Binary("div", error, size))
 
 
-def _largest(left: Expr | None, right: Expr | None) -> Expr | None:
+def _largest(left: tir.Expr | None, right: tir.Expr | None) -> tir.Expr | None:
     if left is None or right is None:
         return right if left is None else left
-    return Binary("max", left, right)
+    return tir.Binary("max", left, right)
 
 
-def _least(expr: Expr, error: Expr | None) -> Expr:
+def _least(expr: tir.Expr, error: tir.Expr | None) -> tir.Expr:
     """A lower bound of the magnitude of `expr`."""
     if error is None:
         return _size(expr)
-    return Binary("max", Binary("sub", _size(expr), error), ZERO)
+    return tir.Binary("max", tir.Binary("sub", _size(expr), error), ZERO)
 
 
-def _stepped(error: Expr | None) -> Expr | None:
+def _stepped(error: tir.Expr | None) -> tir.Expr | None:
     """The bound of a value that is rounded to whole numbers: inexact operands may give the next
     one."""
     if error is None:
         return None
-    more = Binary("add", error, Literal(1.0, WIDE))
-    return Select(Comparison("gt", error, ZERO), more, ZERO)
+    more = tir.Binary("add", error, tir.Literal(1.0, WIDE))
+    return tir.Select(tir.Comparison("gt", error, ZERO), more, ZERO)
 
 
-def _infinite(error: Expr | None) -> Expr | None:
+def _infinite(error: tir.Expr | None) -> tir.Expr | None:
     """The bound of a value that is no float: unknown, hence infinite, if it is inexact at all."""
     if error is None:
         return None
-    return Select(Comparison("gt", error, ZERO), INFINITE, ZERO)
+    return tir.Select(tir.Comparison("gt", error, ZERO), INFINITE, ZERO)
 
 
-assert set(UNIT) == set(SMALLEST) == {*FLOATS, *HALVES} <= set(DTYPES)
+assert set(UNIT) == set(SMALLEST) == {*tir.FLOATS, *HALVES} <= set(tir.DTYPES)

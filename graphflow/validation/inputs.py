@@ -18,20 +18,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow import tir
 from graphflow.arith import constant_value, variables
 from graphflow.base.dtypes import FLOATING, integer_limits, smallest
-from graphflow.tir import (
-    DTYPES,
-    Binary,
-    Buffer,
-    Load,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Site,
-    sites,
-    walk_expr,
-)
 from graphflow.validation.scalar_inputs import scalar_inputs
 
 Array: TypeAlias = NDArray[Any]
@@ -65,7 +54,7 @@ class AssumedInputs:
 
 
 def logical_inputs(
-    func: PrimFunc, kind: Kind, assumed: AssumedInputs, seed: int
+    func: tir.PrimFunc, kind: Kind, assumed: AssumedInputs, seed: int
 ) -> dict[str, Array]:
     """An array for each input of `func`, of its shape and dtype."""
     products = _products(func)
@@ -88,9 +77,9 @@ def logical_inputs(
     return found
 
 
-def _plain(rng: np.random.Generator, buffer: Buffer, positive: bool, factors: bool) -> Array:
+def _plain(rng: np.random.Generator, buffer: tir.Buffer, positive: bool, factors: bool) -> Array:
     count = min(buffer.size, PATTERN)
-    dtype = DTYPES[buffer.dtype]
+    dtype = tir.DTYPES[buffer.dtype]
     if dtype.kind == "b":
         return rng.integers(0, 2, count).astype(dtype)
     if dtype.kind != "f":
@@ -104,8 +93,8 @@ def _plain(rng: np.random.Generator, buffer: Buffer, positive: bool, factors: bo
     return (np.where(large, halves * 4, halves) * 0.5).astype(dtype)
 
 
-def _specials(buffer: Buffer, assumed: AssumedInputs) -> list[Any]:
-    dtype = DTYPES[buffer.dtype]
+def _specials(buffer: tir.Buffer, assumed: AssumedInputs) -> list[Any]:
+    dtype = tir.DTYPES[buffer.dtype]
     if dtype.kind == "b":
         return [True, False]
     if buffer.dtype not in FLOATING:
@@ -133,30 +122,30 @@ def _spread(rng: np.random.Generator, flat: Array, specials: list[Any], terms: i
 # What is computed with the inputs -----------------------------------------------------------------
 
 
-def _products(func: PrimFunc) -> list[tuple[int, tuple[Buffer, ...]]]:
+def _products(func: tir.PrimFunc) -> list[tuple[int, tuple[tir.Buffer, ...]]]:
     """For each sum its number of terms, and the inputs that are multiplied in a term."""
     found = []
     for site in _reductions(func):
         stmt = site.stmt
-        assert isinstance(stmt, Reduce)
+        assert isinstance(stmt, tir.Reduce)
         place = frozenset().union(*map(variables, stmt.indices))
         inner = [axis for axis in site.domain.axes if axis.var not in place]
         extents = [constant_value(axis.stop - axis.start) or 1 for axis in inner]
-        factors: tuple[Buffer, ...] = ()
-        if stmt.op is ReduceOp.ADD and any(
-            isinstance(e, Binary) and e.op == "mul" for e in walk_expr(stmt.value)
+        factors: tuple[tir.Buffer, ...] = ()
+        if stmt.op is tir.ReduceOp.ADD and any(
+            isinstance(e, tir.Binary) and e.op == "mul" for e in tir.walk_expr(stmt.value)
         ):
-            loads = (e.buffer for e in walk_expr(stmt.value) if isinstance(e, Load))
+            loads = (e.buffer for e in tir.walk_expr(stmt.value) if isinstance(e, tir.Load))
             factors = tuple(dict.fromkeys(b for b in loads if b in func.inputs))
         found.append((prod(extents), factors))
     return found
 
 
-def _reductions(func: PrimFunc) -> Iterator[Site]:
-    return (site for site in sites(func.body) if isinstance(site.stmt, Reduce))
+def _reductions(func: tir.PrimFunc) -> Iterator[tir.Site]:
+    return (site for site in tir.sites(func.body) if isinstance(site.stmt, tir.Reduce))
 
 
-def _shifts(products: list[tuple[int, tuple[Buffer, ...]]]) -> dict[str, int]:
+def _shifts(products: list[tuple[int, tuple[tir.Buffer, ...]]]) -> dict[str, int]:
     """By how many bits the last factor of a product is scaled down: to about 1/√terms."""
     scaled = {factors[-1].name: terms for terms, factors in products if len(factors) > 1}
     # Sums over segments of one tensor add up to one sum.
@@ -164,6 +153,6 @@ def _shifts(products: list[tuple[int, tuple[Buffer, ...]]]) -> dict[str, int]:
     return dict.fromkeys(scaled, bits)
 
 
-def _multiplied_up(func: PrimFunc) -> bool:
+def _multiplied_up(func: tir.PrimFunc) -> bool:
     stmts = (site.stmt for site in _reductions(func))
-    return any(isinstance(s, Reduce) and s.op is ReduceOp.MUL for s in stmts)
+    return any(isinstance(s, tir.Reduce) and s.op is tir.ReduceOp.MUL for s in stmts)

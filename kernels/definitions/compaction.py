@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions.indexing import matched
 from graphflow.kernels.definitions.ranking import stands_before
@@ -24,50 +25,32 @@ from graphflow.kernels.definitions.stages import (
     normalized_axes,
     reduction_stage,
 )
-from graphflow.tir import (
-    Allocate,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Cast,
-    Comparison,
-    Expr,
-    If,
-    IndexValue,
-    Literal,
-    Load,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Store,
-    nest,
-)
 
 
-def compacted(loops: Sequence[Loop], test: Expr, place: Var, room: int, stores: Body) -> Body:
+def compacted(
+    loops: Sequence[Loop], test: tir.Expr, place: Var, room: int, stores: tir.Body
+) -> tir.Body:
     """Executes `stores` at each point of `loops` where `test` holds, in order, with `place` 0, 1,
     2, ….
 
     There are `room` places; points beyond them are dropped.
     """
-    count, at = Buffer("count", (1,), "int64"), (const(0),)
-    appended = matched(place, room, Load(count, at), stores)
-    counted = Reduce(ReduceOp.ADD, count, at, literal(1, "int64"))
-    start = Store(count, at, literal(0, "int64"))
-    return (Allocate(count), start, *nest(loops, (If(test, (appended, counted)),)))
+    count, at = tir.Buffer("count", (1,), "int64"), (const(0),)
+    appended = matched(place, room, tir.Load(count, at), stores)
+    counted = tir.Reduce(tir.ReduceOp.ADD, count, at, literal(1, "int64"))
+    start = tir.Store(count, at, literal(0, "int64"))
+    return (tir.Allocate(count), start, *tir.nest(loops, (tir.If(test, (appended, counted)),)))
 
 
-def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float32") -> PrimFunc:
+def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float32") -> tir.PrimFunc:
     """The slices of x along `axis` for which the element of `keep`, a vector of bools, is true.
 
     `keep` has `conditions` elements; slices behind them are not kept.
     """
     (axis,) = normalized_axes((axis,), len(x_shape))
     room = min(conditions, x_shape[axis])
-    x, keep = Buffer("x", x_shape, dtype), Buffer("keep", (conditions,), "bool")
-    y = Buffer("y", (*x_shape[:axis], room, *x_shape[axis + 1 :]), dtype)
+    x, keep = tir.Buffer("x", x_shape, dtype), tir.Buffer("keep", (conditions,), "bool")
+    y = tir.Buffer("y", (*x_shape[:axis], room, *x_shape[axis + 1 :]), dtype)
     ((i, _),) = along = loops_over("i", (room,))
     others = loops_over("b", (*x_shape[:axis], *x_shape[axis + 1 :]))
     place = Var("place")
@@ -76,43 +59,51 @@ def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float3
         around = indices_of(others)
         return (*around[:axis], index, *around[axis:])
 
-    store = Store(y, element(place), Load(x, element(i)))
-    body = compacted(along, Load(keep, (i,)), place, room, nest(others, (store,)))
-    return kernel("kept_slices", (x, keep), (y,), (cleared(y), Block("kept_slices", body)))
+    store = tir.Store(y, element(place), tir.Load(x, element(i)))
+    body = compacted(along, tir.Load(keep, (i,)), place, room, tir.nest(others, (store,)))
+    return kernel("kept_slices", (x, keep), (y,), (cleared(y), tir.Block("kept_slices", body)))
 
 
-def non_zero(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
+def non_zero(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[k, p]` is the index on axis k of the p-th element that is not zero, in row-major order."""
-    x = Buffer("x", x_shape, dtype)
-    y = Buffer("y", (len(x_shape), x.size), "int64")
+    x = tir.Buffer("x", x_shape, dtype)
+    y = tir.Buffer("y", (len(x_shape), x.size), "int64")
     loops, place = loops_over("i", x_shape), Var("place")
-    stores = tuple(Store(y, (const(k), place), IndexValue(var)) for k, (var, _) in enumerate(loops))
-    body = compacted(loops, is_not_zero(Load(x, indices_of(loops))), place, x.size, stores)
-    return kernel("non_zero", (x,), (y,), (cleared(y), Block("non_zero", body)))
+    stores = tuple(
+        tir.Store(y, (const(k), place), tir.IndexValue(var)) for k, (var, _) in enumerate(loops)
+    )
+    body = compacted(loops, is_not_zero(tir.Load(x, indices_of(loops))), place, x.size, stores)
+    return kernel("non_zero", (x,), (y,), (cleared(y), tir.Block("non_zero", body)))
 
 
-def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> PrimFunc:
+def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> tir.PrimFunc:
     """`y[()]` is the number of elements of x that are not zero, or that are >= `at_least`;
     int64."""
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", (), "int64")
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", (), "int64")
     loops = loops_over("r", x_shape)
-    element = Load(x, indices_of(loops))
+    element = tir.Load(x, indices_of(loops))
     counts = is_not_zero(element) if at_least is None else compared("ge", element, at_least)
-    stage = reduction_stage("count_of", ReduceOp.ADD, y, (), (), loops, Cast(counts, "int64"))
+    stage = reduction_stage(
+        "count_of", tir.ReduceOp.ADD, y, (), (), loops, tir.Cast(counts, "int64")
+    )
     return kernel("count_of", (x,), (y,), (stage,))
 
 
-def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> PrimFunc:
+def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.PrimFunc:
     """`y[i…] = x[i…]` for the first `count[()]` indices of an axis, `fill` behind them."""
-    x, y, count = Buffer("x", shape, dtype), Buffer("y", shape, dtype), Buffer("count", (), "int64")
+    x, y, count = (
+        tir.Buffer("x", shape, dtype),
+        tir.Buffer("y", shape, dtype),
+        tir.Buffer("count", (), "int64"),
+    )
     loops = loops_over("i", shape)
-    given = Comparison("lt", IndexValue(loops[axis][0]), Load(count, ()))
-    value = Select(given, Load(x, indices_of(loops)), literal(fill, dtype))
+    given = tir.Comparison("lt", tir.IndexValue(loops[axis][0]), tir.Load(count, ()))
+    value = tir.Select(given, tir.Load(x, indices_of(loops)), literal(fill, dtype))
     stage = elementwise_stage("counted_slices", y, loops, value)
     return kernel("counted_slices", (x, count), (y,), (stage,))
 
 
-def is_not_zero(value: Expr) -> Expr:
+def is_not_zero(value: tir.Expr) -> tir.Expr:
     """Whether a number is not zero, which is true of NaN; a bool is returned as it is."""
     return value if value.dtype == "bool" else compared("ne", value, 0)
 
@@ -120,113 +111,115 @@ def is_not_zero(value: Expr) -> Expr:
 # Unique elements ---------------------------------------------------------------------------------
 
 
-def first_alike(shape: tuple[int, int], dtype: str = "float32") -> PrimFunc:
+def first_alike(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
     """`y[i]` is the index of the first row of x that equals row i, int64; NaNs are equal here."""
-    x, y = Buffer("x", shape, dtype), Buffer("y", shape[:1], "int64")
+    x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape[:1], "int64")
     ((i, _),), ((j, _),) = loops, others = loops_over("i", shape[:1]), loops_over("j", shape[:1])
-    differ, at = Buffer("differ", (1,), "bool"), (const(0),)
+    differ, at = tir.Buffer("differ", (1,), "bool"), (const(0),)
     ((e, _),) = inner = loops_over("e", shape[1:])
-    one, other = Load(x, (i, e)), Load(x, (j, e))
-    apart = Binary("or", stands_before(one, other, False), stands_before(other, one, False))
-    found = Select(Load(differ, at), literal(shape[0], "int64"), IndexValue(j))
-    compare: Body = (
-        Allocate(differ),
-        Store(differ, at, Literal(False, "bool")),
-        *nest(inner, (Reduce(ReduceOp.MAX, differ, at, apart),)),
-        Reduce(ReduceOp.MIN, y, (i,), found),
+    one, other = tir.Load(x, (i, e)), tir.Load(x, (j, e))
+    apart = tir.Binary("or", stands_before(one, other, False), stands_before(other, one, False))
+    found = tir.Select(tir.Load(differ, at), literal(shape[0], "int64"), tir.IndexValue(j))
+    compare: tir.Body = (
+        tir.Allocate(differ),
+        tir.Store(differ, at, tir.Literal(False, "bool")),
+        *tir.nest(inner, (tir.Reduce(tir.ReduceOp.MAX, differ, at, apart),)),
+        tir.Reduce(tir.ReduceOp.MIN, y, (i,), found),
     )
-    start = Store(y, (i,), literal(shape[0], "int64"))
-    body = nest(loops, (start, *nest(others, compare)))
-    return kernel("first_alike", (x,), (y,), (Block("first_alike", body),))
+    start = tir.Store(y, (i,), literal(shape[0], "int64"))
+    body = tir.nest(loops, (start, *tir.nest(others, compare)))
+    return kernel("first_alike", (x,), (y,), (tir.Block("first_alike", body),))
 
 
-def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> PrimFunc:
+def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> tir.PrimFunc:
     """`y[i]` is the position of row i among the distinct rows of x, int64.
 
     Distinct rows are in lexicographic order if `ordered`, else in order of first occurrence.
     `first` is the result of `first_alike`.
     """
-    x, first = Buffer("x", shape, dtype), Buffer("first", shape[:1], "int64")
-    y = Buffer("y", shape[:1], "int64")
+    x, first = tir.Buffer("x", shape, dtype), tir.Buffer("first", shape[:1], "int64")
+    y = tir.Buffer("y", shape[:1], "int64")
     ((i, _),), ((j, _),) = loops, others = loops_over("i", shape[:1]), loops_over("j", shape[:1])
-    is_first = Comparison("eq", Load(first, (j,)), IndexValue(j))
+    is_first = tir.Comparison("eq", tir.Load(first, (j,)), tir.IndexValue(j))
     if not ordered:
-        before = Comparison("lt", IndexValue(j), Load(first, (i,)))
-        value = Cast(Binary("and", is_first, before), "int64")
-        stage = reduction_stage("places_of", ReduceOp.ADD, y, loops, (i,), others, value)
+        before = tir.Comparison("lt", tir.IndexValue(j), tir.Load(first, (i,)))
+        value = tir.Cast(tir.Binary("and", is_first, before), "int64")
+        stage = reduction_stage("places_of", tir.ReduceOp.ADD, y, loops, (i,), others, value)
         return kernel("places_of", (x, first), (y,), (stage,))
-    sign, at = Buffer("sign", (1,), "int64"), (const(0),)
+    sign, at = tir.Buffer("sign", (1,), "int64"), (const(0),)
     ((e, _),) = inner = loops_over("e", shape[1:])
-    one, other = Load(x, (i, e)), Load(x, (j, e))
+    one, other = tir.Load(x, (i, e)), tir.Load(x, (j, e))
     # −1 where row j stands before row i, +1 where it stands behind it; the first difference counts.
-    compared_here = Select(
+    compared_here = tir.Select(
         stands_before(other, one, False),
         literal(-1, "int64"),
-        Select(stands_before(one, other, False), literal(1, "int64"), literal(0, "int64")),
+        tir.Select(stands_before(one, other, False), literal(1, "int64"), literal(0, "int64")),
     )
-    decided = Select(compared("ne", Load(sign, at), 0), Load(sign, at), compared_here)
-    counts = Binary("and", is_first, compared("lt", Load(sign, at), 0))
-    compare: Body = (
-        Allocate(sign),
-        Store(sign, at, literal(0, "int64")),
-        *nest(inner, (Store(sign, at, decided),)),
-        Reduce(ReduceOp.ADD, y, (i,), Cast(counts, "int64")),
+    decided = tir.Select(compared("ne", tir.Load(sign, at), 0), tir.Load(sign, at), compared_here)
+    counts = tir.Binary("and", is_first, compared("lt", tir.Load(sign, at), 0))
+    compare: tir.Body = (
+        tir.Allocate(sign),
+        tir.Store(sign, at, literal(0, "int64")),
+        *tir.nest(inner, (tir.Store(sign, at, decided),)),
+        tir.Reduce(tir.ReduceOp.ADD, y, (i,), tir.Cast(counts, "int64")),
     )
-    body = nest(loops, (Store(y, (i,), literal(0, "int64")), *nest(others, compare)))
-    return kernel("places_of", (x, first), (y,), (Block("places_of", body),))
+    body = tir.nest(loops, (tir.Store(y, (i,), literal(0, "int64")), *tir.nest(others, compare)))
+    return kernel("places_of", (x, first), (y,), (tir.Block("places_of", body),))
 
 
-def unique_rows(shape: tuple[int, int], dtype: str = "float32") -> PrimFunc:
+def unique_rows(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
     """`y[places[i], e] = x[i, e]` for the first occurrence of each distinct row."""
     x, first, places = _of_rows(shape, dtype)
-    y = Buffer("y", shape, dtype)
+    y = tir.Buffer("y", shape, dtype)
     ((i, _),) = loops = loops_over("i", shape[:1])
     inner, row = loops_over("e", shape[1:]), Var("row")
-    store = Store(y, (row, *indices_of(inner)), Load(x, (i, *indices_of(inner))))
-    body = _where_first(first, places, i, row, shape[0], nest(inner, (store,)))
-    stage = Block("unique_rows", nest(loops, body))
+    store = tir.Store(y, (row, *indices_of(inner)), tir.Load(x, (i, *indices_of(inner))))
+    body = _where_first(first, places, i, row, shape[0], tir.nest(inner, (store,)))
+    stage = tir.Block("unique_rows", tir.nest(loops, body))
     return kernel("unique_rows", (x, first, places), (y,), (cleared(y), stage))
 
 
-def unique_indices(count: int) -> PrimFunc:
+def unique_indices(count: int) -> tir.PrimFunc:
     """`y[places[i]] = i` for the first occurrence of each distinct row, int64."""
     _, first, places = _of_rows((count, 1), "int64")
-    y = Buffer("y", (count,), "int64")
+    y = tir.Buffer("y", (count,), "int64")
     ((i, _),) = loops = loops_over("i", (count,))
     row = Var("row")
-    body = _where_first(first, places, i, row, count, (Store(y, (row,), IndexValue(i)),))
-    stage = Block("unique_indices", nest(loops, body))
+    body = _where_first(first, places, i, row, count, (tir.Store(y, (row,), tir.IndexValue(i)),))
+    stage = tir.Block("unique_indices", tir.nest(loops, body))
     return kernel("unique_indices", (first, places), (y,), (cleared(y), stage))
 
 
-def unique_counts(count: int) -> PrimFunc:
+def unique_counts(count: int) -> tir.PrimFunc:
     """`y[p]` is the number of rows whose position among the distinct rows is p, int64."""
-    places, y = Buffer("places", (count,), "int64"), Buffer("y", (count,), "int64")
+    places, y = tir.Buffer("places", (count,), "int64"), tir.Buffer("y", (count,), "int64")
     ((i, _),) = loops = loops_over("i", (count,))
     row = Var("row")
-    update = Reduce(ReduceOp.ADD, y, (row,), literal(1, "int64"))
-    body = nest(loops, (matched(row, count, Load(places, (i,)), (update,)),))
-    return kernel("unique_counts", (places,), (y,), (cleared(y), Block("unique_counts", body)))
+    update = tir.Reduce(tir.ReduceOp.ADD, y, (row,), literal(1, "int64"))
+    body = tir.nest(loops, (matched(row, count, tir.Load(places, (i,)), (update,)),))
+    return kernel("unique_counts", (places,), (y,), (cleared(y), tir.Block("unique_counts", body)))
 
 
-def unique_extent(count: int) -> PrimFunc:
+def unique_extent(count: int) -> tir.PrimFunc:
     """`y[()]` is the number of distinct rows, int64."""
-    first, y = Buffer("first", (count,), "int64"), Buffer("y", (), "int64")
+    first, y = tir.Buffer("first", (count,), "int64"), tir.Buffer("y", (), "int64")
     ((i, _),) = loops = loops_over("i", (count,))
-    value = Cast(Comparison("eq", Load(first, (i,)), IndexValue(i)), "int64")
-    stage = reduction_stage("unique_extent", ReduceOp.ADD, y, (), (), loops, value)
+    value = tir.Cast(tir.Comparison("eq", tir.Load(first, (i,)), tir.IndexValue(i)), "int64")
+    stage = reduction_stage("unique_extent", tir.ReduceOp.ADD, y, (), (), loops, value)
     return kernel("unique_extent", (first,), (y,), (stage,))
 
 
-def _of_rows(shape: tuple[int, int], dtype: str) -> tuple[Buffer, Buffer, Buffer]:
+def _of_rows(shape: tuple[int, int], dtype: str) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
     return (
-        Buffer("x", shape, dtype),
-        Buffer("first", shape[:1], "int64"),
-        Buffer("places", shape[:1], "int64"),
+        tir.Buffer("x", shape, dtype),
+        tir.Buffer("first", shape[:1], "int64"),
+        tir.Buffer("places", shape[:1], "int64"),
     )
 
 
-def _where_first(first: Buffer, places: Buffer, i: Var, row: Var, extent: int, body: Body) -> Body:
+def _where_first(
+    first: tir.Buffer, places: tir.Buffer, i: Var, row: Var, extent: int, body: tir.Body
+) -> tir.Body:
     """`body` with `row` bound to the position of row i, if row i is a first occurrence."""
-    is_first = Comparison("eq", Load(first, (i,)), IndexValue(i))
-    return (If(is_first, (matched(row, extent, Load(places, (i,)), body),)),)
+    is_first = tir.Comparison("eq", tir.Load(first, (i,)), tir.IndexValue(i))
+    return (tir.If(is_first, (matched(row, extent, tir.Load(places, (i,)), body),)),)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
@@ -26,46 +27,26 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
     normalized_axes,
 )
-from graphflow.tir import (
-    Block,
-    Body,
-    Buffer,
-    Cast,
-    Comparison,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Stmt,
-    Store,
-    nest,
-)
 
 IndexTuple: TypeAlias = tuple[IndexExpr, ...]
 
 REDUCTIONS = {
     "none": None,
-    "add": ReduceOp.ADD,
-    "mul": ReduceOp.MUL,
-    "max": ReduceOp.MAX,
-    "min": ReduceOp.MIN,
+    "add": tir.ReduceOp.ADD,
+    "mul": tir.ReduceOp.MUL,
+    "max": tir.ReduceOp.MAX,
+    "min": tir.ReduceOp.MIN,
 }
 """How a scatter combines an update with the element that is there, by ONNX's names."""
 
 
-def matched(var: Var, extent: int, value: Expr, body: Body) -> For:
+def matched(var: Var, extent: int, value: tir.Expr, body: tir.Body) -> tir.For:
     """`body` with `var` bound to the int64 `value`, executed only if `0 <= value < extent`."""
-    test = If(Comparison("eq", IndexValue(var), value), body)
-    return For(var, const(0), const(extent), LoopKind.SERIAL, (test,))
+    test = tir.If(tir.Comparison("eq", tir.IndexValue(var), value), body)
+    return tir.For(var, const(0), const(extent), tir.LoopKind.SERIAL, (test,))
 
 
-def matched_nest(loops: Sequence[Loop], values: Sequence[Expr], body: Body) -> Body:
+def matched_nest(loops: Sequence[Loop], values: Sequence[tir.Expr], body: tir.Body) -> tir.Body:
     """`body` with the variable of each loop bound to its value, executed only if all are in
     range."""
     for (var, extent), value in reversed(list(zip(loops, values, strict=True))):
@@ -73,15 +54,15 @@ def matched_nest(loops: Sequence[Loop], values: Sequence[Expr], body: Body) -> B
     return body
 
 
-def as_int64(value: Expr) -> Expr:
+def as_int64(value: tir.Expr) -> tir.Expr:
     """A number converted to int64; floats are truncated."""
-    return value if value.dtype == "int64" else Cast(value, "int64")
+    return value if value.dtype == "int64" else tir.Cast(value, "int64")
 
 
-def from_front(index: Expr, extent: int) -> Expr:
+def from_front(index: tir.Expr, extent: int) -> tir.Expr:
     """An index of an axis as int64; negative indices count from the end."""
     wide = as_int64(index)
-    return Select(compared("lt", wide, 0), add(wide, extent), wide)
+    return tir.Select(compared("lt", wide, 0), add(wide, extent), wide)
 
 
 def gather_at(
@@ -90,18 +71,20 @@ def gather_at(
     axis: int,
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[a…, k…, b…] = x[a…, indices[k…], b…]`, where the index is that of `axis`."""
     (axis,) = normalized_axes((axis,), len(x_shape))
-    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
-    y = Buffer("y", (*x_shape[:axis], *indices_shape, *x_shape[axis + 1 :]), dtype)
+    x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
+    y = tir.Buffer("y", (*x_shape[:axis], *indices_shape, *x_shape[axis + 1 :]), dtype)
     before, within = loops_over("a", x_shape[:axis]), loops_over("k", indices_shape)
     row = (Var("row"), x_shape[axis])
-    position = from_front(Load(indices, indices_of(within)), x_shape[axis])
+    position = from_front(tir.Load(indices, indices_of(within)), x_shape[axis])
     outer = (*indices_of(before), *indices_of(within))
     source = (*indices_of(before), row[0])
     body = _gathered(y, outer, x, source, x_shape[axis + 1 :], (row,), (position,))
-    return kernel("gather", (x, indices), (y,), (Block("gather", nest((*before, *within), body)),))
+    return kernel(
+        "gather", (x, indices), (y,), (tir.Block("gather", tir.nest((*before, *within), body)),)
+    )
 
 
 def gather_elements(
@@ -110,18 +93,18 @@ def gather_elements(
     axis: int,
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[i…] = x[i…]` with the index on `axis` replaced by `indices[i…]`."""
     (axis,) = normalized_axes((axis,), len(x_shape))
     _check_elements(x_shape, indices_shape, axis)
-    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
-    y = Buffer("y", indices_shape, dtype)
+    x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
+    y = tir.Buffer("y", indices_shape, dtype)
     loops, row = loops_over("i", indices_shape), (Var("row"), x_shape[axis])
     at = indices_of(loops)
-    position = from_front(Load(indices, at), x_shape[axis])
+    position = from_front(tir.Load(indices, at), x_shape[axis])
     source = (*at[:axis], row[0], *at[axis + 1 :])
     body = _gathered(y, at, x, source, (), (row,), (position,))
-    stage = Block("gather_elements", nest(loops, body))
+    stage = tir.Block("gather_elements", tir.nest(loops, body))
     return kernel("gather_elements", (x, indices), (y,), (stage,))
 
 
@@ -131,22 +114,22 @@ def gather_nd(
     batch: int = 0,
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[k…, b…] = x[k[:batch]…, indices[k…, 0], indices[k…, 1], …, b…]`."""
     taken = _index_length(x_shape, indices_shape, batch)
     if indices_shape[:batch] != x_shape[:batch]:
         raise InvalidModel(
             f"the first {batch} axes of data {x_shape} and indices {indices_shape} must agree"
         )
-    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
+    x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
     rest = x_shape[batch + taken :]
-    y = Buffer("y", (*indices_shape[:-1], *rest), dtype)
+    y = tir.Buffer("y", (*indices_shape[:-1], *rest), dtype)
     outer = loops_over("k", indices_shape[:-1])
     at = indices_of(outer)
     rows = loops_over("row", x_shape[batch : batch + taken])
     source = (*at[:batch], *indices_of(rows))
     body = _gathered(y, at, x, source, rest, rows, _positions(indices, at, rows))
-    return kernel("gather_nd", (x, indices), (y,), (Block("gather_nd", nest(outer, body)),))
+    return kernel("gather_nd", (x, indices), (y,), (tir.Block("gather_nd", tir.nest(outer, body)),))
 
 
 def scatter_elements(
@@ -156,22 +139,22 @@ def scatter_elements(
     reduction: str = "none",
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = x`, then `y[i…] = updates[i…]` with the index on `axis` replaced by `indices[i…]`.
 
     Updates of one element are made in row-major order, or combined by `reduction`.
     """
     (axis,) = normalized_axes((axis,), len(x_shape))
     _check_elements(x_shape, indices_shape, axis)
-    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
-    updates, y = Buffer("updates", indices_shape, dtype), Buffer("y", x_shape, dtype)
+    x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
+    updates, y = tir.Buffer("updates", indices_shape, dtype), tir.Buffer("y", x_shape, dtype)
     loops, row = loops_over("i", indices_shape), Var("row")
     at = indices_of(loops)
     target = (*at[:axis], row, *at[axis + 1 :])
-    update = _update(reduction, y, target, Load(updates, at))
-    position = from_front(Load(indices, at), x_shape[axis])
+    update = _update(reduction, y, target, tir.Load(updates, at))
+    position = from_front(tir.Load(indices, at), x_shape[axis])
     body = (matched(row, x_shape[axis], position, (update,)),)
-    stage = Block("scatter_elements", nest(loops, body))
+    stage = tir.Block("scatter_elements", tir.nest(loops, body))
     return kernel("scatter_elements", (x, indices, updates), (y,), (_copied(x, y), stage))
 
 
@@ -181,22 +164,22 @@ def scatter_nd(
     reduction: str = "none",
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = x`, then `y[indices[k…, 0], indices[k…, 1], …, b…] = updates[k…, b…]`.
 
     Updates of one element are made in row-major order, or combined by `reduction`.
     """
     taken = _index_length(x_shape, indices_shape, 0)
-    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
+    x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
     rest = x_shape[taken:]
-    updates = Buffer("updates", (*indices_shape[:-1], *rest), dtype)
-    y = Buffer("y", x_shape, dtype)
+    updates = tir.Buffer("updates", (*indices_shape[:-1], *rest), dtype)
+    y = tir.Buffer("y", x_shape, dtype)
     outer, inner = loops_over("k", indices_shape[:-1]), loops_over("b", rest)
     at, rows = indices_of(outer), loops_over("row", x_shape[:taken])
     target = (*indices_of(rows), *indices_of(inner))
-    update = _update(reduction, y, target, Load(updates, (*at, *indices_of(inner))))
-    body = matched_nest(rows, _positions(indices, at, rows), nest(inner, (update,)))
-    stage = Block("scatter_nd", nest(outer, body))
+    update = _update(reduction, y, target, tir.Load(updates, (*at, *indices_of(inner))))
+    body = matched_nest(rows, _positions(indices, at, rows), tir.nest(inner, (update,)))
+    stage = tir.Block("scatter_nd", tir.nest(outer, body))
     return kernel("scatter_nd", (x, indices, updates), (y,), (_copied(x, y), stage))
 
 
@@ -206,7 +189,7 @@ def reverse_sequence(
     batch_axis: int,
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y` is x with the first `lengths[b]` steps of `time_axis` reversed; b is the index on
     `batch_axis`."""
     if {time_axis, batch_axis} != {0, 1} or len(x_shape) < 2:
@@ -214,30 +197,35 @@ def reverse_sequence(
             f"time axis {time_axis} and batch axis {batch_axis} must be 0 and 1, of a tensor of "
             f"rank 2 or more, not of shape {x_shape}"
         )
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
-    lengths = Buffer("lengths", (x_shape[batch_axis],), index_dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
+    lengths = tir.Buffer("lengths", (x_shape[batch_axis],), index_dtype)
     outer, row = loops_over("i", x_shape[:2]), (Var("row"), x_shape[time_axis])
     at = indices_of(outer)
-    step = IndexValue(at[time_axis])
-    length = as_int64(Load(lengths, (at[batch_axis],)))
+    step = tir.IndexValue(at[time_axis])
+    length = as_int64(tir.Load(lengths, (at[batch_axis],)))
     mirrored = subtract(subtract(length, 1), step)
-    position = Select(Comparison("lt", step, length), mirrored, step)
+    position = tir.Select(tir.Comparison("lt", step, length), mirrored, step)
     source = tuple(row[0] if axis == time_axis else at[axis] for axis in range(2))
     body = _gathered(y, at, x, source, x_shape[2:], (row,), (position,))
     return kernel(
-        "reverse_sequence", (x, lengths), (y,), (Block("reverse_sequence", nest(outer, body)),)
+        "reverse_sequence",
+        (x, lengths),
+        (y,),
+        (tir.Block("reverse_sequence", tir.nest(outer, body)),),
     )
 
 
-def put(x_shape: Shape, size: int, dtype: str = "float32", index_dtype: str = "int64") -> PrimFunc:
+def put(
+    x_shape: Shape, size: int, dtype: str = "float32", index_dtype: str = "int64"
+) -> tir.PrimFunc:
     """`y[indices[i…]] = x[i…]` in a vector of `size` elements, which is zero elsewhere."""
-    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", x_shape, index_dtype)
-    y = Buffer("y", (size,), dtype)
+    x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", x_shape, index_dtype)
+    y = tir.Buffer("y", (size,), dtype)
     loops, place = loops_over("i", x_shape), Var("place")
     at = indices_of(loops)
-    store = Store(y, (place,), Load(x, at))
-    placed = nest(loops, (matched(place, size, as_int64(Load(indices, at)), (store,)),))
-    return kernel("put", (x, indices), (y,), (cleared(y), Block("put", placed)))
+    store = tir.Store(y, (place,), tir.Load(x, at))
+    placed = tir.nest(loops, (matched(place, size, as_int64(tir.Load(indices, at)), (store,)),))
+    return kernel("put", (x, indices), (y,), (cleared(y), tir.Block("put", placed)))
 
 
 def write_slices(
@@ -247,7 +235,7 @@ def write_slices(
     circular: bool = False,
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = x`, then `y[b, …, starts[b] + t, …] = updates[b, …, t, …]` with t on `axis`.
 
     With `circular`, positions beyond the end wrap around to the beginning.
@@ -258,19 +246,19 @@ def write_slices(
         raise InvalidModel(
             f"an update of shape {update_shape} does not fit along axis {axis} of shape {x_shape}"
         )
-    x, updates = Buffer("x", x_shape, dtype), Buffer("updates", update_shape, dtype)
-    starts, y = Buffer("starts", x_shape[:1], index_dtype), Buffer("y", x_shape, dtype)
+    x, updates = tir.Buffer("x", x_shape, dtype), tir.Buffer("updates", update_shape, dtype)
+    starts, y = tir.Buffer("starts", x_shape[:1], index_dtype), tir.Buffer("y", x_shape, dtype)
     outer = loops_over("i", update_shape[: axis + 1])
     inner = loops_over("b", update_shape[axis + 1 :])
     at, row, extent = indices_of(outer), Var("row"), x_shape[axis]
-    position = add(as_int64(Load(starts, at[:1])), IndexValue(at[axis]))
+    position = add(as_int64(tir.Load(starts, at[:1])), tir.IndexValue(at[axis]))
     if circular:
         position = subtract(position, multiply(divide(position, extent), extent))
     target = (*at[:axis], row, *indices_of(inner))
-    store = Store(y, target, Load(updates, (*at, *indices_of(inner))))
-    body = nest(outer, (matched(row, extent, position, nest(inner, (store,))),))
+    store = tir.Store(y, target, tir.Load(updates, (*at, *indices_of(inner))))
+    body = tir.nest(outer, (matched(row, extent, position, tir.nest(inner, (store,))),))
     inputs = (x, updates, starts)
-    return kernel("write_slices", inputs, (y,), (_copied(x, y), Block("write_slices", body)))
+    return kernel("write_slices", inputs, (y,), (_copied(x, y), tir.Block("write_slices", body)))
 
 
 def one_hot(
@@ -279,40 +267,43 @@ def one_hot(
     axis: int = -1,
     dtype: str = "float32",
     index_dtype: str = "int64",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[…, d, …] = values[1]` if `d` equals the index there, else `values[0]`; d is on `axis`.
 
     Float indices are truncated; an index outside of `-depth <= index < depth` equals no `d`.
     """
     (axis,) = normalized_axes((axis,), len(indices_shape) + 1)
-    indices, values = Buffer("indices", indices_shape, index_dtype), Buffer("values", (2,), dtype)
-    y = Buffer("y", (*indices_shape[:axis], depth, *indices_shape[axis:]), dtype)
+    indices, values = (
+        tir.Buffer("indices", indices_shape, index_dtype),
+        tir.Buffer("values", (2,), dtype),
+    )
+    y = tir.Buffer("y", (*indices_shape[:axis], depth, *indices_shape[axis:]), dtype)
     loops = loops_over("i", y.shape)
     at = indices_of(loops)
-    position = from_front(Load(indices, (*at[:axis], *at[axis + 1 :])), depth)
-    here = Comparison("eq", IndexValue(at[axis]), position)
-    value = Select(here, Load(values, (const(1),)), Load(values, (const(0),)))
+    position = from_front(tir.Load(indices, (*at[:axis], *at[axis + 1 :])), depth)
+    here = tir.Comparison("eq", tir.IndexValue(at[axis]), position)
+    value = tir.Select(here, tir.Load(values, (const(1),)), tir.Load(values, (const(0),)))
     stage = elementwise_stage("one_hot", y, loops, value)
     return kernel("one_hot", (indices, values), (y,), (stage,))
 
 
 def _gathered(
-    y: Buffer,
+    y: tir.Buffer,
     at: IndexTuple,
-    x: Buffer,
+    x: tir.Buffer,
     source: IndexTuple,
     rest: Shape,
     rows: Sequence[Loop],
-    values: Sequence[Expr],
-) -> Body:
+    values: Sequence[tir.Expr],
+) -> tir.Body:
     """`y[at, b…] = x[source, b…]`, with b over the extents `rest`; 0 if a row is out of range.
 
     The variables of `rows` occur in `source` and are bound to `values`.
     """
     empty, copied = (loops_over(prefix, rest) for prefix in ("z", "b"))
-    clear = Store(y, (*at, *indices_of(empty)), literal(0, y.dtype))
-    copy = Store(y, (*at, *indices_of(copied)), Load(x, (*source, *indices_of(copied))))
-    return (*nest(empty, (clear,)), *matched_nest(rows, values, nest(copied, (copy,))))
+    clear = tir.Store(y, (*at, *indices_of(empty)), literal(0, y.dtype))
+    copy = tir.Store(y, (*at, *indices_of(copied)), tir.Load(x, (*source, *indices_of(copied))))
+    return (*tir.nest(empty, (clear,)), *matched_nest(rows, values, tir.nest(copied, (copy,))))
 
 
 def _check_elements(x_shape: Shape, indices_shape: Shape, axis: int) -> None:
@@ -341,21 +332,21 @@ def _index_length(x_shape: Shape, indices_shape: Shape, batch: int) -> int:
     return taken
 
 
-def _positions(indices: Buffer, at: IndexTuple, rows: Sequence[Loop]) -> list[Expr]:
+def _positions(indices: tir.Buffer, at: IndexTuple, rows: Sequence[Loop]) -> list[tir.Expr]:
     """The index tuple at `at`; each of its numbers is counted from the front of its axis."""
     return [
-        from_front(Load(indices, (*at, const(k))), extent) for k, (_, extent) in enumerate(rows)
+        from_front(tir.Load(indices, (*at, const(k))), extent) for k, (_, extent) in enumerate(rows)
     ]
 
 
-def _update(reduction: str, y: Buffer, target: IndexTuple, value: Expr) -> Stmt:
+def _update(reduction: str, y: tir.Buffer, target: IndexTuple, value: tir.Expr) -> tir.Stmt:
     if reduction not in REDUCTIONS:
         known = ", ".join(REDUCTIONS)
         raise UnsupportedOp(f"a scatter with reduction {reduction} is not built; {known} are")
     op = REDUCTIONS[reduction]
-    return Store(y, target, value) if op is None else Reduce(op, y, target, value)
+    return tir.Store(y, target, value) if op is None else tir.Reduce(op, y, target, value)
 
 
-def _copied(x: Buffer, y: Buffer) -> Block:
+def _copied(x: tir.Buffer, y: tir.Buffer) -> tir.Block:
     loops = loops_over("c", x.shape)
-    return elementwise_stage("copied", y, loops, Load(x, indices_of(loops)))
+    return elementwise_stage("copied", y, loops, tir.Load(x, indices_of(loops)))

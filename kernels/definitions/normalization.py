@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
@@ -35,7 +36,6 @@ from graphflow.kernels.definitions.stages import (
     ranges_of,
     reduction_stage,
 )
-from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, PrimFunc, ReduceOp, Select, Unary
 
 
 def layer_normalization(
@@ -46,7 +46,7 @@ def layer_normalization(
     *,
     epsilon: float = 1e-5,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = (x − mean) / sqrt(variance + epsilon) · scale + shift`, over all axes from `axis` on.
 
     Scale and shift broadcast to x.
@@ -59,7 +59,7 @@ def layer_normalization(
             continue
         if broadcast([x_shape, shape]) != x_shape:
             raise InvalidModel(f"{name} {shape} does not broadcast to the input {x_shape}")
-        parameters.append(Load(Buffer(name, shape, dtype), broadcast_indices(shape, loops)))
+        parameters.append(tir.Load(tir.Buffer(name, shape, dtype), broadcast_indices(shape, loops)))
     name = "layer_normalization"
     return _normalization(name, x_shape, lead, 1, loops, parameters, epsilon, dtype)
 
@@ -72,7 +72,7 @@ def group_normalization(
     epsilon: float = 1e-5,
     dtype: str = "float32",
     name: str = "group_normalization",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = (x − mean) / sqrt(variance + epsilon) · scale + shift`, over each group of channels.
 
     Scale and shift have `parameters` elements, one for each channel or for each group.  With as
@@ -88,7 +88,7 @@ def group_normalization(
         )
     loops = loops_over("i", x_shape)
     each = (simplify(floor_div(loops[1][0], channels // parameters), ranges_of(loops)),)
-    loads = [Load(Buffer(key, (parameters,), dtype), each) for key in ("scale", "shift")]
+    loads = [tir.Load(tir.Buffer(key, (parameters,), dtype), each) for key in ("scale", "shift")]
     return _normalization(name, x_shape, 2, channels // groups, loops, loads, epsilon, dtype)
 
 
@@ -98,24 +98,24 @@ def _normalization(
     lead: int,
     group: int,
     loops: tuple[Loop, ...],
-    parameters: list[Load],
+    parameters: list[tir.Load],
     epsilon: float,
     dtype: str,
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """Statistics for each point of the first `lead` axes, where `group` consecutive points of the
     last of them share one."""
-    if dtype not in FLOATS:
+    if dtype not in tir.FLOATS:
         raise UnsupportedOp(f"{name} of {dtype} is not built; cast the input to float32")
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     shape = x_shape[:lead] if group == 1 else (*x_shape[: lead - 1], x_shape[lead - 1] // group)
     inner = x_shape[lead:] if group == 1 else (group, *x_shape[lead:])
     count = prod(inner)
 
-    def element(outer: tuple[Loop, ...], reduced: tuple[Loop, ...]) -> Load:
+    def element(outer: tuple[Loop, ...], reduced: tuple[Loop, ...]) -> tir.Load:
         at, rest = indices_of(outer), indices_of(reduced)
         if group > 1:
             at, rest = (*at[:-1], at[-1] * group + rest[0]), rest[1:]
-        return Load(x, (*at, *rest))
+        return tir.Load(x, (*at, *rest))
 
     total, make_total = intermediate("total", shape, dtype)
     mean, make_mean = intermediate("mean", shape, dtype)
@@ -124,18 +124,18 @@ def _normalization(
     first, second = loops_over("s", shape), loops_over("v", shape)
     taps, again = loops_over("r", inner), loops_over("q", inner)
     averaged, scaled = loops_over("m", shape), loops_over("f", shape)
-    difference = subtract(element(second, again), Load(mean, indices_of(second)))
-    variance = divide(Load(squares, indices_of(scaled)), count)
-    deviation = Unary("sqrt", add(variance, epsilon))
+    difference = subtract(element(second, again), tir.Load(mean, indices_of(second)))
+    variance = divide(tir.Load(squares, indices_of(scaled)), count)
+    deviation = tir.Unary("sqrt", add(variance, epsilon))
 
     place = indices_of(loops[:lead])
     if group > 1:
         place = (*place[:-1], floor_div(place[-1], group))
-    value: Expr = subtract(Load(x, indices_of(loops)), Load(mean, place))
-    value = multiply(value, Load(factor, place))
+    value: tir.Expr = subtract(tir.Load(x, indices_of(loops)), tir.Load(mean, place))
+    value = multiply(value, tir.Load(factor, place))
     for combine, parameter in zip((multiply, add), parameters, strict=False):
         value = combine(value, parameter)
-    add_op = ReduceOp.ADD
+    add_op = tir.ReduceOp.ADD
     body = (
         make_total,
         reduction_stage(
@@ -143,7 +143,7 @@ def _normalization(
         ),
         make_mean,
         elementwise_stage(
-            f"{name}_mean", mean, averaged, divide(Load(total, indices_of(averaged)), count)
+            f"{name}_mean", mean, averaged, divide(tir.Load(total, indices_of(averaged)), count)
         ),
         make_squares,
         reduction_stage(
@@ -159,22 +159,22 @@ def _normalization(
     return kernel(name, (x, *(load.buffer for load in parameters)), (y,), body)
 
 
-def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float32") -> PrimFunc:
+def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float32") -> tir.PrimFunc:
     """`y = x / (Σ |x| ^ p) ^ (1/p)` along axis, with p 1 or 2; 0 if the norm is 0."""
-    if dtype not in FLOATS:
+    if dtype not in tir.FLOATS:
         raise UnsupportedOp(f"LpNormalization of {dtype} is not built; cast the input to float32")
     if p not in (1, 2):
         raise InvalidModel(f"a norm of order {p} is none of ONNX's LpNormalization; p is 1 or 2")
     reduced = normalized_axes((axis,), len(x_shape))
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     total, allocate = intermediate("total", without_axes(x_shape, reduced, False), dtype)
     term = UNARY_VALUES["abs" if p == 1 else "square"]
-    gather = axes_stage("lp_sum", ReduceOp.ADD, x, total, reduced, False, "i", "r", term)
+    gather = axes_stage("lp_sum", tir.ReduceOp.ADD, x, total, reduced, False, "i", "r", term)
     loops = loops_over("o", x_shape)
-    norm: Expr = Load(total, kept(loops, reduced))
-    norm = norm if p == 1 else Unary("sqrt", norm)
-    share = divide(Load(x, indices_of(loops)), norm)
-    value = Select(compared("eq", norm, 0), literal(0, dtype), share)
+    norm: tir.Expr = tir.Load(total, kept(loops, reduced))
+    norm = norm if p == 1 else tir.Unary("sqrt", norm)
+    share = divide(tir.Load(x, indices_of(loops)), norm)
+    value = tir.Select(compared("eq", norm, 0), literal(0, dtype), share)
     stage = elementwise_stage("lp_normalization", y, loops, value)
     return kernel("lp_normalization", (x,), (y,), (allocate, gather, stage))
 
@@ -187,17 +187,17 @@ def local_response_normalization(
     beta: float = 0.75,
     bias: float = 1.0,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = x / (bias + alpha / size · Σ x²) ^ beta`, where the sum is over `size` neighbouring
     channels.
 
     With an even size there is one channel more above than below; missing channels count as zero.
     """
-    if dtype not in FLOATS:
+    if dtype not in tir.FLOATS:
         raise UnsupportedOp(f"LRN of {dtype} is not built; cast the input to float32")
     if len(x_shape) < 2 or size < 1:
         raise InvalidModel(f"LRN of size {size} over input {x_shape}: it needs channels and a size")
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     total, allocate = intermediate("total", x_shape, dtype)
     loops, out = loops_over("i", x_shape), loops_over("o", x_shape)
     tap = Var("k")
@@ -208,23 +208,23 @@ def local_response_normalization(
     at = indices_of(loops)
     gather = reduction_stage(
         "lrn_sum",
-        ReduceOp.ADD,
+        tir.ReduceOp.ADD,
         total,
         loops,
         at,
         ((tap, taps),),
-        square(Load(x, (at[0], channel, *at[2:]))),
+        square(tir.Load(x, (at[0], channel, *at[2:]))),
         where=within(channel, 0, x_shape[1]),
     )
     place = indices_of(out)
-    base = add(multiply(Load(total, place), alpha / size), bias)
-    value = divide(Load(x, place), _power(base, beta))
+    base = add(multiply(tir.Load(total, place), alpha / size), bias)
+    value = divide(tir.Load(x, place), _power(base, beta))
     return kernel("lrn", (x,), (y,), (allocate, gather, elementwise_stage("lrn", y, out, value)))
 
 
-def _power(base: Expr, exponent: float) -> Expr:
+def _power(base: tir.Expr, exponent: float) -> tir.Expr:
     """`base ** exponent`; for the usual 0.75 by two square roots, which vectorize."""
     if exponent == 0.75:
-        root = Unary("sqrt", base)
-        return multiply(root, Unary("sqrt", root))
-    return Binary("pow", base, literal(exponent, base.dtype))
+        root = tir.Unary("sqrt", base)
+        return multiply(root, tir.Unary("sqrt", root))
+    return tir.Binary("pow", base, literal(exponent, base.dtype))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce as fold
 
+from graphflow import tir
 from graphflow.arith import const, constant_value
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.reduction import axes_stage, reduce, without_axes
@@ -26,17 +27,6 @@ from graphflow.kernels.definitions.stages import (
     reduction_stage,
 )
 from graphflow.kernels.definitions.window import Window, spatial_names
-from graphflow.tir import (
-    FLOATS,
-    Binary,
-    Block,
-    Buffer,
-    Expr,
-    IndexValue,
-    Load,
-    PrimFunc,
-    ReduceOp,
-)
 
 
 def max_pool(
@@ -49,14 +39,14 @@ def max_pool(
     ceil_mode: bool = False,
     dtype: str = "float32",
     name: str = "max_pool",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[n, c, o…] = max over the taps inside x`; −inf if there is none, NaN if one of them is
     NaN."""
     window = Window.of(kernel_shape, strides, pads, dilations)
-    x = Buffer("x", x_shape, dtype)
-    y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
+    x = tir.Buffer("x", x_shape, dtype)
+    y = tir.Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
     loops = _loops("o", y.shape)
-    return kernel(name, (x,), (y,), (_window_stage(name, ReduceOp.MAX, window, x, y, loops),))
+    return kernel(name, (x,), (y,), (_window_stage(name, tir.ReduceOp.MAX, window, x, y, loops),))
 
 
 def average_pool(
@@ -70,19 +60,19 @@ def average_pool(
     count_include_pad: bool = False,
     dtype: str = "float32",
     name: str = "average_pool",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[n, c, o…] = Σ taps inside x / count`, where the count includes the pads or not.
 
     Two stages: a sum into an intermediate, then the division by a product of index expressions.
     """
     window = Window.of(kernel_shape, strides, pads, dilations)
-    x = Buffer("x", x_shape, dtype)
-    y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
+    x = tir.Buffer("x", x_shape, dtype)
+    y = tir.Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
     total, allocate = intermediate("total", y.shape, dtype)
-    gather = _window_stage(f"{name}_sum", ReduceOp.ADD, window, x, total, _loops("o", y.shape))
+    gather = _window_stage(f"{name}_sum", tir.ReduceOp.ADD, window, x, total, _loops("o", y.shape))
     loops = _loops("p", y.shape)
     count = _count(window, loops[2:], x_shape[2:], count_include_pad, dtype)
-    mean = Binary("div", Load(total, indices_of(loops)), count)
+    mean = tir.Binary("div", tir.Load(total, indices_of(loops)), count)
     divide = elementwise_stage(f"{name}_divide", y, loops, mean)
     return kernel(name, (x,), (y,), (allocate, gather, divide))
 
@@ -97,33 +87,36 @@ def lp_pool(
     dilations: Sequence[int] | None = None,
     ceil_mode: bool = False,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[n, c, o…] = (Σ |taps inside x| ^ p) ^ (1/p)`; 0 if there is none inside."""
     _check_norm(p, dtype)
     window = Window.of(kernel_shape, strides, pads, dilations)
-    x = Buffer("x", x_shape, dtype)
-    y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
+    x = tir.Buffer("x", x_shape, dtype)
+    y = tir.Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
     total, allocate = intermediate("total", y.shape, dtype)
     gather = _window_stage(
-        "lp_pool_sum", ReduceOp.ADD, window, x, total, _loops("o", y.shape), powered(p)
+        "lp_pool_sum", tir.ReduceOp.ADD, window, x, total, _loops("o", y.shape), powered(p)
     )
     loops = _loops("p", y.shape)
-    value = root(Load(total, indices_of(loops)), p)
+    value = root(tir.Load(total, indices_of(loops)), p)
     last = elementwise_stage("lp_pool_root", y, loops, value)
     return kernel("lp_pool", (x,), (y,), (allocate, gather, last))
 
 
-def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> PrimFunc:
+def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> tir.PrimFunc:
     """`y[n, c, 0…] = (Σ |x[n, c, …]| ^ p) ^ (1/p)`; y has shape (N, C, 1…)."""
     _check_norm(p, dtype)
     axes = tuple(range(2, len(x_shape)))
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", without_axes(x_shape, axes, True), dtype)
+    x, y = (
+        tir.Buffer("x", x_shape, dtype),
+        tir.Buffer("y", without_axes(x_shape, axes, True), dtype),
+    )
     total, allocate = intermediate("total", y.shape, dtype)
     gather = axes_stage(
-        "global_lp_pool_sum", ReduceOp.ADD, x, total, axes, True, "i", "r", powered(p)
+        "global_lp_pool_sum", tir.ReduceOp.ADD, x, total, axes, True, "i", "r", powered(p)
     )
     loops = loops_over("o", y.shape)
-    value = root(Load(total, indices_of(loops)), p)
+    value = root(tir.Load(total, indices_of(loops)), p)
     last = elementwise_stage("global_lp_pool_root", y, loops, value)
     return kernel("global_lp_pool", (x,), (y,), (allocate, gather, last))
 
@@ -131,17 +124,17 @@ def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> PrimFu
 def _check_norm(p: int, dtype: str) -> None:
     if p < 1:
         raise InvalidModel(f"a norm of order {p} does not exist; p must be at least 1")
-    if dtype not in FLOATS:
+    if dtype not in tir.FLOATS:
         raise UnsupportedOp(f"a norm of {dtype} is not built; cast the input to float32")
 
 
-def global_average_pool(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
+def global_average_pool(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[n, c, 0…] = mean of x[n, c, …]`; y has shape (N, C, 1…)."""
     axes = range(2, len(x_shape))
     return reduce("mean", x_shape, axes, True, dtype, name="global_average_pool")
 
 
-def global_max_pool(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
+def global_max_pool(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[n, c, 0…] = max of x[n, c, …]`; y has shape (N, C, 1…)."""
     axes = range(2, len(x_shape))
     return reduce("max", x_shape, axes, True, dtype, name="global_max_pool")
@@ -154,19 +147,19 @@ def _loops(prefix: str, shape: Shape) -> tuple[Loop, ...]:
 
 def _window_stage(
     name: str,
-    op: ReduceOp,
+    op: tir.ReduceOp,
     window: Window,
-    x: Buffer,
-    out: Buffer,
+    x: tir.Buffer,
+    out: tir.Buffer,
     loops: tuple[Loop, ...],
-    term: Callable[[Expr], Expr] | None = None,
-) -> Block:
+    term: Callable[[tir.Expr], tir.Expr] | None = None,
+) -> tir.Block:
     window = window.reaching(x.shape[2:], out.shape[2:])
     taps = loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)
     lead = indices_of(loops[:2])
     where = window.inside(places, x.shape[2:])
-    value: Expr = Load(x, (*lead, *places))
+    value: tir.Expr = tir.Load(x, (*lead, *places))
     if term is not None:
         value = term(value)
     return reduction_stage(name, op, out, loops, indices_of(loops), taps, value, where=where)
@@ -174,15 +167,15 @@ def _window_stage(
 
 def _count(
     window: Window, loops: Sequence[Loop], spatial: Shape, include_pads: bool, dtype: str
-) -> Expr:
+) -> tir.Expr:
     factors = window.counts(loops, spatial, include_pads)
     whole = fold(lambda k, f: k * (constant_value(f) or 1), factors, 1)
     varying = [f for f in factors if constant_value(f) is None]
     if any(f is const(0) for f in factors):
         return literal(0, dtype)
-    start: Expr | None = literal(whole, dtype) if whole != 1 or not varying else None
+    start: tir.Expr | None = literal(whole, dtype) if whole != 1 or not varying else None
     for factor in varying:
-        value = IndexValue(factor, dtype)
-        start = value if start is None else Binary("mul", start, value)
+        value = tir.IndexValue(factor, dtype)
+        start = value if start is None else tir.Binary("mul", start, value)
     assert start is not None
     return start

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, const, simplify_predicate
 from graphflow.kernels.definitions.scalar_functions import compared
 from graphflow.kernels.definitions.stages import (
@@ -23,22 +24,6 @@ from graphflow.kernels.definitions.stages import (
     ranges_of,
 )
 from graphflow.kernels.definitions.window import Window, spatial_names
-from graphflow.tir import (
-    Allocate,
-    Binary,
-    Block,
-    Buffer,
-    Comparison,
-    Expr,
-    If,
-    IndexValue,
-    Load,
-    PrimFunc,
-    ReduceOp,
-    Stmt,
-    Store,
-    nest,
-)
 
 
 def max_pool_place(
@@ -52,7 +37,7 @@ def max_pool_place(
     column_major: bool = False,
     value: bool = False,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[n, c, o…]` is the position in x of the maximum of a window, int64.
 
     Positions are row-major; with `column_major` the spatial axes are counted in reverse order.
@@ -60,31 +45,39 @@ def max_pool_place(
     the lowest number.
     """
     window = Window.of(kernel_shape, strides, pads, dilations)
-    x = Buffer("x", x_shape, dtype)
+    x = tir.Buffer("x", x_shape, dtype)
     shape = (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode))
-    y = Buffer("y", shape, dtype if value else "int64")
-    best, found, at = Buffer("best", (1,), dtype), Buffer("found", (1,), "int64"), (const(0),)
+    y = tir.Buffer("y", shape, dtype if value else "int64")
+    best, found, at = (
+        tir.Buffer("best", (1,), dtype),
+        tir.Buffer("found", (1,), "int64"),
+        (const(0),),
+    )
     loops = loops_over(("n", "c", *spatial_names("o", window.rank)), shape)
     taps = loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)
     lead = indices_of(loops[:2])
-    element = Load(x, (*lead, *places))
-    is_better: Expr = Comparison("gt", element, Load(best, at))
-    is_better = Binary("or", compared("lt", Load(found, at), 0), is_better)
-    place = IndexValue(_place(x_shape, lead, places, column_major))
-    update: Stmt = If(is_better, (Store(best, at, element), Store(found, at, place)))
+    element = tir.Load(x, (*lead, *places))
+    is_better: tir.Expr = tir.Comparison("gt", element, tir.Load(best, at))
+    is_better = tir.Binary("or", compared("lt", tir.Load(found, at), 0), is_better)
+    place = tir.IndexValue(_place(x_shape, lead, places, column_major))
+    update: tir.Stmt = tir.If(
+        is_better, (tir.Store(best, at, element), tir.Store(found, at, place))
+    )
     inside = simplify_predicate(window.inside(places, x_shape[2:]), ranges_of((*loops, *taps)))
     if inside != TRUE:
-        update = If(inside, (update,))
+        update = tir.If(inside, (update,))
     body = (
-        Allocate(best),
-        Allocate(found),
-        Store(best, at, neutral(ReduceOp.MAX, dtype)),
-        Store(found, at, literal(-1, "int64")),
-        *nest(taps, (update,)),
-        Store(y, indices_of(loops), Load(best if value else found, at)),
+        tir.Allocate(best),
+        tir.Allocate(found),
+        tir.Store(best, at, neutral(tir.ReduceOp.MAX, dtype)),
+        tir.Store(found, at, literal(-1, "int64")),
+        *tir.nest(taps, (update,)),
+        tir.Store(y, indices_of(loops), tir.Load(best if value else found, at)),
     )
-    return kernel("max_pool_place", (x,), (y,), (Block("max_pool_place", nest(loops, body)),))
+    return kernel(
+        "max_pool_place", (x,), (y,), (tir.Block("max_pool_place", tir.nest(loops, body)),)
+    )
 
 
 def _place(

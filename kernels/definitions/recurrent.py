@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.quantized import scale_of_range, zero_point_of_range
@@ -27,33 +28,14 @@ from graphflow.kernels.definitions.scalar_functions import (
     subtract,
 )
 from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal
-from graphflow.tir import (
-    FLOATS,
-    Allocate,
-    Block,
-    Body,
-    Buffer,
-    Expr,
-    If,
-    IndexValue,
-    Load,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    nest,
-)
 
 LANES = 16
 """Units of a panel: one vector of float32 on AVX-512, two on AVX2, where panels of eight units took
 1.2 times as long."""
 
-Activation = Callable[[Expr], Expr]
+Activation = Callable[[tir.Expr], tir.Expr]
 
-ACTIVATIONS: dict[str, tuple[dict[str, float], Callable[..., Expr]]] = {
+ACTIVATIONS: dict[str, tuple[dict[str, float], Callable[..., tir.Expr]]] = {
     "relu": ({}, UNARY_VALUES["relu"]),
     "tanh": ({}, UNARY_VALUES["tanh"]),
     "sigmoid": ({}, UNARY_VALUES["sigmoid"]),
@@ -62,7 +44,7 @@ ACTIVATIONS: dict[str, tuple[dict[str, float], Callable[..., Expr]]] = {
     "thresholdedrelu": ({"alpha": 1.0}, UNARY_VALUES["thresholded_relu"]),
     "scaledtanh": (
         {"alpha": 1.0, "beta": 1.0},
-        lambda x, alpha, beta: multiply(Unary("tanh", multiply(x, beta)), alpha),
+        lambda x, alpha, beta: multiply(tir.Unary("tanh", multiply(x, beta)), alpha),
     ),
     "hardsigmoid": ({"alpha": 0.2, "beta": 0.5}, UNARY_VALUES["hard_sigmoid"]),
     "elu": ({"alpha": 1.0}, UNARY_VALUES["elu"]),
@@ -103,7 +85,7 @@ class Recurrence:
 
 def lstm(
     r: Recurrence, peepholes: bool = False, coupled: bool = False, quantized: bool = False
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """ONNX's LSTM: parameters gates, weights, h0, c0, then peepholes (3, hidden) and lengths where
     there are any; outputs y (steps, batch, hidden), y_h and y_c (batch, hidden).
 
@@ -123,13 +105,13 @@ def lstm(
     else:
         k.sum_panels(sums, k.h)
 
-    def peeped(at: _Unit, gate: Buffer, number: int) -> Expr:
-        value: Expr = at.load(gate)
+    def peeped(at: _Unit, gate: tir.Buffer, number: int) -> tir.Expr:
+        value: tir.Expr = at.load(gate)
         if held is not None:
             value = add(value, multiply(at.guarded(held, number), at.load(cell)))
         return k.clipped(value)
 
-    def finish(at: _Unit) -> Body:
+    def finish(at: _Unit) -> tir.Body:
         forgotten = (
             subtract(literal(1, r.dtype), at.load(i)) if coupled else f(peeped(at, forget, 2))
         )
@@ -147,7 +129,7 @@ def lstm(
     return k.finished([("y_h", k.h), ("y_c", cell)])
 
 
-def gru(r: Recurrence, linear_before_reset: bool = False) -> PrimFunc:
+def gru(r: Recurrence, linear_before_reset: bool = False) -> tir.PrimFunc:
     """ONNX's GRU: parameters gates, weights, h0, then bias (hidden) with `linear_before_reset` and
     lengths where there are any; outputs y and y_h.
 
@@ -165,7 +147,7 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> PrimFunc:
             start=lambda at, gate: k.gate(at, gate) if gate < 2 else at.guarded(bias),
         )
 
-        def candidate(at: _Unit) -> Expr:
+        def candidate(at: _Unit) -> tir.Expr:
             gate = f(k.clipped(at.load(reset)))
             return add(k.gate(at, 2), multiply(gate, at.load(recurrent)))
     else:
@@ -176,10 +158,10 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> PrimFunc:
         )
         k.sum_panels([new], scaled, first=2)
 
-        def candidate(at: _Unit) -> Expr:
+        def candidate(at: _Unit) -> tir.Expr:
             return at.load(new)
 
-    def finish(at: _Unit) -> Body:
+    def finish(at: _Unit) -> tir.Body:
         share = at.load(z)
         fresh = multiply(subtract(literal(1, r.dtype), share), at.load(new))
         return (
@@ -193,7 +175,7 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> PrimFunc:
     return k.finished([("y_h", k.h)])
 
 
-def rnn(r: Recurrence) -> PrimFunc:
+def rnn(r: Recurrence) -> tir.PrimFunc:
     """ONNX's RNN: parameters gates, weights, h0, then lengths where there are any.
 
     The outputs are y and y_h.
@@ -214,22 +196,22 @@ class _Unit:
     unit: IndexExpr
     inside: Predicate | None
 
-    def load(self, state: Buffer) -> Expr:
-        return Load(state, (self.batch, self.unit))
+    def load(self, state: tir.Buffer) -> tir.Expr:
+        return tir.Load(state, (self.batch, self.unit))
 
-    def store(self, state: Buffer, value: Expr) -> Stmt:
-        return Store(state, (self.batch, self.unit), value)
+    def store(self, state: tir.Buffer, value: tir.Expr) -> tir.Stmt:
+        return tir.Store(state, (self.batch, self.unit), value)
 
-    def guarded(self, buffer: Buffer, *before: IndexLike, offset: int = 0) -> Expr:
+    def guarded(self, buffer: tir.Buffer, *before: IndexLike, offset: int = 0) -> tir.Expr:
         """An element of a tensor that ends with the last unit; 0 past it."""
         where = (*(as_index(index) for index in before), self.unit + offset)
-        value = Load(buffer, where)
+        value = tir.Load(buffer, where)
         if self.inside is None:
             return value
-        return Select(self.inside, value, literal(0, buffer.dtype))
+        return tir.Select(self.inside, value, literal(0, buffer.dtype))
 
-    def where_inside(self, stmt: Stmt) -> Stmt:
-        return stmt if self.inside is None else If(self.inside, (stmt,))
+    def where_inside(self, stmt: tir.Stmt) -> tir.Stmt:
+        return stmt if self.inside is None else tir.If(self.inside, (stmt,))
 
 
 @dataclass
@@ -239,14 +221,14 @@ class _RecurrentKernel:
     name: str
     r: Recurrence
     gates: int
-    parameters: list[Buffer] = field(default_factory=list)
-    states: list[Buffer] = field(default_factory=list)
-    starts: list[Stmt] = field(default_factory=list)
-    step: list[Stmt] = field(default_factory=list)
+    parameters: list[tir.Buffer] = field(default_factory=list)
+    states: list[tir.Buffer] = field(default_factory=list)
+    starts: list[tir.Stmt] = field(default_factory=list)
+    step: list[tir.Stmt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         r = self.r
-        if r.dtype not in FLOATS:
+        if r.dtype not in tir.FLOATS:
             raise UnsupportedOp(f"{self.name} of {r.dtype} is not built; cast to float32")
         if min(r.steps, r.batch, r.hidden) < 1:
             raise InvalidModel(
@@ -258,20 +240,20 @@ class _RecurrentKernel:
         self.weights = self.parameter("weights", r.weights_shape(self.gates))
         h0, self.h = self.parameter("h0", (r.batch, r.hidden)), self.state("h")
         self.start(self.h, h0)
-        self.lengths = Buffer("lengths", (r.batch,), "int32") if r.lengths else None
+        self.lengths = tir.Buffer("lengths", (r.batch,), "int32") if r.lengths else None
         self.t = Var("t")
         time = as_index(r.steps - 1) - self.t if r.reverse else as_index(self.t)
         self.time: IndexExpr = time
-        self.y = Buffer("y", (r.steps, r.batch, r.hidden), r.dtype)
+        self.y = tir.Buffer("y", (r.steps, r.batch, r.hidden), r.dtype)
 
-    def parameter(self, name: str, shape: Shape) -> Buffer:
-        buffer = Buffer(name, shape, self.r.dtype)
+    def parameter(self, name: str, shape: Shape) -> tir.Buffer:
+        buffer = tir.Buffer(name, shape, self.r.dtype)
         self.parameters.append(buffer)
         return buffer
 
-    def state(self, name: str) -> Buffer:
+    def state(self, name: str) -> tir.Buffer:
         """A buffer with one number for each sequence and each unit of a panel."""
-        buffer = Buffer(f"{name}_state", (self.r.batch, self.r.panels * LANES), self.r.dtype)
+        buffer = tir.Buffer(f"{name}_state", (self.r.batch, self.r.panels * LANES), self.r.dtype)
         self.states.append(buffer)
         return buffer
 
@@ -288,24 +270,24 @@ class _RecurrentKernel:
         inside = within(unit, 0, self.r.hidden) if self.r.hidden % LANES else None
         return _Unit(batch[0], unit, inside), (panel, batch, lane)
 
-    def start(self, state: Buffer, given: Buffer) -> None:
+    def start(self, state: tir.Buffer, given: tir.Buffer) -> None:
         at, loops = self.unit()
-        self.starts += nest(loops, (at.store(state, at.guarded(given, at.batch)),))
+        self.starts += tir.nest(loops, (at.store(state, at.guarded(given, at.batch)),))
 
-    def over_units(self, body: Callable[[_Unit], Body]) -> None:
+    def over_units(self, body: Callable[[_Unit], tir.Body]) -> None:
         at, loops = self.unit()
-        self.step += nest(loops, body(at))
+        self.step += tir.nest(loops, body(at))
 
-    def gate(self, at: _Unit, number: int) -> Expr:
+    def gate(self, at: _Unit, number: int) -> tir.Expr:
         """The contribution of the input to a gate in this step."""
         return at.guarded(self.x, self.time, at.batch, offset=number * self.r.hidden)
 
     def sum_panels(
         self,
-        sums: Sequence[Buffer],
-        source: Buffer,
+        sums: Sequence[tir.Buffer],
+        source: tir.Buffer,
         first: int = 0,
-        start: Callable[[_Unit, int], Expr] | None = None,
+        start: Callable[[_Unit, int], tir.Expr] | None = None,
     ) -> None:
         """`sums[g] = start + source · weights of gate (first + g)`.
 
@@ -313,53 +295,59 @@ class _RecurrentKernel:
         """
         panel, batch = self.fresh("p", self.r.panels), self.fresh("b", self.r.batch)
         k = self.fresh("k", self.r.hidden)
-        begin: list[Stmt] = []
-        grow: list[Stmt] = []
+        begin: list[tir.Stmt] = []
+        grow: list[tir.Stmt] = []
         for gate, total in enumerate(sums, start=first):
             at, (_, _, lane) = self.lane(panel, batch)
             value = self.gate(at, gate) if start is None else start(at, gate)
-            begin += nest((lane,), (at.store(total, value),))
+            begin += tir.nest((lane,), (at.store(total, value),))
             at, (_, _, lane) = self.lane(panel, batch)
-            weight = Load(self.weights, (panel[0], k[0], as_index(gate), lane[0]))
-            term = multiply(Load(source, (batch[0], k[0])), weight)
-            update = Reduce(ReduceOp.ADD, total, (at.batch, at.unit), term)
-            grow += nest((lane,), (update,))
-        self.step += nest((panel, batch), (*begin, *nest((k,), tuple(grow))))
+            weight = tir.Load(self.weights, (panel[0], k[0], as_index(gate), lane[0]))
+            term = multiply(tir.Load(source, (batch[0], k[0])), weight)
+            update = tir.Reduce(tir.ReduceOp.ADD, total, (at.batch, at.unit), term)
+            grow += tir.nest((lane,), (update,))
+        self.step += tir.nest((panel, batch), (*begin, *tir.nest((k,), tuple(grow))))
 
-    def sum_quantized(self, sums: Sequence[Buffer], scales: Buffer) -> None:
+    def sum_quantized(self, sums: Sequence[tir.Buffer], scales: tir.Buffer) -> None:
         """`sums[g] = input + (q − zero) · weights of gate g · (step · scale of the unit)`.
 
         q are the hidden states as uint8, `step` and `zero` their scale and zero point.
         """
         low, high, step, zero = sequences = [
-            Buffer(name, (self.r.batch,), self.r.dtype) for name in ("low", "high", "step", "zero")
+            tir.Buffer(name, (self.r.batch,), self.r.dtype)
+            for name in ("low", "high", "step", "zero")
         ]
         centred = self.state("q")
         self.states += sequences
         batch = self.fresh("b", self.r.batch)
         first, second = self.fresh("u", self.r.hidden), self.fresh("u", self.r.hidden)
         at, ends = (batch[0],), (literal(0, self.r.dtype), literal(255, self.r.dtype))
-        scale, middle = Load(step, at), Load(zero, at)
-        seen = Load(self.h, (*at, first[0]))
-        whole = Unary("round", divide(Load(self.h, (*at, second[0])), scale))
+        scale, middle = tir.Load(step, at), tir.Load(zero, at)
+        seen = tir.Load(self.h, (*at, first[0]))
+        whole = tir.Unary("round", divide(tir.Load(self.h, (*at, second[0])), scale))
         code = clipped(add(whole, middle), *ends)
-        self.step += nest(
+        self.step += tir.nest(
             (batch,),
             (
-                Store(low, at, ends[0]),
-                Store(high, at, ends[0]),
-                *nest(
+                tir.Store(low, at, ends[0]),
+                tir.Store(high, at, ends[0]),
+                *tir.nest(
                     (first,),
-                    (Reduce(ReduceOp.MIN, low, at, seen), Reduce(ReduceOp.MAX, high, at, seen)),
+                    (
+                        tir.Reduce(tir.ReduceOp.MIN, low, at, seen),
+                        tir.Reduce(tir.ReduceOp.MAX, high, at, seen),
+                    ),
                 ),
-                Store(step, at, scale_of_range(Load(low, at), Load(high, at))),
-                Store(zero, at, zero_point_of_range(Load(low, at), scale)),
-                *nest((second,), (Store(centred, (*at, second[0]), subtract(code, middle)),)),
+                tir.Store(step, at, scale_of_range(tir.Load(low, at), tir.Load(high, at))),
+                tir.Store(zero, at, zero_point_of_range(tir.Load(low, at), scale)),
+                *tir.nest(
+                    (second,), (tir.Store(centred, (*at, second[0]), subtract(code, middle)),)
+                ),
             ),
         )
         self.sum_panels(sums, centred, start=lambda _at, _gate: ends[0])
 
-        def scaled(at: _Unit) -> Body:
+        def scaled(at: _Unit) -> tir.Body:
             width = self.r.hidden
             return tuple(
                 at.store(
@@ -368,7 +356,9 @@ class _RecurrentKernel:
                         self.gate(at, g),
                         multiply(
                             at.load(total),
-                            multiply(Load(step, (at.batch,)), at.guarded(scales, offset=g * width)),
+                            multiply(
+                                tir.Load(step, (at.batch,)), at.guarded(scales, offset=g * width)
+                            ),
                         ),
                     ),
                 )
@@ -377,25 +367,27 @@ class _RecurrentKernel:
 
         self.over_units(scaled)
 
-    def clipped(self, value: Expr) -> Expr:
+    def clipped(self, value: tir.Expr) -> tir.Expr:
         bound = self.r.clip
         if bound is None:
             return value
         return clipped(value, literal(-bound, value.dtype), literal(bound, value.dtype))
 
-    def valid(self, at: _Unit) -> Expr | None:
+    def valid(self, at: _Unit) -> tir.Expr | None:
         if self.lengths is None:
             return None
-        return compared("lt", IndexValue(self.time, "int32"), Load(self.lengths, (at.batch,)))
+        return compared(
+            "lt", tir.IndexValue(self.time, "int32"), tir.Load(self.lengths, (at.batch,))
+        )
 
-    def chosen(self, at: _Unit, value: Expr, otherwise: Expr) -> Expr:
+    def chosen(self, at: _Unit, value: tir.Expr, otherwise: tir.Expr) -> tir.Expr:
         valid = self.valid(at)
-        return value if valid is None else Select(valid, value, otherwise)
+        return value if valid is None else tir.Select(valid, value, otherwise)
 
-    def result(self, at: _Unit, value: Expr) -> Body:
+    def result(self, at: _Unit, value: tir.Expr) -> tir.Body:
         """The new hidden state and the output of this step."""
         zero = literal(0, self.r.dtype)
-        output = Store(
+        output = tir.Store(
             self.y, (self.time, at.batch, at.unit), self.chosen(at, at.load(self.h), zero)
         )
         return (
@@ -403,19 +395,19 @@ class _RecurrentKernel:
             at.where_inside(output),
         )
 
-    def finished(self, last: Sequence[tuple[str, Buffer]]) -> PrimFunc:
-        outputs, ends = [self.y], list[Stmt]()
+    def finished(self, last: Sequence[tuple[str, tir.Buffer]]) -> tir.PrimFunc:
+        outputs, ends = [self.y], list[tir.Stmt]()
         for name, state in last:
-            buffer = Buffer(name, (self.r.batch, self.r.hidden), self.r.dtype)
+            buffer = tir.Buffer(name, (self.r.batch, self.r.hidden), self.r.dtype)
             outputs.append(buffer)
             batch, unit = self.fresh("b", self.r.batch), self.fresh("u", self.r.hidden)
             where = (batch[0], unit[0])
-            ends += nest((batch, unit), (Store(buffer, where, Load(state, where)),))
+            ends += tir.nest((batch, unit), (tir.Store(buffer, where, tir.Load(state, where)),))
         inputs = [*self.parameters, *([] if self.lengths is None else [self.lengths])]
-        body: Body = (
-            *(Allocate(state) for state in self.states),
-            Block(f"{self.name}_start", tuple(self.starts)),
-            Block(f"{self.name}_steps", nest(((self.t, self.r.steps),), tuple(self.step))),
-            Block(f"{self.name}_last", tuple(ends)),
+        body: tir.Body = (
+            *(tir.Allocate(state) for state in self.states),
+            tir.Block(f"{self.name}_start", tuple(self.starts)),
+            tir.Block(f"{self.name}_steps", tir.nest(((self.t, self.r.steps),), tuple(self.step))),
+            tir.Block(f"{self.name}_last", tuple(ends)),
         )
         return kernel(self.name, inputs, outputs, body)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
+from graphflow import tir
 from graphflow.arith import IndexExpr
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.scalar_functions import (
@@ -33,55 +34,40 @@ from graphflow.kernels.definitions.stages import (
     normalized_axes,
     reduction_stage,
 )
-from graphflow.tir import (
-    FLOATS,
-    Binary,
-    Block,
-    Buffer,
-    Comparison,
-    Expr,
-    IndexValue,
-    Load,
-    PrimFunc,
-    ReduceOp,
-    Select,
-    Stmt,
-    Unary,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """`finish(op over axes of term(x))`; `finish` is given the number of elements too."""
 
-    op: ReduceOp
-    term: Callable[[Expr], Expr] | None = None
-    finish: Callable[[Expr, int], Expr] | None = None
+    op: tir.ReduceOp
+    term: Callable[[tir.Expr], tir.Expr] | None = None
+    finish: Callable[[tir.Expr, int], tir.Expr] | None = None
     finish_name: str = "finish"
 
 
-def _plain(op: str) -> Callable[[Expr], Expr]:
+def _plain(op: str) -> Callable[[tir.Expr], tir.Expr]:
     return lambda x: UNARY_VALUES[op](x)
 
 
-def _root(total: Expr, _: int) -> Expr:
+def _root(total: tir.Expr, _: int) -> tir.Expr:
     return UNARY_VALUES["sqrt"](total)
 
 
-def _logarithm(total: Expr, _: int) -> Expr:
+def _logarithm(total: tir.Expr, _: int) -> tir.Expr:
     return UNARY_VALUES["log"](total)
 
 
 REDUCTIONS = {
-    "sum": Reduction(ReduceOp.ADD),
-    "mean": Reduction(ReduceOp.ADD, finish=divide, finish_name="divide"),
-    "prod": Reduction(ReduceOp.MUL),
-    "min": Reduction(ReduceOp.MIN),
-    "max": Reduction(ReduceOp.MAX),
-    "l1": Reduction(ReduceOp.ADD, _plain("abs")),
-    "l2": Reduction(ReduceOp.ADD, square, _root),
-    "sum_square": Reduction(ReduceOp.ADD, square),
-    "log_sum": Reduction(ReduceOp.ADD, None, _logarithm),
+    "sum": Reduction(tir.ReduceOp.ADD),
+    "mean": Reduction(tir.ReduceOp.ADD, finish=divide, finish_name="divide"),
+    "prod": Reduction(tir.ReduceOp.MUL),
+    "min": Reduction(tir.ReduceOp.MIN),
+    "max": Reduction(tir.ReduceOp.MAX),
+    "l1": Reduction(tir.ReduceOp.ADD, _plain("abs")),
+    "l2": Reduction(tir.ReduceOp.ADD, square, _root),
+    "sum_square": Reduction(tir.ReduceOp.ADD, square),
+    "log_sum": Reduction(tir.ReduceOp.ADD, None, _logarithm),
 }
 
 
@@ -92,7 +78,7 @@ def reduce(
     keepdims: bool = True,
     dtype: str = "float32",
     name: str = "",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = kind over axes of x`; with `keepdims` the reduced axes stay with extent 1.
 
     `kind` is one of `REDUCTIONS`.  No axes means that nothing is reduced.
@@ -101,19 +87,19 @@ def reduce(
     how = REDUCTIONS[kind]
     reduced = normalized_axes(axes, len(x_shape))
     y_shape = without_axes(x_shape, reduced, keepdims)
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, dtype)
     if how.finish is None:
         stage = axes_stage(name, how.op, x, y, reduced, keepdims, "i", "r", how.term)
         return kernel(name, (x,), (y,), (stage,))
     total, allocate = intermediate("total", y_shape, dtype)
     gather = axes_stage(f"{name}_sum", how.op, x, total, reduced, keepdims, "i", "r", how.term)
     loops = loops_over("j", y_shape)
-    value = how.finish(Load(total, indices_of(loops)), prod(x_shape[axis] for axis in reduced))
+    value = how.finish(tir.Load(total, indices_of(loops)), prod(x_shape[axis] for axis in reduced))
     finish = elementwise_stage(f"{name}_{how.finish_name}", y, loops, value)
     return kernel(name, (x,), (y,), (allocate, gather, finish))
 
 
-def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
+def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
     """`y = largest + log(Σ exp(x − largest))` over axes, which overflows only if y does.
 
     The reduced axes stay with extent 1.  If the largest element is infinite it is not subtracted,
@@ -122,16 +108,16 @@ def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
     _check_float("log_sum_exp", dtype)
     reduced = normalized_axes(axes, len(x_shape))
     y_shape = without_axes(x_shape, reduced, True)
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, dtype)
 
-    def finite(largest: Expr) -> Expr:
-        is_finite = compared("lt", Unary("abs", largest), float("inf"))
-        return Select(is_finite, largest, literal(0, dtype))
+    def finite(largest: tir.Expr) -> tir.Expr:
+        is_finite = compared("lt", tir.Unary("abs", largest), float("inf"))
+        return tir.Select(is_finite, largest, literal(0, dtype))
 
     sums = _sums_of_powers("lse", x, reduced, finite)
     out = loops_over("d", y_shape)
-    shift = finite(Load(sums.largest, kept(out, reduced)))
-    value = Binary("add", Unary("log", Load(sums.total, kept(out, reduced))), shift)
+    shift = finite(tir.Load(sums.largest, kept(out, reduced)))
+    value = tir.Binary("add", tir.Unary("log", tir.Load(sums.total, kept(out, reduced))), shift)
     stage = elementwise_stage("lse_log", y, out, value)
     return kernel("log_sum_exp", (x,), (y,), (*sums.stages, stage))
 
@@ -142,7 +128,7 @@ def arg_reduce(
     axis: int,
     last: bool = False,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y` is the index along axis of the maximum or minimum of x, int64; of equal ones the first,
     or last.
 
@@ -154,28 +140,28 @@ def arg_reduce(
         raise InvalidModel(f"axis {axis} of shape {x_shape} is empty and has no {kind}")
     y_shape = without_axes(x_shape, reduced, True)
     inner = without_axes(x_shape, reduced, False)
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, "int64")
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, "int64")
     best, make_best = intermediate("best", inner, dtype)
     loops, along = loops_over("j", y_shape), loops_over("s", (x_shape[reduced[0]],))
     where = _joined_indices(len(x_shape), reduced, True, loops, along)
-    element = Load(x, where)
-    is_best = _is_extreme(element, Load(best, kept(loops, reduced)))
-    op = ReduceOp.MAX if last else ReduceOp.MIN
-    place = Select(is_best, IndexValue(along[0][0]), neutral(op, "int64"))
+    element = tir.Load(x, where)
+    is_best = _is_extreme(element, tir.Load(best, kept(loops, reduced)))
+    op = tir.ReduceOp.MAX if last else tir.ReduceOp.MIN
+    place = tir.Select(is_best, tir.IndexValue(along[0][0]), neutral(op, "int64"))
     extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced, False, "i", "r")
     stage = reduction_stage(f"arg{kind}", op, y, loops, indices_of(loops), along, place)
     return kernel(f"arg{kind}", (x,), (y,), (make_best, extreme, stage))
 
 
-def _is_extreme(element: Expr, extreme: Expr) -> Expr:
+def _is_extreme(element: tir.Expr, extreme: tir.Expr) -> tir.Expr:
     """Whether an element equals the extreme, or is NaN, which is taken for the extreme."""
-    equal = Comparison("eq", element, extreme)
-    if element.dtype not in FLOATS:
+    equal = tir.Comparison("eq", element, extreme)
+    if element.dtype not in tir.FLOATS:
         return equal
-    return Binary("or", equal, Comparison("ne", element, element))
+    return tir.Binary("or", equal, tir.Comparison("ne", element, element))
 
 
-def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
+def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
     """`y = 1` at the first maximum over `axes` together, in row-major order, else 0.
 
     Three stages: the maximum, the first position at which it occurs, and the comparison with that
@@ -184,35 +170,35 @@ def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
     reduced = normalized_axes(axes, len(x_shape))
     inner = without_axes(x_shape, reduced, False)
     extents = [x_shape[axis] for axis in reduced]
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     largest, make_largest = intermediate("largest", inner, dtype)
     first, make_first = intermediate("first", inner, "int64")
     loops, along = loops_over("j", inner), loops_over("s", extents)
-    element = Load(x, _joined_indices(len(x_shape), reduced, False, loops, along))
-    is_largest = _is_extreme(element, Load(largest, indices_of(loops)))
-    position = IndexValue(linearize(indices_of(along), extents))
-    place = Select(is_largest, position, neutral(ReduceOp.MIN, "int64"))
+    element = tir.Load(x, _joined_indices(len(x_shape), reduced, False, loops, along))
+    is_largest = _is_extreme(element, tir.Load(largest, indices_of(loops)))
+    position = tir.IndexValue(linearize(indices_of(along), extents))
+    place = tir.Select(is_largest, position, neutral(tir.ReduceOp.MIN, "int64"))
     out = loops_over("d", x_shape)
-    own = IndexValue(linearize([out[axis][0] for axis in reduced], extents))
-    chosen = Comparison("eq", own, Load(first, kept(out, reduced)))
-    value = Select(chosen, literal(1, dtype), literal(0, dtype))
+    own = tir.IndexValue(linearize([out[axis][0] for axis in reduced], extents))
+    chosen = tir.Comparison("eq", own, tir.Load(first, kept(out, reduced)))
+    value = tir.Select(chosen, literal(1, dtype), literal(0, dtype))
     return kernel(
         "hardmax",
         (x,),
         (y,),
         (
             make_largest,
-            axes_stage("hardmax_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+            axes_stage("hardmax_max", tir.ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
             make_first,
             reduction_stage(
-                "hardmax_first", ReduceOp.MIN, first, loops, indices_of(loops), along, place
+                "hardmax_first", tir.ReduceOp.MIN, first, loops, indices_of(loops), along, place
             ),
             elementwise_stage("hardmax_one", y, out, value),
         ),
     )
 
 
-def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
+def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
     """`y = exp(x − max) · (1 / Σ exp(x − max))`, max and sum over `axes` together.
 
     Since opset 13 softmax is over one axis; before, it was over all axes from k on.  The sum is
@@ -221,13 +207,13 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
     """
     _check_float("softmax", dtype)
     reduced = normalized_axes(axes, len(x_shape))
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     sums = _sums_of_powers("softmax", x, reduced, lambda largest: largest)
     share, make_share = intermediate("share", sums.total.shape, dtype)
     rows, out = loops_over("f", share.shape), loops_over("d", x_shape)
-    one = Binary("div", literal(1, dtype), Load(sums.total, indices_of(rows)))
-    powers = Load(sums.powers, indices_of(out))
-    value = Binary("mul", powers, Load(share, kept(out, reduced)))
+    one = tir.Binary("div", literal(1, dtype), tir.Load(sums.total, indices_of(rows)))
+    powers = tir.Load(sums.powers, indices_of(out))
+    value = tir.Binary("mul", powers, tir.Load(share, kept(out, reduced)))
     divided = (
         make_share,
         elementwise_stage("softmax_share", share, rows, one),
@@ -240,14 +226,14 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
 class _SumsOfPowers:
     """The stages and buffers of `powers = exp(x − shift(largest))` and their `total` over axes."""
 
-    largest: Buffer
-    powers: Buffer
-    total: Buffer
-    stages: tuple[Stmt, ...]
+    largest: tir.Buffer
+    powers: tir.Buffer
+    total: tir.Buffer
+    stages: tuple[tir.Stmt, ...]
 
 
 def _sums_of_powers(
-    prefix: str, x: Buffer, reduced: tuple[int, ...], shift: Callable[[Expr], Expr]
+    prefix: str, x: tir.Buffer, reduced: tuple[int, ...], shift: Callable[[tir.Expr], tir.Expr]
 ) -> _SumsOfPowers:
     """The sums over the axes `reduced`; names of stages begin with `prefix`.
 
@@ -258,30 +244,32 @@ def _sums_of_powers(
     powers, make_powers = intermediate("powers", x.shape, x.dtype)
     total, make_total = intermediate("total", inner, x.dtype)
     loops = loops_over("e", x.shape)
-    shifted = subtract(Load(x, indices_of(loops)), shift(Load(largest, kept(loops, reduced))))
+    shifted = subtract(
+        tir.Load(x, indices_of(loops)), shift(tir.Load(largest, kept(loops, reduced)))
+    )
     stages = (
         make_largest,
-        axes_stage(f"{prefix}_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+        axes_stage(f"{prefix}_max", tir.ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
         make_powers,
-        elementwise_stage(f"{prefix}_exp", powers, loops, Unary("exp", shifted)),
+        elementwise_stage(f"{prefix}_exp", powers, loops, tir.Unary("exp", shifted)),
         make_total,
-        axes_stage(f"{prefix}_sum", ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
+        axes_stage(f"{prefix}_sum", tir.ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
     )
     return _SumsOfPowers(largest, powers, total, stages)
 
 
-def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
+def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
     """`y = x − max − log Σ exp(x − max)`, max and sum over `axes` together, as in `softmax`."""
     _check_float("log_softmax", dtype)
     reduced = normalized_axes(axes, len(x_shape))
     inner = without_axes(x_shape, reduced, False)
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     largest, make_largest = intermediate("largest", inner, dtype)
     shifted, make_shifted = intermediate("shifted", x_shape, dtype)
     total, make_total = intermediate("total", inner, dtype)
     down, out = loops_over("e", x_shape), loops_over("d", x_shape)
-    difference = subtract(Load(x, indices_of(down)), Load(largest, kept(down, reduced)))
-    logarithm = Unary("log", Load(total, kept(out, reduced)))
+    difference = subtract(tir.Load(x, indices_of(down)), tir.Load(largest, kept(down, reduced)))
+    logarithm = tir.Unary("log", tir.Load(total, kept(out, reduced)))
     exp = UNARY_VALUES["exp"]
     return kernel(
         "log_softmax",
@@ -289,22 +277,22 @@ def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
         (y,),
         (
             make_largest,
-            axes_stage("log_softmax_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+            axes_stage("log_softmax_max", tir.ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
             make_shifted,
             elementwise_stage("log_softmax_shift", shifted, down, difference),
             make_total,
             axes_stage(
-                "log_softmax_sum", ReduceOp.ADD, shifted, total, reduced, False, "j", "s", exp
+                "log_softmax_sum", tir.ReduceOp.ADD, shifted, total, reduced, False, "j", "s", exp
             ),
             elementwise_stage(
-                "log_softmax_log", y, out, subtract(Load(shifted, indices_of(out)), logarithm)
+                "log_softmax_log", y, out, subtract(tir.Load(shifted, indices_of(out)), logarithm)
             ),
         ),
     )
 
 
 def _check_float(name: str, dtype: str) -> None:
-    if dtype not in FLOATS:
+    if dtype not in tir.FLOATS:
         raise UnsupportedOp(f"{name} of {dtype} is not built; cast the input to float32")
 
 
@@ -322,22 +310,24 @@ def kept(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...
 
 def axes_stage(
     name: str,
-    op: ReduceOp,
-    x: Buffer,
-    out: Buffer,
+    op: tir.ReduceOp,
+    x: tir.Buffer,
+    out: tir.Buffer,
     axes: tuple[int, ...],
     keepdims: bool,
     prefix: str,
     reduce_prefix: str,
-    term: Callable[[Expr], Expr] | None = None,
-) -> Block:
+    term: Callable[[tir.Expr], tir.Expr] | None = None,
+) -> tir.Block:
     """`out = op over axes of term(x)`; without a term, of x itself.
 
     Loops are called `prefix`k for the axes of `out`, and `reduce_prefix`k for the reduced ones.
     """
     loops = loops_over(prefix, out.shape)
     reduce_loops = loops_over(reduce_prefix, [x.shape[axis] for axis in axes])
-    value: Expr = Load(x, _joined_indices(len(x.shape), axes, keepdims, loops, reduce_loops))
+    value: tir.Expr = tir.Load(
+        x, _joined_indices(len(x.shape), axes, keepdims, loops, reduce_loops)
+    )
     if term is not None:
         value = term(value)
     return reduction_stage(name, op, out, loops, indices_of(loops), reduce_loops, value)

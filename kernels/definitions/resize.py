@@ -16,20 +16,7 @@ from math import floor, lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.arith import (
-    TRUE,
-    IndexExpr,
-    Predicate,
-    Var,
-    conjunction,
-    floor_div,
-    floor_mod,
-    maximum,
-    minimum,
-    simplify,
-    simplify_predicate,
-    within,
-)
+from graphflow import arith
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.scalar_functions import add, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import (
@@ -55,7 +42,7 @@ class Coordinates:
     slope: Fraction
     offset: Fraction
 
-    def over(self, var: Var) -> tuple[IndexExpr, int]:
+    def over(self, var: arith.Var) -> tuple[arith.IndexExpr, int]:
         """The coordinate as an integer expression, and the unit in which it counts."""
         unit = lcm(self.slope.denominator, self.offset.denominator)
         return var * int(self.slope * unit) + int(self.offset * unit), unit
@@ -78,24 +65,24 @@ def resize_nearest(
         raise InvalidModel(f"nearest_mode {rounding} does not exist")
     x, y, loops = _buffers(x_shape, y_shape, coordinates, dtype)
     ranges = ranges_of(loops)
-    source: list[IndexExpr] = []
+    source: list[arith.IndexExpr] = []
     for (var, _), where, n in zip(loops, coordinates, x_shape, strict=True):
         place = _rounded(*where.over(var), rounding)
-        source.append(simplify(minimum(maximum(place, 0), n - 1), ranges))
+        source.append(arith.simplify(arith.minimum(arith.maximum(place, 0), n - 1), ranges))
     value = _or_outside(Load(x, tuple(source)), coordinates, x_shape, loops, outside)
     return kernel("resize", (x,), (y,), (elementwise_stage("resize", y, loops, value),))
 
 
-def _rounded(numerator: IndexExpr, unit: int, rounding: str) -> IndexExpr:
+def _rounded(numerator: arith.IndexExpr, unit: int, rounding: str) -> arith.IndexExpr:
     match rounding:
         case "floor":
-            return floor_div(numerator, unit)
+            return arith.floor_div(numerator, unit)
         case "ceil":
-            return floor_div(numerator + unit - 1, unit)
+            return arith.floor_div(numerator + unit - 1, unit)
         case "round_prefer_ceil":
-            return floor_div(numerator * 2 + unit, 2 * unit)
+            return arith.floor_div(numerator * 2 + unit, 2 * unit)
         case _:
-            return floor_div(numerator * 2 + unit - 1, 2 * unit)
+            return arith.floor_div(numerator * 2 + unit - 1, 2 * unit)
 
 
 def resize_linear(
@@ -207,12 +194,14 @@ def resize_taps(
     y_shape = (*x_shape[:axis], after, *x_shape[axis + 1 :])
     same = Coordinates(Fraction(1), Fraction(0))
     x, y, loops = _buffers(x_shape, y_shape, [same] * len(x_shape), dtype)
-    table, tap = Buffer("weights", (after, taps), dtype), Var("k")
+    table, tap = Buffer("weights", (after, taps), dtype), arith.Var("k")
     var = loops[axis][0]
     numerator, unit = where.over(var)
-    place = minimum(maximum(floor_div(numerator, unit) + first + tap, 0), x_shape[axis] - 1)
+    place = arith.minimum(
+        arith.maximum(arith.floor_div(numerator, unit) + first + tap, 0), x_shape[axis] - 1
+    )
     at = [v for v, _ in loops]
-    source = (*at[:axis], simplify(place, ranges_of((*loops, (tap, taps)))), *at[axis + 1 :])
+    source = (*at[:axis], arith.simplify(place, ranges_of((*loops, (tap, taps)))), *at[axis + 1 :])
     value = multiply(Load(x, source), Load(table, (var, tap)))
     stage = reduction_stage("resize", ReduceOp.ADD, y, loops, tuple(at), ((tap, taps),), value)
     return kernel("resize", (x, table), (y,), (stage,))
@@ -232,7 +221,10 @@ def resize_outside(
 
 
 def _interpolated(
-    x: Buffer, coordinates: Sequence[Coordinates], loops: Sequence[Loop], at: tuple[IndexExpr, ...]
+    x: Buffer,
+    coordinates: Sequence[Coordinates],
+    loops: Sequence[Loop],
+    at: tuple[arith.IndexExpr, ...],
 ) -> Expr:
     """The value with the first axes fixed to `at`, interpolated along the others."""
     axis = len(at)
@@ -240,12 +232,20 @@ def _interpolated(
         return Load(x, at)
     var, ranges, extent = loops[axis][0], ranges_of(loops), x.shape[axis]
     numerator, unit = coordinates[axis].over(var)
-    if unit == 1 and simplify(minimum(maximum(numerator, 0), extent - 1), ranges) is numerator:
+    if (
+        unit == 1
+        and arith.simplify(arith.minimum(arith.maximum(numerator, 0), extent - 1), ranges)
+        is numerator
+    ):
         return _interpolated(x, coordinates, loops, (*at, numerator))
-    clamped = simplify(minimum(maximum(numerator, 0), unit * (extent - 1)), ranges)
-    low = simplify(floor_div(clamped, unit), ranges)
-    high = simplify(minimum(low + 1, extent - 1), ranges)
-    weight = divide(IndexValue(simplify(floor_mod(clamped, unit), ranges), x.dtype), unit)
+    clamped = arith.simplify(
+        arith.minimum(arith.maximum(numerator, 0), unit * (extent - 1)), ranges
+    )
+    low = arith.simplify(arith.floor_div(clamped, unit), ranges)
+    high = arith.simplify(arith.minimum(low + 1, extent - 1), ranges)
+    weight = divide(
+        IndexValue(arith.simplify(arith.floor_mod(clamped, unit), ranges), x.dtype), unit
+    )
     below = _interpolated(x, coordinates, loops, (*at, low))
     above = _interpolated(x, coordinates, loops, (*at, high))
     share = multiply(below, subtract(literal(1, x.dtype), weight))
@@ -261,12 +261,12 @@ def _or_outside(
 ) -> Expr:
     if outside is None:
         return value
-    inside: Predicate = TRUE
+    inside: arith.Predicate = arith.TRUE
     for (var, _), where, n in zip(loops, coordinates, x_shape, strict=True):
         numerator, unit = where.over(var)
-        inside = conjunction((inside, within(numerator, 0, unit * (n - 1) + 1)))
-    inside = simplify_predicate(inside, ranges_of(loops))
-    return value if inside == TRUE else Select(inside, value, literal(outside, value.dtype))
+        inside = arith.conjunction((inside, arith.within(numerator, 0, unit * (n - 1) + 1)))
+    inside = arith.simplify_predicate(inside, ranges_of(loops))
+    return value if inside == arith.TRUE else Select(inside, value, literal(outside, value.dtype))
 
 
 def _buffers(

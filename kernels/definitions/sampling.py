@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import product
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.indexing import as_int64, matched_nest
@@ -26,26 +27,6 @@ from graphflow.kernels.definitions.stages import (
     store_stage,
 )
 from graphflow.kernels.definitions.window import Window
-from graphflow.tir import (
-    FLOATS,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Cast,
-    Comparison,
-    Expr,
-    If,
-    IndexValue,
-    Load,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Store,
-    Unary,
-    nest,
-)
 
 CUBIC = -0.75
 """The parameter of cubic convolution that ONNX prescribes."""
@@ -60,7 +41,7 @@ def grid_places(
     border: str,
     align_corners: bool,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[k, n, o…]` is the position on spatial axis k to which `grid[n, o…]` refers, as a float.
 
     The last axis of the grid lists spatial axes in reverse order, in units in which the tensor
@@ -71,19 +52,19 @@ def grid_places(
         raise InvalidModel(f"padding mode {border} does not exist; {', '.join(BORDERS)} do")
     if grid_shape[-1] != len(extents):
         raise InvalidModel(f"a grid of shape {grid_shape} does not fit {len(extents)} spatial axes")
-    grid = Buffer("grid", grid_shape, dtype)
-    y = Buffer("y", (len(extents), *grid_shape[:-1]), dtype)
+    grid = tir.Buffer("grid", grid_shape, dtype)
+    y = tir.Buffer("y", (len(extents), *grid_shape[:-1]), dtype)
     stages = []
     for k, extent in enumerate(extents):
         loops = loops_over(f"i{k}_", grid_shape[:-1])
         at = indices_of(loops)
-        scaled = add(Load(grid, (*at, const(len(extents) - 1 - k))), 1.0)
+        scaled = add(tir.Load(grid, (*at, const(len(extents) - 1 - k))), 1.0)
         if align_corners:
             place = multiply(divide(scaled, 2.0), float(extent - 1))
         else:
             place = divide(subtract(multiply(scaled, float(extent)), 1.0), 2.0)
         if nearest:
-            place = Unary("round", place)
+            place = tir.Unary("round", place)
         if border == "border":
             place = _clamped(place, extent)
         elif border == "reflection":
@@ -100,7 +81,7 @@ def grid_sample(
     align_corners: bool,
     dtype: str = "float32",
     place_dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[n, c, o…]` is x[n, c] at the positions `places[:, n, o…]` that `grid_places` gives.
 
     `mode` is nearest, linear or cubic: the nearest element, or a weighted mean of two or four
@@ -109,25 +90,25 @@ def grid_sample(
     """
     if mode not in ("nearest", "linear", "cubic"):
         raise InvalidModel(f"mode {mode} does not exist; nearest, linear and cubic do")
-    if mode != "nearest" and dtype not in FLOATS:
+    if mode != "nearest" and dtype not in tir.FLOATS:
         raise UnsupportedOp(f"{mode} sampling of {dtype} is not built; cast the input to float32")
-    x, places = Buffer("x", x_shape, dtype), Buffer("places", places_shape, place_dtype)
+    x, places = tir.Buffer("x", x_shape, dtype), tir.Buffer("places", places_shape, place_dtype)
     out = places_shape[2:]
-    y = Buffer("y", (*x_shape[:2], *out), dtype)
+    y = tir.Buffer("y", (*x_shape[:2], *out), dtype)
     loops = loops_over("o", (x_shape[0], *out))
     at = indices_of(loops)
     body = _zeroed(y, at)
     taps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     rank = len(out)
     for number, corner in enumerate(product(taps, repeat=rank)):
-        positions: list[Expr] = []
-        weights: list[Expr] = []
+        positions: list[tir.Expr] = []
+        weights: list[tir.Expr] = []
         for k, tap in enumerate(corner):
-            place = Load(places, (const(k), *at))
+            place = tir.Load(places, (const(k), *at))
             if mode == "nearest":
                 positions.append(as_int64(place))
                 continue
-            low = Unary("floor", place)
+            low = tir.Unary("floor", place)
             whole = add(low, float(tap)) if tap else low
             if border == "border":
                 whole = _clamped(whole, x_shape[2 + k])
@@ -136,7 +117,9 @@ def grid_sample(
             positions.append(as_int64(whole))
             weights.append(_weight(subtract(place, low), tap, mode == "cubic"))
         body += _added(x, y, at, positions, weights, str(number))
-    return kernel("grid_sample", (x, places), (y,), (Block("grid_sample", nest(loops, body)),))
+    return kernel(
+        "grid_sample", (x, places), (y,), (tir.Block("grid_sample", tir.nest(loops, body)),)
+    )
 
 
 def roi_align(
@@ -148,7 +131,7 @@ def roi_align(
     half_pixel: bool,
     largest: bool,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[r, c, i, j]` is the mean, or the `largest`, of points in bin (i, j) of region r of x.
 
     `rois[r]` are the corners x, y, x, y in units of `1 / scale` elements, `batches[r]` the image.
@@ -156,85 +139,88 @@ def roi_align(
     `samples[k]`.  As in onnxruntime the largest is that of the weighted neighbours of the points,
     not of the interpolated points.
     """
-    x, rois = Buffer("x", x_shape, dtype), Buffer("rois", (regions, 4), dtype)
-    batches = Buffer("batches", (regions,), "int64")
-    counts = Buffer("counts", (regions, 2), "int64")
-    y = Buffer("y", (regions, x_shape[1], *outputs), dtype)
+    x, rois = tir.Buffer("x", x_shape, dtype), tir.Buffer("rois", (regions, 4), dtype)
+    batches = tir.Buffer("batches", (regions,), "int64")
+    counts = tir.Buffer("counts", (regions, 2), "int64")
+    y = tir.Buffer("y", (regions, x_shape[1], *outputs), dtype)
     (r, *bins), loops = (
         (Var("r"), Var("i"), Var("j")),
         loops_over(("r", "i", "j"), (regions, *outputs)),
     )
     points = loops_over(("s", "t"), samples)
     at = (r, *bins)
-    image = Load(batches, (r,))
+    image = tir.Load(batches, (r,))
     places = [
         _in_bin(
             *region_side(rois, r, k, scale, half_pixel),
-            IndexValue(bins[k], dtype),
-            IndexValue(points[k][0], dtype),
-            Cast(Load(counts, (r, const(k))), dtype),
+            tir.IndexValue(bins[k], dtype),
+            tir.IndexValue(points[k][0], dtype),
+            tir.Cast(tir.Load(counts, (r, const(k))), dtype),
             outputs[k],
         )
         for k in range(2)
     ]
     inside = _all_of(
-        Binary("and", compared("ge", place, -1.0), compared("le", place, float(n)))
+        tir.Binary("and", compared("ge", place, -1.0), compared("le", place, float(n)))
         for place, n in zip(places, x_shape[2:], strict=True)
     )
-    op = ReduceOp.MAX if largest else ReduceOp.ADD
-    corners: Body = ()
+    op = tir.ReduceOp.MAX if largest else tir.ReduceOp.ADD
+    corners: tir.Body = ()
     for number, corner in enumerate(product((0, 1), repeat=2)):
-        positions: list[Expr] = [image]
-        weights: list[Expr] = []
+        positions: list[tir.Expr] = [image]
+        weights: list[tir.Expr] = []
         for k, tap in enumerate(corner):
             last = float(x_shape[2 + k] - 1)
             inner = _clamped(places[k], x_shape[2 + k])
-            low = Unary("floor", inner)
-            positions.append(as_int64(Binary("min", add(low, float(tap)), literal(last, dtype))))
+            low = tir.Unary("floor", inner)
+            positions.append(
+                as_int64(tir.Binary("min", add(low, float(tap)), literal(last, dtype)))
+            )
             weights.append(_weight(subtract(inner, low), tap, False))
         corners += _added(x, y, at, positions, weights, str(number), op)
     there = _all_of(
-        Comparison("lt", IndexValue(points[k][0]), Load(counts, (r, const(k)))) for k in range(2)
+        tir.Comparison("lt", tir.IndexValue(points[k][0]), tir.Load(counts, (r, const(k))))
+        for k in range(2)
     )
-    beside: Body = ()
+    beside: tir.Body = ()
     if largest:
         channels, to = _channels(y, at, "e")
-        beside = nest((channels,), (Reduce(op, y, to, literal(0, dtype)),))
-    sampled = nest(points, (If(there, (If(inside, corners, beside),)),))
+        beside = tir.nest((channels,), (tir.Reduce(op, y, to, literal(0, dtype)),))
+    sampled = tir.nest(points, (tir.If(there, (tir.If(inside, corners, beside),)),))
     body = (*_zeroed(y, at, float("-inf") if largest else 0.0), *sampled)
     if largest:
         body += _where_empty(y, at, counts, r)
     else:
         body += _mean(y, at, counts, r)
-    stage = Block("roi_align", nest(loops, body))
+    stage = tir.Block("roi_align", tir.nest(loops, body))
     return kernel("roi_align", (x, rois, batches, counts), (y,), (stage,))
 
 
 def region_side(
-    rois: Buffer, r: IndexExpr, k: int, scale: float, half_pixel: bool
-) -> tuple[Expr, Expr]:
+    rois: tir.Buffer, r: IndexExpr, k: int, scale: float, half_pixel: bool
+) -> tuple[tir.Expr, tir.Expr]:
     """The start of region r along spatial axis k (0: rows), and its length, in elements."""
     offset = 0.5 if half_pixel else 0.0
     start, stop = (
-        subtract(multiply(Load(rois, (r, const(corner))), scale), offset)
+        subtract(multiply(tir.Load(rois, (r, const(corner))), scale), offset)
         for corner in (1 - k, 3 - k)
     )
     length = subtract(stop, start)
-    return start, length if half_pixel else Binary("max", length, literal(1.0, rois.dtype))
+    return start, length if half_pixel else tir.Binary("max", length, literal(1.0, rois.dtype))
 
 
 def region_points(
     regions: int, outputs: tuple[int, int], scale: float, half_pixel: bool, dtype: str = "float32"
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[r, k]` is the number of points of a bin along axis k of region r: its length, rounded
     up."""
-    rois, y = Buffer("rois", (regions, 4), dtype), Buffer("y", (regions, 2), "int64")
+    rois, y = tir.Buffer("rois", (regions, 4), dtype), tir.Buffer("y", (regions, 2), "int64")
     stages = []
     for k in range(2):
         loops = loops_over(f"r{k}_", (regions,))
         (r,) = indices_of(loops)
         length = region_side(rois, r, k, scale, half_pixel)[1]
-        wanted = as_int64(Unary("ceil", divide(length, float(outputs[k]))))
+        wanted = as_int64(tir.Unary("ceil", divide(length, float(outputs[k]))))
         stages.append(store_stage(f"points{k}", y, loops, (r, const(k)), wanted))
     return kernel("region_points", (rois,), (y,), stages)
 
@@ -246,7 +232,7 @@ def deformed_columns(
     offset_groups: int,
     masked: bool,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[n, c, t, i, j]` is the input at tap t of the window of channel c at output (i, j).
 
     Each tap is moved by `offsets[n, (group, t, axis), i, j]` and, if `masked`, multiplied by
@@ -254,10 +240,10 @@ def deformed_columns(
     """
     taps = window.kernel[0] * window.kernel[1]
     batch, channels = x_shape[:2]
-    x = Buffer("x", x_shape, dtype)
-    offsets = Buffer("offsets", (batch, 2 * offset_groups * taps, *out), dtype)
-    mask = Buffer("mask", (batch, offset_groups * taps, *out), dtype)
-    y = Buffer("y", (batch, channels, taps, *out), dtype)
+    x = tir.Buffer("x", x_shape, dtype)
+    offsets = tir.Buffer("offsets", (batch, 2 * offset_groups * taps, *out), dtype)
+    mask = tir.Buffer("mask", (batch, offset_groups * taps, *out), dtype)
+    y = tir.Buffer("y", (batch, channels, taps, *out), dtype)
     loops = loops_over(("n", "g", "u", "v", "i", "j"), (batch, offset_groups, *window.kernel, *out))
     n, g, u, v, i, j = indices_of(loops)
     share = channels // offset_groups
@@ -267,42 +253,42 @@ def deformed_columns(
         channel = g * share + c
         return (n, channel, tap, i, j), (n, channel)
 
-    places: list[Expr] = []
+    places: list[tir.Expr] = []
     for k, (o, t) in enumerate(((i, u), (j, v))):
         begin = o * window.strides[k] + t * window.dilations[k] - window.pads_begin[k]
-        moved = Load(offsets, (n, (g * taps + tap) * 2 + k, i, j))
-        places.append(add(moved, IndexValue(begin, dtype)))
+        moved = tir.Load(offsets, (n, (g * taps + tap) * 2 + k, i, j))
+        places.append(add(moved, tir.IndexValue(begin, dtype)))
     (clear,) = loops_over("z", (share,))
-    body = nest((clear,), (Store(y, where(clear[0])[0], literal(0, dtype)),))
+    body = tir.nest((clear,), (tir.Store(y, where(clear[0])[0], literal(0, dtype)),))
     for number, corner in enumerate(product((0, 1), repeat=2)):
-        positions: list[Expr] = []
-        weights: list[Expr] = []
+        positions: list[tir.Expr] = []
+        weights: list[tir.Expr] = []
         for k, tapped in enumerate(corner):
-            low = Unary("floor", places[k])
+            low = tir.Unary("floor", places[k])
             positions.append(as_int64(add(low, float(tapped)) if tapped else low))
             weights.append(_weight(subtract(places[k], low), tapped, False))
         if masked:
-            weights.append(Load(mask, (n, g * taps + tap, i, j)))
+            weights.append(tir.Load(mask, (n, g * taps + tap, i, j)))
         rows = loops_over(f"row{number}_", x_shape[2:])
         (inner,) = loops_over(f"c{number}_", (share,))
         to, lead = where(inner[0])
-        value = multiply(Load(x, (*lead, *indices_of(rows))), reduce(multiply, weights))
-        update = Reduce(ReduceOp.ADD, y, to, value)
-        body += matched_nest(rows, positions, nest((inner,), (update,)))
+        value = multiply(tir.Load(x, (*lead, *indices_of(rows))), reduce(multiply, weights))
+        update = tir.Reduce(tir.ReduceOp.ADD, y, to, value)
+        body += matched_nest(rows, positions, tir.nest((inner,), (update,)))
     inputs = (x, offsets, mask) if masked else (x, offsets)
-    stage = Block("deformed_columns", nest(loops, body))
+    stage = tir.Block("deformed_columns", tir.nest(loops, body))
     return kernel("deformed_columns", inputs, (y,), (stage,))
 
 
 # Places and weights ------------------------------------------------------------------------------
 
 
-def _clamped(place: Expr, extent: int) -> Expr:
+def _clamped(place: tir.Expr, extent: int) -> tir.Expr:
     low, high = literal(0.0, place.dtype), literal(float(extent - 1), place.dtype)
-    return Binary("min", Binary("max", place, low), high)
+    return tir.Binary("min", tir.Binary("max", place, low), high)
 
 
-def _reflected(place: Expr, extent: int, align_corners: bool) -> Expr:
+def _reflected(place: tir.Expr, extent: int, align_corners: bool) -> tir.Expr:
     """A position outside, mirrored at the borders until it is inside.
 
     The borders are the centres of the first and the last element with `align_corners`, else half an
@@ -313,17 +299,19 @@ def _reflected(place: Expr, extent: int, align_corners: bool) -> Expr:
     if low == high:
         return literal(low, place.dtype)
     below = compared("lt", place, low)
-    beyond = Select(below, subtract(literal(low, place.dtype), place), subtract(place, high))
-    turns = Unary("floor", divide(beyond, high - low))
+    beyond = tir.Select(below, subtract(literal(low, place.dtype), place), subtract(place, high))
+    turns = tir.Unary("floor", divide(beyond, high - low))
     rest = subtract(beyond, multiply(turns, high - low))
-    odd = Comparison("ne", multiply(Unary("floor", divide(turns, 2.0)), 2.0), turns)
+    odd = tir.Comparison("ne", multiply(tir.Unary("floor", divide(turns, 2.0)), 2.0), turns)
     from_low, from_high = add(rest, low), subtract(literal(high, place.dtype), rest)
-    mirrored = Select(below, Select(odd, from_high, from_low), Select(odd, from_low, from_high))
-    outside = Binary("or", below, compared("gt", place, high))
-    return Select(outside, mirrored, place)
+    mirrored = tir.Select(
+        below, tir.Select(odd, from_high, from_low), tir.Select(odd, from_low, from_high)
+    )
+    outside = tir.Binary("or", below, compared("gt", place, high))
+    return tir.Select(outside, mirrored, place)
 
 
-def _weight(distance: Expr, tap: int, cubic: bool) -> Expr:
+def _weight(distance: tir.Expr, tap: int, cubic: bool) -> tir.Expr:
     """The weight of neighbour `tap` of a position that is `distance` behind neighbour 0."""
     if not cubic:
         return distance if tap else subtract(literal(1.0, distance.dtype), distance)
@@ -337,7 +325,14 @@ def _weight(distance: Expr, tap: int, cubic: bool) -> Expr:
     return subtract(multiply(add(multiply(inner, near), 8 * CUBIC), near), 4 * CUBIC)
 
 
-def _in_bin(start: Expr, length: Expr, number: Expr, point: Expr, points: Expr, bins: int) -> Expr:
+def _in_bin(
+    start: tir.Expr,
+    length: tir.Expr,
+    number: tir.Expr,
+    point: tir.Expr,
+    points: tir.Expr,
+    bins: int,
+) -> tir.Expr:
     """The position of point `point` of bin `number`, of `points` that divide the bin evenly."""
     size = divide(length, float(bins))
     within = divide(multiply(add(point, 0.5), size), points)
@@ -347,26 +342,28 @@ def _in_bin(start: Expr, length: Expr, number: Expr, point: Expr, points: Expr, 
 # Bodies ------------------------------------------------------------------------------------------
 
 
-def _channels(y: Buffer, at: Sequence[IndexExpr], name: str) -> tuple[Loop, tuple[IndexExpr, ...]]:
+def _channels(
+    y: tir.Buffer, at: Sequence[IndexExpr], name: str
+) -> tuple[Loop, tuple[IndexExpr, ...]]:
     """A loop over the channels of y, and the index of y with that channel."""
     channel = Var(name)
     return (channel, y.shape[1]), (at[0], channel, *at[1:])
 
 
-def _zeroed(y: Buffer, at: Sequence[IndexExpr], value: float = 0.0) -> Body:
+def _zeroed(y: tir.Buffer, at: Sequence[IndexExpr], value: float = 0.0) -> tir.Body:
     channels, to = _channels(y, at, "z")
-    return nest((channels,), (Store(y, to, literal(value, y.dtype)),))
+    return tir.nest((channels,), (tir.Store(y, to, literal(value, y.dtype)),))
 
 
 def _added(
-    x: Buffer,
-    y: Buffer,
+    x: tir.Buffer,
+    y: tir.Buffer,
     at: Sequence[IndexExpr],
-    positions: Sequence[Expr],
-    weights: Sequence[Expr],
+    positions: Sequence[tir.Expr],
+    weights: Sequence[tir.Expr],
     name: str,
-    op: ReduceOp = ReduceOp.ADD,
-) -> Body:
+    op: tir.ReduceOp = tir.ReduceOp.ADD,
+) -> tir.Body:
     """All channels of x at these positions, weighted and added to y; stored if there are no
     weights.
 
@@ -379,37 +376,43 @@ def _added(
     if len(positions) > len(spatial):
         image = Var(f"image{name}_")
         rows = ((image, x.shape[0]), *spatial)
-    value: Expr = Load(x, (image, channels[0], *indices_of(spatial)))
+    value: tir.Expr = tir.Load(x, (image, channels[0], *indices_of(spatial)))
     if not weights:
-        return matched_nest(rows, positions, nest((channels,), (Store(y, to, value),)))
+        return matched_nest(rows, positions, tir.nest((channels,), (tir.Store(y, to, value),)))
     weight = reduce(multiply, weights)
     if weight.dtype != x.dtype:
-        weight = Cast(weight, x.dtype)
-    update = Reduce(op, y, to, multiply(value, weight))
-    return matched_nest(rows, positions, nest((channels,), (update,)))
+        weight = tir.Cast(weight, x.dtype)
+    update = tir.Reduce(op, y, to, multiply(value, weight))
+    return matched_nest(rows, positions, tir.nest((channels,), (update,)))
 
 
-def _all_of(tests: Iterable[Expr]) -> Expr:
-    return reduce(lambda a, b: Binary("and", a, b), tests)
+def _all_of(tests: Iterable[tir.Expr]) -> tir.Expr:
+    return reduce(lambda a, b: tir.Binary("and", a, b), tests)
 
 
-def _points(counts: Buffer, r: IndexExpr) -> Expr:
+def _points(counts: tir.Buffer, r: IndexExpr) -> tir.Expr:
     """The number of points of each bin of a region."""
-    return multiply(Load(counts, (r, const(0))), Load(counts, (r, const(1))))
+    return multiply(tir.Load(counts, (r, const(0))), tir.Load(counts, (r, const(1))))
 
 
-def _mean(y: Buffer, at: Sequence[IndexExpr], counts: Buffer, r: IndexExpr) -> Body:
+def _mean(y: tir.Buffer, at: Sequence[IndexExpr], counts: tir.Buffer, r: IndexExpr) -> tir.Body:
     channels, to = _channels(y, at, "d")
-    number = Cast(Binary("max", _points(counts, r), literal(1, "int64")), y.dtype)
-    return nest((channels,), (Store(y, to, divide(Load(y, to), number)),))
+    number = tir.Cast(tir.Binary("max", _points(counts, r), literal(1, "int64")), y.dtype)
+    return tir.nest((channels,), (tir.Store(y, to, divide(tir.Load(y, to), number)),))
 
 
-def _where_empty(y: Buffer, at: Sequence[IndexExpr], counts: Buffer, r: IndexExpr) -> Body:
+def _where_empty(
+    y: tir.Buffer, at: Sequence[IndexExpr], counts: tir.Buffer, r: IndexExpr
+) -> tir.Body:
     """Zero if a bin has no points."""
     channels, to = _channels(y, at, "d")
-    return (If(_has_none(counts, r), nest((channels,), (Store(y, to, literal(0, y.dtype)),))),)
+    return (
+        tir.If(
+            _has_none(counts, r), tir.nest((channels,), (tir.Store(y, to, literal(0, y.dtype)),))
+        ),
+    )
 
 
-def _has_none(counts: Buffer, r: IndexExpr) -> Expr:
-    first, second = (compared("lt", Load(counts, (r, const(k))), 1) for k in range(2))
-    return Binary("or", first, second)
+def _has_none(counts: tir.Buffer, r: IndexExpr) -> tir.Expr:
+    first, second = (compared("lt", tir.Load(counts, (r, const(k))), 1) for k in range(2))
+    return tir.Binary("or", first, second)

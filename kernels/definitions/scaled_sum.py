@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, constant_value, substitute, variables
 from graphflow.kernels.definitions.stages import (
     Shape,
@@ -33,33 +34,6 @@ from graphflow.kernels.definitions.stages import (
     indices_of,
     kernel,
     loops_over,
-)
-from graphflow.tir import (
-    FLOATS,
-    Allocate,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Expr,
-    For,
-    Literal,
-    Load,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Stmt,
-    Store,
-    buffers_of,
-    in_order_store,
-    loads_in,
-    map_body,
-    map_expr,
-    walk,
-    walk_expr,
-    writes_in,
 )
 
 
@@ -73,13 +47,13 @@ class Vector:
 
     axes: tuple[int, ...]
     shape: Shape
-    value: Expr
+    value: tir.Expr
 
     @property
     def operand(self) -> str | None:
         """The operand that has these elements already, in this shape; None if none has."""
         value = self.value
-        if isinstance(value, Load) and value.indices == self.indices(axis_variable):
+        if isinstance(value, tir.Load) and value.indices == self.indices(axis_variable):
             return value.buffer.name
         return None
 
@@ -87,10 +61,10 @@ class Vector:
         """The index of an element, where `at(axis)` is the position along an axis of the output."""
         return tuple(at(axis) for axis in self.axes) or (const(0),)
 
-    def kernel(self) -> PrimFunc:
+    def kernel(self) -> tir.PrimFunc:
         """The kernel that computes the elements, `y`, from the operands in their order of use."""
-        read = [e.buffer for e in walk_expr(self.value) if isinstance(e, Load)]
-        out = Buffer("y_", self.shape, self.value.dtype)
+        read = [e.buffer for e in tir.walk_expr(self.value) if isinstance(e, tir.Load)]
+        out = tir.Buffer("y_", self.shape, self.value.dtype)
         loops = [
             (axis_variable(axis), n) for axis, n in zip(self.axes or (0,), self.shape, strict=True)
         ]
@@ -120,7 +94,7 @@ class ScaledSum:
     not compute.
     """
 
-    func: PrimFunc
+    func: tir.PrimFunc
     inputs: tuple[str | ScaledWeight | Shift, ...]
     factor: Vector
     shift: Vector | None
@@ -132,17 +106,21 @@ def axis_variable(axis: int) -> Var:
     return Var(f"i{axis}")
 
 
-def scaled_weight(weight: Shape, factor: Shape, axes: Sequence[int], dtype: str) -> PrimFunc:
+def scaled_weight(weight: Shape, factor: Shape, axes: Sequence[int], dtype: str) -> tir.PrimFunc:
     """`y[j…] = w[j…] · a[j[axes]…]`, where `a` is of shape `factor`."""
-    w, a, y = Buffer("w", weight, dtype), Buffer("a", factor, dtype), Buffer("y", weight, dtype)
+    w, a, y = (
+        tir.Buffer("w", weight, dtype),
+        tir.Buffer("a", factor, dtype),
+        tir.Buffer("y", weight, dtype),
+    )
     loops = loops_over("j", weight)
     at = indices_of(loops)
     chosen = tuple(at[axis] for axis in axes) or (const(0),)
-    value = Binary("mul", Load(w, at), Load(a, chosen))
+    value = tir.Binary("mul", tir.Load(w, at), tir.Load(a, chosen))
     return kernel("scaled", (w, a), (y,), (elementwise_stage("scaled", y, loops, value),))
 
 
-def scaled_sum(func: PrimFunc, constants: frozenset[str]) -> ScaledSum | str:
+def scaled_sum(func: tir.PrimFunc, constants: frozenset[str]) -> ScaledSum | str:
     """`func` with its sum scaled through its operands; or why that is impossible.
 
     `constants` are the inputs whose elements are known before a run.  Requires that
@@ -182,10 +160,10 @@ def scaled_sum(func: PrimFunc, constants: frozenset[str]) -> ScaledSum | str:
 class _Sum:
     """The stage of a sum: `block` stores `start` and then adds `updates`, to the same elements."""
 
-    block: Block
-    target: Buffer
-    start: Store
-    updates: tuple[Reduce, ...]
+    block: tir.Block
+    target: tir.Buffer
+    start: tir.Store
+    updates: tuple[tir.Reduce, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +173,9 @@ class _Affine:
     `result` is the buffer with it, `stages` are the names of the blocks.
     """
 
-    result: Buffer
-    factor: Expr | None = None
-    summand: Expr | None = None
+    result: tir.Buffer
+    factor: tir.Expr | None = None
+    summand: tir.Expr | None = None
     stages: tuple[str, ...] = ()
 
     def then(self, stage: _Affine) -> _Affine:
@@ -210,61 +188,61 @@ class _Affine:
             (*self.stages, *stage.stages),
         )
 
-    def after(self, start: Expr | None) -> _Affine:
+    def after(self, start: tir.Expr | None) -> _Affine:
         """The same of a sum with a first value."""
         moved = None if start is None else _product(start, self.factor)
         return replace(self, summand=_total(moved, self.summand))
 
 
-def _product(left: Expr | None, right: Expr | None) -> Expr | None:
+def _product(left: tir.Expr | None, right: tir.Expr | None) -> tir.Expr | None:
     if left is None or right is None:
         return right if left is None else left
-    return Binary("mul", left, right)
+    return tir.Binary("mul", left, right)
 
 
-def _total(left: Expr | None, right: Expr | None) -> Expr | None:
+def _total(left: tir.Expr | None, right: tir.Expr | None) -> tir.Expr | None:
     if left is None or right is None:
         return right if left is None else left
-    return Binary("add", left, right)
+    return tir.Binary("add", left, right)
 
 
-def _sum_of(func: PrimFunc) -> _Sum | str:
-    updates = [s for s in walk(func.body) if isinstance(s, Reduce)]
+def _sum_of(func: tir.PrimFunc) -> _Sum | str:
+    updates = [s for s in tir.walk(func.body) if isinstance(s, tir.Reduce)]
     targets = {s.buffer for s in updates}
     if len(targets) != 1 or len(func.outputs) != 1:
         return f"{func.name} reduces into {len(targets)} buffers, and not into one"
     (target,) = targets
-    if target.dtype not in FLOATS or any(s.op is not ReduceOp.ADD for s in updates):
+    if target.dtype not in tir.FLOATS or any(s.op is not tir.ReduceOp.ADD for s in updates):
         return f"{target.name} is no sum of floats"
-    stages = [s for s in func.body if isinstance(s, Block)]
-    writing = [s for s in stages if any(w.buffer == target for w in writes_in(s.body))]
+    stages = [s for s in func.body if isinstance(s, tir.Block)]
+    writing = [s for s in stages if any(w.buffer == target for w in tir.writes_in(s.body))]
     if len(writing) != 1 or target in func.outputs:
         return f"{target.name} is no result between two stages"
     (block,) = writing
-    body: Body = block.body
-    while len(body) == 1 and isinstance(body[0], For):
+    body: tir.Body = block.body
+    while len(body) == 1 and isinstance(body[0], tir.For):
         body = body[0].body
     start = body[0]
-    writes = list(writes_in(block.body))
-    if not isinstance(start, Store) or len(writes) != len(updates) + 1:
+    writes = list(tir.writes_in(block.body))
+    if not isinstance(start, tir.Store) or len(writes) != len(updates) + 1:
         return f"the stage of {target.name} does more than to store a value and add to it"
     if any(w.buffer != target or w.indices != start.indices for w in writes):
         return f"the stage of {target.name} adds to other elements than it stores"
-    if any(load.buffer == target for load in loads_in((block,))):
+    if any(load.buffer == target for load in tir.loads_in((block,))):
         return f"the stage of {target.name} reads what it sums"
     return _Sum(block, target, start, tuple(updates))
 
 
-def _stages_after(func: PrimFunc, found: _Sum, constants: frozenset[str]) -> _Affine:
+def _stages_after(func: tir.PrimFunc, found: _Sum, constants: frozenset[str]) -> _Affine:
     """What the stages behind a sum make of it, as far as they are affine with constants."""
     done = _Affine(found.target)
     while done.result not in func.outputs:
         readers = [
             stmt
             for stmt in func.body
-            if any(load.buffer == done.result for load in loads_in((stmt,)))
+            if any(load.buffer == done.result for load in tir.loads_in((stmt,)))
         ]
-        if len(readers) != 1 or not isinstance(readers[0], Block):
+        if len(readers) != 1 or not isinstance(readers[0], tir.Block):
             break
         stage = _affine_stage(readers[0], done.result, constants)
         if stage is None:
@@ -273,46 +251,46 @@ def _stages_after(func: PrimFunc, found: _Sum, constants: frozenset[str]) -> _Af
     return done
 
 
-def _affine_stage(block: Block, read: Buffer, constants: frozenset[str]) -> _Affine | None:
+def _affine_stage(block: tir.Block, read: tir.Buffer, constants: frozenset[str]) -> _Affine | None:
     """The stage as an affine function of the buffer `read`; None if it is none."""
-    written = next(iter(writes_in(block.body))).buffer
-    store = in_order_store(block.body, read.shape)
+    written = next(iter(tir.writes_in(block.body))).buffer
+    store = tir.in_order_store(block.body, read.shape)
     if store is None or (written.shape, written.dtype) != (read.shape, read.dtype):
         return None
     at = {v: axis_variable(axis) for axis, v in enumerate(_loop_variables(store))}
-    found = _affine(store.value, Load(read, store.indices), constants)
+    found = _affine(store.value, tir.Load(read, store.indices), constants)
     if found is None:
         return None
     factor, summand = (None if e is None else _at_axes(e, at, read.shape) for e in found)
     return _Affine(written, factor, summand, (block.name,))
 
 
-def _loop_variables(store: Store) -> Iterator[Var]:
+def _loop_variables(store: tir.Store) -> Iterator[Var]:
     for index in store.indices:
         assert isinstance(index, Var), "an elementwise stage stores at its loop variables"
         yield index
 
 
-def _at_axes(expr: Expr, at: Mapping[Var, IndexExpr], shape: Shape) -> Expr:
+def _at_axes(expr: tir.Expr, at: Mapping[Var, IndexExpr], shape: Shape) -> tir.Expr:
     """The expression over the variables of axes; at 0 along those of one element."""
     single = {axis_variable(axis): const(0) for axis, n in enumerate(shape) if n == 1}
 
-    def placed(e: Expr) -> Expr:
-        if not isinstance(e, Load):
+    def placed(e: tir.Expr) -> tir.Expr:
+        if not isinstance(e, tir.Load):
             return e
         moved = (substitute(index, dict(at)) for index in e.indices)
-        return Load(e.buffer, tuple(substitute(index, dict(single)) for index in moved))
+        return tir.Load(e.buffer, tuple(substitute(index, dict(single)) for index in moved))
 
-    return map_expr(expr, placed)
+    return tir.map_expr(expr, placed)
 
 
 def _affine(
-    expr: Expr, operand: Load, constants: frozenset[str]
-) -> tuple[Expr | None, Expr | None] | None:
+    expr: tir.Expr, operand: tir.Load, constants: frozenset[str]
+) -> tuple[tir.Expr | None, tir.Expr | None] | None:
     """`expr` as `operand · factor + summand`; None if it is not of this form."""
     if expr == operand:
         return None, None
-    if not isinstance(expr, Binary) or expr.op not in ("add", "sub", "mul"):
+    if not isinstance(expr, tir.Binary) or expr.op not in ("add", "sub", "mul"):
         return None
     if _is_constant(expr.right, constants):
         inner, other = _affine(expr.left, operand, constants), expr.right
@@ -326,30 +304,30 @@ def _affine(
     if expr.op == "mul":
         return _product(factor, other), None if summand is None else _product(summand, other)
     if expr.op == "sub" and summand is not None:
-        return factor, Binary("sub", summand, other)
-    minus = Literal(-1.0, other.dtype)
-    return factor, _total(summand, other if expr.op == "add" else Binary("mul", other, minus))
+        return factor, tir.Binary("sub", summand, other)
+    minus = tir.Literal(-1.0, other.dtype)
+    return factor, _total(summand, other if expr.op == "add" else tir.Binary("mul", other, minus))
 
 
-def _is_constant(expr: Expr, constants: frozenset[str]) -> bool:
+def _is_constant(expr: tir.Expr, constants: frozenset[str]) -> bool:
     """Whether an expression only adds, subtracts and multiplies constants."""
     match expr:
-        case Literal():
+        case tir.Literal():
             return True
-        case Load():
+        case tir.Load():
             return expr.buffer.name in constants
-        case Binary():
+        case tir.Binary():
             sides = (_is_constant(side, constants) for side in (expr.left, expr.right))
             return expr.op in ("add", "sub", "mul") and all(sides)
     return False
 
 
-def _first_value(found: _Sum, constants: frozenset[str]) -> Expr | str | None:
+def _first_value(found: _Sum, constants: frozenset[str]) -> tir.Expr | str | None:
     """The first value of the sum over the variables of axes, None for 0; or why it is unknown."""
     start, target = found.start.value, found.start.indices
-    if isinstance(start, Literal):
+    if isinstance(start, tir.Literal):
         return None if start.value == 0 else start
-    if not isinstance(start, Load) or start.buffer.name not in constants:
+    if not isinstance(start, tir.Load) or start.buffer.name not in constants:
         return f"the first values of {found.target.name} are no constants"
     indices: list[IndexExpr] = []
     for index in start.indices:
@@ -357,22 +335,26 @@ def _first_value(found: _Sum, constants: frozenset[str]) -> Expr | str | None:
         if axis is None and constant_value(index) is None:
             return f"{start.buffer.name} is not indexed by the axes of {found.target.name}"
         indices.append(index if axis is None else axis_variable(axis))
-    return _at_axes(Load(start.buffer, tuple(indices)), {}, found.target.shape)
+    return _at_axes(tir.Load(start.buffer, tuple(indices)), {}, found.target.shape)
 
 
-def _vector(value: Expr, shape: Shape) -> Vector:
+def _vector(value: tir.Expr, shape: Shape) -> Vector:
     used = {
-        v for e in walk_expr(value) if isinstance(e, Load) for i in e.indices for v in variables(i)
+        v
+        for e in tir.walk_expr(value)
+        if isinstance(e, tir.Load)
+        for i in e.indices
+        for v in variables(i)
     }
     axes = tuple(axis for axis in range(len(shape)) if axis_variable(axis) in used)
     return Vector(axes, tuple(shape[axis] for axis in axes) or (1,), value)
 
 
 def _weight(
-    update: Reduce, factor: Vector, constants: frozenset[str]
-) -> tuple[Load, ScaledWeight] | str:
+    update: tir.Reduce, factor: Vector, constants: frozenset[str]
+) -> tuple[tir.Load, ScaledWeight] | str:
     """The constant factor of a product to multiply by `factor`, or why there is none."""
-    read = [e for e in walk_expr(update.value) if isinstance(e, Load)]
+    read = [e for e in tir.walk_expr(update.value) if isinstance(e, tir.Load)]
     refusal = f"no constant is a factor of what is added to {update.buffer.name}"
     for load in _factors(update.value):
         name = load.buffer.name
@@ -398,63 +380,63 @@ def _weight(
     return refusal
 
 
-def _factors(value: Expr) -> Iterator[Load]:
+def _factors(value: tir.Expr) -> Iterator[tir.Load]:
     """The loads whose product `value` is, as far as it is one."""
-    if isinstance(value, Load):
+    if isinstance(value, tir.Load):
         yield value
-    elif isinstance(value, Binary) and value.op == "mul":
+    elif isinstance(value, tir.Binary) and value.op == "mul":
         yield from _factors(value.left)
         yield from _factors(value.right)
 
 
 def _rewritten(
-    func: PrimFunc,
+    func: tir.PrimFunc,
     found: _Sum,
     taken: _Affine,
     factor: Vector,
     shift: Vector | None,
-    weights: Sequence[tuple[Load, ScaledWeight]],
+    weights: Sequence[tuple[tir.Load, ScaledWeight]],
 ) -> ScaledSum:
-    names = {buffer.name for buffer in buffers_of(func)}
-    scaled: dict[ScaledWeight, Buffer] = {}
-    exchanged: dict[Reduce, Reduce] = {}
+    names = {buffer.name for buffer in tir.buffers_of(func)}
+    scaled: dict[ScaledWeight, tir.Buffer] = {}
+    exchanged: dict[tir.Reduce, tir.Reduce] = {}
     for update, (load, what) in zip(found.updates, weights, strict=True):
         if what not in scaled:
             scaled[what] = replace(load.buffer, name=_fresh(f"{what.name}_scaled", names))
         exchanged[update] = _with_weight(update, load, scaled[what], taken.result)
     first, held = found.start.value, None
     if shift is not None:
-        held = Buffer(_fresh("shift", names), shift.shape, found.target.dtype)
-        first = Load(held, shift.indices(lambda axis: found.start.indices[axis]))
-    start = Store(taken.result, found.start.indices, first)
+        held = tir.Buffer(_fresh("shift", names), shift.shape, found.target.dtype)
+        first = tir.Load(held, shift.indices(lambda axis: found.start.indices[axis]))
+    start = tir.Store(taken.result, found.start.indices, first)
     gone = _results(func, found, taken)
 
-    def changed(stmt: Stmt) -> Stmt | Body:
+    def changed(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
         match stmt:
-            case Store() if stmt is found.start:
+            case tir.Store() if stmt is found.start:
                 return start
-            case Reduce():
+            case tir.Reduce():
                 return exchanged[stmt]
-            case Block() if stmt.name in taken.stages:
+            case tir.Block() if stmt.name in taken.stages:
                 return ()
-            case Allocate() if stmt.buffer == found.target:
-                return () if taken.result in func.outputs else Allocate(taken.result)
-            case Allocate() if stmt.buffer in gone or stmt.buffer == taken.result:
+            case tir.Allocate() if stmt.buffer == found.target:
+                return () if taken.result in func.outputs else tir.Allocate(taken.result)
+            case tir.Allocate() if stmt.buffer in gone or stmt.buffer == taken.result:
                 return ()
             case _:
                 return stmt
 
-    body = map_body(func.body, changed)
-    used = {load.buffer for load in loads_in(body)}
-    bound: list[tuple[Buffer, str | ScaledWeight | Shift]] = []
+    body = tir.map_body(func.body, changed)
+    used = {load.buffer for load in tir.loads_in(body)}
+    bound: list[tuple[tir.Buffer, str | ScaledWeight | Shift]] = []
     for operand in func.inputs:
         bound += [(operand, operand.name)] if operand in used else []
         bound += [(made, what) for what, made in scaled.items() if what.name == operand.name]
     bound += [] if held is None else [(held, Shift())]
-    params = [Param(buffer, Role.INPUT) for buffer, _ in bound]
-    params += [Param(buffer, Role.OUTPUT) for buffer in func.outputs]
+    params = [tir.Param(buffer, tir.Role.INPUT) for buffer, _ in bound]
+    params += [tir.Param(buffer, tir.Role.OUTPUT) for buffer in func.outputs]
     return ScaledSum(
-        PrimFunc(func.name, tuple(params), body),
+        tir.PrimFunc(func.name, tuple(params), body),
         tuple(what for _, what in bound),
         factor,
         shift,
@@ -462,16 +444,18 @@ def _rewritten(
     )
 
 
-def _results(func: PrimFunc, found: _Sum, taken: _Affine) -> set[Buffer]:
+def _results(func: tir.PrimFunc, found: _Sum, taken: _Affine) -> set[tir.Buffer]:
     """The buffers that held the sum and what the stages made of it, but for the last of these."""
-    stages = [s for s in func.body if isinstance(s, Block) and s.name in taken.stages]
-    return {found.target, *(w.buffer for w in writes_in(tuple(stages)))} - {taken.result}
+    stages = [s for s in func.body if isinstance(s, tir.Block) and s.name in taken.stages]
+    return {found.target, *(w.buffer for w in tir.writes_in(tuple(stages)))} - {taken.result}
 
 
-def _with_weight(update: Reduce, load: Load, scaled: Buffer, target: Buffer) -> Reduce:
-    made = Load(scaled, load.indices)
-    value = map_expr(update.value, lambda e: made if e == load else e)
-    return Reduce(update.op, target, update.indices, value)
+def _with_weight(
+    update: tir.Reduce, load: tir.Load, scaled: tir.Buffer, target: tir.Buffer
+) -> tir.Reduce:
+    made = tir.Load(scaled, load.indices)
+    value = tir.map_expr(update.value, lambda e: made if e == load else e)
+    return tir.Reduce(update.op, target, update.indices, value)
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

@@ -7,6 +7,7 @@ independent.
 
 from __future__ import annotations
 
+from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, const, less_than, simplify_predicate
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
@@ -21,34 +22,23 @@ from graphflow.kernels.definitions.stages import (
     ranges_of,
     store_stage,
 )
-from graphflow.tir import (
-    Binary,
-    Buffer,
-    Comparison,
-    Expr,
-    IndexValue,
-    Load,
-    PrimFunc,
-    ReduceOp,
-    Select,
-)
 
 
 def cumulative(
-    op: ReduceOp,
+    op: tir.ReduceOp,
     shape: Shape,
     axis: int,
     exclusive: bool = False,
     reverse: bool = False,
     dtype: str = "float32",
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[…, i, …] = x[…, 0, …] op … op x[…, i, …]` along `axis`.
 
     With `exclusive` the element at i is left out, and the first result is the neutral element of
     `op`; with `reverse` the scan runs from the end of the axis.
     """
     (axis,) = normalized_axes((axis,), len(shape))
-    x, y = Buffer("x", shape, dtype), Buffer("y", shape, dtype)
+    x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape, dtype)
     loops = loops_over("i", shape)
     step = loops[axis][0]
 
@@ -57,18 +47,18 @@ def cumulative(
         along = shape[axis] - 1 - count if reverse else count
         return tuple(along if k == axis else var for k, (var, _) in enumerate(loops))
 
-    before = Load(y, place(step - 1))
-    taken = Load(x, place(step - 1 if exclusive else step))
-    first: Expr = neutral(op, dtype) if exclusive else taken
+    before = tir.Load(y, place(step - 1))
+    taken = tir.Load(x, place(step - 1 if exclusive else step))
+    first: tir.Expr = neutral(op, dtype) if exclusive else taken
     later = simplify_predicate(less_than(const(0), step), ranges_of(loops))
-    value = Select(later, Binary(op.value, before, taken), first)
+    value = tir.Select(later, tir.Binary(op.value, before, taken), first)
     stage = store_stage("scan", y, loops, place(step), value)
     return kernel(f"cumulative_{op.value}", (x,), (y,), (stage,))
 
 
 def triangle(
     shape: Shape, upper: bool, diagonal: int | None = 0, dtype: str = "float32"
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y = x` in the upper or lower triangle of the last two axes, zero elsewhere.
 
     The triangle includes the diagonal with column − row = `diagonal`.  With None that number is a
@@ -76,16 +66,16 @@ def triangle(
     """
     if len(shape) < 2:
         raise InvalidModel(f"a tensor of shape {shape} has no triangle; it needs two axes")
-    x, y = Buffer("x", shape, dtype), Buffer("y", shape, dtype)
+    x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape, dtype)
     loops = loops_over("i", shape)
     offset = loops[-1][0] - loops[-2][0]
-    element, zero = Load(x, indices_of(loops)), literal(0, dtype)
+    element, zero = tir.Load(x, indices_of(loops)), literal(0, dtype)
     if diagonal is None:
-        k = Buffer("k", (), "int64")
-        inside = Comparison("ge" if upper else "le", IndexValue(offset), Load(k, ()))
-        value: Expr = Select(inside, element, zero)
+        k = tir.Buffer("k", (), "int64")
+        inside = tir.Comparison("ge" if upper else "le", tir.IndexValue(offset), tir.Load(k, ()))
+        value: tir.Expr = tir.Select(inside, element, zero)
         return kernel("triangle", (x, k), (y,), (elementwise_stage("triangle", y, loops, value),))
     known = less_than(diagonal - 1, offset) if upper else less_than(offset, diagonal + 1)
     condition = simplify_predicate(known, ranges_of(loops))
-    value = element if condition == TRUE else Select(condition, element, zero)
+    value = element if condition == TRUE else tir.Select(condition, element, zero)
     return kernel("triangle", (x,), (y,), (elementwise_stage("triangle", y, loops, value),))

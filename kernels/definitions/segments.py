@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
+from graphflow import tir
 from graphflow.arith import Var, const, predicate_variables, variables
 from graphflow.kernels.definitions.stages import (
     Shape,
@@ -19,27 +20,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     loops_over,
     store_stage,
-)
-from graphflow.tir import (
-    Body,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Load,
-    Param,
-    PrimFunc,
-    Reduce,
-    Role,
-    Stmt,
-    accesses,
-    is_predicate,
-    loads_in,
-    loops_of,
-    map_body,
-    map_expressions,
-    substitute_body,
-    walk,
 )
 
 CHANNELS = 1
@@ -80,26 +60,26 @@ class ReadThrough:
     operand, or an old operand by name.
     """
 
-    func: PrimFunc
+    func: tir.PrimFunc
     inputs: tuple[int | Weight | str, ...]
 
 
-def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) -> PrimFunc:
+def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) -> tir.PrimFunc:
     """A kernel that concatenates segments; one stage writes each, and they cover each channel once.
 
     Segments that alternate are divided into some of one stride, whose loops can be made one.
     """
     total = sum(segment.count for segment in segments)
     segments = in_turns(segments)
-    y = Buffer("y", (sources[0][0], total, *sources[0][CHANNELS + 1 :]), dtype)
-    operands = [Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(sources)]
+    y = tir.Buffer("y", (sources[0][0], total, *sources[0][CHANNELS + 1 :]), dtype)
+    operands = [tir.Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(sources)]
     stages = []
     for k, segment in enumerate(segments):
         loops = loops_over(f"i{k}_", (*y.shape[:CHANNELS], segment.count, *y.shape[CHANNELS + 1 :]))
         before, (channel, *behind) = indices_of(loops[:CHANNELS]), indices_of(loops[CHANNELS:])
         target = (*before, segment.at + segment.stride * channel, *behind)
         origin = (*before, segment.begin + segment.step * channel, *behind)
-        value = Load(operands[segment.source], origin)
+        value = tir.Load(operands[segment.source], origin)
         stages.append(store_stage(f"segment{k}", y, loops, target, value))
     return kernel("segments", operands, (y,), stages)
 
@@ -140,7 +120,7 @@ def _cut(segment: Segment, count: int) -> Iterator[Segment]:
 
 
 def reduced_through(
-    func: PrimFunc, operand: str, sources: Sequence[Shape], segments: Sequence[Segment]
+    func: tir.PrimFunc, operand: str, sources: Sequence[Shape], segments: Sequence[Segment]
 ) -> ReadThrough | str:
     """`func` with the reduction over the channels of `operand` split by segments; or why that is
     impossible.
@@ -158,21 +138,22 @@ def reduced_through(
         return weights
     taken = {p.buffer.name for p in func.params}
     operands = [
-        Buffer(_fresh(f"{operand}{k}", taken), shape, data.dtype) for k, shape in enumerate(sources)
+        tir.Buffer(_fresh(f"{operand}{k}", taken), shape, data.dtype)
+        for k, shape in enumerate(sources)
     ]
-    parts: dict[tuple[Buffer, int], Buffer] = {}
-    body: list[Stmt] = []
+    parts: dict[tuple[tir.Buffer, int], tir.Buffer] = {}
+    body: list[tir.Stmt] = []
     for number, segment in enumerate(segments):
         for weight, axis in weights.items():
             shape = (*weight.shape[:axis], segment.count, *weight.shape[axis + 1 :])
             name = _fresh(f"{weight.name}{number}", taken)
-            parts[weight, number] = Buffer(name, shape, weight.dtype)
+            parts[weight, number] = tir.Buffer(name, shape, weight.dtype)
         exchanged = {weight: parts[weight, number] for weight in weights}
         source = operands[segment.source]
         body += _one_segment(nest, channel, number, segment, data, source, exchanged)
-    written = map_body(func.body, lambda stmt: tuple(body) if stmt is nest else stmt)
-    left = {load.buffer for load in loads_in(written)}
-    bound: list[tuple[Buffer, int | Weight | str]] = []
+    written = tir.map_body(func.body, lambda stmt: tuple(body) if stmt is nest else stmt)
+    left = {load.buffer for load in tir.loads_in(written)}
+    bound: list[tuple[tir.Buffer, int | Weight | str]] = []
     for buffer in func.inputs:
         if buffer == data:
             bound += [(made, k) for k, made in enumerate(operands)]
@@ -184,10 +165,10 @@ def reduced_through(
             bound += [(buffer, buffer.name)] if buffer in left else []
         else:
             bound.append((buffer, buffer.name))
-    params = [Param(buffer, Role.INPUT) for buffer, _ in bound]
-    params += [Param(buffer, Role.OUTPUT) for buffer in func.outputs]
+    params = [tir.Param(buffer, tir.Role.INPUT) for buffer, _ in bound]
+    params += [tir.Param(buffer, tir.Role.OUTPUT) for buffer in func.outputs]
     return ReadThrough(
-        PrimFunc(func.name, tuple(params), written), tuple(what for _, what in bound)
+        tir.PrimFunc(func.name, tuple(params), written), tuple(what for _, what in bound)
     )
 
 
@@ -199,18 +180,18 @@ def _fresh(wanted: str, taken: set[str]) -> str:
     return name
 
 
-def _reduction_over(func: PrimFunc, data: Buffer) -> tuple[For, Var] | str:
+def _reduction_over(func: tir.PrimFunc, data: tir.Buffer) -> tuple[tir.For, Var] | str:
     """The loop nest that reduces over the channels of `data`, and the variable of the channel
     loop."""
-    reads = [a for a in accesses(func.body) if a.buffer == data]
+    reads = [a for a in tir.accesses(func.body) if a.buffer == data]
     if len(reads) != 1 or len(data.shape) <= CHANNELS:
         return f"{data.name} is read in {len(reads)} places of {func.name}, and not in one"
     channel = reads[0].indices[CHANNELS]
     if not isinstance(channel, Var):
         return f"{func.name} does not count the channels of {data.name} by one loop"
-    for nest in loops_of(func.body):
-        updates = [s for s in walk(nest.body) if isinstance(s, Reduce)]
-        inside = {loop.var for loop in (nest, *loops_of(nest.body))}
+    for nest in tir.loops_of(func.body):
+        updates = [s for s in tir.walk(nest.body) if isinstance(s, tir.Reduce)]
+        inside = {loop.var for loop in (nest, *tir.loops_of(nest.body))}
         if len(updates) != 1 or channel not in inside or not any(_reads(updates[0], data)):
             continue
         target = {v for e in updates[0].indices for v in variables(e)}
@@ -219,20 +200,20 @@ def _reduction_over(func: PrimFunc, data: Buffer) -> tuple[For, Var] | str:
     return f"{func.name} does not reduce over the channels of {data.name}"
 
 
-def _reads(update: Reduce, data: Buffer) -> Iterator[bool]:
-    return (load.buffer == data for load in loads_in((update,)))
+def _reads(update: tir.Reduce, data: tir.Buffer) -> Iterator[bool]:
+    return (load.buffer == data for load in tir.loads_in((update,)))
 
 
-def _weights(nest: For, data: Buffer, channel: Var) -> dict[Buffer, int] | str:
+def _weights(nest: tir.For, data: tir.Buffer, channel: Var) -> dict[tir.Buffer, int] | str:
     """The other operands whose index depends on the channel, each with the axis that does."""
-    for stmt in walk((nest,)):
-        if isinstance(stmt, If) and (
-            not is_predicate(stmt.condition) or channel in predicate_variables(stmt.condition)  # type: ignore[arg-type]
+    for stmt in tir.walk((nest,)):
+        if isinstance(stmt, tir.If) and (
+            not tir.is_predicate(stmt.condition) or channel in predicate_variables(stmt.condition)  # type: ignore[arg-type]
         ):
             return f"a condition inside the reduction over {data.name} depends on its channels"
-    found: dict[Buffer, int] = {}
-    whole: set[Buffer] = set()
-    for load in loads_in((nest,)):
+    found: dict[tir.Buffer, int] = {}
+    whole: set[tir.Buffer] = set()
+    for load in tir.loads_in((nest,)):
         axes = [k for k, e in enumerate(load.indices) if channel in variables(e)]
         if load.buffer == data or not axes:
             whole.add(load.buffer)
@@ -246,40 +227,40 @@ def _weights(nest: For, data: Buffer, channel: Var) -> dict[Buffer, int] | str:
 
 
 def _one_segment(
-    nest: For,
+    nest: tir.For,
     channel: Var,
     number: int,
     segment: Segment,
-    data: Buffer,
-    source: Buffer,
-    weights: dict[Buffer, Buffer],
-) -> Body:
+    data: tir.Buffer,
+    source: tir.Buffer,
+    weights: dict[tir.Buffer, tir.Buffer],
+) -> tir.Body:
     """The loop nest over the channels of one segment; loops of later segments are renamed."""
 
-    def exchanged(expr: Expr) -> Expr:
-        if not isinstance(expr, Load):
+    def exchanged(expr: tir.Expr) -> tir.Expr:
+        if not isinstance(expr, tir.Load):
             return expr
         if expr.buffer in weights:
-            return Load(weights[expr.buffer], expr.indices)
+            return tir.Load(weights[expr.buffer], expr.indices)
         if expr.buffer != data:
             return expr
         place = list(expr.indices)
         place[CHANNELS] = segment.begin + segment.step * channel
-        return Load(source, tuple(place))
+        return tir.Load(source, tuple(place))
 
-    body = map_expressions((nest,), exchanged)
+    body = tir.map_expressions((nest,), exchanged)
 
-    def counted(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For) and stmt.var is channel:
+    def counted(stmt: tir.Stmt) -> tir.Stmt:
+        if isinstance(stmt, tir.For) and stmt.var is channel:
             return replace(stmt, start=const(0), stop=const(segment.count))
         return stmt
 
-    body = map_body(body, counted)
+    body = tir.map_body(body, counted)
     if not number:
         return body
-    names = {loop.var: Var(f"{loop.var.name}_s{number}") for loop in loops_of(body)}
+    names = {loop.var: Var(f"{loop.var.name}_s{number}") for loop in tir.loops_of(body)}
 
-    def renamed(stmt: Stmt) -> Stmt:
-        return replace(stmt, var=names[stmt.var]) if isinstance(stmt, For) else stmt
+    def renamed(stmt: tir.Stmt) -> tir.Stmt:
+        return replace(stmt, var=names[stmt.var]) if isinstance(stmt, tir.For) else stmt
 
-    return map_body(substitute_body(body, dict(names)), renamed)
+    return tir.map_body(tir.substitute_body(body, dict(names)), renamed)

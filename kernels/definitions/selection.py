@@ -9,19 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.arith import (
-    TRUE,
-    IndexExpr,
-    conjunction,
-    const,
-    floor_div,
-    floor_mod,
-    maximum,
-    minimum,
-    simplify,
-    simplify_predicate,
-    within,
-)
+from graphflow import arith
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.stages import (
@@ -71,7 +59,7 @@ def tile(x_shape: Shape, repeats: Sequence[int], dtype: str = "float32") -> Prim
     loops = loops_over("i", y_shape)
     ranges = ranges_of(loops)
     source = tuple(
-        simplify(floor_mod(var, max(n, 1)), ranges)
+        arith.simplify(arith.floor_mod(var, max(n, 1)), ranges)
         for n, (var, _) in zip(x_shape, loops, strict=True)
     )
     return kernel("tile", (x,), (y,), (elementwise_stage("tile", y, loops, Load(x, source)),))
@@ -110,7 +98,7 @@ def gather(
             source[axis] = at[axis] * run.step + run.start
             target[axis] = at[axis] + done
         else:
-            source.insert(axis, const(run.start))
+            source.insert(axis, arith.const(run.start))
         stages.append(store_stage(f"gather{k}", y, loops, target, Load(x, tuple(source))))
         done += len(run)
     return kernel("gather", (x,), (y,), stages)
@@ -169,7 +157,7 @@ def pad(
         filling: Expr
         if isinstance(value, tuple):
             inputs.append(Buffer("value", value, dtype))
-            filling = Load(inputs[1], (const(0),) * len(value))
+            filling = Load(inputs[1], (arith.const(0),) * len(value))
         else:
             filling = literal(value, dtype)
         # Where all of x is cropped away it stays a parameter nevertheless.
@@ -177,7 +165,7 @@ def pad(
         stored = filling if empty else _or_else(x, places, left, starts, loops, filling)
     else:
         source = [
-            simplify(_mirrored(mode, place, n, y_n) + start, ranges_of(loops))
+            arith.simplify(_mirrored(mode, place, n, y_n) + start, ranges_of(loops))
             for place, n, y_n, start in zip(places, left, y_shape, starts, strict=True)
         ]
         stored = Load(x, tuple(source))
@@ -186,7 +174,7 @@ def pad(
 
 def _or_else(
     x: Buffer,
-    places: Sequence[IndexExpr],
+    places: Sequence[arith.IndexExpr],
     left: Shape,
     starts: Shape,
     loops: tuple[Loop, ...],
@@ -194,12 +182,14 @@ def _or_else(
 ) -> Expr:
     """The element at `places` if they lie in the part `left` of x, else `otherwise`."""
     load = Load(x, tuple(place + start for place, start in zip(places, starts, strict=True)))
-    inside = conjunction(within(place, 0, n) for place, n in zip(places, left, strict=True))
-    inside = simplify_predicate(inside, ranges_of(loops))
-    return load if inside == TRUE else Select(inside, load, otherwise)
+    inside = arith.conjunction(
+        arith.within(place, 0, n) for place, n in zip(places, left, strict=True)
+    )
+    inside = arith.simplify_predicate(inside, ranges_of(loops))
+    return load if inside == arith.TRUE else Select(inside, load, otherwise)
 
 
-def _mirrored(mode: str, place: IndexExpr, extent: int, padded: int) -> IndexExpr:
+def _mirrored(mode: str, place: arith.IndexExpr, extent: int, padded: int) -> arith.IndexExpr:
     """The position from which the element at `place`, which may be outside of 0..extent, is
     taken."""
     if padded == extent:
@@ -207,17 +197,17 @@ def _mirrored(mode: str, place: IndexExpr, extent: int, padded: int) -> IndexExp
     if extent < 1:
         raise InvalidModel(f"an axis without elements cannot be padded in mode {mode}")
     if mode == "edge":
-        return minimum(maximum(place, 0), extent - 1)
+        return arith.minimum(arith.maximum(place, 0), extent - 1)
     if mode == "wrap":
-        return floor_mod(place, extent)
+        return arith.floor_mod(place, extent)
     if mode != "reflect":
         raise UnsupportedOp(
             f"padding in mode {mode} is not built; constant, edge, reflect and wrap are"
         )
     if extent == 1:
-        return const(0)
-    there = floor_mod(place, 2 * (extent - 1))
-    return minimum(there, 2 * (extent - 1) - there)
+        return arith.const(0)
+    there = arith.floor_mod(place, 2 * (extent - 1))
+    return arith.minimum(there, 2 * (extent - 1) - there)
 
 
 def depth_to_space(
@@ -235,9 +225,9 @@ def depth_to_space(
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
     loops = loops_over("i", y_shape)
     n, c, h, w = indices_of(loops)
-    within_block = floor_mod(h, block) * block + floor_mod(w, block)
+    within_block = arith.floor_mod(h, block) * block + arith.floor_mod(w, block)
     channel = c * (block * block) + within_block if column_row else within_block * depth + c
-    value = Load(x, (n, channel, floor_div(h, block), floor_div(w, block)))
+    value = Load(x, (n, channel, arith.floor_div(h, block), arith.floor_div(w, block)))
     stage = elementwise_stage("depth_to_space", y, loops, value)
     return kernel("depth_to_space", (x,), (y,), (stage,))
 
@@ -256,10 +246,10 @@ def space_to_depth(
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
     loops = loops_over("i", y_shape)
     n, d, h, w = indices_of(loops)
-    place, channel = floor_div(d, depth), floor_mod(d, depth)
+    place, channel = arith.floor_div(d, depth), arith.floor_mod(d, depth)
     if channel_first:
-        place, channel = floor_mod(d, block * block), floor_div(d, block * block)
-    row, column = floor_div(place, block), floor_mod(place, block)
+        place, channel = arith.floor_mod(d, block * block), arith.floor_div(d, block * block)
+    row, column = arith.floor_div(place, block), arith.floor_mod(place, block)
     value = Load(x, (n, channel, h * block + row, w * block + column))
     stage = elementwise_stage("space_to_depth", y, loops, value)
     return kernel("space_to_depth", (x,), (y,), (stage,))

@@ -13,42 +13,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphflow.arith import (
-    TRUE,
-    IndexExpr,
-    IndexLike,
-    Interval,
-    Predicate,
-    Var,
-    as_index,
-    const,
-    floor_div,
-    simplify,
-    simplify_predicate,
-)
+from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import InvalidModel
-from graphflow.tir import (
-    FLOATS,
-    Allocate,
-    Block,
-    Buffer,
-    Expr,
-    If,
-    Literal,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Stmt,
-    Store,
-    is_identifier,
-    nest,
-)
 
 Shape: TypeAlias = tuple[int, ...]
-Loop: TypeAlias = tuple[Var, int]
+Loop: TypeAlias = tuple[arith.Var, int]
 """A loop variable and its extent; it runs from 0."""
 
 
@@ -56,125 +26,131 @@ def loops_over(names: str | Sequence[str], shape: Sequence[int]) -> tuple[Loop, 
     """One loop for each axis; `names` are the variables, or a prefix that is numbered from 0."""
     if isinstance(names, str):
         names = [f"{names}{axis}" for axis in range(len(shape))]
-    return tuple((Var(name), extent) for name, extent in zip(names, shape, strict=True))
+    return tuple((arith.Var(name), extent) for name, extent in zip(names, shape, strict=True))
 
 
-def indices_of(loops: Iterable[Loop]) -> tuple[IndexExpr, ...]:
+def indices_of(loops: Iterable[Loop]) -> tuple[arith.IndexExpr, ...]:
     """The loop variables as indices."""
     return tuple(var for var, _ in loops)
 
 
-def ranges_of(loops: Iterable[Loop]) -> dict[Var, Interval]:
+def ranges_of(loops: Iterable[Loop]) -> dict[arith.Var, arith.Interval]:
     """The interval of each loop variable; an empty loop is treated like one of extent 1."""
     return {var: (0, max(extent, 1) - 1) for var, extent in loops}
 
 
-def elementwise_stage(name: str, out: Buffer, loops: Sequence[Loop], value: Expr) -> Block:
+def elementwise_stage(
+    name: str, out: tir.Buffer, loops: Sequence[Loop], value: tir.Expr
+) -> tir.Block:
     """`for loops: out[loops] = value`; the loops are the axes of `out`."""
     return store_stage(name, out, loops, indices_of(loops), value)
 
 
-def cleared(out: Buffer) -> Block:
+def cleared(out: tir.Buffer) -> tir.Block:
     """A stage that fills `out` with zeros, for later stages that write only some elements."""
     return elementwise_stage("cleared", out, loops_over("z", out.shape), literal(0, out.dtype))
 
 
 def store_stage(
-    name: str, out: Buffer, loops: Sequence[Loop], indices: Sequence[IndexLike], value: Expr
-) -> Block:
+    name: str,
+    out: tir.Buffer,
+    loops: Sequence[Loop],
+    indices: Sequence[arith.IndexLike],
+    value: tir.Expr,
+) -> tir.Block:
     """`for loops: out[indices] = value`."""
-    where = tuple(as_index(index) for index in indices)
-    return Block(name, nest(loops, (Store(out, where, value),)))
+    where = tuple(arith.as_index(index) for index in indices)
+    return tir.Block(name, tir.nest(loops, (tir.Store(out, where, value),)))
 
 
 def reduction_stage(
     name: str,
-    op: ReduceOp,
-    out: Buffer,
+    op: tir.ReduceOp,
+    out: tir.Buffer,
     loops: Sequence[Loop],
-    indices: Sequence[IndexLike],
+    indices: Sequence[arith.IndexLike],
     reduce_loops: Sequence[Loop],
-    value: Expr,
-    init: Expr | None = None,
-    where: Predicate = TRUE,
-) -> Block:
+    value: tir.Expr,
+    init: tir.Expr | None = None,
+    where: arith.Predicate = arith.TRUE,
+) -> tir.Block:
     """`for loops: out[indices] = init; for reduce_loops: if where: out[indices] ⊕= value`.
 
     `init` is by default the neutral element.  Conditions of `where` that always hold within the
     extents are dropped.
     """
-    target = tuple(as_index(index) for index in indices)
-    update: Stmt = Reduce(op, out, target, value)
-    guard = simplify_predicate(where, ranges_of((*loops, *reduce_loops)))
-    if guard != TRUE:
-        update = If(guard, (update,))
-    start = Store(out, target, neutral(op, out.dtype) if init is None else init)
-    return Block(name, nest(loops, (start, *nest(reduce_loops, (update,)))))
+    target = tuple(arith.as_index(index) for index in indices)
+    update: tir.Stmt = tir.Reduce(op, out, target, value)
+    guard = arith.simplify_predicate(where, ranges_of((*loops, *reduce_loops)))
+    if guard != arith.TRUE:
+        update = tir.If(guard, (update,))
+    start = tir.Store(out, target, neutral(op, out.dtype) if init is None else init)
+    return tir.Block(name, tir.nest(loops, (start, *tir.nest(reduce_loops, (update,)))))
 
 
-def neutral(op: ReduceOp, dtype: str) -> Literal:
+def neutral(op: tir.ReduceOp, dtype: str) -> tir.Literal:
     """The element `e` with `e ⊕ x = x` for each `x` of `dtype`."""
-    if op is ReduceOp.ADD:
+    if op is tir.ReduceOp.ADD:
         return literal(0, dtype)
-    if op is ReduceOp.MUL:
+    if op is tir.ReduceOp.MUL:
         return literal(1, dtype)
-    if dtype in FLOATS:
-        return Literal(float("inf") if op is ReduceOp.MIN else float("-inf"), dtype)
+    if dtype in tir.FLOATS:
+        return tir.Literal(float("inf") if op is tir.ReduceOp.MIN else float("-inf"), dtype)
     if dtype == "bool":
-        return Literal(op is ReduceOp.MIN, dtype)
+        return tir.Literal(op is tir.ReduceOp.MIN, dtype)
     limits = np.iinfo(dtype)
-    return Literal(int(limits.max if op is ReduceOp.MIN else limits.min), dtype)
+    return tir.Literal(int(limits.max if op is tir.ReduceOp.MIN else limits.min), dtype)
 
 
-def literal(value: float, dtype: str) -> Literal:
+def literal(value: float, dtype: str) -> tir.Literal:
     """`value` as a constant of `dtype`."""
     if dtype in FLOATING:
-        return Literal(float(value), dtype)
-    return Literal(bool(value) if dtype == "bool" else int(value), dtype)
+        return tir.Literal(float(value), dtype)
+    return tir.Literal(bool(value) if dtype == "bool" else int(value), dtype)
 
 
 def kernel(
-    name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], body: Sequence[Stmt]
-) -> PrimFunc:
+    name: str, inputs: Sequence[tir.Buffer], outputs: Sequence[tir.Buffer], body: Sequence[tir.Stmt]
+) -> tir.PrimFunc:
     """A PrimFunc whose parameters are the inputs, then the outputs."""
-    params = [Param(buffer, Role.INPUT) for buffer in inputs]
-    params += [Param(buffer, Role.OUTPUT) for buffer in outputs]
+    params = [tir.Param(buffer, tir.Role.INPUT) for buffer in inputs]
+    params += [tir.Param(buffer, tir.Role.OUTPUT) for buffer in outputs]
     # Operators such as `and` are words of Python, which the text form cannot have as a name.
-    plain = name if is_identifier(name) else f"{name}_"
-    return PrimFunc(plain, tuple(params), tuple(body))
+    plain = name if tir.is_identifier(name) else f"{name}_"
+    return tir.PrimFunc(plain, tuple(params), tuple(body))
 
 
-def intermediate(name: str, shape: Shape, dtype: str) -> tuple[Buffer, Allocate]:
+def intermediate(name: str, shape: Shape, dtype: str) -> tuple[tir.Buffer, tir.Allocate]:
     """A buffer between two stages, and the statement that allocates it."""
-    buffer = Buffer(name, shape, dtype)
-    return buffer, Allocate(buffer)
+    buffer = tir.Buffer(name, shape, dtype)
+    return buffer, tir.Allocate(buffer)
 
 
-def linearize(indices: Sequence[IndexExpr], shape: Sequence[int]) -> IndexExpr:
+def linearize(indices: Sequence[arith.IndexExpr], shape: Sequence[int]) -> arith.IndexExpr:
     """The row-major position of `indices` in `shape`."""
-    position: IndexExpr = const(0)
+    position: arith.IndexExpr = arith.const(0)
     for index, extent in zip(indices, shape, strict=True):
         position = position * extent + index
     return position
 
 
 def delinearize(
-    position: IndexExpr, shape: Sequence[int], loops: Sequence[Loop]
-) -> tuple[IndexExpr, ...]:
+    position: arith.IndexExpr, shape: Sequence[int], loops: Sequence[Loop]
+) -> tuple[arith.IndexExpr, ...]:
     """The indices in `shape` of a row-major `position`, simplified within the ranges of `loops`.
 
     `position` must lie inside `shape` for every point of `loops`.
     """
     ranges = ranges_of(loops)
-    indices: list[IndexExpr] = []
+    indices: list[arith.IndexExpr] = []
     step = 1
     for axis in reversed(range(len(shape))):
         extent = max(shape[axis], 1)
-        index = simplify(floor_div(position, step), ranges)
+        index = arith.simplify(arith.floor_div(position, step), ranges)
         # The outermost index needs no remainder: the position is inside the shape.
         if any(n != 1 for n in shape[:axis]):
             index = index % extent
-        indices.append(simplify(index, ranges) if extent > 1 else const(0))
+        indices.append(arith.simplify(index, ranges) if extent > 1 else arith.const(0))
         step *= extent
     return tuple(reversed(indices))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions.compaction import compacted
 from graphflow.kernels.definitions.indexing import matched
@@ -22,36 +23,18 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
     store_stage,
 )
-from graphflow.tir import (
-    Allocate,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Comparison,
-    Expr,
-    If,
-    IndexValue,
-    Load,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Store,
-    nest,
-)
 
 CHUNK = 16
 """The number of scores that are compared at once, in vector lanes."""
 
 
-def box_sides(batches: int, boxes: int, centered: bool) -> PrimFunc:
+def box_sides(batches: int, boxes: int, centered: bool) -> tir.PrimFunc:
     """`y[b, s, k]` are the lower and upper bounds of box k along both axes, and its area.
 
     Boxes are `y, x, y, x` of two corners, or if `centered` `x, y, width, height`.
     """
-    given = Buffer("boxes", (batches, boxes, 4), "float32")
-    y = Buffer("y", (batches, 5, boxes), "float32")
+    given = tir.Buffer("boxes", (batches, boxes, 4), "float32")
+    y = tir.Buffer("y", (batches, 5, boxes), "float32")
     stages = []
     for side in range(5):
         loops = loops_over((f"b{side}", f"k{side}"), (batches, boxes))
@@ -65,7 +48,7 @@ def box_sides(batches: int, boxes: int, centered: bool) -> PrimFunc:
 
 def picked_boxes(
     batches: int, classes: int, boxes: int, most: int, thresholds: tuple[bool, bool]
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`y[b, c, t]` is the t-th box picked of a class, int64, or −1 if there is none.
 
     The box with the highest score is picked, of equal ones the first; then all boxes are dropped
@@ -73,54 +56,57 @@ def picked_boxes(
     NaN or not above `least`, if that is given, do not count.  `thresholds` says which of the two
     parameters are given, as tensors of one element.  `sides` is the result of `box_sides`.
     """
-    sides = Buffer("sides", (batches, 5, boxes), "float32")
-    scores = Buffer("scores", (batches, classes, boxes), "float32")
-    overlap, least = Buffer("overlap", (1,), "float32"), Buffer("least", (1,), "float32")
-    y = Buffer("y", (batches, classes, most), "int64")
+    sides = tir.Buffer("sides", (batches, 5, boxes), "float32")
+    scores = tir.Buffer("scores", (batches, classes, boxes), "float32")
+    overlap, least = tir.Buffer("overlap", (1,), "float32"), tir.Buffer("least", (1,), "float32")
+    y = tir.Buffer("y", (batches, classes, most), "int64")
     # The scores of the boxes that are left; NaN, which exceeds nothing, for the others.
-    live = Buffer("live", (-(-boxes // CHUNK) * CHUNK,), "float32")
-    found, at = Buffer("found", (1,), "int64"), (const(0),)
+    live = tir.Buffer("live", (-(-boxes // CHUNK) * CHUNK,), "float32")
+    found, at = tir.Buffer("found", (1,), "int64"), (const(0),)
     (b, c), outer = (Var("b"), Var("c")), loops_over(("b", "c"), (batches, classes))
     ((i, _),) = first = loops_over("i", (boxes,))
     ((k, _),) = third = loops_over("k", (boxes,))
     ((i_behind, _),) = behind = loops_over("p", (live.size - boxes,))
     ((t, _),) = turns = loops_over("t", (most,))
     row, gone = Var("row"), literal(float("nan"), "float32")
-    score: Expr = Load(scores, (b, c, i))
+    score: tir.Expr = tir.Load(scores, (b, c, i))
     if thresholds[1]:
-        score = Select(Comparison("gt", score, Load(least, at)), score, gone)
-    limit: Expr = Load(overlap, at) if thresholds[0] else literal(0, "float32")
+        score = tir.Select(tir.Comparison("gt", score, tir.Load(least, at)), score, gone)
+    limit: tir.Expr = tir.Load(overlap, at) if thresholds[0] else literal(0, "float32")
     overlaps = _overlap(_sides(sides, b, row), _sides(sides, b, k), limit)
-    kept = Select(overlaps, gone, Load(live, (k,)))
-    suppress = (*nest(third, (Store(live, (k,), kept),)), Store(live, (row,), gone))
+    kept = tir.Select(overlaps, gone, tir.Load(live, (k,)))
+    suppress = (*tir.nest(third, (tir.Store(live, (k,), kept),)), tir.Store(live, (row,), gone))
     # Once nothing is found, nothing is left to look for.
     turn = (
-        If(compared("ge", Load(found, at), 0), _first_of_largest(live, found)),
-        Store(y, (b, c, t), Load(found, at)),
-        matched(row, boxes, Load(found, at), suppress),
+        tir.If(compared("ge", tir.Load(found, at), 0), _first_of_largest(live, found)),
+        tir.Store(y, (b, c, t), tir.Load(found, at)),
+        matched(row, boxes, tir.Load(found, at), suppress),
     )
     body = (
-        Allocate(live),
-        Allocate(found),
-        Store(found, at, literal(0, "int64")),
-        *nest(first, (Store(live, (i,), score),)),
-        *nest(behind, (Store(live, (i_behind + boxes,), gone),)),
-        *nest(turns, turn),
+        tir.Allocate(live),
+        tir.Allocate(found),
+        tir.Store(found, at, literal(0, "int64")),
+        *tir.nest(first, (tir.Store(live, (i,), score),)),
+        *tir.nest(behind, (tir.Store(live, (i_behind + boxes,), gone),)),
+        *tir.nest(turns, turn),
     )
     given = [b for b, is_given in zip((overlap, least), thresholds, strict=True) if is_given]
-    stage = Block("picked_boxes", nest(outer, body))
+    stage = tir.Block("picked_boxes", tir.nest(outer, body))
     return kernel("picked_boxes", (sides, scores, *given), (y,), (stage,))
 
 
-def _first_of_largest(values: Buffer, found: Buffer) -> Body:
+def _first_of_largest(values: tir.Buffer, found: tir.Buffer) -> tir.Body:
     """`found[0]` is the first position of the largest number, −1 if all are NaN.
 
     Each lane of a chunk keeps its own maximum and first position, so no step depends on the one
     before.
     """
     none, at = literal(values.size, "int64"), (const(0),)
-    largest, places = Buffer("largest", (CHUNK,), "float32"), Buffer("places", (CHUNK,), "int64")
-    best = Buffer("best", (1,), "float32")
+    largest, places = (
+        tir.Buffer("largest", (CHUNK,), "float32"),
+        tir.Buffer("places", (CHUNK,), "int64"),
+    )
+    best = tir.Buffer("best", (1,), "float32")
     lowest = literal(float("-inf"), "float32")
 
     def chunks(name: str) -> tuple[Sequence[Loop], Var, IndexExpr]:
@@ -132,44 +118,57 @@ def _first_of_largest(values: Buffer, found: Buffer) -> Body:
     ((w, _),) = settle = loops_over("w", (CHUNK,))
     first, lane, place = chunks("m")
     second, other, there = chunks("w")
-    exceeds = Comparison("gt", Load(values, (place,)), Load(largest, (lane,)))
-    larger = Select(exceeds, Load(values, (place,)), Load(largest, (lane,)))
-    over_best = Comparison("gt", Load(largest, (v,)), Load(best, at))
-    is_best = Comparison("eq", Load(values, (there,)), Load(best, at))
-    sooner = Binary("min", Load(places, (other,)), Select(is_best, IndexValue(there), none))
-    is_none = Comparison("eq", Load(found, at), none)
+    exceeds = tir.Comparison("gt", tir.Load(values, (place,)), tir.Load(largest, (lane,)))
+    larger = tir.Select(exceeds, tir.Load(values, (place,)), tir.Load(largest, (lane,)))
+    over_best = tir.Comparison("gt", tir.Load(largest, (v,)), tir.Load(best, at))
+    is_best = tir.Comparison("eq", tir.Load(values, (there,)), tir.Load(best, at))
+    sooner = tir.Binary(
+        "min", tir.Load(places, (other,)), tir.Select(is_best, tir.IndexValue(there), none)
+    )
+    is_none = tir.Comparison("eq", tir.Load(found, at), none)
     return (
-        *(Allocate(buffer) for buffer in (largest, places, best)),
-        *nest(clear, (Store(largest, (u,), lowest), Store(places, (u,), none))),
-        *nest(first, (Store(largest, (lane,), larger),)),
-        Store(best, at, lowest),
-        *nest(gather, (Store(best, at, Select(over_best, Load(largest, (v,)), Load(best, at))),)),
-        *nest(second, (Store(places, (other,), sooner),)),
-        Store(found, at, none),
-        *nest(settle, (Reduce(ReduceOp.MIN, found, at, Load(places, (w,))),)),
-        Store(found, at, Select(is_none, literal(-1, "int64"), Load(found, at))),
+        *(tir.Allocate(buffer) for buffer in (largest, places, best)),
+        *tir.nest(clear, (tir.Store(largest, (u,), lowest), tir.Store(places, (u,), none))),
+        *tir.nest(first, (tir.Store(largest, (lane,), larger),)),
+        tir.Store(best, at, lowest),
+        *tir.nest(
+            gather,
+            (
+                tir.Store(
+                    best, at, tir.Select(over_best, tir.Load(largest, (v,)), tir.Load(best, at))
+                ),
+            ),
+        ),
+        *tir.nest(second, (tir.Store(places, (other,), sooner),)),
+        tir.Store(found, at, none),
+        *tir.nest(settle, (tir.Reduce(tir.ReduceOp.MIN, found, at, tir.Load(places, (w,))),)),
+        tir.Store(found, at, tir.Select(is_none, literal(-1, "int64"), tir.Load(found, at))),
     )
 
 
-def listed_boxes(batches: int, classes: int, most: int) -> PrimFunc:
+def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:
     """`y[p]` is batch, class and box of the p-th picked box; rows behind the last one are zero."""
-    picked = Buffer("picked", (batches, classes, most), "int64")
+    picked = tir.Buffer("picked", (batches, classes, most), "int64")
     room = batches * classes * most
-    y, place = Buffer("y", (room, 3), "int64"), Var("place")
+    y, place = tir.Buffer("y", (room, 3), "int64"), Var("place")
     b, c, t = Var("b"), Var("c"), Var("t")
     loops = loops_over(("b", "c", "t"), picked.shape)
-    numbers: tuple[Expr, ...] = (IndexValue(b), IndexValue(c), Load(picked, (b, c, t)))
-    stores = tuple(Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
-    is_picked = compared("ge", Load(picked, (b, c, t)), 0)
+    numbers: tuple[tir.Expr, ...] = (
+        tir.IndexValue(b),
+        tir.IndexValue(c),
+        tir.Load(picked, (b, c, t)),
+    )
+    stores = tuple(tir.Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
+    is_picked = compared("ge", tir.Load(picked, (b, c, t)), 0)
     body = compacted(loops, is_picked, place, room, stores)
-    return kernel("listed_boxes", (picked,), (y,), (cleared(y), Block("listed_boxes", body)))
+    return kernel("listed_boxes", (picked,), (y,), (cleared(y), tir.Block("listed_boxes", body)))
 
 
 def _corners(
-    boxes: Buffer, at: tuple[IndexExpr, IndexExpr], centered: bool
-) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+    boxes: tir.Buffer, at: tuple[IndexExpr, IndexExpr], centered: bool
+) -> tuple[tuple[tir.Expr, tir.Expr], tuple[tir.Expr, tir.Expr]]:
     """The lower and the upper bound of a box along both of its axes."""
-    a, b, c, d = (Load(boxes, (*at, const(k))) for k in range(4))
+    a, b, c, d = (tir.Load(boxes, (*at, const(k))) for k in range(4))
     if centered:
         halves = divide(c, 2.0), divide(d, 2.0)
         first, second = (
@@ -178,29 +177,29 @@ def _corners(
         )
         return first, second
     return (
-        (Binary("min", a, c), Binary("max", a, c)),
-        (Binary("min", b, d), Binary("max", b, d)),
+        (tir.Binary("min", a, c), tir.Binary("max", a, c)),
+        (tir.Binary("min", b, d), tir.Binary("max", b, d)),
     )
 
 
-def _sides(sides: Buffer, b: IndexExpr, box: IndexExpr) -> list[Expr]:
-    return [Load(sides, (b, const(side), box)) for side in range(5)]
+def _sides(sides: tir.Buffer, b: IndexExpr, box: IndexExpr) -> list[tir.Expr]:
+    return [tir.Load(sides, (b, const(side), box)) for side in range(5)]
 
 
-def _overlap(one: list[Expr], other: list[Expr], limit: Expr) -> Expr:
+def _overlap(one: list[tir.Expr], other: list[tir.Expr], limit: tir.Expr) -> tir.Expr:
     """Whether the intersection of two boxes, given by their sides, exceeds `limit` of their
     union."""
     inner = [
-        (Binary("max", one[low], other[low]), Binary("min", one[low + 1], other[low + 1]))
+        (tir.Binary("max", one[low], other[low]), tir.Binary("min", one[low + 1], other[low + 1]))
         for low in (0, 2)
     ]
     shared = _area(inner[0], inner[1])
     union = subtract(add(one[4], other[4]), shared)
-    tests: list[Expr] = [Comparison("gt", high, low) for low, high in inner]
+    tests: list[tir.Expr] = [tir.Comparison("gt", high, low) for low, high in inner]
     tests += [compared("gt", area, 0.0) for area in (shared, one[4], other[4], union)]
-    tests.append(Comparison("gt", divide(shared, union), limit))
-    return reduce(lambda a, b: Binary("and", a, b), tests)
+    tests.append(tir.Comparison("gt", divide(shared, union), limit))
+    return reduce(lambda a, b: tir.Binary("and", a, b), tests)
 
 
-def _area(first: tuple[Expr, Expr], second: tuple[Expr, Expr]) -> Expr:
+def _area(first: tuple[tir.Expr, tir.Expr], second: tuple[tir.Expr, tir.Expr]) -> tir.Expr:
     return multiply(subtract(first[1], first[0]), subtract(second[1], second[0]))

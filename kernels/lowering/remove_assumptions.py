@@ -9,57 +9,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never, cast
 
+from graphflow import tir
 from graphflow.arith import ANYWHERE, Domain, Predicate, conjunction, negation, prove, within
 from graphflow.base.errors import VerifyError
-from graphflow.tir import (
-    DTYPES,
-    Allocate,
-    Assume,
-    Binary,
-    Block,
-    Body,
-    Call,
-    Cast,
-    Comparison,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Let,
-    Literal,
-    Load,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    Undef,
-    children,
-    condition_text,
-    expressions_of,
-    is_predicate,
-    map_body,
-    map_expr,
-    performed,
-    to_text,
-    walk,
-    walk_expr,
-    with_performed,
-)
 
 
-def remove_assume(func: PrimFunc) -> PrimFunc:
+def remove_assume(func: tir.PrimFunc) -> tir.PrimFunc:
     """`func` without `assume`, and without loops and blocks that only allocate then."""
 
-    def change(stmt: Stmt) -> Body:
-        return () if isinstance(stmt, Assume) or _is_idle(stmt) else (stmt,)
+    def change(stmt: tir.Stmt) -> tir.Body:
+        return () if isinstance(stmt, tir.Assume) or _is_idle(stmt) else (stmt,)
 
-    return _replaced(func, map_body(func.body, change))
+    return _replaced(func, tir.map_body(func.body, change))
 
 
-def remove_undef(func: PrimFunc) -> PrimFunc:
+def remove_undef(func: tir.PrimFunc) -> tir.PrimFunc:
     """`func` without `undef`: `b[i] = undef` → nothing, `b[i] = select(c, v, undef)` → `b[i] = v`.
 
     An expression with an undefined operand is undefined, so storing it, or reducing it into an
@@ -67,69 +31,71 @@ def remove_undef(func: PrimFunc) -> PrimFunc:
     in both cases where the loads of that are proven to stay in bounds, and else only under the
     condition.  VerifyError where a condition depends on `undef`.
     """
-    if not any(_has_undef(expr) for stmt in walk(func.body) for expr in expressions_of(stmt)):
+    if not any(
+        _has_undef(expr) for stmt in tir.walk(func.body) for expr in tir.expressions_of(stmt)
+    ):
         return func
     lowered = _replaced(func, _Undefined(func).removed(func.body, ANYWHERE))
-    return _replaced(lowered, map_body(lowered.body, lambda s: () if _is_idle(s) else (s,)))
+    return _replaced(lowered, tir.map_body(lowered.body, lambda s: () if _is_idle(s) else (s,)))
 
 
-def _zero_for_undef(expr: Expr) -> Expr:
-    if not isinstance(expr, Undef):
+def _zero_for_undef(expr: tir.Expr) -> tir.Expr:
+    if not isinstance(expr, tir.Undef):
         return expr
-    return Literal(DTYPES[expr.dtype].type(0).item(), expr.dtype)
+    return tir.Literal(tir.DTYPES[expr.dtype].type(0).item(), expr.dtype)
 
 
 class _Undefined:
     """Removes `undef` from the statements of one kernel."""
 
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: tir.PrimFunc) -> None:
         self.func = func
 
-    def removed(self, body: Body, domain: Domain) -> Body:
+    def removed(self, body: tir.Body, domain: Domain) -> tir.Body:
         """`body` without `undef`, for the points of `domain`."""
-        out: list[Stmt] = []
+        out: list[tir.Stmt] = []
         for stmt in body:
             out += self.statement(stmt, domain)
         return tuple(out)
 
-    def statement(self, stmt: Stmt, domain: Domain) -> Body:
+    def statement(self, stmt: tir.Stmt, domain: Domain) -> tir.Body:
         match stmt:
-            case For():
+            case tir.For():
                 inside = domain.inside(stmt.var, stmt.start, stmt.stop)
                 return (replace(stmt, body=self.removed(stmt.body, inside)),)
-            case Block():
+            case tir.Block():
                 return (replace(stmt, body=self.removed(stmt.body, domain)),)
-            case Call():
-                return (with_performed(stmt, self.removed(performed(stmt), domain)),)
-            case If():
+            case tir.Call():
+                return (tir.with_performed(stmt, self.removed(tir.performed(stmt), domain)),)
+            case tir.If():
                 return (self.branch(stmt, domain),)
-            case Let():
+            case tir.Let():
                 # One value for all uses of the name, which may be any: a zero.
-                value = map_expr(stmt.value, _zero_for_undef)
+                value = tir.map_expr(stmt.value, _zero_for_undef)
                 return (replace(stmt, value=value, body=self.removed(stmt.body, domain)),)
-            case NamedWindow():
+            case tir.NamedWindow():
                 return (replace(stmt, body=self.removed(stmt.body, domain)),)
-            case Store() | Reduce():
+            case tir.Store() | tir.Reduce():
                 return self.written(stmt, domain)
             case _:
                 return (stmt,)
 
-    def branch(self, stmt: If, domain: Domain) -> If:
+    def branch(self, stmt: tir.If, domain: Domain) -> tir.If:
         """A condition with both bodies defined; VerifyError where it depends on `undef` itself."""
         here = there = domain
-        if is_predicate(stmt.condition):
+        if tir.is_predicate(stmt.condition):
             predicate = cast(Predicate, stmt.condition)
             here, there = domain.given(predicate), domain.given(negation(predicate))
-        elif _has_undef(cast(Expr, stmt.condition)):
+        elif _has_undef(cast(tir.Expr, stmt.condition)):
             raise VerifyError(
                 f"{self.func.name}: what runs depends on undef, in "
-                f"`if {condition_text(stmt.condition)}`; a condition needs a defined value\nin\n"
-                f"{to_text(self.func)}"
+                f"`if {tir.condition_text(stmt.condition)}`; a condition needs a defined value\n"
+                f"in\n{tir.to_text(self.func)}"
             )
         then, orelse = self.removed(stmt.then, here), self.removed(stmt.orelse, there)
         return replace(stmt, then=then, orelse=orelse)
 
-    def written(self, stmt: Store | Reduce, domain: Domain) -> Body:
+    def written(self, stmt: tir.Store | tir.Reduce, domain: Domain) -> tir.Body:
         """A store or update of a defined value; nothing where its value is undefined."""
         value = self.defined(stmt.value, domain)
         if value is None:
@@ -139,38 +105,38 @@ class _Undefined:
         # The defined side may be out of bounds elsewhere, so the select becomes a condition.
         select = _outermost_select(value)
         then, orelse = (
-            replace(stmt, value=map_expr(value, lambda e, side=side: side if e == select else e))  # type: ignore[misc]
+            replace(stmt, value=_exchanged(value, select, side))
             for side in (select.if_true, select.if_false)
         )
-        return self.statement(If(select.condition, (then,), (orelse,)), domain)
+        return self.statement(tir.If(select.condition, (then,), (orelse,)), domain)
 
-    def defined(self, expr: Expr, domain: Domain) -> Expr | None:
+    def defined(self, expr: tir.Expr, domain: Domain) -> tir.Expr | None:
         """`expr` with fewer `undef`s in it; None where its value is undefined."""
         match expr:
-            case Undef():
+            case tir.Undef():
                 return None
-            case Select():
+            case tir.Select():
                 return self.select(expr, domain)
-            case Unary() | Cast():
+            case tir.Unary() | tir.Cast():
                 operand = self.defined(expr.operand, domain)
                 return None if operand is None else replace(expr, operand=operand)
-            case Binary() | Comparison():
+            case tir.Binary() | tir.Comparison():
                 left, right = (self.defined(side, domain) for side in (expr.left, expr.right))
                 if left is None or right is None:
                     return None
                 return replace(expr, left=left, right=right)
-            case Literal() | Load() | IndexValue():
+            case tir.Literal() | tir.Load() | tir.IndexValue():
                 return expr
         assert_never(expr)
 
-    def select(self, expr: Select, domain: Domain) -> Expr | None:
+    def select(self, expr: tir.Select, domain: Domain) -> tir.Expr | None:
         """A select without its undefined side where the other side may be evaluated instead."""
         condition, here, there = expr.condition, domain, domain
-        if is_predicate(condition):
+        if tir.is_predicate(condition):
             predicate = cast(Predicate, condition)
             here, there = domain.given(predicate), domain.given(negation(predicate))
         else:
-            chosen = self.defined(cast(Expr, condition), domain)
+            chosen = self.defined(cast(tir.Expr, condition), domain)
             if chosen is None:
                 return None
             condition = chosen
@@ -180,45 +146,50 @@ class _Undefined:
         for side in (if_true, if_false):
             if None in (if_true, if_false) and side is not None and _loads_inside(side, domain):
                 return side
-        undefined = Undef(expr.dtype)
-        return Select(condition, if_true or undefined, if_false or undefined)
+        undefined = tir.Undef(expr.dtype)
+        return tir.Select(condition, if_true or undefined, if_false or undefined)
 
 
-def _outermost_select(expr: Expr) -> Select:
+def _outermost_select(expr: tir.Expr) -> tir.Select:
     """A select with `undef` in it that is evaluated whenever `expr` is."""
-    if isinstance(expr, Select):
+    if isinstance(expr, tir.Select):
         return expr
-    return next(_outermost_select(child) for child in children(expr) if _has_undef(child))
+    return next(_outermost_select(child) for child in tir.children(expr) if _has_undef(child))
 
 
-def _loads_inside(expr: Expr, domain: Domain) -> bool:
+def _loads_inside(expr: tir.Expr, domain: Domain) -> bool:
     """Whether every load of `expr` stays in its buffer wherever in `domain` it is evaluated."""
-    for node in walk_expr(expr):
-        if isinstance(node, Load):
+    for node in tir.walk_expr(expr):
+        if isinstance(node, tir.Load):
             sides = zip(node.indices, node.buffer.shape, strict=True)
             if not prove(conjunction(within(e, 0, n) for e, n in sides), domain).proven:
                 return False
     return True
 
 
-def _has_undef(expr: Expr) -> bool:
-    return any(isinstance(node, Undef) for node in walk_expr(expr))
+def _has_undef(expr: tir.Expr) -> bool:
+    return any(isinstance(node, tir.Undef) for node in tir.walk_expr(expr))
 
 
-def _is_idle(stmt: Stmt) -> bool:
+def _is_idle(stmt: tir.Stmt) -> bool:
     """Whether a statement holds nothing but buffers of its own."""
     match stmt:
-        case For() | Block():
+        case tir.For() | tir.Block():
             return _only_allocates(stmt.body)
-        case If():
+        case tir.If():
             return _only_allocates(stmt.then) and _only_allocates(stmt.orelse)
         case _:
             return False
 
 
-def _only_allocates(body: Body) -> bool:
-    return all(isinstance(stmt, Allocate) for stmt in body)
+def _only_allocates(body: tir.Body) -> bool:
+    return all(isinstance(stmt, tir.Allocate) for stmt in body)
 
 
-def _replaced(func: PrimFunc, body: Body) -> PrimFunc:
+def _exchanged(expr: tir.Expr, old: tir.Expr, new: tir.Expr) -> tir.Expr:
+    """`expr` with `new` in place of `old`."""
+    return tir.map_expr(expr, lambda e: new if e == old else e)
+
+
+def _replaced(func: tir.PrimFunc, body: tir.Body) -> tir.PrimFunc:
     return func if body is func.body else replace(func, body=body)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from graphflow import tir
 from graphflow.arith import TRUE, Image, Proof, Verdict, images_cover, variables
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.base.options import Options
@@ -26,26 +27,6 @@ from graphflow.schedule import (
     names_in,
     require_in_bounds,
 )
-from graphflow.tir import (
-    AT_ONCE,
-    EXPANDED,
-    Access,
-    AccessKind,
-    Allocate,
-    Body,
-    Buffer,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Role,
-    accesses,
-    loops_of,
-    map_body,
-    rename_buffers,
-    to_text,
-    verify,
-    walk,
-)
 
 
 @dataclass(frozen=True)
@@ -57,7 +38,7 @@ class KernelTask:
     """
 
     symbol: str
-    definition: PrimFunc
+    definition: tir.PrimFunc
     placements: Placements
     recipe: Recipe
     target: Target
@@ -74,10 +55,10 @@ class LoweredKernel:
     """
 
     symbol: str
-    func: PrimFunc
+    func: tir.PrimFunc
     schedule: Schedule
     extent: int
-    workspace: tuple[Buffer, ...]
+    workspace: tuple[tir.Buffer, ...]
     proofs: tuple[Proof, ...]
     task: KernelTask
 
@@ -93,7 +74,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         func = _with_addresses(remove_undef(remove_assume(func)))
         func = replace(func, name=task.symbol)
     with trace.timer("proofs", task.symbol):
-        verify(func, "lowered")
+        tir.verify(func, "lowered")
         if task.claimed is not None:
             _keeps_claim(task.claimed, func, task)
         proofs = require_in_bounds(func)
@@ -126,37 +107,39 @@ def _schedule(task: KernelTask) -> Schedule:
         return replace(made, steps=steps, refusals=refusals)
 
 
-def instead_of_tile(func: PrimFunc, reason: str) -> Rewrite:
+def instead_of_tile(func: tir.PrimFunc, reason: str) -> Rewrite:
     """The kernel as it is: a step that records the `reason` why no tile is made of it."""
     claim = f"no tile is made, for {reason}"
     return Rewrite(replace(func), (Proof(Verdict.PROVEN, claim, "structure"),))
 
 
-def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
+def with_workspace(func: tir.PrimFunc) -> tuple[tir.PrimFunc, tuple[tir.Buffer, ...]]:
     """The kernel with its intermediates as parameters, and those buffers.
 
     So their memory is planned with that of all tensors.  Buffers that iterations allocate which run
     at once, in threads or in lanes, become scratch: memory on the stack, apart for each of these
     iterations.  Parameters have no dots in their names, which buffers of inlined calls have.
     """
-    loops = [s for s in loops_of(func.body) if s.kind in AT_ONCE]
+    loops = [s for s in tir.loops_of(func.body) if s.kind in tir.AT_ONCE]
     private = {b: replace(b, scope="scratch") for loop in loops for b in _allocated(loop.body)}
     found = tuple(buffer for buffer in _allocated(func.body) if buffer not in private)
     if not found and not private:
         return func, ()
-    body = map_body(
-        rename_buffers(func.body, private),
-        lambda s: () if isinstance(s, Allocate) and s.buffer in found else (s,),
+    body = tir.map_body(
+        tir.rename_buffers(func.body, private),
+        lambda s: () if isinstance(s, tir.Allocate) and s.buffer in found else (s,),
     )
     plain = _with_plain_names(func, found)
-    params = (*func.params, *(Param(buffer, Role.OUTPUT) for buffer in plain.values()))
-    return replace(func, params=params, body=rename_buffers(body, plain)), tuple(plain.values())
+    params = (*func.params, *(tir.Param(buffer, tir.Role.OUTPUT) for buffer in plain.values()))
+    return replace(func, params=params, body=tir.rename_buffers(body, plain)), tuple(plain.values())
 
 
-def _with_plain_names(func: PrimFunc, found: Sequence[Buffer]) -> dict[Buffer, Buffer]:
+def _with_plain_names(
+    func: tir.PrimFunc, found: Sequence[tir.Buffer]
+) -> dict[tir.Buffer, tir.Buffer]:
     """By buffer that with a name of its own without dots, which no place of the kernel has."""
     taken = {*names_in(func.body), *(param.buffer.name for param in func.params)}
-    plain: dict[Buffer, Buffer] = {}
+    plain: dict[tir.Buffer, tir.Buffer] = {}
     for buffer in found:
         name = buffer.name
         if "." in name:
@@ -166,38 +149,38 @@ def _with_plain_names(func: PrimFunc, found: Sequence[Buffer]) -> dict[Buffer, B
     return plain
 
 
-def _with_addresses(func: PrimFunc) -> PrimFunc:
+def _with_addresses(func: tir.PrimFunc) -> tir.PrimFunc:
     """The kernel with scratch memory for register buffers that loops index at run time.
 
     Registers have no addresses, so indices into them must be constants once unrolled and vectorized
     loops are expanded.  The scope `register` is a request, as `parallel` is.
     """
-    running = {loop.var for loop in loops_of(func.body) if loop.kind not in EXPANDED}
+    running = {loop.var for loop in tir.loops_of(func.body) if loop.kind not in tir.EXPANDED}
     indexed = {
         access.buffer: replace(access.buffer, scope="scratch")
-        for access in accesses(func.body)
+        for access in tir.accesses(func.body)
         if access.buffer.scope == "register"
         and any(not running.isdisjoint(variables(index)) for index in access.indices)
     }
-    return replace(func, body=rename_buffers(func.body, indexed)) if indexed else func
+    return replace(func, body=tir.rename_buffers(func.body, indexed)) if indexed else func
 
 
-def _allocated(body: Body) -> tuple[Buffer, ...]:
+def _allocated(body: tir.Body) -> tuple[tir.Buffer, ...]:
     """The buffers in memory, not registers or scratch, that a body allocates."""
-    allocations = (s.buffer for s in walk(body) if isinstance(s, Allocate))
+    allocations = (s.buffer for s in tir.walk(body) if isinstance(s, tir.Allocate))
     return tuple(buffer for buffer in allocations if buffer.scope == "global")
 
 
-def parallel_extent(func: PrimFunc) -> int:
+def parallel_extent(func: tir.PrimFunc) -> int:
     """The number of iterations of a kernel's parallel loop; 1 where it has none."""
-    for loop in loops_of(func.body):
-        if loop.kind is LoopKind.PARALLEL:
+    for loop in tir.loops_of(func.body):
+        if loop.kind is tir.LoopKind.PARALLEL:
             assert loop.extent is not None, "parallel loops have constant bounds"
             return loop.extent
     return 1
 
 
-def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
+def _keeps_claim(claimed: str, func: tir.PrimFunc, task: KernelTask) -> None:
     """VerifyError unless the kernel stores to the padding of its output, as its variant claims.
 
     Unconditional stores reach the whole box.  Where a store is under an index condition, all stores
@@ -208,18 +191,18 @@ def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
     for output in task.definition.outputs:
         writes = [
             access
-            for access in accesses(func.body)
-            if access.kind is AccessKind.WRITE and access.buffer.name == output.name
+            for access in tir.accesses(func.body)
+            if access.kind is tir.AccessKind.WRITE and access.buffer.name == output.name
         ]
         partial = [access for access in writes if access.domain.where != TRUE]
         if partial and not _reaches_padding(writes, layouts[output.name]):
             raise VerifyError(
                 f"{claimed} claims to write the padding of {output.name}, and stores only "
-                f"where {partial[0].domain.where}\nin\n{to_text(func)}"
+                f"where {partial[0].domain.where}\nin\n{tir.to_text(func)}"
             )
 
 
-def _reaches_padding(writes: list[Access], layout: Layout) -> bool:
+def _reaches_padding(writes: list[tir.Access], layout: Layout) -> bool:
     """Whether stores are proven to reach every element of every region of padding."""
     images = [Image(access.domain, access.indices) for access in writes]
     shape, axes = layout.physical_shape, layout.physical_axes

@@ -11,32 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.base.errors import VerifyError
 from graphflow.codegen import is_instruction
 from graphflow.effects import held_constant, statements_of, written_before_read
 from graphflow.schedule import in_state, require_memories
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Block,
-    Buffer,
-    Call,
-    MemorySpace,
-    PrimFunc,
-    Stmt,
-    buffers_of,
-    fields_of,
-    is_dense,
-    loads_in,
-    map_as_written,
-    memories_of,
-    performed,
-    rename_buffers,
-    to_text,
-)
 
 
-def on_host(func: PrimFunc) -> PrimFunc:
+def on_host(func: tir.PrimFunc) -> tir.PrimFunc:
     """`func` with fields of configuration state as buffers of its own, with buffers of memories
     that a user defines in ordinary memory, and with no calls but those of instructions.
 
@@ -46,7 +28,7 @@ def on_host(func: PrimFunc) -> PrimFunc:
     memory in a way that it does not allow, where it may read a field that it did not write, and
     where such an assumption is not proven.
     """
-    fields, memories = fields_of(func), memories_of(func)
+    fields, memories = tir.fields_of(func), tir.memories_of(func)
     if not fields and not memories:
         return _without_plain_calls(func)
     require_memories(func)
@@ -56,25 +38,27 @@ def on_host(func: PrimFunc) -> PrimFunc:
             raise VerifyError(
                 f"{func.name}: {proof.reason}, and a program keeps no state between its runs, "
                 f"which may be at once; give {field.name} as a parameter and write it first\n"
-                f"in\n{to_text(func)}"
+                f"in\n{tir.to_text(func)}"
             )
     proven = _proven_claims(func)
     body = _without_plain_calls(func).body
-    body = map_as_written(body, lambda stmt: () if stmt in proven else stmt)
-    moved: dict[Buffer, Buffer] = {field: replace(field, scope="scratch") for field in fields}
-    for buffer in buffers_of(func):
-        if isinstance(buffer.scope, MemorySpace):
+    body = tir.map_as_written(body, lambda stmt: () if stmt in proven else stmt)
+    moved: dict[tir.Buffer, tir.Buffer] = {
+        field: replace(field, scope="scratch") for field in fields
+    }
+    for buffer in tir.buffers_of(func):
+        if isinstance(buffer.scope, tir.MemorySpace):
             moved[buffer] = replace(buffer, scope="global")
-    head = (Allocate(moved[field]) for field in fields)
-    return replace(func, body=(*head, *rename_buffers(body, moved)))
+    head = (tir.Allocate(moved[field]) for field in fields)
+    return replace(func, body=(*head, *tir.rename_buffers(body, moved)))
 
 
-def _proven_claims(func: PrimFunc) -> tuple[Stmt, ...]:
+def _proven_claims(func: tir.PrimFunc) -> tuple[tir.Stmt, ...]:
     """The assumptions about fields alone; VerifyError where one is not proven."""
-    found: list[Stmt] = []
+    found: list[tir.Stmt] = []
     for one in statements_of(func).statements:
         stmt = one.stmt
-        loads = tuple(loads_in((stmt,))) if isinstance(stmt, Assume) else ()
+        loads = tuple(tir.loads_in((stmt,))) if isinstance(stmt, tir.Assume) else ()
         if not loads or not all(load.buffer.is_field for load in loads):
             continue
         held = {load.buffer: held_constant(func, one.path, load) for load in loads}
@@ -84,29 +68,29 @@ def _proven_claims(func: PrimFunc) -> tuple[Stmt, ...]:
             reason = next((p.reason for _, p in held.values() if p.reason), "they hold others")
             raise VerifyError(
                 f"{func.name}: what an instruction assumes of {fields} is not proven: {reason}\n"
-                f"in\n{to_text(func, stmt, 'here')}"
+                f"in\n{tir.to_text(func, stmt, 'here')}"
             )
         found.append(stmt)
     return tuple(found)
 
 
-def _without_plain_calls(func: PrimFunc) -> PrimFunc:
-    body = map_as_written(func.body, _without_plain_call)
+def _without_plain_calls(func: tir.PrimFunc) -> tir.PrimFunc:
+    body = tir.map_as_written(func.body, _without_plain_call)
     return func if body is func.body else replace(func, body=body)
 
 
-def _without_plain_call(stmt: Stmt) -> Stmt:
-    if not isinstance(stmt, Call) or _is_for_the_emitter(stmt):
+def _without_plain_call(stmt: tir.Stmt) -> tir.Stmt:
+    if not isinstance(stmt, tir.Call) or _is_for_the_emitter(stmt):
         return stmt
-    return Block(stmt.name, map_as_written(performed(stmt), _without_plain_call))
+    return tir.Block(stmt.name, tir.map_as_written(tir.performed(stmt), _without_plain_call))
 
 
-def _is_for_the_emitter(call: Call) -> bool:
+def _is_for_the_emitter(call: tir.Call) -> bool:
     """Whether a call may become an instruction: one with addresses that it can take."""
     definition = call.definition
-    if not is_instruction(definition) or fields_of(definition) or memories_of(definition):
+    if not is_instruction(definition) or tir.fields_of(definition) or tir.memories_of(definition):
         return False
     return all(
-        param.strided or is_dense(window, param.buffer)
+        param.strided or tir.is_dense(window, param.buffer)
         for window, param in zip(call.windows, definition.params, strict=True)
     )

@@ -7,6 +7,7 @@ registers while the reduction loops run around its unrolled update.
 
 from __future__ import annotations
 
+from graphflow import tir
 from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables
 from graphflow.base.errors import ScheduleError
 from graphflow.cost import Tiling
@@ -25,20 +26,6 @@ from graphflow.schedule import (
     unroll_loop,
     vectorize_loop,
 )
-from graphflow.tir import (
-    Allocate,
-    Block,
-    BlockNote,
-    Buffer,
-    For,
-    If,
-    PrimFunc,
-    Reduce,
-    accesses,
-    is_predicate,
-    loops_of,
-    walk,
-)
 
 Nest = tuple[Handle, ...]
 """The loops of a perfect nest, the outermost first."""
@@ -51,7 +38,7 @@ def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
     return s, s.made["parts"]
 
 
-def start_of(loop: For) -> int:
+def start_of(loop: tir.For) -> int:
     """The constant that a loop starts at; ScheduleError where it is none."""
     start = constant_value(loop.start)
     if start is None:
@@ -96,17 +83,17 @@ def tile_in_registers(
 
 def _loop_around(s: Schedule, place: Handle) -> Handle:
     var = s.loop(place).var
-    for stmt in loops_of(s.func.body):
-        if any(isinstance(inner, For) and inner.var is var for inner in stmt.body):
+    for stmt in tir.loops_of(s.func.body):
+        if any(isinstance(inner, tir.For) and inner.var is var for inner in stmt.body):
             return s.handle(stmt.var.name)
     raise ScheduleError(f"the recipe needs a loop around {var}")
 
 
-def _private(func: PrimFunc, scope: For) -> list[Buffer]:
+def _private(func: tir.PrimFunc, scope: tir.For) -> list[tir.Buffer]:
     """Buffers that one tile keeps to itself: allocated ones, and outputs that are reduced into."""
-    touched = dict.fromkeys(a.buffer for a in accesses(scope.body))
-    reduced = {s.buffer for s in walk(scope.body) if isinstance(s, Reduce)}
-    allocated = {s.buffer for s in walk(func.body) if isinstance(s, Allocate)}
+    touched = dict.fromkeys(a.buffer for a in tir.accesses(scope.body))
+    reduced = {s.buffer for s in tir.walk(scope.body) if isinstance(s, tir.Reduce)}
+    allocated = {s.buffer for s in tir.walk(func.body) if isinstance(s, tir.Allocate)}
     return [b for b in touched if b.scope == "global" and (b in allocated or b in reduced)]
 
 
@@ -116,9 +103,9 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
     With all nests of the tile, and those of the reductions.
     """
     parts = s.loop(nest[-1]).body
-    while len(parts) == 1 and isinstance(only := parts[0], If):
+    while len(parts) == 1 and isinstance(only := parts[0], tir.If):
         parts = only.then
-    kinds = [any(isinstance(x, For | Reduce) for x in walk((stmt,))) for stmt in parts]
+    kinds = [any(isinstance(x, tir.For | tir.Reduce) for x in tir.walk((stmt,))) for stmt in parts]
     first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
     levels = len(nest)
     s = s.apply(fission, s[nest[-1]], first, "_u", levels)
@@ -137,7 +124,7 @@ def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding
     s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, s.names((*reduction, *nest)))
-    if reduction and any(isinstance(stmt, If) for stmt in walk(s.loop(reduction[0]).body)):
+    if reduction and any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
         s = s.attempt(lift_conditions, s[reduction[0]])
     if sliding:
         reduction, taps = reduction[:-1], reduction[-1]
@@ -176,7 +163,7 @@ def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
 def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
     """The update without border conditions, where the halo is assumed to hold a neutral element."""
     assumed = any(
-        isinstance(stmt, Block) and stmt.note(BlockNote.PADDING) == PaddingKind.VALUE
+        isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING) == PaddingKind.VALUE
         for stmt in s.func.body
     )
     for place in reduction if assumed else ():
@@ -189,24 +176,24 @@ def _guards(s: Schedule, place: Handle, about: Handle) -> bool:
     return is_tested(s.loop(about), s.loop(place))
 
 
-def is_tested(about: For, loop: For) -> bool:
+def is_tested(about: tir.For, loop: tir.For) -> bool:
     """Whether a condition inside `loop` mentions the variable of the loop `about`."""
     return any(about.var in predicate_variables(p) for p in conditions_in(loop))
 
 
-def conditions_in(loop: For) -> list[Predicate]:
+def conditions_in(loop: tir.For) -> list[Predicate]:
     """The conditions on indices inside a loop."""
     found: list[Predicate] = []
-    for stmt in walk((loop,)):
-        if isinstance(stmt, If) and is_predicate(stmt.condition):
+    for stmt in tir.walk((loop,)):
+        if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition):
             found.append(stmt.condition)  # type: ignore[arg-type]
     return found
 
 
-def restrictable(loop: For) -> bool:
+def restrictable(loop: tir.For) -> bool:
     """Whether the body of a loop is one condition, without else, that mentions its variable."""
     only = loop.body[0] if len(loop.body) == 1 else None
-    if not isinstance(only, If) or not is_predicate(only.condition) or only.orelse:
+    if not isinstance(only, tir.If) or not tir.is_predicate(only.condition) or only.orelse:
         return False
     members = conjuncts(only.condition)  # type: ignore[arg-type]
     return any(loop.var in predicate_variables(m) for m in members)

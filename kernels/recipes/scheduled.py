@@ -21,6 +21,7 @@ from typing import cast
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.arith import (
     Domain,
     Var,
@@ -70,31 +71,13 @@ from graphflow.schedule import (
     require_derived,
     transform_layout,
 )
-from graphflow.tir import (
-    Assume,
-    Block,
-    BlockNote,
-    Buffer,
-    Literal,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Reduce,
-    Site,
-    Stmt,
-    Store,
-    loops_of,
-    sites,
-    walk,
-    walk_expr,
-)
 
 ONE_THREAD = ", by one thread: its parallel loop is not all it does"
 """The end of the name of a variant whose parallel loop was made serial."""
 
 
 @lru_cache(maxsize=1024)
-def scheduled_variants(scheduled: PrimFunc, target: Target) -> tuple[KernelVariant, ...]:
+def scheduled_variants(scheduled: tir.PrimFunc, target: Target) -> tuple[KernelVariant, ...]:
     """The variants that a scheduled kernel is: `lifted` first, then those that elide padding.
 
     Where nothing touches the padding of some parameters, these are inputs, outputs or both that are
@@ -109,7 +92,7 @@ def scheduled_variants(scheduled: PrimFunc, target: Target) -> tuple[KernelVaria
 
 @lru_cache(maxsize=1024)
 def lifted(
-    scheduled: PrimFunc, target: Target, elided: frozenset[str] = frozenset()
+    scheduled: tir.PrimFunc, target: Target, elided: frozenset[str] = frozenset()
 ) -> KernelVariant:
     """The variant that a scheduled kernel is once its marked stages are lifted out.
 
@@ -132,7 +115,7 @@ def lifted(
     padding = Padding.NONE if elided & outputs else _padding(recipe, stated, demands, layouts)
     made = finished(recipe, tuple((name, layouts[name], None) for name in sorted(elided)), target)
     final = made.func
-    lanes = any(loop.kind is LoopKind.VECTORIZED for loop in loops_of(final.body))
+    lanes = any(loop.kind is tir.LoopKind.VECTORIZED for loop in tir.loops_of(final.body))
     alone = any(step.primitive is run_by_one_thread for step in made.steps)
     return KernelVariant(
         _name(scheduled, stated, elided) + (ONE_THREAD if alone else ""),
@@ -146,7 +129,7 @@ def lifted(
     )
 
 
-def _elidable(scheduled: PrimFunc) -> frozenset[str]:
+def _elidable(scheduled: tir.PrimFunc) -> frozenset[str]:
     """The parameters whose stages pad them, and whose padding nothing but these touches."""
     found: set[str] = set()
     for name, marked in _stated(scheduled).items():
@@ -164,7 +147,7 @@ def _is_elided(marked: Marked, layout: Layout) -> bool:
 
 
 def left_facts(
-    definition: PrimFunc, variant: KernelVariant, facts: RegionFacts
+    definition: tir.PrimFunc, variant: KernelVariant, facts: RegionFacts
 ) -> dict[tuple[str, str], Fact]:
     """The facts that a variant with `Padding.EVALUATED` leaves, by output and region.
 
@@ -218,13 +201,13 @@ def finished(
             s = s.apply(lift_stages, name, layout, wanted)
         elif layout != own:
             s = s.apply(transform_layout, name, layout, pad)
-    if all(loop.kind is LoopKind.SERIAL for loop in loops_of(s.func.body)):
+    if all(loop.kind is tir.LoopKind.SERIAL for loop in tir.loops_of(s.func.body)):
         return in_lanes_and_threads(s, target)
     return s if is_shareable(s.func) else s.apply(run_by_one_thread)
 
 
 @lru_cache(maxsize=1024)
-def _packed(scheduled: PrimFunc, elided: frozenset[str]) -> PrimFunc:
+def _packed(scheduled: tir.PrimFunc, elided: frozenset[str]) -> tir.PrimFunc:
     """The kernel without its stages, over its parameters in the layouts of their caches.
 
     Those in `elided` are in row-major memory instead.
@@ -237,12 +220,12 @@ def _packed(scheduled: PrimFunc, elided: frozenset[str]) -> PrimFunc:
     return s.func
 
 
-def _stated(scheduled: PrimFunc) -> dict[str, Marked]:
+def _stated(scheduled: tir.PrimFunc) -> dict[str, Marked]:
     """By parameter what its stages state, for the stages that are lifted out."""
     return {name: found for name, found in _stages(scheduled) if isinstance(found, Marked)}
 
 
-def _stages(scheduled: PrimFunc) -> Iterator[tuple[str, Marked | UnliftableStages]]:
+def _stages(scheduled: tir.PrimFunc) -> Iterator[tuple[str, Marked | UnliftableStages]]:
     """By parameter what its stages state, or why they stay in the kernel: they do more than copy
     and pad, or pad with a function of the index, which no edge type can say."""
     for param in scheduled.params:
@@ -255,7 +238,7 @@ def _stages(scheduled: PrimFunc) -> Iterator[tuple[str, Marked | UnliftableStage
                 yield param.buffer.name, marked
 
 
-def _layouts(scheduled: PrimFunc) -> dict[str, Layout]:
+def _layouts(scheduled: tir.PrimFunc) -> dict[str, Layout]:
     stated = _stated(scheduled)
     return {
         p.buffer.name: stated[p.buffer.name].layout
@@ -268,10 +251,10 @@ def _layouts(scheduled: PrimFunc) -> dict[str, Layout]:
 def _demand(marked: Marked) -> Demand | None:
     if not marked.layout.is_padded or marked.pad is None:
         return None
-    return Equal(marked.pad) if isinstance(marked.pad, Literal) else Readable()
+    return Equal(marked.pad) if isinstance(marked.pad, tir.Literal) else Readable()
 
 
-def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
+def _finite_inputs(scheduled: tir.PrimFunc) -> tuple[str, ...]:
     """The inputs that blocks marked `states` assume to be finite.
 
     ScheduleError for any other assumption, except that padding may not be touched, and that the
@@ -286,8 +269,8 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
         for name, site in _assumed_in(stmt):
             if name is not None and _states_finite(scheduled, site, name):
                 found[name] = None
-            elif not forbids_access(cast(Assume, site.stmt).claim):
-                place = stmt.name if isinstance(stmt, Block) else scheduled.name
+            elif not forbids_access(cast(tir.Assume, site.stmt).claim):
+                place = stmt.name if isinstance(stmt, tir.Block) else scheduled.name
                 raise ScheduleError(
                     f"{place} assumes what nobody has proven; a variant may assume of an input "
                     "what its marked stages pad it with, and that it is finite (assume_finite)"
@@ -295,48 +278,48 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _assumed_in(stmt: Stmt) -> Iterator[tuple[str | None, Site]]:
+def _assumed_in(stmt: tir.Stmt) -> Iterator[tuple[str | None, tir.Site]]:
     """The assumptions in a statement, each with the input that a block around it is marked with."""
-    marked = [block for block in walk((stmt,)) if isinstance(block, Block)]
+    marked = [block for block in tir.walk((stmt,)) if isinstance(block, tir.Block)]
     about = {
-        inner: block.note(BlockNote.STATES)
+        inner: block.note(tir.BlockNote.STATES)
         for block in marked
-        for inner in walk(block.body)
-        if block.note(BlockNote.STATES) is not None
+        for inner in tir.walk(block.body)
+        if block.note(tir.BlockNote.STATES) is not None
     }
-    for site in sites((stmt,)):
-        if isinstance(site.stmt, Assume):
+    for site in tir.sites((stmt,)):
+        if isinstance(site.stmt, tir.Assume):
             yield about.get(site.stmt), site
 
 
-def _states_finite(func: PrimFunc, site: Site, name: str) -> bool:
+def _states_finite(func: tir.PrimFunc, site: tir.Site, name: str) -> bool:
     """Whether an assumption is that elements of the input `name`, or copies of them, are finite."""
-    stmt = cast(Assume, site.stmt)
+    stmt = cast(tir.Assume, site.stmt)
     return any(
-        isinstance(node, Load)
+        isinstance(node, tir.Load)
         and is_finite_claim(stmt.claim, node)
         and _is_copy(func, name, node, site.domain, frozenset())
-        for node in walk_expr(stmt.claim)
+        for node in tir.walk_expr(stmt.claim)
     )
 
 
 def _is_copy(
-    func: PrimFunc, name: str, load: Load, domain: Domain, around: frozenset[Buffer]
+    func: tir.PrimFunc, name: str, load: tir.Load, domain: Domain, around: frozenset[tir.Buffer]
 ) -> bool:
     """Whether what a load reads is proven to be an element of the input `name`: all that is stored
     there is."""
     if load.buffer.name == name or load.buffer in around:
         return load.buffer.name == name
-    for site in sites(func.body):
+    for site in tir.sites(func.body):
         stmt = site.stmt
-        if not isinstance(stmt, Store | Reduce) or stmt.buffer != load.buffer:
+        if not isinstance(stmt, tir.Store | tir.Reduce) or stmt.buffer != load.buffer:
             continue
         copy, fresh = site.domain.renamed("'")
         there = (substitute(index, fresh) for index in stmt.indices)
         same = conjunction(equal(a, b) for a, b in zip(load.indices, there, strict=True))
         if prove_empty(joined(domain, copy).given(same)).proven:
             continue
-        if isinstance(stmt, Reduce) or not isinstance(stmt.value, Load):
+        if isinstance(stmt, tir.Reduce) or not isinstance(stmt.value, tir.Load):
             return False
         if not _is_copy(func, name, stmt.value, site.domain, around | {load.buffer}):
             return False
@@ -369,7 +352,7 @@ def _padding(
         for region in stated[name].layout.regions()
         if region.name != LOGICAL
     }
-    if isinstance(marked.pad, Literal):
+    if isinstance(marked.pad, tir.Literal):
         wrong = _unproven(recipe, output.name, marked, given, layouts)
         if wrong is not None and not marked.written:
             raise ScheduleError(wrong)
@@ -390,7 +373,7 @@ def _unproven(
 
     `given` are the facts that follow from its demands.
     """
-    assert isinstance(marked.pad, Literal)
+    assert isinstance(marked.pad, tir.Literal)
     probe = KernelVariant("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, NO_WORK, False)
     left = left_facts(recipe.kernel, probe, given)
     for region in marked.layout.regions():
@@ -404,12 +387,12 @@ def _unproven(
     return None
 
 
-def _name(scheduled: PrimFunc, stated: Mapping[str, Marked], elided: frozenset[str]) -> str:
+def _name(scheduled: tir.PrimFunc, stated: Mapping[str, Marked], elided: frozenset[str]) -> str:
     """The name of the variant: the parameters that have stages, with layouts and padding."""
     said = []
     for name, marked in stated.items():
         pad = "untouched" if marked.pad is None else "undef"
-        if isinstance(marked.pad, Literal):
+        if isinstance(marked.pad, tir.Literal):
             pad = str(marked.pad.value)
         pad = "elided" if name in elided else pad
         padding = f" [{pad}]" if marked.layout.is_padded else ""
@@ -417,30 +400,32 @@ def _name(scheduled: PrimFunc, stated: Mapping[str, Marked], elided: frozenset[s
     return f"{scheduled.name} as scheduled: " + (", ".join(said) or "row-major")
 
 
-def _work(final: PrimFunc, target: Target) -> Work:
+def _work(final: tir.PrimFunc, target: Target) -> Work:
     """The work of the kernel as scheduled: each operation once an iteration, or once a vector."""
-    kinds = {loop.var: loop.kind for loop in loops_of(final.body)}
+    kinds = {loop.var: loop.kind for loop in tir.loops_of(final.body)}
     cycles = 0.0
-    for site in sites(final.body):
-        if isinstance(site.stmt, Store | Reduce):
-            nodes = walk_expr(site.stmt.value)
-            operations = isinstance(site.stmt, Reduce) + sum(
-                not isinstance(node, Load | Literal) for node in nodes
+    for site in tir.sites(final.body):
+        if isinstance(site.stmt, tir.Store | tir.Reduce):
+            nodes = tir.walk_expr(site.stmt.value)
+            operations = isinstance(site.stmt, tir.Reduce) + sum(
+                not isinstance(node, tir.Load | tir.Literal) for node in nodes
             )
             runs = _runs(site, kinds, target.computed_lanes(site.stmt.buffer.dtype))
             cycles += operation_cycles(max(1, operations) * runs)
-    shared = [loop.extent or 1 for loop in loops_of(final.body) if loop.kind is LoopKind.PARALLEL]
+    shared = [
+        loop.extent or 1 for loop in tir.loops_of(final.body) if loop.kind is tir.LoopKind.PARALLEL
+    ]
     read = sum(b.bytes for b in final.inputs)
     written = sum(b.bytes for b in final.outputs)
     return Work(2.0 * multiply_adds(final), cycles, max(shared, default=1), read, written)
 
 
-def _runs(site: Site, kinds: Mapping[Var, LoopKind], lanes: int) -> float:
+def _runs(site: tir.Site, kinds: Mapping[Var, tir.LoopKind], lanes: int) -> float:
     """Iterations of a statement, where those of a vectorized loop count once for each vector."""
     total = 1.0
     for axis in site.domain.axes:
         extent = constant_value(axis.stop - axis.start) or 1
-        if kinds.get(axis.var) is LoopKind.VECTORIZED:
+        if kinds.get(axis.var) is tir.LoopKind.VECTORIZED:
             extent = -(-extent // lanes)
         total *= extent
     return total

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from graphflow import tir
 from graphflow.arith import FloorDiv, IndexExpr, Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.contiguity import nests_in
@@ -28,22 +29,6 @@ from graphflow.schedule import (
     simplify,
     sink_alloc,
 )
-from graphflow.tir import (
-    Allocate,
-    Block,
-    Body,
-    Buffer,
-    For,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Store,
-    accesses,
-    loops_of,
-    matched_variables,
-    walk,
-    writes_in,
-)
 
 MOST_STAGES = 12
 """Stages of a kernel that may meet: the number of proofs grows with the square of it."""
@@ -51,7 +36,7 @@ MOST_STAGES = 12
 
 @lru_cache(maxsize=1024)
 def joined(
-    definition: PrimFunc, crossed: tuple[str, ...] = ()
+    definition: tir.PrimFunc, crossed: tuple[str, ...] = ()
 ) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule in which all stages are in one nest, and the shared loops, outermost first.
 
@@ -60,7 +45,7 @@ def joined(
     stages, as in the softmax of a single row, the stages stay apart and there are none.
     ScheduleError for more than `MOST_STAGES` stages, and where a step is refused.
     """
-    if matched_variables(definition.body):
+    if tir.matched_variables(definition.body):
         raise ScheduleError("a matched loop runs one iteration only, which stages cannot share")
     s = Schedule.of(definition)
     for name in crossed:
@@ -68,12 +53,12 @@ def joined(
         copy = s.fresh("{}_lines", s.handle(name))
         s = s.apply(cache_read if read else cache_write, name, copy, False)
     s = _groups_apart(s.apply(simplify))
-    blocks = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
-    if not all(isinstance(stmt, Block) for stmt in blocks):
+    blocks = [stmt for stmt in s.func.body if not isinstance(stmt, tir.Allocate)]
+    if not all(isinstance(stmt, tir.Block) for stmt in blocks):
         raise ScheduleError(f"{definition.name} has statements outside of its stages")
     if len(blocks) > MOST_STAGES:
         raise ScheduleError(f"{definition.name} has {len(blocks)} stages, too many for the proofs")
-    stages = s.handles(stmt for stmt in blocks if isinstance(stmt, Block))
+    stages = s.handles(stmt for stmt in blocks if isinstance(stmt, tir.Block))
     shared = _shared_loops(s.func)
     if not shared:
         return s, ()
@@ -90,7 +75,7 @@ def joined(
 
 def _groups_apart(s: Schedule) -> Schedule:
     """`for i: … t[i // c]` → `for g: for r: … t[g]`, for the intermediates that stages share."""
-    loops = {loop.var: loop for loop in loops_of(s.func.body)}
+    loops = {loop.var: loop for loop in tir.loops_of(s.func.body)}
     found: dict[Var, int] = {}
     for _, index in _indices(s.func):
         if isinstance(index, FloorDiv) and isinstance(index.numerator, Var):
@@ -104,18 +89,18 @@ def _groups_apart(s: Schedule) -> Schedule:
     return s.apply(simplify)
 
 
-def _indices(func: PrimFunc) -> Iterator[tuple[tuple[Buffer, int], IndexExpr]]:
+def _indices(func: tir.PrimFunc) -> Iterator[tuple[tuple[tir.Buffer, int], IndexExpr]]:
     """Each index of an access to an intermediate, with the buffer and the axis."""
-    allocated = {stmt.buffer for stmt in walk(func.body) if isinstance(stmt, Allocate)}
-    for access in accesses(func.body):
+    allocated = {stmt.buffer for stmt in tir.walk(func.body) if isinstance(stmt, tir.Allocate)}
+    for access in tir.accesses(func.body):
         if access.buffer in allocated:
             for axis, index in enumerate(access.indices):
                 yield (access.buffer, axis), index
 
 
-def _shared_loops(func: PrimFunc) -> list[list[For]]:
+def _shared_loops(func: tir.PrimFunc) -> list[list[tir.For]]:
     """For each shared axis the loop of every stage over it, in the order of the last stage."""
-    stages = [stmt for stmt in func.body if isinstance(stmt, Block)]
+    stages = [stmt for stmt in func.body if isinstance(stmt, tir.Block)]
     if len(stages) == 1:
         return [[loop] for loop in _may_be_shared(stages[0])]
     along = _axes_of_loops(func)
@@ -128,7 +113,7 @@ def _shared_loops(func: PrimFunc) -> list[list[For]]:
     return [loops for loops in shared if len({(x.start, x.stop, x.kind) for x in loops}) == 1]
 
 
-def _axes_of_loops(func: PrimFunc) -> dict[Var, Var]:
+def _axes_of_loops(func: tir.PrimFunc) -> dict[Var, Var]:
     """For each loop that is an index of an intermediate, one loop that stands for all on its axis.
 
     Loops are on one axis where they are indices of the same axis of an intermediate.
@@ -140,22 +125,22 @@ def _axes_of_loops(func: PrimFunc) -> dict[Var, Var]:
             var = first[var]
         return var
 
-    axes: dict[tuple[Buffer, int], Var] = {}
+    axes: dict[tuple[tir.Buffer, int], Var] = {}
     for place, index in _indices(func):
         if isinstance(index, Var):
             first[root(index)] = root(axes.setdefault(place, index))
     return {var: root(var) for var in first}
 
 
-def _may_be_shared(stage: Block) -> Iterator[For]:
+def _may_be_shared(stage: tir.Block) -> Iterator[tir.For]:
     """The loops of a stage from the outermost in, as far as each is all of the body around it.
 
     Without those that reduce: whose variable is in no index of some write inside.
     """
-    body: Body = stage.body
-    while len(body) == 1 and isinstance(body[0], For) and body[0].kind is LoopKind.SERIAL:
+    body: tir.Body = stage.body
+    while len(body) == 1 and isinstance(body[0], tir.For) and body[0].kind is tir.LoopKind.SERIAL:
         loop = body[0]
-        writes = [*writes_in(loop.body)]
+        writes = [*tir.writes_in(loop.body)]
         if all(any(loop.var in variables(e) for e in write.indices) for write in writes):
             yield loop
         body = loop.body
@@ -164,26 +149,26 @@ def _may_be_shared(stage: Block) -> Iterator[For]:
 def _outermost_first(s: Schedule, stage: Handle, head: tuple[Handle, ...]) -> Schedule:
     """The nest of a stage with the loops `head` outermost, in this order."""
     names = s.names(head)
-    block = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[stage])
+    block = next(b for b in s.func.body if isinstance(b, tir.Block) and b.name == s[stage])
     nest: list[str] = []
-    body: Body = block.body
-    while len(body) == 1 and isinstance(body[0], For) and not set(names) <= set(nest):
+    body: tir.Body = block.body
+    while len(body) == 1 and isinstance(body[0], tir.For) and not set(names) <= set(nest):
         nest.append(body[0].var.name)
         body = body[0].body
     order = (*names, *(name for name in nest if name not in names))
     return s if tuple(nest) == order else s.apply(reorder_loops, order)
 
 
-def intermediates(func: PrimFunc) -> list[Buffer]:
+def intermediates(func: tir.PrimFunc) -> list[tir.Buffer]:
     """The buffers that a kernel allocates."""
-    return [s.buffer for s in walk(func.body) if isinstance(s, Allocate)]
+    return [s.buffer for s in tir.walk(func.body) if isinstance(s, tir.Allocate)]
 
 
-def copies_of(func: PrimFunc, crossed: tuple[str, ...]) -> dict[Buffer, Store]:
+def copies_of(func: tir.PrimFunc, crossed: tuple[str, ...]) -> dict[tir.Buffer, tir.Store]:
     """The intermediates that the stages of `joined` copy parameters to or from, with the copies."""
-    found: dict[Buffer, Store] = {}
-    for stmt in walk(func.body):
-        if isinstance(stmt, Store) and isinstance(stmt.value, Load):
+    found: dict[tir.Buffer, tir.Store] = {}
+    for stmt in tir.walk(func.body):
+        if isinstance(stmt, tir.Store) and isinstance(stmt.value, tir.Load):
             if stmt.value.buffer.name in crossed:
                 found[stmt.buffer] = stmt
             elif stmt.buffer.name in crossed:
@@ -191,7 +176,7 @@ def copies_of(func: PrimFunc, crossed: tuple[str, ...]) -> dict[Buffer, Store]:
     return found
 
 
-def sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
+def sunk(s: Schedule, buffer: tir.Buffer, place: Handle) -> Schedule:
     """The buffer private to each iteration of a loop: in a register if that is one element."""
     inner = s.apply(sink_alloc, buffer.name, s[place], "scratch")
     (made,) = (b for b in intermediates(inner.func) if b.name == buffer.name)
@@ -200,7 +185,7 @@ def sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
 
 @lru_cache(maxsize=1024)
 def rows_of_stages(
-    definition: PrimFunc, crossed: tuple[str, ...] = ()
+    definition: tir.PrimFunc, crossed: tuple[str, ...] = ()
 ) -> tuple[Schedule, tuple[Handle, ...]]:
     """The stages in one nest over the shared loops, inside which each intermediate is allocated.
 
@@ -212,9 +197,9 @@ def rows_of_stages(
     return s, shared
 
 
-def own_nests(s: Schedule, shared: tuple[Handle, ...]) -> list[For]:
+def own_nests(s: Schedule, shared: tuple[Handle, ...]) -> list[tir.For]:
     """The outermost loops that stages keep to themselves, in the order of the program."""
     if shared:
         return [*nests_in(s.loop(shared[-1]))]
-    blocks = (stmt for stmt in s.func.body if isinstance(stmt, Block))
-    return [stmt for block in blocks for stmt in block.body if isinstance(stmt, For)]
+    blocks = (stmt for stmt in s.func.body if isinstance(stmt, tir.Block))
+    return [stmt for block in blocks for stmt in block.body if isinstance(stmt, tir.For)]

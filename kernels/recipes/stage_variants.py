@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
@@ -41,25 +42,6 @@ from graphflow.kernels.recipes.variant import KernelVariant, Padding, RefusedVar
 from graphflow.kernels.recipes.views import flat_offset
 from graphflow.layout import Family, Layout, families, row_major
 from graphflow.schedule import Refusal
-from graphflow.tir import (
-    DTYPES,
-    Access,
-    Allocate,
-    Binary,
-    Expr,
-    For,
-    Load,
-    PrimFunc,
-    Reduce,
-    Site,
-    Store,
-    Unary,
-    accesses,
-    moves_of,
-    sites,
-    walk,
-    walk_expr,
-)
 
 NAME = "stages at shared loops"
 
@@ -74,16 +56,16 @@ MOST_VECTORS = 4
 
 
 def stage_variants(
-    definition: PrimFunc, target: Target
+    definition: tir.PrimFunc, target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a definition of several stages, or of a reduction; nothing for others.
 
     Stages that only move elements have no intermediate at which they could meet.
     """
-    if moves_of(definition):
+    if tir.moves_of(definition):
         return
-    stages = sum(not isinstance(stmt, Allocate) for stmt in definition.body)
-    reduces = any(isinstance(stmt, Reduce) for stmt in walk(definition.body))
+    stages = sum(not isinstance(stmt, tir.Allocate) for stmt in definition.body)
+    reduces = any(isinstance(stmt, tir.Reduce) for stmt in tir.walk(definition.body))
     if (stages < 2 and not reduces) or any(p.buffer.size == 0 for p in definition.params):
         return
     try:
@@ -118,18 +100,18 @@ def stage_variants(
     yield from cheapest.values()
 
 
-def _rank(definition: PrimFunc) -> int:
+def _rank(definition: tir.PrimFunc) -> int:
     return max(len(p.buffer.shape) for p in definition.params)
 
 
-def _layouts(definition: PrimFunc, family: Family) -> dict[str, Layout]:
+def _layouts(definition: tir.PrimFunc, family: Family) -> dict[str, Layout]:
     """The parameters in a family; those of another rank are row-major."""
     buffers = (p.buffer for p in definition.params)
     return {b.name: family.instantiate(b.shape) or row_major(b.shape) for b in buffers}
 
 
 def _variant(
-    definition: PrimFunc, layouts: dict[str, Layout], recipe: SharedLoops, work: Work
+    definition: tir.PrimFunc, layouts: dict[str, Layout], recipe: SharedLoops, work: Work
 ) -> KernelVariant:
     output = layouts[definition.outputs[0].name]
     padded = any(layouts[b.name].is_padded for b in definition.outputs)
@@ -140,7 +122,7 @@ def _variant(
 
 
 def _across_lines(
-    definition: PrimFunc, family: Family, lines: Family, lanes: int, target: Target
+    definition: tir.PrimFunc, family: Family, lines: Family, lanes: int, target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variant with lanes across the lines of the inputs, which have the layout of `lines`.
 
@@ -174,7 +156,7 @@ def _across_lines(
 
 
 def _crossing(
-    func: PrimFunc, loop: For, layouts: dict[str, Layout], lanes: int, target: Target
+    func: tir.PrimFunc, loop: tir.For, layouts: dict[str, Layout], lanes: int, target: Target
 ) -> SharedLoops | None:
     """The recipe in which lanes run along a shared loop, across lines of some parameters.
 
@@ -183,10 +165,10 @@ def _crossing(
     block exceed half of the first-level cache.
     """
 
-    def place(access: Access) -> IndexExpr:
+    def place(access: tir.Access) -> IndexExpr:
         return flat_offset(layouts[access.buffer.name], access.indices)
 
-    outside = [a for a in accesses(func.body) if a.buffer.name in layouts]
+    outside = [a for a in tir.accesses(func.body) if a.buffer.name in layouts]
     apart = [a for a in outside if not is_contiguous(loop, (a,), lanes, place)]
     if not apart or (loop.extent or 1) % lanes:
         return None
@@ -195,11 +177,13 @@ def _crossing(
         number = [axis.var for axis in access.domain.axes].index(loop.var)
         own = access.domain.axes[number + 1 :]
         steps = dict(terms_of(place(access))[0])
-        if DTYPES[access.buffer.dtype].itemsize < 4 or not any(steps.get(x.var) == 1 for x in own):
+        if tir.DTYPES[access.buffer.dtype].itemsize < 4 or not any(
+            steps.get(x.var) == 1 for x in own
+        ):
             return None
         line = max(line, iterations(own))
     names = tuple(dict.fromkeys(access.buffer.name for access in apart))
-    held = len(names) * line * max(DTYPES[a.buffer.dtype].itemsize for a in apart)
+    held = len(names) * line * max(tir.DTYPES[a.buffer.dtype].itemsize for a in apart)
     vectors = next(
         (
             n
@@ -214,16 +198,20 @@ def _crossing(
 
 
 def _recipe(
-    func: PrimFunc, shared: list[For], own: list[For], layouts: dict[str, Layout], lanes: int
+    func: tir.PrimFunc,
+    shared: list[tir.For],
+    own: list[tir.For],
+    layouts: dict[str, Layout],
+    lanes: int,
 ) -> SharedLoops | None:
     """Where lanes run: inside the shared loops if each stage has a contiguous loop there, else
     along a contiguous shared loop; None without."""
 
-    def place(access: Access) -> IndexExpr:
+    def place(access: tir.Access) -> IndexExpr:
         layout = layouts.get(access.buffer.name)
         return as_it_is(access) if layout is None else flat_offset(layout, access.indices)
 
-    inside = accesses(func.body)
+    inside = tir.accesses(func.body)
     nests = [perfect_nest(loop) for loop in own]
     if nests and all(_is_some_contiguous(nest, inside, lanes, place) for nest in nests):
         longest = max(prod(loop.extent or 1 for loop in nest) for nest in nests)
@@ -240,40 +228,40 @@ def _recipe(
 
 
 def _is_some_contiguous(
-    nest: list[For], touched: tuple[Access, ...], lanes: int, place: Place
+    nest: list[tir.For], touched: tuple[tir.Access, ...], lanes: int, place: Place
 ) -> bool:
     own = [a for a in touched if nest[0].var in {axis.var for axis in a.domain.axes}]
     return any(is_contiguous(loop, own, lanes, place) for loop in nest)
 
 
 def _work(
-    func: PrimFunc, shared: list[For], layouts: dict[str, Layout], recipe: SharedLoops
+    func: tir.PrimFunc, shared: list[tir.For], layouts: dict[str, Layout], recipe: SharedLoops
 ) -> Work:
     """What one run does: passes of vectors over rows, and numbers between them."""
     rows = prod(loop.extent or 1 for loop in shared)
-    cycles = sum(_statement_cycles(site, len(shared), recipe) for site in sites(func.body))
+    cycles = sum(_statement_cycles(site, len(shared), recipe) for site in tir.sites(func.body))
     if recipe.across is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
-    flops = 2.0 * sum(iterations(x.domain.axes) for x in sites(func.body) if _writes(x))
+    flops = 2.0 * sum(iterations(x.domain.axes) for x in tir.sites(func.body) if _writes(x))
     return Work(flops, cycles, rows, *touched(func.params, layouts))
 
 
-def _writes(site: Site) -> bool:
-    return isinstance(site.stmt, Store | Reduce)
+def _writes(site: tir.Site) -> bool:
+    return isinstance(site.stmt, tir.Store | tir.Reduce)
 
 
-def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
+def _statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float:
     """The cycles of all runs of a store or a reduction; 0 for other statements."""
     stmt = site.stmt
-    if not isinstance(stmt, Store | Reduce):
+    if not isinstance(stmt, tir.Store | tir.Reduce):
         return 0.0
     if stmt.buffer.name in recipe.crossed or _is_of(stmt.value, recipe.crossed):
         return crossing_cycles(iterations(site.domain.axes))
     own_loops = {axis.var for axis in site.domain.axes[shared:]}
-    moving = {e: None for e in walk_expr(stmt.value) if not _stays(e, own_loops)}
+    moving = {e: None for e in tir.walk_expr(stmt.value) if not _stays(e, own_loops)}
     names = [_operation(e) for e in moving]  # equal terms are computed once
-    reduces = isinstance(stmt, Reduce)
-    names.append(stmt.op.value if isinstance(stmt, Reduce) else "store")
+    reduces = isinstance(stmt, tir.Reduce)
+    names.append(stmt.op.value if isinstance(stmt, tir.Reduce) else "store")
     rows = iterations(site.domain.axes[:shared])
     own = iterations(site.domain.axes[shared:])
     if recipe.across is not None:
@@ -284,18 +272,18 @@ def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
     return rows * (vectors * vector_cycles(names) + PER_ROW * reduces)
 
 
-def _is_of(value: Expr, names: tuple[str, ...]) -> bool:
+def _is_of(value: tir.Expr, names: tuple[str, ...]) -> bool:
     """Whether a value is an element of one of these buffers."""
-    return isinstance(value, Load) and value.buffer.name in names
+    return isinstance(value, tir.Load) and value.buffer.name in names
 
 
-def _stays(expr: Expr, loops: set[Var]) -> bool:
+def _stays(expr: tir.Expr, loops: set[Var]) -> bool:
     """Whether no loop of a stage's own changes an expression, so that it is computed before."""
-    loads = (e for e in walk_expr(expr) if isinstance(e, Load))
+    loads = (e for e in tir.walk_expr(expr) if isinstance(e, tir.Load))
     return not any(var in loops for e in loads for i in e.indices for var in variables(i))
 
 
 def _operation(expr: object) -> str:
-    if isinstance(expr, Unary | Binary):
+    if isinstance(expr, tir.Unary | tir.Binary):
         return expr.op
-    return "load" if isinstance(expr, Load) else "other"
+    return "load" if isinstance(expr, tir.Load) else "other"

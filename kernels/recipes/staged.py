@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
+from graphflow import tir
 from graphflow.arith import (
     FloorDiv,
     FloorMod,
@@ -48,29 +49,13 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.tir import (
-    Allocate,
-    Block,
-    For,
-    If,
-    LoopKind,
-    PrimFunc,
-    Stmt,
-    Store,
-    accesses,
-    is_predicate,
-    loops_of,
-    matched_value,
-    walk,
-    writes_in,
-)
 
 MOST_TURNS = 8
 """The most stores by turns whose lanes are shuffled into whole vectors."""
 
 
 def staged(
-    definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
+    definition: tir.PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
 ) -> Schedule:
     """The schedule that puts the parameters into their layouts, vectorizes and parallelizes.
 
@@ -80,7 +65,7 @@ def staged(
 
 
 def crossing(
-    definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
+    definition: tir.PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
 ) -> Schedule:
     """The schedule of a copy that goes through square blocks in registers where it transposes.
 
@@ -93,7 +78,9 @@ def crossing(
     return _threaded(_innermost_in_lanes(s, target, blocks), target)
 
 
-def _placed(definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...]) -> Schedule:
+def _placed(
+    definition: tir.PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...]
+) -> Schedule:
     """The schedule that puts the parameters into their layouts, in loops that follow the output."""
     s = Schedule.of(definition)
     moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
@@ -155,12 +142,12 @@ def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = 
     lanes, excluded = _lanes(s, target), s.names(done)
     for place, loop in _followed(s, filter(_is_innermost, _divisible(s.func))):
         # A loop that writes nothing only holds assumptions.
-        if loop.var.name not in excluded and any(writes_in(loop.body)):
+        if loop.var.name not in excluded and any(tir.writes_in(loop.body)):
             s = _in_lanes(s, place, loop, lanes)
     return s
 
 
-def _followed(s: Schedule, loops: Iterable[For]) -> list[tuple[Handle, For]]:
+def _followed(s: Schedule, loops: Iterable[tir.For]) -> list[tuple[Handle, tir.For]]:
     """Loops of the kernel, each with the handle that follows it through later steps."""
     found = [*loops]
     return [*zip(s.handles(found), found, strict=True)]
@@ -170,10 +157,10 @@ def _in_memory_order(s: Schedule) -> Schedule:
     """Perfect nests around one store, their loops by falling stride in the stored buffer."""
     for nest in _outermost(s.func):
         loops, body = [nest], nest.body
-        while len(body) == 1 and isinstance(body[0], For):
+        while len(body) == 1 and isinstance(body[0], tir.For):
             loops.append(body[0])
             body = body[0].body
-        if len(body) != 1 or not isinstance(body[0], Store) or len(loops) == 1:
+        if len(body) != 1 or not isinstance(body[0], tir.Store) or len(loops) == 1:
             continue
         flat = body[0].buffer.flat_index(body[0].indices)
         steps = {loop.var: 0 for loop in loops}
@@ -190,16 +177,16 @@ def _nests_joined(s: Schedule) -> Schedule:
 
     A block that cannot be fused, as one that writes the padding, stays behind.
     """
-    blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
+    blocks = [stmt for stmt in s.func.body if isinstance(stmt, tir.Block)]
     if len(blocks) < 2 or len(blocks) != len(s.func.body):
         return s
     first, *others = s.handles(blocks)
     for block in others:
         s = s.attempt(fuse, s[first], s[block])
-    stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[first])
-    while isinstance(stmt, Block | For) and isinstance(stmt.body[0], For):
-        loops = takewhile(lambda inner: isinstance(inner, For), stmt.body)
-        joined, *others = s.handles(loop for loop in loops if isinstance(loop, For))
+    stmt: tir.Stmt = next(b for b in s.func.body if isinstance(b, tir.Block) and b.name == s[first])
+    while isinstance(stmt, tir.Block | tir.For) and isinstance(stmt.body[0], tir.For):
+        loops = takewhile(lambda inner: isinstance(inner, tir.For), stmt.body)
+        joined, *others = s.handles(loop for loop in loops if isinstance(loop, tir.For))
         for other in others:
             s = s.attempt(fuse, s[joined], s[other])
         stmt = s.loop(joined)
@@ -226,9 +213,9 @@ def _guards_apart(s: Schedule) -> Schedule:
             if start is None or low >= high or (low, high) == (start, start + stmt.extent):
                 continue
             outermost = _is_outermost(s.func, s.loop(place))
-            if outermost and isinstance(inner, For) and _is_guarded(inner):
+            if outermost and isinstance(inner, tir.For) and _is_guarded(inner):
                 continue  # the inner loop is cut, and this one keeps its place and its condition
-            if outermost and isinstance(inner, For) and not _is_innermost(inner):
+            if outermost and isinstance(inner, tir.For) and not _is_innermost(inner):
                 s = s.apply(reorder_loops, (inner.var.name, s[place]))
             s = _cut_at(s, place, (low, high), ("_most", "_rest"))
         except ScheduleError as error:
@@ -240,35 +227,37 @@ def _guards_apart(s: Schedule) -> Schedule:
     return s.apply(simplify)
 
 
-def _is_guarded(stmt: For) -> bool:
+def _is_guarded(stmt: tir.For) -> bool:
     """Whether a condition mentions a loop that is not innermost."""
     conditions = _conditions(stmt)
     return not _is_innermost(stmt) and any(_mention(p, stmt, False) for p in conditions)
 
 
-def _conditions(stmt: For) -> list[Predicate]:
+def _conditions(stmt: tir.For) -> list[Predicate]:
     """The index conditions inside a loop."""
     return [
         inner.condition  # type: ignore[misc]
-        for inner in walk(stmt.body)
-        if isinstance(inner, If) and is_predicate(inner.condition)
+        for inner in tir.walk(stmt.body)
+        if isinstance(inner, tir.If) and tir.is_predicate(inner.condition)
     ]
 
 
-def _mention(predicate: Predicate, stmt: For, inside: bool) -> bool:
+def _mention(predicate: Predicate, stmt: tir.For, inside: bool) -> bool:
     """Whether a condition mentions a loop, and besides a loop in it (`inside`) or none (not)."""
     about = predicate_variables(predicate)
-    inner = {loop.var for loop in loops_of(stmt.body)}
+    inner = {loop.var for loop in tir.loops_of(stmt.body)}
     return stmt.var in about and bool(about & inner) is inside
 
 
-def _outermost(func: PrimFunc) -> list[For]:
+def _outermost(func: tir.PrimFunc) -> list[tir.For]:
     """The loops that are in no other statement but a block."""
-    inside = (s for stmt in func.body for s in (stmt.body if isinstance(stmt, Block) else (stmt,)))
-    return [stmt for stmt in inside if isinstance(stmt, For)]
+    inside = (
+        s for stmt in func.body for s in (stmt.body if isinstance(stmt, tir.Block) else (stmt,))
+    )
+    return [stmt for stmt in inside if isinstance(stmt, tir.For)]
 
 
-def _is_outermost(func: PrimFunc, stmt: For) -> bool:
+def _is_outermost(func: tir.PrimFunc, stmt: tir.For) -> bool:
     return stmt in _outermost(func)
 
 
@@ -286,11 +275,11 @@ def _divided(s: Schedule, place: Handle, base: int) -> Schedule:
     return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify)
 
 
-def _aligned_divisor(stmt: For) -> int | None:
+def _aligned_divisor(stmt: tir.For) -> int | None:
     """The b of the `i // b` or `i % b` in an access, i the loop variable, if i starts at a multiple
     of b; else None."""
     start = constant_value(stmt.start)
-    for access in accesses(stmt.body):
+    for access in tir.accesses(stmt.body):
         for atom, _ in terms_of(access.buffer.flat_index(access.indices))[0]:
             if not isinstance(atom, FloorMod | FloorDiv) or start is None:
                 continue
@@ -301,16 +290,16 @@ def _aligned_divisor(stmt: For) -> int | None:
     return None
 
 
-def _divisible(func: PrimFunc) -> list[For]:
+def _divisible(func: tir.PrimFunc) -> list[tir.For]:
     """All loops but the matched ones."""
-    return [loop for loop in loops_of(func.body) if matched_value(loop) is None]
+    return [loop for loop in tir.loops_of(func.body) if tir.matched_value(loop) is None]
 
 
-def _is_innermost(stmt: For) -> bool:
-    return not any(True for _ in loops_of(stmt.body))
+def _is_innermost(stmt: tir.For) -> bool:
+    return not any(True for _ in tir.loops_of(stmt.body))
 
 
-def _in_lanes(s: Schedule, place: Handle, loop: For, lanes: int) -> Schedule:
+def _in_lanes(s: Schedule, place: Handle, loop: tir.For, lanes: int) -> Schedule:
     """The loop vectorized where its writes are contiguous along it; else as it is."""
     if loop.extent is None or loop.extent < 2 or not _contiguous(loop):
         return s
@@ -328,22 +317,22 @@ def _in_vectors(s: Schedule, place: Handle, extent: int, lanes: int) -> Schedule
     return s
 
 
-def _is_row(loop: For) -> bool:
+def _is_row(loop: tir.For) -> bool:
     """Whether the lanes of a loop write different elements, unlike those of a reduction."""
-    return loop.kind is LoopKind.VECTORIZED and any(
+    return loop.kind is tir.LoopKind.VECTORIZED and any(
         loop.var in variables(index)
-        for access in accesses(loop.body)
+        for access in tir.accesses(loop.body)
         if access.writes
         for index in access.indices
     )
 
 
-def _contiguous(loop: For) -> bool:
+def _contiguous(loop: tir.For) -> bool:
     """Whether writes move by at most one element a step, or by turns fill what they leave out, and
     no access splits the variable.
     """
     by_turns = _writes_by_turns(loop)
-    for access in accesses(loop.body):
+    for access in tir.accesses(loop.body):
         for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
             if atom is loop.var and abs(k) > 1 and access.writes and not by_turns:
                 return False
@@ -352,9 +341,9 @@ def _contiguous(loop: For) -> bool:
     return True
 
 
-def _writes_by_turns(loop: For) -> bool:
+def _writes_by_turns(loop: tir.For) -> bool:
     """Whether a loop consists of k stores one element apart, each to every k-th element."""
-    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+    stores = [stmt for stmt in loop.body if isinstance(stmt, tir.Store)]
     step = len(stores)
     if step != len(loop.body) or not 2 <= step <= MOST_TURNS:
         return False
@@ -374,30 +363,32 @@ def _threaded(s: Schedule, target: Target) -> Schedule:
     buffers that an iteration allocates exceed the stack of a thread, on which they are.
     """
     work = [stmt for stmt in s.func.body if has_effect(stmt)]
-    if len(work) != 1 or any(isinstance(stmt, Allocate) for stmt in s.func.body):
+    if len(work) != 1 or any(isinstance(stmt, tir.Allocate) for stmt in s.func.body):
         return s
-    private = (stmt.buffer.bytes for stmt in walk(s.func.body) if isinstance(stmt, Allocate))
+    private = (
+        stmt.buffer.bytes for stmt in tir.walk(s.func.body) if isinstance(stmt, tir.Allocate)
+    )
     if sum(private) > target.stack_bytes:
         return s
-    body = work[0].body if isinstance(work[0], Block) else (work[0],)
-    if len(body) != 1 or not isinstance(body[0], For):
+    body = work[0].body if isinstance(work[0], tir.Block) else (work[0],)
+    if len(body) != 1 or not isinstance(body[0], tir.For):
         return s
     outer = body[0]
-    if matched_value(outer) is not None:
+    if tir.matched_value(outer) is not None:
         return s
     try:
-        while len(outer.body) == 1 and isinstance(outer.body[0], For):
+        while len(outer.body) == 1 and isinstance(outer.body[0], tir.For):
             inner = outer.body[0]
-            if inner.kind is not LoopKind.SERIAL or _is_innermost(inner):
+            if inner.kind is not tir.LoopKind.SERIAL or _is_innermost(inner):
                 break
-            if matched_value(inner) is not None:
+            if tir.matched_value(inner) is not None:
                 break
-            if any(_is_row(stmt) for stmt in inner.body if isinstance(stmt, For)):
+            if any(_is_row(stmt) for stmt in inner.body if isinstance(stmt, tir.For)):
                 break
             pair = s.handles((outer, inner))
             s = s.apply(mult_loops, outer.var.name, inner.var.name, s.fresh("{}_{}", *pair))
             outer = s.loop(*s.made["loop"])
-        if outer.kind is LoopKind.SERIAL:
+        if outer.kind is tir.LoopKind.SERIAL:
             s = s.apply(parallelize_loop, outer.var.name)
     except ScheduleError as error:
         return s.refusing(error)

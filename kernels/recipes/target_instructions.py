@@ -13,26 +13,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from graphflow import tir
 from graphflow.arith import Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
 from graphflow.schedule import Handle, Schedule, replace
-from graphflow.tir import (
-    Binary,
-    Expr,
-    For,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Unary,
-    calls_in,
-    is_dense,
-    loops_of,
-    walk_expr,
-)
 
 
 def in_instructions(s: Schedule, target: Target) -> Schedule:
@@ -41,7 +27,7 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
     For each vectorized loop that an instruction of the target performs.
     """
     known = _by_shape(target)
-    loops = [x for x in loops_of(s.func.body) if x.kind is LoopKind.VECTORIZED]
+    loops = [x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.VECTORIZED]
     fitting = [(x, known[shape]) for x in loops if (shape := _shape(x)) in known]
     places = s.handles(loop for loop, _ in fitting)
     for place, (_, definitions) in zip(places, fitting, strict=True):
@@ -51,12 +37,12 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
     return s
 
 
-def _replaced(s: Schedule, place: Handle, definition: PrimFunc) -> Schedule:
+def _replaced(s: Schedule, place: Handle, definition: tir.PrimFunc) -> Schedule:
     s = s.apply(replace, s[place], definition)
     (made,) = s.made["call"]
-    (call,) = (call for call in calls_in(s.func.body) if call.name == s[made])
+    (call,) = (call for call in tir.calls_in(s.func.body) if call.name == s[made])
     for window, param in zip(call.windows, definition.params, strict=True):
-        if not param.strided and not is_dense(window, param.buffer):
+        if not param.strided and not tir.is_dense(window, param.buffer):
             raise ScheduleError(
                 f"the elements of {window.buffer.name} that {call.name} takes do not follow one "
                 "another in memory"
@@ -65,9 +51,9 @@ def _replaced(s: Schedule, place: Handle, definition: PrimFunc) -> Schedule:
 
 
 @lru_cache(maxsize=16)
-def _by_shape(target: Target) -> dict[object, tuple[PrimFunc, ...]]:
+def _by_shape(target: Target) -> dict[object, tuple[tir.PrimFunc, ...]]:
     """The instructions of a target that update what they write in one loop, by its shape."""
-    found: dict[object, tuple[PrimFunc, ...]] = {}
+    found: dict[object, tuple[tir.PrimFunc, ...]] = {}
     for definition in instructions_of(target):
         (only,) = definition.body
         shape = _shape(only)
@@ -76,32 +62,32 @@ def _by_shape(target: Target) -> dict[object, tuple[PrimFunc, ...]]:
     return found
 
 
-def _shape(stmt: Stmt) -> object:
+def _shape(stmt: tir.Stmt) -> object:
     """What the updates in one loop have in common with those that they may be unified with.
 
     That is the extent, the operators and types, and which elements depend on the loop.  None for
     other statements.
     """
     match stmt:
-        case For(body=body) if all(isinstance(update, Reduce) for update in body):
+        case tir.For(body=body) if all(isinstance(update, tir.Reduce) for update in body):
             return stmt.extent, *(_update_shape(update, stmt.var) for update in body)
         case _:
             return None
 
 
-def _update_shape(update: Stmt, lane: Var) -> object:
-    assert isinstance(update, Reduce)
-    nodes = [(type(x), x.dtype, _detail(x, lane)) for x in walk_expr(update.value)]
+def _update_shape(update: tir.Stmt, lane: Var) -> object:
+    assert isinstance(update, tir.Reduce)
+    nodes = [(type(x), x.dtype, _detail(x, lane)) for x in tir.walk_expr(update.value)]
     across = any(lane in variables(index) for index in update.indices)
     return update.op, update.buffer.dtype, across, *nodes
 
 
-def _detail(node: Expr, lane: Var) -> object:
+def _detail(node: tir.Expr, lane: Var) -> object:
     """The operator of an operation; whether the element of a load depends on the lane."""
     match node:
-        case Load():
+        case tir.Load():
             return any(lane in variables(index) for index in node.indices)
-        case Unary() | Binary():
+        case tir.Unary() | tir.Binary():
             return node.op
         case _:
             return None

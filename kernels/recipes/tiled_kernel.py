@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphflow import tir
 from graphflow.arith import (
     FloorMod,
     Var,
@@ -46,19 +47,6 @@ from graphflow.schedule import (
     stride_loop,
     transform_layout,
 )
-from graphflow.tir import (
-    AccessKind,
-    Block,
-    BlockNote,
-    For,
-    If,
-    PrimFunc,
-    Reduce,
-    accesses,
-    is_predicate,
-    loops_of,
-    walk,
-)
 
 KNOWN = "looking at the constant, or what follows from what the user says of the inputs"
 """The grounds on which a recipe assumes facts of values; `flow.contents` has proven them."""
@@ -73,7 +61,7 @@ def merge_stages(s: Schedule) -> Schedule:
     StepRefused where a later stage reads of an earlier one another element than its own.
     """
     s = join_axes(s)
-    blocks = s.handles(stmt for stmt in s.func.body if isinstance(stmt, Block))
+    blocks = s.handles(stmt for stmt in s.func.body if isinstance(stmt, tir.Block))
     for block in blocks[1:]:
         s = s.apply(reverse_compute_at, s[block], s[blocks[0]])
     return s
@@ -92,16 +80,16 @@ def join_axes(s: Schedule) -> Schedule:
     return join_axes(s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner)))
 
 
-def _two_of_one_axis(func: PrimFunc) -> tuple[For, For] | None:
+def _two_of_one_axis(func: tir.PrimFunc) -> tuple[tir.For, tir.For] | None:
     """The first loop, and the loop that is its body, that run along one stored axis together."""
-    for access in accesses(func.body):
-        if access.kind is not AccessKind.WRITE:
+    for access in tir.accesses(func.body):
+        if access.kind is not tir.AccessKind.WRITE:
             continue
         for index in access.indices:
             terms, offset = terms_of(index)
             if len(terms) != 2 or offset or terms[1][1] != 1:
                 continue
-            loops = {stmt.var: stmt for stmt in loops_of(func.body)}
+            loops = {stmt.var: stmt for stmt in tir.loops_of(func.body)}
             outer, inner = (loops.get(atom) for atom, _ in terms)  # type: ignore[call-overload]
             if outer is None or inner is None or inner.extent != terms[0][1]:
                 continue
@@ -111,7 +99,7 @@ def _two_of_one_axis(func: PrimFunc) -> tuple[For, For] | None:
 
 
 def tiled(
-    definition: PrimFunc,
+    definition: tir.PrimFunc,
     placements: Mapping[str, Placement],
     output: str,
     recipe: Tiled,
@@ -136,7 +124,7 @@ def tiled(
     for name, (layout, pad) in placements.items():
         kept = recipe.group > 0 and name == output
         s = s.apply(transform_layout, name, layout, None if kept else pad)
-    block, *_ = s.handles(b for b in s.func.body if isinstance(b, Block) and _is_compute(b))
+    block, *_ = s.handles(b for b in s.func.body if isinstance(b, tir.Block) and _is_compute(b))
     rank = len(s.func.param(output).shape)
     names = tuple(s.fresh("o{}", axis) for axis in range(rank))
     whole_box = placements[output][0].is_padded and placements[output][1] is not None
@@ -207,9 +195,10 @@ def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, 
     return _in_order(s, order), order
 
 
-def _is_reduced(definition: PrimFunc, output: str) -> bool:
+def _is_reduced(definition: tir.PrimFunc, output: str) -> bool:
     return any(
-        isinstance(stmt, Reduce) and stmt.buffer.name == output for stmt in walk(definition.body)
+        isinstance(stmt, tir.Reduce) and stmt.buffer.name == output
+        for stmt in tir.walk(definition.body)
     )
 
 
@@ -217,14 +206,14 @@ def _absorbed(s: Schedule, block: Handle, output: str, axes: Axes) -> Schedule:
     """The constant in the output's padding selected by the kernel's last store of each element."""
     innermost = s.present(axes)[-1]
     body = s.loop(innermost).body
-    if isinstance(body[0], If) and len(body[0].then) > 1:
+    if isinstance(body[0], tir.If) and len(body[0].then) > 1:
         s = s.apply(split_condition, s[innermost])
     return s.apply(absorb_padding, s[block], output)
 
 
-def _is_compute(block: Block) -> bool:
+def _is_compute(block: tir.Block) -> bool:
     """Whether a block computes, and does not state padding or assumptions."""
-    return block.note(BlockNote.PADDING_OF) is None and block.note(BlockNote.STATES) is None
+    return block.note(tir.BlockNote.PADDING_OF) is None and block.note(tir.BlockNote.STATES) is None
 
 
 def _joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axes]:
@@ -287,8 +276,8 @@ def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set
     for loop in _reduction_loops(s, axes):
         conditions = [
             (set(about) - {loop.var}, divisor)
-            for stmt in walk((loop,))
-            if isinstance(stmt, If) and is_predicate(stmt.condition)
+            for stmt in tir.walk((loop,))
+            if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
             for about, divisor in congruences(stmt.condition)  # type: ignore[arg-type]
             if loop.var in about
         ]
@@ -317,15 +306,15 @@ def _reduction_order(
     return s, s.handles(loops)
 
 
-def _taps_across(s: Schedule, axes: Axes, loops: list[For]) -> For:
+def _taps_across(s: Schedule, axes: Axes, loops: list[tir.For]) -> tir.For:
     """The loop of a reduction that steps through the data like the rows of a tile do.
 
     The data is the operand that both the rows and the lanes of a tile step through.  ScheduleError
     where there is no such loop.
     """
     row, lane = (s.loop(axis).var for axis in s.present(axes)[-2:])
-    for access in accesses(s.func.body):
-        if access.kind is not AccessKind.READ:
+    for access in tir.accesses(s.func.body):
+        if access.kind is not tir.AccessKind.READ:
             continue
         flat = access.buffer.flat_index(access.indices)
         steps = dict(terms_of(flat)[0])
@@ -336,10 +325,10 @@ def _taps_across(s: Schedule, axes: Axes, loops: list[For]) -> For:
     raise ScheduleError(f"no loop of the reduction steps through the data like {row}")
 
 
-def _reduction_loops(s: Schedule, axes: Axes) -> list[For]:
+def _reduction_loops(s: Schedule, axes: Axes) -> list[tir.For]:
     output = {s.loop(axis).var for axis in s.present(axes)}
-    compute = [b for b in s.func.body if isinstance(b, Block) and _is_compute(b)]
-    return [loop for loop in loops_of(tuple(compute)) if loop.var not in output]
+    compute = [b for b in s.func.body if isinstance(b, tir.Block) and _is_compute(b)]
+    return [loop for loop in tir.loops_of(tuple(compute)) if loop.var not in output]
 
 
 def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
@@ -354,12 +343,12 @@ def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
     return s
 
 
-def _digit_base(func: PrimFunc, var: Var) -> int | None:
+def _digit_base(func: tir.PrimFunc, var: Var) -> int | None:
     """The least b of the `k % b` by which operands are read, k the variable; None without one."""
     found = [
         atom.divisor
-        for access in accesses(func.body)
-        if access.kind is AccessKind.READ
+        for access in tir.accesses(func.body)
+        if access.kind is tir.AccessKind.READ
         for e in access.indices
         for atom, _ in terms_of(e)[0]
         if isinstance(atom, FloorMod) and atom.numerator is var
@@ -367,7 +356,7 @@ def _digit_base(func: PrimFunc, var: Var) -> int | None:
     return min(found, default=None)
 
 
-def _stride(func: PrimFunc, var: Var, positions: set[Var]) -> int:
+def _stride(func: tir.PrimFunc, var: Var, positions: set[Var]) -> int:
     """The distance, in elements, between two iterations of a reduction loop in the data operand.
 
     Of the buffers that the loop reads, the data is the one that depends on most of the output axes
@@ -375,8 +364,8 @@ def _stride(func: PrimFunc, var: Var, positions: set[Var]) -> int:
     """
     reads = [
         access
-        for access in accesses(func.body)
-        if access.kind is AccessKind.READ and any(var in variables(e) for e in access.indices)
+        for access in tir.accesses(func.body)
+        if access.kind is tir.AccessKind.READ and any(var in variables(e) for e in access.indices)
     ]
     if not reads:
         return 0

@@ -18,23 +18,7 @@ from itertools import combinations, pairwise
 from math import prod
 from typing import TypeAlias
 
-from graphflow.arith import (
-    TRUE,
-    Domain,
-    FloorDiv,
-    FloorMod,
-    IndexExpr,
-    Interval,
-    Var,
-    bounds,
-    const,
-    constant_value,
-    simplify,
-    substitute,
-    terms_of,
-    variables,
-    weighted,
-)
+from graphflow import arith
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, ConversionWork
@@ -98,26 +82,26 @@ def copy_run(source: Layout, target: Layout) -> CopyRun:
     logical = dict(zip(there.inputs, target.logical_index(place), strict=True))
     strides = Buffer("_", source.physical_shape).strides
     # Axes that do not follow the innermost one stand still along a run.
-    moving = {v for v, e in logical.items() if var in variables(e)}
+    moving = {v for v, e in logical.items() if var in arith.variables(e)}
     moved = (
-        (substitute(e, logical), k)
+        (arith.substitute(e, logical), k)
         for e, k in zip(there.outputs, strides, strict=True)
-        if not moving.isdisjoint(variables(e))
+        if not moving.isdisjoint(arith.variables(e))
     )
-    following = [(e, k) for e, k in moved if var in variables(e)]
+    following = [(e, k) for e, k in moved if var in arith.variables(e)]
     by_one = (e for e, k in zip(there.outputs, strides, strict=True) if k == 1)
-    nearest = [substitute(e, logical) for e in by_one]
+    nearest = [arith.substitute(e, logical) for e in by_one]
     if len(following) == 1 and following[0][0] is var:
         step = following[0][1]
         return CopyRun(count, step, _contiguous(nearest, ranges) if step > 1 else 0)
     step = 0
-    for atom, k in terms_of(simplify(weighted(following), ranges))[0]:
-        if var not in variables(atom):
+    for atom, k in arith.terms_of(arith.simplify(arith.weighted(following), ranges))[0]:
+        if var not in arith.variables(atom):
             continue
-        if isinstance(atom, FloorMod) and atom.numerator is var:
+        if isinstance(atom, arith.FloorMod) and atom.numerator is var:
             count = min(count, atom.divisor)
             step += abs(k)
-        elif isinstance(atom, FloorDiv) and atom.numerator is var:
+        elif isinstance(atom, arith.FloorDiv) and atom.numerator is var:
             count = min(count, atom.divisor)
         elif atom is var:
             step += abs(k)
@@ -126,14 +110,18 @@ def copy_run(source: Layout, target: Layout) -> CopyRun:
     return CopyRun(count, step, _contiguous(nearest, ranges) if step > 1 else 0)
 
 
-def _contiguous(places: Sequence[IndexExpr], ranges: Mapping[Var, Interval]) -> int:
+def _contiguous(
+    places: Sequence[arith.IndexExpr], ranges: Mapping[arith.Var, arith.Interval]
+) -> int:
     """The number of contiguous elements along the variable that the sum of `places` has with
     stride one; 0 where there is none."""
-    for atom, k in terms_of(simplify(weighted((e, 1) for e in places), ranges))[0]:
-        var = atom.numerator if isinstance(atom, FloorMod) else atom
-        if k == 1 and isinstance(var, Var):
+    for atom, k in arith.terms_of(arith.simplify(arith.weighted((e, 1) for e in places), ranges))[
+        0
+    ]:
+        var = atom.numerator if isinstance(atom, arith.FloorMod) else atom
+        if k == 1 and isinstance(var, arith.Var):
             extent = (ranges[var][1] or 0) + 1
-            return min(extent, atom.divisor) if isinstance(atom, FloorMod) else extent
+            return min(extent, atom.divisor) if isinstance(atom, arith.FloorMod) else extent
     return 0
 
 
@@ -167,8 +155,8 @@ def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWor
 
 def _begins_later(layout: Layout) -> bool:
     """Whether padding lies before the first element of a tensor, as in a halo."""
-    origin = [const(0)] * len(layout.logical_shape)
-    return constant_value(flat_offset(layout, tuple(origin))) != 0
+    origin = [arith.const(0)] * len(layout.logical_shape)
+    return arith.constant_value(flat_offset(layout, tuple(origin))) != 0
 
 
 def moved_bytes(target: Layout, dtype: str) -> int:
@@ -176,7 +164,7 @@ def moved_bytes(target: Layout, dtype: str) -> int:
     return (prod(target.physical_shape) + prod(target.logical_shape)) * DTYPES[dtype].itemsize
 
 
-def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
+def flat_offset(layout: Layout, indices: tuple[arith.IndexExpr, ...]) -> arith.IndexExpr:
     """The position in memory, in elements, at which a layout puts a logical index."""
     # By the index map, not the layout: equal layouts may have maps whose expressions differ.
     return _flat_offset(layout.index_map, layout.physical_shape, indices)
@@ -184,12 +172,12 @@ def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
 
 @lru_cache(maxsize=100_000)
 def _flat_offset(
-    index_map: IndexMap, box: tuple[int, ...], indices: tuple[IndexExpr, ...]
-) -> IndexExpr:
+    index_map: IndexMap, box: tuple[int, ...], indices: tuple[arith.IndexExpr, ...]
+) -> arith.IndexExpr:
     return Buffer("_", box).flat_index(index_map.apply(indices))
 
 
-MemoryKey: TypeAlias = "tuple[IndexExpr, int]"
+MemoryKey: TypeAlias = "tuple[arith.IndexExpr, int]"
 """The position of each element in memory, and the size of that memory, both in elements."""
 
 
@@ -205,7 +193,7 @@ def memory_key(layout: Layout) -> MemoryKey:
     size = 1
     for extent in layout.physical_shape:
         size *= extent
-    return simplify(flat_offset(layout, names), ranges), size
+    return arith.simplify(flat_offset(layout, names), ranges), size
 
 
 def view_variants(
@@ -270,7 +258,9 @@ def _apart(moves: Sequence[Move]) -> bool:
 
     Where two do, the later one wins; as views, their inputs would overlap in memory.
     """
-    boxes = [[bounds(e, domain.ranges()) for e in store.indices] for store, _, domain in moves]
+    boxes = [
+        [arith.bounds(e, domain.ranges()) for e in store.indices] for store, _, domain in moves
+    ]
     if any(in_a_row(sides) for sides in zip(*boxes, strict=True)):
         return True  # a concatenation: it may have hundreds of inputs, too many for all pairs
     return all(
@@ -279,13 +269,13 @@ def _apart(moves: Sequence[Move]) -> bool:
     )
 
 
-def in_a_row(sides: Sequence[Interval]) -> bool:
+def in_a_row(sides: Sequence[arith.Interval]) -> bool:
     """Whether the intervals are not empty, and each ends before the next one begins."""
     filled = all(not _before((high, high), (low, low)) for low, high in sides)
     return filled and all(_before(a, b) for a, b in pairwise(sides))
 
 
-def _before(first: Interval, second: Interval) -> bool:
+def _before(first: arith.Interval, second: arith.Interval) -> bool:
     end, start = first[1], second[0]
     return end is not None and start is not None and end < start
 
@@ -307,7 +297,7 @@ def _in_output(output: Buffer, moves: Sequence[Move], target: Target) -> Iterato
 
 
 def _in_input(
-    store: Store, load: Load, domain: Domain, target: Target
+    store: Store, load: Load, domain: arith.Domain, target: Target
 ) -> tuple[list[KernelVariant], list[Layout]]:
     """The variants in which the output is a view of the input, in layouts of one family.
 
@@ -330,7 +320,7 @@ def _in_input(
 
 
 def _renamed(
-    store: Store, load: Load, domain: Domain, layouts: Iterable[Layout], target: Target
+    store: Store, load: Load, domain: arith.Domain, layouts: Iterable[Layout], target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants in which the output is the memory of the input under the output's indices.
 
@@ -340,7 +330,7 @@ def _renamed(
     under a condition, or does not write the whole output.
     """
     source, output = load.buffer, store.buffer
-    if domain.where != TRUE or iterations(domain.axes) != output.size:
+    if domain.where != arith.TRUE or iterations(domain.axes) != output.size:
         return
     for given in layouts:
         read = None if given.is_padded else read_as(given, store, load)
@@ -384,13 +374,13 @@ def read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
     where no inverse of the index map is found.
     """
     axes = dict(zip(store.indices, logical_vars(len(store.indices)), strict=True))
-    if len(axes) != len(store.indices) or not all(isinstance(e, Var) for e in store.indices):
+    if len(axes) != len(store.indices) or not all(isinstance(e, arith.Var) for e in store.indices):
         return None
-    renamed = {e: v for e, v in axes.items() if isinstance(e, Var)}
+    renamed = {e: v for e, v in axes.items() if isinstance(e, arith.Var)}
 
-    def place(*_: Var) -> tuple[IndexExpr, ...]:
+    def place(*_: arith.Var) -> tuple[arith.IndexExpr, ...]:
         there = part.physical_index(load.indices)
-        return tuple(simplify(substitute(e, renamed), ranges) for e in there)
+        return tuple(arith.simplify(arith.substitute(e, renamed), ranges) for e in there)
 
     shape = store.buffer.shape
     ranges = {v: (0, n - 1) for v, n in zip(renamed.values(), shape, strict=True)}
@@ -405,12 +395,12 @@ def _joined(layout: Layout) -> Layout:
     """The same positions in memory, in a box of as few axes as their indices need."""
     names = layout.index_map.inputs
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
-    outputs: list[IndexExpr] = []
+    outputs: list[arith.IndexExpr] = []
     box: list[int] = []
     for e, extent in zip(layout.simplified, layout.physical_shape, strict=True):
         if outputs:
-            both = simplify(outputs[-1] * extent + e, ranges)
-            joins = extent == 1 or box[-1] == 1 or len(terms_of(both)[0]) == 1
+            both = arith.simplify(outputs[-1] * extent + e, ranges)
+            joins = extent == 1 or box[-1] == 1 or len(arith.terms_of(both)[0]) == 1
             if joins and extent > 0:  # an axis without elements would swallow the one before it
                 outputs[-1], box[-1] = both, box[-1] * extent
                 continue
@@ -429,11 +419,11 @@ def _common(layout: Layout, dtype: str, target: Target) -> Layout:
     return layout
 
 
-PlacedIndex: TypeAlias = tuple[Layout, tuple[IndexExpr, ...]]
+PlacedIndex: TypeAlias = tuple[Layout, tuple[arith.IndexExpr, ...]]
 """The layout of a buffer, and the logical index at which a move accesses it."""
 
 
-def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: Domain) -> Link | None:
+def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: arith.Domain) -> Link | None:
     """The place of the tensor `inner` inside `outer`, if the move leaves each element where it is.
 
     `name` is the input's.  None where the move is under a condition or does not reach all of
@@ -441,7 +431,7 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: Domain) -> 
     by more than an offset.
     """
     (whole, there), (part, here) = outer, inner
-    if part.is_padded or domain.where != TRUE or 0 in part.physical_shape:
+    if part.is_padded or domain.where != arith.TRUE or 0 in part.physical_shape:
         return None
     ranges = domain.ranges()
     room = prod(whole.physical_shape) - prod(part.physical_shape)
@@ -450,16 +440,19 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: Domain) -> 
     places = whole.physical_index(there), part.physical_index(here)
     steps: list[int | None] = [None]
     if len(places[0]) == len(places[1]):
-        steps = [constant_value(simplify(a - b, ranges)) for a, b in zip(*places, strict=True)]
+        steps = [
+            arith.constant_value(arith.simplify(a - b, ranges))
+            for a, b in zip(*places, strict=True)
+        ]
     known = [step for step in steps if step is not None]
     if len(known) == len(steps):
         # The positions differ by these steps, and where the boxes have different strides.
         strides = [Buffer("_", layout.physical_shape).strides for layout in (whole, part)]
         beside = ((e, a - b) for e, a, b in zip(places[1], *strides, strict=True) if a != b)
-        apart = weighted(beside) + sum(k * a for k, a in zip(known, strides[0], strict=True))
+        apart = arith.weighted(beside) + sum(k * a for k, a in zip(known, strides[0], strict=True))
     else:
         apart = flat_offset(whole, there) - flat_offset(part, here)
-    offset, window = constant_value(simplify(apart, ranges)), None
+    offset, window = arith.constant_value(arith.simplify(apart, ranges)), None
     if offset is not None and not 0 <= offset <= room:
         return None
     if len(known) == len(steps):

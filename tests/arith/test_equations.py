@@ -8,33 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphflow.arith import (
-    Interval,
-    Predicate,
-    Var,
-    box,
-    conjunction,
-    disjunction,
-    equal,
-    holds,
-    less_than,
-    negation,
-    prove_injective,
-)
+from graphflow import arith
 from graphflow.arith.equations import contradict
 from graphflow.arith.index_expr import IndexExpr
 
-I, J, X, Y = (Var(name) for name in "ijxy")
-I2, J2, X2, Y2 = (Var(name + "'") for name in "ijxy")
+I, J, X, Y = (arith.Var(name) for name in "ijxy")
+I2, J2, X2, Y2 = (arith.Var(name + "'") for name in "ijxy")
 PAIRS = ((I, I2), (J, J2), (X, X2), (Y, Y2))
 
 
-def ranges(**stops: int) -> dict[Var, Interval]:
-    return {Var(n + end): (0, stop - 1) for n, stop in stops.items() for end in ("", "'")}
+def ranges(**stops: int) -> dict[arith.Var, arith.Interval]:
+    return {arith.Var(n + end): (0, stop - 1) for n, stop in stops.items() for end in ("", "'")}
 
 
-def differ(*pairs: tuple[Var, Var]) -> Predicate:
-    return disjunction(negation(equal(a, b)) for a, b in pairs)
+def differ(*pairs: tuple[arith.Var, arith.Var]) -> arith.Predicate:
+    return arith.disjunction(arith.negation(arith.equal(a, b)) for a, b in pairs)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +50,10 @@ def test_equal_digits_make_equal_points(
     equations: tuple[tuple[IndexExpr, IndexExpr], ...], stops: dict[str, int]
 ) -> None:
     named = [pair for pair in PAIRS if pair[0].name in stops]
-    same = [equal(a, b) for a, b in equations]
-    assert contradict(conjunction((*same, differ(*named))), ranges(**stops))
-    domain = box([a for a, _ in named], [stops[a.name] for a, _ in named])
-    proof = prove_injective([a for a, _ in equations], domain)
+    same = [arith.equal(a, b) for a, b in equations]
+    assert contradict(arith.conjunction((*same, differ(*named))), ranges(**stops))
+    domain = arith.box([a for a, _ in named], [stops[a.name] for a, _ in named])
+    proof = arith.prove_injective([a for a, _ in equations], domain)
     assert proof.proven and proof.method == "equations"
 
 
@@ -85,12 +73,12 @@ def test_digits_that_overlap_or_are_missing_say_nothing(
     equations: tuple[tuple[IndexExpr, IndexExpr], ...], stops: dict[str, int]
 ) -> None:
     named = [pair for pair in PAIRS if pair[0].name in stops]
-    same = [equal(a, b) for a, b in equations]
-    assert not contradict(conjunction((*same, differ(*named))), ranges(**stops))
+    same = [arith.equal(a, b) for a, b in equations]
+    assert not contradict(arith.conjunction((*same, differ(*named))), ranges(**stops))
 
 
 def test_without_bounds_a_digit_may_be_any_number() -> None:
-    both = conjunction((equal(16 * I + J, 16 * I2 + J2), differ((I, I2))))
+    both = arith.conjunction((arith.equal(16 * I + J, 16 * I2 + J2), differ((I, I2))))
     assert contradict(both, ranges(j=16)) and not contradict(both, {J: (0, 15)})
 
 
@@ -104,16 +92,18 @@ SIDES = st.lists(st.tuples(ATOMS, st.sampled_from((-6, -4, -2, -1, 1, 2, 3, 6)))
 @given(
     st.lists(st.tuples(SIDES, st.integers(-1, 1)), min_size=1, max_size=4),
     st.sampled_from(
-        (differ((I, I2)), differ((I, I2), (J, J2)), less_than(I, I2), less_than(J, I2))
+        (differ((I, I2)), differ((I, I2), (J, J2)), arith.less_than(I, I2), arith.less_than(J, I2))
     ),
     st.tuples(st.integers(1, 6), st.integers(1, 4)),
 )
 def test_what_is_said_to_be_impossible_has_no_point(
-    sums: list[tuple[list[tuple[IndexExpr, int]], int]], rest: Predicate, stops: tuple[int, int]
+    sums: list[tuple[list[tuple[IndexExpr, int]], int]],
+    rest: arith.Predicate,
+    stops: tuple[int, int],
 ) -> None:
-    equations = [equal(sum((k * a for a, k in side), start=I * 0 + c), 0) for side, c in sums]
-    predicate = conjunction((*equations, rest))
+    equations = [arith.equal(sum((k * a for a, k in side), start=I * 0 + c), 0) for side, c in sums]
+    predicate = arith.conjunction((*equations, rest))
     if contradict(predicate, ranges(i=stops[0], j=stops[1])):
         extents = (stops[0], stops[1], stops[0], stops[1])
         for point in product(*map(range, extents)):
-            assert not holds(predicate, dict(zip((I, J, I2, J2), point, strict=True)))
+            assert not arith.holds(predicate, dict(zip((I, J, I2, J2), point, strict=True)))

@@ -5,26 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import Var, const
 from graphflow.codegen import host_target
 from graphflow.codegen.avx512 import TABLE_ENTRIES, looked_up
 from graphflow.codegen.emit import MAX_VECTORS
 from graphflow.codegen.emit_builder import IrBuilder, IrValue
-from graphflow.tir import (
-    Binary,
-    Block,
-    Buffer,
-    For,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Store,
-    Unary,
-)
 from support.native import Native
 
 COUNT = 960
@@ -38,15 +24,19 @@ def needs_vectors(lanes: int) -> None:
         pytest.skip(f"{lanes} lanes are more than the {most} in {MAX_VECTORS} vectors of the host")
 
 
-def in_lanes(lanes: int) -> PrimFunc:
+def in_lanes(lanes: int) -> tir.PrimFunc:
     """`y = max(exp(x), x)` in vectors of `lanes` elements."""
-    x, y = Buffer("x", (COUNT,)), Buffer("y", (COUNT,))
+    x, y = tir.Buffer("x", (COUNT,)), tir.Buffer("y", (COUNT,))
     o, v = Var("o"), Var("v")
     at = (o * lanes + v,)
-    value = Binary("max", Unary("exp", Load(x, at)), Load(x, at))
-    inner = For(v, const(0), const(lanes), LoopKind.VECTORIZED, (Store(y, at, value),))
-    outer = For(o, const(0), const(COUNT // lanes), LoopKind.SERIAL, (inner,))
-    return PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (Block("b", (outer,)),))
+    value = tir.Binary("max", tir.Unary("exp", tir.Load(x, at)), tir.Load(x, at))
+    inner = tir.For(v, const(0), const(lanes), tir.LoopKind.VECTORIZED, (tir.Store(y, at, value),))
+    outer = tir.For(o, const(0), const(COUNT // lanes), tir.LoopKind.SERIAL, (inner,))
+    return tir.PrimFunc(
+        "k",
+        (tir.Param(x, tir.Role.INPUT), tir.Param(y, tir.Role.OUTPUT)),
+        (tir.Block("b", (outer,)),),
+    )
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8, 10, 32, 64])
@@ -68,23 +58,31 @@ def test_a_table_fills_a_register() -> None:
         looked_up(IrBuilder(host_target()), (1.0,) * 8, IrValue("%x", "i32", 16))
 
 
-def largest(lanes: int, op: ReduceOp) -> PrimFunc:
+def largest(lanes: int, op: tir.ReduceOp) -> tir.PrimFunc:
     """The extremum of `lanes` elements in one vector, and of what `y` holds."""
-    x, y = Buffer("x", (lanes,)), Buffer("y", ())
+    x, y = tir.Buffer("x", (lanes,)), tir.Buffer("y", ())
     v = Var("v")
-    fold = For(v, const(0), const(lanes), LoopKind.VECTORIZED, (Reduce(op, y, (), Load(x, (v,))),))
-    first = Store(y, (), Load(x, (const(0),)))
-    return PrimFunc(
-        "k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (Block("b", (first, fold)),)
+    fold = tir.For(
+        v,
+        const(0),
+        const(lanes),
+        tir.LoopKind.VECTORIZED,
+        (tir.Reduce(op, y, (), tir.Load(x, (v,))),),
+    )
+    first = tir.Store(y, (), tir.Load(x, (const(0),)))
+    return tir.PrimFunc(
+        "k",
+        (tir.Param(x, tir.Role.INPUT), tir.Param(y, tir.Role.OUTPUT)),
+        (tir.Block("b", (first, fold)),),
     )
 
 
 @pytest.mark.parametrize("lanes", [4, 7, 16, 29, 58])
-@pytest.mark.parametrize("op", [ReduceOp.MAX, ReduceOp.MIN])
-def test_an_extremum_of_lanes_orders_zeros_and_keeps_nan(lanes: int, op: ReduceOp) -> None:
+@pytest.mark.parametrize("op", [tir.ReduceOp.MAX, tir.ReduceOp.MIN])
+def test_an_extremum_of_lanes_orders_zeros_and_keeps_nan(lanes: int, op: tir.ReduceOp) -> None:
     needs_vectors(lanes)
     native = Native(largest(lanes, op), host_target())
-    sign = 1 if op is ReduceOp.MAX else -1
+    sign = 1 if op is tir.ReduceOp.MAX else -1
     for place in range(lanes):
         x = np.full(lanes, -0.0 * sign, np.float32)
         x[place] = 0.0 * sign

@@ -312,6 +312,23 @@ def test_masks_read_lane_by_lane_and_at_once(dtype: str, lanes: int, value: str)
         check(func, drawn)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_idle_lanes_are_not_stored_where_a_quotient_of_the_lane_decides(target: Target) -> None:
+    """`Native` checks that nothing beyond the buffer is written."""
+    func = parse("""@primfunc
+def kernel(x: bool[3, 2], y: out[bool[2, 4, 7]]):
+    for i in unrolled(0, 2):
+        for j in serial(0, 4):
+            for k in vectorized(0, 7):
+                if 2*j < 4 and 2*j + j // 3 >= 5 and min(3, max(-4, i)) == k // 4 and j < 1:
+                    y[i, j, k] = x[((j - k) % 4 + k) % 3, (j + k) % 2]
+                else:
+                    y[i, j, k] = x[j % 3, i % 2]
+""")
+    x = np.array([[True, False], [False, True], [True, True]])
+    assert (Native(func, target)({"x": x})["y"] == interpret(func, {"x": x})["y"]).all()
+
+
 def test_lanes_of_masks_are_read_from_a_sum() -> None:
     """Where there are mask registers, and not elsewhere: see `IrBuilder.readable`."""
     func = parse(MASKED.replace("VALUE", "z[j, i]").replace("LANES", "4").replace("DTYPE", "i64"))

@@ -7,21 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import Var, as_index, less_than
 from graphflow.codegen import avx2_target, emit_ir, host_target
-from graphflow.tir import (
-    Buffer,
-    For,
-    If,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Role,
-    Stmt,
-    Store,
-    interpret,
-)
 from support.native import Native
 
 TARGETS = (host_target(), avx2_target())
@@ -30,29 +18,33 @@ C = Var("c")
 
 def by_turns(
     turns: int, lanes: int, dtype: str = "float32", order: Random | None = None, gap: int = 1
-) -> PrimFunc:
+) -> tir.PrimFunc:
     """`for c in vectorized: y[turns·c + 3 + t] = xt[gap·c]` for each t below `turns`."""
-    inputs = [Buffer(f"x{t}", (gap * lanes,), dtype) for t in range(turns)]
-    y = Buffer("y", (turns * lanes + 5,), dtype)
-    stores = [Store(y, (turns * C + 3 + t,), Load(x, (gap * C,))) for t, x in enumerate(inputs)]
+    inputs = [tir.Buffer(f"x{t}", (gap * lanes,), dtype) for t in range(turns)]
+    y = tir.Buffer("y", (turns * lanes + 5,), dtype)
+    stores = [
+        tir.Store(y, (turns * C + 3 + t,), tir.Load(x, (gap * C,))) for t, x in enumerate(inputs)
+    ]
     if order is not None:
         order.shuffle(stores)
     return written(inputs, y, tuple(stores), lanes)
 
 
-def written(inputs: list[Buffer], y: Buffer, body: tuple[Stmt, ...], lanes: int) -> PrimFunc:
-    params = [Param(b, Role.INPUT) for b in inputs]
-    loop = For(C, as_index(0), as_index(lanes), LoopKind.VECTORIZED, body)
-    return PrimFunc("k", (*params, Param(y, Role.INOUT)), (loop,))
+def written(
+    inputs: list[tir.Buffer], y: tir.Buffer, body: tuple[tir.Stmt, ...], lanes: int
+) -> tir.PrimFunc:
+    params = [tir.Param(b, tir.Role.INPUT) for b in inputs]
+    loop = tir.For(C, as_index(0), as_index(lanes), tir.LoopKind.VECTORIZED, body)
+    return tir.PrimFunc("k", (*params, tir.Param(y, tir.Role.INOUT)), (loop,))
 
 
-def agree(func: PrimFunc) -> None:
+def agree(func: tir.PrimFunc) -> None:
     rng = np.random.default_rng(0)
     arrays = {
         p.buffer.name: rng.integers(0, 100, p.buffer.shape).astype(p.buffer.dtype)
         for p in func.params
     }
-    expected = interpret(func, arrays)["y"]
+    expected = tir.interpret(func, arrays)["y"]
     for target in TARGETS:
         given = {name: array.copy() for name, array in arrays.items()}
         np.testing.assert_array_equal(Native(func, target)(given)["y"], expected)
@@ -72,10 +64,10 @@ def test_whole_vectors_are_stored() -> None:
 
 
 def test_a_store_that_reads_what_another_one_wrote_stays_behind_it() -> None:
-    x, y = Buffer("x", (8,)), Buffer("y", (21,))
+    x, y = tir.Buffer("x", (8,)), tir.Buffer("y", (21,))
     first, second = (
-        Store(y, (2 * C + 3,), Load(x, (C,))),
-        Store(y, (2 * C + 4,), Load(y, (2 * C + 3,))),
+        tir.Store(y, (2 * C + 3,), tir.Load(x, (C,))),
+        tir.Store(y, (2 * C + 4,), tir.Load(y, (2 * C + 3,))),
     )
     func = written([x], y, (first, second), 8)
     assert "store float" in emit_ir(func, "f", avx2_target())
@@ -84,15 +76,15 @@ def test_a_store_that_reads_what_another_one_wrote_stays_behind_it() -> None:
 
 @pytest.mark.parametrize("places", [(3, 3), (3, 6)])
 def test_stores_that_leave_elements_out_are_stored_lane_by_lane(places: tuple[int, int]) -> None:
-    x, y = Buffer("x", (8,)), Buffer("y", (24,))
-    body = tuple(Store(y, (2 * C + at,), Load(x, (C,))) for at in places)
+    x, y = tir.Buffer("x", (8,)), tir.Buffer("y", (24,))
+    body = tuple(tir.Store(y, (2 * C + at,), tir.Load(x, (C,))) for at in places)
     func = written([x], y, body, 8)
     assert "store float" in emit_ir(func, "f", avx2_target())
     agree(func)
 
 
 def test_lanes_under_a_condition_of_data_are_stored_lane_by_lane() -> None:
-    flags, x, y = Buffer("flags", (8,), "bool"), Buffer("x", (8,)), Buffer("y", (21,))
-    body = tuple(Store(y, (2 * C + 3 + t,), Load(x, (C,))) for t in range(2))
-    agree(written([flags, x], y, (If(Load(flags, (C,)), body, ()),), 8))
-    agree(written([flags, x], y, (If(less_than(C, 5), body, ()),), 8))
+    flags, x, y = tir.Buffer("flags", (8,), "bool"), tir.Buffer("x", (8,)), tir.Buffer("y", (21,))
+    body = tuple(tir.Store(y, (2 * C + 3 + t,), tir.Load(x, (C,))) for t in range(2))
+    agree(written([flags, x], y, (tir.If(tir.Load(flags, (C,)), body, ()),), 8))
+    agree(written([flags, x], y, (tir.If(less_than(C, 5), body, ()),), 8))

@@ -8,24 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import Var, const
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.codegen.erf_table import SPACING
 from graphflow.codegen.math import ERF_MOST, ERROR_ULPS, TANH_MOST
-from graphflow.tir import (
-    Block,
-    Buffer,
-    For,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Role,
-    Store,
-    Unary,
-    interpret,
-)
 from support.native import Array, Native
 
 TARGETS = {"avx512": host_target(), "avx2": avx2_target()}
@@ -77,15 +65,19 @@ def arguments(name: str) -> Array:
     return x[: len(x) // 64 * 64]
 
 
-def mapping(name: str, count: int, lanes: int) -> PrimFunc:
+def mapping(name: str, count: int, lanes: int) -> tir.PrimFunc:
     """`y = name(x)` over vectors of `lanes` elements."""
-    x, y = Buffer("x", (count,)), Buffer("y", (count,))
+    x, y = tir.Buffer("x", (count,)), tir.Buffer("y", (count,))
     o, v = Var("o"), Var("v")
     at = (o * lanes + v,)
-    store = Store(y, at, Unary(name, Load(x, at)))
-    inner = For(v, const(0), const(lanes), LoopKind.VECTORIZED, (store,))
-    outer = For(o, const(0), const(count // lanes), LoopKind.SERIAL, (inner,))
-    return PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (Block("b", (outer,)),))
+    store = tir.Store(y, at, tir.Unary(name, tir.Load(x, at)))
+    inner = tir.For(v, const(0), const(lanes), tir.LoopKind.VECTORIZED, (store,))
+    outer = tir.For(o, const(0), const(count // lanes), tir.LoopKind.SERIAL, (inner,))
+    return tir.PrimFunc(
+        "k",
+        (tir.Param(x, tir.Role.INPUT), tir.Param(y, tir.Role.OUTPUT)),
+        (tir.Block("b", (outer,)),),
+    )
 
 
 def error_in_ulps(got: Array, want: Array) -> Array:
@@ -123,7 +115,7 @@ def test_the_interpreter_stays_within_the_stated_bound(name: str) -> None:
     x = arguments(name)[::16]
     x = x[: len(x) // 16 * 16]
     with np.errstate(all="ignore"):
-        got = interpret(mapping(name, len(x), 16), {"x": x})["y"]
+        got = tir.interpret(mapping(name, len(x), 16), {"x": x})["y"]
         errors = error_in_ulps(got, REFERENCES[name](x.astype(np.float64)))
     assert errors.max() <= max(1.0, ERROR_ULPS.get(name, 1.0))
 

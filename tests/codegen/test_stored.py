@@ -8,34 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import Var, const
 from graphflow.base.dtypes import CARRIERS, DTYPES, STORED, STORED_FLOATS, STORED_INTEGERS, largest
 from graphflow.base.errors import VerifyError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.layout import Range, evaluate
-from graphflow.tir import (
-    Binary,
-    Buffer,
-    Cast,
-    Comparison,
-    For,
-    IndexValue,
-    Literal,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Select,
-    Store,
-    Unary,
-    interpret,
-    parse,
-    to_text,
-    verify,
-)
 from support.native import Native, flushed_denormals
 
 TARGETS = (host_target(), avx2_target())
@@ -43,15 +21,21 @@ I, V = Var("i"), Var("v")
 PAIRS = [(stored, carrier) for stored in STORED for carrier in CARRIERS[stored]]
 
 
-def casting(size: int, source: str, target: str, lanes: int = 16) -> PrimFunc:
+def casting(size: int, source: str, target: str, lanes: int = 16) -> tir.PrimFunc:
     """`y = cast(x)`, a vector at a time."""
-    x, y = Buffer("x", (size,), source), Buffer("y", (size,), target)
+    x, y = tir.Buffer("x", (size,), source), tir.Buffer("y", (size,), target)
     at = (I * lanes + V,)
-    body = For(
-        V, const(0), const(lanes), LoopKind.VECTORIZED, (Store(y, at, Cast(Load(x, at), target)),)
+    body = tir.For(
+        V,
+        const(0),
+        const(lanes),
+        tir.LoopKind.VECTORIZED,
+        (tir.Store(y, at, tir.Cast(tir.Load(x, at), target)),),
     )
-    outer = For(I, const(0), const(size // lanes), LoopKind.SERIAL, (body,))
-    return PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (outer,))
+    outer = tir.For(I, const(0), const(size // lanes), tir.LoopKind.SERIAL, (body,))
+    return tir.PrimFunc(
+        "k", (tir.Param(x, tir.Role.INPUT), tir.Param(y, tir.Role.OUTPUT)), (outer,)
+    )
 
 
 def all_codes(dtype: str) -> Any:
@@ -136,43 +120,52 @@ def test_integers_keep_their_lowest_bits(stored: str, target: Any) -> None:
 
 @pytest.mark.parametrize("dtype", STORED)
 def test_text_literals_and_the_interpreter(dtype: str) -> None:
-    x, y = Buffer("x", (16,), dtype), Buffer("y", (16,), dtype)
-    load = Load(x, (V,))
-    value = Select(Comparison("lt", IndexValue(V), Literal(5, "int64")), load, Literal(1, dtype))
-    body = For(V, const(0), const(16), LoopKind.VECTORIZED, (Store(y, (V,), value),))
-    func = PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (body,))
-    verify(func, "lowered")
-    assert parse(to_text(func)) == func
+    x, y = tir.Buffer("x", (16,), dtype), tir.Buffer("y", (16,), dtype)
+    load = tir.Load(x, (V,))
+    value = tir.Select(
+        tir.Comparison("lt", tir.IndexValue(V), tir.Literal(5, "int64")),
+        load,
+        tir.Literal(1, dtype),
+    )
+    body = tir.For(V, const(0), const(16), tir.LoopKind.VECTORIZED, (tir.Store(y, (V,), value),))
+    func = tir.PrimFunc("k", (tir.Param(x, tir.Role.INPUT), tir.Param(y, tir.Role.OUTPUT)), (body,))
+    tir.verify(func, "lowered")
+    assert tir.parse(tir.to_text(func)) == func
     arrays = {"x": all_codes(dtype)[-16:]}
-    want = interpret(func, arrays)["y"]
+    want = tir.interpret(func, arrays)["y"]
     for target in TARGETS:
         same(Native(func, target)(arrays)["y"], want)
 
 
 @pytest.mark.parametrize("dtype", STORED)
 def test_nothing_is_computed_in_stored_types(dtype: str) -> None:
-    x, y = Buffer("x", (1,), dtype), Buffer("y", (1,), dtype)
-    load, flag = Load(x, (const(0),)), Buffer("b", (1,), "bool")
+    x, y = tir.Buffer("x", (1,), dtype), tir.Buffer("y", (1,), dtype)
+    load, flag = tir.Load(x, (const(0),)), tir.Buffer("b", (1,), "bool")
 
     def refused(stmt: Any, reason: str) -> None:
-        params = [Param(b, Role.INPUT if b == x else Role.OUTPUT) for b in (x, stmt.buffer)]
+        params = [
+            tir.Param(b, tir.Role.INPUT if b == x else tir.Role.OUTPUT) for b in (x, stmt.buffer)
+        ]
         with pytest.raises(VerifyError, match=reason):
-            verify(PrimFunc("k", tuple(params), (stmt,)), "lowered")
+            tir.verify(tir.PrimFunc("k", tuple(params), (stmt,)), "lowered")
 
     at = (const(0),)
-    refused(Store(y, at, Binary("add", load, load)), "add does not take")
-    refused(Store(y, at, Binary("max", load, load)), "max does not take")
-    refused(Store(y, at, Unary("neg", load)), "neg does not take")
-    refused(Store(flag, at, Comparison("lt", load, load)), "lt does not take")
-    refused(Reduce(ReduceOp.MAX, y, at, load), "in which nothing is computed")
-    refused(Store(Buffer("w", (1,), "int32"), at, Cast(load, "int32")), "is cast to and from")
-    refused(Store(y, at, IndexValue(const(0), dtype)), "is a number, not a")
+    refused(tir.Store(y, at, tir.Binary("add", load, load)), "add does not take")
+    refused(tir.Store(y, at, tir.Binary("max", load, load)), "max does not take")
+    refused(tir.Store(y, at, tir.Unary("neg", load)), "neg does not take")
+    refused(tir.Store(flag, at, tir.Comparison("lt", load, load)), "lt does not take")
+    refused(tir.Reduce(tir.ReduceOp.MAX, y, at, load), "in which nothing is computed")
+    refused(
+        tir.Store(tir.Buffer("w", (1,), "int32"), at, tir.Cast(load, "int32")),
+        "is cast to and from",
+    )
+    refused(tir.Store(y, at, tir.IndexValue(const(0), dtype)), "is a number, not a")
 
 
 @pytest.mark.parametrize("stored", STORED_FLOATS)
 def test_facts_of_casts_cover_them(stored: str) -> None:
-    load = Load(Buffer("x", (), "float32"), ())
-    cast = Cast(load, stored)
+    load = tir.Load(tir.Buffer("x", (), "float32"), ())
+    cast = tir.Cast(load, stored)
     for lo, hi in ((-1.0, 1.0), (0.3, 0.4), (-0.0, 5.0), (-1e-9, 1e-9), (1.0, 1e9), (-500.0, 2.0)):
         fact = evaluate(cast, lambda _, held=Range(lo, hi): held)  # noqa: B008
         for number in np.linspace(lo, hi, 33).astype("float32"):

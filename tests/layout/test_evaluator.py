@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.arith import Var, const, less_than
 from graphflow.kernels.definitions import (
     average_pool,
@@ -34,29 +35,13 @@ from graphflow.layout import (
     output_facts,
     row_major,
 )
-from graphflow.tir import (
-    BINARY_FUNCTIONS,
-    COMPARISONS,
-    DTYPES,
-    UNARY_FUNCTIONS,
-    Binary,
-    Buffer,
-    Cast,
-    Comparison,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-    float32,
-    interpret,
-)
 
-X = Load(Buffer("x", ()), ())
-Y = Load(Buffer("y", ()), ())
-FLOAT_UNARY = tuple(op for op in UNARY_FUNCTIONS if op != "not")
-ARITHMETIC = tuple(op for op in BINARY_FUNCTIONS if op not in ("and", "or", "xor", "shl", "shr"))
+X = tir.Load(tir.Buffer("x", ()), ())
+Y = tir.Load(tir.Buffer("y", ()), ())
+FLOAT_UNARY = tuple(op for op in tir.UNARY_FUNCTIONS if op != "not")
+ARITHMETIC = tuple(
+    op for op in tir.BINARY_FUNCTIONS if op not in ("and", "or", "xor", "shl", "shr")
+)
 TINY = float(np.finfo("float32").tiny)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 1e38, -1e38, 1e-38, 1e-45, inf, -inf, nan)
 
@@ -74,7 +59,7 @@ def covers(fact, value):
     if isinstance(fact, Undefined | NoAccess):
         return True
     if isinstance(fact, Constant):
-        return fact.literal == Literal(value.item(), value.dtype.name)
+        return fact.literal == tir.Literal(value.item(), value.dtype.name)
     return fact.holds(value.item())
 
 
@@ -84,21 +69,21 @@ def run(expr, **values):
 
     def go(node):
         match node:
-            case Literal():
-                return np.asarray(node.value, DTYPES[node.dtype])[()]
-            case Load():
+            case tir.Literal():
+                return np.asarray(node.value, tir.DTYPES[node.dtype])[()]
+            case tir.Load():
                 return next(values[name] for name, load in from_buffers.items() if load == node)
-            case Unary():
-                return UNARY_FUNCTIONS[node.op](go(node.operand))
-            case Binary():
-                return BINARY_FUNCTIONS[node.op](go(node.left), go(node.right))
-            case Cast():
-                return go(node.operand).astype(DTYPES[node.dtype])
-            case Comparison():
+            case tir.Unary():
+                return tir.UNARY_FUNCTIONS[node.op](go(node.operand))
+            case tir.Binary():
+                return tir.BINARY_FUNCTIONS[node.op](go(node.left), go(node.right))
+            case tir.Cast():
+                return go(node.operand).astype(tir.DTYPES[node.dtype])
+            case tir.Comparison():
                 a, b = go(node.left), go(node.right)
                 table = {"lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b}
                 return np.bool_(table.get(node.op, a != b))
-            case Select():
+            case tir.Select():
                 return go(node.if_true) if go(node.condition) else go(node.if_false)
         raise AssertionError(node)
 
@@ -135,19 +120,19 @@ def facts_with_values(draw):
 
 def expressions(depth):
     leaves = st.one_of(
-        st.just(X), st.just(Y), st.sampled_from([0.0, -0.0, 1.0, 0.1, -3.0, 6.0]).map(float32)
+        st.just(X), st.just(Y), st.sampled_from([0.0, -0.0, 1.0, 0.1, -3.0, 6.0]).map(tir.float32)
     )
     if not depth:
         return leaves
     below = expressions(depth - 1)
-    condition = st.builds(Comparison, st.sampled_from(COMPARISONS), below, below)
+    condition = st.builds(tir.Comparison, st.sampled_from(tir.COMPARISONS), below, below)
     return st.one_of(
         leaves,
-        st.builds(Unary, st.sampled_from(FLOAT_UNARY), below),
-        st.builds(Binary, st.sampled_from(ARITHMETIC), below, below),
-        st.builds(Select, condition, below, below),
-        st.builds(Cast, st.builds(Cast, below, st.just("float64")), st.just("float32")),
-        st.builds(Cast, condition, st.just("float32")),
+        st.builds(tir.Unary, st.sampled_from(FLOAT_UNARY), below),
+        st.builds(tir.Binary, st.sampled_from(ARITHMETIC), below, below),
+        st.builds(tir.Select, condition, below, below),
+        st.builds(tir.Cast, st.builds(tir.Cast, below, st.just("float64")), st.just("float32")),
+        st.builds(tir.Cast, condition, st.just("float32")),
     )
 
 
@@ -163,7 +148,7 @@ def test_whatever_happens_is_covered(expr, first, second):
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(st.sampled_from(ARITHMETIC), facts_with_values(), facts_with_values())
 def test_single_operators_are_covered(op, first, second):
-    expr = Binary(op, X, Y)
+    expr = tir.Binary(op, X, Y)
     found = evaluate(expr, given_x(first[0], second[0]))
     assert covers(found, run(expr, x=first[1], y=second[1]))
 
@@ -172,9 +157,9 @@ def test_single_operators_are_covered(op, first, second):
 @given(facts_with_values(), facts_with_values(), facts_with_values(), st.booleans())
 def test_contraction_to_fma_is_covered(a, b, c, minus):
     """The product and the sum rounded once, which native code may do."""
-    z = Load(Buffer("z", ()), ())
+    z = tir.Load(tir.Buffer("z", ()), ())
     table = {X: a[0], Y: b[0], z: c[0]}
-    expr = Binary("sub" if minus else "add", z, Binary("mul", X, Y))
+    expr = tir.Binary("sub" if minus else "add", z, tir.Binary("mul", X, Y))
     found = evaluate(expr, table.__getitem__)
     with np.errstate(all="ignore"):
         product = np.longdouble(a[1]) * np.longdouble(b[1])
@@ -200,15 +185,15 @@ def test_integers_are_covered(op, dtype, data):
     loads, table, concrete = [], {}, []
     for name in "ab":
         low, value, high = sorted(data.draw(st.tuples(numbers, numbers, numbers)))
-        loads.append(Load(Buffer(name, (), dtype), ()))
+        loads.append(tir.Load(tir.Buffer(name, (), dtype), ()))
         wide = data.draw(st.booleans())
         table[loads[-1]] = Undefined() if wide else Range(low, high)
         concrete.append(np.asarray(value, dtype)[()])
     if op == "div" and concrete[1] == 0:
         return
-    found = evaluate(Binary(op, *loads), table.__getitem__)
+    found = evaluate(tir.Binary(op, *loads), table.__getitem__)
     with np.errstate(all="ignore"):
-        value = BINARY_FUNCTIONS[op](*concrete)
+        value = tir.BINARY_FUNCTIONS[op](*concrete)
     assert not isinstance(found, Undefined | NoAccess)
     assert covers(found, value)
 
@@ -217,23 +202,23 @@ def test_integers_are_covered(op, dtype, data):
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint64"])
 def test_unary_operators_on_integers_are_covered(op, dtype):
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-    load = Load(Buffer("a", (), dtype), ())
+    load = tir.Load(tir.Buffer("a", (), dtype), ())
     for lo, hi in ((low, high), (1, 5), (low, low + 3), (high - 2, high), (low, 0)):
-        found = evaluate(Unary(op, load), {load: Range(lo, hi)}.__getitem__)
+        found = evaluate(tir.Unary(op, load), {load: Range(lo, hi)}.__getitem__)
         for value in {lo, hi, (lo + hi) // 2}:
             with np.errstate(all="ignore"):
-                result = UNARY_FUNCTIONS[op](np.asarray(value, dtype)[()])
+                result = tir.UNARY_FUNCTIONS[op](np.asarray(value, dtype)[()])
             assert covers(found, result), (value, found)
 
 
 @pytest.mark.parametrize("op", ["neg", "abs", "sqrt", "floor", "ceil", "round"])
 @pytest.mark.parametrize("value", SPECIAL)
 def test_unary_constants_fold_as_the_interpreter_does(op, value):
-    expected = run(Unary(op, X), x=np.float32(value))
-    found = evaluate(Unary(op, X), given_x(f32(value)))
+    expected = run(tir.Unary(op, X), x=np.float32(value))
+    found = evaluate(tir.Unary(op, X), given_x(f32(value)))
     if 0 < abs(value) < TINY and op not in ("neg", "abs"):  # it may count as zero
         assert covers(found, expected)
-        assert covers(found, run(Unary(op, X), x=np.float32(0.0)))
+        assert covers(found, run(tir.Unary(op, X), x=np.float32(0.0)))
     else:
         assert found == (Undefined() if isnan(expected) else f32(expected.item()))
 
@@ -243,10 +228,10 @@ def test_unary_constants_fold_as_the_interpreter_does(op, value):
 @pytest.mark.parametrize("b", SPECIAL)
 def test_binary_constants_fold_as_the_interpreter_does(op, a, b):
     def computed(x, y):
-        return run(Binary(op, X, Y), x=np.float32(x), y=np.float32(y))
+        return run(tir.Binary(op, X, Y), x=np.float32(x), y=np.float32(y))
 
     expected = computed(a, b)
-    found = evaluate(Binary(op, X, Y), given_x(f32(a), f32(b)))
+    found = evaluate(tir.Binary(op, X, Y), given_x(f32(a), f32(b)))
     if not any(0 < abs(value) < TINY for value in (a, b, expected)):
         assert found == (Undefined() if isnan(expected) else f32(expected.item()))
         return
@@ -258,7 +243,7 @@ def test_binary_constants_fold_as_the_interpreter_does(op, a, b):
         assert covers(found, np.copysign(np.float32(0.0), expected))
 
 
-RELU = Binary("max", X, float32(0.0))
+RELU = tir.Binary("max", X, tir.float32(0.0))
 ZERO_PRESERVING = (
     "abs", "tanh", "erf", "sqrt", "floor", "ceil", "round",
     "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh",
@@ -267,7 +252,7 @@ ZERO_PRESERVING = (
 
 @pytest.mark.parametrize("op", FLOAT_UNARY)
 def test_which_operators_preserve_zero(op):
-    found = evaluate(Unary(op, X), given_x(f32(0.0)))
+    found = evaluate(tir.Unary(op, X), given_x(f32(0.0)))
     expected = {
         "neg": f32(-0.0),
         "exp": f32(1.0),
@@ -287,76 +272,83 @@ def test_which_operators_preserve_zero(op):
 def test_traps_at_zero():
     zero = given_x(f32(0.0), f32(0.0))
     assert evaluate(RELU, zero) == f32(0.0)
-    assert evaluate(Binary("div", X, Y), zero) == Undefined()
-    assert evaluate(Binary("div", float32(1.0), Unary("sqrt", X)), zero) == f32(inf)
-    assert evaluate(Binary("pow", X, Y), zero) == f32(1.0)
-    assert evaluate(Comparison("eq", X, Y), zero) == fact_of(True, "bool")
-    assert evaluate(Binary("add", X, float32(3.0)), zero) == f32(3.0)
-    clip = Binary("min", Binary("max", X, float32(1.0)), float32(6.0))
+    assert evaluate(tir.Binary("div", X, Y), zero) == Undefined()
+    assert evaluate(tir.Binary("div", tir.float32(1.0), tir.Unary("sqrt", X)), zero) == f32(inf)
+    assert evaluate(tir.Binary("pow", X, Y), zero) == f32(1.0)
+    assert evaluate(tir.Comparison("eq", X, Y), zero) == fact_of(True, "bool")
+    assert evaluate(tir.Binary("add", X, tir.float32(3.0)), zero) == f32(3.0)
+    clip = tir.Binary("min", tir.Binary("max", X, tir.float32(1.0)), tir.float32(6.0))
     assert evaluate(clip, zero) == f32(1.0)
-    hard = Binary("add", Binary("mul", X, float32(0.2)), float32(0.5))
+    hard = tir.Binary("add", tir.Binary("mul", X, tir.float32(0.2)), tir.float32(0.5))
     assert evaluate(hard, zero) == f32(0.5)
-    softplus = Unary("log", Binary("add", Unary("exp", X), float32(1.0)))
+    softplus = tir.Unary("log", tir.Binary("add", tir.Unary("exp", X), tir.float32(1.0)))
     found = evaluate(softplus, zero)
     assert isinstance(found, Range)
     assert found.lo < np.log(2.0) < found.hi
 
 
 def test_zero_times_something():
-    product = Binary("mul", float32(0.0), X)
+    product = tir.Binary("mul", tir.float32(0.0), X)
     assert evaluate(product, given_x(Range(0.0, 5.0))) == f32(0.0)
     assert evaluate(product, given_x(Range(-5.0, -1.0))) == f32(-0.0)
     assert evaluate(product, given_x(Range(-5.0, 5.0))) == Range(-0.0, 0.0)
     # Added to +0.0, either zero gives +0.0.
-    assert evaluate(Binary("add", float32(0.0), product), given_x(Range(-5.0, 5.0))) == f32(0.0)
+    assert evaluate(tir.Binary("add", tir.float32(0.0), product), given_x(Range(-5.0, 5.0))) == f32(
+        0.0
+    )
     assert evaluate(product, given_x(Undefined())) == Undefined()
     assert evaluate(product, given_x(f32(inf))) == Undefined()
 
 
 def test_sums_that_may_overflow_are_undefined():
     big = Range(-3e38, 3e38)
-    assert evaluate(Binary("add", X, Y), given_x(big, big)) == Undefined()
-    assert evaluate(Binary("mul", X, Y), given_x(big, big)) == Undefined()
-    small = evaluate(Binary("add", X, Y), given_x(Range(0.0, 0.1), Range(0.0, 0.2)))
+    assert evaluate(tir.Binary("add", X, Y), given_x(big, big)) == Undefined()
+    assert evaluate(tir.Binary("mul", X, Y), given_x(big, big)) == Undefined()
+    small = evaluate(tir.Binary("add", X, Y), given_x(Range(0.0, 0.1), Range(0.0, 0.2)))
     assert small.lo == 0.0
     assert small.hi >= 0.3
 
 
 def test_constants_that_contraction_may_change_are_not_constants():
-    expr = Binary("add", Binary("mul", X, float32(0.1)), float32(0.3))
+    expr = tir.Binary("add", tir.Binary("mul", X, tir.float32(0.1)), tir.float32(0.3))
     found = evaluate(expr, given_x(f32(0.7)))
     assert isinstance(found, Range)
     assert found.hi - found.lo < 1e-6
     # An exact product rounds the same way either way.
     assert isinstance(evaluate(expr, given_x(f32(0.0))), Constant)
-    halves = Binary("add", Binary("mul", X, float32(0.5)), float32(0.3))
+    halves = tir.Binary("add", tir.Binary("mul", X, tir.float32(0.5)), tir.float32(0.3))
     assert isinstance(evaluate(halves, given_x(f32(0.75))), Constant)
 
 
 def test_undef_is_poison_and_a_load_of_undef_is_not():
-    poison = Undef("int32")
-    load = Load(Buffer("n", (), "int32"), ())
-    five = Literal(5, "int32")
-    assert evaluate(Binary("min", poison, five), given_x(None)) == Undefined()
-    assert evaluate(Binary("mul", Undef("float32"), float32(0.0)), given_x(None)) == Undefined()
-    frozen = evaluate(Binary("min", load, five), lambda _: Undefined())
+    poison = tir.Undef("int32")
+    load = tir.Load(tir.Buffer("n", (), "int32"), ())
+    five = tir.Literal(5, "int32")
+    assert evaluate(tir.Binary("min", poison, five), given_x(None)) == Undefined()
+    assert (
+        evaluate(tir.Binary("mul", tir.Undef("float32"), tir.float32(0.0)), given_x(None))
+        == Undefined()
+    )
+    frozen = evaluate(tir.Binary("min", load, five), lambda _: Undefined())
     assert frozen == Range(-(2**31), 5)
-    assert evaluate(Binary("max", X, float32(0.0)), given_x(Undefined())) == Undefined()
+    assert evaluate(tir.Binary("max", X, tir.float32(0.0)), given_x(Undefined())) == Undefined()
 
 
 def test_a_select_asks_only_for_the_side_it_may_take():
-    safe = Select(less_than(Var("i"), 3), float32(1.0), X)
+    safe = tir.Select(less_than(Var("i"), 3), tir.float32(1.0), X)
     assert evaluate(safe, given_x(NoAccess())) == NoAccess()
     assert evaluate(safe, given_x(NoAccess()), decide=lambda _: True) == f32(1.0)
-    always = Select(Comparison("lt", float32(0.0), float32(1.0)), float32(2.0), X)
+    always = tir.Select(
+        tir.Comparison("lt", tir.float32(0.0), tir.float32(1.0)), tir.float32(2.0), X
+    )
     assert evaluate(always, given_x(NoAccess())) == f32(2.0)
-    either = Select(Comparison("lt", Y, float32(0.0)), float32(2.0), X)
+    either = tir.Select(tir.Comparison("lt", Y, tir.float32(0.0)), tir.float32(2.0), X)
     assert evaluate(either, given_x(f32(3.0), Undefined())) == Range(2.0, 3.0)
 
 
 def test_index_values_take_the_bounds_of_their_variables():
     i = Var("i")
-    expr = IndexValue(i * 2 + const(1), "float32")
+    expr = tir.IndexValue(i * 2 + const(1), "float32")
     assert evaluate(expr, given_x(None), ranges={i: (0, 3)}) == Range(1.0, 7.0)
 
 
@@ -457,38 +449,38 @@ def test_reductions_cover_what_the_interpreter_gives(op):
     x = rng.uniform(-0.3, 1.0, (3, 7)).astype(np.float32)
     known = {("x", "logical"): Range(float(x.min()), float(x.max()))}
     ((name, _), fact), *_ = output_facts(func, {}, known).items()
-    for value in interpret(func, {"x": x})[name].ravel():
+    for value in tir.interpret(func, {"x": x})[name].ravel():
         assert covers(fact, value)
     assert isinstance(fact, Range)
 
 
 def test_facts_hold_whether_denormals_are_flushed_or_not():
     """1e-40 may count as zero, so neither side of a comparison that tells them apart is claimed."""
-    one, zero = float32(1.0), float32(0.0)
-    shifted = Binary("add", X, float32(1e-40))
-    told = Select(Comparison("eq", shifted, zero), one, zero)
+    one, zero = tir.float32(1.0), tir.float32(0.0)
+    shifted = tir.Binary("add", X, tir.float32(1e-40))
+    told = tir.Select(tir.Comparison("eq", shifted, zero), one, zero)
     assert evaluate(told, given_x(f32(0.0))) == Range(0.0, 1.0)
     assert evaluate(shifted, given_x(f32(0.0))) == Range(0.0, float(np.float32(1e-40)))
-    assert evaluate(Binary("div", one, X), given_x(f32(1e-40))) == Undefined()
-    assert evaluate(Unary("neg", X), given_x(f32(1e-40))) == f32(-1e-40), "moves keep every bit"
-    product = Binary("mul", X, Y)
+    assert evaluate(tir.Binary("div", one, X), given_x(f32(1e-40))) == Undefined()
+    assert evaluate(tir.Unary("neg", X), given_x(f32(1e-40))) == f32(-1e-40), "moves keep every bit"
+    product = tir.Binary("mul", X, Y)
     found = evaluate(product, given_x(Range(1e-30, 1.0), Range(1e-30, 1.0)))
     assert isinstance(found, Range)
     assert found.holds(0.0)
 
 
 def test_a_maximum_may_give_either_zero_where_a_denormal_counts_as_one():
-    found = evaluate(Binary("max", X, Y), given_x(Range(-1.0, 0.0), f32(0.0)))
+    found = evaluate(tir.Binary("max", X, Y), given_x(Range(-1.0, 0.0), f32(0.0)))
     assert found == Range(-0.0, 0.0)
-    assert evaluate(Binary("max", X, Y), given_x(Range(0.0, 1.0), f32(0.0))) == Range(0.0, 1.0)
+    assert evaluate(tir.Binary("max", X, Y), given_x(Range(0.0, 1.0), f32(0.0))) == Range(0.0, 1.0)
 
 
 def test_a_comparison_with_a_denormal_keeps_the_denormals_that_meet_it():
     """Without flushing, 1e-40 <= 1e-40 holds: the side that is taken is not below zero there."""
-    tiny = float32(1e-40)
+    tiny = tir.float32(1e-40)
     for op, sign in (("le", 1.0), ("ge", -1.0), ("eq", 1.0)):
-        limit = Literal(sign * tiny.value, "float32")
-        taken = Select(Comparison(op, X, limit), X, float32(0.0))
+        limit = tir.Literal(sign * tiny.value, "float32")
+        taken = tir.Select(tir.Comparison(op, X, limit), X, tir.float32(0.0))
         found = evaluate(taken, given_x(Range(-1.0, 1.0)))
         assert isinstance(found, Range)
         assert found.holds(limit.value)
@@ -496,5 +488,5 @@ def test_a_comparison_with_a_denormal_keeps_the_denormals_that_meet_it():
 
 def test_an_index_that_nothing_reaches_gives_no_range() -> None:
     i = Var("i")
-    none = evaluate(IndexValue(i, "int32"), lambda _: Undefined(), ranges={i: (2, 1)})
+    none = evaluate(tir.IndexValue(i, "int32"), lambda _: Undefined(), ranges={i: (2, 1)})
     assert none == Undefined()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.arith import Var, as_index, less_than
 from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan
@@ -20,33 +21,6 @@ from graphflow.lower import Lowered, lower
 from graphflow.lower.memory_plan import align, pack, plan_arena
 from graphflow.program import ALIGNMENT
 from graphflow.schedule import require_in_bounds
-from graphflow.tir import (
-    DTYPES,
-    Assume,
-    Binary,
-    Block,
-    Buffer,
-    Comparison,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Literal,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    Undef,
-    interpret,
-    walk,
-)
 from support.nets import SHORT, Net, chain, favour, joined, two_demands
 
 i, j = Var("i"), Var("j")
@@ -121,7 +95,7 @@ def test_steps_of_a_network(make: object) -> None:
         assert len(step.buffers) == len(kernel.func.params)
         for param, place, ref in zip(kernel.func.params, places, step.buffers, strict=False):
             spec = physical.storages[place.storage]
-            assert ref.offset == place.offset * DTYPES[spec.dtype].itemsize
+            assert ref.offset == place.offset * tir.DTYPES[spec.dtype].itemsize
             assert place.offset + param.buffer.size <= spec.elements
         for name in names:
             life[name] = (life.get(name, (k, k))[0], k)
@@ -129,12 +103,12 @@ def test_steps_of_a_network(make: object) -> None:
     for a in arena:
         spec = physical.storages[a]
         start = program.places[a].position
-        stop = start + spec.elements * DTYPES[spec.dtype].itemsize
+        stop = start + spec.elements * tir.DTYPES[spec.dtype].itemsize
         assert stop <= program.arena_bytes
         for b in arena:
             other = physical.storages[b]
             begin = program.places[b].position
-            end = begin + other.elements * DTYPES[other.dtype].itemsize
+            end = begin + other.elements * tir.DTYPES[other.dtype].itemsize
             together = life[a][0] <= life[b][1] and life[b][0] <= life[a][1]
             assert a == b or not together or stop <= begin or end <= start
 
@@ -195,19 +169,19 @@ def test_large_intermediates_become_planned_memory() -> None:
 # Bounds -------------------------------------------------------------------------------------------
 
 
-def kernel(x: Buffer, y: Buffer, *body: Stmt) -> PrimFunc:
-    return PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), body)
+def kernel(x: tir.Buffer, y: tir.Buffer, *body: tir.Stmt) -> tir.PrimFunc:
+    return tir.PrimFunc("k", (tir.Param(x, tir.Role.INPUT), tir.Param(y, tir.Role.OUTPUT)), body)
 
 
-def loop(var: Var, stop: int, *body: Stmt, kind: LoopKind = LoopKind.SERIAL) -> For:
-    return For(var, as_index(0), as_index(stop), kind, body)
+def loop(var: Var, stop: int, *body: tir.Stmt, kind: tir.LoopKind = tir.LoopKind.SERIAL) -> tir.For:
+    return tir.For(var, as_index(0), as_index(stop), kind, body)
 
 
-X, Y = Buffer("x", (8,)), Buffer("y", (8,))
+X, Y = tir.Buffer("x", (8,)), tir.Buffer("y", (8,))
 
 
 def test_accesses_inside_are_proven() -> None:
-    func = kernel(X, Y, loop(i, 8, Store(Y, (i,), Load(X, (7 - i,)))))
+    func = kernel(X, Y, loop(i, 8, tir.Store(Y, (i,), tir.Load(X, (7 - i,)))))
     proofs = require_in_bounds(func)
     assert proofs
     assert all(p.proven for p in proofs)
@@ -217,7 +191,7 @@ def test_accesses_inside_are_proven() -> None:
     ("stored", "loaded", "name"), [(i, i + 1, "x"), (i - 1, i, "y"), (i * 2, i, "y")]
 )
 def test_an_access_outside_is_refused(stored: Var, loaded: Var, name: str) -> None:
-    func = kernel(X, Y, loop(i, 8, Store(Y, (stored,), Load(X, (loaded,)))))
+    func = kernel(X, Y, loop(i, 8, tir.Store(Y, (stored,), tir.Load(X, (loaded,)))))
     with pytest.raises(VerifyError, match=f"{name}\\[") as error:
         require_in_bounds(func)
     assert "not proven to stay in [8]" in str(error.value)
@@ -225,17 +199,19 @@ def test_an_access_outside_is_refused(stored: Var, loaded: Var, name: str) -> No
 
 
 def test_a_condition_keeps_an_access_inside() -> None:
-    inner = If(less_than(4 * i + j, 8), (Store(Y, (4 * i + j,), Load(X, (4 * i + j,))),))
-    body = loop(i, 3, loop(j, 4, inner, kind=LoopKind.VECTORIZED))
+    inner = tir.If(
+        less_than(4 * i + j, 8), (tir.Store(Y, (4 * i + j,), tir.Load(X, (4 * i + j,))),)
+    )
+    body = loop(i, 3, loop(j, 4, inner, kind=tir.LoopKind.VECTORIZED))
     assert all(p.proven for p in require_in_bounds(kernel(X, Y, body)))
-    bare = loop(i, 3, loop(j, 4, *inner.then, kind=LoopKind.VECTORIZED))
+    bare = loop(i, 3, loop(j, 4, *inner.then, kind=tir.LoopKind.VECTORIZED))
     with pytest.raises(VerifyError):
         require_in_bounds(kernel(X, Y, bare))
 
 
 def test_a_condition_on_data_proves_nothing() -> None:
-    inside = Comparison("lt", Load(X, (i,)), Literal(8.0, "float32"))
-    body = loop(i, 8, If(inside, (Store(Y, (i + 1,), Load(X, (i,))),)))
+    inside = tir.Comparison("lt", tir.Load(X, (i,)), tir.Literal(8.0, "float32"))
+    body = loop(i, 8, tir.If(inside, (tir.Store(Y, (i + 1,), tir.Load(X, (i,))),)))
     with pytest.raises(VerifyError):
         require_in_bounds(kernel(X, Y, body))
 
@@ -243,19 +219,21 @@ def test_a_condition_on_data_proves_nothing() -> None:
 # Assume and undef ---------------------------------------------------------------------------------
 
 
-def assumption(index: Var = i) -> Assume:
-    claim = Comparison("eq", Load(X, (index,)), Literal(0.0, "float32"))
-    return Assume(less_than(index, 4), claim)
+def assumption(index: Var = i) -> tir.Assume:
+    claim = tir.Comparison("eq", tir.Load(X, (index,)), tir.Literal(0.0, "float32"))
+    return tir.Assume(less_than(index, 4), claim)
 
 
 def test_assumptions_go_with_the_loops_that_held_them() -> None:
-    copy = loop(j, 8, Store(Y, (j,), Load(X, (j,))))
-    func = kernel(X, Y, Block("x_padding", (loop(i, 8, assumption()),)), Block("copy", (copy,)))
-    assert remove_assume(func).body == (Block("copy", (copy,)),)
+    copy = loop(j, 8, tir.Store(Y, (j,), tir.Load(X, (j,))))
+    func = kernel(
+        X, Y, tir.Block("x_padding", (loop(i, 8, assumption()),)), tir.Block("copy", (copy,))
+    )
+    assert remove_assume(func).body == (tir.Block("copy", (copy,)),)
 
 
 def test_assumptions_beside_work_go_alone() -> None:
-    store = Store(Y, (i,), Load(X, (i,)))
+    store = tir.Store(Y, (i,), tir.Load(X, (i,)))
     func = kernel(X, Y, loop(i, 8, assumption(), store))
     assert remove_assume(func).body == (loop(i, 8, store),)
     without = kernel(X, Y, loop(i, 8, store))
@@ -264,65 +242,70 @@ def test_assumptions_beside_work_go_alone() -> None:
 
 
 def test_stores_of_undef_go_and_the_others_stay() -> None:
-    store = Store(Y, (i,), Load(X, (i,)))
-    pad = Block(
-        "y_padding", (loop(j, 8, If(less_than(5, j), (Store(Y, (j,), Undef("float32")),))),)
+    store = tir.Store(Y, (i,), tir.Load(X, (i,)))
+    pad = tir.Block(
+        "y_padding",
+        (loop(j, 8, tir.If(less_than(5, j), (tir.Store(Y, (j,), tir.Undef("float32")),))),),
     )
     func = kernel(X, Y, loop(i, 8, store), pad)
     done = remove_undef(func)
     assert done.body == (loop(i, 8, store),)
     x = np.arange(8, dtype=np.float32)
-    assert np.array_equal(interpret(done, {"x": x})["y"], x)
+    assert np.array_equal(tir.interpret(done, {"x": x})["y"], x)
 
 
 def test_an_else_branch_is_kept() -> None:
-    keep = Store(Y, (i,), Load(X, (i,)))
-    choice = If(less_than(i, 4), (Store(Y, (i,), Undef("float32")),), (keep,))
+    keep = tir.Store(Y, (i,), tir.Load(X, (i,)))
+    choice = tir.If(less_than(i, 4), (tir.Store(Y, (i,), tir.Undef("float32")),), (keep,))
     done = remove_undef(kernel(X, Y, loop(i, 8, choice)))
     x = np.arange(8, dtype=np.float32)
-    got = interpret(done, {"x": x}, undefined=-1.0)["y"]
+    got = tir.interpret(done, {"x": x}, undefined=-1.0)["y"]
     assert got.tolist() == [-1, -1, -1, -1, 4, 5, 6, 7]
-    assert not [e for s in walk(done.body) if isinstance(s, Store) for e in [s.value]
-                if isinstance(e, Undef)]  # fmt: skip
+    assert not [e for s in tir.walk(done.body) if isinstance(s, tir.Store) for e in [s.value]
+                if isinstance(e, tir.Undef)]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        Binary("add", Load(X, (i,)), Undef("float32")),
-        Binary("mul", Literal(0.0, "float32"), Undef("float32")),
-        Select(Comparison("gt", Undef("float32"), Load(X, (i,))), Load(X, (i,)), Load(X, (i,))),
-        Select(less_than(i, 4), Unary("neg", Undef("float32")), Undef("float32")),
+        tir.Binary("add", tir.Load(X, (i,)), tir.Undef("float32")),
+        tir.Binary("mul", tir.Literal(0.0, "float32"), tir.Undef("float32")),
+        tir.Select(
+            tir.Comparison("gt", tir.Undef("float32"), tir.Load(X, (i,))),
+            tir.Load(X, (i,)),
+            tir.Load(X, (i,)),
+        ),
+        tir.Select(less_than(i, 4), tir.Unary("neg", tir.Undef("float32")), tir.Undef("float32")),
     ],
 )
-def test_storing_a_value_of_undef_leaves_anything(value: Expr) -> None:
-    kept = Store(Y, (i,), Load(X, (i,)))
-    for stmt in (Store(Y, (i,), value), Reduce(ReduceOp.ADD, Y, (i,), value)):
+def test_storing_a_value_of_undef_leaves_anything(value: tir.Expr) -> None:
+    kept = tir.Store(Y, (i,), tir.Load(X, (i,)))
+    for stmt in (tir.Store(Y, (i,), value), tir.Reduce(tir.ReduceOp.ADD, Y, (i,), value)):
         assert remove_undef(kernel(X, Y, loop(i, 8, kept, stmt))).body == (loop(i, 8, kept),)
 
 
 def test_a_select_beside_undef_becomes_its_other_side_where_that_may_be_loaded() -> None:
-    inside = Select(less_than(i, 4), Load(X, (i,)), Undef("float32"))
-    done = remove_undef(kernel(X, Y, loop(i, 8, Store(Y, (i,), inside))))
-    assert done.body == (loop(i, 8, Store(Y, (i,), Load(X, (i,)))),)
-    outside = Select(less_than(i, 4), Load(X, (i + 4,)), Undef("float32"))
-    value = Binary("add", outside, Load(X, (i,)))
-    done = remove_undef(kernel(X, Y, loop(i, 8, Store(Y, (i,), value))))
+    inside = tir.Select(less_than(i, 4), tir.Load(X, (i,)), tir.Undef("float32"))
+    done = remove_undef(kernel(X, Y, loop(i, 8, tir.Store(Y, (i,), inside))))
+    assert done.body == (loop(i, 8, tir.Store(Y, (i,), tir.Load(X, (i,)))),)
+    outside = tir.Select(less_than(i, 4), tir.Load(X, (i + 4,)), tir.Undef("float32"))
+    value = tir.Binary("add", outside, tir.Load(X, (i,)))
+    done = remove_undef(kernel(X, Y, loop(i, 8, tir.Store(Y, (i,), value))))
     require_in_bounds(done)
     x = np.arange(8, dtype="float32")
-    got = interpret(done, {"x": x}, undefined=-1.0)["y"]
+    got = tir.interpret(done, {"x": x}, undefined=-1.0)["y"]
     assert got.tolist() == [4, 6, 8, 10, -1, -1, -1, -1]
 
 
 def test_a_branch_on_undef_is_refused() -> None:
-    choice = Comparison("gt", Load(X, (i,)), Undef("float32"))
-    func = kernel(X, Y, loop(i, 8, If(choice, (Store(Y, (i,), Load(X, (i,))),))))
+    choice = tir.Comparison("gt", tir.Load(X, (i,)), tir.Undef("float32"))
+    func = kernel(X, Y, loop(i, 8, tir.If(choice, (tir.Store(Y, (i,), tir.Load(X, (i,))),))))
     with pytest.raises(VerifyError, match="what runs depends on undef, in `if data"):
         remove_undef(func)
 
 
 def test_undef_as_an_index_value_stays_possible_only_as_a_store() -> None:
-    func = kernel(X, Y, loop(i, 8, Store(Y, (i,), Undef("float32"))))
+    func = kernel(X, Y, loop(i, 8, tir.Store(Y, (i,), tir.Undef("float32"))))
     assert remove_undef(func).body == ()
-    index = kernel(X, Buffer("y", (8,), "int64"))
-    assert IndexValue(i).dtype == index.outputs[0].dtype
+    index = kernel(X, tir.Buffer("y", (8,), "int64"))
+    assert tir.IndexValue(i).dtype == index.outputs[0].dtype

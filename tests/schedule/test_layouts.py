@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import Var
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, blocked
@@ -18,17 +19,6 @@ from graphflow.schedule import (
     absorb_padding,
     sequential_buffer_access,
     transform_layout,
-)
-from graphflow.tir import (
-    DTYPES,
-    Buffer,
-    Literal,
-    Load,
-    PrimFunc,
-    interpret,
-    parse,
-    to_text,
-    verify,
 )
 from graphflow.tir.printer import DTYPE_TEXT
 from support.schedule_checks import kernel, same
@@ -42,9 +32,9 @@ PARAMS = "x: i32[14], y: out[i32[14]]"
 X = np.arange(14, dtype="int32") * 3 - 5
 
 
-def run(func: PrimFunc, **arrays: Any) -> Any:
-    verify(func, "scheduled")
-    return interpret(func, arrays)["y"]
+def run(func: tir.PrimFunc, **arrays: Any) -> Any:
+    tir.verify(func, "scheduled")
+    return tir.interpret(func, arrays)["y"]
 
 
 def packed(value: int) -> Any:
@@ -54,7 +44,7 @@ def packed(value: int) -> Any:
 @pytest.mark.parametrize("pad", [None, "undef", 7], ids=["none", "undef", "constant"])
 def test_transform_layout_of_an_output(pad: Any, golden: Golden) -> None:
     done = transform_layout(kernel(DOUBLE, PARAMS), "y", PACKED, pad).func
-    golden(f"layout_out_{pad}", to_text(done))
+    golden(f"layout_out_{pad}", tir.to_text(done))
     got = run(done, x=X).reshape(-1)
     np.testing.assert_array_equal(got[:14], 2 * X)
     assert pad != 7 or (got[14:] == 7).all()
@@ -63,22 +53,22 @@ def test_transform_layout_of_an_output(pad: Any, golden: Golden) -> None:
 @pytest.mark.parametrize("pad", [None, "undef", 7], ids=["none", "undef", "constant"])
 def test_transform_layout_of_an_input(pad: Any, golden: Golden) -> None:
     done = transform_layout(kernel(DOUBLE, PARAMS), "x", PACKED, pad).func
-    golden(f"layout_in_{pad}", to_text(done))
+    golden(f"layout_in_{pad}", tir.to_text(done))
     np.testing.assert_array_equal(run(done, x=packed(7)), 2 * X)
 
 
 def test_transform_layout_with_a_function_of_the_place(golden: Golden) -> None:
     p, q = Var("p"), Var("q")
-    wrapped = Load(Buffer("y", (4, 4), "int32"), (p - p, (4 * p + q - 14) % 4))
+    wrapped = tir.Load(tir.Buffer("y", (4, 4), "int32"), (p - p, (4 * p + q - 14) % 4))
     func = kernel(DOUBLE, PARAMS)
     done = transform_layout(func, "y", PACKED, PadFunction((p, q), wrapped)).func
-    golden("layout_function", to_text(done))
+    golden("layout_function", tir.to_text(done))
     got = run(done, x=X).reshape(-1)
     np.testing.assert_array_equal(got[14:], 2 * X[:2])
-    foreign = Load(Buffer("x", (14,), "int32"), (p,))
+    foreign = tir.Load(tir.Buffer("x", (14,), "int32"), (p,))
     with pytest.raises(ScheduleError, match="the pad value of y reads x of shape"):
         transform_layout(func, "y", PACKED, PadFunction((p, q), foreign))
-    before = Load(Buffer("y", (14,), "int32"), (p,))
+    before = tir.Load(tir.Buffer("y", (14,), "int32"), (p,))
     with pytest.raises(ScheduleError, match="it may read y of shape"):
         transform_layout(func, "y", PACKED, PadFunction((p, q), before))
     none = transform_layout(func, "y", PACKED, PadFunction((p, q), None)).func
@@ -91,20 +81,22 @@ P, Q = Var("p"), Var("q")
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float16", "int8", "bool"])
 def test_a_pad_function_may_return_an_index_expression(dtype: str) -> None:
     text = DTYPE_TEXT[dtype]
-    func = parse(
+    func = tir.parse(
         f"@primfunc\ndef k(x: {text}[11], y: out[{text}[11]]):\n"
         "    for i in serial(0, 11):\n        y[i] = x[i]\n"
     )
     pack = lambda i: (i // 4, i % 4)  # noqa: E731
     pad = (lambda io, ii: io // 2) if dtype == "bool" else (lambda io, ii: 10 * io + ii)
     done = transform_layout(func, "y", pack, pad).func
-    verify(done, "scheduled")
-    x = np.arange(11).astype(DTYPES[dtype])
-    got = interpret(done, {"x": x})["y"].reshape(-1)
-    np.testing.assert_array_equal(got, [*x, DTYPES[dtype].type(True if dtype == "bool" else 23)])
+    tir.verify(done, "scheduled")
+    x = np.arange(11).astype(tir.DTYPES[dtype])
+    got = tir.interpret(done, {"x": x})["y"].reshape(-1)
+    np.testing.assert_array_equal(
+        got, [*x, tir.DTYPES[dtype].type(True if dtype == "bool" else 23)]
+    )
     assert transform_layout(func, "y", pack, PadFunction((P, Q), pad(P, Q))).func == done
     read = transform_layout(func, "x", pack, pad).func
-    assert interpret(read, {"x": got.reshape(3, 4)})["y"].shape == (11,)
+    assert tir.interpret(read, {"x": got.reshape(3, 4)})["y"].shape == (11,)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +106,10 @@ def test_a_pad_function_may_return_an_index_expression(dtype: str) -> None:
         (lambda io, ii: io * ii, "the pad function fails on the 2 axes of y: .*quasi-affine"),
         (lambda io: io, "the pad function fails on the 2 axes of y: .*positional argument"),
         (lambda io, ii: Var("n") + ii, "n, which is no index of y"),
-        (lambda io, ii: Literal(1, "int32"), "the wrong type: y holds int8, the value is int32"),
+        (
+            lambda io, ii: tir.Literal(1, "int32"),
+            "the wrong type: y holds int8, the value is int32",
+        ),
         (lambda io, ii: "zero", 'a pad value is None, "undef", a number or a PadFunction'),
     ],
 )
@@ -184,7 +179,7 @@ def test_the_padding_of_an_allocated_buffer_is_written_before_it_is_read(golden:
         PARAMS,
     )
     done = transform_layout(func, "t", PACKED, 3).func
-    golden("layout_allocated", to_text(done))
+    golden("layout_allocated", tir.to_text(done))
     np.testing.assert_array_equal(run(done, x=X), X)
     inside = kernel(
         "for i in serial(0, 14):\n    t = alloc(i32[14])\n    t[i] = x[i]\n    y[i] = t[i]", PARAMS
@@ -198,7 +193,7 @@ def test_a_chain_of_layouts_keeps_each_padding(golden: Golden) -> None:
     s = Schedule.of(kernel(DOUBLE, PARAMS)).apply(transform_layout, "y", PACKED, 7)
     s = s.apply(transform_layout, "y", Layout.of(IndexMap.permute((1, 0)), (4, 4)), None)
     s = s.apply(transform_layout, "y", Layout.of(IndexMap.identity(2), (4, 4), (4, 6)), 9)
-    golden("layout_chain", to_text(s.func))
+    golden("layout_chain", tir.to_text(s.func))
     want = np.full((4, 6), 9)
     want[:, :4] = np.append(2 * X, [7, 7]).reshape(4, 4).T
     np.testing.assert_array_equal(run(s.func, x=X), want)
@@ -217,7 +212,7 @@ def test_sequential_buffer_access(golden: Golden) -> None:
     s = Schedule.of(kernel(DOUBLE, PARAMS)).apply(transform_layout, "y", PACKED, 0)
     i = s.handle("i")
     s = s.apply(sequential_buffer_access, "double", "y", ("io", "ii"))
-    golden("sequential", to_text(s.func))
+    golden("sequential", tir.to_text(s.func))
     assert [place.name for place in s.forward(i)] == ["io", "ii"]
     np.testing.assert_array_equal(run(s.func, x=X).reshape(-1)[:14], 2 * X)
 
@@ -229,7 +224,7 @@ def test_sequential_buffer_access_over_a_turned_input() -> None:
         "x: i32[4, 3], y: out[i32[3, 4]]",
     )
     done = sequential_buffer_access(func, "b", "x", ("p", "q")).func
-    assert "x[p, q]" in to_text(done)
+    assert "x[p, q]" in tir.to_text(done)
     x = np.arange(12, dtype="int32").reshape(4, 3)
     np.testing.assert_array_equal(run(done, x=x), run(func, x=x))
 
@@ -289,7 +284,7 @@ def test_absorb_padding(golden: Golden) -> None:
     s = padded(5)
     stage = s.handle("y_padding")
     s = s.apply(absorb_padding, "double", "y")
-    golden("absorb", to_text(s.func))
+    golden("absorb", tir.to_text(s.func))
     assert s.forward(stage) == ()
     np.testing.assert_array_equal(run(s.func, x=X).reshape(-1), [*(2 * X), 5, 5])
 
@@ -300,7 +295,7 @@ def test_absorb_padding_refuses_what_reaches_too_little_or_too_much() -> None:
     np.testing.assert_array_equal(
         run(few.apply(absorb_padding, "double", "y").func, x=X).reshape(-1), [*(2 * X), 5, 5, 5, 5]
     )
-    text = to_text(padded(5).func)
+    text = tir.to_text(padded(5).func)
     for old, new, reason in [
         ("< 14:", "< 13:", "reaches nothing but padding of y does not hold"),
         ("for ii in serial(0, 4)", "for ii in serial(0, 3)", "all the padding of y does not hold"),
@@ -311,13 +306,13 @@ def test_absorb_padding_refuses_what_reaches_too_little_or_too_much() -> None:
             absorb_padding(func, "double", "y")
 
 
-def _reparsed(text: str, old: str, new: str) -> PrimFunc:
+def _reparsed(text: str, old: str, new: str) -> tir.PrimFunc:
     assert old in text
-    return parse(text.replace(old, new, 1))
+    return tir.parse(text.replace(old, new, 1))
 
 
 def test_absorb_padding_refuses_other_readers_and_writers() -> None:
-    text = to_text(padded(5).func)
+    text = tir.to_text(padded(5).func)
     stage = '    with block("y_padding"'
     for extra, reason in [
         ("    for e in serial(0, 1):\n        y[0, 0] = i32(3)\n", "alone, once each"),

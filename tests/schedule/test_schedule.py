@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.arith import constant_value
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout
@@ -45,24 +46,6 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.tir import (
-    AccessKind,
-    Block,
-    Expr,
-    For,
-    If,
-    Literal,
-    PrimFunc,
-    accesses,
-    buffers_of,
-    interpret,
-    is_predicate,
-    loops_of,
-    map_expressions,
-    to_text,
-    verify,
-    walk,
-)
 from support.strategies import KernelOptions, input_arrays, primfuncs
 
 Array = npt.NDArray[Any]
@@ -78,17 +61,17 @@ EXACT_BELOW = 2.0**50
 """Floats are small integers, so that sums are exact in any order, as long as they stay below."""
 
 
-def _whole(expr: Expr) -> Expr:
+def _whole(expr: tir.Expr) -> tir.Expr:
     """Float constants as small integers; infinities and NaN stay."""
-    if not isinstance(expr, Literal) or expr.dtype != "float64" or isnan(expr.value):
+    if not isinstance(expr, tir.Literal) or expr.dtype != "float64" or isnan(expr.value):
         return expr
     if abs(expr.value) == float("inf"):
         return expr
-    return Literal(float(round(expr.value)) if abs(expr.value) < 9 else 2.0, expr.dtype)
+    return tir.Literal(float(round(expr.value)) if abs(expr.value) < 9 else 2.0, expr.dtype)
 
 
-def _whole_kernel(func: PrimFunc) -> PrimFunc:
-    return replace(func, body=map_expressions(func.body, _whole))
+def _whole_kernel(func: tir.PrimFunc) -> tir.PrimFunc:
+    return replace(func, body=tir.map_expressions(func.body, _whole))
 
 
 @dataclass
@@ -113,25 +96,25 @@ class Trial:
     # -- arguments
 
     @property
-    def func(self) -> PrimFunc:
+    def func(self) -> tir.PrimFunc:
         return self.schedule.func
 
     def loops(self) -> list[str]:
-        return [loop.var.name for loop in loops_of(self.func.body)]
+        return [loop.var.name for loop in tir.loops_of(self.func.body)]
 
     def blocks(self) -> list[str]:
-        return [s.name for s in walk(self.func.body) if isinstance(s, Block)]
+        return [s.name for s in tir.walk(self.func.body) if isinstance(s, tir.Block)]
 
     def buffers(self) -> list[str]:
-        return [b.name for b in buffers_of(self.func)]
+        return [b.name for b in tir.buffers_of(self.func)]
 
     def touched(self, loop: str) -> list[str]:
-        stmt = next(s for s in loops_of(self.func.body) if s.var.name == loop)
-        return list(dict.fromkeys(a.buffer.name for a in accesses(stmt.body)))
+        stmt = next(s for s in tir.loops_of(self.func.body) if s.var.name == loop)
+        return list(dict.fromkeys(a.buffer.name for a in tir.accesses(stmt.body)))
 
     def inside(self, loop: str) -> list[str]:
-        stmt = next(s for s in loops_of(self.func.body) if s.var.name == loop)
-        return [s.var.name for s in loops_of(stmt.body)]
+        stmt = next(s for s in tir.loops_of(self.func.body) if s.var.name == loop)
+        return [s.var.name for s in tir.loops_of(stmt.body)]
 
     def layout(self, shape: tuple[int, ...]) -> Layout:
         rank = len(shape)
@@ -157,9 +140,9 @@ class Trial:
         try:
             self.schedule = before.apply(primitive, *arguments)
         except ScheduleError as error:
-            assert to_text(before.func) in str(error)
+            assert tir.to_text(before.func) in str(error)
             return False
-        verify(self.func, "scheduled")
+        tir.verify(self.func, "scheduled")
         if primitive is transform_layout:
             name, layout, pad = arguments
             if any(p.buffer.name == name for p in self.func.params):
@@ -169,7 +152,7 @@ class Trial:
 
     def guard_and_restrict(self) -> None:
         """A loop divided under a guard, which becomes a bound of the inner one."""
-        loops = [loop for loop in loops_of(self.func.body) if (loop.extent or 0) > 2]
+        loops = [loop for loop in tir.loops_of(self.func.body) if (loop.extent or 0) > 2]
         if loops:
             loop, names = self.one_of(loops), (self.name(), self.name())
             factor = (loop.extent or 0) - 1
@@ -182,13 +165,17 @@ class Trial:
         if not blocks:
             return
         block = self.one_of(blocks)
-        stmt = next(s for s in walk(self.func.body) if isinstance(s, Block) and s.name == block)
-        names = list(dict.fromkeys(a.buffer.name for a in accesses(stmt.body) if a.buffer.shape))
+        stmt = next(
+            s for s in tir.walk(self.func.body) if isinstance(s, tir.Block) and s.name == block
+        )
+        names = list(
+            dict.fromkeys(a.buffer.name for a in tir.accesses(stmt.body) if a.buffer.shape)
+        )
         names = [n for n in names if n not in self.placed]
         if not names:
             return
         name = self.one_of(names)
-        buffer = next(b for b in buffers_of(self.func) if b.name == name)
+        buffer = next(b for b in tir.buffers_of(self.func) if b.name == name)
         layout = self.layout(buffer.shape)
         if not self.step((transform_layout, (name, layout, self.one_of((None, "undef", 0, 1))))):
             return
@@ -202,8 +189,8 @@ def _pairs(trial: Trial) -> list[tuple[str, str]]:
     """Loops that are the whole body of another one."""
     return [
         (loop.var.name, loop.body[0].var.name)
-        for loop in loops_of(trial.func.body)
-        if len(loop.body) == 1 and isinstance(loop.body[0], For)
+        for loop in tir.loops_of(trial.func.body)
+        if len(loop.body) == 1 and isinstance(loop.body[0], tir.For)
     ]
 
 
@@ -218,13 +205,13 @@ def _reorder(trial: Trial) -> Choice | None:
 
 
 def _cut(trial: Trial) -> Choice:
-    loop = trial.one_of(loops_of(trial.func.body))
+    loop = trial.one_of(tir.loops_of(trial.func.body))
     start = constant_value(loop.start) or 0
     return cut_loop, (loop.var.name, start + trial.number(0, loop.extent or 0), "_" + trial.name())
 
 
 def _fission(trial: Trial) -> Choice | None:
-    loops = [loop for loop in loops_of(trial.func.body) if len(loop.body) > 1]
+    loops = [loop for loop in tir.loops_of(trial.func.body) if len(loop.body) > 1]
     if not loops:
         return None
     loop = trial.one_of(loops)
@@ -236,11 +223,11 @@ def _fuse(trial: Trial) -> Choice | None:
     """Two loops that follow each other in one body, where there are some."""
     bodies = [
         trial.func.body,
-        *(s.body for s in walk(trial.func.body) if isinstance(s, Block | For)),
+        *(s.body for s in tir.walk(trial.func.body) if isinstance(s, tir.Block | tir.For)),
     ]
     pairs: list[tuple[str, str]] = []
     for body in bodies:
-        loops = [s.var.name for s in body if isinstance(s, For)]
+        loops = [s.var.name for s in body if isinstance(s, tir.For)]
         pairs += pairwise(loops)
     return (fuse, trial.one_of(pairs)) if pairs else None
 
@@ -257,11 +244,11 @@ def _stage(trial: Trial) -> Choice | None:
 def _bind(trial: Trial) -> Choice | None:
     """A buffer that some loop only reads, in one element."""
     found: list[tuple[str, str]] = []
-    for loop in loops_of(trial.func.body):
-        touched = accesses(loop.body)
+    for loop in tir.loops_of(trial.func.body):
+        touched = tir.accesses(loop.body)
         for name in dict.fromkeys(a.buffer.name for a in touched):
             uses = {(a.kind, a.indices) for a in touched if a.buffer.name == name}
-            if len(uses) == 1 and next(iter(uses))[0] is AccessKind.READ:
+            if len(uses) == 1 and next(iter(uses))[0] is tir.AccessKind.READ:
                 found.append((loop.var.name, name))
     return (bind_expr, (*trial.one_of(found), trial.name())) if found else None
 
@@ -270,8 +257,8 @@ def _guarded(trial: Trial) -> list[str]:
     """Loops with an index condition somewhere inside, the innermost first."""
     found = [
         loop.var.name
-        for loop in loops_of(trial.func.body)
-        if any(isinstance(s, If) and is_predicate(s.condition) for s in walk(loop.body))
+        for loop in tir.loops_of(trial.func.body)
+        if any(isinstance(s, tir.If) and tir.is_predicate(s.condition) for s in tir.walk(loop.body))
     ]
     return found[::-1]
 
@@ -287,14 +274,14 @@ def _about_conditions(primitive: Callable[..., Rewrite]) -> Callable[[Trial], Ch
 def _restrict(trial: Trial) -> Choice | None:
     loops = [
         loop.var.name
-        for loop in loops_of(trial.func.body)
-        if len(loop.body) == 1 and isinstance(loop.body[0], If) and not loop.body[0].orelse
+        for loop in tir.loops_of(trial.func.body)
+        if len(loop.body) == 1 and isinstance(loop.body[0], tir.If) and not loop.body[0].orelse
     ]
     return (restrict_loop, (trial.one_of(loops),)) if loops else None
 
 
 def _transform(trial: Trial) -> Choice | None:
-    names = [b for b in buffers_of(trial.func) if b.shape and b.name not in trial.placed]
+    names = [b for b in tir.buffers_of(trial.func) if b.shape and b.name not in trial.placed]
     if not names:
         return None
     buffer = trial.one_of(names)
@@ -361,7 +348,7 @@ def _same(trial: Trial, inputs: Mapping[str, Array], expected: Mapping[str, Arra
         for name, array in inputs.items()
     }
     for reverse in (False, True):
-        got = interpret(trial.func, placed, reverse=reverse)
+        got = tir.interpret(trial.func, placed, reverse=reverse)
         for name, want in expected.items():
             have, pad = got[name], None
             if name in trial.placed:
@@ -372,7 +359,9 @@ def _same(trial: Trial, inputs: Mapping[str, Array], expected: Mapping[str, Arra
                 for index in np.ndindex(layout.logical_shape):
                     logical[index] = have[_place(layout, index)]
                 have = logical
-            context = f"{name}, reverse={reverse}\n{trial.schedule.trace()}\n{to_text(trial.func)}"
+            context = (
+                f"{name}, reverse={reverse}\n{trial.schedule.trace()}\n{tir.to_text(trial.func)}"
+            )
             with np.errstate(all="ignore"):
                 large = want.dtype.kind == "f" and (np.abs(want) > EXACT_BELOW).any()
             if large:
@@ -402,13 +391,13 @@ def test_what_primitives_accept_computes_the_same() -> None:
 
     @settings(max_examples=150, phases=(Phase.generate,))
     @given(primfuncs(OPTIONS), st.data())
-    def search(func: PrimFunc, data: Any) -> None:
+    def search(func: tir.PrimFunc, data: Any) -> None:
         definition = _whole_kernel(func)
         inputs = {
             name: np.rint(3 * array) if array.dtype.kind == "f" else array
             for name, array in input_arrays(definition).items()
         }
-        expected = interpret(definition, inputs)
+        expected = tir.interpret(definition, inputs)
         trial = Trial(data, Schedule.of(definition))
         if trial.number(0, 2) == 0:
             trial.pad_and_run_over()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.arith import Var, box, equal, floor_mod, less_than, prove, prove_injective
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.graph import Node, OperatorGraph, Value
@@ -40,21 +41,6 @@ from graphflow.schedule import (
     transform_layout,
 )
 from graphflow.schedule.claims import claimed, claims
-from graphflow.tir import (
-    DTYPES,
-    PREFETCH16,
-    UNARY_FUNCTIONS,
-    Assume,
-    Comparison,
-    Literal,
-    PrimFunc,
-    Unary,
-    interpret,
-    parse,
-    to_text,
-    verify,
-    walk,
-)
 from support.schedule_checks import kernel, same
 
 PACKED = blocked((14,), 0, 4)
@@ -93,7 +79,7 @@ def test_no_two_names_are_one_to_integer_sets(first: str, second: str) -> None:
 def test_loops_may_be_named_as_the_axes_of_a_layout_are() -> None:
     """The row sums of [4, 6], whose reduction loop has the name of a physical axis."""
 
-    def row_sums(inner: str) -> PrimFunc:
+    def row_sums(inner: str) -> tir.PrimFunc:
         return kernel(
             f"""
             for i in serial(0, 6):
@@ -106,7 +92,7 @@ def test_loops_may_be_named_as_the_axes_of_a_layout_are() -> None:
         )
 
     layouts = {"x": row_major((6, 6)), "y": blocked((6,), 0, 4)}
-    given = {("x", "logical"): Constant(Literal(1.0, "float32"))}
+    given = {("x", "logical"): Constant(tir.Literal(1.0, "float32"))}
     names = ("k", "p0", "p1", "i0", "i1")
     found = [output_facts(row_sums(name), layouts, given) for name in names]
     assert all(facts == found[0] for facts in found)
@@ -131,7 +117,7 @@ for i in {kind}(0, 16):
 """
 
 
-def graph_of(func: PrimFunc) -> OperatorGraph:
+def graph_of(func: tir.PrimFunc) -> OperatorGraph:
     graph = OperatorGraph()
     for buffer in func.inputs:
         graph.add_value(Value(buffer.name, buffer.dtype, buffer.shape))
@@ -199,7 +185,7 @@ def test_accesses_outside_are_refused() -> None:
 
 def claim_of(text: str, dtype: str) -> Any:
     func = kernel(f"for i in serial(0, 1):\n    assume(unless(i >= 1), {text})", f"x: {dtype}[1]")
-    return next(stmt.claim for stmt in walk(func.body) if isinstance(stmt, Assume))
+    return next(stmt.claim for stmt in tir.walk(func.body) if isinstance(stmt, tir.Assume))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +197,7 @@ def claim_of(text: str, dtype: str) -> Any:
         ("abs(x[i]) < i64(5)", "i64", Range(-(2**63), 4)),
         ("abs(x[i]) <= f32(0.0)", "f32", Range(-0.0, 0.0)),
         ("abs(x[i]) < f32(inf)", "f32", Range(-3.4028234663852886e38, 3.4028234663852886e38)),
-        ("x[i] == i32(7)", "i32", Constant(Literal(7, "int32"))),
+        ("x[i] == i32(7)", "i32", Constant(tir.Literal(7, "int32"))),
         ("x[i] == f32(0.0)", "f32", Range(-0.0, 0.0)),
         ("x[i] < i32(7)", "i32", Range(-(2**31), 6)),
     ],
@@ -232,17 +218,17 @@ NUMBERS = {
 def test_every_value_that_makes_a_claim_true_is_in_its_span(
     dtype: str, op: str, absolute: bool, data: st.DataObject
 ) -> None:
-    limit = Literal(data.draw(NUMBERS[dtype]), dtype)
+    limit = tir.Literal(data.draw(NUMBERS[dtype]), dtype)
     text = {"int8": "i8", "uint8": "u8", "float32": "f32"}[dtype]
     load = claim_of(f"x[i] == {text}(1{'.0' if text == 'f32' else ''})", text).left
-    side = Unary("abs", load) if absolute else load
-    (span,) = claimed(Comparison(op, side, limit)).values() or (None,)
+    side = tir.Unary("abs", load) if absolute else load
+    (span,) = claimed(tir.Comparison(op, side, limit)).values() or (None,)
     compare = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
                "eq": np.equal, "ne": np.not_equal}[op]  # fmt: skip
-    value = np.asarray(data.draw(NUMBERS[dtype]), DTYPES[dtype])[()]
+    value = np.asarray(data.draw(NUMBERS[dtype]), tir.DTYPES[dtype])[()]
     with np.errstate(all="ignore"):
-        seen = UNARY_FUNCTIONS["abs"](value) if absolute else value
-    if op != "ne" and compare(seen, np.asarray(limit.value, DTYPES[dtype])[()]):
+        seen = tir.UNARY_FUNCTIONS["abs"](value) if absolute else value
+    if op != "ne" and compare(seen, np.asarray(limit.value, tir.DTYPES[dtype])[()]):
         assert span is not None
         assert (
             Range(span.lo, span.hi).holds(value.item())
@@ -251,7 +237,7 @@ def test_every_value_that_makes_a_claim_true_is_in_its_span(
         )
 
 
-def total(dtype: str, claim: str) -> PrimFunc:
+def total(dtype: str, claim: str) -> tir.PrimFunc:
     zero = {"i32": "i32(0)", "f32": "f32(0.0)"}[dtype]
     return kernel(
         f"""
@@ -323,19 +309,19 @@ def test_padding_that_is_not_finite_contradicts_nothing_that_is_said_of_the_elem
     finite = s.apply(assume_finite, "x", "the caller says so").func
     x = np.full((4, 4), np.inf, np.float32)
     x.reshape(-1)[:14] = 1
-    interpret(finite, {"x": x})
+    tir.interpret(finite, {"x": x})
     s.apply(assume_reciprocal, "x", "the caller says so")
     with pytest.raises(VerifyError, match="is assumed to hold"):
         Schedule.of(func).apply(assume_finite, "x", "all").apply(_claimed_infinite)
 
 
-def _claimed_infinite(func: PrimFunc) -> Rewrite:
+def _claimed_infinite(func: tir.PrimFunc) -> Rewrite:
     """A primitive that states what contradicts the kernel."""
-    text = to_text(func).replace(
+    text = tir.to_text(func).replace(
         "    for i in", "    for z in serial(0, 14):\n"
         "        assume(unless(z < 0), x[z] == f32(inf))\n    for i in", 1,
     )  # fmt: skip
-    new = parse(text)
+    new = tir.parse(text)
     require_consistent(new)
     return Rewrite(new)
 
@@ -397,21 +383,21 @@ with block("compute"):
 """
 
 
-def forbidding(body: str) -> PrimFunc:
+def forbidding(body: str) -> tir.PrimFunc:
     func = kernel(body, "x: i32[4, 4], y: out[i32[4, 4]]")
-    text = to_text(func).replace(
+    text = tir.to_text(func).replace(
         "    with block(",
         '    with block("x_padding", padding_of="x", padding="none"):\n'
         "        for p in serial(0, 4):\n            for q in serial(0, 4):\n"
         "                assume(unless(4*p + q < 14), x[p, q] != undef(i32))\n    with block(",
         1,
     )
-    return parse(text)
+    return tir.parse(text)
 
 
 def test_staging_copies_no_padding_that_guarded_readers_leave_alone() -> None:
     func = forbidding(GUARDED_READERS.format(6))
-    verify(func, "definition")
+    tir.verify(func, "definition")
     with pytest.raises(ScheduleError, match="stays away from forbidden padding"):
         Schedule.of(func).apply(stage_mem, "i", "x", "t", ("a",))
     free = kernel(GUARDED_READERS.format(6), "x: i32[4, 4], y: out[i32[4, 4]]")
@@ -453,11 +439,13 @@ def test_an_output_that_nothing_stores_to_gets_its_padding_written() -> None:
     s = Schedule.of(func).apply(simplify)
     plain = s.apply(transform_layout, "y", blocked((9,), 0, 4), 1).func
     x = np.zeros(9, np.int32)
-    assert interpret(plain, {"x": x}, undefined=7)["y"].reshape(-1).tolist() == [7] * 9 + [1] * 3
+    assert (
+        tir.interpret(plain, {"x": x}, undefined=7)["y"].reshape(-1).tolist() == [7] * 9 + [1] * 3
+    )
     cached = s.apply(cache_write, "y", "yc").apply(simplify)
     cached = cached.apply(transform_layout, "yc", blocked((9,), 0, 4), 1)
-    verify(cached.func, "scheduled")
-    interpret(cached.func, {"x": x})
+    tir.verify(cached.func, "scheduled")
+    tir.interpret(cached.func, {"x": x})
 
 
 def test_staging_keeps_what_only_an_assumption_reads() -> None:
@@ -483,7 +471,7 @@ def test_a_whole_box_loses_no_iteration_whose_index_lies_outside_it() -> None:
     s = s.apply(absorb_padding, "compute", "y")
     s = s.apply(sequential_buffer_access, "compute", "x", ("p",), True)
     x = np.arange(14, dtype=np.int32)
-    assert interpret(s.func, {"x": x})["y"].reshape(-1).tolist() == [*range(14), 7, 7]
+    assert tir.interpret(s.func, {"x": x})["y"].reshape(-1).tolist() == [*range(14), 7, 7]
 
 
 def test_a_stage_that_only_assumes_does_not_overwrite() -> None:
@@ -561,8 +549,8 @@ def test_joining_with_a_stage_that_does_nothing_is_refused() -> None:
 # Scalars ------------------------------------------------------------------------------------------
 
 
-def with_scalar(fact: str, body: str = "") -> PrimFunc:
-    return parse(f"""
+def with_scalar(fact: str, body: str = "") -> tir.PrimFunc:
+    return tir.parse(f"""
 @primfunc
 def f(x: i32[16], y: inout[i32[16]], n: index):
     assume(unless({fact}), bool(False))
@@ -573,7 +561,7 @@ def f(x: i32[16], y: inout[i32[16]], n: index):
 
 @pytest.mark.parametrize(("last", "fits"), [(3, True), (4, False)])
 def test_the_window_of_a_call_that_performs_nothing_is_in_bounds(last: int, fits: bool) -> None:
-    hint = to_text(PREFETCH16).replace("primfunc", "instruction")
+    hint = tir.to_text(tir.PREFETCH16).replace("primfunc", "instruction")
     text = f"""{hint}
 @primfunc
 def k(x: f32[4, 16], y: out[f32[4]]):
@@ -582,10 +570,10 @@ def k(x: f32[4, 16], y: out[f32[4]]):
         prefetch16(x[min({last}, i + 1), 0:16])
 """
     if fits:
-        assert require_in_bounds(parse(text))
+        assert require_in_bounds(tir.parse(text))
         return
     with pytest.raises(VerifyError, match=r"x\[min\(4, i \+ 1\), 0\] is not proven to stay in"):
-        require_in_bounds(parse(text))
+        require_in_bounds(tir.parse(text))
 
 
 def test_an_assumption_about_a_scalar_keeps_accesses_in_bounds() -> None:
@@ -620,7 +608,7 @@ def f(x: i32[16], y: inout[i32[16]], z: out[i32[8]], n: index):
     for j in serial(0, 8):
         z[j] = y[j + 4]
 """
-    func = parse(text)
+    func = tir.parse(text)
     inputs = {name: np.arange(16, dtype="int32") * k for name, k in (("x", 1), ("y", -1))}
     try:
         joined_loops = Schedule.of(func).apply(fuse, "i", "j")
@@ -630,7 +618,7 @@ def f(x: i32[16], y: inout[i32[16]], z: out[i32[8]], n: index):
         return
     assert low >= 0
     for n in range(low, high + 1):
-        want = interpret(func, inputs, scalars={"n": n})
-        got = interpret(joined_loops.func, inputs, scalars={"n": n})
+        want = tir.interpret(func, inputs, scalars={"n": n})
+        got = tir.interpret(joined_loops.func, inputs, scalars={"n": n})
         for name, array in want.items():
             np.testing.assert_array_equal(got[name], array)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import Var, at_least_zero, floor_div
 from graphflow.base.errors import GraphflowError, ScheduleError
 from graphflow.layout import blocked
@@ -18,17 +19,6 @@ from graphflow.schedule import PadFunction, Schedule
 from graphflow.schedule.methods import Method
 from graphflow.schedule.pieces import MOST_STATEMENTS
 from graphflow.schedule.place_names import place_names
-from graphflow.tir import (
-    Buffer,
-    Config,
-    IndexValue,
-    Literal,
-    Load,
-    PrimFunc,
-    parse,
-    to_text,
-    verify,
-)
 from support.schedule_checks import kernel, same
 
 PRIMITIVES: dict[str, Callable[..., Any]] = {
@@ -69,7 +59,7 @@ def test_an_expression_is_found_however_its_text_is_written(text: str) -> None:
 def test_text_stands_for_an_expression(step: Callable[[Schedule], Schedule], result: str) -> None:
     func = kernel(REVERSED)
     s = step(Schedule.of(func))
-    assert result in same(func, s), to_text(s.func)
+    assert result in same(func, s), tir.to_text(s.func)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +126,9 @@ def test_a_buffer_and_a_loop_that_are_too_long_to_be_taken_apart_are_refused() -
 
 # Anything -----------------------------------------------------------------------------------------
 
-MODE = Config("mode", {"act": "int32"})
+MODE = tir.Config("mode", {"act": "int32"})
 KERNELS = tuple(
-    parse(text)
+    tir.parse(text)
     for text in (
         """
 @instruction
@@ -185,7 +175,7 @@ def state(x: i32[12], y: out[i32[12]]):
 )
 
 
-def odd_arguments(func: PrimFunc, random: Random) -> Any:
+def odd_arguments(func: tir.PrimFunc, random: Random) -> Any:
     """Anything that somebody may write for any argument of a primitive."""
     places = (*place_names(func), "i[0]", "i[0][1]", "j[1].else[0]", "[0]", "[-1]", "k[9]", "[x]")
     texts = (
@@ -201,10 +191,10 @@ def odd_arguments(func: PrimFunc, random: Random) -> Any:
     words = ("perfect", "scratch", "undef", "float32", "int4", "a b", "new", "é", "1", "n\0", "#1")
     i, j = Var("i"), Var("j")
     numbers = (-1, 0, 1, 2, 3, 4, 8, 10**4, 10**30, -(2**63), 0.5, float("nan"), True, None)
-    buffers = (func.inputs[0], MODE.field("act"), Buffer("x", (3,), "int32"))
+    buffers = (func.inputs[0], MODE.field("act"), tir.Buffer("x", (3,), "int32"))
     others = (
         *(i, i + j, floor_div(i, 2), at_least_zero(i - 3), at_least_zero(Var("zz"))),
-        *(Literal(1.0, "float32"), Load(func.inputs[0], (i,)), IndexValue(i, "int32")),
+        *(tir.Literal(1.0, "float32"), tir.Load(func.inputs[0], (i,)), tir.IndexValue(i, "int32")),
         *(
             blocked((8,), 0, 3),
             blocked((4, 3), 1, 2),
@@ -237,7 +227,7 @@ def odd_arguments(func: PrimFunc, random: Random) -> Any:
             return random.choice((tuple, list))(inner)
 
 
-def likely_argument(name: str, hint: str, func: PrimFunc, random: Random) -> Any:
+def likely_argument(name: str, hint: str, func: tir.PrimFunc, random: Random) -> Any:
     """An argument of the type that a parameter has."""
     if name in ("buffer", "other", "param"):
         return random.choice(("x", "y", "t", "u", "w"))
@@ -272,7 +262,7 @@ def apply_anything(name: str, seed: int) -> bool:
         arguments = arguments[:-1]
     try:
         done = Schedule.of(func).apply(PRIMITIVES[name], *arguments)
-        verify(done.func, "scheduled")
+        tir.verify(done.func, "scheduled")
     except GraphflowError as error:
         assert str(error)
         return False

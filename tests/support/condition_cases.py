@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow.arith import (
-    IndexExpr,
-    Predicate,
-    at_least_zero,
-    conjunction,
-    const,
-    equal,
-    floor_mod,
-    predicate_variables,
-    prove,
-)
+from graphflow import arith, tir
 from graphflow.schedule import (
     lift_conditions,
     merge_conditions,
@@ -30,18 +20,6 @@ from graphflow.schedule import (
 )
 from graphflow.schedule.addresses import domain_at, path_of
 from graphflow.schedule.places import loops_around
-from graphflow.tir import (
-    Body,
-    For,
-    If,
-    PrimFunc,
-    Stmt,
-    is_predicate,
-    map_body,
-    parse,
-    parse_predicate,
-    walk,
-)
 from support.buffer_cases import buffer_kernel
 from support.loop_cases import Arguments, at, edited, kernel_with_conditions, loop_places, one_of
 from support.primitive_cases import PrimitiveCase, effect_kernel
@@ -51,17 +29,17 @@ from support.statement_places import places_of
 # Kernels ------------------------------------------------------------------------------------------
 
 
-def guarded_kernel(number: Number) -> PrimFunc:
+def guarded_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel in which the body of some loop is under a condition on loops."""
     return _guarded(number, number(0, 3) > 0)
 
 
-def bounded_kernel(number: Number) -> PrimFunc:
+def bounded_kernel(number: Number) -> tir.PrimFunc:
     """One in which this condition is a bound of the loop, at times with another condition."""
     return _guarded(number, True)
 
 
-def _guarded(number: Number, is_bounded: bool) -> PrimFunc:
+def _guarded(number: Number, is_bounded: bool) -> tir.PrimFunc:
     func = effect_kernel(number)
     loop = loop_places(func, number)
     if loop is None:
@@ -69,24 +47,26 @@ def _guarded(number: Number, is_bounded: bool) -> PrimFunc:
     around = [each.var for each in (*loops_around(func, loop), at(func, loop))]
     condition = random_predicate(number, around, 1)
     if is_bounded:
-        bounded: Predicate = at_least_zero(2 * around[-1] - number(1, 3))
-        condition = conjunction((bounded, condition) if number(0, 1) else (bounded,))
-    return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
+        bounded: arith.Predicate = arith.at_least_zero(2 * around[-1] - number(1, 3))
+        condition = arith.conjunction((bounded, condition) if number(0, 1) else (bounded,))
+    return edited(func, loop, lambda s: (replace(s, body=(tir.If(condition, s.body),)),))
 
 
-def congruent_kernel(number: Number) -> PrimFunc:
+def congruent_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel in which some loop does something in each second or third iteration alone."""
     func = effect_kernel(number)
     loop = loop_places(func, number)
     if loop is None:
         return func
     around = loops_around(func, loop)
-    first: IndexExpr = around[-1].var if around and number(0, 1) else const(number(0, 3))
-    condition = equal(floor_mod(first - at(func, loop).var, number(2, 3)), 0)
-    return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
+    first: arith.IndexExpr = (
+        around[-1].var if around and number(0, 1) else arith.const(number(0, 3))
+    )
+    condition = arith.equal(arith.floor_mod(first - at(func, loop).var, number(2, 3)), 0)
+    return edited(func, loop, lambda s: (replace(s, body=(tir.If(condition, s.body),)),))
 
 
-def conjunction_kernel(number: Number) -> PrimFunc:
+def conjunction_kernel(number: Number) -> tir.PrimFunc:
     """A nest of two loops under a conjunction: a condition on each loop that some iterations of it
     meet and others do not, and at times one on both."""
     extents = {"i": number(3, 6), "j": number(3, 6)}
@@ -96,7 +76,7 @@ def conjunction_kernel(number: Number) -> PrimFunc:
     ]
     if number(0, 1):
         conditions.append(f"i + 2*j < {number(2, 12)}")
-    return parse(f"""
+    return tir.parse(f"""
 @primfunc
 def kernel(x: i64[6, 6], y: out[i64[6, 6]]):
     for a in serial(0, 6):
@@ -109,18 +89,18 @@ def kernel(x: i64[6, 6], y: out[i64[6, 6]]):
 """)
 
 
-def outer_condition_kernel(number: Number) -> PrimFunc:
+def outer_condition_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel in which an inner loop's body is under a condition on an outer loop."""
     func = effect_kernel(number)
-    inner = [loop for loop in places_of(func, For) if loops_around(func, loop)]
+    inner = [loop for loop in places_of(func, tir.For) if loops_around(func, loop)]
     loop = one_of(inner, number)
     if loop is None:
         return func
     condition = random_predicate(number, [each.var for each in loops_around(func, loop)], 1)
-    return edited(func, loop, lambda s: (replace(s, body=(If(condition, s.body),)),))
+    return edited(func, loop, lambda s: (replace(s, body=(tir.If(condition, s.body),)),))
 
 
-def overwritten_kernel(number: Number) -> PrimFunc:
+def overwritten_kernel(number: Number) -> tir.PrimFunc:
     """A loop k that writes some elements of a buffer under a condition, which mostly has no effect:
     they are overwritten unread, hold the value already, or get a zero added."""
     n = number(2, 6)
@@ -143,7 +123,7 @@ def overwritten_kernel(number: Number) -> PrimFunc:
         "    y[o] = t[o]",
     )
     text = "\n".join([*lines[:2], *(f"    {line}" for line in lines[2:])])
-    return parse(text.replace("{n}", str(n)) + "\n")
+    return tir.parse(text.replace("{n}", str(n)) + "\n")
 
 
 def _condition(n: int, number: Number) -> str:
@@ -155,29 +135,29 @@ def _condition(n: int, number: Number) -> str:
 # Arguments ----------------------------------------------------------------------------------------
 
 
-def _some_loop(func: PrimFunc, number: Number) -> Arguments:
+def _some_loop(func: tir.PrimFunc, number: Number) -> Arguments:
     loop = loop_places(func, number)
     return loop and (loop,)
 
 
-def _guarded_loop(func: PrimFunc, number: Number) -> Arguments:
+def _guarded_loop(func: tir.PrimFunc, number: Number) -> Arguments:
     """A loop whose whole body is under one index condition, or any loop."""
-    found = [loop for loop in places_of(func, For) if _only_condition(at(func, loop).body)]
-    loop = one_of(found or places_of(func, For), number)
+    found = [loop for loop in places_of(func, tir.For) if _only_condition(at(func, loop).body)]
+    loop = one_of(found or places_of(func, tir.For), number)
     return loop and (loop,)
 
 
-def _of_the_nest(_func: PrimFunc, number: Number) -> Arguments:
+def _of_the_nest(_func: tir.PrimFunc, number: Number) -> Arguments:
     return (one_of(("i", "j"), number),)
 
 
-def _with_conditions(func: PrimFunc, number: Number) -> Arguments:
-    found = [loop for loop in places_of(func, For) if _index_conditions(at(func, loop))]
+def _with_conditions(func: tir.PrimFunc, number: Number) -> Arguments:
+    found = [loop for loop in places_of(func, tir.For) if _index_conditions(at(func, loop))]
     loop = one_of(found, number)
     return loop and (loop,)
 
 
-def _condition_for_loop(func: PrimFunc, number: Number) -> Arguments:
+def _condition_for_loop(func: tir.PrimFunc, number: Number) -> Arguments:
     loop = loop_places(func, number)
     if loop is None:
         return None
@@ -187,63 +167,65 @@ def _condition_for_loop(func: PrimFunc, number: Number) -> Arguments:
     return loop, random_predicate(number, around, 1)
 
 
-def _nothing(_func: PrimFunc, _number: Number) -> Arguments:
+def _nothing(_func: tir.PrimFunc, _number: Number) -> Arguments:
     return ()
 
 
-def _only_condition(body: Body) -> If | None:
+def _only_condition(body: tir.Body) -> tir.If | None:
     """The index condition without another branch that is the whole body."""
     stmt = body[0] if len(body) == 1 else None
-    alone = isinstance(stmt, If) and not stmt.orelse and is_predicate(stmt.condition)
-    return cast(If, stmt) if alone else None
+    alone = isinstance(stmt, tir.If) and not stmt.orelse and tir.is_predicate(stmt.condition)
+    return cast(tir.If, stmt) if alone else None
 
 
-def _index_conditions(stmt: Stmt) -> list[If]:
-    return [s for s in walk((stmt,)) if isinstance(s, If) and is_predicate(s.condition)]
+def _index_conditions(stmt: tir.Stmt) -> list[tir.If]:
+    return [s for s in tir.walk((stmt,)) if isinstance(s, tir.If) and tir.is_predicate(s.condition)]
 
 
 # Rewrites without conditions ----------------------------------------------------------------------
 
 
-def _freed(func: PrimFunc, place: str) -> PrimFunc | None:
+def _freed(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
     """Without the index conditions in a place; None where one has another branch."""
     if any(stmt.orelse for stmt in _index_conditions(at(func, place))):
         return None
 
-    def change(stmt: Stmt) -> Stmt | Body:
-        return stmt.then if isinstance(stmt, If) and is_predicate(stmt.condition) else stmt
+    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+        return stmt.then if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition) else stmt
 
-    return edited(func, place, lambda s: map_body((s,), change))
+    return edited(func, place, lambda s: tir.map_body((s,), change))
 
 
-def _under(func: PrimFunc, place: str, condition: Predicate | str) -> PrimFunc | None:
+def _under(func: tir.PrimFunc, place: str, condition: arith.Predicate | str) -> tir.PrimFunc | None:
     """The body under the condition; None where that excludes nothing."""
-    where = parse_predicate(condition) if isinstance(condition, str) else condition
-    if prove(where, domain_at(func, (*path_of(func, place), (0, False)))).proven:
+    where = tir.parse_predicate(condition) if isinstance(condition, str) else condition
+    if arith.prove(where, domain_at(func, (*path_of(func, place), (0, False)))).proven:
         return None
-    return edited(func, place, lambda s: (replace(s, body=(If(where, s.body),)),))
+    return edited(func, place, lambda s: (replace(s, body=(tir.If(where, s.body),)),))
 
 
-def _where_shaped(func: PrimFunc, loop: str) -> PrimFunc | None:
+def _where_shaped(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
     """The kernel itself, which these primitives only write otherwise, where its loop has the shape:
     the body is one index condition, which mentions the loop."""
     stmt = at(func, loop)
     condition = _only_condition(stmt.body)
-    shaped = condition and stmt.var in predicate_variables(cast(Predicate, condition.condition))
+    shaped = condition and stmt.var in arith.predicate_variables(
+        cast(arith.Predicate, condition.condition)
+    )
     return func if shaped else None
 
 
-def _where_split(func: PrimFunc, loop: str) -> PrimFunc | None:
+def _where_split(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
     condition = _only_condition(at(func, loop).body)
     return func if condition and len(condition.then) > 1 else None
 
 
-def _where_lifted(func: PrimFunc, place: str) -> PrimFunc | None:
+def _where_lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
     """The kernel itself, where a condition in an inner loop does not use that loop."""
-    for stmt in walk(at(func, place).body):
-        condition = _only_condition(stmt.body) if isinstance(stmt, For) else None
-        if condition and cast(For, stmt).var not in predicate_variables(
-            cast(Predicate, condition.condition)
+    for stmt in tir.walk(at(func, place).body):
+        condition = _only_condition(stmt.body) if isinstance(stmt, tir.For) else None
+        if condition and cast(tir.For, stmt).var not in arith.predicate_variables(
+            cast(arith.Predicate, condition.condition)
         ):
             return func
     return None

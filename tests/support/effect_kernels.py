@@ -15,37 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, Predicate, Var, const, evaluate, holds
-from graphflow.tir import (
-    Allocate,
-    Assume,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Comparison,
-    Condition,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Literal,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Select,
-    Stmt,
-    Store,
-    is_predicate,
-)
 from support.random_kernels import Number, random_index, random_predicate
 
 Path: TypeAlias = "tuple[tuple[int, bool], ...]"
-Element: TypeAlias = "tuple[Buffer, int, tuple[int, ...]]"
+Element: TypeAlias = "tuple[tir.Buffer, int, tuple[int, ...]]"
 """The buffer, which of its allocations, and the indices."""
 
 
@@ -57,7 +32,7 @@ class Event:
     instance: tuple[int, ...]
     element: Element
     is_write: bool
-    op: ReduceOp | None
+    op: tir.ReduceOp | None
     source: Event | None
     """The write whose value a read sees; None for the contents before."""
 
@@ -88,44 +63,44 @@ def _below(path: Path, branch: bool, position: int) -> Path:
 
 
 class _Run:
-    def __init__(self, func: PrimFunc, decide: Callable[[], bool]) -> None:
+    def __init__(self, func: tir.PrimFunc, decide: Callable[[], bool]) -> None:
         self.func, self.decide, self.trace = func, decide, Trace()
         self.values: dict[Element, Any] = {}
-        self.copies: dict[Buffer, int] = {}
+        self.copies: dict[tir.Buffer, int] = {}
         self.made = 0
 
-    def body(self, body: Body, path: Path, branch: bool, env: Mapping[Var, int]) -> None:
+    def body(self, body: tir.Body, path: Path, branch: bool, env: Mapping[Var, int]) -> None:
         for position, stmt in enumerate(body):
             self.stmt(stmt, _below(path, branch, position), env)
 
-    def stmt(self, stmt: Stmt, path: Path, env: Mapping[Var, int]) -> None:
+    def stmt(self, stmt: tir.Stmt, path: Path, env: Mapping[Var, int]) -> None:
         match stmt:
-            case For():
+            case tir.For():
                 for value in range(evaluate(stmt.start, env), evaluate(stmt.stop, env)):
                     self.body(stmt.body, path, False, {**env, stmt.var: value})
-            case Block():
+            case tir.Block():
                 self.body(stmt.body, path, False, env)
-            case If():
+            case tir.If():
                 taken = self.condition(stmt.condition, path, env)
                 self.body(stmt.then if taken else stmt.orelse, path, not taken, env)
-            case Allocate():
+            case tir.Allocate():
                 self.made += 1
                 self.copies[stmt.buffer] = self.made
-            case Store():
+            case tir.Store():
                 element = self.element(stmt.buffer, stmt.indices, env)
                 value = self.value(stmt.value, path, env)
                 self.trace.stores.append((path, self.held(element), value))
                 self.write(path, env, element, None, value)
-            case Reduce():
+            case tir.Reduce():
                 element = self.element(stmt.buffer, stmt.indices, env)
                 value = self.value(stmt.value, path, env)
                 old = self.read(path, env, element, stmt.op)
                 self.write(path, env, element, stmt.op, _applied("add", old, value))
-            case Assume():
+            case tir.Assume():
                 raise NotImplementedError("assumptions are tested one by one")
 
     def element(
-        self, buffer: Buffer, indices: tuple[IndexExpr, ...], env: Mapping[Var, int]
+        self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...], env: Mapping[Var, int]
     ) -> Element:
         place = tuple(evaluate(index, env) for index in indices)
         assert all(0 <= i < n for i, n in zip(place, buffer.shape, strict=True))
@@ -135,7 +110,7 @@ class _Run:
         return self.values.get(element, ("before", element))
 
     def read(
-        self, path: Path, env: Mapping[Var, int], element: Element, op: ReduceOp | None
+        self, path: Path, env: Mapping[Var, int], element: Element, op: tir.ReduceOp | None
     ) -> Any:
         source = self.trace.left.get(element)
         self.trace.events.append(Event(path, tuple(env.values()), element, False, op, source))
@@ -146,7 +121,7 @@ class _Run:
         path: Path,
         env: Mapping[Var, int],
         element: Element,
-        op: ReduceOp | None,
+        op: tir.ReduceOp | None,
         value: Any,
     ) -> None:
         event = Event(path, tuple(env.values()), element, True, op, None)
@@ -154,27 +129,27 @@ class _Run:
         self.trace.left[element] = event
         self.values[element] = value
 
-    def condition(self, condition: Condition, path: Path, env: Mapping[Var, int]) -> bool:
-        if is_predicate(condition):
+    def condition(self, condition: tir.Condition, path: Path, env: Mapping[Var, int]) -> bool:
+        if tir.is_predicate(condition):
             return holds(cast(Predicate, condition), env)
-        self.value(cast(Expr, condition), path, env)
+        self.value(cast(tir.Expr, condition), path, env)
         return self.decide()
 
-    def value(self, expr: Expr, path: Path, env: Mapping[Var, int]) -> Any:
+    def value(self, expr: tir.Expr, path: Path, env: Mapping[Var, int]) -> Any:
         match expr:
-            case Literal():
+            case tir.Literal():
                 return expr.value
-            case IndexValue():
+            case tir.IndexValue():
                 return evaluate(expr.index, env)
-            case Load():
+            case tir.Load():
                 return self.read(path, env, self.element(expr.buffer, expr.indices, env), None)
-            case Binary():
+            case tir.Binary():
                 left, right = self.value(expr.left, path, env), self.value(expr.right, path, env)
                 return _applied(expr.op, left, right)
-            case Comparison():
+            case tir.Comparison():
                 left, right = self.value(expr.left, path, env), self.value(expr.right, path, env)
                 return (expr.op, left, right)
-            case Select():
+            case tir.Select():
                 taken = self.condition(expr.condition, path, env)
                 return self.value(expr.if_true if taken else expr.if_false, path, env)
         raise NotImplementedError(type(expr).__name__)
@@ -201,7 +176,7 @@ def _applied(op: str, left: Any, right: Any) -> Any:
     return ("sum", constant, frozenset(counts.items()))
 
 
-def traced(func: PrimFunc, decide: Callable[[], bool]) -> Trace:
+def traced(func: tir.PrimFunc, decide: Callable[[], bool]) -> Trace:
     """The accesses of one run, in which `decide` gives the outcome of each condition on data."""
     run = _Run(func, decide)
     run.body(func.body, (), False, {})
@@ -223,30 +198,30 @@ class EffectKernel:
     def chance(self, percent: int) -> bool:
         return self.number(0, 99) < percent
 
-    def func(self) -> PrimFunc:
-        inputs = [Buffer("x", self.shape(), "int64")]
-        output = Buffer("y", self.shape(), "int64")
-        body: list[Stmt] = []
+    def func(self) -> tir.PrimFunc:
+        inputs = [tir.Buffer("x", self.shape(), "int64")]
+        output = tir.Buffer("y", self.shape(), "int64")
+        body: list[tir.Stmt] = []
         buffers = [*inputs, output]
         if self.chance(50):
-            temporary = Buffer("t", self.shape(), "int64")
-            body.append(Allocate(temporary))
+            temporary = tir.Buffer("t", self.shape(), "int64")
+            body.append(tir.Allocate(temporary))
             buffers.append(temporary)
         for _ in range(self.number(1, 3)):
             body += self.stage(buffers)
-        role = Role.INOUT if self.chance(30) else Role.OUTPUT
-        params = (Param(inputs[0], Role.INPUT), Param(output, role))
-        return PrimFunc("kernel", params, tuple(body))
+        role = tir.Role.INOUT if self.chance(30) else tir.Role.OUTPUT
+        params = (tir.Param(inputs[0], tir.Role.INPUT), tir.Param(output, role))
+        return tir.PrimFunc("kernel", params, tuple(body))
 
     def shape(self) -> tuple[int, ...]:
         return tuple(self.number(1, 5) for _ in range(self.number(1, 2)))
 
-    def stage(self, buffers: list[Buffer]) -> Body:
+    def stage(self, buffers: list[tir.Buffer]) -> tir.Body:
         count = self.number(0, 3)
         body = self.loops(count, [], buffers)
-        return (Block(self.fresh("b"), body),) if self.chance(30) else body
+        return (tir.Block(self.fresh("b"), body),) if self.chance(30) else body
 
-    def loops(self, count: int, around: list[Var], buffers: list[Buffer]) -> Body:
+    def loops(self, count: int, around: list[Var], buffers: list[tir.Buffer]) -> tir.Body:
         if count == 0:
             return self.statements(around, buffers, self.number(1, 2))
         var = Var(self.fresh("i"))
@@ -255,58 +230,58 @@ class EffectKernel:
         if around and self.chance(15):
             stop = around[-1] + 1
         own = list(buffers)
-        head: Body = ()
+        head: tir.Body = ()
         if self.chance(15):
-            private = Buffer(self.fresh("p"), self.shape(), "int64")
-            head, own = (Allocate(private),), [*own, private]
+            private = tir.Buffer(self.fresh("p"), self.shape(), "int64")
+            head, own = (tir.Allocate(private),), [*own, private]
         before = self.statements([*around, var], own, 1) if self.chance(25) else ()
         body = (*head, *before, *self.loops(count - 1, [*around, var], own))
-        return (For(var, start, stop, LoopKind.SERIAL, body),)
+        return (tir.For(var, start, stop, tir.LoopKind.SERIAL, body),)
 
-    def statements(self, around: list[Var], buffers: list[Buffer], count: int) -> Body:
-        found: list[Stmt] = []
+    def statements(self, around: list[Var], buffers: list[tir.Buffer], count: int) -> tir.Body:
+        found: list[tir.Stmt] = []
         for _ in range(count):
             write = self.write(around, buffers)
             if self.chance(35):
                 other = (self.write(around, buffers),) if self.chance(30) else ()
-                write = If(self.condition(around, buffers), (write,), other)
+                write = tir.If(self.condition(around, buffers), (write,), other)
             found.append(write)
         return tuple(found)
 
-    def condition(self, around: list[Var], buffers: list[Buffer]) -> Condition:
+    def condition(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Condition:
         if self.data_conditions and self.chance(50):
-            return Comparison("lt", self.load(around, buffers), Literal(3, "int64"))
+            return tir.Comparison("lt", self.load(around, buffers), tir.Literal(3, "int64"))
         if not around:
             return TRUE
         return random_predicate(self.number, around, 1)
 
-    def write(self, around: list[Var], buffers: list[Buffer]) -> Stmt:
+    def write(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Stmt:
         buffer = buffers[self.number(1, len(buffers) - 1)]
         indices = self.indices(around, buffer)
         if self.chance(25):
-            return Reduce(ReduceOp.ADD, buffer, indices, self.value(around, buffers, 1))
+            return tir.Reduce(tir.ReduceOp.ADD, buffer, indices, self.value(around, buffers, 1))
         if self.chance(10):
-            return Store(buffer, indices, Load(buffer, indices))
-        return Store(buffer, indices, self.value(around, buffers, 2))
+            return tir.Store(buffer, indices, tir.Load(buffer, indices))
+        return tir.Store(buffer, indices, self.value(around, buffers, 2))
 
-    def value(self, around: list[Var], buffers: list[Buffer], depth: int) -> Expr:
+    def value(self, around: list[Var], buffers: list[tir.Buffer], depth: int) -> tir.Expr:
         kind = self.number(0, 9)
         if kind < 4:
             return self.load(around, buffers)
         if kind < 7 or depth == 0:
-            return Literal(self.number(0, 1), "int64")
+            return tir.Literal(self.number(0, 1), "int64")
         if kind == 7 and around:
-            return IndexValue(self.index(around, 4))
+            return tir.IndexValue(self.index(around, 4))
         one, other = self.value(around, buffers, depth - 1), self.value(around, buffers, depth - 1)
         if kind == 8 and around:
-            return Select(self.condition(around, buffers), one, other)
-        return Binary("add", one, other)
+            return tir.Select(self.condition(around, buffers), one, other)
+        return tir.Binary("add", one, other)
 
-    def load(self, around: list[Var], buffers: list[Buffer]) -> Load:
+    def load(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Load:
         buffer = buffers[self.number(0, len(buffers) - 1)]
-        return Load(buffer, self.indices(around, buffer))
+        return tir.Load(buffer, self.indices(around, buffer))
 
-    def indices(self, around: list[Var], buffer: Buffer) -> tuple[IndexExpr, ...]:
+    def indices(self, around: list[Var], buffer: tir.Buffer) -> tuple[IndexExpr, ...]:
         return tuple(self.index(around, extent) for extent in buffer.shape)
 
     def index(self, around: list[Var], extent: int) -> IndexExpr:
@@ -319,15 +294,17 @@ class EffectKernel:
         return index % extent
 
 
-def each_path(body: Body, path: Path = (), branch: bool = False) -> Iterator[tuple[Path, Stmt]]:
+def each_path(
+    body: tir.Body, path: Path = (), branch: bool = False
+) -> Iterator[tuple[Path, tir.Stmt]]:
     """Every statement of a kernel with its path."""
     for position, stmt in enumerate(body):
         here = _below(path, branch, position)
         yield here, stmt
         match stmt:
-            case For() | Block():
+            case tir.For() | tir.Block():
                 yield from each_path(stmt.body, here)
-            case If():
+            case tir.If():
                 yield from each_path(stmt.then, here)
                 yield from each_path(stmt.orelse, here, True)
             case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from graphflow import tir
 from graphflow.arith import at_least_zero
 from graphflow.schedule import (
     bind_expr,
@@ -14,28 +15,6 @@ from graphflow.schedule import (
     rewrite_expr,
 )
 from graphflow.schedule.places import find, loops_around, rewrite_around, rewrite_at
-from graphflow.tir import (
-    Allocate,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Literal,
-    Load,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Stmt,
-    Store,
-    map_body,
-    map_expr,
-    map_expressions,
-    walk_expr,
-)
 from support.buffer_cases import buffer_kernel
 from support.primitive_cases import PrimitiveCase, is_same, literal
 from support.random_kernels import Number
@@ -47,65 +26,69 @@ Arguments = tuple[Any, ...] | None
 # Kernels ------------------------------------------------------------------------------------------
 
 
-def twice_kernel(number: Number) -> PrimFunc:
+def twice_kernel(number: Number) -> tir.PrimFunc:
     """A buffer kernel in which many writes are followed by another one, mostly to one element."""
 
-    def change(stmt: Stmt) -> Stmt | Body:
-        if not isinstance(stmt, Store | Reduce) or number(0, 1):
+    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+        if not isinstance(stmt, tir.Store | tir.Reduce) or number(0, 1):
             return stmt
-        value = stmt.value if number(0, 1) else Literal(number(0, 3), "int64")
+        value = stmt.value if number(0, 1) else tir.Literal(number(0, 3), "int64")
         if number(0, 4) == 0:
-            value = Binary("add", Load(stmt.buffer, stmt.indices), value)
+            value = tir.Binary("add", tir.Load(stmt.buffer, stmt.indices), value)
         if number(0, 1):
-            return stmt, Store(stmt.buffer, stmt.indices, value)
-        return stmt, Reduce(ReduceOp.ADD, stmt.buffer, stmt.indices, value)
+            return stmt, tir.Store(stmt.buffer, stmt.indices, value)
+        return stmt, tir.Reduce(tir.ReduceOp.ADD, stmt.buffer, stmt.indices, value)
 
     func = buffer_kernel(number)
-    return replace(func, body=map_body(func.body, change))
+    return replace(func, body=tir.map_body(func.body, change))
 
 
-def assigned_kernel(number: Number) -> PrimFunc:
+def assigned_kernel(number: Number) -> tir.PrimFunc:
     """A buffer kernel in which many stored values are first assigned to a buffer of one element."""
     count = 0
 
-    def change(stmt: Stmt) -> Stmt | Body:
+    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
         nonlocal count
-        if not isinstance(stmt, Store) or number(0, 2) == 0:
+        if not isinstance(stmt, tir.Store) or number(0, 2) == 0:
             return stmt
         count += 1
-        held = Buffer(f"c{count}", (), "int64")
-        again = Binary("add", Load(held, ()), stmt.value) if number(0, 1) else Load(held, ())
+        held = tir.Buffer(f"c{count}", (), "int64")
+        again = (
+            tir.Binary("add", tir.Load(held, ()), stmt.value)
+            if number(0, 1)
+            else tir.Load(held, ())
+        )
         between = (stmt,) if number(0, 2) == 0 else ()
-        first = Store(held, (), stmt.value)
-        return Allocate(held), first, *between, replace(stmt, value=again)
+        first = tir.Store(held, (), stmt.value)
+        return tir.Allocate(held), first, *between, replace(stmt, value=again)
 
     func = buffer_kernel(number)
-    return replace(func, body=map_body(func.body, change))
+    return replace(func, body=tir.map_body(func.body, change))
 
 
 # Arguments ----------------------------------------------------------------------------------------
 
 
-def _writes(func: PrimFunc) -> list[tuple[str, Store | Reduce]]:
+def _writes(func: tir.PrimFunc) -> list[tuple[str, tir.Store | tir.Reduce]]:
     return [
         (place, stmt)
-        for place, stmt in addressed(func, Store, Reduce)
-        if isinstance(stmt, Store | Reduce)
+        for place, stmt in addressed(func, tir.Store, tir.Reduce)
+        if isinstance(stmt, tir.Store | tir.Reduce)
     ]
 
 
-def _some_write(func: PrimFunc, number: Number) -> tuple[str, Store | Reduce] | None:
+def _some_write(func: tir.PrimFunc, number: Number) -> tuple[str, tir.Store | tir.Reduce] | None:
     found = _writes(func)
     return found[number(0, len(found) - 1)] if found else None
 
 
-def _node(stmt: Store | Reduce, number: Number) -> Expr:
-    numbers = [n for n in walk_expr(stmt.value) if n.dtype == stmt.value.dtype]
-    nodes = [n for n in numbers if not isinstance(n, Literal)] or [stmt.value]
+def _node(stmt: tir.Store | tir.Reduce, number: Number) -> tir.Expr:
+    numbers = [n for n in tir.walk_expr(stmt.value) if n.dtype == stmt.value.dtype]
+    nodes = [n for n in numbers if not isinstance(n, tir.Literal)] or [stmt.value]
     return nodes[number(0, len(nodes) - 1)]
 
 
-def _bound(func: PrimFunc, number: Number) -> Arguments:
+def _bound(func: tir.PrimFunc, number: Number) -> Arguments:
     found = _some_write(func, number)
     if found is None:
         return None
@@ -116,7 +99,7 @@ def _bound(func: PrimFunc, number: Number) -> Arguments:
     return place, _node(stmt, number), "bound", bool(number(0, 1))
 
 
-def _rewritten(func: PrimFunc, number: Number) -> Arguments:
+def _rewritten(func: tir.PrimFunc, number: Number) -> Arguments:
     found = _some_write(func, number)
     if found is None:
         return None
@@ -124,17 +107,17 @@ def _rewritten(func: PrimFunc, number: Number) -> Arguments:
     old = _node(stmt, number)
     around = loops_around(func, place)
     kind = number(0, 4)
-    new: Expr = literal(1, old.dtype)
+    new: tir.Expr = literal(1, old.dtype)
     if kind < 2 and around:
-        new = Select(at_least_zero(around[-1].var), old, literal(7, old.dtype))
-    elif kind == 2 and isinstance(old, Binary):
+        new = tir.Select(at_least_zero(around[-1].var), old, literal(7, old.dtype))
+    elif kind == 2 and isinstance(old, tir.Binary):
         new = replace(old, left=old.right, right=old.left)
     elif kind == 3:
         new = _node(stmt, number)
     return place, old, new
 
 
-def _pair(func: PrimFunc, number: Number) -> Arguments:
+def _pair(func: tir.PrimFunc, number: Number) -> Arguments:
     places = dict(_writes(func))
     pairs = [(place, after) for place in places if (after := _after(place)) in places]
     return pairs[number(0, len(pairs) - 1)] if pairs else None
@@ -145,19 +128,19 @@ def _after(place: str) -> str:
     return f"{head}[{int(position) + 1}]"
 
 
-def _assignment(func: PrimFunc, number: Number) -> Arguments:
+def _assignment(func: tir.PrimFunc, number: Number) -> Arguments:
     params = {param.buffer for param in func.params}
     found = [
         place
         for place, stmt in _writes(func)
-        if isinstance(stmt, Store) and stmt.buffer not in params
+        if isinstance(stmt, tir.Store) and stmt.buffer not in params
     ]
     return (found[number(0, len(found) - 1)],) if found else None
 
 
-def _loop_or_condition(func: PrimFunc, number: Number) -> Arguments:
-    found = places_of(func, For, If)
-    conditions = [place for place in found if isinstance(find(func, place)[0], If)]
+def _loop_or_condition(func: tir.PrimFunc, number: Number) -> Arguments:
+    found = places_of(func, tir.For, tir.If)
+    conditions = [place for place in found if isinstance(find(func, place)[0], tir.If)]
     found = conditions or found
     return (found[number(0, len(found) - 1)],) if found else None
 
@@ -165,62 +148,66 @@ def _loop_or_condition(func: PrimFunc, number: Number) -> Arguments:
 # Rewrites without conditions ----------------------------------------------------------------------
 
 
-def _bind(func: PrimFunc, place: str, expr: Expr, name: str, cse: bool) -> PrimFunc | None:
-    bound = Buffer(name, (), expr.dtype)
-    head = (Allocate(bound), Store(bound, (), expr))
+def _bind(
+    func: tir.PrimFunc, place: str, expr: tir.Expr, name: str, cse: bool
+) -> tir.PrimFunc | None:
+    bound = tir.Buffer(name, (), expr.dtype)
+    head = (tir.Allocate(bound), tir.Store(bound, (), expr))
     if not cse:
         return None
 
-    def use(node: Expr) -> Expr:
-        return Load(bound, ()) if node == expr else node
+    def use(node: tir.Expr) -> tir.Expr:
+        return tir.Load(bound, ()) if node == expr else node
 
-    def change(stmt: Stmt, _: Any) -> Body:
-        if isinstance(stmt, For | Block):
-            return (replace(stmt, body=(*head, *map_expressions(stmt.body, use))),)
-        return (*head, *map_expressions((stmt,), use))
+    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
+        if isinstance(stmt, tir.For | tir.Block):
+            return (replace(stmt, body=(*head, *tir.map_expressions(stmt.body, use))),)
+        return (*head, *tir.map_expressions((stmt,), use))
 
     return rewrite_at(func, place, change)
 
 
-def _replaced(func: PrimFunc, place: str, old: Expr, new: Expr) -> PrimFunc:
-    def change(stmt: Stmt, _: Any) -> Body:
-        assert isinstance(stmt, Store | Reduce)
-        value = map_expr(stmt.value, lambda node: new if node == old else node)
+def _replaced(func: tir.PrimFunc, place: str, old: tir.Expr, new: tir.Expr) -> tir.PrimFunc:
+    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
+        assert isinstance(stmt, tir.Store | tir.Reduce)
+        value = tir.map_expr(stmt.value, lambda node: new if node == old else node)
         return (replace(stmt, value=value),)
 
     return rewrite_at(func, place, change)
 
 
-def _merge(func: PrimFunc, first: str, second: str) -> PrimFunc | None:
+def _merge(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc | None:
     places = dict(_writes(func))
     one, other = places[first], places[second]
     if (one.buffer, one.indices) != (other.buffer, other.indices):
         return None
-    merged: Stmt = other
-    if isinstance(other, Reduce):
-        merged = replace(one, value=Binary("add", one.value, other.value))
+    merged: tir.Stmt = other
+    if isinstance(other, tir.Reduce):
+        merged = replace(one, value=tir.Binary("add", one.value, other.value))
 
-    def change(body: Body, at: int, _: Any) -> Body:
+    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
         return (*body[:at], merged, *body[at + 2 :])
 
     return rewrite_around(func, first, change)
 
 
-def _inline(func: PrimFunc, place: str) -> PrimFunc:
-    def change(body: Body, at: int, _: Any) -> Body:
+def _inline(func: tir.PrimFunc, place: str) -> tir.PrimFunc:
+    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
         stmt = body[at]
-        assert isinstance(stmt, Store)
-        held = Load(stmt.buffer, stmt.indices)
-        rest = map_expressions(body[at + 1 :], lambda node: stmt.value if node == held else node)
+        assert isinstance(stmt, tir.Store)
+        held = tir.Load(stmt.buffer, stmt.indices)
+        rest = tir.map_expressions(
+            body[at + 1 :], lambda node: stmt.value if node == held else node
+        )
         return (*body[:at], *rest)
 
     return rewrite_around(func, place, change)
 
 
-def _eliminated(func: PrimFunc, place: str) -> PrimFunc | None:
+def _eliminated(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
     """The kernel without a loop, or with the branch of a condition for which it stays the same."""
     stmt, _ = find(func, place)
-    sides: tuple[Body, ...] = (stmt.then, stmt.orelse) if isinstance(stmt, If) else ((),)
+    sides: tuple[tir.Body, ...] = (stmt.then, stmt.orelse) if isinstance(stmt, tir.If) else ((),)
     ways = [rewrite_at(func, place, lambda _s, _d, side=side: side) for side in sides]
     return next((way for way in ways if is_same(func, way)), ways[0])
 

@@ -15,27 +15,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, at_least_zero, const
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import Layout
-from graphflow.tir import (
-    Allocate,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Stmt,
-    Store,
-)
 from support.random_kernels import KernelOptions, RandomKernel
 from support.random_layouts import random_layout
 from support.strategies import FLOAT_KERNELS, INTEGER_KERNELS, Draw, numbers
@@ -57,7 +40,7 @@ STAGES = (
 
 
 @st.composite
-def irregular_kernels(draw: Draw, options: KernelOptions) -> tuple[PrimFunc, frozenset[str]]:
+def irregular_kernels(draw: Draw, options: KernelOptions) -> tuple[tir.PrimFunc, frozenset[str]]:
     """A definition, and those of its outputs that it does not write everywhere."""
     kernel = _Irregular(numbers(draw), options)
     func = kernel.func()
@@ -68,13 +51,13 @@ def irregular_kernels(draw: Draw, options: KernelOptions) -> tuple[PrimFunc, fro
 class _Irregular(RandomKernel):
     partial: list[str] = field(default_factory=list)
 
-    def input(self) -> Buffer:
+    def input(self) -> tir.Buffer:
         buffer = super().input()
         if len(self.readable) > 1 and self.chance(15):
             self.readable.pop()  # nobody reads it
         return buffer
 
-    def stage(self, outputs: list[Buffer], is_output: bool, parallel: bool) -> Body:
+    def stage(self, outputs: list[tir.Buffer], is_output: bool, parallel: bool) -> tir.Body:
         if self.chance(35):
             return super().stage(outputs, is_output, parallel)
         kind = self.one_of(STAGES)
@@ -88,12 +71,12 @@ class _Irregular(RandomKernel):
             is_output = True
         if kind == "empty":
             shape = (*shape, 0)
-        buffer = Buffer(
+        buffer = tir.Buffer(
             self.fresh("y" if is_output else "t"), shape, self.one_of(self.options.dtypes)
         )
         body = self.irregular(kind, buffer)
         if self.chance(40):
-            body = (Block(self.fresh("block "), body),)
+            body = (tir.Block(self.fresh("block "), body),)
         if kind in ("partial", "empty"):
             self.partial.append(buffer.name)
         else:
@@ -101,9 +84,9 @@ class _Irregular(RandomKernel):
         if is_output:
             outputs.append(buffer)
             return body
-        return (Allocate(buffer), *body)
+        return (tir.Allocate(buffer), *body)
 
-    def irregular(self, kind: str, buffer: Buffer) -> Body:
+    def irregular(self, kind: str, buffer: tir.Buffer) -> tir.Body:
         match kind:
             case "carried":
                 return self.carried(buffer)
@@ -125,13 +108,13 @@ class _Irregular(RandomKernel):
                 return self.around(buffer, self.plain, start=self.one_of((1, 3)))
             case "conditional":
                 first, second = self.nest(buffer, False), self.nest(buffer, False)
-                return (If(self.comparison(1), first, second),)
+                return (tir.If(self.comparison(1), first, second),)
             case _:
                 return self.nest(buffer, False)
 
     def around(
-        self, buffer: Buffer, body: Any, start: int = 0, sides: tuple[int, int] | None = None
-    ) -> Body:
+        self, buffer: tir.Buffer, body: Any, start: int = 0, sides: tuple[int, int] | None = None
+    ) -> tir.Body:
         """Loops over a buffer, the outermost over `sides`, with the body that `body` makes."""
         loops = [Var(self.fresh("i")) for _ in buffer.shape]
         spans = [(start, start + n) for n in buffer.shape]
@@ -140,111 +123,115 @@ class _Irregular(RandomKernel):
         self.ranges = (
             {v: high for v, (_, high) in zip(loops, spans, strict=True)} if not start else {}
         )
-        stmts: Body = body(buffer, tuple(v - start for v in loops))
+        stmts: tir.Body = body(buffer, tuple(v - start for v in loops))
         self.ranges = {}
         for var, (low, high) in zip(reversed(loops), reversed(spans), strict=True):
-            stmts = (For(var, const(low), const(high), LoopKind.SERIAL, stmts),)
+            stmts = (tir.For(var, const(low), const(high), tir.LoopKind.SERIAL, stmts),)
         return stmts
 
-    def plain(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        return (Store(buffer, indices, self.expr(buffer.dtype)),)
+    def plain(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
+        return (tir.Store(buffer, indices, self.expr(buffer.dtype)),)
 
-    def again(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        old, value = Load(buffer, indices), self.expr(buffer.dtype)
+    def again(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
+        old, value = tir.Load(buffer, indices), self.expr(buffer.dtype)
         if self.chance(50):
-            return (Reduce(self.one_of(tuple(ReduceOp)), buffer, indices, value),)
-        return (Store(buffer, indices, self.combined(old, value)),)
+            return (tir.Reduce(self.one_of(tuple(tir.ReduceOp)), buffer, indices, value),)
+        return (tir.Store(buffer, indices, self.combined(old, value)),)
 
-    def combined(self, left: Expr, right: Expr) -> Expr:
-        return Binary("or" if left.dtype == "bool" else self.one_of(("max", "min")), left, right)
+    def combined(self, left: tir.Expr, right: tir.Expr) -> tir.Expr:
+        return tir.Binary(
+            "or" if left.dtype == "bool" else self.one_of(("max", "min")), left, right
+        )
 
-    def carried(self, buffer: Buffer) -> Body:
+    def carried(self, buffer: tir.Buffer) -> tir.Body:
         axis = self.number(0, len(buffer.shape) - 1)
 
-        def body(buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+        def body(buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
             before = tuple(e - 1 if k == axis else e for k, e in enumerate(indices))
             value = self.expr(buffer.dtype)
-            later = Store(buffer, indices, self.combined(Load(buffer, before), value))
-            first = Store(buffer, indices, self.expr(buffer.dtype))
-            return (If(at_least_zero(indices[axis] - 1), (later,), (first,)),)
+            later = tir.Store(buffer, indices, self.combined(tir.Load(buffer, before), value))
+            first = tir.Store(buffer, indices, self.expr(buffer.dtype))
+            return (tir.If(at_least_zero(indices[axis] - 1), (later,), (first,)),)
 
         return self.around(buffer, body)
 
-    def selected(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def selected(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         """A value carried by a select: one store, as of an elementwise kernel."""
         axis = self.number(0, len(indices) - 1)
         before = tuple(e - 1 if k == axis else e for k, e in enumerate(indices))
         inside = at_least_zero(indices[axis] - 1)
-        old = Select(inside, Load(buffer, before), self.literal(buffer.dtype))
-        return (Store(buffer, indices, self.combined(old, self.expr(buffer.dtype))),)
+        old = tir.Select(inside, tir.Load(buffer, before), self.literal(buffer.dtype))
+        return (tir.Store(buffer, indices, self.combined(old, self.expr(buffer.dtype))),)
 
-    def triangular(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def triangular(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         axis = self.number(0, len(indices) - 1)
         var = Var(self.fresh("r"))
-        start = Store(buffer, indices, self.literal(buffer.dtype))
+        start = tir.Store(buffer, indices, self.literal(buffer.dtype))
         self.ranges[var] = buffer.shape[axis]
         value = self.expr(buffer.dtype)
         del self.ranges[var]
-        step: Stmt = Reduce(self.one_of(tuple(ReduceOp)), buffer, indices, value)
+        step: tir.Stmt = tir.Reduce(self.one_of(tuple(tir.ReduceOp)), buffer, indices, value)
         low, high = const(0), indices[axis] + 1
         if self.chance(40):
             low, high = indices[axis], const(buffer.shape[axis])  # type: ignore[assignment]
-        return (start, For(var, low, high, LoopKind.SERIAL, (step,)))
+        return (start, tir.For(var, low, high, tir.LoopKind.SERIAL, (step,)))
 
-    def parts(self, buffer: Buffer, whole: bool) -> Body:
+    def parts(self, buffer: tir.Buffer, whole: bool) -> tir.Body:
         """Nests over the beginning and the end of the first axis, or over one of them alone."""
         extent = buffer.shape[0]
         cut = self.number(0, extent)
         sides = [(0, cut), (cut, extent)]
         if not whole:
             sides = [self.one_of(sides)]
-        body: list[Stmt] = []
+        body: list[tir.Stmt] = []
         for side in sides:
             body += self.around(buffer, self.plain, sides=side)
         return tuple(body)
 
-    def allocated(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        tile = Buffer(self.fresh("t"), (self.one_of((1, 2, 3)),), buffer.dtype)
+    def allocated(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
+        tile = tir.Buffer(self.fresh("t"), (self.one_of((1, 2, 3)),), buffer.dtype)
         var, other = Var(self.fresh("u")), Var(self.fresh("u"))
         size = tile.shape[0]
         self.ranges[var] = size
-        fill = Store(tile, (var,), self.expr(buffer.dtype))
+        fill = tir.Store(tile, (var,), self.expr(buffer.dtype))
         del self.ranges[var]
-        step = Reduce(self.one_of(tuple(ReduceOp)), buffer, indices, Load(tile, (other,)))
+        step = tir.Reduce(
+            self.one_of(tuple(tir.ReduceOp)), buffer, indices, tir.Load(tile, (other,))
+        )
         return (
-            Allocate(tile),
-            For(var, const(0), const(size), LoopKind.SERIAL, (fill,)),
-            Store(buffer, indices, self.literal(buffer.dtype)),
-            For(other, const(0), const(size), LoopKind.SERIAL, (step,)),
+            tir.Allocate(tile),
+            tir.For(var, const(0), const(size), tir.LoopKind.SERIAL, (fill,)),
+            tir.Store(buffer, indices, self.literal(buffer.dtype)),
+            tir.For(other, const(0), const(size), tir.LoopKind.SERIAL, (step,)),
         )
 
-    def branching(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        one = Buffer(self.fresh("t"), (), buffer.dtype)
+    def branching(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
+        one = tir.Buffer(self.fresh("t"), (), buffer.dtype)
         then = (
-            Allocate(one),
-            Store(one, (), self.expr(buffer.dtype)),
-            Store(buffer, indices, self.combined(Load(one, ()), self.expr(buffer.dtype))),
+            tir.Allocate(one),
+            tir.Store(one, (), self.expr(buffer.dtype)),
+            tir.Store(buffer, indices, self.combined(tir.Load(one, ()), self.expr(buffer.dtype))),
         )
         condition = self.comparison(1) if self.chance(50) else self.predicate()
-        return (If(condition, then, self.plain(buffer, indices)),)
+        return (tir.If(condition, then, self.plain(buffer, indices)),)
 
-    def imperfect(self, buffer: Buffer) -> Body:
+    def imperfect(self, buffer: tir.Buffer) -> tir.Body:
         """For each index of the first axis an element of another buffer, then a row of this one."""
-        beside = Buffer(self.fresh("t"), buffer.shape[:1], self.one_of(self.options.dtypes))
+        beside = tir.Buffer(self.fresh("t"), buffer.shape[:1], self.one_of(self.options.dtypes))
         outer = Var(self.fresh("i"))
         inner = [Var(self.fresh("i")) for _ in buffer.shape[1:]]
         self.ranges = {outer: buffer.shape[0]}
-        head = Store(beside, (outer,), self.expr(beside.dtype))
+        head = tir.Store(beside, (outer,), self.expr(beside.dtype))
         self.ranges |= dict(zip(inner, buffer.shape[1:], strict=True))
         value = self.expr(buffer.dtype)
         if beside.dtype == buffer.dtype:
-            value = self.combined(Load(beside, (outer,)), value)
-        body: Body = (Store(buffer, (outer, *inner), value),)
+            value = self.combined(tir.Load(beside, (outer,)), value)
+        body: tir.Body = (tir.Store(buffer, (outer, *inner), value),)
         self.ranges = {}
         for var, extent in zip(reversed(inner), reversed(buffer.shape[1:]), strict=True):
-            body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
-        nest = For(outer, const(0), const(buffer.shape[0]), LoopKind.SERIAL, (head, *body))
-        return (Allocate(beside), nest)
+            body = (tir.For(var, const(0), const(extent), tir.LoopKind.SERIAL, body),)
+        nest = tir.For(outer, const(0), const(buffer.shape[0]), tir.LoopKind.SERIAL, (head, *body))
+        return (tir.Allocate(beside), nest)
 
 
 @dataclass(frozen=True)
@@ -294,7 +281,7 @@ def _kind(graph: OperatorGraph, name: str) -> tuple[tuple[int, ...], str]:
     return graph.values[name].shape, graph.values[name].dtype
 
 
-def _bound(graph: OperatorGraph, buffer: Buffer, made: list[str]) -> str:
+def _bound(graph: OperatorGraph, buffer: tir.Buffer, made: list[str]) -> str:
     """The newest value that fits a parameter; a new graph input where there is none."""
     wanted = (buffer.shape, buffer.dtype)
     found = next((v for v in (*reversed(made), *graph.inputs) if _kind(graph, v) == wanted), None)

@@ -16,26 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.api.building import build
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import GraphflowError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.tir import (
-    Binary,
-    Cast,
-    Expr,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-    Unary,
-    interpret,
-    map_body,
-    map_expressions,
-    to_text,
-)
 from support.native import Array, Native, flushed_denormals
 from support.native_kernels import FUNCTIONS, NativeCase, is_rounded, native_case
 from support.random_kernels import UserKernel
@@ -70,11 +57,11 @@ def expected(seed: int) -> Expected:
     case = native_case(seed)
     func, arrays = case.func, case.arrays
     with flushed_denormals(case.flush):
-        outputs = interpret(func, arrays)
+        outputs = tir.interpret(func, arrays)
         rounded = [name for name in outputs if is_rounded(name)]
         if rounded:
-            outputs |= {n: interpret(_widened(func), arrays)[n] for n in rounded if n[0] == "f"}
-            sizes = interpret(_magnitudes(func), arrays)
+            outputs |= {n: tir.interpret(_widened(func), arrays)[n] for n in rounded if n[0] == "f"}
+            sizes = tir.interpret(_magnitudes(func), arrays)
     tolerances = {}
     for name in rounded:
         size = np.abs(outputs[name] if name[0] == "f" else sizes[name])
@@ -85,32 +72,32 @@ def expected(seed: int) -> Expected:
     return Expected(outputs, tolerances)
 
 
-def _widened(func: PrimFunc) -> PrimFunc:
+def _widened(func: tir.PrimFunc) -> tir.PrimFunc:
     """`func` with elementary functions in double precision, rounded to single once."""
 
-    def wide(expr: Expr) -> Expr:
-        return Cast(expr, "float64")
+    def wide(expr: tir.Expr) -> tir.Expr:
+        return tir.Cast(expr, "float64")
 
-    def change(expr: Expr) -> Expr:
+    def change(expr: tir.Expr) -> tir.Expr:
         match expr:
-            case Unary() if expr.op in FUNCTIONS and expr.dtype == "float32":
-                return Cast(Unary(expr.op, wide(expr.operand)), "float32")
-            case Binary(op="pow") if expr.dtype == "float32":
-                return Cast(Binary("pow", wide(expr.left), wide(expr.right)), "float32")
+            case tir.Unary() if expr.op in FUNCTIONS and expr.dtype == "float32":
+                return tir.Cast(tir.Unary(expr.op, wide(expr.operand)), "float32")
+            case tir.Binary(op="pow") if expr.dtype == "float32":
+                return tir.Cast(tir.Binary("pow", wide(expr.left), wide(expr.right)), "float32")
         return expr
 
-    return replace(func, body=map_expressions(func.body, change))
+    return replace(func, body=tir.map_expressions(func.body, change))
 
 
-def _magnitudes(func: PrimFunc) -> PrimFunc:
+def _magnitudes(func: tir.PrimFunc) -> tir.PrimFunc:
     """`func` with the absolute values of what is added up in sums of products."""
 
-    def change(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store | Reduce) and stmt.buffer.name.startswith("s"):
-            return replace(stmt, value=Unary("abs", stmt.value))
+    def change(stmt: tir.Stmt) -> tir.Stmt:
+        if isinstance(stmt, tir.Store | tir.Reduce) and stmt.buffer.name.startswith("s"):
+            return replace(stmt, value=tir.Unary("abs", stmt.value))
         return stmt
 
-    return replace(func, body=map_body(func.body, change))
+    return replace(func, body=tir.map_body(func.body, change))
 
 
 def difference(case: NativeCase, target: Target) -> str:
@@ -133,7 +120,7 @@ def _case_text(case: NativeCase) -> str:
     flush = ", denormals flushed" if case.flush else ""
     slices = ", ".join(f"{low}:{high}" for low, high in case.slices)
     title = f"seed {case.seed} ({case.family}{flush}), slices {slices}"
-    return f"{title}\n{to_text(case.func)}\n{inputs}"
+    return f"{title}\n{tir.to_text(case.func)}\n{inputs}"
 
 
 def _same(got: Array, want: Array, tolerance: Array | None, flush: bool) -> Array:
@@ -169,7 +156,7 @@ class BuiltCase:
     of them with the strides that a window permits, and scalars."""
 
     seed: int
-    func: PrimFunc
+    func: tir.PrimFunc
     runs: tuple[dict[str, Any], ...]
 
 
@@ -193,7 +180,7 @@ def built_difference(case: BuiltCase, target: Target) -> str:
     """How the program of a kernel differs from the interpreter, or why it was not built; "" where
     neither is so.  Every fourth one is validated too."""
     options = Options(cache="off", validate=case.seed % 4 == 0)
-    head = f"seed {case.seed}, on {target.name}\n{to_text(case.func)}"
+    head = f"seed {case.seed}, on {target.name}\n{tir.to_text(case.func)}"
     try:
         program = build(case.func, target=target, threads=1 + case.seed % 2, options=options)
     except GraphflowError as error:
@@ -204,7 +191,7 @@ def built_difference(case: BuiltCase, target: Target) -> str:
         arrays = {name: array for name, array in given.items() if name not in names}
         before = {name: array.copy() for name, array in arrays.items()}
         got = program.run(given)
-        for name, want in interpret(case.func, arrays, scalars=scalars).items():
+        for name, want in tir.interpret(case.func, arrays, scalars=scalars).items():
             same = _same(got[name], want, None, False)
             if not same.all():
                 index = tuple(int(n) for n in np.argwhere(~same)[0])

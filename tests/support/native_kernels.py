@@ -20,34 +20,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
+from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, Predicate, Var, as_index, const, minimum
 from graphflow.base.dtypes import CARRIERS, FLOATING, STORED, UNSIGNED
-from graphflow.tir import (
-    FLOATS,
-    TRIGONOMETRIC,
-    Allocate,
-    Binary,
-    Body,
-    Buffer,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Literal,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    loops_of,
-)
 from support.native import Slices
 from support.random_kernels import (
     SPECIAL_FLOATS,
@@ -60,26 +35,26 @@ from support.strategies import input_arrays
 INTEGERS = ("int8", "int16", "int32", "int64", *UNSIGNED)
 SIGNED = ("int64", "int32")
 """One of them is in each kernel: their signs are tested by instructions of their own."""
-ORDERED = (ReduceOp.MIN, ReduceOp.MAX)
+ORDERED = (tir.ReduceOp.MIN, tir.ReduceOp.MAX)
 MODERATE_FLOATS = (0.0, -0.0, 1.0, -1.5, 0.1, float("inf"), float("-inf"), float("nan"))
 POWERS_OF_TWO = (1.0, -1.0, 2.0, -2.0, 0.5, 0.0, -0.0)
 
 EXACT_ON_FLOATS = ("neg", "abs", "floor", "ceil", "round", "sqrt", "not")
-FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "fmod", *TRIGONOMETRIC)
+FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "fmod", *tir.TRIGONOMETRIC)
 
 BITWISE = ("and", "or", "xor", "shl", "shr")
 
 ROUNDED_TO = tuple(name for name in STORED if name != "float4_e2m1fn")
 """Stored types that values are rounded to; NaN as a float4 is a zero whose sign is that of NaN."""
 
-EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
+EXPANDED = (tir.LoopKind.VECTORIZED, tir.LoopKind.UNROLLED)
 KINDS_OF_SCOPE = {
-    "register": (LoopKind.VECTORIZED, LoopKind.VECTORIZED, LoopKind.UNROLLED),
-    "scratch": (LoopKind.VECTORIZED, LoopKind.UNROLLED, LoopKind.SERIAL),
+    "register": (tir.LoopKind.VECTORIZED, tir.LoopKind.VECTORIZED, tir.LoopKind.UNROLLED),
+    "scratch": (tir.LoopKind.VECTORIZED, tir.LoopKind.UNROLLED, tir.LoopKind.SERIAL),
 }
 UNROLLED_LIMIT = 6
 
-Element: TypeAlias = Callable[["NativeKernel", Buffer, tuple[IndexExpr, ...]], Body]
+Element: TypeAlias = Callable[["NativeKernel", tir.Buffer, tuple[IndexExpr, ...]], tir.Body]
 
 
 @dataclass(frozen=True)
@@ -88,21 +63,21 @@ class Family:
 
     floats: tuple[str, ...]
     binary: tuple[str, ...]
-    reductions: tuple[ReduceOp, ...]
+    reductions: tuple[tir.ReduceOp, ...]
     specials: tuple[float, ...] = SPECIAL_FLOATS
 
 
 FAMILIES = {
     "integers": Family((), ("add", "sub", "mul", "div", "max", "min", "pow", *BITWISE),
-                       tuple(ReduceOp)),
+                       tuple(tir.ReduceOp)),
     # Quotients are not contracted; denormals and overflow are exact as nothing is fused.
-    "sums": Family(FLOATS, ("add", "sub", "div", "max", "min", *BITWISE),
-                   (ReduceOp.ADD, *ORDERED)),
+    "sums": Family(tir.FLOATS, ("add", "sub", "div", "max", "min", *BITWISE),
+                   (tir.ReduceOp.ADD, *ORDERED)),
     # A power of two times anything moderate is exact, so its sum is the same, fused or not.
-    "scaled sums": Family(FLOATS, ("add", "sub", "mul", "max", "min", *BITWISE),
-                          (ReduceOp.ADD, *ORDERED), MODERATE_FLOATS),
-    "products": Family(FLOATS, ("mul", "div", "max", "min", *BITWISE),
-                       (ReduceOp.MUL, *ORDERED)),
+    "scaled sums": Family(tir.FLOATS, ("add", "sub", "mul", "max", "min", *BITWISE),
+                          (tir.ReduceOp.ADD, *ORDERED), MODERATE_FLOATS),
+    "products": Family(tir.FLOATS, ("mul", "div", "max", "min", *BITWISE),
+                       (tir.ReduceOp.MUL, *ORDERED)),
 }  # fmt: skip
 
 
@@ -112,7 +87,7 @@ class NativeCase:
 
     seed: int
     family: str
-    func: PrimFunc
+    func: tir.PrimFunc
     arrays: dict[str, Any]
     slices: Slices
     flush: bool
@@ -135,8 +110,10 @@ def is_rounded(name: str) -> bool:
     return name.startswith(("f", "s"))
 
 
-def _slices(random: Random, func: PrimFunc) -> Slices:
-    extents = [loop.extent for loop in loops_of(func.body) if loop.kind is LoopKind.PARALLEL]
+def _slices(random: Random, func: tir.PrimFunc) -> Slices:
+    extents = [
+        loop.extent for loop in tir.loops_of(func.body) if loop.kind is tir.LoopKind.PARALLEL
+    ]
     extent = (extents[0] or 0) if extents else 1
     cuts = sorted(random.sample(range(1, extent), random.randint(0, min(3, extent - 1))))
     parts = list(zip((0, *cuts), (*cuts, extent), strict=True))
@@ -152,13 +129,13 @@ class NativeKernel(RandomKernel):
     literals: tuple[float, ...] = SPECIAL_FLOATS
     rounded: tuple[tuple[Element, str], ...] = ()
     """Makers of elements that are exact to some ulps, and prefixes of their buffers' names."""
-    own: list[Load] = field(default_factory=list)
+    own: list[tir.Load] = field(default_factory=list)
     """Elements that this iteration has written and may read."""
     small: bool = False
     """One nest is the whole kernel."""
     stored_type: str = ""
     """A type that is only stored, of one input and perhaps of an output; "" for none."""
-    stored: list[Buffer] = field(default_factory=list)
+    stored: list[tir.Buffer] = field(default_factory=list)
     """The input of that type."""
     only: Element | None = None
     """What makes all elements of the nest at hand."""
@@ -204,7 +181,7 @@ class NativeKernel(RandomKernel):
         """Most often as many as fill a vector, or one less."""
         return self.one_of((3, 3, 4, 7, 7, 8, 15, 16)) if self.chance(60) else self.number(1, 17)
 
-    def inputs(self) -> list[Buffer]:
+    def inputs(self) -> list[tir.Buffer]:
         """One of each dtype, so that data decides and computes wherever it may.
 
         Some have the long axis first, so that lanes are apart.
@@ -212,13 +189,13 @@ class NativeKernel(RandomKernel):
         for dtype in self.options.dtypes:
             shape = self.shape()
             shape = shape[::-1] if self.chance(50) else shape
-            self.readable.append(Buffer(self.fresh("x"), shape, dtype))
+            self.readable.append(tir.Buffer(self.fresh("x"), shape, dtype))
         if self.stored_type:
-            self.stored = [Buffer(self.fresh("x"), self.shape(), self.stored_type)]
+            self.stored = [tir.Buffer(self.fresh("x"), self.shape(), self.stored_type)]
         return [*self.readable, *self.stored]
 
-    def stage(self, outputs: list[Buffer], is_output: bool, parallel: bool) -> Body:
-        floats = [d for d in self.options.dtypes if d in FLOATS]
+    def stage(self, outputs: list[tir.Buffer], is_output: bool, parallel: bool) -> tir.Body:
+        floats = [d for d in self.options.dtypes if d in tir.FLOATS]
         if is_output and self.stored_type in ROUNDED_TO and self.chance(30):
             return self.special_stage(
                 outputs, NativeKernel.narrowed, "y", self.stored_type, parallel
@@ -229,10 +206,10 @@ class NativeKernel(RandomKernel):
         return self.special_stage(outputs, element, prefix, self.one_of(floats), parallel)
 
     def special_stage(
-        self, outputs: list[Buffer], element: Element, prefix: str, dtype: str, parallel: bool
-    ) -> Body:
+        self, outputs: list[tir.Buffer], element: Element, prefix: str, dtype: str, parallel: bool
+    ) -> tir.Body:
         """A nest around an output whose elements are all made by `element`; nothing reads it."""
-        buffer = Buffer(self.fresh(prefix), self.shape(), dtype)
+        buffer = tir.Buffer(self.fresh(prefix), self.shape(), dtype)
         outputs.append(buffer)
         self.only = element
         body = super().nest(buffer, parallel)
@@ -241,9 +218,13 @@ class NativeKernel(RandomKernel):
 
     # -- nests
 
-    def nest(self, buffer: Buffer, parallel: bool) -> Body:
+    def nest(self, buffer: tir.Buffer, parallel: bool) -> tir.Body:
         """Loops that write all of `buffer`, and perhaps some that change part of it."""
-        forms: list[Callable[[Buffer, bool], Body]] = [super().nest, super().nest, self.fold]
+        forms: list[Callable[[tir.Buffer, bool], tir.Body]] = [
+            super().nest,
+            super().nest,
+            self.fold,
+        ]
         if self.small:
             forms += [super().nest] * 4
         if buffer.shape:
@@ -258,58 +239,68 @@ class NativeKernel(RandomKernel):
     def loop(
         self,
         extent: int,
-        make: Callable[[IndexExpr], Body],
-        kinds: Sequence[LoopKind] = (LoopKind.VECTORIZED, LoopKind.UNROLLED, LoopKind.SERIAL),
-    ) -> For:
+        make: Callable[[IndexExpr], tir.Body],
+        kinds: Sequence[tir.LoopKind] = (
+            tir.LoopKind.VECTORIZED,
+            tir.LoopKind.UNROLLED,
+            tir.LoopKind.SERIAL,
+        ),
+    ) -> tir.For:
         """`make(index)` for each index below `extent`; loops may count from another number."""
         kind = self.one_of(kinds)
-        if kind is LoopKind.UNROLLED and extent > UNROLLED_LIMIT:
+        if kind is tir.LoopKind.UNROLLED and extent > UNROLLED_LIMIT:
             kind = kinds[0]
         first = self.number(1, 3) if self.chance(15) else 0
         var = Var(self.fresh("i"))
         self.ranges[var], self.loop_kinds[var] = first + extent, kind
         body = make(var - first)
         del self.ranges[var]
-        return For(var, const(first), const(first + extent), kind, body)
+        return tir.For(var, const(first), const(first + extent), kind, body)
 
     def outer(
-        self, extents: Sequence[int], parallel: bool, make: Callable[..., Body], *done: IndexExpr
-    ) -> Body:
+        self,
+        extents: Sequence[int],
+        parallel: bool,
+        make: Callable[..., tir.Body],
+        *done: IndexExpr,
+    ) -> tir.Body:
         """Loops over `extents`, the first of them parallel, around `make(*indices)`."""
         if not extents and not parallel:
             return make(*done)
-        kinds = (LoopKind.PARALLEL,) if parallel else (LoopKind.SERIAL, LoopKind.UNROLLED)
+        kinds = (
+            (tir.LoopKind.PARALLEL,) if parallel else (tir.LoopKind.SERIAL, tir.LoopKind.UNROLLED)
+        )
         extent, *others = extents or (1,)
 
-        def body(index: IndexExpr) -> Body:
+        def body(index: IndexExpr) -> tir.Body:
             # Where there is no axis, a parallel loop of one iteration is around.
             return self.outer(others, False, make, *done, *((index,) if extents else ()))
 
         return (self.loop(extent, body, kinds),)
 
-    def tiled(self, buffer: Buffer, parallel: bool) -> Body:
+    def tiled(self, buffer: tir.Buffer, parallel: bool) -> tir.Body:
         """A buffer of each row, filled, changed in part, and copied or combined into the output."""
         *outer, extent = buffer.shape
 
-        def row(*indices: IndexExpr) -> Body:
+        def row(*indices: IndexExpr) -> tir.Body:
             tile = self.local((extent,), buffer.dtype)
             kinds = KINDS_OF_SCOPE[tile.scope]
 
-            def plain(index: IndexExpr) -> Body:
-                return (Store(buffer, (*indices, index), self.expr(buffer.dtype)),)
+            def plain(index: IndexExpr) -> tir.Body:
+                return (tir.Store(buffer, (*indices, index), self.expr(buffer.dtype)),)
 
-            def fill(index: IndexExpr) -> Body:
-                return (Store(tile, (index,), self.expr(tile.dtype)),)
+            def fill(index: IndexExpr) -> tir.Body:
+                return (tir.Store(tile, (index,), self.expr(tile.dtype)),)
 
-            def copy(index: IndexExpr) -> Body:
+            def copy(index: IndexExpr) -> tir.Body:
                 place = self.one_of((index, extent - 1 - index, self.index_in(tile)))
                 value = self.expr(tile.dtype)
                 if self.chance(60):
-                    value = self.combined(Load(tile, (as_index(place),)), value)
-                return (Store(buffer, (*indices, index), value),)
+                    value = self.combined(tir.Load(tile, (as_index(place),)), value)
+                return (tir.Store(buffer, (*indices, index), value),)
 
             condition = self.condition() if self.chance(35) else None
-            body: Body = (Allocate(tile), self.loop(extent, fill, kinds))
+            body: tir.Body = (tir.Allocate(tile), self.loop(extent, fill, kinds))
             for _ in range(self.number(0, 2)):
                 change = lambda index: self.changes(tile, (index,))  # noqa: E731
                 body += (self.loop(self.number(1, extent), change, kinds),)
@@ -319,87 +310,91 @@ class NativeKernel(RandomKernel):
             if condition is None:
                 return body
             other = (self.loop(extent, plain),)
-            return (If(condition, *((body, other) if self.chance(50) else (other, body))),)
+            return (tir.If(condition, *((body, other) if self.chance(50) else (other, body))),)
 
         return self.outer(outer, parallel, row)
 
-    def square(self, buffer: Buffer, parallel: bool) -> Body:
+    def square(self, buffer: tir.Buffer, parallel: bool) -> tir.Body:
         """A local buffer of rows, read by columns."""
         *outer, columns, rows = buffer.shape
-        kinds = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
+        kinds = (tir.LoopKind.VECTORIZED, tir.LoopKind.UNROLLED)
 
-        def block(*indices: IndexExpr) -> Body:
+        def block(*indices: IndexExpr) -> tir.Body:
             tile = self.local((rows, columns), buffer.dtype)
 
-            def fill(row: IndexExpr) -> Body:
-                def element(column: IndexExpr) -> Body:
-                    return (Store(tile, (row, column), self.expr(tile.dtype, 1)),)
+            def fill(row: IndexExpr) -> tir.Body:
+                def element(column: IndexExpr) -> tir.Body:
+                    return (tir.Store(tile, (row, column), self.expr(tile.dtype, 1)),)
 
                 return (self.loop(columns, element, kinds),)
 
-            def read(column: IndexExpr) -> Body:
-                def element(row: IndexExpr) -> Body:
-                    value = self.combined(Load(tile, (row, column)), self.expr(tile.dtype, 1))
-                    return (Store(buffer, (*indices, column, row), value),)
+            def read(column: IndexExpr) -> tir.Body:
+                def element(row: IndexExpr) -> tir.Body:
+                    value = self.combined(tir.Load(tile, (row, column)), self.expr(tile.dtype, 1))
+                    return (tir.Store(buffer, (*indices, column, row), value),)
 
                 return (self.loop(rows, element, kinds),)
 
-            unrolled = (LoopKind.UNROLLED,) if tile.scope == "register" else (LoopKind.SERIAL,)
+            unrolled = (
+                (tir.LoopKind.UNROLLED,) if tile.scope == "register" else (tir.LoopKind.SERIAL,)
+            )
             return (
-                Allocate(tile),
+                tir.Allocate(tile),
                 self.loop(rows, fill, unrolled),
                 self.loop(columns, read, unrolled),
             )
 
         return self.outer(outer, parallel, block)
 
-    def fold(self, buffer: Buffer, parallel: bool) -> Body:
+    def fold(self, buffer: tir.Buffer, parallel: bool) -> tir.Body:
         """A loop of any kind that reduces all its iterations to one element, or to a few."""
         dtype, op = buffer.dtype, self.reduce_op(buffer.dtype)
         few = bool(buffer.shape) and self.chance(40)
         outer = buffer.shape[:-1] if few else buffer.shape
 
-        def reduction(*indices: IndexExpr) -> Body:
-            def start(index: IndexExpr) -> Body:
-                return (Store(buffer, (*indices, index), self.fold_start(op, dtype)),)
+        def reduction(*indices: IndexExpr) -> tir.Body:
+            def start(index: IndexExpr) -> tir.Body:
+                return (tir.Store(buffer, (*indices, index), self.fold_start(op, dtype)),)
 
-            def step(index: IndexExpr) -> Body:
+            def step(index: IndexExpr) -> tir.Body:
                 place = indices
                 if few:
                     length = buffer.shape[-1]
                     last = index % length if self.chance(50) else minimum(index // 3, length - 1)
                     place = (*indices, as_index(last))
-                stmt: Stmt = Reduce(op, buffer, place, self.fold_value(op, dtype))
-                return (If(self.condition(), (stmt,)),) if self.chance(50) else (stmt,)
+                stmt: tir.Stmt = tir.Reduce(op, buffer, place, self.fold_value(op, dtype))
+                return (tir.If(self.condition(), (stmt,)),) if self.chance(50) else (stmt,)
 
             first = (
                 self.loop(buffer.shape[-1], start)
                 if few
-                else Store(buffer, indices, self.fold_start(op, dtype))
+                else tir.Store(buffer, indices, self.fold_start(op, dtype))
             )
-            vector = (LoopKind.VECTORIZED, LoopKind.VECTORIZED, LoopKind.SERIAL)
+            vector = (tir.LoopKind.VECTORIZED, tir.LoopKind.VECTORIZED, tir.LoopKind.SERIAL)
             return first, self.loop(self.lanes(), step, vector)
 
         return self.outer(outer, parallel, reduction)
 
-    def fold_start(self, op: ReduceOp, dtype: str) -> Literal:
-        if dtype in FLOATS and op not in ORDERED:
-            return Literal(self.one_of((0.0, -0.0, 1.0, 2.0, float("-inf"), float("nan"))), dtype)
+    def fold_start(self, op: tir.ReduceOp, dtype: str) -> tir.Literal:
+        if dtype in tir.FLOATS and op not in ORDERED:
+            return tir.Literal(
+                self.one_of((0.0, -0.0, 1.0, 2.0, float("-inf"), float("nan"))), dtype
+            )
         return self.literal(dtype)
 
-    def fold_value(self, op: ReduceOp, dtype: str) -> Expr:
+    def fold_value(self, op: tir.ReduceOp, dtype: str) -> tir.Expr:
         """Any value, unless the order of float operations would show."""
-        if dtype not in FLOATS or op in ORDERED:
+        if dtype not in tir.FLOATS or op in ORDERED:
             return self.expr(dtype)
-        if op is ReduceOp.ADD:
-            return Cast(self.comparison(1), dtype) if self.chance(50) else self.few(dtype)
-        factors = [Literal(self.one_of((1.0, -1.0, 2.0, 0.5)), dtype) for _ in range(2)]
-        return Select(self.condition(), *factors)
+        if op is tir.ReduceOp.ADD:
+            return tir.Cast(self.comparison(1), dtype) if self.chance(50) else self.few(dtype)
+        factors = [tir.Literal(self.one_of((1.0, -1.0, 2.0, 0.5)), dtype) for _ in range(2)]
+        return tir.Select(self.condition(), *factors)
 
-    def few(self, dtype: str) -> Expr:
-        return IndexValue(self.index(9), dtype)
+    def few(self, dtype: str) -> tir.Expr:
+        return tir.IndexValue(self.index(9), dtype)
 
-    def update(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def update(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         """Changes of some elements: each loop but a vectorized one may start or stop at another."""
         if len(indices) == len(buffer.shape):
             return self.changes(buffer, indices)
@@ -407,13 +402,13 @@ class NativeKernel(RandomKernel):
         last = len(indices) + 1 == len(buffer.shape)
         if last and self.chance(60):
             vector = lambda index: self.changes(buffer, (*indices, index))  # noqa: E731
-            return (self.loop(extent, vector, (LoopKind.VECTORIZED,)),)
+            return (self.loop(extent, vector, (tir.LoopKind.VECTORIZED,)),)
         start, stop = self.span(extent)
         var = Var(self.fresh("i"))
-        self.ranges[var], self.loop_kinds[var] = extent, LoopKind.SERIAL
+        self.ranges[var], self.loop_kinds[var] = extent, tir.LoopKind.SERIAL
         body = self.update(buffer, (*indices, var))
         del self.ranges[var]
-        return (For(var, start, stop, LoopKind.SERIAL, body),)
+        return (tir.For(var, start, stop, tir.LoopKind.SERIAL, body),)
 
     def axis(self, extent: int, loops: list[tuple[Var, int]]) -> tuple[IndexExpr, Predicate]:
         """Most often one loop, because guards of divided ones hide what else is masked."""
@@ -423,15 +418,15 @@ class NativeKernel(RandomKernel):
         loops.append((var, extent))
         return var, TRUE
 
-    def kinds(self, loops: list[tuple[Var, int]], parallel: bool) -> list[LoopKind]:
+    def kinds(self, loops: list[tuple[Var, int]], parallel: bool) -> list[tir.LoopKind]:
         kinds = super().kinds(loops, parallel)
-        if kinds and kinds[-1] is LoopKind.SERIAL and self.chance(60):
-            kinds[-1] = LoopKind.VECTORIZED
+        if kinds and kinds[-1] is tir.LoopKind.SERIAL and self.chance(60):
+            kinds[-1] = tir.LoopKind.VECTORIZED
         return kinds
 
     # -- statements
 
-    def element(self, buffer: Buffer, indices: tuple[IndexExpr, ...], loops: bool) -> Body:
+    def element(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...], loops: bool) -> tir.Body:
         if self.only is not None:
             return self.only(self, buffer, indices)
         kinds = [self.overwritten, self.overwritten, self.guarded_loop, self.private]
@@ -439,71 +434,73 @@ class NativeKernel(RandomKernel):
             return super().element(buffer, indices, loops)
         return self.one_of(kinds)(buffer, indices)
 
-    def overwritten(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def overwritten(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         dtype = buffer.dtype
         if not self.small or self.chance(30):
-            first = Store(buffer, indices, self.expr(dtype))
+            first = tir.Store(buffer, indices, self.expr(dtype))
             return (first, *self.changes(buffer, indices))
         picked, literal = self.picked(dtype), self.literal(dtype)
-        equal = Comparison("eq", self.picked(dtype), literal)
-        first = Store(buffer, indices, Select(equal, self.literal(dtype), picked))
-        then = Store(buffer, indices, self.picked(buffer.dtype))
-        return (first, If(self.sign_test(self.load_apart), (then,)))
+        equal = tir.Comparison("eq", self.picked(dtype), literal)
+        first = tir.Store(buffer, indices, tir.Select(equal, self.literal(dtype), picked))
+        then = tir.Store(buffer, indices, self.picked(buffer.dtype))
+        return (first, tir.If(self.sign_test(self.load_apart), (then,)))
 
-    def picked(self, dtype: str) -> Expr:
+    def picked(self, dtype: str) -> tir.Expr:
         """An element of a buffer whose lanes lie apart."""
         loads = [b for b in self.readable if b.dtype == dtype]
         return self.load_apart(self.one_of(loads)) if loads else self.literal(dtype)
 
-    def load_apart(self, buffer: Buffer) -> Expr:
+    def load_apart(self, buffer: tir.Buffer) -> tir.Expr:
         """Lanes in places that are no neighbours, as far as the emitter can see."""
         names = tuple(self.ranges)
         if not names or buffer.scope == "register":
             return self.load(buffer)
         sums = [names[-1] * self.number(1, 3) + self.index(4) for _ in buffer.shape]
-        return Load(buffer, tuple(a % n for a, n in zip(sums, buffer.shape, strict=True)))
+        return tir.Load(buffer, tuple(a % n for a, n in zip(sums, buffer.shape, strict=True)))
 
-    def guarded_loop(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        start, *loop = self.reduction(buffer, indices, LoopKind.SERIAL)
-        return (start, If(self.condition(), tuple(loop)))
+    def guarded_loop(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
+        start, *loop = self.reduction(buffer, indices, tir.LoopKind.SERIAL)
+        return (start, tir.If(self.condition(), tuple(loop)))
 
-    def private(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def private(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         """A buffer that one iteration owns, under a condition or not."""
-        tile = Buffer(self.fresh("t"), (self.number(1, 4),), buffer.dtype, "scratch")
-        fill = lambda index: (Store(tile, (index,), self.expr(tile.dtype, 1)),)  # noqa: E731
-        body: Body = (Allocate(tile), self.loop(tile.size, fill, (LoopKind.SERIAL,)))
+        tile = tir.Buffer(self.fresh("t"), (self.number(1, 4),), buffer.dtype, "scratch")
+        fill = lambda index: (tir.Store(tile, (index,), self.expr(tile.dtype, 1)),)  # noqa: E731
+        body: tir.Body = (tir.Allocate(tile), self.loop(tile.size, fill, (tir.LoopKind.SERIAL,)))
         self.readable.append(tile)
-        body += (Store(buffer, indices, self.combined(self.load(tile), self.expr(tile.dtype, 1))),)
+        body += (
+            tir.Store(buffer, indices, self.combined(self.load(tile), self.expr(tile.dtype, 1))),
+        )
         self.readable.remove(tile)
         if self.chance(50):
             return body
-        first = Store(buffer, indices, self.expr(buffer.dtype, 1))
-        return (first, If(self.condition(), body))
+        first = tir.Store(buffer, indices, self.expr(buffer.dtype, 1))
+        return (first, tir.If(self.condition(), body))
 
     def changes(
-        self, buffer: Buffer, indices: tuple[IndexExpr, ...], depth: int = 2
-    ) -> tuple[Stmt, ...]:
+        self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...], depth: int = 2
+    ) -> tuple[tir.Stmt, ...]:
         """Writes of one element that was written before, under conditions or not."""
-        own = Load(buffer, indices)
+        own = tir.Load(buffer, indices)
         self.own.append(own)
         body = tuple(self.change(buffer, indices, depth) for _ in range(self.number(1, 2)))
         self.own.remove(own)
         return body
 
-    def change(self, buffer: Buffer, indices: tuple[IndexExpr, ...], depth: int) -> Stmt:
+    def change(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...], depth: int) -> tir.Stmt:
         if depth and self.chance(60):
             condition = self.sign_test(self.load) if self.chance(40) else self.condition()
             then = self.changes(buffer, indices, depth - 1)
             orelse = self.changes(buffer, indices, depth - 1) if self.chance(35) else ()
-            return If(condition, then, orelse)
+            return tir.If(condition, then, orelse)
         picked = depth < 2 and self.chance(40)
         value = self.picked(buffer.dtype) if picked else self.expr(buffer.dtype, depth)
         if self.chance(30):
-            return Reduce(self.reduce_op(buffer.dtype), buffer, indices, value)
-        return Store(buffer, indices, value)
+            return tir.Reduce(self.reduce_op(buffer.dtype), buffer, indices, value)
+        return tir.Store(buffer, indices, value)
 
-    def reduce_op(self, dtype: str) -> ReduceOp:
-        return self.one_of(self.family.reductions if dtype in FLOATS else tuple(ReduceOp))
+    def reduce_op(self, dtype: str) -> tir.ReduceOp:
+        return self.one_of(self.family.reductions if dtype in tir.FLOATS else tuple(tir.ReduceOp))
 
     register_op = reduce_op
 
@@ -518,47 +515,53 @@ class NativeKernel(RandomKernel):
         return start, stop
 
     def is_vectorized(self, var: Var) -> bool:
-        return self.loop_kinds[var] is LoopKind.VECTORIZED
+        return self.loop_kinds[var] is tir.LoopKind.VECTORIZED
 
-    def local(self, shape: tuple[int, ...], dtype: str) -> Buffer:
-        return Buffer(self.fresh("t"), shape, dtype, self.one_of(("register", "scratch")))
+    def local(self, shape: tuple[int, ...], dtype: str) -> tir.Buffer:
+        return tir.Buffer(self.fresh("t"), shape, dtype, self.one_of(("register", "scratch")))
 
     # -- outputs that are exact to some ulps
 
-    def function(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def function(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         name = self.one_of(FUNCTIONS)
         operand = self.expr(buffer.dtype, 1)
         if name in ("pow", "fmod"):
-            return (Store(buffer, indices, Binary(name, operand, self.expr(buffer.dtype, 1))),)
-        return (Store(buffer, indices, Unary(name, operand)),)
+            return (
+                tir.Store(buffer, indices, tir.Binary(name, operand, self.expr(buffer.dtype, 1))),
+            )
+        return (tir.Store(buffer, indices, tir.Unary(name, operand)),)
 
-    def narrowed(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def narrowed(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         """A value rounded to the stored type, or an element of it as it is."""
-        sources = [d for d in self.options.dtypes if (d in FLOATS) == (buffer.dtype in FLOATING)]
+        sources = [
+            d for d in self.options.dtypes if (d in tir.FLOATS) == (buffer.dtype in FLOATING)
+        ]
         sources = [d for d in sources if d != "bool"]
         if not sources:
-            return (Store(buffer, indices, self.load(self.stored[0])),)
+            return (tir.Store(buffer, indices, self.load(self.stored[0])),)
         value = self.expr(self.one_of(sources), 1)
         carriers = CARRIERS[buffer.dtype]
-        value = value if value.dtype in carriers else Cast(value, carriers[0])
-        rounded = Cast(value, buffer.dtype)
+        value = value if value.dtype in carriers else tir.Cast(value, carriers[0])
+        rounded = tir.Cast(value, buffer.dtype)
         return (
-            Store(buffer, indices, Select(self.condition(), rounded, self.load(self.stored[0]))),
+            tir.Store(
+                buffer, indices, tir.Select(self.condition(), rounded, self.load(self.stored[0]))
+            ),
         )
 
-    def products(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+    def products(self, buffer: tir.Buffer, indices: tuple[IndexExpr, ...]) -> tir.Body:
         """A sum of products, which may be contracted."""
         var, extent = Var(self.fresh("r")), self.number(1, 5)
-        start = Store(buffer, indices, self.literal(buffer.dtype))
-        self.ranges[var], self.loop_kinds[var] = extent, LoopKind.SERIAL
-        value = Binary("mul", self.leaf(buffer.dtype), self.leaf(buffer.dtype))
+        start = tir.Store(buffer, indices, self.literal(buffer.dtype))
+        self.ranges[var], self.loop_kinds[var] = extent, tir.LoopKind.SERIAL
+        value = tir.Binary("mul", self.leaf(buffer.dtype), self.leaf(buffer.dtype))
         del self.ranges[var]
-        step = Reduce(ReduceOp.ADD, buffer, indices, value)
-        return (start, For(var, const(0), const(extent), LoopKind.SERIAL, (step,)))
+        step = tir.Reduce(tir.ReduceOp.ADD, buffer, indices, value)
+        return (start, tir.For(var, const(0), const(extent), tir.LoopKind.SERIAL, (step,)))
 
     # -- expressions
 
-    def load(self, buffer: Buffer) -> Load:
+    def load(self, buffer: tir.Buffer) -> tir.Load:
         """Registers are indexed by what is known when code is emitted."""
         if buffer.scope != "register":
             return super().load(buffer)
@@ -568,73 +571,77 @@ class NativeKernel(RandomKernel):
         self.ranges = kept
         return load
 
-    def index_in(self, buffer: Buffer) -> IndexExpr:
+    def index_in(self, buffer: tir.Buffer) -> IndexExpr:
         return self.load(buffer).indices[0]
 
-    def condition(self) -> Condition:
+    def condition(self) -> tir.Condition:
         if self.ranges and self.chance(25):
             return self.predicate()
         first = self.comparison(1)
         if self.chance(25):
-            return Binary(self.one_of(("and", "or")), first, self.comparison(1))
-        return Unary("not", first) if self.chance(15) else first
+            return tir.Binary(self.one_of(("and", "or")), first, self.comparison(1))
+        return tir.Unary("not", first) if self.chance(15) else first
 
-    def comparison(self, depth: int) -> Expr:
+    def comparison(self, depth: int) -> tir.Expr:
         """Signs are tested often, as processors have instructions for that."""
         if self.chance(50):
             return self.sign_test(lambda buffer: self.leaf(buffer.dtype))
         return super().comparison(depth)
 
-    def sign_test(self, operand: Callable[[Buffer], Expr]) -> Comparison:
+    def sign_test(self, operand: Callable[[tir.Buffer], tir.Expr]) -> tir.Comparison:
         integers = [b for b in self.readable if b.dtype in INTEGERS]
         numbers = [b for b in self.readable if b.dtype != "bool"]
         value = operand(self.one_of(integers if integers and self.chance(50) else numbers))
         dtype, negative = value.dtype, self.chance(70)
-        if dtype in FLOATS:
-            return Comparison("lt" if negative else "ge", value, Literal(0.0, dtype))
+        if dtype in tir.FLOATS:
+            return tir.Comparison("lt" if negative else "ge", value, tir.Literal(0.0, dtype))
         if dtype in UNSIGNED or self.chance(60):
-            return Comparison("lt" if negative else "ge", value, Literal(0, dtype))
-        return Comparison("le" if negative else "gt", value, Literal(-1, dtype))
+            return tir.Comparison("lt" if negative else "ge", value, tir.Literal(0, dtype))
+        return tir.Comparison("le" if negative else "gt", value, tir.Literal(-1, dtype))
 
-    def leaf(self, dtype: str) -> Expr:
+    def leaf(self, dtype: str) -> tir.Expr:
         own = [load for load in self.own if load.dtype == dtype]
         if own and self.chance(35):
             return self.one_of(own)
-        kindred = dtype != "bool" and (dtype in FLOATS) == (self.stored_type in FLOATING)
+        kindred = dtype != "bool" and (dtype in tir.FLOATS) == (self.stored_type in FLOATING)
         if self.stored and kindred and self.chance(25):
             return self.widened(dtype)
         return super().leaf(dtype)
 
-    def widened(self, dtype: str) -> Expr:
+    def widened(self, dtype: str) -> tir.Expr:
         """An element of the stored input, cast to `dtype`."""
         carriers = CARRIERS[self.stored_type]
         load = self.load(self.stored[0])
-        return Cast(load, dtype) if dtype in carriers else Cast(Cast(load, carriers[0]), dtype)
+        return (
+            tir.Cast(load, dtype)
+            if dtype in carriers
+            else tir.Cast(tir.Cast(load, carriers[0]), dtype)
+        )
 
-    def literal(self, dtype: str) -> Literal:
-        if dtype in FLOATS:
-            return Literal(self.one_of(self.literals), dtype)
+    def literal(self, dtype: str) -> tir.Literal:
+        if dtype in tir.FLOATS:
+            return tir.Literal(self.one_of(self.literals), dtype)
         if dtype == "bool" or self.chance(60):
             return super().literal(dtype)
-        return Literal(self.one_of(extremes(dtype)), dtype)
+        return tir.Literal(self.one_of(extremes(dtype)), dtype)
 
-    def binary(self, dtype: str, depth: int) -> Expr:
+    def binary(self, dtype: str, depth: int) -> tir.Expr:
         if dtype == "bool":
             op = self.one_of(("and", "or", "add", "mul", "max", "min"))
         else:
-            ops = [op for op in self.options.binary if dtype not in FLOATS or op not in BITWISE]
+            ops = [op for op in self.options.binary if dtype not in tir.FLOATS or op not in BITWISE]
             rare = [op for op in ("div", "pow") if op in ops]
             op = self.one_of(rare if rare and self.chance(25) else ops)
         left, right = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
-        if dtype in FLOATS and op == "mul" and self.family.specials is MODERATE_FLOATS:
-            right = Literal(self.one_of(POWERS_OF_TWO), dtype)
-        return Binary(op, left, right)
+        if dtype in tir.FLOATS and op == "mul" and self.family.specials is MODERATE_FLOATS:
+            right = tir.Literal(self.one_of(POWERS_OF_TWO), dtype)
+        return tir.Binary(op, left, right)
 
-    def combined(self, left: Expr, right: Expr) -> Expr:
+    def combined(self, left: tir.Expr, right: tir.Expr) -> tir.Expr:
         ops = ("and", "or") if left.dtype == "bool" else ("max", "min")
-        return Binary(self.one_of(ops), left, right)
+        return tir.Binary(self.one_of(ops), left, right)
 
-    def unary(self, dtype: str, depth: int) -> Expr:
+    def unary(self, dtype: str, depth: int) -> tir.Expr:
         if dtype in INTEGERS and self.chance(30):
-            return Unary("not", self.expr(dtype, depth - 1))
+            return tir.Unary("not", self.expr(dtype, depth - 1))
         return super().unary(dtype, depth)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from graphflow import tir
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
@@ -19,18 +20,6 @@ from graphflow.schedule import (
     simplify,
     transform_layout,
 )
-from graphflow.tir import (
-    Allocate,
-    Block,
-    BlockNote,
-    Buffer,
-    PrimFunc,
-    Stmt,
-    accesses,
-    map_body,
-    parse,
-    redirect_accesses,
-)
 from support.primitive_cases import PrimitiveCase
 from support.random_kernels import Number
 
@@ -38,7 +27,7 @@ ROWS = "xc"
 """The padded copy of the input."""
 
 
-def halo_kernel(number: Number) -> PrimFunc:
+def halo_kernel(number: Number) -> tir.PrimFunc:
     """A convolution over a padded copy of its input, mostly without conditions; stages write the
     padding of the copy and of the output."""
     n, front, columns = number(5, 12), number(0, 2), number(2, 5)
@@ -57,7 +46,7 @@ def halo_kernel(number: Number) -> PrimFunc:
     return s.func
 
 
-def rows_kernel(number: Number) -> PrimFunc:
+def rows_kernel(number: Number) -> tir.PrimFunc:
     """A convolution over a padded copy of its input that reads the padding, or does not."""
     n, front, columns = number(5, 12), number(0, 2), number(2, 5)
     layout = rows(n, n + number(0, 6), front, columns)
@@ -74,8 +63,8 @@ def rows(extent: int, room: int, front: int, columns: int) -> Layout:
     return Layout.of(rows, (extent,), (-(-(room + front) // columns), columns))
 
 
-def _convolution(n: int, m: int, front: int, value: str, start: int) -> PrimFunc:
-    return parse(
+def _convolution(n: int, m: int, front: int, value: str, start: int) -> tir.PrimFunc:
+    return tir.parse(
         f"""
         @primfunc
         def k(x: i64[{n}], f: i64[{m - n + 1}], y: out[i64[{m}]]):
@@ -89,29 +78,29 @@ def _convolution(n: int, m: int, front: int, value: str, start: int) -> PrimFunc
     )
 
 
-def _padded(func: PrimFunc, layout: Layout, pad: Any) -> Schedule:
+def _padded(func: tir.PrimFunc, layout: Layout, pad: Any) -> Schedule:
     return Schedule.of(func).apply(cache_read, "x", ROWS).apply(transform_layout, ROWS, layout, pad)
 
 
-def _output(func: PrimFunc, _number: Number) -> tuple[str] | None:
+def _output(func: tir.PrimFunc, _number: Number) -> tuple[str] | None:
     return ("y",) if _stage(func) is not None else None
 
 
-def _stage(func: PrimFunc) -> Block | None:
+def _stage(func: tir.PrimFunc) -> tir.Block | None:
     for stmt in func.body:
-        if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == "y":
+        if isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == "y":
             return stmt
     return None
 
 
-def _without_stage(func: PrimFunc, _buffer: str) -> PrimFunc | None:
+def _without_stage(func: tir.PrimFunc, _buffer: str) -> tir.PrimFunc | None:
     stage = _stage(func)
     return replace(func, body=tuple(stmt for stmt in func.body if stmt is not stage))
 
 
-def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout] | None:
+def _in_rows(func: tir.PrimFunc, number: Number) -> tuple[str, Layout] | None:
     """The copy and its layout, or at times one with an element more in front."""
-    if all(access.buffer.name != ROWS for access in accesses(func.body)):
+    if all(access.buffer.name != ROWS for access in tir.accesses(func.body)):
         return None
     try:
         marked = marked_stage(func, "x")
@@ -128,20 +117,20 @@ def _in_rows(func: PrimFunc, number: Number) -> tuple[str, Layout] | None:
     return ROWS, rows(extent, max(count * columns - 1, extent), 1, columns)
 
 
-def _without_padding(func: PrimFunc, buffer: str, layout: Layout) -> PrimFunc | None:
-    (old,) = {a.buffer for a in accesses(func.body) if a.buffer.name == buffer}
-    new = Buffer(buffer, layout.logical_shape, old.dtype)
+def _without_padding(func: tir.PrimFunc, buffer: str, layout: Layout) -> tir.PrimFunc | None:
+    (old,) = {a.buffer for a in tir.accesses(func.body) if a.buffer.name == buffer}
+    new = tir.Buffer(buffer, layout.logical_shape, old.dtype)
     body = tuple(
         stmt
         for stmt in func.body
-        if not (isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == buffer)
+        if not (isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == buffer)
     )
-    body = redirect_accesses(body, old, new, layout.logical_index)
+    body = tir.redirect_accesses(body, old, new, layout.logical_index)
 
-    def allocated(stmt: Stmt) -> Stmt:
-        return Allocate(new) if stmt == Allocate(old) else stmt
+    def allocated(stmt: tir.Stmt) -> tir.Stmt:
+        return tir.Allocate(new) if stmt == tir.Allocate(old) else stmt
 
-    return replace(func, body=map_body(body, allocated))
+    return replace(func, body=tir.map_body(body, allocated))
 
 
 PADDING_CASES = (

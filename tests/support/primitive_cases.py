@@ -19,20 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
 from graphflow.schedule.place_names import place_names
-from graphflow.tir import (
-    DTYPES,
-    FLOATS,
-    Literal,
-    PrimFunc,
-    Role,
-    fields_of,
-    interpret,
-    to_text,
-    verify,
-)
 from support.effect_kernels import EffectKernel
 from support.random_kernels import Number
 
@@ -49,16 +39,16 @@ RUNS = 3
 """Random inputs for each comparison."""
 
 
-def effect_kernel(number: Number) -> PrimFunc:
+def effect_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel, every third one with conditions on data."""
     return EffectKernel(number, data_conditions=number(0, 2) == 0).func()
 
 
-def literal(value: int, dtype: str) -> Literal:
+def literal(value: int, dtype: str) -> tir.Literal:
     """A small number as a constant of a type."""
     if dtype == "bool":
-        return Literal(value > 1, dtype)
-    return Literal(float(value) if dtype in FLOATS else value, dtype)
+        return tir.Literal(value > 1, dtype)
+    return tir.Literal(float(value) if dtype in tir.FLOATS else value, dtype)
 
 
 @dataclass(frozen=True)
@@ -66,12 +56,12 @@ class PrimitiveCase:
     """A primitive with random arguments for it."""
 
     primitive: Callable[..., Rewrite]
-    arguments: Callable[[PrimFunc, Number], tuple[Any, ...] | None]
+    arguments: Callable[[tir.PrimFunc, Number], tuple[Any, ...] | None]
     """Arguments behind the kernel; None where the kernel has no place for the primitive."""
-    unchecked: Callable[..., PrimFunc | None]
+    unchecked: Callable[..., tir.PrimFunc | None]
     """The rewrite without its conditions, written apart from the primitive, for the same arguments;
     None where the text of the kernel does not have the shape that the primitive rewrites."""
-    kernel: Callable[[Number], PrimFunc] = effect_kernel
+    kernel: Callable[[Number], tir.PrimFunc] = effect_kernel
     variant: str = ""
     """What sets the case apart from others of the same primitive."""
     keeps_interface: bool = True
@@ -111,8 +101,9 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
         return Outcome.REFUSED_SAFE if is_same(func, rewritten) else Outcome.REFUSED_UNSAFE
     if after.func is func:
         return None
-    story = f"{case.name}{arguments}, seed {seed}\n{to_text(func)}\nbecame\n{to_text(after.func)}"
-    verify(after.func, "scheduled")
+    before, made = tir.to_text(func), tir.to_text(after.func)
+    story = f"{case.name}{arguments}, seed {seed}\n{before}\nbecame\n{made}"
+    tir.verify(after.func, "scheduled")
     assert means_the_same(func, after.func), story
     assert leaves_the_same(func, after.func, after.fields), story
     there = set(place_names(after.func))
@@ -123,7 +114,9 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
     return Outcome.APPLIED
 
 
-def apply_sequence(func: PrimFunc, cases: Sequence[PrimitiveCase], seed: int, steps: int) -> int:
+def apply_sequence(
+    func: tir.PrimFunc, cases: Sequence[PrimitiveCase], seed: int, steps: int
+) -> int:
     """How many of `steps` random primitives apply to a kernel, one after another.
 
     AssertionError, with the trace, where the kernel's meaning changes or a place is lost.
@@ -133,7 +126,7 @@ def apply_sequence(func: PrimFunc, cases: Sequence[PrimitiveCase], seed: int, st
     held = [schedule.handle(name) for name in place_names(func)]
     tried = 0
     for _ in range(DRAWS_PER_STEP * steps):
-        if tried == steps or len(to_text(schedule.func)) > MOST_TEXT:
+        if tried == steps or len(tir.to_text(schedule.func)) > MOST_TEXT:
             break
         case = random.choice(cases)
         arguments = case.arguments(schedule.func, random.randint)
@@ -144,39 +137,43 @@ def apply_sequence(func: PrimFunc, cases: Sequence[PrimitiveCase], seed: int, st
         there = set(place_names(schedule.func))
         for place in held:
             assert there.issuperset(now.name for now in schedule.forward(place)), schedule.trace()
-    verify(schedule.func, "scheduled")
-    story = f"seed {seed}\n{to_text(func)}\n{schedule.trace()}\n{to_text(schedule.func)}"
+    tir.verify(schedule.func, "scheduled")
+    story = f"seed {seed}\n{tir.to_text(func)}\n{schedule.trace()}\n{tir.to_text(schedule.func)}"
     assert means_the_same(func, schedule.func), story
     assert leaves_the_same(func, schedule.func, schedule.fields), story
     return len(schedule.steps)
 
 
-def is_same(func: PrimFunc, other: PrimFunc) -> bool:
+def is_same(func: tir.PrimFunc, other: tir.PrimFunc) -> bool:
     """Whether `other` is a valid kernel with the meaning of `func`."""
     try:
-        verify(other, "scheduled")
+        tir.verify(other, "scheduled")
         return means_the_same(func, other)
     except GraphflowError:
         return False
 
 
-def means_the_same(func: PrimFunc, other: PrimFunc) -> bool:
+def means_the_same(func: tir.PrimFunc, other: tir.PrimFunc) -> bool:
     """Whether both leave the same in each element of an output that `func` defines.
 
     An element is defined if it is the same whatever unwritten memory holds.
     """
     random = np.random.default_rng(0)
     for _ in range(RUNS):
-        given = [param.buffer for param in func.params if param.role is not Role.OUTPUT]
-        arrays = {b.name: random.integers(-2, 9, b.shape).astype(DTYPES[b.dtype]) for b in given}
+        given = [param.buffer for param in func.params if param.role is not tir.Role.OUTPUT]
+        arrays = {
+            b.name: random.integers(-2, 9, b.shape).astype(tir.DTYPES[b.dtype]) for b in given
+        }
         wants = [
-            interpret(func, arrays, undefined=poison, state=state_before(func))
+            tir.interpret(func, arrays, undefined=poison, state=state_before(func))
             for poison in POISONS
         ]
         for poison in POISONS:
             before = state_before(other)
             try:
-                got = interpret(other, arrays, undefined=poison, reverse=poison > 0, state=before)
+                got = tir.interpret(
+                    other, arrays, undefined=poison, reverse=poison > 0, state=before
+                )
             except VerifyError:
                 return False
             for name in wants[0]:
@@ -186,12 +183,12 @@ def means_the_same(func: PrimFunc, other: PrimFunc) -> bool:
     return True
 
 
-def state_before(func: PrimFunc) -> dict[str, Any]:
+def state_before(func: tir.PrimFunc) -> dict[str, Any]:
     """What the fields of configuration state that a kernel uses hold before it."""
-    return {field.name: 2 + len(field.name) for field in fields_of(func)}
+    return {field.name: 2 + len(field.name) for field in tir.fields_of(func)}
 
 
-def leaves_the_same(func: PrimFunc, other: PrimFunc, except_fields: Sequence[str]) -> bool:
+def leaves_the_same(func: tir.PrimFunc, other: tir.PrimFunc, except_fields: Sequence[str]) -> bool:
     """Whether fields of configuration state hold the same after both, but for `except_fields`.
 
     A kernel that does not use a field leaves what it held before.
@@ -199,13 +196,13 @@ def leaves_the_same(func: PrimFunc, other: PrimFunc, except_fields: Sequence[str
     names = {*state_before(func), *state_before(other)}.difference(except_fields)
     if not names:
         return True
-    given = (param.buffer for param in func.params if param.role is not Role.OUTPUT)
-    arrays = {b.name: np.ones(b.shape, DTYPES[b.dtype]) for b in given}
+    given = (param.buffer for param in func.params if param.role is not tir.Role.OUTPUT)
+    arrays = {b.name: np.ones(b.shape, tir.DTYPES[b.dtype]) for b in given}
     for poison in POISONS:
         states = []
         for one in (func, other):
             states.append({**state_before(func), **state_before(other)})
-            interpret(one, arrays, undefined=poison, state=states[-1])
+            tir.interpret(one, arrays, undefined=poison, state=states[-1])
         if any(states[0][name] != states[1][name] for name in names):
             return False
     return True

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.base.errors import CodegenError, GraphflowError, ScheduleError, VerifyError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume, remove_undef
@@ -32,25 +33,6 @@ from graphflow.schedule import (
     assume_reciprocal,
     replay,
     transform_layout,
-)
-from graphflow.tir import (
-    DTYPES,
-    FLOATS,
-    For,
-    Literal,
-    Load,
-    LoopKind,
-    PrimFunc,
-    Role,
-    Stmt,
-    Undef,
-    buffers_of,
-    fields_of,
-    map_body,
-    parse,
-    rename_buffers,
-    to_text,
-    verify,
 )
 from graphflow.tir.operators import undefined_value
 from graphflow.tir.to_python import compile_to_python
@@ -119,7 +101,7 @@ class Watched(list[Any]):
 # Inputs and padding -------------------------------------------------------------------------------
 
 
-def chains(definition: PrimFunc, steps: Sequence[ScheduleStep]) -> dict[str, Chain]:
+def chains(definition: tir.PrimFunc, steps: Sequence[ScheduleStep]) -> dict[str, Chain]:
     """Where the parameters live after the steps."""
     found: dict[str, Chain] = {p.buffer.name: () for p in definition.params}
     for step in steps:
@@ -141,12 +123,12 @@ def inputs_of(kernel: Kernel, steps: Sequence[ScheduleStep], dice: Dice) -> dict
     }
     special = dice.chance(0.6) and not kernel.rounded
     arrays = {}
-    for buffer in (p.buffer for p in kernel.func.params if p.role is not Role.OUTPUT):
+    for buffer in (p.buffer for p in kernel.func.params if p.role is not tir.Role.OUTPUT):
         array = random_array(dice, buffer.dtype, buffer.shape, special, kernel.exact)
-        if kernel.minus_zero and buffer.dtype in FLOATS and dice.chance(0.6):
+        if kernel.minus_zero and buffer.dtype in tir.FLOATS and dice.chance(0.6):
             array = np.full(buffer.shape, -0.0, array.dtype)
         limit = kernel.limits.get(buffer.name, "")
-        if buffer.dtype in FLOATS:
+        if buffer.dtype in tir.FLOATS:
             if limit in ("nonnegative", "small") or buffer.name in finite | wrapped:
                 array = np.where(np.isfinite(array), array, 1).astype(array.dtype)
             if buffer.name in positive_zero:
@@ -166,7 +148,7 @@ def inputs_of(kernel: Kernel, steps: Sequence[ScheduleStep], dice: Dice) -> dict
 
 
 def random_array(dice: Dice, dtype: str, shape: Sequence[int], special: bool, exact: bool) -> Array:
-    kind = DTYPES[dtype]
+    kind = tir.DTYPES[dtype]
     if kind.kind == "b":
         return dice.rng.random(shape) < 0.5
     low = 0 if kind.kind == "u" else -3
@@ -205,12 +187,18 @@ def packed(array: Array, chain: Chain, run: int) -> tuple[Array, Array]:
 
 def is_wrapped(pad: Any) -> bool:
     """Whether padding repeats elements of the tensor."""
-    return isinstance(pad, PadFunction) and isinstance(pad.value, Load)
+    return isinstance(pad, PadFunction) and isinstance(pad.value, tir.Load)
 
 
 def pad_kind(pad: Any) -> str:
     if isinstance(pad, PadFunction):
-        return "none" if pad.value is None else "undef" if isinstance(pad.value, Undef) else "value"
+        return (
+            "none"
+            if pad.value is None
+            else "undef"
+            if isinstance(pad.value, tir.Undef)
+            else "value"
+        )
     return "none" if pad is None else "undef" if pad == "undef" else "value"
 
 
@@ -249,9 +237,9 @@ def with_function(box: Array, layout: Layout, pad: Any) -> Array:
             eval(str(expr), {"min": np.minimum, "max": np.maximum}, axes), box.shape
         )
 
-    if isinstance(pad.value, Literal):
+    if isinstance(pad.value, tir.Literal):
         values = np.full(box.shape, pad.value.value, box.dtype)
-    elif isinstance(pad.value, Load):
+    elif isinstance(pad.value, tir.Load):
         values = box[tuple(at(e) for e in pad.value.indices)]
     else:
         values = at(pad.value).astype(box.dtype)
@@ -271,7 +259,7 @@ def unpacked(box: Array, chain: Chain, fill: Any, name: str) -> Array:
         if pad_kind(pad) == "none":
             wanted = np.full(rest.shape, fill, box.dtype)
         elif isinstance(pad, PadFunction):
-            if pad.value is not None and not isinstance(pad.value, Undef):
+            if pad.value is not None and not isinstance(pad.value, tir.Undef):
                 wanted = with_function(box, layout, pad).reshape(-1)[~inside]
         elif pad != "undef":
             wanted = np.full(rest.shape, pad, box.dtype)
@@ -296,7 +284,7 @@ first two are the same bool."""
 
 
 def interpreted(
-    func: PrimFunc,
+    func: tir.PrimFunc,
     placed: Mapping[str, tuple[Array, Array]],
     outputs: Mapping[str, Array],
     run: int,
@@ -317,12 +305,12 @@ def interpreted(
             )
         places = np.flatnonzero(closed)
         memory.append(Watched(items, list(places), buffer.name) if places.size else items)
-    memory += [[undefined_value(field.dtype, UNDEFINED[run])] for field in fields_of(func)]
+    memory += [[undefined_value(field.dtype, UNDEFINED[run])] for field in tir.fields_of(func)]
     call = compile_to_python(func, undefined=UNDEFINED[run], reverse=reverse)
     with np.errstate(all="ignore"):
         call(*memory)
     return {
-        p.buffer.name: np.array(list(cells), DTYPES[p.buffer.dtype]).reshape(p.buffer.shape)
+        p.buffer.name: np.array(list(cells), tir.DTYPES[p.buffer.dtype]).reshape(p.buffer.shape)
         for p, cells in zip(func.params, memory, strict=False)
         if p.buffer in func.outputs
     }
@@ -354,7 +342,7 @@ class Expected:
     defined: dict[str, Array]
 
 
-def expected_of(func: PrimFunc, inputs: Mapping[str, Array]) -> Expected:
+def expected_of(func: tir.PrimFunc, inputs: Mapping[str, Array]) -> Expected:
     placed = {name: (array, np.zeros(0, bool)) for name, array in inputs.items()}
     first, *others = (interpreted(func, placed, {}, run, False) for run in range(len(UNDEFINED)))
     defined = {
@@ -372,10 +360,10 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
     want = expected_of(kernel.func, inputs)
     placed_in = chains(kernel.func, steps)
     outputs = {
-        b.name: packed(np.zeros(b.shape, DTYPES[b.dtype]), placed_in[b.name], 0)[1]
+        b.name: packed(np.zeros(b.shape, tir.DTYPES[b.dtype]), placed_in[b.name], 0)[1]
         for b in kernel.func.outputs
     }
-    changed = {p.buffer.name for p in kernel.func.params if p.role is Role.INOUT}
+    changed = {p.buffer.name for p in kernel.func.params if p.role is tir.Role.INOUT}
     before = placed_in | {name: entered(placed_in[name]) for name in changed}
     for run in (0, 1):
         placed = {name: packed(array, before[name], run) for name, array in inputs.items()}
@@ -389,7 +377,7 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
     if dice.chance(0.1):
         if replay(kernel.func, steps) != func:
             raise Failure("replay", "the steps, taken again, give another kernel")
-        if parse(to_text(func)) != func:
+        if tir.parse(tir.to_text(func)) != func:
             raise Failure("text", "the kernel's text is parsed as another kernel")
     return run_natively(kernel, schedule, inputs, want) if native else 0
 
@@ -408,28 +396,30 @@ def lowered_of(schedule: Schedule) -> LoweredKernel | None:
     for func in (hosted, plain(hosted)):
         lowered, workspace = with_workspace(remove_undef(remove_assume(func)))
         try:
-            verify(lowered, "lowered")
+            tir.verify(lowered, "lowered")
         except VerifyError:
             continue
         return LoweredKernel("k", lowered, schedule, parallel_extent(lowered), workspace, (), task)
     return None
 
 
-def plain(func: PrimFunc) -> PrimFunc:
+def plain(func: tir.PrimFunc) -> tir.PrimFunc:
     """The kernel without parallel loops, buffers in registers, and parameters with strides."""
     scratch = {
         buffer: replace(buffer, scope="scratch")
-        for buffer in buffers_of(func)
+        for buffer in tir.buffers_of(func)
         if buffer.scope == "register"
     }
 
-    def serial(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL:
-            return replace(stmt, kind=LoopKind.SERIAL)
+    def serial(stmt: tir.Stmt) -> tir.Stmt:
+        if isinstance(stmt, tir.For) and stmt.kind is tir.LoopKind.PARALLEL:
+            return replace(stmt, kind=tir.LoopKind.SERIAL)
         return stmt
 
     params = tuple(replace(param, strided=False) for param in func.params)
-    return replace(func, params=params, body=map_body(rename_buffers(func.body, scratch), serial))
+    return replace(
+        func, params=params, body=tir.map_body(tir.rename_buffers(func.body, scratch), serial)
+    )
 
 
 def run_natively(
@@ -539,7 +529,7 @@ def applied(kernel: Kernel, steps: Sequence[ScheduleStep], seed: int) -> tuple[s
     for step in steps:
         try:
             schedule = schedule.apply(step.primitive, *step.arguments, **dict(step.options))
-            verify(schedule.func, "scheduled")
+            tir.verify(schedule.func, "scheduled")
         except ScheduleError:
             return None
         except Exception as error:
@@ -553,10 +543,10 @@ def complaint(seed: int, outcome: Outcome) -> str:
     steps, text = shrunk(seed, outcome)
     kernel = outcome.kernel
     assert kernel is not None
-    lines = [f"seed {seed} ({kernel.family}), {outcome.kind}: {text}", "", to_text(kernel.func)]
+    lines = [f"seed {seed} ({kernel.family}), {outcome.kind}: {text}", "", tir.to_text(kernel.func)]
     lines += [str(step) for step in steps]
     if not outcome.kind.startswith("crash"):
-        lines += ["", to_text(replay(kernel.func, steps))]
+        lines += ["", tir.to_text(replay(kernel.func, steps))]
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from graphflow import tir
 from graphflow.arith import floor_mod
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars
@@ -22,27 +23,6 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
 )
 from graphflow.schedule.place_names import place_names
-from graphflow.tir import (
-    FLOATS,
-    AccessKind,
-    Block,
-    Body,
-    Buffer,
-    For,
-    If,
-    Literal,
-    Load,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Undef,
-    accesses,
-    buffers_of,
-    is_predicate,
-    loops_of,
-    verify,
-    walk,
-)
 from support.schedule_kernels import CLASHING, Dice
 
 OVERCOMPUTE = remove_branching_through_overcompute.__name__
@@ -63,9 +43,9 @@ class Trial:
 
     def __init__(
         self,
-        definition: PrimFunc,
+        definition: tir.PrimFunc,
         dice: Dice,
-        each: Callable[[PrimFunc], object] = lambda func: verify(func, "scheduled"),
+        each: Callable[[tir.PrimFunc], object] = lambda func: tir.verify(func, "scheduled"),
     ) -> None:
         self.schedule = Schedule.of(definition)
         self.held = [self.schedule.handle(name) for name in place_names(definition)]
@@ -75,7 +55,7 @@ class Trial:
         self.fresh = 0
 
     @property
-    def func(self) -> PrimFunc:
+    def func(self) -> tir.PrimFunc:
         return self.schedule.func
 
     def step(self, primitive: Callable[..., Any], *arguments: Any, **options: Any) -> bool:
@@ -117,41 +97,43 @@ class Trial:
 
     # -- places
 
-    def loops(self) -> list[For]:
-        return list(loops_of(self.func.body))
+    def loops(self) -> list[tir.For]:
+        return list(tir.loops_of(self.func.body))
 
-    def computing(self) -> list[For]:
+    def computing(self) -> list[tir.For]:
         """The loops outside the stages that copy and pad; all loops where there are none."""
         aside = {
             loop.var
             for block in self.blocks()
             if block.annotations
-            for loop in loops_of(block.body)
+            for loop in tir.loops_of(block.body)
         }
         return [loop for loop in self.loops() if loop.var not in aside] or self.loops()
 
-    def blocks(self, stages: bool = True) -> list[Block]:
+    def blocks(self, stages: bool = True) -> list[tir.Block]:
         """The stages that compute; with `stages` those that copy and pad too."""
-        found = [s for s in walk(self.func.body) if isinstance(s, Block)]
+        found = [s for s in tir.walk(self.func.body) if isinstance(s, tir.Block)]
         return found if stages else [b for b in found if not b.annotations]
 
-    def buffers(self) -> list[Buffer]:
-        return list(buffers_of(self.func))
+    def buffers(self) -> list[tir.Buffer]:
+        return list(tir.buffers_of(self.func))
 
     def guarded(self) -> list[str]:
         """Loops and stages with an index condition inside."""
         return [
-            s.var.name if isinstance(s, For) else s.name
-            for s in walk(self.func.body)
-            if isinstance(s, For | Block)
-            and any(isinstance(t, If) and is_predicate(t.condition) for t in walk(s.body))
+            s.var.name if isinstance(s, tir.For) else s.name
+            for s in tir.walk(self.func.body)
+            if isinstance(s, tir.For | tir.Block)
+            and any(
+                isinstance(t, tir.If) and tir.is_predicate(t.condition) for t in tir.walk(s.body)
+            )
             and (self.dice.chance(0.1) or not _pads(s))
         ]
 
-    def bodies(self) -> list[Body]:
+    def bodies(self) -> list[tir.Body]:
         return [
             self.func.body,
-            *(s.body for s in walk(self.func.body) if isinstance(s, Block | For)),
+            *(s.body for s in tir.walk(self.func.body) if isinstance(s, tir.Block | tir.For)),
         ]
 
     # -- layouts and padding
@@ -181,13 +163,18 @@ class Trial:
             found = found.boxed(more)
         return found
 
-    def number(self, buffer: Buffer, op: ReduceOp | None = None) -> float | int:
+    def number(self, buffer: tir.Buffer, op: tir.ReduceOp | None = None) -> float | int:
         """A constant for padding, often what `op` does not change anything by."""
         usual: float | int = 0
-        floats = buffer.dtype in FLOATS
+        floats = buffer.dtype in tir.FLOATS
         if op is not None:
             low, high = (-float("inf"), float("inf")) if floats else dtype_limits(buffer.dtype)
-            usual = {ReduceOp.ADD: 0, ReduceOp.MUL: 1, ReduceOp.MAX: low, ReduceOp.MIN: high}[op]
+            usual = {
+                tir.ReduceOp.ADD: 0,
+                tir.ReduceOp.MUL: 1,
+                tir.ReduceOp.MAX: low,
+                tir.ReduceOp.MIN: high,
+            }[op]
         if self.dice.chance(0.6):
             return float(usual) if floats else int(usual)
         if floats:
@@ -197,7 +184,7 @@ class Trial:
             return int(self.dice.chance(0.5))
         return int(self.dice.among((0, 1, 1, 2, *dtype_limits(buffer.dtype))))
 
-    def pad(self, buffer: Buffer, layout: Layout, op: ReduceOp | None = None) -> PadValue:
+    def pad(self, buffer: tir.Buffer, layout: Layout, op: tir.ReduceOp | None = None) -> PadValue:
         kind = self.dice.weighted({"none": 1, "undef": 3, "number": 5, "function": 0.6})
         if kind == "number":
             return self.number(buffer, op)
@@ -205,7 +192,9 @@ class Trial:
             return self.pad_function(buffer, layout, op)
         return "undef" if kind == "undef" else None
 
-    def pad_function(self, buffer: Buffer, layout: Layout, op: ReduceOp | None) -> PadFunction:
+    def pad_function(
+        self, buffer: tir.Buffer, layout: Layout, op: tir.ReduceOp | None
+    ) -> PadFunction:
         """Nothing, anything, a number, the position, or the tensor wrapped around."""
         names = physical_vars(len(layout.physical_shape))
         kind = self.dice.among(("none", "undef", "literal", "position", "wrap", "wrap"))
@@ -213,27 +202,30 @@ class Trial:
             logical = zip(layout.logical_index(names), layout.logical_shape, strict=True)
             inside = layout.physical_index(tuple(floor_mod(e, n) for e, n in logical))
             return PadFunction(
-                names, Load(layout.buffer(buffer.name, buffer.dtype, buffer.scope), inside)
+                names, tir.Load(layout.buffer(buffer.name, buffer.dtype, buffer.scope), inside)
             )
         if kind == "position" and buffer.dtype != "bool":
             return PadFunction(names, names[0] + names[-1])
         if kind == "literal" and buffer.dtype != "bool":
-            return PadFunction(names, Literal(self.number(buffer, op), buffer.dtype))
-        return PadFunction(names, Undef(buffer.dtype) if kind == "undef" else None)
+            return PadFunction(names, tir.Literal(self.number(buffer, op), buffer.dtype))
+        return PadFunction(names, tir.Undef(buffer.dtype) if kind == "undef" else None)
 
-    def reduced_by(self, buffer: Buffer | None = None) -> ReduceOp | None:
+    def reduced_by(self, buffer: tir.Buffer | None = None) -> tir.ReduceOp | None:
         """The operator of a reduction that loads `buffer`."""
-        for stmt in walk(self.func.body):
-            if isinstance(stmt, Reduce) and (
+        for stmt in tir.walk(self.func.body):
+            if isinstance(stmt, tir.Reduce) and (
                 buffer is None
-                or any(a.buffer == buffer and a.kind is AccessKind.READ for a in accesses((stmt,)))
+                or any(
+                    a.buffer == buffer and a.kind is tir.AccessKind.READ
+                    for a in tir.accesses((stmt,))
+                )
             ):
                 return stmt.op
         return None
 
 
-def _pads(stmt: For | Block) -> bool:
+def _pads(stmt: tir.For | tir.Block) -> bool:
     """Whether a stage, or the loop of one, states where padding lies."""
-    return (isinstance(stmt, Block) and "padding_of" in dict(stmt.annotations)) or (
-        isinstance(stmt, For) and "_padding" in stmt.var.name
+    return (isinstance(stmt, tir.Block) and "padding_of" in dict(stmt.annotations)) or (
+        isinstance(stmt, tir.For) and "_padding" in stmt.var.name
     )

@@ -13,29 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.arith import TRUE, Var
 from graphflow.base.dtypes import DTYPES, FLOATS, integer_limits
-from graphflow.tir import (
-    Binary,
-    Buffer,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    substitute_body,
-)
 from support.effect_kernels import EffectKernel
 from support.random_kernels import SPECIAL_FLOATS, random_predicate
 
@@ -50,7 +30,7 @@ def numbers_of(dtype: str) -> tuple[Any, ...]:
     return (0, 1, 2, 3, low, high, high - 1, max(low, -1), max(low, -3))
 
 
-def typed_arrays(func: PrimFunc, rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
+def typed_arrays(func: tir.PrimFunc, rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
     """Special numbers for every parameter."""
     return {
         b.name: np.array(
@@ -67,16 +47,23 @@ class TypedKernel(EffectKernel):
 
     dtype: str = "int64"
     other: str = "int64"
-    stored: list[tuple[Store, tuple[Var, ...]]] = field(default_factory=list)
+    stored: list[tuple[tir.Store, tuple[Var, ...]]] = field(default_factory=list)
 
-    def func(self) -> PrimFunc:
-        x, y, t = (Buffer(name, self.shape(), self.dtype) for name in "xyt")
-        self.cast_from = Buffer("z", self.shape(), self.other)
+    def func(self) -> tir.PrimFunc:
+        x, y, t = (tir.Buffer(name, self.shape(), self.dtype) for name in "xyt")
+        self.cast_from = tir.Buffer("z", self.shape(), self.other)
         body = [stmt for _ in range(self.number(1, 3)) for stmt in self.stage([x, y, t])]
-        roles = {x: Role.INPUT, self.cast_from: Role.INPUT, y: Role.INOUT, t: Role.INOUT}
-        return PrimFunc("kernel", tuple(Param(b, role) for b, role in roles.items()), tuple(body))
+        roles = {
+            x: tir.Role.INPUT,
+            self.cast_from: tir.Role.INPUT,
+            y: tir.Role.INOUT,
+            t: tir.Role.INOUT,
+        }
+        return tir.PrimFunc(
+            "kernel", tuple(tir.Param(b, role) for b, role in roles.items()), tuple(body)
+        )
 
-    def write(self, around: list[Var], buffers: list[Buffer]) -> Stmt:
+    def write(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Stmt:
         if self.stored and self.chance(60):
             store, names = self.stored[self.number(0, len(self.stored) - 1)]
             if len(names) <= len(around):
@@ -84,59 +71,63 @@ class TypedKernel(EffectKernel):
         buffer = buffers[self.number(1, 2)]
         indices, value = self.indices(around, buffer), self.value(around, buffers, 2)
         if self.chance(12):
-            return Reduce((ReduceOp.ADD, ReduceOp.MAX)[self.number(0, 1)], buffer, indices, value)
-        self.stored.append((Store(buffer, indices, value), tuple(around)))
+            return tir.Reduce(
+                (tir.ReduceOp.ADD, tir.ReduceOp.MAX)[self.number(0, 1)], buffer, indices, value
+            )
+        self.stored.append((tir.Store(buffer, indices, value), tuple(around)))
         return self.stored[-1][0]
 
-    def again(self, store: Store, names: Mapping[Var, Var]) -> Store:
-        (new,) = substitute_body((store,), dict(names))
-        assert isinstance(new, Store)
+    def again(self, store: tir.Store, names: Mapping[Var, Var]) -> tir.Store:
+        (new,) = tir.substitute_body((store,), dict(names))
+        assert isinstance(new, tir.Store)
         inside = tuple(i % n for i, n in zip(new.indices, new.buffer.shape, strict=True))
-        return Store(new.buffer, inside, self.rewritten(new.value))
+        return tir.Store(new.buffer, inside, self.rewritten(new.value))
 
-    def rewritten(self, value: Expr) -> Expr:
+    def rewritten(self, value: tir.Expr) -> tir.Expr:
         """The value in another way, which may be another value."""
         constant = self.constant()
         match self.number(0, 8), value:
-            case 0, Binary(op, left, right):
-                return Binary(op, right, left)
+            case 0, tir.Binary(op, left, right):
+                return tir.Binary(op, right, left)
             case 1, _:
-                return Binary("add", value, constant)
+                return tir.Binary("add", value, constant)
             case 2, _:
-                return Unary("neg", Unary("neg", value))
+                return tir.Unary("neg", tir.Unary("neg", value))
             case 3, _ if self.dtype not in FLOATS or self.other in FLOATS:
-                return Cast(Cast(value, self.other), self.dtype)
+                return tir.Cast(tir.Cast(value, self.other), self.dtype)
             case 4, _:
-                return Binary("sub", Binary("add", value, constant), constant)
-            case 5, Binary(op, left, right):
-                return Binary(op, self.rewritten(left), right)
-            case 6, Literal():
+                return tir.Binary("sub", tir.Binary("add", value, constant), constant)
+            case 5, tir.Binary(op, left, right):
+                return tir.Binary(op, self.rewritten(left), right)
+            case 6, tir.Literal():
                 return constant
             case _:
                 return value
 
-    def constant(self) -> Literal:
+    def constant(self) -> tir.Literal:
         known = numbers_of(self.dtype)
-        return Literal(known[self.number(0, len(known) - 1)], self.dtype)
+        return tir.Literal(known[self.number(0, len(known) - 1)], self.dtype)
 
-    def condition(self, around: list[Var], buffers: list[Buffer]) -> Condition:
+    def condition(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Condition:
         if self.data_conditions and self.chance(50):
-            return Comparison("le", self.value(around, buffers, 0), self.constant())
+            return tir.Comparison("le", self.value(around, buffers, 0), self.constant())
         return random_predicate(self.number, around, 1) if around else TRUE
 
-    def value(self, around: list[Var], buffers: list[Buffer], depth: int) -> Expr:
+    def value(self, around: list[Var], buffers: list[tir.Buffer], depth: int) -> tir.Expr:
         kind = self.number(0, 10)
         if kind < 4:
             return self.load(around, buffers[:3])
         if kind < 6 or depth == 0:
             return self.constant()
         if kind == 6 and around:
-            return IndexValue(self.index(around, 4), self.dtype)
+            return tir.IndexValue(self.index(around, 4), self.dtype)
         if kind == 7 and (self.dtype in FLOATS or self.other not in FLOATS):
-            return Cast(Load(self.cast_from, self.indices(around, self.cast_from)), self.dtype)
+            return tir.Cast(
+                tir.Load(self.cast_from, self.indices(around, self.cast_from)), self.dtype
+            )
         one, two = (self.value(around, buffers, depth - 1) for _ in range(2))
         if kind == 8:
-            return Select(self.condition(around, buffers), one, two)
+            return tir.Select(self.condition(around, buffers), one, two)
         if kind == 9:
-            return Unary(("neg", "abs")[self.number(0, 1)], one)
-        return Binary(("add", "sub", "mul", "max", "min")[self.number(0, 4)], one, two)
+            return tir.Unary(("neg", "abs")[self.number(0, 1)], one)
+        return tir.Binary(("add", "sub", "mul", "max", "min")[self.number(0, 4)], one, two)

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from support.paths import ROOT
 from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, part_of
@@ -159,17 +159,30 @@ def exports(package: str) -> set[str]:
     return set()
 
 
+def taken_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that a module takes from packages, `from p import n` or `p.n`, with the package."""
+    spaces = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield str(node.module), alias.name
+                spaces[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=space), attr=name) if space in spaces:
+                yield spaces[space], name
+
+
 def test_what_a_package_exports_is_imported_by_others() -> None:
     trees = dict(TREES)
     for folder in ("tests", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             trees[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
     imported = {
-        (node.module, alias.name)
+        taken
         for user, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and not f"{user}.".startswith(f"{node.module}.")
-        for alias in node.names
+        for taken in taken_names(tree)
+        if not f"{user}.".startswith(f"{taken[0]}.")
     }
     unused = [
         f"{package} exports {name}, and nobody imports it"

@@ -15,25 +15,9 @@ import sys
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import constant_value
 from graphflow.kernels.recipes import shared_loop
-from graphflow.tir import (
-    DTYPES,
-    Allocate,
-    Binary,
-    For,
-    If,
-    Literal,
-    LoopKind,
-    Role,
-    Stmt,
-    interpret,
-    is_predicate,
-    loops_of,
-    verify,
-    walk,
-    walk_expr,
-)
 from graphflow.tir.visit import expressions_of
 from support.native import flushed_denormals
 from support.native_fuzz import BUILT, ORDINARY, TARGETS, built_case, built_difference, difference
@@ -86,9 +70,9 @@ def test_a_case_does_not_depend_on_order_or_undefined_memory() -> None:
     """Else a difference would say nothing about native code."""
     for seed in ORDINARY[:120]:
         case = native_case(seed)
-        verify(case.func, "lowered")
-        plain = interpret(case.func, case.arrays, undefined=7.0)
-        other = interpret(case.func, case.arrays, undefined=-3.0, reverse=True)
+        tir.verify(case.func, "lowered")
+        plain = tir.interpret(case.func, case.arrays, undefined=7.0)
+        other = tir.interpret(case.func, case.arrays, undefined=-3.0, reverse=True)
         for name, array in plain.items():
             if not is_rounded(name):
                 pair = [_readable(found) for found in (array, other[name])]
@@ -109,16 +93,16 @@ def test_the_same_seed_is_the_same_case() -> None:
 
 def test_ordinary_cases_hold_what_they_are_for() -> None:
     cases = [native_case(seed) for seed in ORDINARY]
-    statements = [stmt for case in cases for stmt in walk(case.func.body)]
-    loops = [loop for case in cases for loop in loops_of(case.func.body)]
+    statements = [stmt for case in cases for stmt in tir.walk(case.func.body)]
+    loops = [loop for case in cases for loop in tir.loops_of(case.func.body)]
     assert {case.family for case in cases} == set(FAMILIES)
-    assert {p.buffer.dtype for case in cases for p in case.func.params} == set(DTYPES)
-    assert {loop.kind for loop in loops} == set(LoopKind)
-    lanes = {loop.extent for loop in loops if loop.kind is LoopKind.VECTORIZED}
+    assert {p.buffer.dtype for case in cases for p in case.func.params} == set(tir.DTYPES)
+    assert {loop.kind for loop in loops} == set(tir.LoopKind)
+    lanes = {loop.extent for loop in loops if loop.kind is tir.LoopKind.VECTORIZED}
     assert lanes >= set(range(1, 18))
     assert any(constant_value(loop.stop) is None for loop in loops)
-    assert any(isinstance(s, If) and not is_predicate(s.condition) for s in statements)
-    for owner in (For, If):
+    assert any(isinstance(s, tir.If) and not tir.is_predicate(s.condition) for s in statements)
+    for owner in (tir.For, tir.If):
         assert any(owns_memory(s) for s in statements if isinstance(s, owner))
     assert any(is_rounded(b.name) for case in cases for b in case.func.outputs)
     assert any(len(case.slices) > 1 and case.slices[0][0] for case in cases)
@@ -128,9 +112,10 @@ def test_ordinary_cases_hold_what_they_are_for() -> None:
 def test_built_cases_hold_what_they_are_for() -> None:
     """Parallel loops that threads share and others, around what the caller gave."""
     cases = [built_case(seed).func for seed in BUILT]
-    given = [[p for p in func.params if p.role is Role.INOUT] for func in cases]
+    given = [[p for p in func.params if p.role is tir.Role.INOUT] for func in cases]
     parallel = [
-        any(loop.kind is LoopKind.PARALLEL for loop in loops_of(func.body)) for func in cases
+        any(loop.kind is tir.LoopKind.PARALLEL for loop in tir.loops_of(func.body))
+        for func in cases
     ]
     shared = [shared_loop(func) is not None for func in cases]
     assert sum(len(changed) > 1 for changed in given) > 20
@@ -141,22 +126,22 @@ def test_built_cases_hold_what_they_are_for() -> None:
     assert sum(bool(changed) and par and not one for changed, par, one in others) > 10
 
 
-def owns_memory(stmt: For | If) -> bool:
-    body = stmt.body if isinstance(stmt, For) else (*stmt.then, *stmt.orelse)
-    return any(isinstance(inner, Allocate) for inner in body)
+def owns_memory(stmt: tir.For | tir.If) -> bool:
+    body = stmt.body if isinstance(stmt, tir.For) else (*stmt.then, *stmt.orelse)
+    return any(isinstance(inner, tir.Allocate) for inner in body)
 
 
 @pytest.mark.parametrize("op", ["div", "pow"])
 def test_divisors_and_exponents_vary(op: str) -> None:
-    def varies(stmt: Stmt) -> bool:
-        nodes = (node for expr in expressions_of(stmt) for node in walk_expr(expr))
+    def varies(stmt: tir.Stmt) -> bool:
+        nodes = (node for expr in expressions_of(stmt) for node in tir.walk_expr(expr))
         return any(
-            isinstance(n, Binary) and n.op == op and not isinstance(n.right, Literal)
+            isinstance(n, tir.Binary) and n.op == op and not isinstance(n.right, tir.Literal)
             for n in nodes
             if n.dtype.startswith(("int", "uint"))
         )
 
-    found = [varies(s) for seed in ORDINARY for s in walk(native_case(seed).func.body)]
+    found = [varies(s) for seed in ORDINARY for s in tir.walk(native_case(seed).func.body)]
     assert sum(found) > 10
 
 

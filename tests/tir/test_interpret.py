@@ -10,26 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.arith import Var, const
 from graphflow.base.errors import InvalidModel, VerifyError
-from graphflow.tir import (
-    BINARY,
-    BINARY_FUNCTIONS,
-    UNARY,
-    UNARY_FUNCTIONS,
-    Buffer,
-    For,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Role,
-    Store,
-    interpret,
-    parse,
-    to_text,
-    verify,
-)
 from support.strategies import SPECIAL_FLOATS, KernelOptions, input_arrays, primfuncs
 
 
@@ -62,13 +45,13 @@ def test_convolution_with_padding_and_stride() -> None:
     for oh, ow in np.ndindex(4, 3):
         window = padded[0, :, 2 * oh : 2 * oh + 3, 2 * ow : 2 * ow + 3]
         expected[0, :, oh, ow] = (w * window).sum(axis=(1, 2, 3))
-    got = interpret(parse(CONVOLUTION), {"x": x, "w": w})["y"]
+    got = tir.interpret(tir.parse(CONVOLUTION), {"x": x, "w": w})["y"]
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_integer_matmul_is_exact_and_any_strides_are_read() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def matmul(a: i32[5, 6], b: i32[6, 4], c: out[i32[5, 4]]):
@@ -82,12 +65,12 @@ def test_integer_matmul_is_exact_and_any_strides_are_read() -> None:
     a = np.arange(30, dtype="int32").reshape(6, 5).T * 70_000_000
     b = np.arange(48, dtype="int32").reshape(6, 8)[:, ::2]
     for reverse in (False, True):
-        got = interpret(func, {"a": a, "b": b}, reverse=reverse)["c"]
+        got = tir.interpret(func, {"a": a, "b": b}, reverse=reverse)["c"]
         np.testing.assert_array_equal(got, a @ b)
 
 
 def test_softmax_in_stages() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def softmax(x: f64[3, 5], y: out[f64[3, 5]]):
@@ -112,11 +95,11 @@ def test_softmax_in_stages() -> None:
     x = random(3, 5, dtype="float64")
     shifted = np.exp(x - x.max(axis=1, keepdims=True))
     expected = shifted / shifted.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(interpret(func, {"x": x})["y"], expected, rtol=1e-14)
+    np.testing.assert_allclose(tir.interpret(func, {"x": x})["y"], expected, rtol=1e-14)
 
 
 def test_several_outputs_rank_zero_and_size_zero() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def f(s: i64[()], e: f32[0, 3], total: out[i64[()]], none: out[f32[0, 3]], b: out[bool[2]]):
@@ -127,7 +110,7 @@ def test_several_outputs_rank_zero_and_size_zero() -> None:
                 b[k] = index(k, i64) == s[()]
         """
     )
-    got = interpret(func, {"s": np.array(1), "e": np.zeros((0, 3), "float32")})
+    got = tir.interpret(func, {"s": np.array(1), "e": np.zeros((0, 3), "float32")})
     assert got["total"].shape == ()
     assert got["total"] == 3
     assert got["none"].shape == (0, 3)
@@ -140,11 +123,11 @@ def test_several_outputs_rank_zero_and_size_zero() -> None:
 def apply_unary(op: str, values: Any) -> Any:
     dtype = {"float32": "f32", "float64": "f64", "int8": "i8", "bool": "bool"}[str(values.dtype)]
     text = {"neg": "-x[i]", "not": "~x[i]"}.get(op, f"{op}(x[i])")
-    func = parse(
+    func = tir.parse(
         f"@primfunc\ndef f(x: {dtype}[{len(values)}], y: out[{dtype}[{len(values)}]]):\n"
         f"    for i in serial(0, {len(values)}):\n        y[i] = {text}\n"
     )
-    return interpret(func, {"x": values})["y"]
+    return tir.interpret(func, {"x": values})["y"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -183,14 +166,14 @@ def test_integers_wrap() -> None:
 
 
 def test_every_operator_has_a_meaning() -> None:
-    assert set(UNARY_FUNCTIONS) == set(UNARY)
-    assert set(BINARY_FUNCTIONS) == set(BINARY)
+    assert set(tir.UNARY_FUNCTIONS) == set(tir.UNARY)
+    assert set(tir.BINARY_FUNCTIONS) == set(tir.BINARY)
 
 
 @given(st.floats(width=32), st.floats(width=32))
 def test_extrema_propagate_nan_and_order_zeros(x: float, y: float) -> None:
     a, b = np.float32(x), np.float32(y)
-    larger, smaller = BINARY_FUNCTIONS["max"](a, b), BINARY_FUNCTIONS["min"](a, b)
+    larger, smaller = tir.BINARY_FUNCTIONS["max"](a, b), tir.BINARY_FUNCTIONS["min"](a, b)
     if np.isnan(a) or np.isnan(b):
         assert np.isnan(larger)
         assert np.isnan(smaller)
@@ -202,7 +185,7 @@ def test_extrema_propagate_nan_and_order_zeros(x: float, y: float) -> None:
 
 @given(st.integers(-128, 127), st.integers(-128, 127))
 def test_integer_division_truncates(x: int, y: int) -> None:
-    got = BINARY_FUNCTIONS["div"](np.int8(x), np.int8(y))
+    got = tir.BINARY_FUNCTIONS["div"](np.int8(x), np.int8(y))
     assert got.dtype == np.int8
     if y == 0:
         assert got == 0
@@ -215,11 +198,11 @@ def test_integer_division_truncates(x: int, y: int) -> None:
     [(3, 4, 81), (2, 8, 0), (-1, -3, -1), (1, -3, 1), (2, -1, 0), (0, -1, 0), (-2, 3, -8)],
 )
 def test_integer_power(base: int, exponent: int, expected: int) -> None:
-    assert BINARY_FUNCTIONS["pow"](np.int8(base), np.int8(exponent)) == expected
+    assert tir.BINARY_FUNCTIONS["pow"](np.int8(base), np.int8(exponent)) == expected
 
 
 def test_arithmetic_is_rounded_to_the_dtype_at_each_step() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def f(x: f32[2], y: out[f32[1]]):
@@ -228,11 +211,11 @@ def test_arithmetic_is_rounded_to_the_dtype_at_each_step() -> None:
     )
     x = random(2)
     expected = x[0] * x[1] - x[0] * x[1] / np.float32(3) + np.float32(1)
-    assert interpret(func, {"x": x})["y"].tobytes() == expected.tobytes()
+    assert tir.interpret(func, {"x": x})["y"].tobytes() == expected.tobytes()
 
 
 def test_casts() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def f(x: f32[4], n: i32[4], a: out[i32[4]], b: out[bool[4]], c: out[u8[4]], d: out[f32[4]]):
@@ -244,7 +227,7 @@ def test_casts() -> None:
         """
     )
     x = np.array([2.9, -2.9, 0.5, -0.0], "float32")
-    got = interpret(func, {"x": x, "n": np.array([0, 1, 256, -1], "int32")})
+    got = tir.interpret(func, {"x": x, "n": np.array([0, 1, 256, -1], "int32")})
     assert got["a"].tolist() == [2, -2, 0, 0]
     assert got["b"].tolist() == [False, True, True, True]
     assert got["c"].tolist() == [0, 1, 0, 255]
@@ -255,7 +238,7 @@ def test_casts() -> None:
 
 
 def test_select_reads_only_the_side_it_takes() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def f(x: f32[4], y: out[f32[6]]):
@@ -263,7 +246,7 @@ def test_select_reads_only_the_side_it_takes() -> None:
                 y[i] = select(0 <= i - 1 < 4, x[i - 1], f32(-1.0))
         """
     )
-    got = interpret(func, {"x": np.arange(4, dtype="float32")})["y"]
+    got = tir.interpret(func, {"x": np.arange(4, dtype="float32")})["y"]
     assert got.tolist() == [-1, 0, 1, 2, 3, -1]
 
 
@@ -277,20 +260,20 @@ def f(y: out[f32[3]], n: out[u8[2]], m: out[i32[1]], b: out[bool[1]]):
 
 
 def test_what_was_never_written_is_nan_or_as_asked() -> None:
-    func = parse(UNDEFINED)
-    got = interpret(func, {})
+    func = tir.parse(UNDEFINED)
+    got = tir.interpret(func, {})
     assert np.isnan(got["y"]).all()
     assert got["n"].tolist() == [255, 255]
     assert got["m"].tolist() == [-(2**31)]
     assert got["b"].tolist() == [True]
-    got = interpret(func, {}, undefined=-42.0)
+    got = tir.interpret(func, {}, undefined=-42.0)
     assert got["y"].tolist() == [-42, -42, -42]
     assert got["m"].tolist() == [-42]
     assert got["n"].tolist() == [255, 255]
 
 
 def test_memory_is_undefined_again_at_each_allocation() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def f(y: out[f32[2]]):
@@ -300,11 +283,11 @@ def test_memory_is_undefined_again_at_each_allocation() -> None:
                 t[0] = f32(1.0)
         """
     )
-    assert np.isnan(interpret(func, {})["y"]).all()
+    assert np.isnan(tir.interpret(func, {})["y"]).all()
 
 
 def test_assumptions_are_checked() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def f(x: f32[4], y: out[f32[4]]):
@@ -314,16 +297,16 @@ def test_assumptions_are_checked() -> None:
                 y[i] = x[i]
         """
     )
-    interpret(func, {"x": np.array([5, 5, 0, 0], "float32")})
+    tir.interpret(func, {"x": np.array([5, 5, 0, 0], "float32")})
     with pytest.raises(VerifyError, match=r"x\[i\] == f32\(0.0\)\) is false at i=3"):
-        interpret(func, {"x": np.array([5, 5, 0, 1], "float32")})
+        tir.interpret(func, {"x": np.array([5, 5, 0, 1], "float32")})
 
 
 # -- refusals
 
 
 def test_an_access_out_of_bounds_names_buffer_index_and_loops() -> None:
-    func = parse(
+    func = tir.parse(
         """
         @primfunc
         def f(x: f32[4, 5], y: out[f32[4]]):
@@ -333,7 +316,7 @@ def test_an_access_out_of_bounds_names_buffer_index_and_loops() -> None:
         """
     )
     with pytest.raises(VerifyError) as caught:
-        interpret(func, {"x": random(4, 5)})
+        tir.interpret(func, {"x": random(4, 5)})
     message = str(caught.value)
     assert "reaches index [0, 5], outside x's shape [4, 5] at i=0, k=4" in message
     assert "y[i] = x[i, -i + k + 1]" in message
@@ -341,22 +324,22 @@ def test_an_access_out_of_bounds_names_buffer_index_and_loops() -> None:
 
 @pytest.mark.parametrize("statement", ["y[i - 1] = x[0]", "y[i - 1] += x[0]", "y[0] = x[i - 1]"])
 def test_negative_indices_do_not_wrap_around(statement: str) -> None:
-    func = parse(
+    func = tir.parse(
         "@primfunc\ndef f(x: f32[4], y: out[f32[4]]):\n"
         f"    for i in serial(0, 4):\n        {statement}\n"
     )
     with pytest.raises(VerifyError, match=r"reaches index \[-1\]"):
-        interpret(func, {"x": random(4)})
+        tir.interpret(func, {"x": random(4)})
 
 
 def test_loop_bounds_that_leave_the_buffer_are_caught() -> None:
     for loop in ("serial(0, 5)", "serial(-1, 4)", "serial(0, 5 + k)"):
-        func = parse(
+        func = tir.parse(
             "@primfunc\ndef f(x: f32[4], y: out[f32[4]]):\n    for k in serial(0, 1):\n"
             f"        for i in {loop}:\n            y[i] = x[0]\n"
         )
         with pytest.raises(VerifyError, match="outside y's shape"):
-            interpret(func, {"x": random(4)})
+            tir.interpret(func, {"x": random(4)})
 
 
 @pytest.mark.parametrize(
@@ -369,16 +352,16 @@ def test_loop_bounds_that_leave_the_buffer_are_caught() -> None:
     ],
 )
 def test_arrays_must_fit(arrays: dict[str, Any], reason: str) -> None:
-    func = parse("@primfunc\ndef f(x: f32[4], y: out[f32[4]]):\n    y[0] = x[0]\n")
+    func = tir.parse("@primfunc\ndef f(x: f32[4], y: out[f32[4]]):\n    y[0] = x[0]\n")
     with pytest.raises(InvalidModel, match=reason):
-        interpret(func, arrays)
+        tir.interpret(func, arrays)
 
 
 # -- order, depth, names
 
 
 def test_scalars_are_given_by_name() -> None:
-    func = parse("""
+    func = tir.parse("""
 @primfunc
 def shifted(x: i32[4], y: out[i32[8]], n: index, m: index):
     assume(unless(n >= 0 and n < 5), bool(False))
@@ -387,17 +370,17 @@ def shifted(x: i32[4], y: out[i32[8]], n: index, m: index):
     for i2 in serial(0, 4):
         y[i2 + n] = x[i2]
 """)
-    verify(func, "scheduled")
-    assert parse(to_text(func)) == func
+    tir.verify(func, "scheduled")
+    assert tir.parse(tir.to_text(func)) == func
     x = np.arange(4, dtype="int32")
-    got = interpret(func, {"x": x}, scalars={"n": 3, "m": 9})["y"]
+    got = tir.interpret(func, {"x": x}, scalars={"n": 3, "m": 9})["y"]
     assert got.tolist() == [9, 9, 9, 0, 1, 2, 3, 9]
     with pytest.raises(VerifyError, match="is false"):
-        interpret(func, {"x": x}, scalars={"n": 5, "m": 9})
+        tir.interpret(func, {"x": x}, scalars={"n": 5, "m": 9})
     with pytest.raises(InvalidModel, match="has the scalars n, m, but got n"):
-        interpret(func, {"x": x}, scalars={"n": 3})
+        tir.interpret(func, {"x": x}, scalars={"n": 3})
     with pytest.raises(VerifyError, match="it has scalars, which programs give it in memory"):
-        verify(func, "lowered")
+        tir.verify(func, "lowered")
 
 
 def test_reversal_shows_a_dependence_between_parallel_iterations() -> None:
@@ -409,41 +392,43 @@ def f(y: out[f32[4]]):
         y[i] = y[i - 1] + f32(1.0)
 """
     for kind in ("parallel", "vectorized"):
-        func = parse(template.replace("KIND", kind))
-        assert interpret(func, {})["y"].tolist() == [1, 2, 3, 4]
-        assert interpret(func, {}, reverse=True)["y"].tolist() != [1, 2, 3, 4]
-    serial = parse(template.replace("KIND", "serial"))
-    assert interpret(serial, {}, reverse=True)["y"].tolist() == [1, 2, 3, 4]
+        func = tir.parse(template.replace("KIND", kind))
+        assert tir.interpret(func, {})["y"].tolist() == [1, 2, 3, 4]
+        assert tir.interpret(func, {}, reverse=True)["y"].tolist() != [1, 2, 3, 4]
+    serial = tir.parse(template.replace("KIND", "serial"))
+    assert tir.interpret(serial, {}, reverse=True)["y"].tolist() == [1, 2, 3, 4]
 
 
 def test_more_loops_than_python_nests() -> None:
     depth = 40
-    x, y = Buffer("x", (2,) * 2), Buffer("y", (2,) * 2)
+    x, y = tir.Buffer("x", (2,) * 2), tir.Buffer("y", (2,) * 2)
     outer, inner = Var("v0"), Var(f"v{depth - 1}")
-    body: tuple[For | Store, ...] = (Store(y, (outer, inner), Load(x, (outer, inner))),)
+    body: tuple[tir.For | tir.Store, ...] = (
+        tir.Store(y, (outer, inner), tir.Load(x, (outer, inner))),
+    )
     for n in reversed(range(depth)):
         stop = const(2 if n in (0, depth - 1) else 1)
-        body = (For(Var(f"v{n}"), const(0), stop, LoopKind.SERIAL, body),)
-    func = PrimFunc("deep", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), body)
+        body = (tir.For(Var(f"v{n}"), const(0), stop, tir.LoopKind.SERIAL, body),)
+    func = tir.PrimFunc("deep", (tir.Param(x, tir.Role.INPUT), tir.Param(y, tir.Role.OUTPUT)), body)
     values = random(2, 2)
-    np.testing.assert_array_equal(interpret(func, {"x": values})["y"], values)
+    np.testing.assert_array_equal(tir.interpret(func, {"x": values})["y"], values)
 
 
 def test_names_of_a_kernel_cannot_clash_with_python() -> None:
-    func = parse(
+    func = tir.parse(
         "@primfunc\ndef range(min: f32[4], kernel: out[f32[4]]):\n"
         "    for max.c0 in serial(0, 4):\n        kernel[max.c0] = min[max.c0]\n"
     )
     values = random(4)
-    np.testing.assert_array_equal(interpret(func, {"min": values})["kernel"], values)
+    np.testing.assert_array_equal(tir.interpret(func, {"min": values})["kernel"], values)
 
 
 @given(primfuncs(KernelOptions(assumptions=True)), st.booleans())
 def test_random_kernels_do_not_depend_on_order_or_undefined_memory(
-    func: PrimFunc, special: bool
+    func: tir.PrimFunc, special: bool
 ) -> None:
     arrays = input_arrays(func, special=special)
-    plain = interpret(func, arrays, undefined=7.0)
-    other = interpret(func, arrays, undefined=-3.0, reverse=True)
+    plain = tir.interpret(func, arrays, undefined=7.0)
+    other = tir.interpret(func, arrays, undefined=-3.0, reverse=True)
     for name, array in plain.items():
         np.testing.assert_array_equal(array, other[name])

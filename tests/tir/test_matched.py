@@ -11,39 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.cost import operation_cycles
 from graphflow.graph import Node, OperatorGraph, fuse
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Staged, build, kernel_variants
 from graphflow.schedule import Schedule, require_in_bounds, transform_layout
-from graphflow.tir import (
-    For,
-    LoopKind,
-    PrimFunc,
-    interpret,
-    loops_of,
-    matched_value,
-    matched_variables,
-    only_moves,
-    parse,
-    to_text,
-)
 from support.native import Native
 
 TARGETS = (host_target(), avx2_target())
 EXTREMES = (0, 6, 7, -1, -7, -8, np.iinfo(np.int64).min, np.iinfo(np.int64).max, 2**32, 3)
 
 
-def kernel(text: str) -> PrimFunc:
-    return parse("@primfunc\n" + dedent(text).lstrip())
+def kernel(text: str) -> tir.PrimFunc:
+    return tir.parse("@primfunc\n" + dedent(text).lstrip())
 
 
-def loop_called(func: PrimFunc, name: str) -> For:
-    return next(loop for loop in loops_of(func.body) if loop.var.name == name)
+def loop_called(func: tir.PrimFunc, name: str) -> tir.For:
+    return next(loop for loop in tir.loops_of(func.body) if loop.var.name == name)
 
 
-def row_loop(body: str, head: str = "serial(0, 7)", after: str = "") -> For:
+def row_loop(body: str, head: str = "serial(0, 7)", after: str = "") -> tir.For:
     """The loop over `row` of a kernel with this body inside it."""
     text = f"""
         def k(x: f32[7], ids: i64[3], y: out[f32[7]], z: out[i64[3]]):
@@ -81,32 +70,32 @@ OTHERS = {
 
 @pytest.mark.parametrize("body", MATCHED)
 def test_a_loop_that_data_picks_one_iteration_of(body: str) -> None:
-    assert matched_value(row_loop(body)) is not None
+    assert tir.matched_value(row_loop(body)) is not None
 
 
 @pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
 def test_a_loop_with_another_condition_is_not_matched(body: str) -> None:
-    assert matched_value(row_loop(body)) is None
+    assert tir.matched_value(row_loop(body)) is None
 
 
 def test_a_loop_that_does_more_or_is_not_serial_is_not_matched() -> None:
-    assert matched_value(row_loop(MATCHED[0], after="z[i] = ids[i]")) is None
-    assert matched_value(row_loop(f"{MATCHED[0]}\n                    else:\n"
+    assert tir.matched_value(row_loop(MATCHED[0], after="z[i] = ids[i]")) is None
+    assert tir.matched_value(row_loop(f"{MATCHED[0]}\n                    else:\n"
                                   "                        y[row] = f32(0.0)")) is None  # fmt: skip
-    for kind in LoopKind:
-        found = matched_value(row_loop(MATCHED[0], head=f"{kind.value}(0, 7)"))
-        assert (found is not None) is (kind is LoopKind.SERIAL)
+    for kind in tir.LoopKind:
+        found = tir.matched_value(row_loop(MATCHED[0], head=f"{kind.value}(0, 7)"))
+        assert (found is not None) is (kind is tir.LoopKind.SERIAL)
 
 
 def test_the_text_of_a_matched_loop_is_read_back() -> None:
     func = d.gather_nd((4, 5, 6), (3, 2), 0, "float32", "int32")
-    again = parse(to_text(func))
-    assert again == func and len(matched_variables(again.body)) == 2
+    again = tir.parse(tir.to_text(func))
+    assert again == func and len(tir.matched_variables(again.body)) == 2
 
 
-def same(func: PrimFunc, arrays: dict[str, Any]) -> dict[str, Any]:
+def same(func: tir.PrimFunc, arrays: dict[str, Any]) -> dict[str, Any]:
     """The interpreter's results, which native code for each target has to give too."""
-    wanted = interpret(func, arrays)
+    wanted = tir.interpret(func, arrays)
     for target in TARGETS:
         found = Native(func, target)(arrays)
         for name, array in wanted.items():
@@ -114,9 +103,9 @@ def same(func: PrimFunc, arrays: dict[str, Any]) -> dict[str, Any]:
     return wanted
 
 
-def as_ordinary(func: PrimFunc) -> PrimFunc:
+def as_ordinary(func: tir.PrimFunc) -> tir.PrimFunc:
     """`func` with loops over rows that run all their iterations."""
-    return parse(to_text(func).replace("for row in serial", "for row in unrolled"))
+    return tir.parse(tir.to_text(func).replace("for row in serial", "for row in unrolled"))
 
 
 def test_one_iteration_is_run_where_the_value_is_in_range_and_none_elsewhere() -> None:
@@ -135,7 +124,9 @@ def test_one_iteration_is_run_where_the_value_is_in_range_and_none_elsewhere() -
     found = same(func, {"x": x, "ids": ids})["y"]
     wanted = [x[n] if 0 <= n < 7 else np.full(20, -1) for n in EXTREMES]
     np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(interpret(as_ordinary(func), {"x": x, "ids": ids})["y"], wanted)
+    np.testing.assert_array_equal(
+        tir.interpret(as_ordinary(func), {"x": x, "ids": ids})["y"], wanted
+    )
 
 
 def test_a_matched_loop_is_one_test_and_no_loop_in_native_code() -> None:
@@ -242,16 +233,16 @@ def test_a_cast_of_nan_and_infinity_reads_nothing_outside() -> None:
 # Schedules, layouts, graphs ----------------------------------------------------------------------
 
 
-def staged(func: PrimFunc, *placements: Any) -> PrimFunc:
+def staged(func: tir.PrimFunc, *placements: Any) -> tir.PrimFunc:
     return build(func, placements, Staged(), host_target()).func
 
 
 def test_rows_are_copied_in_lanes_and_shared_by_threads() -> None:
     func = staged(d.gather_at((50, 40), (6,), 0))
-    kinds = {loop.var.name: loop.kind for loop in loops_of(func.body)}
-    assert kinds["k0"] is LoopKind.PARALLEL and kinds["row"] is LoopKind.SERIAL
-    assert [kinds[n] for n in ("z0v", "b0v")] == [LoopKind.VECTORIZED] * 2
-    assert {var.name for var in matched_variables(func.body)} == {"row"}
+    kinds = {loop.var.name: loop.kind for loop in tir.loops_of(func.body)}
+    assert kinds["k0"] is tir.LoopKind.PARALLEL and kinds["row"] is tir.LoopKind.SERIAL
+    assert [kinds[n] for n in ("z0v", "b0v")] == [tir.LoopKind.VECTORIZED] * 2
+    assert {var.name for var in tir.matched_variables(func.body)} == {"row"}
 
 
 @pytest.mark.parametrize(
@@ -269,9 +260,9 @@ def test_rows_are_copied_in_lanes_and_shared_by_threads() -> None:
     ],
     ids=lambda func: func.name,
 )
-def test_schedules_leave_matched_loops_as_they_are(func: PrimFunc) -> None:
+def test_schedules_leave_matched_loops_as_they_are(func: tir.PrimFunc) -> None:
     made = staged(func)
-    assert matched_variables(made.body) == matched_variables(func.body)
+    assert tir.matched_variables(made.body) == tir.matched_variables(func.body)
 
 
 def test_no_tile_is_made_of_a_reduction_over_a_matched_loop() -> None:
@@ -312,7 +303,7 @@ def test_tables_and_indices_in_padded_layouts(data: st.DataObject) -> None:
     for name in data.draw(st.sets(st.sampled_from(["x", "indices", "y"]))):
         s = s.apply(transform_layout, name, block(4), "undef")
     require_in_bounds(s.func)
-    assert matched_variables(s.func.body)
+    assert tir.matched_variables(s.func.body)
     x = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
     ids = data.draw(st.lists(st.integers(-rows - 1, rows), min_size=count, max_size=count))
     indices = np.array(ids, index_dtype)
@@ -325,7 +316,7 @@ def test_tables_and_indices_in_padded_layouts(data: st.DataObject) -> None:
         box[..., : array.shape[-1]] = array
         return box.reshape(shape)
 
-    made = interpret(
+    made = tir.interpret(
         s.func, {"x": placed("x", x, np.nan), "indices": placed("indices", indices, 0)}
     )
     found = made["y"].reshape(count, -1)[:, :columns]
@@ -334,8 +325,8 @@ def test_tables_and_indices_in_padded_layouts(data: st.DataObject) -> None:
 
 
 def test_a_scatter_of_bare_elements_is_no_movement() -> None:
-    assert not only_moves(d.scatter_nd((8, 4), (3, 1)))
-    assert only_moves(d.transpose((8, 4), (1, 0)))
+    assert not tir.only_moves(d.scatter_nd((8, 4), (3, 1)))
+    assert tir.only_moves(d.transpose((8, 4), (1, 0)))
 
 
 def test_gathers_start_no_group() -> None:

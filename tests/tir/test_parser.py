@@ -10,35 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Predicate, Var, const
 from graphflow.base.errors import ParseError
-from graphflow.tir import (
-    Binary,
-    Block,
-    Buffer,
-    Cast,
-    Comparison,
-    Expr,
-    For,
-    If,
-    Literal,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Role,
-    Select,
-    Store,
-    Unary,
-    expr_text,
-    parse,
-    stmt_text,
-    to_text,
-)
 from support.strategies import KernelOptions, index_exprs, predicates, primfuncs
 
-X, Y = Buffer("x", (8,)), Buffer("y", (8,))
-PARAMS = (Param(X, Role.INPUT), Param(Y, Role.OUTPUT))
+X, Y = tir.Buffer("x", (8,)), tir.Buffer("y", (8,))
+PARAMS = (tir.Param(X, tir.Role.INPUT), tir.Param(Y, tir.Role.OUTPUT))
 
 EVERYTHING = """\
 @primfunc
@@ -70,43 +48,45 @@ def k(x: f32[1, 8, 6, 6], w: buffer(f32[8, 8], sep=(1,)), n: i64[()], y: out[f32
 """
 
 
-def kernel(value: Expr, *indices: IndexExpr) -> PrimFunc:
-    loop = For(Var("i"), const(0), const(8), LoopKind.SERIAL, (Store(Y, (Var("i"),), value),))
-    return PrimFunc("kernel", PARAMS, (loop,))
+def kernel(value: tir.Expr, *indices: IndexExpr) -> tir.PrimFunc:
+    loop = tir.For(
+        Var("i"), const(0), const(8), tir.LoopKind.SERIAL, (tir.Store(Y, (Var("i"),), value),)
+    )
+    return tir.PrimFunc("kernel", PARAMS, (loop,))
 
 
 def test_a_kernel_with_everything_prints_as_it_was_written() -> None:
-    func = parse(EVERYTHING)
-    assert to_text(func) == EVERYTHING
-    assert parse(to_text(func)) == func
+    func = tir.parse(EVERYTHING)
+    assert tir.to_text(func) == EVERYTHING
+    assert tir.parse(tir.to_text(func)) == func
 
 
 @given(primfuncs(KernelOptions(assumptions=True)))
-def test_random_kernels_come_back(func: PrimFunc) -> None:
-    assert parse(to_text(func)) == func
+def test_random_kernels_come_back(func: tir.PrimFunc) -> None:
+    assert tir.parse(tir.to_text(func)) == func
 
 
 @given(index_exprs((Var("i"), Var("j"), Var("a.b"))))
 def test_index_expressions_come_back_as_the_same_object(index: IndexExpr) -> None:
-    back = parse(to_text(kernel(Load(X, (index,))))).body[0]
-    assert isinstance(back, For)
+    back = tir.parse(tir.to_text(kernel(tir.Load(X, (index,))))).body[0]
+    assert isinstance(back, tir.For)
     store = back.body[0]
-    assert isinstance(store, Store)
-    assert isinstance(store.value, Load)
+    assert isinstance(store, tir.Store)
+    assert isinstance(store.value, tir.Load)
     assert store.value.indices[0] is index
 
 
 @given(predicates())
 def test_predicates_come_back_in_the_same_normal_form(predicate: Predicate) -> None:
-    func = PrimFunc("kernel", PARAMS, (If(predicate, ()),))
-    assert parse(to_text(func)) == func
+    func = tir.PrimFunc("kernel", PARAMS, (tir.If(predicate, ()),))
+    assert tir.parse(tir.to_text(func)) == func
 
 
 @given(st.floats(), st.sampled_from(("float32", "float64")))
 def test_floats_keep_their_bits(value: float, dtype: str) -> None:
     with np.errstate(over="ignore"):
-        func = kernel(Literal(value, dtype))
-        assert parse(to_text(func)) == func
+        func = kernel(tir.Literal(value, dtype))
+        assert tir.parse(tir.to_text(func)) == func
 
 
 @pytest.mark.parametrize(
@@ -127,57 +107,59 @@ def test_floats_keep_their_bits(value: float, dtype: str) -> None:
     ],
 )
 def test_literals_read_short_and_keep_their_bits(value: float, dtype: str, text: str) -> None:
-    literal = Literal(value, dtype)
-    assert expr_text(literal) == text
-    assert parse(to_text(kernel(literal))) == kernel(literal)
+    literal = tir.Literal(value, dtype)
+    assert tir.expr_text(literal) == text
+    assert tir.parse(tir.to_text(kernel(literal))) == kernel(literal)
 
 
-A, B, C = (Load(X, (const(n),)) for n in range(3))
+A, B, C = (tir.Load(X, (const(n),)) for n in range(3))
 
 
 @pytest.mark.parametrize(
     ("expr", "text"),
     [
-        (Binary("sub", A, Binary("sub", B, C)), "x[0] - (x[1] - x[2])"),
-        (Binary("sub", Binary("sub", A, B), C), "x[0] - x[1] - x[2]"),
-        (Binary("mul", Binary("add", A, B), C), "(x[0] + x[1]) * x[2]"),
-        (Binary("add", A, Binary("mul", B, C)), "x[0] + x[1] * x[2]"),
-        (Unary("neg", Binary("add", A, B)), "-(x[0] + x[1])"),
-        (Unary("neg", Unary("neg", A)), "--x[0]"),
-        (Unary("neg", Literal(1.0, "float32")), "-f32(1.0)"),
-        (Comparison("eq", Comparison("lt", A, B), Comparison("lt", B, C)),
+        (tir.Binary("sub", A, tir.Binary("sub", B, C)), "x[0] - (x[1] - x[2])"),
+        (tir.Binary("sub", tir.Binary("sub", A, B), C), "x[0] - x[1] - x[2]"),
+        (tir.Binary("mul", tir.Binary("add", A, B), C), "(x[0] + x[1]) * x[2]"),
+        (tir.Binary("add", A, tir.Binary("mul", B, C)), "x[0] + x[1] * x[2]"),
+        (tir.Unary("neg", tir.Binary("add", A, B)), "-(x[0] + x[1])"),
+        (tir.Unary("neg", tir.Unary("neg", A)), "--x[0]"),
+        (tir.Unary("neg", tir.Literal(1.0, "float32")), "-f32(1.0)"),
+        (tir.Comparison("eq", tir.Comparison("lt", A, B), tir.Comparison("lt", B, C)),
          "(x[0] < x[1]) == (x[1] < x[2])"),
-        (Binary("and", Comparison("lt", A, B), Comparison("lt", B, C)),
+        (tir.Binary("and", tir.Comparison("lt", A, B), tir.Comparison("lt", B, C)),
          "(x[0] < x[1]) & (x[1] < x[2])"),
-        (Select(Comparison("lt", A, B), A, Cast(B, "float32")),
+        (tir.Select(tir.Comparison("lt", A, B), A, tir.Cast(B, "float32")),
          "select(data(x[0] < x[1]), x[0], cast(f32, x[1]))"),
     ],
 )  # fmt: skip
-def test_brackets_stand_where_they_are_needed_and_only_there(expr: Expr, text: str) -> None:
-    assert expr_text(expr) == text
-    assert parse(to_text(kernel(expr))) == kernel(expr)
+def test_brackets_stand_where_they_are_needed_and_only_there(expr: tir.Expr, text: str) -> None:
+    assert tir.expr_text(expr) == text
+    assert tir.parse(tir.to_text(kernel(expr))) == kernel(expr)
 
 
 def test_a_statement_prints_alone_and_a_marked_one_in_its_kernel() -> None:
     func = kernel(A)
     loop = func.body[0]
-    assert isinstance(loop, For)
-    assert stmt_text(loop) == "for i in serial(0, 8):\n    y[i] = x[0]"
-    marked = to_text(func, loop.body[0], "here")
+    assert isinstance(loop, tir.For)
+    assert tir.stmt_text(loop) == "for i in serial(0, 8):\n    y[i] = x[0]"
+    marked = tir.to_text(func, loop.body[0], "here")
     assert "        y[i] = x[0]  # <-- here\n" in marked
-    assert parse(marked) == func
+    assert tir.parse(marked) == func
 
 
 def test_empty_bodies_and_blocks_come_back() -> None:
-    func = PrimFunc("nothing", (), (Block("b", ()), If(Comparison("lt", A, B), (), ())))
-    text = to_text(PrimFunc("nothing", PARAMS, func.body))
+    func = tir.PrimFunc(
+        "nothing", (), (tir.Block("b", ()), tir.If(tir.Comparison("lt", A, B), (), ()))
+    )
+    text = tir.to_text(tir.PrimFunc("nothing", PARAMS, func.body))
     assert text.count("pass") == 2
-    assert parse(text).body == func.body
-    assert parse(to_text(PrimFunc("empty", (), ()))) == PrimFunc("empty", (), ())
+    assert tir.parse(text).body == func.body
+    assert tir.parse(tir.to_text(tir.PrimFunc("empty", (), ()))) == tir.PrimFunc("empty", (), ())
 
 
 def test_the_usual_ways_to_write_a_condition_are_understood() -> None:
-    chained = parse(
+    chained = tir.parse(
         """
         @primfunc
         def f(y: out[f32[4]]):
@@ -186,7 +168,7 @@ def test_the_usual_ways_to_write_a_condition_are_understood() -> None:
                     y[i] = f32(1.0)
         """
     )
-    plain = to_text(chained)
+    plain = tir.to_text(chained)
     assert "if i >= 1 and i < 3 and i != 3:" in plain
 
 
@@ -230,7 +212,7 @@ def test_bad_statements_are_refused_with_place_and_reason(
     line: str, place: str, reason: str
 ) -> None:
     with pytest.raises(ParseError) as caught:
-        parse(with_line(line))
+        tir.parse(with_line(line))
     message = str(caught.value)
     assert message.startswith(place)
     assert reason in message
@@ -249,4 +231,4 @@ def test_bad_statements_are_refused_with_place_and_reason(
 )
 def test_bad_kernels_are_refused(text: str, reason: str) -> None:
     with pytest.raises(ParseError, match=reason):
-        parse(text)
+        tir.parse(text)

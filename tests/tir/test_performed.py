@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphflow.tir import (
-    Call,
-    NamedWindow,
-    accesses,
-    calls_in,
-    interpret,
-    parse,
-    performed,
-    to_text,
-    verify,
-    walk,
-    without_calls,
-)
+from graphflow import tir
 
 KERNEL = """
 @instruction
@@ -61,10 +49,10 @@ def k(x: f32[3, 8], y: out[f32[4]]):
 
 
 def test_analyses_see_what_a_call_performs() -> None:
-    func = parse(KERNEL)
-    plain = without_calls(func)
-    assert not calls_in(plain.body)
-    assert accesses(func.body) == accesses(plain.body)
+    func = tir.parse(KERNEL)
+    plain = tir.without_calls(func)
+    assert not tir.calls_in(plain.body)
+    assert tir.accesses(func.body) == tir.accesses(plain.body)
 
 
 def test_names_in_a_definition_do_not_meet_those_of_the_caller() -> None:
@@ -85,29 +73,35 @@ def k(y: i32[4], x: out[i32[4]]):
     for j in serial(0, 2):
         move(x[2*j:2*j + 2], y[-2*j + 2:-2*j + 4], j)
 """
-    func = parse(text)
-    verify(func, "scheduled")
-    assert to_text(func) == text[1:]
-    got = interpret(func, {"y": np.arange(4, dtype="int32")})["x"]
+    func = tir.parse(text)
+    tir.verify(func, "scheduled")
+    assert tir.to_text(func) == text[1:]
+    got = tir.interpret(func, {"y": np.arange(4, dtype="int32")})["x"]
     assert got.tolist() == [2, 3, 1, 2]
 
 
 def test_windows_in_a_definition_are_windows_of_the_arguments() -> None:
     """Names and calls in the definition are of the parameters; performed, they are of what the
     caller hands in, with the scope of that."""
-    func = parse(WINDOWS.replace("a[1]", "a[1, 0:4]"))
-    verify(func, "scheduled")
+    func = tir.parse(WINDOWS.replace("a[1]", "a[1, 0:4]"))
+    tir.verify(func, "scheduled")
     x = np.arange(24, dtype="float32").reshape(3, 8)
     expected = [0, 0, x[1, 6], x[1, 4]]
-    assert interpret(func, {"x": x})["y"].tolist() == expected
-    plain = without_calls(func)
-    verify(plain, "scheduled")
-    assert parse(to_text(plain)) == plain
-    assert interpret(plain, {"x": x})["y"].tolist() == expected
-    names = [stmt for stmt in performed(calls_in(func.body)[0]) if isinstance(stmt, NamedWindow)]
+    assert tir.interpret(func, {"x": x})["y"].tolist() == expected
+    plain = tir.without_calls(func)
+    tir.verify(plain, "scheduled")
+    assert tir.parse(tir.to_text(plain)) == plain
+    assert tir.interpret(plain, {"x": x})["y"].tolist() == expected
+    names = [
+        stmt
+        for stmt in tir.performed(tir.calls_in(func.body)[0])
+        if isinstance(stmt, tir.NamedWindow)
+    ]
     assert [window.buffer.name for window in names] == ["last.row"]
-    (end,) = (stmt for stmt in names[0].body if isinstance(stmt, NamedWindow))
+    (end,) = (stmt for stmt in names[0].body if isinstance(stmt, tir.NamedWindow))
     assert end.buffer.scope == "scratch" and end.window.buffer.name == "t"
-    (inner,) = (stmt for stmt in performed(end) if isinstance(stmt, Call))
+    (inner,) = (stmt for stmt in tir.performed(end) if isinstance(stmt, tir.Call))
     assert [window.buffer.name for window in inner.windows] == ["t", "last.row"]
-    assert {stmt.buffer.name for stmt in walk(performed(end)) if hasattr(stmt, "value")} == {"t"}
+    assert {
+        stmt.buffer.name for stmt in tir.walk(tir.performed(end)) if hasattr(stmt, "value")
+    } == {"t"}

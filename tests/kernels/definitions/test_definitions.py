@@ -13,34 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from graphflow import tir
 from graphflow.arith import Var
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels import definitions as d
-from graphflow.tir import (
-    AccessKind,
-    Allocate,
-    Block,
-    For,
-    If,
-    PrimFunc,
-    Reduce,
-    Store,
-    accesses,
-    buffers_of,
-    interpret,
-    loops_of,
-    verify,
-    walk,
-)
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None)
 
 
-def run(func: PrimFunc, *arrays: np.ndarray) -> np.ndarray:
-    verify(func, "definition")
+def run(func: tir.PrimFunc, *arrays: np.ndarray) -> np.ndarray:
+    tir.verify(func, "definition")
     named = {b.name: a for b, a in zip(func.inputs, arrays, strict=True)}
-    (result,) = interpret(func, named).values()
+    (result,) = tir.interpret(func, named).values()
     return result
 
 
@@ -94,19 +79,19 @@ def test_convolution(x_shape, w_shape, attributes, bias):
 
 def test_convolution_has_the_agreed_loops():
     func = d.convolution((1, 4, 5, 5), (6, 4, 3, 3), pads=(1, 1, 1, 1), bias=True)
-    names = [loop.var.name for loop in loops_of(func.body)]
+    names = [loop.var.name for loop in tir.loops_of(func.body)]
     assert names == ["n", "oc", "oh", "ow", "ic", "kh", "kw"]
     grouped = d.convolution((1, 4, 5, 5), (6, 2, 3, 3), groups=2)
-    names = [loop.var.name for loop in loops_of(grouped.body)]
+    names = [loop.var.name for loop in tir.loops_of(grouped.body)]
     assert names == ["n", "g", "oc", "oh", "ow", "ic", "kh", "kw"]
-    (write,) = (a for a in accesses(grouped.body) if a.kind is AccessKind.REDUCE)
+    (write,) = (a for a in tir.accesses(grouped.body) if a.kind is tir.AccessKind.REDUCE)
     assert write.indices[1] is Var("g") * 3 + Var("oc")
 
 
 def test_only_taps_that_can_leave_the_input_are_guarded():
     def guards(**attributes):
         func = d.convolution((1, 2, 6, 6), (2, 2, 3, 3), **attributes)
-        return [s.condition for s in walk(func.body) if isinstance(s, If)]
+        return [s.condition for s in tir.walk(func.body) if isinstance(s, tir.If)]
 
     assert guards() == []
     (one_side,) = guards(pads=(1, 0, 0, 0))
@@ -267,12 +252,16 @@ def test_binary_broadcasts(op, a_shape, b_shape):
 
 def test_broadcast_operands_are_read_at_zero_and_others_at_the_loop_variables():
     func = d.binary("add", (2, 1, 4), (3, 1))
-    reads = {a.buffer.name: a.indices for a in accesses(func.body) if a.kind is AccessKind.READ}
+    reads = {
+        a.buffer.name: a.indices for a in tir.accesses(func.body) if a.kind is tir.AccessKind.READ
+    }
     assert [str(i) for i in reads["a"]] == ["i0", "0", "i2"]
     assert [str(i) for i in reads["b"]] == ["i1", "0"]
     # An extent of 1 that the output has too is no broadcast.
     ones = d.binary("add", (1, 4), (1, 4))
-    reads = {a.buffer.name: a.indices for a in accesses(ones.body) if a.kind is AccessKind.READ}
+    reads = {
+        a.buffer.name: a.indices for a in tir.accesses(ones.body) if a.kind is tir.AccessKind.READ
+    }
     assert reads["a"] == reads["b"] == (Var("i0"), Var("i1"))
 
 
@@ -358,7 +347,7 @@ def test_reshape_keeps_row_major_order(source, target, data):
 )
 def test_reshape_reads_in_few_terms(source, target, index):
     func = d.reshape(source, target)
-    (read,) = (a for a in accesses(func.body) if a.kind is AccessKind.READ)
+    (read,) = (a for a in tir.accesses(func.body) if a.kind is tir.AccessKind.READ)
     assert [str(i) for i in read.indices] == index
 
 
@@ -502,14 +491,16 @@ ALL = [
 
 @pytest.mark.parametrize("func", ALL, ids=lambda f: f.name)
 def test_every_definition_is_a_sequence_of_stages(func):
-    verify(func, "definition")
-    assert all(isinstance(stmt, Block | Allocate) for stmt in func.body)
-    for stage in (s for s in func.body if isinstance(s, Block)):
+    tir.verify(func, "definition")
+    assert all(isinstance(stmt, tir.Block | tir.Allocate) for stmt in func.body)
+    for stage in (s for s in func.body if isinstance(s, tir.Block)):
         (top,) = stage.body
-        assert isinstance(top, For)
-        writes = {s.buffer.name for s in walk(stage.body) if isinstance(s, Store | Reduce)}
+        assert isinstance(top, tir.For)
+        writes = {
+            s.buffer.name for s in tir.walk(stage.body) if isinstance(s, tir.Store | tir.Reduce)
+        }
         assert len(writes) == 1
-    loops = [loop.var for loop in loops_of(func.body)]
+    loops = [loop.var for loop in tir.loops_of(func.body)]
     assert len(loops) == len(set(loops))
-    names = [b.name for b in buffers_of(func)]
+    names = [b.name for b in tir.buffers_of(func)]
     assert len(names) == len(set(names))

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from graphflow import tir
 from graphflow.arith import Var, evaluate
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
@@ -17,20 +18,6 @@ from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.make_kernel import build
 from graphflow.kernels.recipes.packing import AxisDigit, packed_weights
 from graphflow.schedule import Schedule, constant_extent
-from graphflow.tir import (
-    PREFETCH16,
-    Body,
-    Call,
-    For,
-    LoopKind,
-    PrimFunc,
-    calls_in,
-    interpret,
-    loops_of,
-    sub_bodies,
-    to_text,
-    verify,
-)
 from support.native import Native
 from support.schedule_checks import inputs_of
 
@@ -40,7 +27,7 @@ TARGETS = {"host": host_target(), "avx2": avx2_target()}
 AVX2 = avx2_target()
 
 
-def fetching(definition: PrimFunc, panel: Panels, target: Target) -> tuple[Schedule, Schedule]:
+def fetching(definition: tir.PrimFunc, panel: Panels, target: Target) -> tuple[Schedule, Schedule]:
     """A kernel whose panels run outermost, and the one whose tiles fetch its weights ahead."""
     weights = definition.inputs[1]
     lane = 0 if len(weights.shape) == 4 else 1
@@ -60,23 +47,23 @@ def fetching(definition: PrimFunc, panel: Panels, target: Target) -> tuple[Sched
     return plain, build(definition, placements, replace(recipe, fetched=(weights.name,)), target)
 
 
-def fetched(func: PrimFunc) -> list[tuple[int, ...]]:
+def fetched(func: tir.PrimFunc) -> list[tuple[int, ...]]:
     """The first element of each line that the kernel fetches, again for each time."""
     found: list[tuple[int, ...]] = []
 
-    def run(body: Body, values: dict[Var, int]) -> None:
+    def run(body: tir.Body, values: dict[Var, int]) -> None:
         for stmt in body:
-            if isinstance(stmt, Call):
-                if stmt.definition == PREFETCH16:
+            if isinstance(stmt, tir.Call):
+                if stmt.definition == tir.PREFETCH16:
                     (window,) = stmt.windows
                     found.append(tuple(evaluate(start, values) for start in window.starts))
-            elif isinstance(stmt, For):
-                if any(call.definition == PREFETCH16 for call in calls_in(stmt.body)):
+            elif isinstance(stmt, tir.For):
+                if any(call.definition == tir.PREFETCH16 for call in tir.calls_in(stmt.body)):
                     start, stop = evaluate(stmt.start, values), evaluate(stmt.stop, values)
                     for number in range(start, stop):
                         run(stmt.body, {**values, stmt.var: number})
             else:
-                for inner in sub_bodies(stmt):
+                for inner in tir.sub_bodies(stmt):
                     run(inner, values)
 
     run(func.body, {})
@@ -85,17 +72,17 @@ def fetched(func: PrimFunc) -> list[tuple[int, ...]]:
 
 def check(plain: Schedule, made: Schedule, target: Target) -> str:
     """The text of a kernel, which computes natively what the one without prefetches does."""
-    verify(made.func, "scheduled")
+    tir.verify(made.func, "scheduled")
     inputs = {
         name: np.random.default_rng(1).standard_normal(x.shape).astype(x.dtype)
         for name, x in inputs_of(plain.func).items()
     }
-    want = interpret(plain.func, inputs)["y"]
-    np.testing.assert_array_equal(interpret(made.func, inputs)["y"], want)
-    (shared,) = (x for x in loops_of(made.func.body) if x.kind is LoopKind.PARALLEL)
+    want = tir.interpret(plain.func, inputs)["y"]
+    np.testing.assert_array_equal(tir.interpret(made.func, inputs)["y"], want)
+    (shared,) = (x for x in tir.loops_of(made.func.body) if x.kind is tir.LoopKind.PARALLEL)
     got = Native(made.func, target)(inputs, ((0, constant_extent(shared)),))["y"]
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    return to_text(made.func)
+    return tir.to_text(made.func)
 
 
 def lines(panels: range, *extents: range) -> set[tuple[int, ...]]:
