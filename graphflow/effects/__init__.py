@@ -3,7 +3,6 @@
 from graphflow.effects.access_conflicts import commuting, independent_iterations
 from graphflow.effects.carried_flow import no_carried_flow
 from graphflow.effects.known_values import stores_known_value
-from graphflow.effects.ordering import no_carried_dependence, no_dependence
 from graphflow.effects.own_iterations import (
     apart_in_iteration,
     stored_before_read,
@@ -47,9 +46,7 @@ __all__ = [
     "is_first_to_touch",
     "never_read",
     "never_touched",
-    "no_carried_dependence",
     "no_carried_flow",
-    "no_dependence",
     "overwritten_unread",
     "relations_of",
     "same_sources",

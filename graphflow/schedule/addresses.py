@@ -39,6 +39,11 @@ def rewrite_path(func: tir.PrimFunc, path: Path, change: Change) -> tir.PrimFunc
     return func if body is func.body else replace(func, body=body)
 
 
+def exchange_path(func: tir.PrimFunc, path: Path, new: tir.Body, count: int = 1) -> tir.PrimFunc:
+    """`func` with `count` statements, from the one at a path on, replaced by others."""
+    return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *new, *body[k + count :]))
+
+
 def _rewrite(body: tir.Body, path: Path, change: Change, domain: Domain) -> tir.Body:
     (position, otherwise), *further = path
     domain = _before(body, position, domain)

@@ -14,9 +14,9 @@ from graphflow import arith, tir
 from graphflow.effects import Path, conditions_agree, held_constant
 from graphflow.schedule.addresses import (
     domain_at,
+    exchange_path,
     path_of,
     paths_below,
-    rewrite_path,
     statement_at,
 )
 from graphflow.schedule.frame import Rewrite
@@ -65,7 +65,7 @@ def replace_known_loads(func: tir.PrimFunc, place: str | None = None) -> Rewrite
                 known[load] = literal
                 proofs.append(proof)
         if known:
-            now = _exchanged(now, path, (_with_constants(stmt, known),))
+            now = exchange_path(now, path, (_with_constants(stmt, known),))
     return Rewrite(now, tuple(proofs))
 
 
@@ -90,11 +90,6 @@ def _paths(func: tir.PrimFunc, place: str | None) -> list[Path]:
     return [path for root in roots for path in paths_below(statement_at(func, root), root)]
 
 
-def _exchanged(func: tir.PrimFunc, path: Path, new: tir.Body, count: int = 1) -> tir.PrimFunc:
-    """The kernel with `count` statements from a path on replaced by others."""
-    return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *new, *body[k + count :]))
-
-
 def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, arith.Proof] | None:
     """The kernel after the first step that is proven, with the proof; None where there is none."""
     paths = _paths(func, place)
@@ -106,14 +101,14 @@ def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, a
         domain = domain_at(func, path)
         one = _one_branch(stmt, domain)
         if one is not None:
-            return _exchanged(func, path, one[0]), one[1]
+            return exchange_path(func, path, one[0]), one[1]
         after: Path = (*path[:-1], (path[-1][0] + 1, False))
         second = statement_at(func, after) if after in there else None
         if not isinstance(second, tir.If):
             continue
         merged = _pair(func, path, after, stmt, second, domain)
         if merged is not None:
-            return _exchanged(func, path, (merged[0],), 2), merged[1]
+            return exchange_path(func, path, (merged[0],), 2), merged[1]
     return None
 
 

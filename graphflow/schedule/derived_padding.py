@@ -16,9 +16,9 @@ from typing import cast
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import Path, Statement, statements_of, stores_known_value
+from graphflow.effects import Statement, statements_of, stores_known_value
 from graphflow.layout import Constant, evaluate
-from graphflow.schedule.addresses import path_of, paths_below, rewrite_path, statement_at
+from graphflow.schedule.addresses import exchange_path, path_of, paths_below, statement_at
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.neutral import NeutralQuery, decided
 from graphflow.schedule.obligations import Unproven, require
@@ -157,12 +157,8 @@ def _specialized(
             if known is None:
                 continue
             new = tir.If(padding, (replace(stmt, value=known),), (stmt,))
-        func = _exchanged(func, statement.path, new)
+        func = exchange_path(func, statement.path, (new,))
     return func
-
-
-def _exchanged(func: tir.PrimFunc, path: Path, new: tir.Stmt) -> tir.PrimFunc:
-    return rewrite_path(func, path, lambda body, k, _d: (*body[:k], new, *body[k + 1 :]))
 
 
 def _known_value(

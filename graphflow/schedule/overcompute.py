@@ -19,9 +19,9 @@ from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
 from graphflow.schedule.addresses import (
     domain_at,
+    exchange_path,
     path_of,
     paths_below,
-    rewrite_path,
     statement_at,
 )
 from graphflow.schedule.dependence import still_independent
@@ -97,7 +97,7 @@ def remove_overcompute_through_branching(
 
     def branched(orelse: tir.Body) -> tir.PrimFunc:
         new = replace(stmt, body=(tir.If(where, stmt.body, orelse),))
-        return _exchanged(func, path, (new,))
+        return exchange_path(func, path, (new,))
 
     copy = tir.Block("overcompute", stmt.body)
     proofs = without_effect(branched((copy,)), (*path, (0, True), (0, False)), copy)
@@ -131,7 +131,7 @@ def _freed(
     for count in reversed(range(len(members))):
         stmt = _without_last(func, path, members[:count], members[count], wrap, fill, proofs)
         body = stmt.then if count == 0 else (stmt,)
-        func = _exchanged(func, path, body)
+        func = exchange_path(func, path, body)
     return func
 
 
@@ -164,16 +164,13 @@ def _without_last(
     orelse = (tir.If(left, (copy,)),) if others else (copy,)
     below: Path = (*path[:-1], (path[-1][0], True), (0, False))
     below = (*below, (0, False)) if others else below
-    proofs += without_effect(_exchanged(func, path, (replace(stmt, orelse=orelse),)), below, copy)
+    proofs += without_effect(
+        exchange_path(func, path, (replace(stmt, orelse=orelse),)), below, copy
+    )
     free = tir.map_body(
         stmt.then, lambda s: _guarded(s, member) if isinstance(s, tir.Assume) else s
     )
     return tir.If(left, free)
-
-
-def _exchanged(func: tir.PrimFunc, path: Path, new: tir.Body) -> tir.PrimFunc:
-    """The kernel with the statement at a path replaced by others."""
-    return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *new, *body[k + 1 :]))
 
 
 def _guarded(stmt: tir.Assume, condition: arith.Predicate) -> tir.Assume:
@@ -209,7 +206,7 @@ def without_effect(func: tir.PrimFunc, path: Path, copy: tir.Block) -> tuple[ari
     rest = tir.map_body(copy.body, kept)
     if not any(True for _ in tir.writes_in(rest)):
         return tuple(proofs)
-    failed = effects_left(_exchanged(func, path, (replace(copy, body=rest),)), path, proofs)
+    failed = effects_left(exchange_path(func, path, (replace(copy, body=rest),)), path, proofs)
     if failed is None:
         return tuple(proofs)
     last, proof = failed

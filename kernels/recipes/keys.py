@@ -10,14 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes.variant import (
-    ACCUMULATORS,
-    KernelVariant,
-    Recipe,
-    Scheduled,
-    SharedLoops,
-    Tiled,
-)
+from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled
 from graphflow.kernels.recipes.views import crosses, memory_key
 from graphflow.layout import Layout
 from graphflow.processes.digest import text_digest
@@ -63,51 +56,8 @@ def _recipe(recipe: Recipe) -> str:
     match recipe:
         case Scheduled():
             return "\n".join((_anonymous(recipe.kernel), *recipe.finite))
-        case Tiled():
-            return _tiled(recipe)
-        case SharedLoops():
-            return _shared_loops(recipe)
         case _:
             return repr(recipe)
-
-
-def _tiled(recipe: Tiled) -> str:
-    """The text of a tiled recipe.
-
-    It is written out, not `repr`, for its words are hashed into the keys of timing tables: a field
-    that gets another name must not make a table that a user filled worthless.
-    """
-    panels = ", ".join(
-        f"Panel(count={p.count}, vectors={p.nr_vectors}, lanes={p.lanes}, pixels={p.mr}"
-        f"{f', narrow={p.narrow}' if p.narrow else ''})"
-        for p in recipe.tiling.panels
-    )
-    comma = "," if len(recipe.tiling.panels) == 1 else ""
-    tiling = (
-        f"Tiling(panels=({panels}{comma}), panel_outermost={recipe.tiling.panel_outermost}, "
-        f"write_padding={recipe.tiling.write_padding}"
-        f"{', sliding=True' * recipe.tiling.sliding}"
-        f"{f', run={recipe.tiling.run}' if recipe.tiling.run else ''}"
-        f"{', whole_apart=True' * recipe.tiling.whole_apart})"
-    )
-    return (
-        f"Tiled(tiling={tiling}, finite={recipe.finite}, "
-        f"reciprocal={recipe.excludes_negative_zero}, group={recipe.group}, "
-        f"group_rows={recipe.group_rows}, registers={recipe.held_axis}"
-        f"{f', crossed={recipe.crossed}' if recipe.crossed else ''}"
-        f"{f', fetched={recipe.fetched}' if recipe.fetched else ''})"
-    )
-
-
-def _shared_loops(recipe: SharedLoops) -> str:
-    """The text of a recipe of stages at shared loops, written out for the same reason."""
-    crossed = f", crossed={recipe.crossed}" if recipe.crossed else ""
-    usual = recipe.accumulators == ACCUMULATORS
-    sums = "" if usual else f", accumulators={recipe.accumulators}"
-    return (
-        f"SharedLoops(lanes={recipe.lanes}, rows={recipe.rows}, across={recipe.across}, "
-        f"vectors={recipe.vectors}{crossed}{sums})"
-    )
 
 
 def _anonymous(func: PrimFunc) -> str:

@@ -62,19 +62,8 @@ from graphflow.tir import (
 )
 
 UNROLL_BUDGET = 8192
-"""The register tile: the recipe that makes reductions and elementwise kernels fast.
-
-In: a schedule whose output nest has one loop for each axis of the output, innermost last, and a
-`Tiling`.  Out: the schedule of the finished kernel.  The innermost loop gives the columns of the
-tile, which become lanes; the loop around it gives the rows.  A tile of mr rows × nr vectors stays
-in registers while the reduction loops run around its unrolled update.  Mostly the columns are
-channels and the rows positions in a row of an image; where the lanes run along that row, it is the
-other way round.
-
-What always holds: where a border makes conditions necessary, the iterations that meet it are cut
-off the loop over tiles, so that those in the middle run without conditions.  Loops are recognized
-by the indices that use them; nothing here knows which operator the kernel came from.
-"""
+"""The most stores and updates of a kernel, as the emitter writes them, for which loops that decide
+conditions are unrolled."""
 
 Tile = tuple[Handle, tuple[Handle, ...]]
 """The loop around a tile, and the reduction loops inside that loop."""

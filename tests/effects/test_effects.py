@@ -11,14 +11,12 @@ import pytest
 from graphflow.arith import Proof, Var, Verdict, holds
 from graphflow.effects import (
     never_touched,
-    no_carried_dependence,
     no_carried_flow,
-    no_dependence,
     overwritten_unread,
     stores_known_value,
 )
 from graphflow.tir import For, PrimFunc, Store, buffers_of, to_text
-from support.effect_kernels import EffectKernel, Event, Path, Trace, each_path, inside, traced
+from support.effect_kernels import EffectKernel, Path, Trace, each_path, inside, traced
 from support.random_kernels import random_predicate
 
 CASES = 300
@@ -41,33 +39,6 @@ def unread(path: Path, trace: Trace) -> bool:
                 return False
             held -= {event.element} if event.is_write else set()
     return not any(buffer.name == "y" for buffer, *_ in held)  # type: ignore[misc, has-type]
-
-
-def conflict(one: Event, other: Event) -> bool:
-    """Whether two accesses depend on each other."""
-    if one.element != other.element or not (one.is_write or other.is_write):
-        return False
-    return one.op is None or one.op is not other.op
-
-
-def independent(func: PrimFunc, trace: Trace, first: Path, second: Path) -> bool:
-    return not any(
-        inside(second, later.path) and conflict(earlier, later)
-        for position, earlier in enumerate(trace.events)
-        if inside(first, earlier.path)
-        for later in trace.events[position + 1 :]
-    )
-
-
-def carries_none(path: Path, level: int, trace: Trace) -> bool:
-    events = [event for event in trace.events if inside(path, event.path)]
-    return not any(
-        one.instance[:level] == other.instance[:level]
-        and one.instance[level] != other.instance[level]
-        and conflict(one, other)
-        for position, one in enumerate(events)
-        for other in events[position + 1 :]
-    )
 
 
 def hands_on_none(path: Path, level: int, trace: Trace) -> bool:
@@ -97,22 +68,10 @@ def questions(func: PrimFunc, random: Random) -> Iterator[tuple[str, Proof, obje
         if isinstance(stmt, For):
             level = sum(isinstance(s, For) and p != path and inside(p, path) for p, s in places)
             yield (
-                "carried",
-                no_carried_dependence(func, path),
-                lambda t, p=path, n=level: carries_none(p, n, t),
-            )
-            yield (
                 "carried flow",
                 no_carried_flow(func, path),
                 lambda t, p=path, n=level: hands_on_none(p, n, t),
             )
-    for _ in range(4):
-        (first, _s), (second, _t) = random.choice(places), random.choice(places)
-        yield (
-            "dependence",
-            no_dependence(func, first, second),
-            lambda t, p=first, q=second: independent(func, t, p, q),
-        )
     for buffer in buffers_of(func):
         names = [Var(f"d{axis}") for axis in range(len(buffer.shape))]
         region = random_predicate(random.randint, names, 1)
