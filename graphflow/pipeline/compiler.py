@@ -11,7 +11,7 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx
 
@@ -27,7 +27,8 @@ from graphflow.graph import Array, OperatorGraph, take_assumptions
 from graphflow.layout import Layout
 from graphflow.lower import Lowered
 from graphflow.physical import PhysicalGraph
-from graphflow.pipeline.compiler_stages import STAGES, Model, Stage, run_stage
+from graphflow.pipeline import compiler_stages as stages
+from graphflow.pipeline.compiler_stages import Model
 from graphflow.pipeline.dumps import refusals_text
 from graphflow.pipeline.kernel_cache import KernelCache, Made
 from graphflow.plan import LayoutPlan
@@ -147,76 +148,104 @@ def compile_graph(
     require_sketches(sketches)
     chosen = Options.from_environment() if options is None else options
     trace = Trace(chosen, progress=progress, counting=counting)
-    known: dict[str, Any] = {
-        "model": model,
-        "input_shapes": input_shapes,
-        "input_values": input_values,
-        "overridable": overridable,
-        "target": host_target() if target is None else target,
-        "threads": default_threads() if chosen.threads is None else chosen.threads,
-        "pins": layouts,
-        "offers": offers,
-        "sketches": sketches,
-        "assume": assume,
-        "trace": trace,
-        "options": chosen,
-        "contents": {} if shared is None else shared.contents,
-    }
-    known["timings"] = _timings(chosen, known["target"], known["threads"])
+    on = host_target() if target is None else target
+    threads = default_threads() if chosen.threads is None else chosen.threads
+    timings = _timings(chosen, on, threads)
     made = None if shared is None else ChainMap(*(dict(one.made) for one in earlier))
-    known["cache"] = KernelCache(kernel_folder(chosen.cache), trace, earlier=made)
+    cache = KernelCache(kernel_folder(chosen.cache), trace, earlier=made)
     start = time.perf_counter()
-    stages = STAGES
-    if isinstance(model, OperatorGraph):
-        known |= _of_graph(model, {} if assume is None else assume)
-        stages = _stages_from("canonicalize")
     staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
-    with collection_deferred(), staff as known["workers"]:
-        _run(stages, known)
-    if known["plan"].refused:
-        trace.event("flow", "refused", lambda: refusals_text(known["plan"]), CHANGES_LEVEL)
+    with collection_deferred(), staff as workers:
+        if isinstance(model, OperatorGraph):
+            given = _of_graph(model, assume)
+        else:
+            contents = {} if shared is None else shared.contents
+            proto = stages.READ.traced(trace)(model, contents)
+            imported = stages.IMPORT.traced(trace)(
+                proto, input_shapes, input_values, overridable, chosen, contents
+            )
+            frozen = frozen_inputs(proto, overridable)
+            given = Imported(imported, tensor_names(proto), assume, frozen=frozen)
+        canonical = stages.CANONICALIZE.traced(trace)(given.graph)
+        groups = stages.FUSE.traced(trace)(
+            canonical, offers, sketches, timings, on, chosen, trace, workers, cache
+        )
+        graph, plan = stages.FLOW.traced(trace)(groups, on, threads, layouts, timings, given.assume)
+        built = _built(graph, plan, on, chosen, trace, workers, cache)
+    if plan.refused:
+        trace.event("flow", "refused", lambda: refusals_text(plan), CHANGES_LEVEL)
     trace.close()
-    title = model_name(model) if name is None else name
-    return _compiled(title, known, time.perf_counter() - start)
-
-
-def _of_graph(model: OperatorGraph, assume: Mapping[str, Assumption]) -> dict[str, Any]:
-    """What the stages from canonicalize on need of a graph that is given in place of a model."""
-    model.validate()
-    imported, found = take_assumptions(model)
-    whole, stated = _promised(found, assume)
-    return {"imported": imported, "tensors": tuple(model.values), "assume": whole, "stated": stated}
-
-
-def _stages_from(name: str) -> tuple[Stage, ...]:
-    return STAGES[[stage.name for stage in STAGES].index(name) :]
-
-
-def _run(stages: Sequence[Stage], known: dict[str, Any]) -> None:
-    """Put what the stages give into `known`, and keep the kernels that they made in the cache."""
-    for stage in stages:
-        run_stage(stage, known, known["trace"])
-    known["cache"].keep(known["lowered"].kernels, known["objects"])
-
-
-def _compiled(name: str, known: Mapping[str, Any], seconds: float) -> Compiled:
-    """The results of the stages, of all values that are known behind the last."""
-    proto = known.get("proto")
-    fields = ("target", "options", "imported", "graph", "plan", "lowered", "spec", "validation")
     return Compiled(
-        name=name,
-        tensors=known["tensors"] if proto is None else tensor_names(proto),
-        physical=known["executed"],
-        stated=known.get("stated", ()),
-        frozen=() if proto is None else frozen_inputs(proto, known["overridable"]),
-        timings=known["trace"].timings(),
-        seconds=seconds,
-        notices=known["trace"].notices,
-        values=dict(known["input_values"] or {}),
-        cached=known["cache"].found,
-        digests=known["cache"].digests,
-        **{key: known[key] for key in fields},
+        name=model_name(model) if name is None else name,
+        tensors=given.tensors,
+        target=on,
+        options=chosen,
+        imported=given.graph,
+        graph=graph,
+        plan=plan,
+        physical=built.physical,
+        lowered=built.lowered,
+        spec=built.spec,
+        timings=trace.timings(),
+        seconds=time.perf_counter() - start,
+        notices=trace.notices,
+        stated=given.stated,
+        frozen=given.frozen,
+        validation=built.validation,
+        values=dict(input_values or {}),
+        cached=cache.found,
+        digests=cache.digests,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A graph as the compiler begins with it, and what is known of it: `tensors`, `stated` and
+    `frozen` as in `Compiled`, and what is assumed of whole inputs."""
+
+    graph: OperatorGraph
+    tensors: tuple[str, ...]
+    assume: Mapping[str, Assumption] | None
+    stated: tuple[Stated, ...] = ()
+    frozen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The results of the stages that follow a plan."""
+
+    physical: PhysicalGraph
+    lowered: Lowered
+    validation: Validation | None
+    spec: ProgramSpec
+
+
+def _of_graph(model: OperatorGraph, assume: Mapping[str, Assumption] | None) -> Imported:
+    """A graph that is given in place of a model, without what its kernels assume of its inputs."""
+    model.validate()
+    graph, found = take_assumptions(model)
+    whole, stated = _promised(found, {} if assume is None else assume)
+    return Imported(graph, tuple(model.values), whole, stated)
+
+
+def _built(
+    graph: OperatorGraph,
+    plan: LayoutPlan,
+    target: Target,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
+    cache: KernelCache,
+) -> Built:
+    """The program of a plan, made by the stages after flow; its kernels are kept in the cache."""
+    physical = stages.CONVERT.traced(trace)(graph, plan)
+    executed = stages.POISON.traced(trace)(graph, plan, physical, options)
+    lowered = stages.LOWER.traced(trace)(executed, target, options, trace, workers, cache)
+    objects = stages.CODEGEN.traced(trace)(lowered, target, trace, workers, cache)
+    validation = stages.VALIDATE.traced(trace)(lowered, objects, target, options, trace, workers)
+    spec = stages.ASSEMBLE.traced(trace)(graph, lowered, objects)
+    cache.keep(lowered.kernels, objects)
+    return Built(executed, lowered, validation, spec)
 
 
 def _promised(
@@ -247,18 +276,8 @@ def program_of(
     workers: Workers,
 ) -> ProgramSpec:
     """The program of a plan, made by the stages after flow."""
-    known: dict[str, Any] = {
-        "graph": graph,
-        "plan": plan,
-        "target": target,
-        "options": options,
-        "trace": trace,
-        "workers": workers,
-        "cache": KernelCache(kernel_folder(options.cache), trace),
-    }
-    _run(_stages_from("convert"), known)
-    spec: ProgramSpec = known["spec"]
-    return spec
+    cache = KernelCache(kernel_folder(options.cache), trace)
+    return _built(graph, plan, target, options, trace, workers, cache).spec
 
 
 def _timings(options: Options, target: Target, threads: int) -> Timings:

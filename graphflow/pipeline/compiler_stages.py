@@ -1,24 +1,22 @@
-"""The stages of the compiler, in order.
+"""The stages of the compiler, in order; `compiler.py` hands the results of each to the next ones.
 
-In: the values that a stage names in `needs`.  Out: those that it names in `gives`.  What always
-holds: a stage is a function of the values that it names; it reads nothing else and changes none of
-them.
+In: the parameters of a stage's function.  Out: what the function returns.  What always holds: a
+stage is a function of its arguments; it reads nothing else and changes none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx
 
-from graphflow.base.errors import GraphflowError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
-from graphflow.base.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
+from graphflow.base.trace import PLAN_LEVEL, Trace
 from graphflow.base.version import VERSION
 from graphflow.baselines import plan_groups
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, make_object
@@ -33,6 +31,7 @@ from graphflow.physical import PhysicalGraph
 from graphflow.pipeline.dumps import graph_text, lowered_text, physical_text, plan_text
 from graphflow.pipeline.kernel_cache import KernelCache, makers
 from graphflow.pipeline.making import make_kernel_and_object
+from graphflow.pipeline.traced_stage import Stage
 from graphflow.plan import LayoutPlan
 from graphflow.processes.digest import text_digest
 from graphflow.processes.workers import Workers
@@ -49,19 +48,6 @@ SKETCHES = (REDUCTION,)
 
 KERNELS_PER_WORKER = 16
 """The least number of kernels for each worker: starting one takes 0.6 s, making a kernel 0.07 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """The values `gives` are the results of `run(*needs)`; `show` makes text of the last one, which
-    is printed from debug level `level` on."""
-
-    name: str
-    needs: tuple[str, ...]
-    gives: tuple[str, ...]
-    run: Callable[..., Any]
-    show: Callable[[Any], str] | None = None
-    level: int = CHANGES_LEVEL
 
 
 def read(model: Model | ReadModel, contents: dict[int, Array]) -> onnx.ModelProto:
@@ -239,77 +225,29 @@ def validated(
     return validate(lowered.kernels, lowered.describe, objects, target, options, trace, workers)
 
 
-STAGES: tuple[Stage, ...] = (
-    Stage("read", ("model", "contents"), ("proto",), read),
-    Stage(
-        "import",
-        ("proto", "input_shapes", "input_values", "overridable", "options", "contents"),
-        ("imported",),
-        imported,
-        graph_text,
-    ),
-    Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
-    Stage(
-        "fuse",
-        (
-            "canonical",
-            "offers",
-            "sketches",
-            "timings",
-            "target",
-            "options",
-            "trace",
-            "workers",
-            "cache",
-        ),
-        ("groups",),
-        fuse_and_staff,
-        graph_text,
-    ),
-    Stage(
-        "flow",
-        ("groups", "target", "threads", "pins", "timings", "assume"),
-        ("graph", "plan"),
-        plan_groups,
-        plan_text,
-        PLAN_LEVEL,
-    ),
-    Stage("convert", ("graph", "plan"), ("physical",), apply_plan, physical_text),
-    Stage("poison", ("graph", "plan", "physical", "options"), ("executed",), poisoned),
-    Stage(
-        "lower",
-        ("executed", "target", "options", "trace", "workers", "cache"),
-        ("lowered",),
-        lower_unknown,
-        lowered_text,
-    ),
-    Stage(
-        "codegen", ("lowered", "target", "trace", "workers", "cache"), ("objects",), compile_kernels
-    ),
-    Stage(
-        "validate",
-        ("lowered", "objects", "target", "options", "trace", "workers"),
-        ("validation",),
-        validated,
-    ),
-    Stage("assemble", ("graph", "lowered", "objects"), ("spec",), assemble),
+READ = Stage("read", read)
+IMPORT = Stage("import", imported, graph_text)
+CANONICALIZE = Stage("canonicalize", canonicalize, graph_text)
+FUSE = Stage("fuse", fuse_and_staff, graph_text)
+FLOW = Stage("flow", plan_groups, lambda found: plan_text(found[1]), PLAN_LEVEL)
+CONVERT = Stage("convert", apply_plan, physical_text)
+POISON = Stage("poison", poisoned)
+LOWER = Stage("lower", lower_unknown, lowered_text)
+CODEGEN = Stage("codegen", compile_kernels)
+VALIDATE = Stage("validate", validated)
+ASSEMBLE = Stage("assemble", assemble)
+
+STAGES = (
+    READ.name,
+    IMPORT.name,
+    CANONICALIZE.name,
+    FUSE.name,
+    FLOW.name,
+    CONVERT.name,
+    POISON.name,
+    LOWER.name,
+    CODEGEN.name,
+    VALIDATE.name,
+    ASSEMBLE.name,
 )
-"""The whole compiler, in order."""
-
-
-def run_stage(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
-    try:
-        with trace.stage(stage.name):
-            result = stage.run(*(known[name] for name in stage.needs))
-    except GraphflowError as error:
-        error.add_note(f"in stage {stage.name}")
-        raise
-    except MemoryError as error:
-        raise GraphflowError(
-            f"memory ran out in stage {stage.name} ({error or 'no details'}); the model needs a "
-            "machine with more memory, or smaller input_shapes"
-        ) from error
-    known.update(zip(stage.gives, result if len(stage.gives) > 1 else (result,), strict=True))
-    show = stage.show
-    if show is not None:
-        trace.result(stage.name, lambda: show(known[stage.gives[-1]]), stage.level)
+"""The names of all stages, in order."""

@@ -31,8 +31,8 @@ from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.kernels.recipes import KernelVariant, memory_key
 from graphflow.layout import Layout, families
-from graphflow.pipeline import compiler
-from graphflow.pipeline.compiler_stages import Stage
+from graphflow.pipeline import compiler_stages
+from graphflow.pipeline.traced_stage import Stage
 from support.fuzz_reference import Peer, Reference, differs
 from support.fuzzing import random_model
 from support.padded import HUGE, POISONS, Array, Arrays, compile_pinned, no_masks, normal_inputs
@@ -278,7 +278,11 @@ class _Reluctant(VariantPrices):
 def _planned_as(case: Case) -> Iterator[None]:
     """While it lasts, plans are made as the case says, and all in this process."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(compiler, "STAGES", _stages(case)))
+        if case.prices is not None:
+            prices = Timings(RandomPrices(case.prices))
+            for name in ("FUSE", "FLOW"):
+                stage = _priced(getattr(compiler_stages, name), prices)
+                stack.enter_context(mock.patch.object(compiler_stages, name, stage))
         if case.bare:
             stack.enter_context(no_masks())
         if case.reluctant:
@@ -286,19 +290,13 @@ def _planned_as(case: Case) -> Iterator[None]:
         yield
 
 
-def _stages(case: Case) -> tuple[Stage, ...]:
-    """The compiler's stages, with the prices of the case."""
-    if case.prices is None:
-        return compiler.STAGES
-    prices = Timings(RandomPrices(case.prices))
+def _priced(stage: Stage[..., Any], prices: Timings) -> Stage[..., Any]:
+    """A stage of the compiler with these prices."""
 
-    def priced(stage: Stage) -> Stage:
-        def run(*given: Any) -> Any:
-            return stage.run(*(prices if isinstance(x, Timings) else x for x in given))
+    def run(*given: Any) -> Any:
+        return stage.run(*(prices if isinstance(x, Timings) else x for x in given))
 
-        return replace(stage, run=run) if "timings" in stage.needs else stage
-
-    return tuple(priced(stage) for stage in compiler.STAGES)
+    return replace(stage, run=run)
 
 
 def run_case(case: Case) -> Outcome:

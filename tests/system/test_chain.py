@@ -24,7 +24,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.layout import Equal, Undefined
-from graphflow.pipeline import compiler
+from graphflow.pipeline import compiler_stages
 from graphflow.plan import LayoutPlan
 from support.padded import (
     POISONS,
@@ -228,10 +228,8 @@ def test_unverified_it_would_change_the_outputs(
     graph, plan = planned(between)
     mutant = without_repair(graph, plan)
     monkeypatch.setattr("graphflow.convert.apply.verify_plan", lambda *_: None)
-    monkeypatch.setattr(compiler, "STAGES", tuple(
-        replace(stage, run=lambda *_: (graph, mutant)) if stage.name == "flow" else stage
-        for stage in compiler.STAGES
-    ))  # fmt: skip
+    flow = replace(compiler_stages.FLOW, run=lambda *_: (graph, mutant))
+    monkeypatch.setattr(compiler_stages, "FLOW", flow)
     broken = compile_pinned(chain(between), {}, poison=True)
     given = ordinary(between)
     (expected,) = reference(chain(between), given).values()

@@ -23,7 +23,7 @@ from graphflow.flow import candidates
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
 from graphflow.layout import fact_of, families
-from graphflow.pipeline import compiler
+from graphflow.pipeline import compiler_stages
 from graphflow.plan import LayoutPlan, edge_type_of
 from support.padded import (
     FAMILIES,
@@ -660,7 +660,7 @@ def test_without_its_select_the_padding_shows(
     net.output(net.sum_channels(net.node("Exp", [start(net)], ["e"]), op))
     model = net.model()
 
-    (flow,) = [stage for stage in compiler.STAGES if stage.name == "flow"]
+    flow = compiler_stages.FLOW
 
     def mutant(*arguments: Any) -> tuple[OperatorGraph, LayoutPlan]:
         graph, plan = flow.run(*arguments)
@@ -669,8 +669,7 @@ def test_without_its_select_the_padding_shows(
         edges = {**plan.edges, "e": replace(edge, edge_type=edge_type_of(edge.edge_type.layout))}
         return graph, replace(plan, choices=choices, edges=edges)
 
-    stages = [replace(s, run=mutant) if s is flow else s for s in compiler.STAGES]
-    monkeypatch.setattr(compiler, "STAGES", tuple(stages))
+    monkeypatch.setattr(compiler_stages, "FLOW", replace(flow, run=mutant))
     with pytest.raises(VerifyError, match=rf"{op}\) needs pad\(1\) of e equal to"):
         check(model, pinned_to("c", "e"))
     monkeypatch.setattr("graphflow.convert.apply.verify_plan", lambda *_: None)
