@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,6 +17,13 @@ Patches = list[tuple[Any, str, Any]]
 """What is patched, the name in it, and what is there instead."""
 
 CACHE = type(lru_cache(len))
+
+
+def seen_as(module: Any, namespace: str, **names: Any) -> tuple[Any, str, Any]:
+    """The patch after which one module finds other values by these names of a namespace that it
+    imports; other modules do not."""
+    found = SimpleNamespace(**{**vars(getattr(module, namespace)), **names})
+    return module, namespace, found
 
 
 @contextmanager

@@ -20,12 +20,12 @@ from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, lanes_of
 from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, narrowed
 from graphflow.codegen.emit_memory import Memory
+from graphflow.tir import DTYPES, FLOATS
+from support.mutated import Patches, seen_as
 from support.native_fuzz import TARGETS, difference
 from support.native_kernels import native_case
 
 NOTICED = 3
-
-Patches = list[tuple[Any, str, Any]]
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def no_guard(self: Any, stmt: Any, mask: Mask | None) -> None:
 def other_signedness(
     self: Expressions, op: str, dtype: str, left: IrValue, right: IrValue
 ) -> IrValue:
-    return COMPARE(self, op, dtype if dtype in emit_expr.FLOATS else "uint8", left, right)
+    return COMPARE(self, op, dtype if dtype in FLOATS else "uint8", left, right)
 
 
 def widened_as_unsigned(self: Expressions, x: IrValue, source: str, target: str) -> IrValue:
-    with mock.patch.object(emit_expr, "UNSIGNED", tuple(emit_expr.DTYPES)):
+    with mock.patch.object(*seen_as(emit_expr, "tir", UNSIGNED=tuple(DTYPES))):
         return CAST(self, x, source, target)
 
 
@@ -85,7 +85,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "idle lanes run": Mutant(everywhere("mask_value", mask_of_all_lanes), 18),
     "idle lanes take part in reductions": Mutant(
-        [(emit, "neutral_literal", lambda op, dtype: 1)], 92
+        [seen_as(emit, "tir", neutral_literal=lambda op, dtype: 1)], 92
     ),
     "a divisor is not made safe": Mutant([(Expressions, "integer_div", plain_division)], 40),
     "a condition is dropped": Mutant([(emit.PartEmitter, "emit_if", no_guard)], 6),

@@ -20,7 +20,7 @@ from graphflow.effects import access_conflicts, questions
 from graphflow.layout import Constant, Demand, Equal, Fact, reduction_demand, serves
 from graphflow.schedule import memory, neutral, overcompute, padding, private
 from graphflow.tir import Literal, ReduceOp
-from support.mutated import Patches, mutated
+from support.mutated import Patches, mutated, seen_as
 from support.schedule_cases import ANY, Focus, Outcome, complaint, report, run_case
 from support.schedule_graphs import (
     GraphOutcome,
@@ -237,11 +237,11 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         78,
     ),
     "all iterations commute": (
-        [(access_conflicts, "prove_empty", proven)],
+        [seen_as(access_conflicts, "arith", prove_empty=proven)],
         Focus("scatter", "another_order"),
         5,
     ),
-    "no load meets overcompute": ([(questions, "prove_empty", proven)], ANY, 22),
+    "no load meets overcompute": ([seen_as(questions, "arith", prove_empty=proven)], ANY, 22),
     "nothing reads what is not copied back": (
         [(memory, "unread_outside", bounded)],
         Focus("stages", "another_order"),
