@@ -203,6 +203,13 @@ class Indices:
         steps = lanes_of((stride * i + constant for i in range(self.lanes.width)), "i64")
         return self.builder.binary("add nsw", self.sum(rest, 0), steps) if rest else steps
 
+    def _idle_lanes_are_poison(self, expr: arith.IndexExpr) -> bool:
+        """Whether `vector` gathers the lanes of the loop one by one, and there are others."""
+        lanes = self.lanes
+        if lanes is None or lanes.extent == lanes.width:
+            return False
+        return self.lane_stride(self.terms(expr)[0]) is None
+
     def sum(self, terms: Terms, constant: int) -> IrValue:
         """A resolved sum without the lane, as an i64."""
         ordered = sorted(terms, key=lambda term: self._depth(term[0]))
@@ -297,8 +304,8 @@ class Indices:
 
     def _compared(self, operation: str, expr: arith.IndexExpr) -> IrValue:
         value = self.vector(expr)
-        if value.lanes > 1 and self.lane_stride(self.terms(expr)[0]) is None:
-            # An idle lane that is poison in a mask would be stored, beyond the buffer.
+        if self._idle_lanes_are_poison(expr):
+            # Poison in a mask would store the lane, beyond the buffer.
             value = self.builder.freeze(value)
         low, high = arith.bounds(expr, self.ranges)
         narrow = low is not None and high is not None and low >= -(2**31) and high < 2**31
