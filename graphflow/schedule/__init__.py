@@ -5,35 +5,8 @@ primitive proves its safety condition before it rewrites, and raises ScheduleErr
 condition is refuted or not decided.
 """
 
-from graphflow.schedule.absorb import absorb_padding
-from graphflow.schedule.accumulators import rfactor
-from graphflow.schedule.addresses import places_in
-from graphflow.schedule.annotations import set_memory, set_precision
-from graphflow.schedule.assumptions import (
-    assume_finite,
-    assume_reciprocal,
-    is_finite_claim,
-    is_reciprocal_claim,
-)
-from graphflow.schedule.attach import compute_at, reverse_compute_at
-from graphflow.schedule.base_schedule import replay
-from graphflow.schedule.bound_inference import (
-    LoopRange,
-    Requirement,
-    element_of,
-    infer_bounds,
-    whole,
-)
-from graphflow.schedule.branches import merge_conditions, replace_known_loads
-from graphflow.schedule.claims import claims, forbids_access
-from graphflow.schedule.conditions import (
-    eliminate_dead_code,
-    lift_conditions,
-    simplify,
-)
-from graphflow.schedule.configuration import bind_config, delete_config, write_config
-from graphflow.schedule.derived_padding import derive_padding, derived_stages, require_derived
-from graphflow.schedule.dimensions import (
+from graphflow.schedule.buffers.annotations import set_memory, set_precision
+from graphflow.schedule.buffers.dimensions import (
     divide_dim,
     expand_dim,
     mult_dim,
@@ -41,24 +14,80 @@ from graphflow.schedule.dimensions import (
     resize_dim,
     unroll_buffer,
 )
-from graphflow.schedule.elided_padding import elide_padding
-from graphflow.schedule.expressions import bind_expr, rewrite_expr
-from graphflow.schedule.extents import interior, partition_loop, restrict_loop, stride_loop
-from graphflow.schedule.flattening import flatten_buffer
-from graphflow.schedule.frame import Handle, Refusal, Rewrite, ScheduleStep
-from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
-from graphflow.schedule.kinds import mark_unrolled, parallelize_loop, vectorize_loop
-from graphflow.schedule.known_state import in_state
-from graphflow.schedule.layouts import (
+from graphflow.schedule.buffers.flattening import flatten_buffer
+from graphflow.schedule.buffers.layouts import (
     PadFunction,
     PadValue,
     StatedPad,
     sequential_buffer_access,
     transform_layout,
 )
-from graphflow.schedule.lets import bind_let, inline_let, lift_lets
-from graphflow.schedule.lifetimes import delete_buffer, reuse_buffer
-from graphflow.schedule.lifting import (
+from graphflow.schedule.buffers.lifetimes import delete_buffer, reuse_buffer
+from graphflow.schedule.buffers.memory import cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.buffers.named_windows import inline_window, set_window
+from graphflow.schedule.buffers.staging import scan, stage_window
+from graphflow.schedule.calls.configuration import bind_config, delete_config, write_config
+from graphflow.schedule.calls.kernel_calls import call_eqv, extract_subproc, inline, replace
+from graphflow.schedule.calls.prefetching import prefetch
+from graphflow.schedule.conditions.branches import merge_conditions, replace_known_loads
+from graphflow.schedule.conditions.conditions import (
+    eliminate_dead_code,
+    lift_conditions,
+    simplify,
+)
+from graphflow.schedule.conditions.extents import (
+    interior,
+    partition_loop,
+    restrict_loop,
+    stride_loop,
+)
+from graphflow.schedule.conditions.no_ops import remove_no_op
+from graphflow.schedule.facts.bound_inference import (
+    LoopRange,
+    Requirement,
+    element_of,
+    infer_bounds,
+    whole,
+)
+from graphflow.schedule.facts.claims import claims, forbids_access
+from graphflow.schedule.facts.known_state import in_state
+from graphflow.schedule.facts.memory_spaces import require_memories
+from graphflow.schedule.facts.padding import PaddingKind
+from graphflow.schedule.facts.soundness import require_consistent, require_in_bounds, require_sound
+from graphflow.schedule.loops.accumulators import rfactor
+from graphflow.schedule.loops.kinds import mark_unrolled, parallelize_loop, vectorize_loop
+from graphflow.schedule.loops.loops import (
+    cut_loop,
+    divide_loop,
+    mult_loops,
+    reorder_loops,
+    shift_loop,
+)
+from graphflow.schedule.loops.parts import fission, fuse, split_condition
+from graphflow.schedule.loops.pieces import join_loops, unroll_loop
+from graphflow.schedule.loops.recompute import divide_with_recompute
+from graphflow.schedule.padding.absorb import absorb_padding
+from graphflow.schedule.padding.assumptions import (
+    assume_finite,
+    assume_reciprocal,
+    is_finite_claim,
+    is_reciprocal_claim,
+)
+from graphflow.schedule.padding.derived_padding import (
+    derive_padding,
+    derived_stages,
+    require_derived,
+)
+from graphflow.schedule.padding.elided_padding import elide_padding
+from graphflow.schedule.padding.overcompute import (
+    remove_branching_through_overcompute,
+    remove_overcompute_through_branching,
+)
+from graphflow.schedule.places.addresses import places_in
+from graphflow.schedule.places.place_names import fresh_name, fresh_names, names_in
+from graphflow.schedule.places.places import constant_extent
+from graphflow.schedule.stages.attach import compute_at, reverse_compute_at
+from graphflow.schedule.stages.lifting import (
     Marked,
     UnliftableStages,
     is_marked,
@@ -66,39 +95,23 @@ from graphflow.schedule.lifting import (
     marked_stage,
     state_padding,
 )
-from graphflow.schedule.loops import (
-    cut_loop,
-    divide_loop,
-    mult_loops,
-    reorder_loops,
-    shift_loop,
+from graphflow.schedule.stages.private import sink_alloc
+from graphflow.schedule.statements.expressions import bind_expr, rewrite_expr
+from graphflow.schedule.statements.lets import bind_let, inline_let, lift_lets
+from graphflow.schedule.statements.repetition import add_loop, remove_loop
+from graphflow.schedule.statements.scopes import lift_scope, specialize
+from graphflow.schedule.statements.single_statements import (
+    commute_expr,
+    name_statement,
+    reorder_stmts,
 )
-from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
-from graphflow.schedule.memory_spaces import require_memories
-from graphflow.schedule.methods import Schedule
-from graphflow.schedule.named_windows import inline_window, set_window
-from graphflow.schedule.no_ops import remove_no_op
-from graphflow.schedule.overcompute import (
-    remove_branching_through_overcompute,
-    remove_overcompute_through_branching,
-)
-from graphflow.schedule.padding import PaddingKind
-from graphflow.schedule.parameter_layouts import ParameterLayout, parameter_layouts
-from graphflow.schedule.parts import fission, fuse, split_condition
-from graphflow.schedule.pieces import join_loops, unroll_loop
-from graphflow.schedule.place_names import fresh_name, fresh_names, names_in
-from graphflow.schedule.places import constant_extent
-from graphflow.schedule.prefetching import prefetch
-from graphflow.schedule.private import sink_alloc
-from graphflow.schedule.recompute import divide_with_recompute
-from graphflow.schedule.repetition import add_loop, remove_loop
-from graphflow.schedule.scopes import lift_scope, specialize
-from graphflow.schedule.search_space import ChoiceValue, Point, SearchSpace, point_text
-from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
-from graphflow.schedule.sketches import Sketch, require_sketches, sketch
-from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
-from graphflow.schedule.staging import scan, stage_window
-from graphflow.schedule.writes import inline_assign, merge_writes
+from graphflow.schedule.statements.writes import inline_assign, merge_writes
+from graphflow.schedule.steps.base_schedule import replay
+from graphflow.schedule.steps.frame import Handle, Refusal, Rewrite, ScheduleStep
+from graphflow.schedule.user.methods import Schedule
+from graphflow.schedule.user.parameter_layouts import ParameterLayout, parameter_layouts
+from graphflow.schedule.user.search_space import ChoiceValue, Point, SearchSpace, point_text
+from graphflow.schedule.user.sketches import Sketch, require_sketches, sketch
 
 __all__ = [
     "ChoiceValue",

@@ -1,26 +1,20 @@
 """The kernel IR: nodes, text form, traversal, verifier and reference interpreter."""
 
 from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
-from graphflow.tir.accesses import (
-    Access,
-    AccessKind,
-    Site,
-    accesses,
-    after,
-    sites,
+from graphflow.tir.checks.check_intrinsic import constant_operand, intrinsic_problem
+from graphflow.tir.checks.check_types import type_errors
+from graphflow.tir.checks.verify import EXPANDED, STAGES, is_dense, is_identifier, verify
+from graphflow.tir.meaning.interpret import interpret
+from graphflow.tir.meaning.operators import (
+    BINARY_FUNCTIONS,
+    UNARY_FUNCTIONS,
+    neutral_literal,
+    undefined_value,
 )
-from graphflow.tir.as_written import (
-    map_as_written,
-    map_indices,
-    rename_buffers,
-    statements_as_written,
-    substitute_body,
-)
-from graphflow.tir.check_intrinsic import constant_operand, intrinsic_problem
-from graphflow.tir.check_types import type_errors
-from graphflow.tir.config import Config
-from graphflow.tir.declared import fields_of, memories_of
-from graphflow.tir.expr import (
+from graphflow.tir.meaning.to_python import compile_to_python
+from graphflow.tir.nodes.config import Config
+from graphflow.tir.nodes.declared import fields_of, memories_of
+from graphflow.tir.nodes.expr import (
     BINARY,
     COMPARISONS,
     EXPRESSIONS,
@@ -50,27 +44,11 @@ from graphflow.tir.expr import (
     map_expr,
     walk_expr,
 )
-from graphflow.tir.hashed import Hashed
-from graphflow.tir.hints import PREFETCH16
-from graphflow.tir.interpret import interpret
-from graphflow.tir.kept import Kept, kept
-from graphflow.tir.matched import expression_variables, matched_value, matched_variables
-from graphflow.tir.memory_space import MemorySpace
-from graphflow.tir.moves import Move, in_order_store, moves_of, only_moves
-from graphflow.tir.operators import (
-    BINARY_FUNCTIONS,
-    UNARY_FUNCTIONS,
-    neutral_literal,
-    undefined_value,
-)
-from graphflow.tir.parse_expr import parse_condition, parse_expression
-from graphflow.tir.parse_index import parse_index, parse_predicate
-from graphflow.tir.parser import parse
-from graphflow.tir.performed import (
-    performed,
-    without_calls,
-)
-from graphflow.tir.printer import (
+from graphflow.tir.nodes.hashed import Hashed
+from graphflow.tir.nodes.hints import PREFETCH16
+from graphflow.tir.nodes.kept import Kept, kept
+from graphflow.tir.nodes.memory_space import MemorySpace
+from graphflow.tir.nodes.printer import (
     condition_text,
     element_text,
     expr_text,
@@ -78,14 +56,7 @@ from graphflow.tir.printer import (
     stmt_text,
     to_text,
 )
-from graphflow.tir.rewrite import (
-    map_body,
-    map_expressions,
-    redirect_accesses,
-    with_performed,
-    with_serial_loops,
-)
-from graphflow.tir.stmt import (
+from graphflow.tir.nodes.stmt import (
     AT_ONCE,
     Allocate,
     Assume,
@@ -109,10 +80,39 @@ from graphflow.tir.stmt import (
     Store,
     nest,
 )
-from graphflow.tir.to_python import compile_to_python
-from graphflow.tir.unify import NotUnifiable, unify
-from graphflow.tir.verify import EXPANDED, STAGES, is_dense, is_identifier, verify
-from graphflow.tir.visit import (
+from graphflow.tir.parsing.parse_expr import parse_condition, parse_expression
+from graphflow.tir.parsing.parse_index import parse_index, parse_predicate
+from graphflow.tir.parsing.parser import parse
+from graphflow.tir.traversal.accesses import (
+    Access,
+    AccessKind,
+    Site,
+    accesses,
+    after,
+    sites,
+)
+from graphflow.tir.traversal.as_written import (
+    map_as_written,
+    map_indices,
+    rename_buffers,
+    statements_as_written,
+    substitute_body,
+)
+from graphflow.tir.traversal.matched import expression_variables, matched_value, matched_variables
+from graphflow.tir.traversal.moves import Move, in_order_store, moves_of, only_moves
+from graphflow.tir.traversal.performed import (
+    performed,
+    without_calls,
+)
+from graphflow.tir.traversal.rewrite import (
+    map_body,
+    map_expressions,
+    redirect_accesses,
+    with_performed,
+    with_serial_loops,
+)
+from graphflow.tir.traversal.unify import NotUnifiable, unify
+from graphflow.tir.traversal.visit import (
     buffers_of,
     calls_in,
     expressions_of,

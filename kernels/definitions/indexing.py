@@ -1,10 +1,10 @@
 """Kernels whose indices are data: gathers, scatters, one-hot, ReverseSequence.
 
 In: logical shapes and attributes.  Out: a PrimFunc that indexes through matched loops
-(`graphflow.tir.matched`): a loop runs over all positions of an axis, and its body is executed for
-the one position that equals the index.  For an index outside of the axis no iteration matches: a
-gather writes zero, and a scatter drops the update.  Negative indices count from the end of the
-axis.
+(`graphflow.tir.traversal.matched`): a loop runs over all positions of an axis, and its body is
+executed for the one position that equals the index.  For an index outside of the axis no iteration
+matches: a gather writes zero, and a scatter drops the update.  Negative indices count from the end
+of the axis.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Kernels that read a tensor at positions computed as floats.
 
 In: logical shapes and attributes.  Out: a PrimFunc.  A position is rounded or floored, cast to
-int64 and matched against the loop variable of the axis (`graphflow.tir.matched`).  A position
-outside of the tensor matches nothing and contributes zero, whatever the cast made of a NaN or an
-infinity.
+int64 and matched against the loop variable of the axis (`graphflow.tir.traversal.matched`).  A
+position outside of the tensor matches nothing and contributes zero, whatever the cast made of a NaN
+or an infinity.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from graphflow.arith import IndexExpr, IslBudget, Var, Verdict
 from graphflow.effects import same_sources
 from graphflow.effects.coarse_order import keeps_sources
 from graphflow.effects.relations import relations_of
-from graphflow.schedule.relocation import relocated
+from graphflow.schedule.buffers.relocation import relocated
 from graphflow.tir import Allocate, PrimFunc, loops_of, walk
 from support.buffer_cases import buffer_kernel
 from support.folding import folded, sources

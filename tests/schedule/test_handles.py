@@ -51,7 +51,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.schedule.place_names import place_names
+from graphflow.schedule.places.place_names import place_names
 from graphflow.tir import loops_of, to_text
 from support.paths import ROOT
 from support.schedule_checks import kernel, same

@@ -25,7 +25,7 @@ from graphflow.base.errors import GraphflowError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.schedule import Schedule, ScheduleStep, assume_finite, require_sound
 from graphflow.tir import PrimFunc, Role, to_text
-from graphflow.tir.operators import undefined_value
+from graphflow.tir.meaning.operators import undefined_value
 from support.all_cases import SEQUENCE_CASES
 from support.random_kernels import KernelOptions, RandomKernel
 from support.schedule_cases import (

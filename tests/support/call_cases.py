@@ -21,7 +21,7 @@ from graphflow.schedule import (
     vectorize_loop,
 )
 from graphflow.schedule import replace as replace_statement
-from graphflow.schedule.place_names import fresh_name, place_names
+from graphflow.schedule.places.place_names import fresh_name, place_names
 from support.buffer_cases import buffer_kernel
 from support.loop_cases import LOOP_CASES, Arguments, at, edited, one_of
 from support.primitive_cases import PrimitiveCase

@@ -18,8 +18,8 @@ from graphflow.schedule import (
     split_condition,
     stride_loop,
 )
-from graphflow.schedule.addresses import domain_at, path_of
-from graphflow.schedule.places import loops_around
+from graphflow.schedule.places.addresses import domain_at, path_of
+from graphflow.schedule.places.places import loops_around
 from support.buffer_cases import buffer_kernel
 from support.loop_cases import Arguments, at, edited, kernel_with_conditions, loop_places, one_of
 from support.primitive_cases import PrimitiveCase, effect_kernel

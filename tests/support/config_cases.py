@@ -7,7 +7,7 @@ from typing import Any
 
 from graphflow import tir
 from graphflow.schedule import bind_config, delete_config, write_config
-from graphflow.schedule.places import find, rewrite_at
+from graphflow.schedule.places.places import find, rewrite_at
 from support.primitive_cases import PrimitiveCase, effect_kernel
 from support.random_kernels import Number
 from support.statement_places import addressed

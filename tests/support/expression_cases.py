@@ -14,7 +14,7 @@ from graphflow.schedule import (
     merge_writes,
     rewrite_expr,
 )
-from graphflow.schedule.places import find, loops_around, rewrite_around, rewrite_at
+from graphflow.schedule.places.places import find, loops_around, rewrite_around, rewrite_at
 from support.buffer_cases import buffer_kernel
 from support.primitive_cases import PrimitiveCase, is_same, literal
 from support.random_kernels import Number

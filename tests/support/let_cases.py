@@ -7,7 +7,7 @@ from typing import Any
 
 from graphflow import tir
 from graphflow.schedule import bind_let, inline_let, lift_lets, lift_scope
-from graphflow.schedule.places import find, loops_around, rewrite_at
+from graphflow.schedule.places.places import find, loops_around, rewrite_at
 from support.buffer_cases import buffer_kernel
 from support.primitive_cases import PrimitiveCase
 from support.random_kernels import Number

@@ -26,9 +26,9 @@ from graphflow.schedule import (
     specialize,
     unroll_loop,
 )
-from graphflow.schedule.addresses import address_of, path_of, statement_at
-from graphflow.schedule.place_names import fresh_copy, place_names
-from graphflow.schedule.places import loops_around, rewrite_around
+from graphflow.schedule.places.addresses import address_of, path_of, statement_at
+from graphflow.schedule.places.place_names import fresh_copy, place_names
+from graphflow.schedule.places.places import loops_around, rewrite_around
 from support.effect_kernels import each_path
 from support.primitive_cases import PrimitiveCase, effect_kernel, literal
 from support.random_kernels import Number, random_predicate

@@ -21,7 +21,7 @@ from graphflow.kernels.recipes import KernelVariant, kernel_variants
 from graphflow.lower import Lowered
 from graphflow.models import ModelBuilder
 from graphflow.tir import Role
-from graphflow.tir.to_python import compile_to_python
+from graphflow.tir.meaning.to_python import compile_to_python
 from support.placing import piece
 
 Array = np.ndarray[Any, Any]

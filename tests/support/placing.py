@@ -19,7 +19,7 @@ from graphflow.layout import LOGICAL, Layout, logical_vars
 from graphflow.lower.called_kernels import lower_kernels
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement
 from graphflow.tir import PrimFunc, Role, interpret
-from graphflow.tir.operators import undefined_value
+from graphflow.tir.meaning.operators import undefined_value
 
 Array = np.ndarray[Any, Any]
 

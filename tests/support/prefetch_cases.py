@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphflow.arith import IndexExpr, Var, const, minimum
 from graphflow.schedule import prefetch
-from graphflow.schedule.place_names import fresh_name, has_place
+from graphflow.schedule.places.place_names import fresh_name, has_place
 from graphflow.tir import PREFETCH16, BufferWindow, Call, PrimFunc, buffers_of, loops_of, parse
 from support.loop_cases import Arguments, edited, one_of
 from support.primitive_cases import PrimitiveCase

@@ -22,7 +22,7 @@ import numpy as np
 from graphflow import tir
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
-from graphflow.schedule.place_names import place_names
+from graphflow.schedule.places.place_names import place_names
 from support.effect_kernels import EffectKernel
 from support.random_kernels import Number
 

@@ -10,7 +10,7 @@ class Row:
     """A behaviour, the functions that have it, and the tests that show it.
 
     `functions` are dotted names below `graphflow`.  `tests` are a path below tests/, without
-    `.py`, with the names of tests behind it: `schedule/test_loops: test_fuse test_mult_loops`.
+    `.py`, with the names of tests behind it: `schedule/loops/test_loops: test_fuse test_fission`.
     `missing` says in words what is asked and not built or not shown; empty where nothing is.
     """
 

@@ -12,7 +12,7 @@ IR = (
         "caches; transformations of transformations keep each padding; offsets pad in front.",
         ("schedule.transform_layout", "schedule.PadFunction"),
         (
-            "schedule/test_layouts: test_transform_layout_of_an_output "
+            "schedule/buffers/test_layouts: test_transform_layout_of_an_output "
             "test_transform_layout_of_an_input "
             "test_transform_layout_with_a_function_of_the_place "
             "test_transform_layout_with_an_offset_pads_in_front "
@@ -20,7 +20,7 @@ IR = (
             "test_a_pad_function_that_fits_no_element_is_refused "
             "test_a_layout_function_takes_its_indices_by_name_or_all_at_once "
             "test_a_chain_of_layouts_keeps_each_padding test_transform_layout_refuses",
-            "schedule/test_padding: test_c3_an_internal_padded_copy",
+            "schedule/facts/test_padding: test_c3_an_internal_padded_copy",
             "system/test_rfc77_rows: test_a1_a_layout_with_each_kind_of_padding "
             "test_a1_transformations_of_transformations_and_offsets",
             "system/test_schedule_fuzz: test_random_schedules",
@@ -32,7 +32,7 @@ IR = (
         "nothing; a target whose memory lacks the rank says so.",
         ("schedule.flatten_buffer", "codegen.emit_ir"),
         (
-            "schedule/test_flattening: test_a2_each_group_of_axes_becomes_one "
+            "schedule/buffers/test_flattening: test_a2_each_group_of_axes_becomes_one "
             "test_an_access_that_leaves_its_axis_is_refused "
             "test_a_target_that_lacks_the_rank_says_so",
         ),
@@ -43,9 +43,9 @@ IR = (
         "does not.",
         ("schedule.cache_read", "schedule.cache_write"),
         (
-            "schedule/test_memory: test_cache_read_and_write "
+            "schedule/buffers/test_memory: test_cache_read_and_write "
             "test_caches_are_for_parameters_without_padding",
-            "schedule/test_padding: test_c3_an_internal_padded_copy",
+            "schedule/facts/test_padding: test_c3_an_internal_padded_copy",
             "system/test_rfc77_rows: test_a3_a_copy_changes_its_layout_and_the_interface_stays",
         ),
     ),
@@ -59,14 +59,14 @@ IR = (
             "tir.verify",
         ),
         (
-            "tir/test_interpret: test_assumptions_are_checked",
-            "schedule/test_soundness: test_an_assumption_that_no_value_makes_true_is_refused "
+            "tir/meaning/test_interpret: test_assumptions_are_checked",
+            "schedule/facts/test_soundness: test_an_assumption_that_no_value_makes_true_is_refused "
             "test_assumptions_that_contradict_each_other_are_refused",
             "lower/test_lower: test_assumptions_go_with_the_loops_that_held_them "
             "test_stores_of_undef_go_and_the_others_stay "
             "test_storing_a_value_of_undef_leaves_anything test_a_branch_on_undef_is_refused",
             "layout/test_evaluator: test_undef_is_poison_and_a_load_of_undef_is_not",
-            "tir/test_verify: test_what_is_legal_at_which_stage",
+            "tir/checks/test_verify: test_what_is_legal_at_which_stage",
             "system/test_rfc77_rows: test_a4_assumptions_and_undef_are_used_and_then_removed",
         ),
     ),
@@ -77,7 +77,7 @@ IR = (
         "its last result is refused by its dependence.",
         ("schedule.sequential_buffer_access",),
         (
-            "schedule/test_layouts: test_sequential_buffer_access "
+            "schedule/buffers/test_layouts: test_sequential_buffer_access "
             "test_sequential_buffer_access_over_a_turned_input "
             "test_sequential_buffer_access_refuses "
             "test_the_last_of_several_writers_is_part_of_the_meaning "
@@ -96,9 +96,9 @@ IR = (
         ),
         (
             "inspect/test_report: test_shapes_are_logical_and_boxes_hold_them",
-            "schedule/test_parameter_layouts: "
+            "schedule/user/test_parameter_layouts: "
             "test_a6_a_compiled_schedule_tells_the_logical_shape_of_its_parameters",
-            "schedule/test_elided_padding: "
+            "schedule/padding/test_elided_padding: "
             "test_a6_a_copy_whose_padding_nobody_touches_is_flat "
             "test_a6_a_parameter_becomes_what_it_was_before_it_was_transformed "
             "test_a6_flat_memory_is_what_lies_behind_the_padding_in_front "
@@ -132,7 +132,7 @@ ANALYSES = (
         "back what was read, storing a value that is known to be there.",
         ("schedule.remove_no_op",),
         (
-            "schedule/test_no_ops: test_b2_a_store_overwritten_unread "
+            "schedule/conditions/test_no_ops: test_b2_a_store_overwritten_unread "
             "test_b2_a_block_overwritten_unread "
             "test_b2_a_block_that_is_overwritten_in_part_stays "
             "test_b2_storing_back_what_was_read test_b2_storing_a_value_known_to_be_there "
@@ -147,14 +147,14 @@ ANALYSES = (
         "reads; what is assumed counts until a write.",
         ("schedule.merge_conditions", "schedule.replace_known_loads"),
         (
-            "schedule/test_branches: test_b3_equal_conditions_however_they_are_written "
+            "schedule/conditions/test_branches: test_b3_equal_conditions_however_they_are_written "
             "test_b3_complementary_conditions_keep_the_first_form "
             "test_b3_conditions_that_differ_at_one_point_stay test_b3_equal_branches "
             "test_b3_never_across_data_written_between "
             "test_b3_a_constant_that_was_stored_until_it_is_overwritten "
             "test_b3_a_constant_that_is_assumed",
             "effects/test_known_values: test_a_write_ends_an_assumption",
-            "schedule/test_conditions: test_a_fact_ends_where_the_buffer_is_written",
+            "schedule/conditions/test_conditions: test_a_fact_ends_where_the_buffer_is_written",
         ),
     ),
     Row(
@@ -169,11 +169,12 @@ ANALYSES = (
             "schedule.lift_scope",
         ),
         (
-            "schedule/test_conditions: test_lift_conditions "
+            "schedule/conditions/test_conditions: test_lift_conditions "
             "test_lift_conditions_leaves_what_it_must",
-            "schedule/test_scopes: test_lift_scope_takes_a_condition_out_of_a_loop "
+            "schedule/statements/test_scopes: test_lift_scope_takes_a_condition_out_of_a_loop "
             "test_lift_scope_refuses_a_condition_that_the_loop_changes",
-            "schedule/test_lets: test_b4_the_condition_of_an_if_becomes_a_let_and_leaves_the_loop "
+            "schedule/statements/test_lets: "
+            "test_b4_the_condition_of_an_if_becomes_a_let_and_leaves_the_loop "
             "test_b4_a_select_and_a_part_of_a_boolean_expression_become_lets "
             "test_b4_a_let_leaves_conditions_blocks_and_lets "
             "test_b4_no_let_moves_above_one_that_it_uses "
@@ -192,7 +193,8 @@ ANALYSES = (
         "its conditions change, without the parts that never run.",
         ("schedule.restrict_loop", "schedule.partition_loop"),
         (
-            "schedule/test_extents: test_b5_an_equality_and_a_bound_become_one_loop_of_two "
+            "schedule/conditions/test_extents: "
+            "test_b5_an_equality_and_a_bound_become_one_loop_of_two "
             "test_b5_equalities_are_exact test_b5_a_loop_is_partitioned_where_conditions_change "
             "test_b5_a_nest_is_partitioned_under_a_condition_on_both_loops "
             "test_b5_each_part_keeps_what_is_open_of_a_conjunction "
@@ -205,7 +207,7 @@ ANALYSES = (
         "or reads the element before, and not with one that reads the element behind.",
         ("schedule.fuse",),
         (
-            "schedule/test_loops: test_fuse test_fuse_refuses_a_read_of_the_next_iteration "
+            "schedule/loops/test_loops: test_fuse test_fuse_refuses_a_read_of_the_next_iteration "
             "test_fuse_refuses_unequal_bounds_and_strangers",
             "system/test_rfc77_rows: "
             "test_b6_neighbouring_loops_become_one_where_no_dependence_forbids_it",
@@ -221,7 +223,7 @@ ANALYSES = (
             "schedule.remove_overcompute_through_branching",
         ),
         (
-            "schedule/test_overcompute: test_b7_overwritten_later_by_any_statement "
+            "schedule/padding/test_overcompute: test_b7_overwritten_later_by_any_statement "
             "test_b7_overwritten_in_a_later_iteration test_b7_freed_unread "
             "test_b7_the_same_value test_b7_an_index_that_would_leave_the_buffer_is_reduced "
             "test_b7_a_store_is_not_wrapped test_b7_overcompute_removed_by_branching "
@@ -235,13 +237,13 @@ PADDING = (
         "C1",
         "Never write it: filling 14 elements of [4, 4] keeps its predicate.",
         ("schedule.transform_layout",),
-        ("schedule/test_padding: test_c1_never_write_it",),
+        ("schedule/facts/test_padding: test_c1_never_write_it",),
     ),
     Row(
         "C2",
         "Never read it: the sum of 14 elements of [4, 4] keeps its predicate.",
         ("schedule.transform_layout",),
-        ("schedule/test_padding: test_c2_never_read_it",),
+        ("schedule/facts/test_padding: test_c2_never_read_it",),
     ),
     Row(
         "C3",
@@ -251,7 +253,7 @@ PADDING = (
             "schedule.sequential_buffer_access",
             "schedule.remove_branching_through_overcompute",
         ),
-        ("schedule/test_padding: test_c3_an_internal_padded_copy",),
+        ("schedule/facts/test_padding: test_c3_an_internal_padded_copy",),
     ),
     Row(
         "C4",
@@ -259,7 +261,7 @@ PADDING = (
         "consumer has no branch; a product wants ones where a sum wants zeros.",
         ("schedule.absorb_padding", "schedule.remove_branching_through_overcompute"),
         (
-            "schedule/test_padding: test_c4_the_producer_writes_the_default_of_the_next "
+            "schedule/facts/test_padding: test_c4_the_producer_writes_the_default_of_the_next "
             "test_c4_a_product_wants_ones",
             "flow/test_planner: test_the_producer_writes_what_a_reduction_demands",
         ),
@@ -276,7 +278,7 @@ PADDING = (
             "schedule.derive_padding",
         ),
         (
-            "schedule/test_derived_padding: "
+            "schedule/padding/test_derived_padding: "
             "test_c5_no_branch_is_left_and_nothing_writes_the_padding "
             "test_c5_what_one_convolution_leaves_is_what_the_next_assumes "
             "test_c5_chained_over_any_length_that_fits test_c5_natively "
@@ -284,7 +286,7 @@ PADDING = (
             "test_c5_in_floats_the_filter_must_be_finite "
             "test_neutral_a_window_over_the_last_row_reaches_the_first",
             "schedule/test_primitives: test_primitive_on_random_kernels",
-            "schedule/test_padding: test_c5_a_zero_halo_frees_the_window_of_its_branch "
+            "schedule/facts/test_padding: test_c5_a_zero_halo_frees_the_window_of_its_branch "
             "test_c5_in_floats_the_filter_must_be_finite",
         ),
     ),
@@ -292,38 +294,41 @@ PADDING = (
         "C6",
         "Elementwise over undefined padding: one loop over all 16 places.",
         ("schedule.remove_branching_through_overcompute", "schedule.mult_loops"),
-        ("schedule/test_padding: test_c6_elementwise_over_the_padding",),
+        ("schedule/facts/test_padding: test_c6_elementwise_over_the_padding",),
     ),
     Row(
         "C7",
         "Rows padded by anything and columns by zero, in one buffer: the sums over rows lose both "
         "branches.",
         ("schedule.transform_layout", "schedule.remove_branching_through_overcompute"),
-        ("schedule/test_padding: test_c7_two_semantics_in_one_buffer",),
+        ("schedule/facts/test_padding: test_c7_two_semantics_in_one_buffer",),
     ),
     Row(
         "split 1",
         "A function cut in two, nothing stated: the writer may not write the padding.",
         ("schedule.remove_branching_through_overcompute",),
-        ("schedule/test_padding: test_split_1_without_a_statement_neither_side_changes",),
+        ("schedule/facts/test_padding: test_split_1_without_a_statement_neither_side_changes",),
     ),
     Row(
         "split 2",
         "Nothing stated: the reader may not read the padding.",
         ("schedule.remove_branching_through_overcompute",),
-        ("schedule/test_padding: test_split_2_nor_may_the_reader_rely_on_anything",),
+        ("schedule/facts/test_padding: test_split_2_nor_may_the_reader_rely_on_anything",),
     ),
     Row(
         "split 3",
         "Undefined padding stated: the writer may write anything, the reader may not sum it.",
         ("schedule.remove_branching_through_overcompute",),
-        ("schedule/test_padding: test_split_3_undef_lets_the_writer_write_and_not_the_reader_sum",),
+        (
+            "schedule/facts/test_padding: "
+            "test_split_3_undef_lets_the_writer_write_and_not_the_reader_sum",
+        ),
     ),
     Row(
         "split 4",
         "Zeros written and assumed: the reader may sum over them.",
         ("schedule.absorb_padding", "schedule.remove_branching_through_overcompute"),
-        ("schedule/test_padding: test_split_4_zeros_written_and_assumed_let_the_reader_sum",),
+        ("schedule/facts/test_padding: test_split_4_zeros_written_and_assumed_let_the_reader_sum",),
     ),
 )
 
@@ -408,7 +413,7 @@ BOUNDS = (
         "disjoint parts apart, in the smallest boxes.",
         ("schedule.infer_bounds", "schedule.Schedule.bounds", "schedule.compute_at"),
         (
-            "schedule/test_bound_inference: test_f_example_1_all_elements_are_needed "
+            "schedule/facts/test_bound_inference: test_f_example_1_all_elements_are_needed "
             "test_f_example_2_one_element_at_the_inner_axis "
             "test_f_example_3_a_row_at_the_outer_axis "
             "test_f_example_4_a_loop_that_the_indices_do_not_use_is_in_the_path "
@@ -417,7 +422,7 @@ BOUNDS = (
             "test_the_tail_of_a_split_ends_with_the_extent "
             "test_two_disjoint_corners_do_not_cost_the_square test_bounds_equal_enumeration "
             "test_attached_stages_compute_the_same",
-            "schedule/test_attach: test_two_corners_are_two_nests "
+            "schedule/stages/test_attach: test_two_corners_are_two_nests "
             "test_a_blur_takes_its_neighbours_at_each_element",
             "system/test_rfc77_rows: "
             "test_f_a_stage_is_computed_where_it_is_used_over_the_elements_that_are",

@@ -34,8 +34,8 @@ from graphflow.schedule import (
     replay,
     transform_layout,
 )
-from graphflow.tir.operators import undefined_value
-from graphflow.tir.to_python import compile_to_python
+from graphflow.tir.meaning.operators import undefined_value
+from graphflow.tir.meaning.to_python import compile_to_python
 from support import schedule_families, schedule_rows
 from support.placing import Native, positions
 from support.schedule_kernels import Dice, Kernel, random_kernel

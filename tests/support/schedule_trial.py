@@ -22,7 +22,7 @@ from graphflow.schedule import (
     ScheduleStep,
     remove_branching_through_overcompute,
 )
-from graphflow.schedule.place_names import place_names
+from graphflow.schedule.places.place_names import place_names
 from support.schedule_kernels import CLASHING, Dice
 
 OVERCOMPUTE = remove_branching_through_overcompute.__name__

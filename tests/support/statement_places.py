@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow.effects import statements_of
-from graphflow.schedule.addresses import address_of
+from graphflow.schedule.places.addresses import address_of
 from graphflow.tir import Allocate, Call, PrimFunc, Stmt
 
 

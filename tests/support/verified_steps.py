@@ -12,7 +12,7 @@ from typing import Any
 
 from graphflow.base.errors import VerifyError
 from graphflow.schedule import require_sound
-from graphflow.schedule.base_schedule import BaseSchedule
+from graphflow.schedule.steps.base_schedule import BaseSchedule
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from graphflow import tir
 from graphflow.arith import IndexExpr, const, variables
 from graphflow.schedule import inline_window, set_window
-from graphflow.schedule.places import rewrite_at
+from graphflow.schedule.places.places import rewrite_at
 from support.buffer_cases import buffer_kernel
 from support.primitive_cases import PrimitiveCase
 from support.random_kernels import Number

@@ -20,7 +20,7 @@ import pytest
 from graphflow.kernels.recipes import halo, kernel_variants
 from graphflow.layout import Demand, Equal, Fact, Undefined, evaluator, reduction_demand
 from graphflow.layout.spans import Span
-from graphflow.schedule import neutral
+from graphflow.schedule.padding import neutral
 from graphflow.tir import FLOATS, Literal, ReduceOp, Select
 from support.fuzz_cases import Case, Outcome, is_special, make_case, run_case, shrink
 from support.mutated import Patches, mutated

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 
 from support.paths import ROOT
 from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, part_of
@@ -101,6 +102,25 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 
     for module in MODULES:
         visit(module, ())
+
+
+def room_of(module: str) -> str:
+    """The folder within its part that holds a module; "" for what the part holds itself."""
+    package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    return [*package.split("."), "", ""][2]
+
+
+def test_rooms_of_a_part_import_each_other_in_one_direction() -> None:
+    """Of two folders of a part, also by way of others, one is below the other."""
+    below: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for module in MODULES:
+        part, room = part_of(module), room_of(module)
+        for _, name in own_imports(module):
+            if part_of(name) == part and room and room_of(name) not in ("", room):
+                below.setdefault((part, room), set()).add((part, room_of(name)))
+    # Raises CycleError, which has the rooms.
+    TopologicalSorter(below).prepare()
+    assert below
 
 
 def test_every_part_has_a_rank() -> None:

@@ -18,7 +18,7 @@ import pytest
 from graphflow import tir
 from graphflow.arith import constant_value
 from graphflow.kernels.recipes import shared_loop
-from graphflow.tir.visit import expressions_of
+from graphflow.tir.traversal.visit import expressions_of
 from support.native import flushed_denormals
 from support.native_fuzz import BUILT, ORDINARY, TARGETS, built_case, built_difference, difference
 from support.native_kernels import FAMILIES, is_rounded, native_case

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from graphflow.schedule import Schedule
-from graphflow.schedule.methods import Method
+from graphflow.schedule.user.methods import Method
 from support.all_cases import ALL_CASES
 from support.paths import ROOT, TESTS
 from support.rfc77_page import ROWS, document, line_of
@@ -117,13 +117,13 @@ def test_a_primitive_that_is_built_has_its_name_and_states_its_rewrite() -> None
 
 def test_faults_are_noticed() -> None:
     """A trap for the tests themselves."""
-    row = Row("x", "", ("schedule.fuse",), ("schedule/test_loops: test_fuse",))
+    row = Row("x", "", ("schedule.fuse",), ("schedule/loops/test_loops: test_fuse",))
     assert faults(row) == []
     assert (row.state, replace(row, missing="all").state) == ("built", "in part")
     assert Row("x", "", missing="all").state == "not built"
     assert faults(replace(row, functions=("schedule.fusion",))) == ["no function schedule.fusion"]
     assert faults(replace(row, functions=("schedule",))) == ["no function schedule"]
-    assert faults(replace(row, tests=("schedule/test_loops: test_melt",)))
+    assert faults(replace(row, tests=("schedule/loops/test_loops: test_melt",)))
     assert faults(replace(row, tests=("schedule/test_fuse: test_fuse",)))
     assert faults(replace(row, tests=("schedule/test_loops:",)))
     assert faults(Row("x", "")) and faults(replace(row, tests=(), missing="tests"))

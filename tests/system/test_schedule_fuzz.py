@@ -18,7 +18,10 @@ import pytest
 from graphflow.arith import Domain, Proof, Var, Verdict, images, isl_text, negation, sets
 from graphflow.effects import access_conflicts, questions
 from graphflow.layout import Constant, Demand, Equal, Fact, reduction_demand, serves
-from graphflow.schedule import memory, neutral, overcompute, padding, private
+from graphflow.schedule.buffers import memory
+from graphflow.schedule.facts import padding
+from graphflow.schedule.padding import neutral, overcompute
+from graphflow.schedule.stages import private
 from graphflow.tir import Literal, ReduceOp
 from support.mutated import Patches, mutated, seen_as
 from support.schedule_cases import ANY, Focus, Outcome, complaint, report, run_case

@@ -122,7 +122,7 @@ def test_no_test_touches_a_private_name() -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("from graphflow.schedule.overcompute import _query", ["_query"]),
+        ("from graphflow.schedule.padding.overcompute import _query", ["_query"]),
         ("worker._process.kill()", ["_process"]),
         ("monkeypatch.setattr(module, '_limit', 3)", ["_limit"]),
         ("mock.patch.object(module, '_limit', 3)", ["_limit"]),

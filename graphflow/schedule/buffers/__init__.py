@@ -1,0 +1,1 @@
+"""Primitives on buffers: their memory, layout and axes, and copies of windows of them."""

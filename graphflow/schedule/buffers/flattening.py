@@ -1,0 +1,61 @@
+"""Flattening: a buffer with one axis for each group of axes between its separators.
+
+In: a kernel and a buffer.  Out: the kernel with the buffer flattened, as `transform_layout` does
+it.  What always holds: a flattened buffer has one axis more than the buffer has separators, and
+flattening it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from graphflow.arith import (
+    IndexExpr,
+    Var,
+    at_least_zero,
+    conjunction,
+    less_than,
+    prove,
+    weighted,
+)
+from graphflow.layout import IndexMap, Layout
+from graphflow.schedule.buffers.layouts import transform_layout
+from graphflow.schedule.places.obligations import require
+from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.steps.frame import Rewrite
+from graphflow.tir import Buffer, PrimFunc, accesses, element_text
+
+
+def flatten_buffer(func: PrimFunc, buffer: str) -> Rewrite:
+    """`a[i, j, k]`, separated behind axis 0 → `a[i, K·j + k]`: an axis for each group of axes.
+
+    Safe where every access is in bounds along each axis: an index that leaves its own axis would
+    reach another element of the flat one, and no check would see it.  The interface changes, as by
+    `transform_layout`.
+    """
+    old = find_buffer(func, buffer)
+    groups = list(pairwise((0, *old.separators, len(old.shape))))
+    if all(stop - start <= 1 for start, stop in groups):
+        return Rewrite(func)
+    proofs = []
+    for access in accesses(func.body):
+        if access.buffer == old:
+            sides = zip(access.indices, old.shape, strict=True)
+            inside = conjunction(
+                side for e, n in sides for side in (at_least_zero(e), less_than(e, n))
+            )
+            text = element_text(old, access.indices)
+            proofs.append(require(prove(inside, access.domain), f"{text} is in bounds"))
+    parts = [Buffer(f"axis{k}", old.shape[slice(*group)]) for k, group in enumerate(groups)]
+
+    def flat(*indices: Var) -> tuple[IndexExpr, ...]:
+        return tuple(
+            weighted(zip(indices[slice(*group)], part.strides, strict=True))
+            for group, part in zip(groups, parts, strict=True)
+        )
+
+    index_map = IndexMap.from_function(len(old.shape), flat, old.shape)
+    separators = tuple(range(1, len(parts)))
+    layout = Layout.of(index_map, old.shape, tuple(part.size for part in parts), separators)
+    done = transform_layout(func, buffer, layout)
+    return Rewrite(done.func, (*dict.fromkeys(proofs), *done.proofs), done.places, done.made)

@@ -1,0 +1,1 @@
+"""Primitives on calls: of kernels and instructions, of configuration state, and prefetches."""

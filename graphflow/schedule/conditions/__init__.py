@@ -1,0 +1,1 @@
+"""Primitives on conditions: simplified, moved, removed, or turned into bounds of loops."""

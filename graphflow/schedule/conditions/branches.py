@@ -1,0 +1,261 @@
+"""Primitives that make one of several branches, and that use what elements are known to hold.
+
+In: a kernel, and the place to look in.  Out: a kernel that writes the same values, with fewer
+conditions or loads, and one proof for each that went.  What always holds: conditions on data are
+merged only where nothing writes what they read in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from graphflow import arith, tir
+from graphflow.effects import Path, conditions_agree, held_constant
+from graphflow.schedule.places.addresses import (
+    domain_at,
+    exchange_path,
+    path_of,
+    paths_below,
+    statement_at,
+)
+from graphflow.schedule.places.obligations import structural
+from graphflow.schedule.steps.frame import Rewrite
+
+
+def merge_conditions(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
+    """`if c: F else: G` and `if d: H else: K` → `if c: {F; H} else: {G; K}`; equal branches → one.
+
+    In the loop or block `place`, or in the whole kernel, as often as one of these is proven:
+
+    - *equal branches*: F and G do the same where c fails, or where it holds; then `if c` goes;
+    - *equal conditions*: c and d follow directly on each other and imply one another, however they
+      are written; for conditions on data, both compute the same, from elements that F and G do not
+      write;
+    - *complementary conditions*: c holds exactly where d fails; then K goes with F, and H with G.
+
+    The form of the first condition is kept.
+    """
+    proofs: list[arith.Proof] = []
+    now = func
+    while (step := _merged_once(now, place)) is not None:
+        now, proof = step
+        proofs.append(proof)
+    return Rewrite(now, tuple(proofs))
+
+
+def replace_known_loads(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
+    """`S[x[i]]` → `S[c]`, for each load of an element that is known to hold the constant c.
+
+    In the loop or block `place`, or in the whole kernel.  The constant is one that was stored there
+    before, or that an assumption states, in every instance of S and with no write in between that
+    may touch the element.  Zeros that are assumed of floats stay loads, for they have two signs.
+    """
+    proofs: list[arith.Proof] = []
+    now = func
+    for path in _paths(func, place):
+        stmt = statement_at(now, path)
+        if isinstance(stmt, tir.For | tir.Block | tir.Assume):
+            continue
+        known: dict[tir.Load, tir.Literal] = {}
+        loads = (node for expr in tir.expressions_of(stmt) for node in tir.walk_expr(expr))
+        for load in dict.fromkeys(node for node in loads if isinstance(node, tir.Load)):
+            literal, proof = held_constant(now, path, load)
+            if literal is not None:
+                known[load] = literal
+                proofs.append(proof)
+        if known:
+            now = exchange_path(now, path, (_with_constants(stmt, known),))
+    return Rewrite(now, tuple(proofs))
+
+
+def _with_constants(stmt: tir.Stmt, known: dict[tir.Load, tir.Literal]) -> tir.Stmt:
+    """A statement with loads replaced in its own expressions, not in the bodies below it."""
+    head = replace(stmt, then=(), orelse=()) if isinstance(stmt, tir.If) else stmt
+
+    def change(expr: tir.Expr) -> tir.Expr:
+        return known.get(expr, expr) if isinstance(expr, tir.Load) else expr
+
+    (new,) = tir.map_expressions((head,), change)
+    if isinstance(stmt, tir.If) and isinstance(new, tir.If):
+        return replace(new, then=stmt.then, orelse=stmt.orelse)
+    return new
+
+
+def _paths(func: tir.PrimFunc, place: str | None) -> list[Path]:
+    """The paths of all statements in a place, or in the kernel, in program order."""
+    roots: list[Path] = [((position, False),) for position in range(len(func.body))]
+    if place is not None:
+        roots = [path_of(func, place)]
+    return [path for root in roots for path in paths_below(statement_at(func, root), root)]
+
+
+def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, arith.Proof] | None:
+    """The kernel after the first step that is proven, with the proof; None where there is none."""
+    paths = _paths(func, place)
+    there = set(paths)
+    for path in paths:
+        stmt = statement_at(func, path)
+        if not isinstance(stmt, tir.If):
+            continue
+        domain = domain_at(func, path)
+        one = _one_branch(stmt, domain)
+        if one is not None:
+            return exchange_path(func, path, one[0]), one[1]
+        after: Path = (*path[:-1], (path[-1][0] + 1, False))
+        second = statement_at(func, after) if after in there else None
+        if not isinstance(second, tir.If):
+            continue
+        merged = _pair(func, path, after, stmt, second, domain)
+        if merged is not None:
+            return exchange_path(func, path, (merged[0],), 2), merged[1]
+    return None
+
+
+def _one_branch(stmt: tir.If, domain: arith.Domain) -> tuple[tir.Body, arith.Proof] | None:
+    """The branch that can stand for both, with the proof."""
+    if not stmt.orelse:
+        return None
+    held, failed = domain, domain
+    if tir.is_predicate(stmt.condition):
+        condition = cast(arith.Predicate, stmt.condition)
+        held, failed = domain.given(condition), domain.given(arith.negation(condition))
+    for kept, other, where in ((stmt.then, stmt.orelse, failed), (stmt.orelse, stmt.then, held)):
+        if same_where(kept, other, where):
+            return kept, structural("both branches do the same where the condition chooses")
+    return None
+
+
+def _pair(
+    func: tir.PrimFunc, path: Path, after: Path, first: tir.If, second: tir.If, domain: arith.Domain
+) -> tuple[tir.If, arith.Proof] | None:
+    """Two neighbouring conditions as one, with the proof."""
+    if tir.is_predicate(first.condition) is not tir.is_predicate(second.condition):
+        return None
+    equal_ones = tir.If(
+        first.condition, (*first.then, *second.then), (*first.orelse, *second.orelse)
+    )
+    if not tir.is_predicate(first.condition):
+        proof = conditions_agree(func, path, after)
+        return (equal_ones, proof) if proof.proven else None
+    c, d = cast(arith.Predicate, first.condition), cast(arith.Predicate, second.condition)
+    proof = arith.prove(_iff(c, d), domain)
+    if proof.proven:
+        return equal_ones, replace(proof, claim=f"{c} and {d} imply one another: {proof.claim}")
+    proof = arith.prove(_iff(c, arith.negation(d)), domain)
+    if not proof.proven:
+        return None
+    crossed = tir.If(c, (*first.then, *second.orelse), (*first.orelse, *second.then))
+    return crossed, replace(proof, claim=f"{c} and {d} are complementary: {proof.claim}")
+
+
+def _iff(c: arith.Predicate, d: arith.Predicate) -> arith.Predicate:
+    """The predicate that both hold, or both fail."""
+    return arith.conjunction(
+        (arith.disjunction((arith.negation(c), d)), arith.disjunction((arith.negation(d), c)))
+    )
+
+
+# Bodies that do the same --------------------------------------------------------------------------
+
+
+def same_where(one: tir.Body, other: tir.Body, domain: arith.Domain) -> bool:
+    """Whether two bodies do the same at all points of `domain`, statement by statement.
+
+    Indices and conditions are proven equal there; values must have the same operators.
+    """
+    return len(one) == len(other) and all(
+        _same_stmt(a, b, domain) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _same_stmt(one: tir.Stmt, other: tir.Stmt, domain: arith.Domain) -> bool:
+    match one, other:
+        case tir.Store(), tir.Store():
+            return _same_write(one, other, domain)
+        case tir.Reduce(), tir.Reduce():
+            return one.op is other.op and _same_write(one, other, domain)
+        case tir.For(), tir.For():
+            if one.kind is not other.kind:
+                return False
+            sides = ((one.start, other.start), (one.stop, other.stop))
+            inside = domain.inside(one.var, one.start, one.stop)
+            body = tir.substitute_body(other.body, {other.var: one.var})
+            return all(_same_index(a, b, domain) for a, b in sides) and same_where(
+                one.body, body, inside
+            )
+        case tir.If(), tir.If():
+            if not _same_condition(one.condition, other.condition, domain):
+                return False
+            then, orelse = domain, domain
+            if tir.is_predicate(one.condition):
+                condition = cast(arith.Predicate, one.condition)
+                then, orelse = domain.given(condition), domain.given(arith.negation(condition))
+            return same_where(one.then, other.then, then) and same_where(
+                one.orelse, other.orelse, orelse
+            )
+        case _:
+            return False
+
+
+def _same_write(
+    one: tir.Store | tir.Reduce, other: tir.Store | tir.Reduce, domain: arith.Domain
+) -> bool:
+    return (
+        one.buffer == other.buffer
+        and _same_indices(one.indices, other.indices, domain)
+        and _same_expr(one.value, other.value, domain)
+    )
+
+
+def _same_condition(one: tir.Condition, other: tir.Condition, domain: arith.Domain) -> bool:
+    if tir.is_predicate(one) is not tir.is_predicate(other):
+        return False
+    if tir.is_predicate(one):
+        return arith.prove(
+            _iff(cast(arith.Predicate, one), cast(arith.Predicate, other)), domain
+        ).proven
+    return _same_expr(cast(tir.Expr, one), cast(tir.Expr, other), domain)
+
+
+def _same_expr(one: tir.Expr, other: tir.Expr, domain: arith.Domain) -> bool:
+    if one == other:
+        return True
+    match one, other:
+        case tir.Load(), tir.Load():
+            same = one.buffer == other.buffer
+            return same and _same_indices(one.indices, other.indices, domain)
+        case tir.IndexValue(), tir.IndexValue():
+            return one.dtype == other.dtype and _same_index(one.index, other.index, domain)
+        case tir.Unary(), tir.Unary():
+            return one.op == other.op and _same_expr(one.operand, other.operand, domain)
+        case tir.Cast(), tir.Cast():
+            return one.dtype == other.dtype and _same_expr(one.operand, other.operand, domain)
+        case tir.Binary(), tir.Binary():
+            return one.op == other.op and _same_sides(one, other, domain)
+        case tir.Comparison(), tir.Comparison():
+            return one.op == other.op and _same_sides(one, other, domain)
+        case tir.Select(), tir.Select():
+            return (
+                _same_condition(one.condition, other.condition, domain)
+                and _same_expr(one.if_true, other.if_true, domain)
+                and _same_expr(one.if_false, other.if_false, domain)
+            )
+        case _:
+            return False
+
+
+def _same_sides(
+    one: tir.Binary | tir.Comparison, other: tir.Binary | tir.Comparison, domain: arith.Domain
+) -> bool:
+    return _same_expr(one.left, other.left, domain) and _same_expr(one.right, other.right, domain)
+
+
+def _same_indices(
+    one: tuple[arith.IndexExpr, ...], other: tuple[arith.IndexExpr, ...], domain: arith.Domain
+) -> bool:
+    return all(_same_index(a, b, domain) for a, b in zip(one, other, strict=True))
+
+
+def _same_index(one: arith.IndexExpr, other: arith.IndexExpr, domain: arith.Domain) -> bool:
+    return one is other or arith.prove(arith.equal(one, other), domain).proven

@@ -1,0 +1,393 @@
+"""Bound inference: what each stage must compute, and over which range each loop runs.
+
+In: a kernel, and perhaps loops at which stages are to be computed.  Out: for each buffer the
+elements that its readers need in one iteration of the loops around both, as an exact set, its
+smallest box, or several boxes where they are smaller; for each loop its range.  One pass over the
+buffers, from the outputs to what they are made of: outputs are needed whole, and of other buffers
+what the needed instances of their readers read.  Nothing is changed.
+
+A *path* is the loop variables that a requirement is stated for, from the outermost in: those
+around the stage at its place.  The analysis is exact for index conditions; a statement under a
+condition on data counts as one that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from graphflow import arith
+from graphflow.base.errors import ScheduleError
+from graphflow.effects import KernelStatements, StatementAccess, statements_of
+from graphflow.schedule.places.places import find_buffer, find_loop
+from graphflow.tir import AccessKind, Buffer, If, PrimFunc
+
+MOST_BOXES = 4
+"""Boxes beyond which one box under a predicate is taken: each box is a nest of its own."""
+
+GAIN = 0.75
+"""The share of a single box that several may have at most, for the overhead of their nests."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """The values from `start` on, `extent` of them; printed `[start, extent]`."""
+
+    start: arith.IndexExpr
+    extent: arith.IndexExpr
+    exact: bool
+    """Whether both are the closest, for each value of the path."""
+
+    @property
+    def stop(self) -> arith.IndexExpr:
+        """The first value behind the range."""
+        return self.start + self.extent
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.extent}]"
+
+
+Box = tuple[IndexRange, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requirement:
+    """The elements of a buffer that are needed in one iteration of the loops in `path`."""
+
+    buffer: Buffer
+    path: tuple[arith.Var, ...]
+    needed: arith.IntegerSet
+    """The points `(*path, *element)`."""
+
+    @property
+    def element(self) -> tuple[arith.Var, ...]:
+        """The coordinates that stand for the indices."""
+        return self.needed.variables[len(self.path) :]
+
+    @property
+    def box(self) -> Box:
+        """The smallest box that covers the needed elements."""
+        return tuple(range_of(self.needed, var, self.path) for var in self.element)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether every element of the smallest box is needed."""
+        return self.needed.hull(self.path).equals(self.needed)
+
+    def shape(self) -> tuple[int, ...]:
+        """The most elements of the smallest box along each axis."""
+        return tuple(self.needed.extent(var, self.path) for var in self.element)
+
+    def boxes(self) -> tuple[Requirement, ...]:
+        """Disjoint parts of the requirement, whose smallest boxes together have at most `GAIN` of
+        the elements of the whole's; the requirement itself where there are none."""
+        if self.is_box:
+            return (self,)
+        apart = sorted(self.needed.parts(), key=lambda part: part.least())
+        parts = [Requirement(self.buffer, self.path, part) for part in apart]
+        hulls = [part.needed.hull(self.path) for part in parts]
+        meet = any(not (a & b).is_empty for k, a in enumerate(hulls) for b in hulls[:k])
+        fewer = sum(_volume(p.shape()) for p in parts) <= GAIN * _volume(self.shape())
+        if not 1 < len(parts) <= MOST_BOXES or meet or not fewer:
+            return (self,)
+        return tuple(parts)
+
+    def __str__(self) -> str:
+        boxes = self.boxes()
+        text = " and ".join(f"{self.buffer.name}({_box_text(one.box)})" for one in boxes)
+        if len(boxes) == 1 and not self.is_box:
+            text += f" where {self._predicate()}"
+        place = f" at {', '.join(v.name for v in reversed(self.path))}" if self.path else ""
+        return text + place
+
+    def _predicate(self) -> str:
+        try:
+            found = self.needed.predicate(self.needed.hull(self.path))
+        except arith.Undecided as error:
+            return str(error)
+        return str(found)
+
+
+def _box_text(box: Box) -> str:
+    return ", ".join(map(str, box))
+
+
+def _volume(shape: Sequence[int]) -> int:
+    return reduce(lambda a, b: a * b, shape, 1)
+
+
+def range_of(points: arith.IntegerSet, var: arith.Var, given: Sequence[arith.Var]) -> IndexRange:
+    """The closest range of a coordinate for each value of others; `[0, 0]` for the empty set."""
+    if points.is_empty:
+        return IndexRange(arith.const(0), arith.const(0), True)
+    low, high = points.bounds(var, given)
+    return IndexRange(low.expr, _length(low.expr, high.expr), low.exact and high.exact)
+
+
+def _length(low: arith.IndexExpr, high: arith.IndexExpr) -> arith.IndexExpr:
+    """`high - low + 1`, inside the minimum or maximum that one of them is."""
+    for end, other in ((high, low), (low, high)):
+        if isinstance(end, arith.Extremum) and not isinstance(other, arith.Extremum):
+            a, b = end.operands
+            if end is high:
+                kind, parts = end.kind, (_length(low, a), _length(low, b))
+            else:
+                kind = "min" if end.kind == "max" else "max"
+                parts = (_length(a, high), _length(b, high))
+            return (arith.minimum if kind == "min" else arith.maximum)(*parts)
+    return high - low + 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRange:
+    """The values of a loop's variable for which something inside is needed."""
+
+    var: arith.Var
+    path: tuple[arith.Var, ...]
+    range: IndexRange
+
+    def __str__(self) -> str:
+        return f"{self.var} in {self.range}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a kernel: requirements from the outputs on, and loops in program order."""
+
+    requirements: tuple[Requirement, ...]
+    loops: Mapping[Buffer, tuple[LoopRange, ...]]
+    """The loops around the writes of each buffer."""
+
+    def of(self, buffer: str) -> Requirement:
+        """The requirement of a buffer by name; ScheduleError where nothing writes it."""
+        for one in self.requirements:
+            if one.buffer.name == buffer:
+                return one
+        raise ScheduleError(f"nothing writes a buffer {buffer}")
+
+    def range(self, loop: str) -> IndexRange:
+        """The range of a loop by name; ScheduleError where no needed write is in it."""
+        for ranges in self.loops.values():
+            for one in ranges:
+                if one.var.name == loop:
+                    return one.range
+        raise ScheduleError(f"no write is in a loop {loop}")
+
+    def __str__(self) -> str:
+        lines = []
+        for one in self.requirements:
+            lines.append(str(one))
+            lines += [f"    {loop}" for loop in self.loops[one.buffer]]
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Demands:
+    """What is needed of each buffer, and which instances of each write that takes."""
+
+    needed: dict[Buffer, arith.IntegerSet] = field(default_factory=dict)
+    """Over the path of the buffer and its element."""
+    instances: dict[int, arith.IntegerSet] = field(default_factory=dict)
+    """By the number of the write, over the path of its buffer and its own loops."""
+    own_reads: list[tuple[StatementAccess, arith.IntegerSet]] = field(default_factory=list)
+    """Elements that writes of a buffer need of the buffer itself, beyond what others need."""
+
+
+def infer_bounds(func: PrimFunc, attached: Mapping[str, str] | None = None) -> Bounds:
+    """The bounds of a kernel, were each stage of `attached` computed at the loop given for it.
+
+    `attached` has names of buffers and of loops around all their reads.  ScheduleError where a
+    buffer is read outside its loop, or a set takes too long to find.
+    """
+    model = statements_of(func)
+    paths = {find_buffer(func, b): loop for b, loop in (attached or {}).items()}
+    for loop in paths.values():
+        find_loop(func, loop)
+    written = {a.access.buffer for a in model.accesses if a.access.writes}
+    order = [b for b in _consumers_first(model, model.accesses) if b in written]
+    seeds = {b: whole(b, ()) for b in func.outputs}
+    try:
+        found = demands(model, model.accesses, seeds, paths)
+        requirements = tuple(_shown(model, found, b, paths) for b in order)
+        loops = {b: tuple(_loop_ranges(model, found, b)) for b in order}
+    except arith.Undecided as error:
+        raise ScheduleError(f"the bounds of {func.name} are not found: {error}") from error
+    return Bounds(requirements, loops)
+
+
+def element_of(buffer: Buffer) -> tuple[arith.Var, ...]:
+    """The coordinates that stand for the indices of a buffer; no loop has such a name."""
+    return tuple(arith.Var(f"{buffer.name}[{axis}]") for axis in range(len(buffer.shape)))
+
+
+def whole(buffer: Buffer, path: Sequence[arith.Var]) -> arith.IntegerSet:
+    """All elements of a buffer, for every value of the path."""
+    sides = zip(element_of(buffer), buffer.shape, strict=True)
+    box = arith.Domain(
+        tuple(arith.Axis(var, arith.const(0), arith.const(extent)) for var, extent in sides)
+    )
+    return arith.IntegerSet.of(box).over((*path, *element_of(buffer)))
+
+
+def read_by(
+    instances: arith.IntegerSet, read: StatementAccess, path: Sequence[arith.Var]
+) -> arith.IntegerSet:
+    """The elements that a read reads in these instances, over the path and the element."""
+    element = element_of(read.access.buffer)
+    points = instances & arith.IntegerSet.of(read.domain)
+    return points.image(element, read.access.indices).over((*path, *element))
+
+
+def reads_for(model: KernelStatements, write: StatementAccess) -> Iterator[StatementAccess]:
+    """The reads that a write depends on: of its value, and of the conditions on data around it."""
+    for access in model.accesses:
+        if access.access.kind is not AccessKind.READ or access.is_claim:
+            continue
+        by = access.statement
+        if by is write.statement or (isinstance(by.stmt, If) and by.holds(write.statement)):
+            yield access
+
+
+def demands(
+    model: KernelStatements,
+    among: Sequence[StatementAccess],
+    seeds: Mapping[Buffer, arith.IntegerSet],
+    attached: Mapping[Buffer, str],
+) -> Demands:
+    """One pass from the buffers in `seeds` to what they are made of, over the accesses `among`.
+
+    A seed is over the path of its buffer, which is so given, and its element.  A buffer that is
+    made of itself through others is needed whole.
+    """
+    found = Demands(needed=dict(seeds))
+    order = _consumers_first(model, among)
+    done: set[Buffer] = set()
+    for buffer in order:
+        writes = [a for a in among if a.access.writes and a.access.buffer == buffer]
+        needed = found.needed.get(buffer)
+        if needed is None:
+            copies = writes[0].copies if writes else ()
+            needed = found.needed[buffer] = arith.IntegerSet.nothing((*copies, *element_of(buffer)))
+        done.add(buffer)
+        for write in writes:
+            here = instances_of(write, needed)
+            found.instances[write.number] = here
+            for read in reads_for(model, write):
+                source = read.access.buffer
+                if source == buffer:
+                    own = tuple(var for var in needed.variables if var not in element_of(buffer))
+                    found.own_reads.append((read, read_by(here, read, own) - needed))
+                    continue
+                path = _path(read, here.variables, attached.get(source))
+                asked = read_by(here, read, path)
+                if source not in done:
+                    before = found.needed.get(source)
+                    found.needed[source] = asked if before is None else _united(before, asked)
+                else:
+                    raise ScheduleError(f"{source.name} and {buffer.name} are made of each other")
+    return found
+
+
+def _united(one: arith.IntegerSet, other: arith.IntegerSet) -> arith.IntegerSet:
+    """The union over the coordinates that both have: the shorter path is the common one."""
+    common = [var for var in one.variables if var in other.variables]
+    return one.over(common) | other.over(common)
+
+
+def instances_of(write: StatementAccess, needed: arith.IntegerSet) -> arith.IntegerSet:
+    """The instances of a write that write what is needed, over the path and its own loops."""
+    element = element_of(write.access.buffer)
+    points = arith.IntegerSet.of(write.domain).image(element, write.access.indices) & needed
+    path = [var for var in needed.variables if var not in element]
+    own = [axis.var for axis in write.domain.axes if axis.var not in path]
+    return points.over((*path, *own))
+
+
+def _path(
+    read: StatementAccess, around: tuple[arith.Var, ...], loop: str | None
+) -> tuple[arith.Var, ...]:
+    """The part of the loops around a read that the requirement of its buffer is stated for."""
+    names = [var.name for var in around]
+    if loop is not None:
+        if loop not in names:
+            raise ScheduleError(
+                f"{read.access.buffer.name} is read outside {loop}, at [{_indices(read)}]"
+            )
+        return around[: names.index(loop) + 1]
+    last = max((around.index(var) for var in read.copies), default=-1)
+    return around[: last + 1]
+
+
+def _indices(read: StatementAccess) -> str:
+    return ", ".join(map(str, read.access.indices))
+
+
+def _consumers_first(
+    model: KernelStatements, among: Iterable[StatementAccess]
+) -> tuple[Buffer, ...]:
+    """The buffers such that each follows all that are made of it; later ones first in a tie."""
+    accessed = list(among)
+    buffers = list(dict.fromkeys(a.access.buffer for a in reversed(accessed)))
+    readers: dict[Buffer, set[Buffer]] = {b: set() for b in buffers}
+    for write in (a for a in accessed if a.access.writes):
+        for read in reads_for(model, write):
+            if read.access.buffer in readers and read.access.buffer != write.access.buffer:
+                readers[read.access.buffer].add(write.access.buffer)
+    order: list[Buffer] = []
+    while buffers:
+        ready = next((b for b in buffers if readers[b] <= set(order)), buffers[0])
+        buffers.remove(ready)
+        order.append(ready)
+    return tuple(order)
+
+
+def _shown(
+    model: KernelStatements, found: Demands, buffer: Buffer, attached: Mapping[Buffer, str]
+) -> Requirement:
+    """The requirement of a buffer at its place: the loops around all that accesses it."""
+    needed = found.needed[buffer]
+    element = element_of(buffer)
+    path = tuple(var for var in needed.variables if var not in element)
+    if buffer in attached or buffer in model.func.outputs:
+        return Requirement(buffer, path, needed)
+    shared = _shared([[axis.var for axis in a.domain.axes] for a in model.of(buffer)])
+    reads: list[arith.IntegerSet] = []
+    for write in (a for a in model.accesses if a.number in found.instances):
+        here = found.instances[write.number]
+        for read in reads_for(model, write):
+            if read.access.buffer == buffer and set(shared) <= set(here.variables):
+                place = here.variables[: len(shared)]
+                if place != shared:
+                    return Requirement(buffer, path, needed)
+                reads.append(read_by(here, read, shared))
+    if len(shared) <= len(path) or not reads:
+        return Requirement(buffer, path, needed)
+    return Requirement(buffer, shared, reduce(lambda a, b: a | b, reads))
+
+
+def _shared(nests: Sequence[Sequence[arith.Var]]) -> tuple[arith.Var, ...]:
+    """The variables that all nests begin with."""
+    found: list[arith.Var] = []
+    for level in zip(*nests, strict=False):
+        if len(set(level)) > 1:
+            break
+        found.append(level[0])
+    return tuple(found)
+
+
+def _loop_ranges(model: KernelStatements, found: Demands, buffer: Buffer) -> Iterator[LoopRange]:
+    """The ranges of the loops around the writes of a buffer."""
+    inside: dict[tuple[arith.Var, ...], arith.IntegerSet] = {}
+    for write in model.of(buffer):
+        if not write.access.writes:
+            continue
+        here = found.instances[write.number]
+        own = {axis.var for axis in write.domain.axes}
+        for place, var in enumerate(here.variables):
+            if var in own:
+                around = here.variables[: place + 1]
+                part = here.over(around)
+                inside[around] = inside[around] | part if around in inside else part
+    for around, points in inside.items():
+        yield LoopRange(around[-1], around[:-1], range_of(points, around[-1], around[:-1]))

@@ -1,0 +1,1 @@
+"""Primitives on loops: their shape, order and kind, and how often their bodies run."""

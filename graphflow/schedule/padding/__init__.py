@@ -1,0 +1,1 @@
+"""Primitives on padding: assumed, absorbed, derived, computed over, and left out of memory."""

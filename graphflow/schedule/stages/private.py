@@ -1,0 +1,181 @@
+"""Buffers of which each iteration of a loop has its own, as small as what it uses.
+
+In: a kernel with an intermediate buffer between two stages, and a loop that both stages are in.
+Out: the kernel with the buffer allocated in the loop, one box of what an iteration touches.  What
+always holds: each iteration reads only elements that it stored itself, proven on integer sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+from graphflow import arith, tir
+from graphflow.base.errors import ScheduleError
+from graphflow.effects import claimed_loads, written_before_read
+from graphflow.schedule.buffers.memory import without_allocation
+from graphflow.schedule.buffers.relocation import require_same_sources
+from graphflow.schedule.facts.bound_inference import element_of
+from graphflow.schedule.facts.dependence import still_independent
+from graphflow.schedule.places.obligations import require
+from graphflow.schedule.places.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.steps.frame import Rewrite
+
+
+def sink_alloc(func: tir.PrimFunc, buffer: str, loop: str, scope: tir.Scope = "scratch") -> Rewrite:
+    """`a; for i: S[a[f(i) + e]]` → `for i: {a'; S[a'[e]]}`, a' the box of what an iteration uses.
+
+    Conditions: *private*: the kernel allocates `buffer`, outside the loop, and nobody states its
+    padding.  *inside*: all accesses to it are in `loop`.  *carried*: each iteration stores the
+    elements that it reads before it reads them.  Of an index, what the loops
+    outside add to all accesses alike is left out, and the axis shrinks to the range of the rest;
+    an axis of one element goes.  Where accesses differ in that, or stand under conditions, the box
+    is the smallest on integer sets (`bound_inference`).  The loop may be parallel, for each thread
+    has its own buffer, but neither it nor one around it vectorized.
+    """
+    old = find_buffer(func, buffer)
+    stmt, domain = find_loop(func, loop)
+    outer = (*(axis.var for axis in domain.axes), stmt.var)
+    lanes = first_in_lanes(func, loop, outer)
+    if lanes is not None:
+        raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
+    if old in {param.buffer for param in func.params}:
+        raise ScheduleError(f"private: {buffer} is a parameter, which others see")
+    for inner_stmt in tir.walk(func.body):
+        if (
+            isinstance(inner_stmt, tir.Block)
+            and inner_stmt.note(tir.BlockNote.PADDING_OF) == buffer
+        ):
+            raise ScheduleError(f"private: {buffer} has padding that {inner_stmt.name} states")
+    if any(isinstance(s, tir.Allocate) and s.buffer == old for s in tir.walk(stmt.body)):
+        raise ScheduleError(f"private: {buffer} is allocated inside {loop} already")
+    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+    touched = tuple(a for a in tir.accesses(stmt.body, inner) if a.buffer == old)
+    everywhere = sum(a.buffer == old for a in (*tir.accesses(func.body), *claimed_loads(func.body)))
+    if not touched or len(touched) < everywhere:
+        raise ScheduleError(f"inside: {buffer} is not touched in {loop} alone")
+    shape, offsets = _box(touched, old, outer)
+    new = tir.Buffer(buffer, tuple(n for n in shape if n != 1), old.dtype, scope)
+    proofs: list[arith.Proof] = []
+    for access in touched:
+        moved = _moved(access.indices, offsets)
+        sides = zip(moved, shape, strict=True)
+        claim = arith.conjunction(arith.within(e, 0, n) for e, n in sides)
+        proofs.append(
+            require(
+                arith.prove(claim, access.domain),
+                f"what {loop} uses of {buffer} fits {list(shape)}",
+            )
+        )
+    kept = tuple(axis for axis, extent in enumerate(shape) if extent != 1)
+    body = (tir.Allocate(new), *_redirected(stmt.body, old, new, offsets, kept))
+    # First the old allocation goes: the new buffer may be equal to the old one.
+    rest = replace(func, body=without_allocation(func.body, old))
+    sunk = rewrite_at(rest, loop, lambda _s, _d: (replace(stmt, body=body),))
+    proofs += _not_carried(func, sunk, old, new, loop)
+    proofs += still_independent(sunk, loop)
+    return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
+
+
+def _not_carried(
+    func: tir.PrimFunc, sunk: tir.PrimFunc, old: tir.Buffer, new: tir.Buffer, loop: str
+) -> Sequence[arith.Proof]:
+    """Proofs that no iteration reads what another one stored.
+
+    That each iteration reads what it stored decides most kernels; where some read sees no store,
+    the dataflow of both kernels decides.
+    """
+    own = written_before_read(sunk, new)
+    if own.proven:
+        return (own,)
+    condition = (
+        f"carried: each iteration of {loop} stores the elements of {old.name} before it reads them"
+    )
+    return require_same_sources(func, sunk, (old,), (new,), condition)
+
+
+def _box(
+    touched: Sequence[tir.Access], buffer: tir.Buffer, outer: tuple[arith.Var, ...]
+) -> tuple[tuple[int, ...], tuple[arith.IndexExpr, ...]]:
+    """The smallest box, and the offset of its first element on each axis of the buffer."""
+    windows = [_by_form(touched, axis, frozenset(outer)) for axis in range(len(buffer.shape))]
+    if None in windows:
+        try:
+            found = _window(touched, buffer, outer)
+        except arith.Undecided:
+            found = [(arith.const(0), extent) for extent in buffer.shape]
+        windows = [own or other for own, other in zip(windows, found, strict=True)]
+    known = [window for window in windows if window]
+    return tuple(n for _, n in known), tuple(offset for offset, _ in known)
+
+
+def _by_form(
+    touched: Sequence[tir.Access], axis: int, outer: frozenset[arith.Var]
+) -> tuple[arith.IndexExpr, int] | None:
+    """Offset and extent of one axis where the form of the indices shows that none is smaller.
+
+    So it is where the loops outside add the same to all accesses, and the rest takes its least and
+    its greatest value in each of their iterations: it is linear in loops of constant bounds, on
+    which no condition depends.
+    """
+    parts = [_parted(access.indices[axis], outer) for access in touched]
+    ends: list[tuple[int, int]] = []
+    for (_, rest), access in zip(parts, touched, strict=True):
+        sides = {axis.var: axis for axis in access.domain.axes}
+        atoms, _ = arith.terms_of(rest)
+        used = [sides[atom] for atom, _ in atoms if isinstance(atom, arith.Var)]
+        fixed = all(
+            isinstance(s.start, arith.Const) and isinstance(s.stop, arith.Const) for s in used
+        )
+        low, high = arith.bounds(rest, access.domain.ranges())
+        if len(used) < len(atoms) or not fixed or low is None or high is None:
+            return None
+        if arith.predicate_variables(access.domain.where) - outer:
+            return None
+        ends.append((low, high))
+    bases = {base for base, _ in parts}
+    if len(bases) > 1:
+        return None
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    return bases.pop() + low, max(high - low + 1, 1)
+
+
+def _window(
+    touched: Sequence[tir.Access], buffer: tir.Buffer, outer: tuple[arith.Var, ...]
+) -> list[tuple[arith.IndexExpr, int]]:
+    """Offset and extent of each axis of the smallest box, on integer sets."""
+    element = element_of(buffer)
+    sets = [arith.IntegerSet.of(a.domain).image(element, a.indices) for a in touched]
+    used = reduce(lambda a, b: a | b, (one.over((*outer, *element)) for one in sets))
+    windows = (used.offset(var, outer) for var in element)
+    return [(offset, max(extent, 1)) for offset, extent in windows]
+
+
+def _parted(
+    index: arith.IndexExpr, outer: frozenset[arith.Var]
+) -> tuple[arith.IndexExpr, arith.IndexExpr]:
+    """An index as the sum of what only the loops outside decide, and the rest."""
+    terms, _ = arith.terms_of(index)
+    base = arith.linear([(atom, k) for atom, k in terms if arith.variables(atom) <= outer])
+    return base, index - base
+
+
+def _moved(
+    indices: tuple[arith.IndexExpr, ...], offsets: tuple[arith.IndexExpr, ...]
+) -> tuple[arith.IndexExpr, ...]:
+    return tuple(index - offset for index, offset in zip(indices, offsets, strict=True))
+
+
+def _redirected(
+    body: tir.Body,
+    old: tir.Buffer,
+    new: tir.Buffer,
+    offsets: tuple[arith.IndexExpr, ...],
+    kept: tuple[int, ...],
+) -> tir.Body:
+    def place(indices: tuple[arith.IndexExpr, ...]) -> tuple[arith.IndexExpr, ...]:
+        moved = _moved(indices, offsets)
+        return tuple(moved[axis] for axis in kept)
+
+    return tir.redirect_accesses(body, old, new, place)

@@ -1,0 +1,1 @@
+"""Primitives on statements and values: bound, merged, repeated, rewritten, specialized."""

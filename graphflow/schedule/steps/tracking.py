@@ -1,0 +1,62 @@
+"""Where later steps take a statement that has no name.
+
+In: a kernel, the address of a statement, and steps.  Out: the addresses of what became of it.  The
+statement gets a mark, which rewrites carry along as they carry a statement's other fields and which
+nothing compares, and the steps are done again on the marked kernel.  What always holds: the steps
+make the same kernel of it as before; a rewrite that makes a new statement, instead of changing the
+old one, leaves no mark, and the statement counts as gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from graphflow.arith import Domain
+from graphflow.effects import Path
+from graphflow.schedule.places.addresses import (
+    address_of,
+    path_of,
+    paths_below,
+    rewrite_path,
+    statement_at,
+)
+from graphflow.schedule.steps.frame import ScheduleStep
+from graphflow.tir import Assume, Body, If, PrimFunc, Reduce, Store
+
+_MARK = "followed"
+
+
+def follow(
+    func: PrimFunc, address: str, steps: Sequence[ScheduleStep]
+) -> tuple[tuple[str, ...], ScheduleStep | None]:
+    """What became of the statement at an address after some steps, and the last step that took it
+    away or made several of it, if one did."""
+    places = 1
+    changed = None
+    now = _marked(func, address)
+    for step in steps:
+        now = step.primitive(now, *step.arguments, **dict(step.options)).func
+        count = sum(1 for _ in _marks(now))
+        if count != places:
+            places, changed = count, step
+        if not count:
+            return (), changed
+    return tuple(address_of(now, path) for path in _marks(now)), changed
+
+
+def _marked(func: PrimFunc, address: str) -> PrimFunc:
+    def change(body: Body, position: int, _domain: Domain) -> Body:
+        stmt = body[position]
+        assert isinstance(stmt, Assume | If | Reduce | Store)  # all others have names
+        return (*body[:position], replace(stmt, mark=_MARK), *body[position + 1 :])
+
+    return rewrite_path(func, path_of(func, address), change)
+
+
+def _marks(func: PrimFunc) -> Iterator[Path]:
+    """The paths of the marked statements, in program order."""
+    for position, stmt in enumerate(func.body):
+        for path in paths_below(stmt, ((position, False),)):
+            if getattr(statement_at(func, path), "mark", None) == _MARK:
+                yield path

@@ -1,0 +1,1 @@
+"""What users have: the schedule with its methods, its text and source, and sketches."""

@@ -1,0 +1,1 @@
+"""Checks of kernels: types, well-formedness, and what is legal at each stage of lowering."""

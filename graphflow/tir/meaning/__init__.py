@@ -1,0 +1,1 @@
+"""The meaning of kernels: scalar operators, and the reference interpreter."""

@@ -1,0 +1,395 @@
+"""Translates kernels to Python source, which is how the reference interpreter runs them.
+
+In: a `PrimFunc` that `verify` accepts.  Out: a Python function with one argument per parameter, a
+flat list of numpy scalars.  numpy's scalar arithmetic is exact in each dtype, and element access is
+faster in lists than in arrays.  What always holds: every access is checked against its buffer's
+shape, except where an index is a constant, or a loop variable with constant bounds, that is in
+range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, assert_never, cast
+
+import numpy as np
+
+from graphflow import arith
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.errors import VerifyError
+from graphflow.tir.meaning.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
+from graphflow.tir.nodes.declared import fields_of
+from graphflow.tir.nodes.expr import (
+    Binary,
+    Buffer,
+    Cast,
+    Comparison,
+    Condition,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    Select,
+    Unary,
+    Undef,
+    is_predicate,
+)
+from graphflow.tir.nodes.printer import BINARY_SIGNS, COMPARISON_SIGNS, element_text, stmt_text
+from graphflow.tir.nodes.stmt import (
+    AT_ONCE,
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    BufferWindow,
+    Call,
+    For,
+    If,
+    Let,
+    NamedWindow,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+)
+from graphflow.tir.traversal.matched import matched_value
+from graphflow.tir.traversal.performed import performed
+
+# CPython refuses more than 20 nested loops in one function; deeper ones go into an inner function.
+_LOOPS_IN_ONE_FUNCTION = 15
+
+
+def compile_to_python(
+    func: PrimFunc,
+    *,
+    undefined: float = float("nan"),
+    reverse: bool = False,
+    free: Mapping[arith.Var, tuple[int, int]] | None = None,
+) -> Callable[..., None]:
+    """A Python function that takes a flat list of numpy scalars per parameter, in order.
+
+    After them it takes one for each field of configuration state (`fields_of`).
+
+    `free` are variables that no loop of `func` binds, each with its lowest and highest value; their
+    values are the function's first arguments.
+    """
+    writer = _SourceWriter(func, undefined, reverse)
+    source = writer.source({} if free is None else free)
+    namespace = writer.namespace
+    exec(compile(source, f"<kernel {func.name}>", "exec"), namespace)
+    return cast(Callable[..., None], namespace["kernel"])
+
+
+class _SourceWriter:
+    """Generates the Python source of one kernel, with names that cannot clash with the kernel's."""
+
+    def __init__(self, func: PrimFunc, undefined: float, reverse: bool) -> None:
+        self.func = func
+        self.undefined = undefined
+        self.reverse = reverse
+        self.namespace: dict[str, Any] = {}
+        self.buffers: dict[Buffer, str] = {}
+        self.loops: dict[arith.Var, tuple[int, int] | None] = {}
+        """Variables in scope, each with its lowest and highest value where those are constants."""
+        self.variables: dict[arith.Var, str] = {}
+        self.windows: dict[Buffer, BufferWindow] = {}
+        """The windows that names in scope stand for."""
+        self.temporaries = 0
+        self.stmt: Stmt = Block("", ())
+        """The statement being written, for messages."""
+
+    def source(self, free: Mapping[arith.Var, tuple[int, int]]) -> str:
+        for var, interval in free.items():
+            self.variables[var], self.loops[var] = self.temporary(), interval
+        names = [self.variables[var] for var in free]
+        buffers = (*(p.buffer for p in self.func.params), *fields_of(self.func))
+        names += [self.buffer(buffer) for buffer in buffers]
+        lines = (f"def kernel({', '.join(names)}):", *self.body(self.func.body, 1, 0))
+        return "\n".join(lines) + "\n"
+
+    # -- names and constants
+
+    def buffer(self, buffer: Buffer) -> str:
+        return self.buffers.setdefault(buffer, f"b{len(self.buffers)}")
+
+    def memory(self, buffer: Buffer) -> str:
+        while buffer in self.windows:
+            buffer = self.windows[buffer].buffer
+        if buffer not in self.buffers:
+            raise VerifyError(f"{self.func.name}: {buffer.name} is used before it is allocated")
+        return self.buffers[buffer]
+
+    def constant(self, value: object) -> str:
+        """The name of a global of the generated function that is bound to `value`."""
+        name = f"c{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def temporary(self) -> str:
+        self.temporaries += 1
+        return f"t{self.temporaries}"
+
+    # -- statements
+
+    def body(self, body: Body, depth: int, loops: int) -> Iterator[str]:
+        indent = "    " * depth
+        if not body:
+            yield indent + "pass"
+        for stmt in body:
+            self.stmt = stmt
+            match stmt:
+                case Store() | Reduce():
+                    yield indent + self.write(stmt)
+                case Allocate():
+                    fill = self.constant(undefined_value(stmt.buffer.dtype, self.undefined))
+                    yield f"{indent}{self.buffer(stmt.buffer)} = [{fill}] * {stmt.buffer.size}"
+                case Assume():
+                    yield from (indent + line for line in self.assume(stmt))
+                case Block():
+                    yield from self.body(stmt.body, depth, loops)
+                case NamedWindow():
+                    self.windows[stmt.buffer] = stmt.window
+                    yield from self.body(stmt.body, depth, loops)
+                case Call() | Let():
+                    yield from self.body(performed(stmt), depth, loops)
+                case If():
+                    yield f"{indent}if {self.condition(stmt.condition)}:"
+                    yield from self.body(stmt.then, depth + 1, loops)
+                    yield f"{indent}else:"
+                    yield from self.body(stmt.orelse, depth + 1, loops)
+                case For():
+                    yield from self.loop(stmt, depth, loops)
+                case _:
+                    assert_never(stmt)
+
+    def loop(self, stmt: For, depth: int, loops: int) -> Iterator[str]:
+        indent = "    " * depth
+        if loops == _LOOPS_IN_ONE_FUNCTION:
+            name = self.temporary()
+            yield f"{indent}def {name}():"
+            yield from self.loop(stmt, depth + 1, 0)
+            yield f"{indent}{name}()"
+            return
+        start, stop = self.index(stmt.start), self.index(stmt.stop)
+        value = matched_value(stmt)
+        if value is not None:
+            yield from self.matched(stmt, value, depth, loops)
+            return
+        values = f"range({start}, {stop})"
+        if self.reverse and stmt.kind in AT_ONCE:
+            values = f"reversed({values})"
+        variable = self.bind(stmt)
+        yield f"{indent}for {variable} in {values}:"
+        yield from self.body(stmt.body, depth + 1, loops + 1)
+        del self.loops[stmt.var]
+
+    def matched(self, stmt: For, value: Expr, depth: int, loops: int) -> Iterator[str]:
+        """The one iteration that a matched loop can have, if it is in range."""
+        indent = "    " * depth
+        start, stop = self.index(stmt.start), self.index(stmt.stop)
+        wanted = self.expr(value)
+        variable = self.bind(stmt)
+        # Without iterations nothing may be evaluated, so the bounds are looked at first.
+        yield f"{indent}if {start} < {stop} and {start} <= ({variable} := int({wanted})) < {stop}:"
+        yield from self.body(cast(If, stmt.body[0]).then, depth + 1, loops)
+        del self.loops[stmt.var]
+
+    def bind(self, stmt: For) -> str:
+        """The name of a loop's variable, which is in scope from here on."""
+        variable = self.variables[stmt.var] = self.temporary()
+        low, high = arith.constant_value(stmt.start), arith.constant_value(stmt.stop)
+        self.loops[stmt.var] = None if low is None or high is None else (low, high - 1)
+        return variable
+
+    def write(self, stmt: Store | Reduce) -> str:
+        memory, value = self.memory(stmt.buffer), self.expr(stmt.value)
+        position = self.position(stmt.buffer, stmt.indices)
+        if isinstance(stmt, Store):
+            return f"{memory}[{position}] = {value}"
+        place = self.temporary()
+        new = self.binary(stmt.op.value, stmt.buffer.dtype, f"{memory}[{place}]", value)
+        return f"{place} = {position}; {memory}[{place}] = {new}"
+
+    def assume(self, stmt: Assume) -> Iterator[str]:
+        claim = stmt.claim
+        if isinstance(claim, Comparison) and isinstance(claim.right, Undef):
+            if claim.op == "ne":  # nothing may access the element, and so this does not either
+                yield "pass"
+                return
+            # Only says that the element may be read: so read it, for the check of its place.
+            test = f"({self.expr(claim.left)},)"
+        else:
+            test = self.expr(claim)
+        fail = self.constant(_false_assumption(self.func, stmt, tuple(self.loops)))
+        yield f"if not ({self.condition(stmt.unless)}) and not {test}:"
+        yield f"    {fail}(({self.loop_values()}))"
+
+    # -- accesses
+
+    def loop_values(self) -> str:
+        return "".join(f"{self.variables[var]}, " for var in self.loops)
+
+    def position(self, buffer: Buffer, indices: Sequence[arith.IndexExpr]) -> str:
+        """The flat position of an element, each index checked unless its loop's bounds show it;
+        those of a named window in the window first."""
+        if buffer in self.windows:
+            window = self.windows[buffer]
+            inner, behind = list(indices), window.place(tuple(indices))
+            flat = self.position(window.buffer, behind)
+            sides = zip(inner, buffer.shape, strict=True)
+            if all(self.surely_inside(index, extent) for index, extent in sides):
+                return flat
+            own = self.position(replace(buffer, name=f"window {buffer.name}"), inner)
+            return f"(({own}), {flat})[1]"
+        terms: list[str] = []
+        checks: list[str] = []
+        values: list[str] = []
+        for index, extent, stride in zip(indices, buffer.shape, buffer.strides, strict=True):
+            text = self.index(index)
+            if not self.surely_inside(index, extent):
+                value = self.temporary()
+                checks.append(f"0 <= ({value} := {text}) < {extent}")
+                text = value
+            # Plain text of the index, since a check that fails leaves later names unset.
+            values.append(self.index(index))
+            terms.append(_scaled(text, stride))
+        flat = " + ".join(terms) or "0"
+        if not checks:
+            return flat
+        fail = _out_of_bounds(self.func, self.stmt, buffer, indices, tuple(self.loops))
+        arguments = f"({''.join(f'{v}, ' for v in values)}), ({self.loop_values()})"
+        return f"{flat} if {' and '.join(checks)} else {self.constant(fail)}({arguments})"
+
+    def surely_inside(self, index: arith.IndexExpr, extent: int) -> bool:
+        if isinstance(index, arith.Const):
+            return 0 <= index.value < extent
+        known = self.loops.get(index) if isinstance(index, arith.Var) else None
+        return known is not None and known[0] >= 0 and known[1] < extent
+
+    # -- indices and conditions
+
+    def index(self, expr: arith.IndexExpr) -> str:
+        match expr:
+            case arith.Const():
+                return f"({expr.value})" if expr.value < 0 else str(expr.value)
+            case arith.Var():
+                if expr not in self.loops:
+                    raise VerifyError(f"{self.func.name}: no loop around the use binds {expr}")
+                return self.variables[expr]
+            case arith.Sum():
+                terms = [_scaled(self.index(atom), k) for atom, k in expr.terms]
+                if expr.constant:
+                    terms.append(str(expr.constant))
+                return f"({' + '.join(terms)})"
+            case arith.FloorDiv():
+                return f"({self.index(expr.numerator)} // {expr.divisor})"
+            case arith.FloorMod():
+                return f"({self.index(expr.numerator)} % {expr.divisor})"
+            case arith.Extremum():
+                return f"{expr.kind}({', '.join(map(self.index, expr.operands))})"
+        raise TypeError(f"not an index expression: {expr!r}")
+
+    def predicate(self, predicate: arith.Predicate) -> str:
+        match predicate:
+            case arith.Truth():
+                return str(predicate.value)
+            case arith.AtLeastZero():
+                return f"{self.index(predicate.expr)} >= 0"
+            case arith.IsZero():
+                return f"{self.index(predicate.expr)} == 0"
+            case arith.Not():
+                return f"{self.index(predicate.member.expr)} != 0"
+            case arith.And():
+                return self.joined(predicate.members, " and ")
+            case arith.Or():
+                return self.joined(predicate.members, " or ")
+        assert_never(predicate)
+
+    def joined(self, members: Iterable[arith.Predicate], word: str) -> str:
+        return word.join(f"({self.predicate(member)})" for member in members)
+
+    def condition(self, condition: Condition) -> str:
+        if is_predicate(condition):
+            return self.predicate(cast(arith.Predicate, condition))
+        return self.expr(cast(Expr, condition))
+
+    # -- scalar expressions
+
+    def expr(self, expr: Expr) -> str:
+        """Python that gives a numpy scalar of the expression's dtype."""
+        match expr:
+            case Literal():
+                return self.constant(np.asarray(expr.value, DTYPES[expr.dtype])[()])
+            case Load():
+                return f"{self.memory(expr.buffer)}[{self.position(expr.buffer, expr.indices)}]"
+            case IndexValue():
+                convert = self.constant(_index_converter(expr.dtype))
+                return f"{convert}({self.index(expr.index)})"
+            case Unary():
+                function = self.constant(UNARY_FUNCTIONS[expr.op])
+                return f"{function}({self.expr(expr.operand)})"
+            case Binary():
+                return self.binary(expr.op, expr.dtype, self.expr(expr.left), self.expr(expr.right))
+            case Comparison():
+                sign = COMPARISON_SIGNS[expr.op]
+                return f"({self.expr(expr.left)} {sign} {self.expr(expr.right)})"
+            case Select():
+                test, if_true = self.condition(expr.condition), self.expr(expr.if_true)
+                return f"({if_true} if {test} else {self.expr(expr.if_false)})"
+            case Cast():
+                return f"{self.expr(expr.operand)}.astype({self.constant(DTYPES[expr.dtype])})"
+            case Undef():
+                return self.constant(undefined_value(expr.dtype, self.undefined))
+        assert_never(expr)
+
+    def binary(self, op: str, dtype: str, left: str, right: str) -> str:
+        """Python's operator where it has our semantics on numpy's scalars, else a function call."""
+        exact = op in ("add", "sub", "mul", "and", "or", "xor", "shl", "shr") or (
+            op == "div" and dtype in ("float32", "float64")
+        )
+        if exact:
+            return f"({left} {BINARY_SIGNS[op]} {right})"
+        return f"{self.constant(BINARY_FUNCTIONS[op])}({left}, {right})"
+
+
+def _scaled(text: str, factor: int) -> str:
+    return text if factor == 1 else f"{factor} * {text}"
+
+
+def _index_converter(dtype: str) -> Callable[[int], Any]:
+    target = DTYPES[dtype]
+    return lambda value: np.int64(value).astype(target)
+
+
+def _false_assumption(
+    func: PrimFunc, stmt: Assume, loops: tuple[arith.Var, ...]
+) -> Callable[[Sequence[int]], None]:
+    def fail(loop_values: Sequence[int]) -> None:
+        raise VerifyError(f"{func.name}: {stmt_text(stmt)} is false{_at(loops, loop_values)}")
+
+    return fail
+
+
+def _out_of_bounds(
+    func: PrimFunc,
+    stmt: Stmt,
+    buffer: Buffer,
+    indices: Iterable[arith.IndexExpr],
+    loops: tuple[arith.Var, ...],
+) -> Callable[[Sequence[int], Sequence[int]], None]:
+    access = element_text(buffer, indices)
+    line = stmt_text(stmt).splitlines()[0]
+
+    def fail(values: Sequence[int], loop_values: Sequence[int]) -> None:
+        raise VerifyError(
+            f"{func.name}: {access} reaches index {list(values)}, outside {buffer.name}'s shape "
+            f"{list(buffer.shape)}{_at(loops, loop_values)}, in `{line}`"
+        )
+
+    return fail
+
+
+def _at(loops: Sequence[arith.Var], values: Sequence[int]) -> str:
+    places = ", ".join(f"{var}={n}" for var, n in zip(loops, values, strict=True))
+    return f" at {places}" if places else ""

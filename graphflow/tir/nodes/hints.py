@@ -1,0 +1,14 @@
+"""Kernels that perform nothing: a call of one is a hint to the processor.
+
+What always holds: the body is empty, so that to the interpreter and to every analysis a call does
+nothing, wherever it stands and whatever its windows hold.  The emitter may map it to an operation
+that changes no memory.
+"""
+
+from __future__ import annotations
+
+from graphflow.tir.nodes.expr import Buffer
+from graphflow.tir.nodes.stmt import Param, PrimFunc, Role
+
+PREFETCH16 = PrimFunc("prefetch16", (Param(Buffer("line", (16,), "float32"), Role.INPUT),), ())
+"""Fetches a cache line of 64 bytes into the second-level cache, ahead of its use."""

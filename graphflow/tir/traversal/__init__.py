@@ -1,0 +1,1 @@
+"""Traversal of kernels: visits, rewriting, accesses, unification, and what calls perform."""

@@ -1,0 +1,187 @@
+"""Where the statements of a kernel run, and which elements they access.
+
+In: a body, and the domain around it.  Out: each statement with its iteration domain (`Site`), and
+each read and write with the points at which it happens (`Access`).  What always holds: calls, lets
+and named windows are traversed as what they perform; results about a block outside of all loops are
+cached on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias, cast
+
+from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, negation
+from graphflow.tir.nodes.expr import Buffer, Expr, Literal, Load, Select, children, is_predicate
+from graphflow.tir.nodes.kept import kept
+from graphflow.tir.nodes.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    Call,
+    For,
+    If,
+    Let,
+    NamedWindow,
+    Reduce,
+    ReduceOp,
+    Stmt,
+    Store,
+)
+from graphflow.tir.traversal.performed import performed
+from graphflow.tir.traversal.visit import expressions_of
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A statement with the loops and index conditions around it; `guards` are data conditions."""
+
+    stmt: Stmt
+    domain: Domain
+    guards: tuple[Expr, ...] = ()
+
+
+def sites(body: Body, domain: Domain = ANYWHERE, guards: tuple[Expr, ...] = ()) -> Iterator[Site]:
+    """Every statement with its iteration domain, parents before children, in program order."""
+    found: list[_Place] = []
+    _collect(body, domain, guards, found)
+    return (Site(*place) for place in found)
+
+
+_Place: TypeAlias = tuple[Stmt, Domain, tuple[Expr, ...]]
+
+
+def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_Place]) -> None:
+    """Append the fields of a `Site` for each statement in `body`.
+
+    They are plain tuples because kernels are traversed so often that constructing a `Site` for each
+    statement shows in compile times.
+    """
+    for stmt in body:
+        if domain is ANYWHERE and not guards and isinstance(stmt, Block):
+            found += _places_of(stmt)
+            continue
+        found.append((stmt, domain, guards))
+        match stmt:
+            case For():
+                inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+                _collect(stmt.body, inner, guards, found)
+            case Block():
+                _collect(stmt.body, domain, guards, found)
+            case Call() | Let() | NamedWindow():
+                _collect(performed(stmt), domain, guards, found)
+            case If() if is_predicate(stmt.condition):
+                predicate = cast(Predicate, stmt.condition)
+                _collect(stmt.then, domain.given(predicate), guards, found)
+                if stmt.orelse:
+                    _collect(stmt.orelse, domain.given(negation(predicate)), guards, found)
+            case If():
+                inside = (*guards, cast(Expr, stmt.condition))
+                _collect(stmt.then, domain, inside, found)
+                _collect(stmt.orelse, domain, inside, found)
+            case Assume():
+                domain = after(stmt, domain)
+            case Store() | Reduce() | Allocate():
+                pass
+
+
+def after(stmt: Stmt, domain: Domain) -> Domain:
+    """The domain behind a statement of a body: `assume(unless(c), bool(False))` states that c
+    holds, and no variable changes."""
+    if not isinstance(stmt, Assume) or stmt.claim != _FALSE or not is_predicate(stmt.unless):
+        return domain
+    return domain.given(cast(Predicate, stmt.unless))
+
+
+_FALSE = Literal(False, "bool")
+
+
+@kept
+def _places_of(stage: Block) -> list[_Place]:
+    """What `_collect` appends for a block outside of all loops; most stages stay unchanged."""
+    found: list[_Place] = [(stage, ANYWHERE, ())]
+    _collect(stage.body, ANYWHERE, (), found)
+    return found
+
+
+class AccessKind(Enum):
+    """What an access does to the element."""
+
+    READ = "read"
+    WRITE = "write"
+    """A store."""
+    REDUCE = "reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One read or write of a buffer, with the points at which it happens."""
+
+    buffer: Buffer
+    indices: tuple[IndexExpr, ...]
+    domain: Domain
+    kind: AccessKind
+    certain: bool
+    """False under a data condition: then it may happen, and must not be relied upon."""
+    op: ReduceOp | None = None
+    """The operator of a reduction."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether the access changes the element: a store or a reduction."""
+        return self.kind is not AccessKind.READ
+
+
+def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
+    """Every access in `body`, in program order; claims of `Assume` are not accesses."""
+    found: list[Access] = []
+    for stmt in body:
+        if domain is ANYWHERE and isinstance(stmt, Block):
+            found += _accesses_of(stmt)
+        else:
+            found += _accesses((stmt,), domain)
+        domain = after(stmt, domain)
+    return tuple(found)
+
+
+@kept
+def _accesses_of(stage: Block) -> tuple[Access, ...]:
+    """The accesses in a block outside of all loops; most stages stay unchanged."""
+    return tuple(_accesses(stage.body, ANYWHERE))
+
+
+def _accesses(body: Body, domain: Domain) -> list[Access]:
+    found: list[Access] = []
+    places: list[_Place] = []
+    _collect(body, domain, (), places)
+    for stmt, here, guards in places:
+        if isinstance(stmt, Assume):
+            continue
+        for expr in expressions_of(stmt):
+            found += _reads(expr, here, not guards)
+        if isinstance(stmt, Store | Reduce):
+            op = stmt.op if isinstance(stmt, Reduce) else None
+            kind = AccessKind.WRITE if op is None else AccessKind.REDUCE
+            found.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
+    return found
+
+
+def _reads(expr: Expr, domain: Domain, certain: bool) -> Iterator[Access]:
+    if isinstance(expr, Load):
+        yield Access(expr.buffer, expr.indices, domain, AccessKind.READ, certain)
+        return
+    if not isinstance(expr, Select):
+        for child in children(expr):
+            yield from _reads(child, domain, certain)
+        return
+    if is_predicate(expr.condition):
+        predicate = cast(Predicate, expr.condition)
+        yield from _reads(expr.if_true, domain.given(predicate), certain)
+        yield from _reads(expr.if_false, domain.given(negation(predicate)), certain)
+        return
+    yield from _reads(cast(Expr, expr.condition), domain, certain)
+    yield from _reads(expr.if_true, domain, False)
+    yield from _reads(expr.if_false, domain, False)

@@ -1,0 +1,89 @@
+"""Matched loops: a loop over all positions whose body runs only at a position read from data.
+
+    for row in serial(start, stop):
+        if data(index(row, i64) == value):
+            body
+
+This is how a definition gathers or scatters without index expressions that depend on data: to every
+analysis `row` is a variable in `[start, stop)`, and `body` may or may not run.  The interpreter and
+the emitter do not iterate: they evaluate `value` once, and run `body` once with `row` bound to it
+if it lies in `[start, stop)`.  This is exact because:
+
+- `value` does not depend on `row`, reads no buffer that `body` writes, and contains no `undef`, so
+  every iteration compares `row` with the same number;
+- the comparison is in int64, where iterations have distinct values of `row`, so at most one
+  iteration satisfies it; if `value` is out of range none does, and no memory is accessed;
+- expressions have no side effects, so the other iterations do nothing.
+
+A loop with `start >= stop` evaluates nothing, and `value` may then be a load out of bounds.  An
+implementation must therefore test the bounds before it evaluates `value`.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from graphflow.arith import Predicate, Var, predicate_variables, variables
+from graphflow.tir.nodes.expr import (
+    Comparison,
+    Expr,
+    IndexValue,
+    Load,
+    Select,
+    Undef,
+    is_predicate,
+    walk_expr,
+)
+from graphflow.tir.nodes.stmt import Body, For, If, LoopKind
+from graphflow.tir.traversal.visit import loops_of, writes_in
+
+
+def matched_value(loop: For) -> Expr | None:
+    """The value that a matched loop's variable must equal; None for any other loop."""
+    if loop.kind is not LoopKind.SERIAL or len(loop.body) != 1:
+        return None
+    (test,) = loop.body
+    if not isinstance(test, If) or test.orelse or not isinstance(test.condition, Comparison):
+        return None
+    condition = test.condition
+    if condition.op != "eq":
+        return None
+    for side, value in (
+        (condition.left, condition.right),
+        (condition.right, condition.left),
+    ):
+        if side == IndexValue(loop.var, "int64") and _is_invariant(value, loop.var, test.then):
+            return value
+    return None
+
+
+def matched_variables(body: Body) -> frozenset[Var]:
+    """The variables of the matched loops in `body`; each such loop runs its body at most once."""
+    return frozenset(loop.var for loop in loops_of(body) if matched_value(loop) is not None)
+
+
+def expression_variables(expr: Expr) -> frozenset[Var]:
+    """The loop variables that occur in `expr`: in indices of loads, as numbers, in predicates."""
+    found: set[Var] = set()
+    for node in walk_expr(expr):
+        match node:
+            case Load():
+                found.update(var for index in node.indices for var in variables(index))
+            case IndexValue():
+                found.update(variables(node.index))
+            case Select() if is_predicate(node.condition):
+                found.update(predicate_variables(cast(Predicate, node.condition)))
+            case _:
+                pass
+    return frozenset(found)
+
+
+def _is_invariant(value: Expr, var: Var, body: Body) -> bool:
+    """Whether `value` is the same in each iteration of a loop over `var` that runs `body`."""
+    if var in expression_variables(value):
+        return False
+    written = {stmt.buffer for stmt in writes_in(body)}
+    return not any(
+        isinstance(node, Undef) or (isinstance(node, Load) and node.buffer in written)
+        for node in walk_expr(value)
+    )

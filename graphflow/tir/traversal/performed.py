@@ -1,0 +1,143 @@
+"""What lets, named windows and calls perform.
+
+In: such a statement.  Out: the statements that it stands for, on the buffers that are behind its
+names and parameters.  What always holds: the statements are computed once for each object, so that
+analyses can cache results on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from graphflow.arith import IndexExpr, Var
+from graphflow.tir.nodes.expr import Buffer, Expr, Load
+from graphflow.tir.nodes.kept import kept
+from graphflow.tir.nodes.stmt import (
+    Allocate,
+    Block,
+    Body,
+    BufferWindow,
+    Call,
+    For,
+    Let,
+    NamedWindow,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+)
+from graphflow.tir.traversal.as_written import (
+    let_statements,
+    map_as_written,
+    map_expressions_as_written,
+    rename_buffers,
+    statements_as_written,
+    substitute_body,
+)
+
+
+def performed(stmt: Call | Let | NamedWindow) -> Body:
+    """The statements that a let, a named window or a call performs.
+
+    A let allocates its buffer, stores the value, and runs its body.  A named window runs its body
+    on the buffer behind the name.  A call runs the body of its definition with the arguments put
+    in; loops, blocks, calls and allocated buffers in it are named `call.name` of the definition.
+    """
+    match stmt:
+        case Let():
+            return let_statements(stmt)
+        case NamedWindow():
+            return _performed_by_window(stmt)
+        case Call():
+            return _performed_by_call(stmt)
+    assert_never(stmt)
+
+
+@kept
+def _performed_by_window(named: NamedWindow) -> Body:
+    return through_windows(named.body, {named.buffer: named.window})
+
+
+@kept
+def _performed_by_call(call: Call) -> Body:
+    func = call.definition
+    values: dict[Var, IndexExpr] = dict(zip(func.scalars, call.scalars, strict=True))
+    buffers: dict[Buffer, Buffer] = {}
+    for stmt in statements_as_written(func.body):
+        match stmt:
+            case For():
+                values[stmt.var] = Var(f"{call.name}.{stmt.var.name}")
+            case Allocate() | NamedWindow():
+                named = replace(stmt.buffer, name=f"{call.name}.{stmt.buffer.name}")
+                buffers[stmt.buffer] = named
+            case _:
+                pass
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For():
+                return replace(stmt, var=Var(f"{call.name}.{stmt.var.name}"))
+            case Block() | Call():
+                return replace(stmt, name=f"{call.name}.{stmt.name}")
+            case _:
+                return stmt
+
+    body = rename_buffers(substitute_body(func.body, values), buffers)
+    windows = {p.buffer: w for p, w in zip(func.params, call.windows, strict=True)}
+    return through_windows(map_as_written(body, on_stmt), windows)
+
+
+def through_windows(body: Body, windows: Mapping[Buffer, BufferWindow]) -> Body:
+    """`body` with each access to a buffer in `windows` made an access to the buffer behind that
+    window; calls and named windows in it get windows of that buffer."""
+
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer in windows:
+            window = windows[expr.buffer]
+            return Load(window.buffer, window.place(expr.indices))
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Store() | Reduce() if stmt.buffer in windows:
+                window = windows[stmt.buffer]
+                return replace(stmt, buffer=window.buffer, indices=window.place(stmt.indices))
+            case Call():
+                found = tuple(_inside(w, windows) for w in stmt.windows)
+                same = all(a is b for a, b in zip(found, stmt.windows, strict=True))
+                return stmt if same else replace(stmt, windows=found)
+            case NamedWindow() if stmt.window.buffer in windows:
+                found_window = _inside(stmt.window, windows)
+                behind = found_window.buffer
+                # A name has the type and scope of the buffer behind it.
+                name = replace(stmt.buffer, dtype=behind.dtype, scope=behind.scope)
+                inner = rename_buffers(stmt.body, {stmt.buffer: name})
+                return NamedWindow(name, found_window, inner)
+            case _:
+                return stmt
+
+    return map_as_written(map_expressions_as_written(body, on_expr), on_stmt)
+
+
+def _inside(inner: BufferWindow, windows: Mapping[Buffer, BufferWindow]) -> BufferWindow:
+    """The window `inner` of a buffer, as a window of the buffer that is behind that one."""
+    outer = windows.get(inner.buffer)
+    if outer is None:
+        return inner
+    kept_axes = tuple(outer.kept[axis] for axis in inner.kept)
+    return BufferWindow(outer.buffer, outer.place(inner.starts), kept_axes)
+
+
+def without_calls(func: PrimFunc) -> PrimFunc:
+    """`func` with a block of the same name in place of each call, which does the same."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Call):
+            return stmt
+        body = map_as_written(performed(stmt), change)
+        return Block(stmt.name, body)
+
+    body = map_as_written(func.body, change)
+    return func if body is func.body else replace(func, body=body)

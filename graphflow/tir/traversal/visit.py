@@ -1,0 +1,137 @@
+"""Traversal of kernels.
+
+In: a body or a kernel.  Out: its statements, loops, buffers, loads, writes and calls, in program
+order.  What always holds: calls, lets and named windows are traversed as what they perform
+(`performed`), so that a traversal finds every access with the buffer that it reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never, cast
+
+from graphflow.tir.nodes.expr import Buffer, Expr, Load, is_predicate, walk_expr
+from graphflow.tir.nodes.kept import Kept, kept
+from graphflow.tir.nodes.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    BufferWindow,
+    Call,
+    For,
+    If,
+    Let,
+    NamedWindow,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+)
+from graphflow.tir.traversal.performed import performed
+
+
+def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
+    """The bodies directly below `stmt`."""
+    match stmt:
+        case For() | Block():
+            return (stmt.body,)
+        case If():
+            return (stmt.then, stmt.orelse)
+        case Call() | Let() | NamedWindow():
+            return (performed(stmt),)
+        case Store() | Reduce() | Allocate() | Assume():
+            return ()
+    assert_never(stmt)
+
+
+def walk(body: Body) -> Iterator[Stmt]:
+    """Every statement, parents before children, in program order."""
+    left = list(reversed(body))
+    while left:
+        stmt = left.pop()
+        yield stmt
+        for below in reversed(sub_bodies(stmt)):
+            left += reversed(below)
+
+
+def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
+    """The scalar expressions that stand in `stmt` itself, not in the bodies below it."""
+    match stmt:
+        case Store() | Reduce():
+            return (stmt.value,)
+        case If():
+            return () if is_predicate(stmt.condition) else (cast(Expr, stmt.condition),)
+        case Assume():
+            head = () if is_predicate(stmt.unless) else (cast(Expr, stmt.unless),)
+            return (*head, stmt.claim)
+        case For() | Allocate() | Block() | Call() | Let() | NamedWindow():
+            return ()
+    assert_never(stmt)
+
+
+def loads_in(body: Body) -> Iterator[Load]:
+    """Every load in `body`, in program order; those of `Assume` too."""
+    for stmt in walk(body):
+        for expr in expressions_of(stmt):
+            yield from (node for node in walk_expr(expr) if isinstance(node, Load))
+
+
+def writes_in(body: Body) -> Iterator[Store | Reduce]:
+    """Every store and reduction in `body`, in program order."""
+    for stmt in walk(body):
+        if isinstance(stmt, Store | Reduce):
+            yield stmt
+
+
+def windows_in(body: Body) -> Iterator[BufferWindow]:
+    """The windows that calls in `body` take, in program order; also of calls that perform nothing
+    with them."""
+    return (window for stmt in walk(body) if isinstance(stmt, Call) for window in stmt.windows)
+
+
+@kept
+def mentioned(block: Block) -> frozenset[Buffer]:
+    """The buffers that a block reads, writes, allocates or assumes something of."""
+    named = (s.buffer for s in walk(block.body) if isinstance(s, Store | Reduce | Allocate))
+    return frozenset((*named, *(load.buffer for load in loads_in(block.body))))
+
+
+def buffers_of(func: PrimFunc) -> tuple[Buffer, ...]:
+    """Parameters, then allocated buffers, in program order."""
+    allocated = (buffer for stmt in func.body for buffer in _allocated_in(stmt))
+    return tuple(dict.fromkeys((*(p.buffer for p in func.params), *allocated)))
+
+
+def _allocated_in(stmt: Stmt) -> tuple[Buffer, ...]:
+    return _of_block(stmt) if isinstance(stmt, Block) else _allocated((stmt,))
+
+
+def _allocated(body: Body) -> tuple[Buffer, ...]:
+    return tuple(s.buffer for s in walk(body) if isinstance(s, Allocate))
+
+
+@kept
+def _of_block(block: Block) -> tuple[Buffer, ...]:
+    return _allocated(block.body)
+
+
+def loops_of(body: Body) -> Iterator[For]:
+    """Every loop in `body`, outer before inner."""
+    return (stmt for stmt in walk(body) if isinstance(stmt, For))
+
+
+def calls_in(body: Body) -> tuple[Call, ...]:
+    """The calls in `body`, in program order, without those that other calls make."""
+    found: list[Call] = []
+    for stmt in body:
+        if isinstance(stmt, Call):
+            found.append(stmt)
+        elif isinstance(stmt, Kept):
+            found += _calls_below(stmt)
+    return tuple(found)
+
+
+@kept
+def _calls_below(stmt: For | If | Block | Let | NamedWindow) -> tuple[Call, ...]:
+    return tuple(call for below in sub_bodies(stmt) for call in calls_in(below))
