@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from keyword import iskeyword
@@ -62,10 +62,10 @@ class Source:
             raise ScheduleError(
                 f"{thing.__qualname__} of {module} has no name that can be imported"
             )
-        package = module.rpartition(".")[0]
-        if getattr(sys.modules.get(package), name, None) is thing:
-            module = package
-        self._imports.setdefault(module, set()).add(name)
+        exporters = (
+            p for p in _packages(module) if getattr(sys.modules.get(p), name, None) is thing
+        )
+        self._imports.setdefault(next(exporters, module), set()).add(name)
         self._names.add(name)
         return str(name)
 
@@ -209,6 +209,12 @@ def _same(one: Layout, other: Layout) -> bool:
 def _same_map(one: IndexMap, other: IndexMap) -> bool:
     """Whether maps and inverses are equal; those that compare equal may have other inverses."""
     return one == other and one.inverse == other.inverse
+
+
+def _packages(module: str) -> Iterator[str]:
+    """The packages around a module, from the innermost one: `a.b` and `a` for `a.b.c`."""
+    while module := module.rpartition(".")[0]:
+        yield module
 
 
 def quoted(text: str) -> str:

@@ -35,7 +35,7 @@ def test_a_larger_sample_begins_with_the_smaller_one() -> None:
 
 
 def test_samples_are_the_same_in_every_process() -> None:
-    code = "from schedule.test_search_space import SPACE\nprint(SPACE.sample(6, 3))"
+    code = "from schedule.user.test_search_space import SPACE\nprint(SPACE.sample(6, 3))"
     path = os.pathsep.join(filter(None, sys.path))
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": path}
     found = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
