@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from graphflow.arith import TRUE, IndexExpr, Var
+from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse
@@ -56,7 +57,11 @@ from support.placing import (
 
 Array = np.ndarray[Any, Any]
 SHORT = replace(
-    avx2_target(), name="short vectors", vector_bytes=16, vector_registers=8, fmas_per_cycle=1.0
+    PROCESSORS["zen3"],
+    name="short vectors",
+    vector_bytes=16,
+    vector_registers=8,
+    fmas_per_cycle=1.0,
 )
 """Four lanes and few registers: kernels of a handful of channels have every kind of tail."""
 LONG = host_target()
