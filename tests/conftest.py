@@ -1,8 +1,11 @@
-"""Settings and fixtures of all tests: deterministic property tests, and golden texts."""
+"""Settings and fixtures of all tests: deterministic property tests, golden texts, a collector of
+garbage that runs after each module alone, and bytecode that is written once."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
@@ -12,9 +15,14 @@ from hypothesis import HealthCheck, settings
 import graphflow.codegen.targets as targets
 from graphflow.base.options import HOST_VARIABLE, KERNELS_VARIABLE, assumed_host
 from graphflow.base.processors import Caches
-from support.paths import GOLDENS
+from support.paths import BYTECODE, GOLDENS
 from support.targets import USUAL
 from support.verified_steps import verified_steps
+
+# Tests start hundreds of processes, each of which would compile all modules that it imports.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BYTECODE)}
 
 os.environ[KERNELS_VARIABLE] = "off"  # tests that want a cache say which
 
@@ -60,6 +68,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="LOW:HIGH",
         help="seeds of the slow runs of tests/system/test_mutants.py",
     )
+
+
+gc.disable()  # passes over all that a long process keeps take 8 % of the time of the tests
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_is_collected_after_a_module() -> Iterator[None]:
+    """What then is left belongs to caches: later passes skip it."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -382,7 +382,8 @@ def exists(pid):
         return False
     return True
 
-def same(here=t.compiled_here().spec.objects):
+def same():
+    here = t.compiled_here().spec.objects
     found = compile_graph(t.convolutions(), options=Options(workers=1))
     assert found.spec.objects == here
     assert not found.notices, found.notices

@@ -7,3 +7,4 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
 GOLDENS = TESTS / "support" / "goldens"
+BYTECODE = TESTS.parent / ".pytest_cache" / "bytecode"

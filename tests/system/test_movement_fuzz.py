@@ -46,10 +46,10 @@ def check(seed: int) -> bool:
 
 
 def test_random_models_that_move_and_scale_channels() -> None:
-    assert sum(map(check, range(40))) > 30
+    assert sum(map(check, range(16))) > 12
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(40, 2040, 100))
+@pytest.mark.parametrize("start", range(0, 2000, 100))
 def test_many_such_models(start: int) -> None:
     assert sum(map(check, range(start, start + 100))) > 75

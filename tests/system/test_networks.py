@@ -14,8 +14,6 @@ import graphflow
 from graphflow.codegen import avx2_target, host_target
 from graphflow.models import ModelBuilder, expose, light, reseed
 
-pytestmark = pytest.mark.decisions
-
 Array = np.ndarray[Any, Any]
 LANES = host_target().lanes("float32")
 BLOCKED = f"blocked({LANES})"
@@ -190,6 +188,7 @@ def test_network_with_short_vectors(make: Callable[[], onnx.ModelProto]) -> None
     check(make(), threads=1, target=avx2_target())
 
 
+@pytest.mark.decisions
 @pytest.mark.parametrize("layout", ["row_major", "channels_last", BLOCKED])
 def test_network_with_pinned_layouts(layout: str) -> None:
     model = residuals()
@@ -229,6 +228,7 @@ def test_large_constants_are_computed_once_and_natively() -> None:
     assert executable.report()["summary"]["folded_constants"] >= 0
 
 
+@pytest.mark.decisions
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("channels", [24, 17])
 def test_a_flattened_image_is_multiplied_where_it_lies(batch: int, channels: int) -> None:
@@ -257,6 +257,7 @@ def relative(got: dict[str, Array], want: dict[str, Array]) -> dict[str, float]:
     return {name: error(got[name], want[name]) for name in want}
 
 
+@pytest.mark.decisions
 def test_squeezenet(squeezenet: tuple[onnx.ModelProto, graphflow.Executable]) -> None:
     model, executable = squeezenet
     inputs = random_inputs(model)
@@ -286,6 +287,7 @@ def test_squeezenet_in_the_middle(
     assert max(errors.values()) <= TOLERANCE, errors
 
 
+@pytest.mark.decisions
 def test_squeezenet_as_it_is_shipped() -> None:
     model = light("squeezenet")
     inputs = random_inputs(model)

@@ -25,8 +25,6 @@ from graphflow.kernels.recipes.views import in_a_row
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.tir import Block, Expr, Store, children, kept, walk
 
-pytestmark = pytest.mark.decisions
-
 HERE = Options(workers=0)
 
 
@@ -107,6 +105,7 @@ def test_sums_are_no_deeper_than_their_chains(count: int, depth: int) -> None:
     assert deep(store.value) == depth
 
 
+@pytest.mark.decisions
 def test_few_stages_are_one_function_and_many_are_several() -> None:
     for count, functions in ((MOST_STAGES, 1), (2 * MOST_STAGES, 2)):
         lowered = compile_graph(concatenated(count), options=HERE).lowered

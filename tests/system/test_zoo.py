@@ -18,8 +18,6 @@ from graphflow.models import EXPORTED
 from graphflow.models.zoo import build
 from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
 
-pytestmark = pytest.mark.decisions
-
 Array = np.ndarray[Any, Any]
 STRICT = Options(threads=2, fallback=None)
 TOLERANCES = {"half": 1e-2, "qdq": 8 / 255}
@@ -115,6 +113,7 @@ def test_results_are_those_of_onnxruntime(name: str) -> None:
         check(name, EXPORTED[name].feeds(seed))
 
 
+@pytest.mark.decisions
 @pytest.mark.parametrize(("name", "most"), CONVERSIONS.items())
 def test_few_conversions_are_left_inside(name: str, most: int) -> None:
     found = compiled(name).report()["summary"]["inner_conversions"]

@@ -729,8 +729,15 @@ def test_the_price_of_a_tile_counts_the_pieces_that_threads_share(name: str) -> 
             assert variant.work.rows == kernel.extent, variant.name
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=lambda t: t.name)
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        pytest.param(name, target, marks=[pytest.mark.slow] * (k % 2 != t))
+        for k, name in enumerate(NATIVE)
+        for t, target in enumerate((LONG, AVX2))
+    ],
+    ids=lambda item: getattr(item, "name", item),
+)
 def test_native_code_does_the_same(name: str, target: Target) -> None:
     case = replace(CASES[name], target=target)
     arrays = numbers(case.definition, 4)
