@@ -14,6 +14,7 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
+from graphflow import frontends
 from graphflow.api.executable import Executable
 from graphflow.api.model import Interface, Single, Values
 from graphflow.api.specialize import Specializer, loaded_alone
@@ -24,18 +25,6 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.foreign import ForeignNode, Section, open_section
-from graphflow.frontends import (
-    OnnxModel,
-    ReadModel,
-    check_supported,
-    fixed_values,
-    frozen_inputs,
-    input_defaults,
-    open_model,
-    signature,
-    symbolic_inputs,
-    tensor_names,
-)
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import compile_graph
@@ -49,7 +38,7 @@ it."""
 
 
 def compile(
-    model: OnnxModel,
+    model: frontends.OnnxModel,
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
@@ -109,12 +98,14 @@ def executable_of(request: CompileRequest) -> Executable:
 
     If the shapes or values of some inputs are open, it compiles when it is run.
     """
-    opened = open_model(request.model)
+    opened = frontends.open_model(request.model)
     proto = opened.proto
-    frozen_inputs(proto, request.overridable)  # refuses other names
-    values = fixed_values(proto, request.input_values)
+    frontends.frozen_inputs(proto, request.overridable)  # refuses other names
+    values = frontends.fixed_values(proto, request.input_values)
     request = replace(request, model=opened, input_values=values)
-    symbolic = tuple(n for n in symbolic_inputs(proto) if n not in {*request.input_shapes, *values})
+    symbolic = tuple(
+        n for n in frontends.symbolic_inputs(proto) if n not in {*request.input_shapes, *values}
+    )
     needed: tuple[str, ...] = ()
     if not symbolic:
         try:
@@ -125,11 +116,11 @@ def executable_of(request: CompileRequest) -> Executable:
     return Executable(Specializer(request, _interface(opened, request, values), symbolic, needed))
 
 
-def _require_runnable(opened: ReadModel, options: Options) -> None:
+def _require_runnable(opened: frontends.ReadModel, options: Options) -> None:
     """Raise UnsupportedOp before the first run for operators that cannot be compiled for any
     shapes."""
     try:
-        check_supported(opened)
+        frontends.check_supported(opened)
     except UnsupportedOp as refusal:
         if options.fallback is None:
             raise
@@ -140,13 +131,13 @@ def _require_runnable(opened: ReadModel, options: Options) -> None:
             open_section(Section("model", proto.SerializeToString(), (node,), (), ()), 1)
 
 
-def _interface(opened: ReadModel, request: CompileRequest, values: Values) -> Interface:
+def _interface(opened: frontends.ReadModel, request: CompileRequest, values: Values) -> Interface:
     """What is known of a model before it is compiled, if shapes or values of some inputs are
     open."""
     proto, overridable = opened.proto, request.overridable
     inputs, outputs = (
         tuple(OpenTensor(*tensor) for tensor in tensors)
-        for tensors in signature(proto, overridable)
+        for tensors in frontends.signature(proto, overridable)
     )
     known = {**request.input_shapes, **{name: array.shape for name, array in values.items()}}
     fixed = {name: tuple(shape) for name, shape in known.items()}
@@ -156,7 +147,7 @@ def _interface(opened: ReadModel, request: CompileRequest, values: Values) -> In
             replace(tensor, shape=fixed.get(tensor.name, tensor.shape)) for tensor in inputs
         ),
         outputs=outputs,
-        tensors=tensor_names(proto),
-        defaults={**input_defaults(opened, overridable), **values},
-        frozen=frozen_inputs(proto, overridable),
+        tensors=frontends.tensor_names(proto),
+        defaults={**frontends.input_defaults(opened, overridable), **values},
+        frozen=frontends.frozen_inputs(proto, overridable),
     )

@@ -287,9 +287,5 @@ class _Tuner:
         self.progress(f"{where}, compiling")
         kernels = self.harness.compiled(wanted, self.trace, self.workers)
         self.progress(f"{where}, timing")
-        done = 0
-        for batch in self.harness.times(wanted, kernels):
-            self.table.add(batch)
-            done += len(batch)
-            self.timed += len(batch)
-            self.trace.count(done, len(wanted))
+        self.harness.time_into(self.table, wanted, kernels, self.trace)
+        self.timed += len(wanted)

@@ -26,15 +26,12 @@ from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.cli import main
 from graphflow.codegen import avx2_target, host_target
-from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.lower import kernel_task
 from graphflow.models import ModelBuilder
 from graphflow.pipeline import services
 from graphflow.pipeline.compiler import WORKER_MODULES, Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
-from graphflow.pipeline.services import promised_kernels, worker_count
 from graphflow.processes.task_share import WorkerTraceback
 from graphflow.processes.workers import Crew, Workers
 from support.chores import (
@@ -329,35 +326,6 @@ def test_an_error_in_a_compile_names_kernel_and_stage(
 
 
 # How many ---------------------------------------------------------------------------------------
-
-
-def test_few_kernels_few_threads_or_a_wish_mean_no_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(services, "default_threads", lambda: 8)
-    assert worker_count(1000, Options()) == 8
-    assert worker_count(1000, Options(threads=3)) == 3
-    assert worker_count(1000, Options(threads=64)) == 8
-    assert worker_count(40, Options()) == 2
-    assert worker_count(20, Options()) == 0
-    assert worker_count(1000, Options(threads=1)) == 0
-    assert worker_count(1000, Options(workers=0)) == 0
-    assert worker_count(1, Options(workers=5)) == 5
-
-
-def test_equal_definitions_and_movement_promise_no_kernels() -> None:
-    """Many groups are no reason to start workers, but many kernels."""
-    build = ModelBuilder(seed=1, name="alike")
-    x = build.input("x", (1, 64, 5, 5))
-    parts = [build.relu(build.slice_channels(x, k, k + 2)) for k in range(0, 64, 2)]
-    build.output(build.node("Concat", parts, axis=1))
-    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 1
-    build = ModelBuilder(seed=1, name="various")
-    y = build.input("x", (1, 3, 19, 19))
-    for channels in range(4, 9):  # each packs its weights
-        y = build.conv(y, channels, 3)
-    build.output(y)
-    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 10
 
 
 def test_a_negative_number_of_workers_is_refused() -> None:
