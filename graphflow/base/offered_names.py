@@ -13,7 +13,7 @@ ZOO_PREFIX = "zoo:"
 """Begins the names of graphflow's own networks."""
 
 HOST = "host"
-"""The default target, this processor."""
+"""The default target, this processor; the names of all targets are in `base.processors`."""
 
 PEER_NAMES = ("onnxruntime", "openvino")
 """The runtimes that `graphflow bench` compares with; the first is the reference of accuracy."""

@@ -46,9 +46,12 @@ class Shared:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The results of the stages: `imported` is the graph with one kernel per ONNX node, `graph` the
-    fusion groups (with the expansions that the plan takes in place of their nodes), `plan` the
-    decisions about `graph`, `lowered` its kernels, `spec` the program.
+    """The results of the stages, with what later questions need of the request.  The request itself
+    is not kept: it holds the model's weights.
+
+    `imported` is the graph with one kernel per ONNX node, `graph` the fusion groups (with the
+    expansions that the plan takes in place of their nodes), `plan` the decisions about `graph`,
+    `lowered` its kernels, `spec` the program.
 
     `tensors` are the names of the model's own tensors, in its order; `stated` is what user-written
     kernels assume of its inputs; `frozen` are graph inputs whose initializers are constants.

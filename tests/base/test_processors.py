@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import pytest
 
+from graphflow.base.offered_names import HOST
 from graphflow.base.processors import PROCESSORS, TARGET_NAMES, core_of, narrowed
 from graphflow.base.target import Target
 from support.source import MODULES
@@ -28,7 +29,7 @@ def test_the_table_has_processors_that_differ() -> None:
     sizes = [target.l2_bytes for target in PROCESSORS.values()]
     assert (min(sizes), max(sizes)) == (256 << 10, 4 << 20)
     assert max(target.l3_bytes for target in PROCESSORS.values()) > 480 << 20
-    assert ("host", "avx2", *PROCESSORS) == TARGET_NAMES
+    assert (HOST, "avx2", *PROCESSORS) == TARGET_NAMES
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
