@@ -108,7 +108,11 @@ def planned(
     assume: Mapping[str, Assumption],
 ) -> tuple[OperatorGraph, LayoutPlan]:
     """The best plan known, and the graph that it is a plan of; `assume` is what holds for whole
-    inputs."""
+    inputs.
+
+    The choice is made one rank above flow, in `baselines`: it compares the plans of several
+    searches where their end-to-end times are known, and a search knows of no other one.
+    """
     return plan_groups(groups, request.target, request.threads, request.layouts, timings, assume)
 
 
@@ -148,20 +152,9 @@ CODEGEN = Stage("codegen", object_code)
 VALIDATE = Stage("validate", validated)
 ASSEMBLE = Stage("assemble", assemble)
 
-STAGES = tuple(
-    stage.name
-    for stage in (
-        READ,
-        IMPORT,
-        CANONICALIZE,
-        FUSE,
-        FLOW,
-        CONVERT,
-        POISON,
-        LOWER,
-        CODEGEN,
-        VALIDATE,
-        ASSEMBLE,
-    )
-)
+_IN_ORDER = (
+    READ, IMPORT, CANONICALIZE, FUSE, FLOW, CONVERT, POISON, LOWER, CODEGEN, VALIDATE, ASSEMBLE
+)  # fmt: skip
+
+STAGES = tuple(stage.name for stage in _IN_ORDER)
 """The names of all stages, in order."""
