@@ -153,3 +153,7 @@ that one core can fill).  Guests are virtual machines: one core of a Xeon E5-269
 description of caches, which has a second-level one of 4 MiB; and a Xeon 6972P that LLVM takes for a
 Rocket Lake.
 """
+
+TARGET_NAMES = ("host", "avx2", *PROCESSORS)
+"""The processors to compile for: this one, which is the default, this one without AVX-512, and
+those of the table."""

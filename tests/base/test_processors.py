@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from graphflow.base.offered_names import TARGET_NAMES
-from graphflow.base.processors import PROCESSORS, core_of, narrowed
+from graphflow.base.offered_names import HOST
+from graphflow.base.processors import PROCESSORS, TARGET_NAMES, core_of, narrowed
 from graphflow.base.target import Target
 from support.source import MODULES
 
@@ -29,7 +29,7 @@ def test_the_table_has_processors_that_differ() -> None:
     sizes = [target.l2_bytes for target in PROCESSORS.values()]
     assert (min(sizes), max(sizes)) == (256 << 10, 4 << 20)
     assert max(target.l3_bytes for target in PROCESSORS.values()) > 480 << 20
-    assert ("host", "avx2", *PROCESSORS) == TARGET_NAMES
+    assert (HOST, "avx2", *PROCESSORS) == TARGET_NAMES
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
@@ -46,12 +46,12 @@ def test_a_restricted_processor_keeps_its_caches(name: str) -> None:
 
 
 def test_no_other_module_names_a_processor() -> None:
-    """Tiles and prices follow from the fields of a target; the command line offers the names."""
-    names = {target.cpu for target in PROCESSORS.values()} | {"znver2"}
+    """Tiles and prices follow from the fields of a target."""
+    names = {*PROCESSORS, *(target.cpu for target in PROCESSORS.values()), "znver2"}
     quoted = [f'"{name}"' for name in names]
     found = [
         module
         for module, path in MODULES.items()
         if any(name in path.read_text(encoding="utf-8") for name in quoted)
     ]
-    assert found == ["graphflow.base.offered_names", "graphflow.base.processors"]
+    assert found == ["graphflow.base.processors"]
