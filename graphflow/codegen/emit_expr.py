@@ -15,7 +15,12 @@ from graphflow import tir
 from graphflow.arith import Predicate, conjuncts, negation
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.emit_builder import (
+from graphflow.codegen.emit_index import Decision, Indices
+from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
+from graphflow.codegen.emit_memory import Memory
+from graphflow.codegen.math import Math
+from graphflow.codegen.stored import StoredTypes
+from graphflow.llvm import (
     ELEMENTS,
     IrBuilder,
     IrValue,
@@ -24,11 +29,6 @@ from graphflow.codegen.emit_builder import (
     literal,
     mangled,
 )
-from graphflow.codegen.emit_index import Decision, Indices
-from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
-from graphflow.codegen.emit_memory import Memory
-from graphflow.codegen.math import Math
-from graphflow.codegen.stored import StoredTypes
 
 FLOAT_OPERATIONS = {
     "add": "fadd contract",
@@ -140,8 +140,7 @@ class Expressions:
     def _absolute(self, x: IrValue) -> IrValue:
         """|x|; the lowest number gives itself, which read as unsigned is its magnitude."""
         name = f"llvm.abs.{mangled(x.element, x.lanes)}"
-        value = self.builder.call(name, x.type, x, boolean(False))
-        return IrValue(value.text, x.element, x.lanes)
+        return self.builder.call(name, x.element, x, boolean(False), lanes=x.lanes)
 
     def _shift(self, op: str, dtype: str, x: IrValue, bits: IrValue) -> IrValue:
         """`x` shifted; by its width or more, what is left is zeros or copies of the sign."""

@@ -23,7 +23,7 @@ from typing import TypeAlias, assert_never
 
 from graphflow import arith
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, integer, lanes_of
+from graphflow.llvm import IrBuilder, IrValue, boolean, integer, lanes_of
 
 Terms: TypeAlias = tuple[tuple[arith.IndexExpr, int], ...]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, lanes_of
 from graphflow.codegen.emit_index import Decision
+from graphflow.llvm import IrBuilder, IrValue, boolean, lanes_of
 
 
 @dataclass(frozen=True, slots=True)

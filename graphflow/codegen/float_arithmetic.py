@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, literal
+from graphflow.llvm import IrBuilder, IrValue, literal
 
 MANTISSA_BITS = 23
 ROUNDING = 1.5 * 2.0**MANTISSA_BITS

@@ -1,7 +1,7 @@
 """Elementary functions (exp, log, tanh, erf, pow, …) for scalars and vectors.
 
 In: a builder and float values.  Out: a value of the same type.  A float32 function is a polynomial
-after a reduction of the argument, and tables where AVX-512 has them in registers (exp, erf);
+after a reduction of the argument; where processors have tables in registers, a subclass uses them.
 `ERROR_ULPS` has the bound of its error in units in the last place.  Infinities, NaN, denormals and
 signed zeros give what IEEE arithmetic gives; exp(0) = 1,
 sigmoid(0) = 0.5, tanh(±0) = erf(±0) = ±0 are exact, and no result leaves the range of its
@@ -16,22 +16,13 @@ the lowest degree up).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.avx512 import (
-    RANGE_LARGER,
-    RANGE_NEARER_ZERO,
-    RANGE_SMALLER,
-    TABLE_ENTRIES,
-    looked_up,
-    scaled,
-    vrange,
-)
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
-from graphflow.codegen.erf_table import erf_by_table
 from graphflow.codegen.float_arithmetic import MANTISSA_BITS, ROUNDING, FloatArithmetic
 from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
+from graphflow.llvm import IrValue, integer, literal
 from graphflow.tir import TRIGONOMETRIC
 
 LOG2_E = 1.4426950408889634
@@ -46,11 +37,6 @@ EXP = (
     0.0013819511514157057,
 )
 """(exp(r) − 1 − r) / r² on |r| <= ln 2 / 2."""
-
-EXP_NEAR_ZERO = (1.0, 0.5000161528587341, 0.16666649281978607)
-"""(exp(r) − 1) / r on |r| <= ln 2 / 32."""
-
-POWERS = tuple(2.0 ** (k / TABLE_ENTRIES) for k in range(TABLE_ENTRIES))
 
 EXP2_MINUS_1 = (
     0.6931471824645996, 0.24022649228572845, 0.05550367385149002,
@@ -104,8 +90,6 @@ EXP2_SERIES = tuple(
 )
 """2ʳ in r, for |r| <= ½, in double precision."""
 
-_CHOICES = {"max": RANGE_LARGER, "min": RANGE_SMALLER}
-
 NARROWEST_HALVED = 4
 """Lanes of the smallest register, whose halves are exchanged in place."""
 
@@ -116,14 +100,7 @@ LIBRARY = ("exp", "log", "tanh", "erf", *TRIGONOMETRIC)
 
 
 class Math(FloatArithmetic):
-    """Elementary functions written with one builder.
-
-    `has_avx512` allows its scaling, ranges and tables.
-    """
-
-    def __init__(self, builder: IrBuilder, has_avx512: bool) -> None:
-        super().__init__(builder)
-        self.has_avx512 = has_avx512
+    """Elementary functions written with one builder, by instructions that every processor has."""
 
     def unary(self, name: str, x: IrValue) -> IrValue:
         """`name` of a float32 or float64 value, a name of `tir.UNARY`."""
@@ -145,7 +122,7 @@ class Math(FloatArithmetic):
             case _ if name in TRIGONOMETRIC:
                 return self.by_library(name, x)
             case "exp":
-                return self._exp(x)
+                return self.exp(x)
             case "log":
                 return self._log(x)
             case "tanh":
@@ -172,87 +149,47 @@ class Math(FloatArithmetic):
                 if operand.text == literal(0.0, dtype).text:
                     # One comparison does for NaN and for both zeros.
                     return b.select(b.compare("fcmp ugt", other, operand), other, operand)
-        a, c = b.matched(x, y)
-        if self.has_avx512 and a.element == "float":
-            return self._range(name, a, c)
-        return b.intrinsic("maximum" if name == "max" else "minimum", a, c)
+        return self.extremum_of(name, *b.matched(x, y))
 
-    def _range(self, name: str, x: IrValue, y: IrValue) -> IrValue:
-        """vrangeps orders signed zeros; where a NaN is involved, the sum is one.
-
-        Three instructions, where LLVM's own lowering takes six.
-        """
-        b = self.builder
-        unordered = b.compare("fcmp uno", x, y)
-        return b.select(unordered, b.binary("fadd", x, y), vrange(b, _CHOICES[name], x, y))
+    def extremum_of(self, name: str, x: IrValue, y: IrValue) -> IrValue:
+        """`extremum` of two values of one type."""
+        return self.builder.intrinsic("maximum" if name == "max" else "minimum", x, y)
 
     def extreme_lane(self, name: str, vector: IrValue) -> IrValue:
         """`max` or `min` of the lanes of a vector, at least four of them and a power of two.
 
         Half by half, for LLVM's own lowering decides about NaN and signs of zero in scalar
-        registers: 50 instructions that wait for each other.  With vrangeps, which passes over NaN,
-        these are looked for once, beside the halving.
+        registers: 50 instructions that wait for each other.
         """
-        b = self.builder
-        by_range = self.has_avx512 and vector.element == "float"
+        return self.folded(vector, partial(self.extremum, name))
 
-        def chosen(x: IrValue, y: IrValue) -> IrValue:
-            return vrange(b, _CHOICES[name], x, y) if by_range else self.extremum(name, x, y)
-
-        folded = vector
+    def folded(self, vector: IrValue, chosen: Callable[[IrValue, IrValue], IrValue]) -> IrValue:
+        """What remains of the lanes of a vector when of each two one is `chosen`."""
+        b, folded = self.builder, vector
         while folded.lanes > NARROWEST_HALVED:
             half = folded.lanes // 2
             folded = chosen(b.part(folded, 0, half), b.part(folded, half, half))
         for places in ([2, 3, 0, 1], [1, 0, 3, 2]):
             folded = chosen(folded, b.shuffled(folded, folded, places))
-        found = b.extract(folded, 0)
-        if not by_range:
-            return found
-        unordered = b.compare("fcmp uno", vector, vector)
-        some = b.call(f"llvm.vector.reduce.or.v{vector.lanes}i1", "i1", b.readable(unordered))
-        return b.select(some, self.constant(float("nan"), found), found)
+        return b.extract(folded, 0)
 
     # ---- float32
 
-    def _exp(self, x: IrValue) -> IrValue:
-        return self._exp_by_table(x) if self.has_avx512 else self._exp_by_polynomial(x)
+    def exp(self, x: IrValue) -> IrValue:
+        """exp(x) with an error of at most one unit."""
+        return self.exp_by_polynomial(x)
 
-    def _exp_by_polynomial(self, x: IrValue) -> IrValue:
+    def exp_by_polynomial(self, x: IrValue) -> IrValue:
         """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ; the error is at most 0.89 units."""
         b = self.builder
-        if self.has_avx512:
-            n, r, _ = self._reduced(x, ROUNDING)
-            return scaled(b, self.polynomial(self._limited(r), (1.0, 1.0, *EXP)), n)
         # Beyond these the result is infinite or zero; NaN passes both comparisons.
         x = self._at_most(x, 89.0)
         low = self.constant(-104.0, x)
         x = b.select(b.compare("fcmp olt", x, low), low, x)
-        _, r, rounded = self._reduced(x, ROUNDING)
+        _, r, rounded = self.reduced(x, ROUNDING)
         return self._scaled(self.polynomial(r, (1.0, 1.0, *EXP)), rounded)
 
-    def _exp_by_table(self, x: IrValue) -> IrValue:
-        """x = n·ln 2 + r for n in sixteenths; 2 to the fraction of n from a table, times exp(r).
-
-        11 instructions, of which 9 are for the multiply-add units; by a polynomial it is 12 of 13.
-        The largest error, of all arguments from −104 to 104, is 0.9989 units: the table's is 0.45
-        and that of the last sum 0.5.
-        """
-        b = self.builder
-        n, r, rounded = self._reduced(x, ROUNDING / TABLE_ENTRIES)
-        r = self._limited(r)
-        power = looked_up(b, POWERS, b.convert("bitcast", rounded, "i32"))
-        above = b.binary("fmul", self.polynomial(r, EXP_NEAR_ZERO), r)
-        return scaled(b, self.fma(power, above, power), n)
-
-    def _limited(self, r: IrValue) -> IrValue:
-        """A remainder as it is, and a number within ±½ for anything else.
-
-        Where x is so large that r is no remainder any more, but any number or NaN, exp(r) is so a
-        positive number, and 2ⁿ makes it zero, infinite or NaN.
-        """
-        return vrange(self.builder, RANGE_NEARER_ZERO, r, self.constant(0.5, r))
-
-    def _reduced(self, x: IrValue, rounding: float) -> tuple[IrValue, IrValue, IrValue]:
+    def reduced(self, x: IrValue, rounding: float) -> tuple[IrValue, IrValue, IrValue]:
         """n, r = x − n·ln 2 and n + `rounding`, where n is x / ln 2 rounded as `rounding` says."""
         rounded = self.fma(x, self.constant(LOG2_E, x), rounding)
         n = self.builder.binary("fsub", rounded, self.constant(rounding, x))
@@ -294,7 +231,7 @@ class Math(FloatArithmetic):
         one = self.constant(1.0, x)
         size = self.negated(self.absolute(x))
         # Not by the table, whose error would make that of the quotient 2.1 units.
-        e = self.unary("exp", size) if x.element == "double" else self._exp_by_polynomial(size)
+        e = self.unary("exp", size) if x.element == "double" else self.exp_by_polynomial(size)
         left = b.compare("fcmp olt", x, self.constant(0.0, x))
         return b.binary("fdiv", b.select(left, e, one), b.binary("fadd", e, one))
 
@@ -324,12 +261,12 @@ class Math(FloatArithmetic):
 
     def _erf(self, x: IrValue) -> IrValue:
         size = self._at_most(self.absolute(x), ERF_MOST)
-        by_table = self.has_avx512
-        result = erf_by_table(self, size) if by_table else self._erf_by_polynomial(size)
-        return self.copysign(result, x)
+        return self.copysign(self.erf_of_size(size), x)
 
-    def _erf_by_polynomial(self, size: IrValue) -> IrValue:
-        """2ʸ − 1, which is −erf, for a polynomial y of |x|.
+    def erf_of_size(self, size: IrValue) -> IrValue:
+        """erf(|x|), perhaps with the other sign, for |x| <= `ERF_MOST`; NaN stays.
+
+        2ʸ − 1, which is −erf, for a polynomial y of |x|.
 
         With y = n + f and q = 2ᶠ − 1, 2ʸ − 1 is q·2ⁿ + (2ⁿ − 1).
         """

@@ -2,7 +2,7 @@
 
 A storage-only type has no arithmetic: its values are cast to a carrier type, computed in that, and
 cast back.  In: a builder and values.  Out: values.  In LLVM IR a stored value is its bits, an
-integer as wide as the type is in memory (`emit_builder.ELEMENTS`).  float16 is cast by the
+integer as wide as the type is in memory (`llvm.ELEMENTS`).  float16 is cast by the
 processor's instructions; all other casts are integer arithmetic and exact float operations.
 
 What always holds: results equal those of numpy and `ml_dtypes` bit by bit, except for the payload
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from graphflow.base.dtypes import FLOATS
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
+from graphflow.llvm import IrBuilder, IrValue, integer, literal
 
 MANTISSA, BIAS = 23, 127
 """Of float32."""

@@ -12,8 +12,8 @@ calls.
 
 from __future__ import annotations
 
-from graphflow.codegen.emit_builder import IrValue, integer, literal
 from graphflow.codegen.float_arithmetic import FloatArithmetic
+from graphflow.llvm import IrValue, integer, literal
 
 LIMIT = 2.0**30
 """Below this the number of quarter turns fits an int32, and π/2 in two parts is exact enough."""

@@ -16,10 +16,10 @@ from unittest import mock
 from llvmlite import binding as llvm
 
 from graphflow.codegen import emit, emit_expr, emit_mask, emit_memory, host_target
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, lanes_of
 from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, narrowed
 from graphflow.codegen.emit_memory import Memory
+from graphflow.llvm import IrBuilder, IrValue, boolean, lanes_of
 from graphflow.tir import DTYPES, FLOATS
 from support.mutated import Patches, seen_as
 from support.native_fuzz import TARGETS, difference

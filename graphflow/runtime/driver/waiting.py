@@ -104,8 +104,7 @@ def _clear_bit(mask: NativePlace, number: NativeValue) -> None:
     """Instructions that clear one bit of a mask; the lowest bit of a byte comes first."""
     byte = mask.at(number >> 3)
     bit = (number & 7).truncated(INT8)
-    one = mask.body.constant(1, INT8)
-    byte.store(byte.load() & ~(one << bit))
+    byte.store(byte.load() & ~(1 << bit))
 
 
 @function(BOOL, pool=AddressOf(POOL), me=INT64)
