@@ -1,7 +1,7 @@
 """LLVM IR as text: typed values, and the builder that kernels and the runtime's driver share."""
 
-from graphflow.llvm.builder import IrBuilder
-from graphflow.llvm.values import (
+from graphflow.llvm.ir_builder import IrBuilder
+from graphflow.llvm.ir_values import (
     ELEMENTS,
     IrValue,
     boolean,

@@ -20,13 +20,10 @@ from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep
 from graphflow.runtime.aligned_memory import Recycled, address_of, zeroed_block
-from graphflow.runtime.driver import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
+from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
-
-FLUSH_DENORMALS = 0x8040
-"""Bits of the x86 control word MXCSR: denormal results and operands count as zero."""
 
 _STEP, _PATCH, _JOB = STEP.dtype, PATCH.dtype, JOB.ctype
 

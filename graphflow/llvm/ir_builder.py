@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
 from graphflow.base.errors import CodegenError
-from graphflow.llvm.values import IrValue, call_text, lanes_of, mangled, vector_type
+from graphflow.llvm.ir_values import IrValue, call_text, lanes_of, mangled, vector_type
 
 
 class IrBuilder:
