@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphflow.llvm import IrBuilder, IrValue, integer, literal
+from graphflow.llvm import IrBuilder, IrValue, int_constant, typed_constant
 
 RANGE_SMALLER, RANGE_LARGER = 0b0100, 0b0101
 """vrangeps: the smaller, the larger, with the sign that comparing gives."""
@@ -20,11 +20,11 @@ RANGE_NEARER_ZERO = 0b0010
 """vrangeps: the smaller absolute value, with the sign of the first operand; one that is NaN is
 passed over."""
 
-_ROUND_AS_SET = integer(4, "i32")
+_ROUND_AS_SET = int_constant(4, "i32")
 _MASKED: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
-    4: (128, integer(-1, "i8"), ()),
-    8: (256, integer(-1, "i8"), ()),
-    16: (512, integer(-1, "i16"), (_ROUND_AS_SET,)),
+    4: (128, int_constant(-1, "i8"), ()),
+    8: (256, int_constant(-1, "i8"), ()),
+    16: (512, int_constant(-1, "i16"), (_ROUND_AS_SET,)),
 }
 """By lanes of a register: its bits, the mask of all lanes, and the rounding argument if any."""
 
@@ -82,7 +82,7 @@ class Avx512Builder(IrBuilder):
 
 def vrange(b: IrBuilder, choice: int, x: IrValue, y: IrValue) -> IrValue:
     """One of `x` and `y` in each lane, by the immediate operand `choice` of vrangeps."""
-    return _masked(b, "range", x, y, integer(choice, "i32"))
+    return _masked(b, "range", x, y, int_constant(choice, "i32"))
 
 
 def scaled(b: IrBuilder, x: IrValue, exponent: IrValue) -> IrValue:
@@ -97,7 +97,7 @@ def looked_up(b: IrBuilder, table: Sequence[float], indices: IrValue) -> IrValue
     """The entries of a table of `TABLE_ENTRIES` float32 numbers, by the low bits of i32 indices."""
     if len(table) != TABLE_ENTRIES:
         raise ValueError(f"a table has {TABLE_ENTRIES} entries, not {len(table)}")
-    entries = ", ".join(f"float {literal(entry, 'float32').text}" for entry in table)
+    entries = ", ".join(f"float {typed_constant(entry, 'float32').text}" for entry in table)
     constant = IrValue(f"<{entries}>", "float", TABLE_ENTRIES)
 
     def of_register(places: IrValue) -> IrValue:

@@ -28,7 +28,7 @@ from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.instruction_set import instruction_for, writers_for
 from graphflow.codegen.math import NARROWEST_HALVED
-from graphflow.llvm import IrValue, literal, mangled
+from graphflow.llvm import IrValue, mangled, typed_constant
 
 MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
@@ -227,7 +227,7 @@ class PartEmitter:
         if dtype == "bool":
             raw = b.readable(raw)
         if not mask.is_full:
-            idle = literal(tir.neutral_literal(stmt.op, dtype), dtype)
+            idle = typed_constant(tir.neutral_literal(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
         folded = self._folded(stmt.op, dtype, raw)
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
@@ -246,7 +246,7 @@ class PartEmitter:
             return self.expressions.math.extreme_lane(op.value, raw)
         name = f"llvm.vector.reduce.{_horizontal(op, dtype)}.{mangled(raw.element, raw.lanes)}"
         ordered = floating and op in (tir.ReduceOp.ADD, tir.ReduceOp.MUL)
-        first = (literal(-0.0 if op is tir.ReduceOp.ADD else 1.0, dtype),) if ordered else ()
+        first = (typed_constant(-0.0 if op is tir.ReduceOp.ADD else 1.0, dtype),) if ordered else ()
         return b.call(name, raw.element, *first, raw, flags="reassoc" if ordered else "")
 
     # ---- loops

@@ -25,9 +25,9 @@ from graphflow.llvm import (
     ELEMENTS,
     IrBuilder,
     IrValue,
-    integer,
-    literal,
+    int_constant,
     mangled,
+    typed_constant,
 )
 from graphflow.tir import DTYPES, Buffer, BufferWindow
 
@@ -155,7 +155,7 @@ class Memory:
         for _, k in terms:
             step = gcd(step, k)
         if constant:
-            moved = (integer(constant),)
+            moved = (int_constant(constant),)
             pointer = self.builder.element_address(place.element, pointer, moved)
         # A parameter may begin at any element of a storage.
         known = ALIGNMENT if place.local else place.itemsize
@@ -221,7 +221,7 @@ class Memory:
         lanes = truth.lanes
         name = f"llvm.masked.load.{mangled(element, lanes)}.p0"
         none = IrValue("zeroinitializer", element, lanes)
-        aligned = integer(alignment, "i32")
+        aligned = int_constant(alignment, "i32")
         return self.builder.call(name, element, pointer, aligned, truth, none, lanes=lanes)
 
     def store_window(self, address: Address, raw: IrValue) -> None:
@@ -238,7 +238,7 @@ class Memory:
         address = self.address(buffer, indices)
         if address.place.size == 0 and mask is not None:
             # No lane that runs reads it, and there is no first element for the others.
-            return literal(0, buffer.dtype)
+            return typed_constant(0, buffer.dtype)
         if mask is None or address.stride == 0:
             return self._load_one(address, mask)
         if address.stride == 1:
@@ -267,8 +267,8 @@ class Memory:
     def _load_column(self, address: Address, mask: Mask) -> IrValue:
         """Load whole rows and transpose them; LLVM merges the shuffles that several columns share.
 
-        Lanes beyond the rows are poison; `narrowed` and `integer_div` freeze the values that they
-        test.
+        Lanes beyond the rows are poison; `lanes_where` and `integer_div` freeze the values that
+        they test.
         """
         place = address.place
         column = address.constant % place.row
@@ -326,7 +326,7 @@ class Memory:
         place = address.place
         if mask is not None and mask.dynamic is not None and not self._inside(address, 1):
             offset = self.indices.sum(address.terms, address.constant)
-            pointer = self._at(place, self.builder.select(self._any(mask), offset, integer(0)))
+            pointer = self._at(place, self.builder.select(self._any(mask), offset, int_constant(0)))
             alignment = place.itemsize
         else:
             pointer, alignment = self._pointer(place, address.terms, address.constant)
@@ -345,7 +345,7 @@ class Memory:
     def _as_value(self, place: BufferAddress, raw: IrValue) -> IrValue:
         if place.dtype != "bool":
             return raw
-        return self.builder.compare("icmp ne", raw, integer(0, "i8"))
+        return self.builder.compare("icmp ne", raw, int_constant(0, "i8"))
 
     def _as_memory(self, place: BufferAddress, value: IrValue) -> IrValue:
         return self.builder.convert("zext", value, "i8") if place.dtype == "bool" else value
@@ -364,7 +364,7 @@ class Memory:
 
         Lanes beyond the loop's extent are poison, which costs no instruction.  The poison stays in
         its lane: such a lane is neither stored nor reduced, and a condition on it is frozen
-        (`narrowed`).
+        (`lanes_where`).
         """
         place = address.place
         items: list[IrValue] = []
@@ -386,7 +386,7 @@ class Memory:
         if mask.dynamic is None:
             return self._pointer(address.place, terms, constant)
         runs = self.builder.extract(mask.dynamic, lane)
-        offset = self.builder.select(runs, self.indices.sum(terms, constant), integer(0))
+        offset = self.builder.select(runs, self.indices.sum(terms, constant), int_constant(0))
         return self._at(address.place, offset), address.place.itemsize
 
     # ---- stores
@@ -431,7 +431,7 @@ class Memory:
         else:
             name = f"llvm.masked.store.{mangled(place.element, mask.width)}.p0"
             truth = mask_value(self.builder, mask)
-            self.builder.call_void(name, raw, pointer, integer(alignment, "i32"), truth)
+            self.builder.call_void(name, raw, pointer, int_constant(alignment, "i32"), truth)
 
     def _may_touch_whole(self, address: Address, mask: Mask) -> bool:
         """Whether a vector at a local address stays in its memory; there is slack behind."""

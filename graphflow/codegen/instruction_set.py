@@ -27,7 +27,7 @@ from graphflow.codegen.call_operands import CallOperands, Instruction
 from graphflow.codegen.intrinsics import require_feature, require_intrinsic
 from graphflow.codegen.math import Math
 from graphflow.codegen.x86_instructions import x86_instructions
-from graphflow.llvm import IrBuilder, integer, vector_type
+from graphflow.llvm import IrBuilder, int_constant, vector_type
 from graphflow.tir import PREFETCH16, Call, Intrinsic, PrimFunc, Role, intrinsic_problem
 
 
@@ -120,5 +120,5 @@ def _prefetched(of: CallOperands) -> None:
     Packed weights fetched into the first level displace the tile in work there: 6 to 13 % of a
     product's time is gained with locality 2, and less with 3.
     """
-    read, locality, data = integer(0, "i32"), integer(2, "i32"), integer(1, "i32")
+    read, locality, data = int_constant(0, "i32"), int_constant(2, "i32"), int_constant(1, "i32")
     of.builder.call_void("llvm.prefetch.p0", of.pointer("line"), read, locality, data)

@@ -22,7 +22,7 @@ from functools import partial
 from graphflow.base.errors import CodegenError
 from graphflow.codegen.float_arithmetic import MANTISSA_BITS, ROUNDING, FloatArithmetic
 from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
-from graphflow.llvm import IrValue, integer, literal
+from graphflow.llvm import IrValue, int_constant, typed_constant
 from graphflow.tir import TRIGONOMETRIC
 
 LOG2_E = 1.4426950408889634
@@ -136,7 +136,7 @@ class Math(FloatArithmetic):
         if x.element == "double":
             return self.each_lane("pow", x, y)
         for exponent in (1.0, 2.0, 3.0):
-            if y.text == literal(exponent, "float32").text:
+            if y.text == typed_constant(exponent, "float32").text:
                 return self.repeated(x, int(exponent))
         return self._power(x, y)
 
@@ -146,7 +146,7 @@ class Math(FloatArithmetic):
         dtype = "float32" if x.element == "float" else "float64"
         if name == "max":
             for operand, other in ((x, y), (y, x)):
-                if operand.text == literal(0.0, dtype).text:
+                if operand.text == typed_constant(0.0, dtype).text:
                     # One comparison does for NaN and for both zeros.
                     return b.select(b.compare("fcmp ugt", other, operand), other, operand)
         return self.extremum_of(name, *b.matched(x, y))
@@ -209,21 +209,21 @@ class Math(FloatArithmetic):
         """
         b = self.builder
         exponent = self._exponent(rounded)
-        mask = integer(-1 << MANTISSA_BITS, "i32")
-        half = b.binary("and", b.binary("ashr", exponent, integer(1, "i32")), mask)
+        mask = int_constant(-1 << MANTISSA_BITS, "i32")
+        half = b.binary("and", b.binary("ashr", exponent, int_constant(1, "i32")), mask)
         x = b.binary("fmul", x, self._power_of_two(half))
         return b.binary("fmul", x, self._power_of_two(b.binary("sub", exponent, half)))
 
     def _power_of_two(self, exponent: IrValue) -> IrValue:
         """2ⁿ for −127 < n < 128, from n·2²³."""
         b = self.builder
-        one = integer(BIAS << MANTISSA_BITS, "i32")
+        one = int_constant(BIAS << MANTISSA_BITS, "i32")
         return b.convert("bitcast", b.binary("add", exponent, one), "float")
 
     def _exponent(self, rounded: IrValue) -> IrValue:
         """n·2²³, whose bits are those of an exponent; `rounded` is n + `ROUNDING`."""
         bits = self.builder.convert("bitcast", rounded, "i32")
-        return self.builder.binary("shl", bits, integer(MANTISSA_BITS, "i32"))
+        return self.builder.binary("shl", bits, int_constant(MANTISSA_BITS, "i32"))
 
     def _sigmoid(self, x: IrValue) -> IrValue:
         """With e = exp(−|x|): 1 / (1 + e), or e / (1 + e) left of zero, which keeps denormals."""
@@ -290,9 +290,9 @@ class Math(FloatArithmetic):
         tiny = b.compare("fcmp olt", x, self.constant(SMALLEST_NORMAL, x))
         normal = b.select(tiny, b.binary("fmul", x, self.constant(2.0**23, x)), x)
         bits = b.convert("bitcast", normal, "i32")
-        above = b.binary("sub", bits, integer(SQRT_HALF_BITS, "i32"))
-        n = b.binary("ashr", above, integer(MANTISSA_BITS, "i32"))
-        shift = b.binary("shl", n, integer(MANTISSA_BITS, "i32"))
+        above = b.binary("sub", bits, int_constant(SQRT_HALF_BITS, "i32"))
+        n = b.binary("ashr", above, int_constant(MANTISSA_BITS, "i32"))
+        shift = b.binary("shl", n, int_constant(MANTISSA_BITS, "i32"))
         fraction = b.convert("bitcast", b.binary("sub", bits, shift), "float")
         m = b.binary("fsub", fraction, self.constant(1.0, x))
         exponent = b.convert("sitofp", n, "float")
@@ -340,7 +340,7 @@ class Math(FloatArithmetic):
         half = b.binary("fmul", y, self.constant(0.5, y))
         even = b.compare("fcmp oeq", self.unary("floor", half), half)
         odd = b.binary("and", whole, b.binary("xor", even, IrValue("true", "i1")))
-        negative = b.compare("icmp slt", b.convert("bitcast", x, "i32"), integer(0, "i32"))
+        negative = b.compare("icmp slt", b.convert("bitcast", x, "i32"), int_constant(0, "i32"))
         flipped = b.binary("and", odd, negative)
         result = b.select(flipped, self.negated(size), size)
         below = b.compare("fcmp olt", x, self.constant(0.0, x))
@@ -353,10 +353,10 @@ class Math(FloatArithmetic):
         """log₂ of a double that was a float: 0, positive, infinite or NaN; never denormal."""
         b = self.builder
         bits = b.convert("bitcast", x, "i64")
-        above = b.binary("sub", bits, integer(0x3FE6A09E667F3BCD))
-        n = b.binary("ashr", above, integer(52))
+        above = b.binary("sub", bits, int_constant(0x3FE6A09E667F3BCD))
+        n = b.binary("ashr", above, int_constant(52))
         fraction = b.convert(
-            "bitcast", b.binary("sub", bits, b.binary("shl", n, integer(52))), "double"
+            "bitcast", b.binary("sub", bits, b.binary("shl", n, int_constant(52))), "double"
         )
         one = self.constant(1.0, x)
         s = b.binary("fdiv", b.binary("fsub", fraction, one), b.binary("fadd", fraction, one))
@@ -376,6 +376,6 @@ class Math(FloatArithmetic):
         n = b.intrinsic("roundeven", x)
         series = self.polynomial(b.binary("fsub", x, n), EXP2_SERIES)
         whole = b.freeze(b.convert("fptosi", n, "i32"))
-        biased = b.convert("sext", b.binary("add", whole, integer(1023, "i32")), "i64")
-        scale = b.convert("bitcast", b.binary("shl", biased, integer(52)), "double")
+        biased = b.convert("sext", b.binary("add", whole, int_constant(1023, "i32")), "i64")
+        scale = b.convert("bitcast", b.binary("shl", biased, int_constant(52)), "double")
         return b.binary("fmul", series, scale)

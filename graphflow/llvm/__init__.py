@@ -4,12 +4,12 @@ from graphflow.llvm.ir_builder import IrBuilder
 from graphflow.llvm.ir_values import (
     ELEMENTS,
     IrValue,
-    boolean,
+    bool_constant,
     call_text,
-    integer,
+    int_constant,
     lanes_of,
-    literal,
     mangled,
+    typed_constant,
     vector_type,
 )
 
@@ -17,11 +17,11 @@ __all__ = [
     "ELEMENTS",
     "IrBuilder",
     "IrValue",
-    "boolean",
+    "bool_constant",
     "call_text",
-    "integer",
+    "int_constant",
     "lanes_of",
-    "literal",
     "mangled",
+    "typed_constant",
     "vector_type",
 ]

@@ -60,12 +60,12 @@ def mangled(element: str, lanes: int) -> str:
     return name if lanes == 1 else f"v{lanes}{name}"
 
 
-def integer(value: int, element: str = "i64") -> IrValue:
+def int_constant(value: int, element: str = "i64") -> IrValue:
     """An integer constant."""
     return IrValue(str(int(value)), element)
 
 
-def boolean(value: bool) -> IrValue:
+def bool_constant(value: bool) -> IrValue:
     """A constant truth value."""
     return IrValue("true" if value else "false", "i1")
 
@@ -77,16 +77,16 @@ def lanes_of(values: Iterable[int | bool], element: str) -> IrValue:
     return IrValue(f"<{text}>", element, len(items))
 
 
-def literal(value: float | int | bool, dtype: str) -> IrValue:
+def typed_constant(value: float | int | bool, dtype: str) -> IrValue:
     """A constant of `dtype`, exact to the bit."""
     element = ELEMENTS[dtype]
     if dtype == "bool":
-        return boolean(bool(value))
+        return bool_constant(bool(value))
     if dtype in STORED:
         code = np.asarray(value, DTYPES[dtype]).view(f"u{DTYPES[dtype].itemsize}")
-        return integer(int(code), element)
+        return int_constant(int(code), element)
     if element not in ("float", "double"):
-        return integer(int(np.asarray(value).astype(DTYPES[dtype])), element)
+        return int_constant(int(np.asarray(value).astype(DTYPES[dtype])), element)
     wide = np.asarray(value, DTYPES[dtype]).astype(np.float64)
     return IrValue(f"0x{int(wide.view(np.uint64)):016X}", element)
 

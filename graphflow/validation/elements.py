@@ -274,6 +274,6 @@ def _most(
     return max(extent, 0)
 
 
-def iterations(func: tir.PrimFunc) -> int:
+def counted_iterations(func: tir.PrimFunc) -> int:
     """The number of stores and reductions in a run of `func`.  Raises `Unsolved`."""
     return _cost(func.body, {})

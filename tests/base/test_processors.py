@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from graphflow.base.dtypes import DTYPES
-from graphflow.base.processors import PROCESSORS, core_of, narrowed
+from graphflow.base.processors import PROCESSORS, core_of, restricted_to_avx2
 from graphflow.base.target import Target, element_bytes
 from support.source import MODULES
 
@@ -34,9 +34,9 @@ def test_the_table_has_processors_that_differ() -> None:
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_a_restricted_processor_keeps_its_caches(name: str) -> None:
     target = PROCESSORS[name]
-    narrow = narrowed(target)
+    narrow = restricted_to_avx2(target)
     assert narrow.vector_bytes == 32 and not re.search(r"\+(avx512|avx10|evex)", narrow.features)
-    assert narrowed(narrow) is narrow
+    assert restricted_to_avx2(narrow) is narrow
     rates = {*core_of(target.cpu, wide=False), "name", "cpu", "features"}
     for field in fields(Target):
         if field.name not in rates:

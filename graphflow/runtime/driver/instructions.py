@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphflow.base.errors import CodegenError
-from graphflow.llvm import IrBuilder, IrValue, boolean, integer
+from graphflow.llvm import IrBuilder, IrValue, bool_constant, int_constant
 from graphflow.runtime.driver.structs import (
     BOOL,
     POINTER,
@@ -67,7 +67,7 @@ class NativeValue:
         return self._binary("shl", other)
 
     def __rlshift__(self, other: int) -> NativeValue:
-        shifted = integer(other, self.ir.element)
+        shifted = int_constant(other, self.ir.element)
         return NativeValue(self.builder, shifted)._binary("shl", self)
 
     def __rshift__(self, other: Operand) -> NativeValue:
@@ -135,14 +135,14 @@ class NativePlace:
         if isinstance(kind, ArrayType):  # of any length, like a C pointer to its first element
             source = kind.element
         else:
-            indices.append(integer(0))
+            indices.append(int_constant(0))
         for part in path:
             if isinstance(kind, StructType) and isinstance(part, str):
                 member = kind.members[part]
-                indices.append(integer(member.position, "i32"))
+                indices.append(int_constant(member.position, "i32"))
                 kind = member.type
             elif isinstance(kind, ArrayType) and not isinstance(part, str):
-                indices.append(integer(part) if isinstance(part, int) else part.ir)
+                indices.append(int_constant(part) if isinstance(part, int) else part.ir)
                 kind = kind.element
             else:
                 raise CodegenError(f"{part!r} is no part of {kind}")
@@ -204,7 +204,11 @@ def as_ir(operand: Operand, element: str) -> IrValue:
         case None:
             return IrValue("null", element)
         case int():
-            return boolean(bool(operand)) if element == BOOL.llvm else integer(operand, element)
+            return (
+                bool_constant(bool(operand))
+                if element == BOOL.llvm
+                else int_constant(operand, element)
+            )
     value = operand.address.ir if isinstance(operand, NativePlace) else operand.ir
     if value.element != element:
         raise CodegenError(f"{value.text} is {value.element} where {element} is wanted")
