@@ -27,9 +27,11 @@ def element_bytes(dtype: str) -> int:
 class Target:
     """A processor: the code generator and the cost model depend on these fields alone.
 
-    The first five fields decide what code is emitted.  All others are for prices; their defaults
-    describe the Intel and AMD server processors that the cost model was fitted on.  Plans for a
-    target of the table `PROCESSORS` are the same on every machine.
+    `cpu`, `features` and `vector_bytes` decide which instructions a kernel becomes, and
+    `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores;
+    `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of
+    variants and tiles; their defaults describe the server processors that the cost model was fitted
+    on.  Plans for a target of the table `PROCESSORS` are the same on every machine.
 
     | field | unit | source |
     |---|---|---|

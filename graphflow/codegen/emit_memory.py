@@ -1,7 +1,8 @@
 """Emits loads and stores: flattened addresses, masked vectors, and the local buffers of a kernel.
 
 In: a buffer, index expressions and the mask of the active lanes.  Out: values, and stores.  What
-always holds: an inactive lane neither reads nor writes memory that the caller owns.  Local buffers
+always holds: an inactive lane writes nothing that the caller owns, and of its memory reads at most
+elements of the buffer, such as the first one, which exists.  Local buffers
 (scopes "register" and "scratch") have a padded last axis and spare elements at their end.  A whole
 vector may therefore be loaded from them, and stored to them where the inactive lanes fall into the
 padding.

@@ -45,7 +45,7 @@ seconds."""
 ROUNDS = ("ordinary", "special")
 
 UNDEFINED = (float("nan"), 7.5e29)
-"""What undefined padding, and workspaces, hold in each of the two runs."""
+"""What undefined padding holds in each of the two runs; workspaces hold NaN in both."""
 
 BEFORE = {
     "f": (-1234.5, 4321.25), "i": (-77, 93), "u": (77, 93), "b": (True, False), "V": (1, 0),
