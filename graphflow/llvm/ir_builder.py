@@ -36,15 +36,22 @@ class IrBuilder:
 
     def emit(self, text: str, element: str, lanes: int = 1) -> IrValue:
         """Append `%name = text`; returns the value that it defines."""
-        name = f"%{self.fresh('v')}"
-        self.do(f"{name} = {text}")
+        # Not by `fresh` and `do`: nearly every line of a kernel is written here.
+        if not self.is_open:
+            raise self._closed(text)
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"  {name} = {text}")
         return IrValue(name, element, lanes)
 
     def do(self, text: str) -> None:
         """Append an instruction without a result; CodegenError behind the end of a block."""
         if not self.is_open:
-            raise CodegenError(f"{text!r} stands behind the end of its block")
+            raise self._closed(text)
         self.lines.append(f"  {text}")
+
+    def _closed(self, text: str) -> CodegenError:
+        return CodegenError(f"{text!r} stands behind the end of its block")
 
     def fresh(self, hint: str) -> str:
         """A name of a value or a label that nothing else in the function has."""
@@ -198,21 +205,21 @@ class IrBuilder:
 
     def element_address(self, source: str, base: IrValue, indices: Iterable[IrValue]) -> IrValue:
         """The address that indices lead to, from memory that holds the LLVM type `source` on."""
-        listed = ", ".join(f"{index.type} {index.text}" for index in indices)
+        listed = ", ".join([f"{index.type} {index.text}" for index in indices])
         return self.emit(f"getelementptr {source}, ptr {base.text}, {listed}", "ptr")
 
     def load(
         self, address: IrValue, element: str, alignment: int, lanes: int = 1, order: str = ""
     ) -> IrValue:
         """The value at an address; an `order` of memory makes the access atomic."""
-        atomic, suffix = _atomic(order)
+        atomic, suffix = _atomic(order) if order else ("", "")
         kind = vector_type(element, lanes)
         text = f"load {atomic}{kind}, ptr {address.text}{suffix}, align {alignment}"
         return self.emit(text, element, lanes)
 
     def store(self, value: IrValue, address: IrValue, alignment: int, order: str = "") -> None:
         """Write a value to an address; an `order` of memory makes the access atomic."""
-        atomic, suffix = _atomic(order)
+        atomic, suffix = _atomic(order) if order else ("", "")
         to = f"ptr {address.text}{suffix}, align {alignment}"
         self.do(f"store {atomic}{value.type} {value.text}, {to}")
 
@@ -349,4 +356,4 @@ class IrBuilder:
 
 
 def _atomic(order: str) -> tuple[str, str]:
-    return ("atomic ", f" {order}") if order else ("", "")
+    return "atomic ", f" {order}"
