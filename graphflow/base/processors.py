@@ -88,7 +88,7 @@ def narrow_cpu(cpu: str) -> str:
     return "znver2" if is_amd(cpu) else "haswell"
 
 
-def narrowed(target: Target) -> Target:
+def restricted_to_avx2(target: Target) -> Target:
     """The processor restricted to AVX2: 32-byte vectors, 16 registers; its caches are the same.
 
     A target that has no AVX-512 is returned as it is.

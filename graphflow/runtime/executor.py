@@ -19,7 +19,7 @@ from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime.aligned_memory import (
-    address_of,
+    data_address,
     is_usable,
     release,
     store,
@@ -142,7 +142,7 @@ class Program:
         arena = self._arena()
         for index, array in enumerate(arrays):
             arena.addresses[index] = (
-                address_of(array)
+                data_address(array)
                 if is_usable(array)
                 else _copied_address(array, arena.staging[index])
             )
@@ -174,7 +174,7 @@ class Program:
                 case NativePhase():
                     self._walk(arena, phase.table, arena.jobs[phase.job])
                 case ForeignPhase():
-                    phase.run(arena, address_of(self._constants), objects)
+                    phase.run(arena, data_address(self._constants), objects)
 
     def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.
@@ -228,7 +228,7 @@ class Program:
             if offset in self._borrowed.parts:
                 continue
             if offset >= spec.run_constant_bytes and is_usable(array):
-                apart[offset] = address_of(array)
+                apart[offset] = data_address(array)
             else:
                 store(constants, offset, array)
         steps = tuple(s for k, s in enumerate(spec.prepare) if k not in self._borrowed.steps)
@@ -249,7 +249,7 @@ class Program:
         constants: NDArray[np.uint8],
         apart: Mapping[int, int] = MappingProxyType({}),
     ) -> StepTable:
-        places = {k: address_of(part) for k, part in self._borrowed.parts.items()}
+        places = {k: data_address(part) for k, part in self._borrowed.parts.items()}
         places.update(apart)
         return step_table(
             steps, self._code.addresses, constants, len(self.spec.inputs), self.threads, places
@@ -325,7 +325,7 @@ class BoundRun:
         self._arena = program._new_arena()
         for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
             np.copyto(copy, array)
-            self._arena.addresses[index] = address_of(copy)
+            self._arena.addresses[index] = data_address(copy)
         self._buffers = program._new_outputs(self._arena)
         self.outputs = named_results(program.spec, self._buffers)
         self._under_way: list[object] = []
@@ -371,7 +371,7 @@ def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8
             f"{spec.constant_bytes} bytes, {len(spec.constants)} initial constants and "
             f"{len(spec.prepare)} steps that prepare them"
         )
-    if len(prepared) and address_of(prepared) % ALIGNMENT:
+    if len(prepared) and data_address(prepared) % ALIGNMENT:
         raise VerifyError(f"prepared constants must begin at a multiple of {ALIGNMENT} bytes")
     return prepared
 
@@ -398,4 +398,4 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
     """The address of a copy in `staging`."""
     np.copyto(staging, array)
-    return address_of(staging)
+    return data_address(staging)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -85,22 +85,15 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
     """
     signatures = _signatures(spec)
     used = reachable(spec.objects, set(signatures))
-    return ProgramSpec(
+    return replace(
+        spec,
         objects=tuple((symbol, code) for symbol, code in spec.objects if symbol in used),
         prepare=(),
-        run=spec.run,
         constants=(),
         constant_bytes=spec.run_constant_bytes,
+        kept_bytes=None,
         arena_bytes=_arena_bytes(spec),
-        inputs=spec.inputs,
-        outputs=spec.outputs,
         signatures=signatures,
-        sections=spec.sections,
-        objects_in=spec.objects_in,
-        objects_out=spec.objects_out,
-        hidden=spec.hidden,
-        guards=spec.guards,
-        trimmed=spec.trimmed,
     )
 
 

@@ -19,14 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep
-from graphflow.runtime.aligned_memory import Recycled, address_of, zeroed_block
-from graphflow.runtime.driver import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
+from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
+from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
-
-FLUSH_DENORMALS = 0x8040
-"""Bits of the x86 control word MXCSR: denormal results and operands count as zero."""
 
 _STEP, _PATCH, _JOB = STEP.dtype, PATCH.dtype, JOB.ctype
 
@@ -64,7 +61,7 @@ def step_table(
     """
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros(len(steps), _STEP)
-    base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
+    base, pointers, arena_slots, patches = data_address(constants), list[int](), [], []
     for row, step in zip(rows, steps, strict=True):
         row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
         row["extent"], row["threads"] = step.extent, step.workers(threads)
@@ -111,7 +108,7 @@ class Arena:
         patience_ns: int = PATIENCE_NS,
     ) -> None:
         memory = zeroed_block(spec.arena_bytes)
-        self._base, self._inputs = address_of(memory), len(spec.inputs)
+        self._base, self._inputs = data_address(memory), len(spec.inputs)
         self.staging = _staging(spec)
         self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
@@ -128,10 +125,10 @@ class Arena:
         pointers[table.arena_slots] += self._base
         job = _JOB(
             parallel=table.parallel,
-            steps=address_of(table.steps),
+            steps=data_address(table.steps),
             step_count=len(table.steps),
-            pointers=address_of(pointers),
-            patches=address_of(table.patches),
+            pointers=data_address(pointers),
+            patches=data_address(table.patches),
             patch_count=len(table.patches),
             addresses=ctypes.addressof(self.addresses),
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,

@@ -10,7 +10,7 @@ from graphflow.arith import Var, const
 from graphflow.codegen import host_target
 from graphflow.codegen.avx512 import TABLE_ENTRIES, looked_up
 from graphflow.codegen.emit import MAX_VECTORS
-from graphflow.codegen.emit_builder import IrBuilder, IrValue
+from graphflow.llvm import IrBuilder, IrValue
 from support.native import Native
 
 COUNT = 960

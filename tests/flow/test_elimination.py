@@ -30,7 +30,7 @@ from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
 from graphflow.kernels import definitions as d
 from graphflow.models import ModelBuilder
-from graphflow.models.zoo import build
+from graphflow.models.zoo import zoo_model
 from graphflow.tir import PrimFunc
 from support.factors import random_factors, total
 from support.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
@@ -220,7 +220,7 @@ def test_work_grows_with_the_number_of_residual_blocks() -> None:
 
 def test_a_pyramid_up_and_down_is_solved_by_elimination(capfd: pytest.CaptureFixture[str]) -> None:
     """Its core needs tables larger than a narrow network does, and a good order."""
-    problem = problem_of(fuse(canonicalize(import_model(build("feature_pyramid")))))
+    problem = problem_of(fuse(canonicalize(import_model(zoo_model("feature_pyramid")))))
     assert not problem.residuals
     assert problem.best.gap == 0.0
     tables = [b.best.size * len(problem.reduced.own[b.variable]) for b in problem.reduced.buckets]

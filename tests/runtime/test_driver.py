@@ -182,7 +182,7 @@ def test_a_result_is_given_on_every_way() -> None:
 
 def test_operands_have_the_type_that_is_asked_for() -> None:
     body = NativeBody(None)
-    wide, narrow = body.constant(1, INT64), body.constant(1, INT32)
+    wide, narrow = body.local(INT64).load(), body.local(INT32).load()
     with pytest.raises(CodegenError, match="is i32 where i64 is wanted"):
         _ = wide + narrow
     with pytest.raises(CodegenError, match="no part of"):

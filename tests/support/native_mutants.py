@@ -16,10 +16,10 @@ from unittest import mock
 from llvmlite import binding as llvm
 
 from graphflow.codegen import emit, emit_expr, emit_mask, emit_memory, host_target
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, lanes_of
 from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
-from graphflow.codegen.emit_mask import Mask, narrowed
+from graphflow.codegen.emit_mask import Mask, lanes_where
 from graphflow.codegen.emit_memory import Memory
+from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
 from graphflow.tir import DTYPES, FLOATS
 from support.mutated import Patches, seen_as
 from support.native_fuzz import TARGETS, difference
@@ -45,7 +45,7 @@ def everywhere(name: str, replacement: Any) -> Patches:
 def mask_by_select(builder: IrBuilder, mask: Mask) -> IrValue:
     if mask.dynamic is None or all(mask.active):
         return mask.dynamic or lanes_of(mask.active, "i1")
-    return builder.select(lanes_of(mask.active, "i1"), mask.dynamic, boolean(False))
+    return builder.select(lanes_of(mask.active, "i1"), mask.dynamic, bool_constant(False))
 
 
 def mask_of_all_lanes(builder: IrBuilder, mask: Mask) -> IrValue:
@@ -55,7 +55,7 @@ def mask_of_all_lanes(builder: IrBuilder, mask: Mask) -> IrValue:
 def always_first_side(
     builder: IrBuilder, mask: Mask, truth: Any, holds: bool = True, by_index: bool = False
 ) -> Mask:
-    return narrowed(builder, mask, truth, by_index=by_index)
+    return lanes_where(builder, mask, truth, by_index=by_index)
 
 
 def plain_division(self: Expressions, dtype: str, left: IrValue, right: IrValue) -> IrValue:
@@ -81,7 +81,7 @@ COMPARE, CAST = Expressions.compare, Expressions.cast
 
 MUTANTS: dict[str, Mutant] = {
     "both sides of a condition run in the same lanes": Mutant(
-        everywhere("narrowed", always_first_side), 30
+        everywhere("lanes_where", always_first_side), 30
     ),
     "idle lanes run": Mutant(everywhere("mask_value", mask_of_all_lanes), 18),
     "idle lanes take part in reductions": Mutant(

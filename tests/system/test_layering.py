@@ -17,7 +17,7 @@ from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, par
 
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
-    ("tir", "foreign", "processes"),
+    ("tir", "foreign", "llvm", "processes"),
     ("layout", "effects", "program", "cost"),
     ("schedule", "codegen", "runtime"),
     ("kernels",),
