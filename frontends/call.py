@@ -25,7 +25,7 @@ from graphflow.frontends.recorded import shapes_agree
 from graphflow.frontends.steps import ImportStep, existing_axis
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
-from graphflow.kernels.definitions import binary, cast, counted_slices
+from graphflow.kernels.definitions import compaction, elementwise
 from graphflow.tir import PrimFunc
 
 MOST_OPERANDS = 64
@@ -226,7 +226,7 @@ class NodeCall:
         self._add(func, names, wide, part, open_axis)
         for name, result, half in zip(wide, outputs, wanted, strict=True):
             if half is not None:
-                rounding = cast(self.context.graph.values[name].shape, WIDE, half)
+                rounding = elementwise.cast(self.context.graph.values[name].shape, WIDE, half)
                 title = f"{part}.{half}" if part else half
                 self._add(rounding, (name,), (result,), title, open_axis)
 
@@ -254,7 +254,9 @@ class NodeCall:
             return name
         if name not in context.widened:
             wide = context.unique_tensor_name(f"{name}.{WIDE}")
-            self._add(cast(value.shape, value.dtype, WIDE), (name,), (wide,), f"{name}.{WIDE}")
+            self._add(
+                elementwise.cast(value.shape, value.dtype, WIDE), (name,), (wide,), f"{name}.{WIDE}"
+            )
             context.widened[name] = wide
         return context.widened[name]
 
@@ -330,7 +332,9 @@ class NodeCall:
         known = limited.get((count, extent))
         if known is None or known not in self.context.graph.values:
             limit = self.add_part(np.array(extent, np.int64), "limit")
-            known = self.emit_part(binary("min", (), (), "int64"), (count, limit), "count")
+            known = self.emit_part(
+                elementwise.binary("min", (), (), "int64"), (count, limit), "count"
+            )
             limited[count, extent] = known
         return known
 
@@ -346,7 +350,7 @@ class NodeCall:
         give; `name` itself if it gives all."""
         value = self.context.graph.values[name]
         for axis, count in self.context.counted.get(name, {}).items():
-            func = counted_slices(value.shape, axis, fill, value.dtype)
+            func = compaction.counted_slices(value.shape, axis, fill, value.dtype)
             result = self.context.unique_tensor_name(f"{self.outputs[0]}{part}.given{axis}")
             self._add(func, (name, count), (result,), f"{part[1:]}given{axis}", gives_all=True)
             name = result

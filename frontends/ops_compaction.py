@@ -14,22 +14,7 @@ import numpy as np
 from graphflow.base.dtypes import HALVES
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
-from graphflow.kernels.definitions import (
-    concat,
-    count_of,
-    counted_slices,
-    first_alike,
-    kept_slices,
-    non_zero,
-    places_of,
-    reshape,
-    take_slice,
-    transpose,
-    unique_counts,
-    unique_extent,
-    unique_indices,
-    unique_rows,
-)
+from graphflow.kernels.definitions import compaction, movement, selection
 from graphflow.tir import PrimFunc
 
 
@@ -43,7 +28,9 @@ def _reshaped(call: NodeCall, name: str, shape: tuple[int, ...], part: str) -> s
     value = call.context.graph.values[name]
     if value.shape == shape:
         return name
-    return call.emit(reshape(value.shape, shape, value.dtype), (name,), call.part_name(part), part)
+    return call.emit(
+        movement.reshape(value.shape, shape, value.dtype), (name,), call.part_name(part), part
+    )
 
 
 def _compress(call: NodeCall) -> None:
@@ -61,10 +48,12 @@ def _compress(call: NodeCall) -> None:
     (given,) = call.shape(1)
     if given > shape[axis]:
         given = shape[axis]
-        func = take_slice(call.shape(1), (range(given),), "bool")
+        func = selection.take_slice(call.shape(1), (range(given),), "bool")
         keep = call.emit(func, (keep,), call.part_name("looked_at"), "looked_at")
-    count = call.emit(count_of((given,), "bool"), (keep,), call.part_name("count"), "count")
-    func = kept_slices(shape, axis, given, call.dtype())
+    count = call.emit(
+        compaction.count_of((given,), "bool"), (keep,), call.part_name("count"), "count"
+    )
+    func = compaction.kept_slices(shape, axis, given, call.dtype())
     call.emit_bounded(func, (x, keep), call.outputs[0], axis, count)
 
 
@@ -72,8 +61,10 @@ def _non_zero(call: NodeCall) -> None:
     shape, dtype = call.shape(0), call.dtype()
     if not shape:
         call.refuse("a scalar", "reshape it to one element")
-    count = call.emit(count_of(shape, dtype), call.inputs, call.part_name("count"), "count")
-    call.emit_bounded(non_zero(shape, dtype), call.inputs, call.outputs[0], 1, count)
+    count = call.emit(
+        compaction.count_of(shape, dtype), call.inputs, call.part_name("count"), "count"
+    )
+    call.emit_bounded(compaction.non_zero(shape, dtype), call.inputs, call.outputs[0], 1, count)
 
 
 def _unique(call: NodeCall) -> None:
@@ -85,21 +76,23 @@ def _unique(call: NodeCall) -> None:
         order = (axis, *(k for k in range(len(shape)) if k != axis))
         ahead = tuple(shape[k] for k in order)
         if axis:
-            x = call.emit(transpose(shape, order, dtype), (x,), call.part_name("ahead"), "ahead")
+            x = call.emit(
+                movement.transpose(shape, order, dtype), (x,), call.part_name("ahead"), "ahead"
+            )
     rows = (ahead[0], prod(ahead[1:]))
     x = _reshaped(call, x, rows, "rows")
-    first = call.emit(first_alike(rows, dtype), (x,), call.part_name("first"), "first")
-    count = call.emit(unique_extent(rows[0]), (first,), call.part_name("count"), "count")
+    first = call.emit(compaction.first_alike(rows, dtype), (x,), call.part_name("first"), "first")
+    count = call.emit(compaction.unique_extent(rows[0]), (first,), call.part_name("count"), "count")
     y, indices, inverse, counts = (*call.outputs, "", "", "")[:4]
     places = inverse or call.part_name("places")
-    call.emit(places_of(rows, ordered, dtype), (x, first), places, "inverse")
+    call.emit(compaction.places_of(rows, ordered, dtype), (x, first), places, "inverse")
     if indices:
-        func = unique_indices(rows[0])
+        func = compaction.unique_indices(rows[0])
         call.emit_bounded(func, (first, places), indices, 0, count, "indices")
     if counts:
-        call.emit_bounded(unique_counts(rows[0]), (places,), counts, 0, count, "counts")
+        call.emit_bounded(compaction.unique_counts(rows[0]), (places,), counts, 0, count, "counts")
     if y:
-        func = unique_rows(rows, dtype)
+        func = compaction.unique_rows(rows, dtype)
         found = call.emit(func, (x, first, places), call.part_name("found"), "found")
         _emit_back(call, found, ahead, axis or 0, count)
 
@@ -108,12 +101,12 @@ def _emit_back(call: NodeCall, rows: str, ahead: tuple[int, ...], axis: int, cou
     """The first output: `rows` reshaped to `ahead`, whose first axis is then moved to `axis`."""
     value = call.context.graph.values[rows]
     if not axis:
-        func = reshape(value.shape, ahead, value.dtype)
+        func = movement.reshape(value.shape, ahead, value.dtype)
         call.emit_bounded(func, (rows,), call.outputs[0], 0, count)
         return
     shaped = _reshaped(call, rows, ahead, "shaped")
     back = (*range(1, axis + 1), 0, *range(axis + 1, len(ahead)))
-    func = transpose(ahead, back, value.dtype)
+    func = movement.transpose(ahead, back, value.dtype)
     call.emit_bounded(func, (shaped,), call.outputs[0], axis, count)
 
 
@@ -132,15 +125,15 @@ def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:
         parts.append(call.filled(name, 0, f".part{position}"))
         mask = call.add_part(np.ones(shape[axis], np.bool_), f"all{position}")
         if axis in counts:
-            func = counted_slices((shape[axis],), 0, 0, "bool")
+            func = compaction.counted_slices((shape[axis],), 0, 0, "bool")
             mask = call.emit_part(func, (mask, counts[axis]), f"given{position}")
         kept.append(mask)
     room = joins.outputs[0].shape
     whole = call.emit_part(joins, parts, "room")
-    given = concat([(call.shape(k)[axis],) for k in range(len(kept))], 0, "bool")
+    given = movement.concat([(call.shape(k)[axis],) for k in range(len(kept))], 0, "bool")
     keep = call.emit_part(given, kept, "given")
-    count = call.emit_part(count_of(room[axis : axis + 1], "bool"), (keep,), "count")
-    func = kept_slices(room, axis, room[axis], call.dtype())
+    count = call.emit_part(compaction.count_of(room[axis : axis + 1], "bool"), (keep,), "count")
+    func = compaction.kept_slices(room, axis, room[axis], call.dtype())
     call.emit_bounded(func, (whole, keep), call.outputs[0], axis, count)
 
 

@@ -13,15 +13,7 @@ from math import prod
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
-from graphflow.kernels.definitions import (
-    binary,
-    copy,
-    einsum,
-    label_extents,
-    matmul,
-    reshape,
-    transpose,
-)
+from graphflow.kernels.definitions import einsum, elementwise, linear, movement
 
 Labels = tuple[str, ...]
 
@@ -43,7 +35,7 @@ def _einsum(call: NodeCall) -> None:
         raise InvalidModel(f"{call.title} needs at least one operand, and none may be left out")
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     terms, result = _parsed(call, [len(shape) for shape in shapes])
-    extents = label_extents(shapes, terms)
+    extents = einsum.label_extents(shapes, terms)
     operands = [
         _without_repeated(call, _LabeledOperand(*each), extents)
         for each in zip(call.inputs, shapes, terms, strict=True)
@@ -54,7 +46,7 @@ def _einsum(call: NodeCall) -> None:
         found = _contracted(call, _summed(call, found, wanted | set(other.labels)),
                             _summed(call, other, wanted | set(found.labels)), wanted)  # fmt: skip
     found = _transposed(call, _summed(call, found, set(result)), result)
-    call.emit(copy(found.shape, call.dtype()), (found.name,))
+    call.emit(movement.copy(found.shape, call.dtype()), (found.name,))
 
 
 def _parsed(call: NodeCall, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
@@ -116,7 +108,7 @@ def _summed(call: NodeCall, operand: _LabeledOperand, wanted: set[str]) -> _Labe
 def _reduced(
     call: NodeCall, operand: _LabeledOperand, labels: Labels, part: str
 ) -> _LabeledOperand:
-    func = einsum([operand.shape], [operand.labels], labels, call.dtype())
+    func = einsum.einsum([operand.shape], [operand.labels], labels, call.dtype())
     name = call.emit_part(func, (operand.name,), part)
     return _LabeledOperand(name, func.outputs[0].shape, labels)
 
@@ -139,10 +131,10 @@ def _contracted(
     b = _transposed(call, b, (*batch, *depth, *columns))
     if depth:
         a, b = _reshaped(call, a, (*lead, m, k)), _reshaped(call, b, (*lead, k, n))
-        func = matmul(a.shape, b.shape, call.dtype())
+        func = linear.matmul(a.shape, b.shape, call.dtype())
     else:
         a, b = _reshaped(call, a, (*lead, m, 1)), _reshaped(call, b, (*lead, 1, n))
-        func = binary("mul", a.shape, b.shape, call.dtype())
+        func = elementwise.binary("mul", a.shape, b.shape, call.dtype())
     name = call.emit_part(func, (a.name, b.name), "product")
     product = _LabeledOperand(name, func.outputs[0].shape, ())
     labels = (*batch, *rows, *columns)
@@ -158,7 +150,7 @@ def _transposed(call: NodeCall, operand: _LabeledOperand, labels: Labels) -> _La
     if labels == operand.labels:
         return operand
     order = tuple(operand.labels.index(label) for label in labels)
-    func = transpose(operand.shape, order, call.dtype())
+    func = movement.transpose(operand.shape, order, call.dtype())
     name = call.emit_part(func, (operand.name,), "transpose")
     return _LabeledOperand(name, func.outputs[0].shape, labels)
 
@@ -168,7 +160,7 @@ def _reshaped(
 ) -> _LabeledOperand:
     if shape == operand.shape:
         return _LabeledOperand(operand.name, shape, labels)
-    func = reshape(operand.shape, shape, call.dtype())
+    func = movement.reshape(operand.shape, shape, call.dtype())
     return _LabeledOperand(call.emit_part(func, (operand.name,), "reshape"), shape, labels)
 
 

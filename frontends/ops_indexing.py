@@ -13,23 +13,7 @@ from collections.abc import Callable
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.graph import Array
-from graphflow.kernels.definitions import (
-    MOST_RUNS,
-    fill,
-    gather,
-    gather_at,
-    gather_elements,
-    gather_nd,
-    one_hot,
-    reduce,
-    reshape,
-    reverse_sequence,
-    runs_of,
-    scatter_elements,
-    scatter_nd,
-    take_slice,
-    write_slices,
-)
+from graphflow.kernels.definitions import indexing, movement, reduction, selection
 
 
 def require_indices(call: NodeCall, position: int, extent: int) -> None:
@@ -50,7 +34,7 @@ def _require_tuples(call: NodeCall, position: int, extents: tuple[int, ...]) -> 
     for number, extent in enumerate(extents):
         part = f"number{number}"
         ranges = [*map(range, shape[:-1]), range(number, number + 1)]
-        func = take_slice(shape, ranges, call.dtype(position))
+        func = selection.take_slice(shape, ranges, call.dtype(position))
         taken = call.context.unique_tensor_name(f"{call.outputs[0]}.{part}")
         call.emit(func, (name,), taken, part)
         if known is not None:
@@ -81,7 +65,7 @@ def _require_within(
     name = call.filled(name, max(lo, 0), part)
     for kind, word in (("min", "least"), ("max", "largest")):
         limit = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.{word}_index")
-        func = reduce(kind, shape, range(len(shape)), False, dtype)
+        func = reduction.reduce(kind, shape, range(len(shape)), False, dtype)
         call.emit(func, (name,), limit, f"{part[1:]}{word}")
         subject = f"{call.title}: the {word} index {tensor}"
         call.context.graph.add_guard(limit, lo, hi, subject)
@@ -102,8 +86,11 @@ def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), _axis(call)
     require_indices(call, 1, shape[axis])
     known = call.known(1)
-    if known is None or len(runs_of(known.reshape(-1).tolist(), shape[axis])) > MOST_RUNS:
-        call.emit(gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1)))
+    if (
+        known is None
+        or len(selection.runs_of(known.reshape(-1).tolist(), shape[axis])) > selection.MOST_RUNS
+    ):
+        call.emit(indexing.gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1)))
         return
     _gather_known(call, axis, known)
 
@@ -112,28 +99,28 @@ def _gather_known(call: NodeCall, axis: int, indices: Array) -> None:
     """Indices with several axes are gathered as a vector, and the result is reshaped."""
     shape = call.shape(0)
     if indices.ndim == 0:
-        call.emit(gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
+        call.emit(selection.gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
         return
-    func = gather(shape, axis, indices.reshape(-1).tolist(), call.dtype())
+    func = selection.gather(shape, axis, indices.reshape(-1).tolist(), call.dtype())
     if indices.ndim == 1:
         call.emit(func, call.inputs[:1])
         return
     name = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
     flat = call.emit(func, call.inputs[:1], name, "flat")
     result = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
-    call.emit(reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
+    call.emit(movement.reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
 
 
 def _gather_elements(call: NodeCall) -> None:
     axis = _axis(call)
     require_indices(call, 1, call.shape(0)[axis])
-    func = gather_elements(call.shape(0), call.shape(1), axis, call.dtype(), call.dtype(1))
+    func = indexing.gather_elements(call.shape(0), call.shape(1), axis, call.dtype(), call.dtype(1))
     call.emit(func)
 
 
 def _gather_nd(call: NodeCall) -> None:
     batch, shape = int(call.attribute("batch_dims", 0)), call.shape(0)
-    func = gather_nd(shape, call.shape(1), batch, call.dtype(), call.dtype(1))
+    func = indexing.gather_nd(shape, call.shape(1), batch, call.dtype(), call.dtype(1))
     _require_tuples(call, 1, shape[batch : batch + call.shape(1)[-1]])
     call.emit(func)
 
@@ -142,14 +129,16 @@ def _scatter_elements(call: NodeCall) -> None:
     axis, reduction = _axis(call), str(call.attribute("reduction", "none"))
     shape = call.shape(0)
     _check_updates(call, call.shape(1))
-    func = scatter_elements(shape, call.shape(1), axis, reduction, call.dtype(), call.dtype(1))
+    func = indexing.scatter_elements(
+        shape, call.shape(1), axis, reduction, call.dtype(), call.dtype(1)
+    )
     require_indices(call, 1, shape[axis])
     call.emit(func)
 
 
 def _scatter_nd(call: NodeCall) -> None:
     shape, indices = call.shape(0), call.shape(1)
-    func = scatter_nd(
+    func = indexing.scatter_nd(
         shape, indices, str(call.attribute("reduction", "none")), call.dtype(), call.dtype(1)
     )
     _check_updates(call, (*indices[:-1], *shape[indices[-1] :]))
@@ -174,14 +163,14 @@ def _one_hot(call: NodeCall) -> None:
             f"{call.title}: values have shape {call.shape(2)}, and have to be two numbers"
         )
     axis = int(call.attribute("axis", -1))
-    func = one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
+    func = indexing.one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
     call.emit(func, (call.inputs[0], call.inputs[2]))
 
 
 def _reverse_sequence(call: NodeCall) -> None:
     time, batch = int(call.attribute("time_axis", 0)), int(call.attribute("batch_axis", 1))
     shape = call.shape(0)
-    func = reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
+    func = indexing.reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
     if call.shape(1) != (shape[batch],):
         raise InvalidModel(
             f"{call.title}: lengths of shape {call.shape(1)} do not fit axis "
@@ -201,9 +190,9 @@ def _tensor_scatter(call: NodeCall) -> None:
     inputs = list(call.inputs)
     if not call.has(2):
         name = call.part_name("starts")
-        inputs[2:] = [call.emit(fill(shape[:1], 0, "int64"), (), name, "starts")]
+        inputs[2:] = [call.emit(movement.fill(shape[:1], 0, "int64"), (), name, "starts")]
     dtype = call.context.graph.values[inputs[2]].dtype
-    func = write_slices(shape, updates, axis, mode == "circular", call.dtype(), dtype)
+    func = indexing.write_slices(shape, updates, axis, mode == "circular", call.dtype(), dtype)
     if call.has(2):
         require_from(call, 2, 0, shape[axis] - (1 if mode == "circular" else updates[axis]))
     call.emit(func, inputs)

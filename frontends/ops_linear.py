@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphflow.frontends.call import NodeCall
-from graphflow.kernels.definitions import determinant, gemm, matmul
+from graphflow.kernels.definitions import determinant, linear
 
 
 def _gemm(call: NodeCall) -> None:
-    func = gemm(
+    func = linear.gemm(
         call.shape(0),
         call.shape(1),
         call.shape(2) if call.has(2) else None,
@@ -23,11 +23,11 @@ def _gemm(call: NodeCall) -> None:
 
 
 def _matmul(call: NodeCall) -> None:
-    call.emit(matmul(call.shape(0), call.shape(1), call.dtype()))
+    call.emit(linear.matmul(call.shape(0), call.shape(1), call.dtype()))
 
 
 def _det(call: NodeCall) -> None:
-    call.emit(determinant(call.shape(0), call.dtype()))
+    call.emit(determinant.determinant(call.shape(0), call.dtype()))
 
 
 LINEAR: dict[str, Callable[[NodeCall], None]] = {"Det": _det, "Gemm": _gemm, "MatMul": _matmul}

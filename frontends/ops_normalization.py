@@ -13,19 +13,7 @@ import onnx
 from graphflow.base.errors import InvalidModel, TrainingOnly
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.protos import dtype_name
-from graphflow.kernels.definitions import (
-    binary,
-    cast,
-    group_normalization,
-    layer_normalization,
-    local_response_normalization,
-    lp_normalization,
-    normalization_scale,
-    normalization_shift,
-    reduce,
-    scale_and_shift,
-    unary,
-)
+from graphflow.kernels.definitions import elementwise, normalization, reduction
 
 
 def _batch_normalization(call: NodeCall) -> None:
@@ -40,25 +28,25 @@ def _batch_normalization(call: NodeCall) -> None:
     context, dtype, result = call.context, call.dtype(), call.outputs[0]
     channels = call.extent(1)
     scale = call.emit(
-        normalization_scale((channels,), call.attribute("epsilon", 1e-5), dtype),
+        elementwise.normalization_scale((channels,), call.attribute("epsilon", 1e-5), dtype),
         (gamma, variance),
         context.unique_tensor_name(f"{result}.scale"),
         "scale",
     )
     shift = call.emit(
-        normalization_shift(channels, dtype),
+        elementwise.normalization_shift(channels, dtype),
         (beta, mean, scale),
         context.unique_tensor_name(f"{result}.shift"),
         "shift",
     )
-    call.emit(scale_and_shift(call.shape(0), dtype), (x, scale, shift))
+    call.emit(elementwise.scale_and_shift(call.shape(0), dtype), (x, scale, shift))
 
 
 def _instance_normalization(call: NodeCall) -> None:
     shape = call.shape(0)
     if len(shape) < 2:
         raise InvalidModel(f"{call.title}: its input is {list(shape)}, without an axis of channels")
-    func = group_normalization(
+    func = normalization.group_normalization(
         shape,
         shape[1],
         call.extent(1),
@@ -72,7 +60,7 @@ def _instance_normalization(call: NodeCall) -> None:
 def _group_normalization(call: NodeCall) -> None:
     # The dtype of the statistics: at least that of the input is what kernels compute in anyway.
     call.attribute("stash_type")
-    func = group_normalization(
+    func = normalization.group_normalization(
         call.shape(0),
         call.required("num_groups"),
         call.extent(1),
@@ -85,7 +73,7 @@ def _group_normalization(call: NodeCall) -> None:
 def _layer_normalization(call: NodeCall) -> None:
     stashed = dtype_name(call.attribute("stash_type", onnx.TensorProto.FLOAT))
     axis, epsilon = call.attribute("axis", -1), call.attribute("epsilon", 1e-5)
-    func = layer_normalization(
+    func = normalization.layer_normalization(
         call.shape(0),
         axis,
         call.shape(1),
@@ -107,25 +95,25 @@ def _emit_statistics(call: NodeCall, axis: int, epsilon: float, stashed: str) ->
     first = axis + len(shape) if axis < 0 else axis
     axes = range(first, len(shape))
     x = call.inputs[0]
-    average = reduce("mean", shape, axes, True, dtype)
+    average = reduction.reduce("mean", shape, axes, True, dtype)
     kept = average.outputs[0].shape
     mean = call.emit_part(average, (x,), "mean")
-    centered = call.emit_part(binary("sub", shape, kept, dtype), (x, mean), "centered")
-    squares = call.emit_part(unary("square", shape, dtype), (centered,), "squares")
+    centered = call.emit_part(elementwise.binary("sub", shape, kept, dtype), (x, mean), "centered")
+    squares = call.emit_part(elementwise.unary("square", shape, dtype), (centered,), "squares")
     variance = call.emit_part(average, (squares,), "variance")
     one = call.add_part(np.ones(kept, dtype), "one")
     inverse = call.emit_part(
-        normalization_scale(kept, epsilon, dtype), (one, variance), "inverse_deviation"
+        elementwise.normalization_scale(kept, epsilon, dtype), (one, variance), "inverse_deviation"
     )
     for name, source, part in zip(
         call.outputs[1:], (mean, inverse), ("Mean", "InvStdDev"), strict=False
     ):
         if name:
-            call.emit(cast(kept, dtype, stashed), (source,), name, part)
+            call.emit(elementwise.cast(kept, dtype, stashed), (source,), name, part)
 
 
 def _lrn(call: NodeCall) -> None:
-    func = local_response_normalization(
+    func = normalization.local_response_normalization(
         call.shape(0),
         call.required("size"),
         alpha=call.attribute("alpha", 1e-4),
@@ -138,7 +126,7 @@ def _lrn(call: NodeCall) -> None:
 
 def _lp_normalization(call: NodeCall) -> None:
     axis, p = call.attribute("axis", -1), call.attribute("p", 2)
-    call.emit(lp_normalization(call.shape(0), axis, p, call.dtype()))
+    call.emit(normalization.lp_normalization(call.shape(0), axis, p, call.dtype()))
 
 
 NORMALIZATION: dict[str, Callable[[NodeCall], None]] = {

@@ -9,17 +9,8 @@ import onnx
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_window import convolution_of
 from graphflow.frontends.protos import check_dtype, dtype_name
-from graphflow.kernels.definitions import (
-    Shape,
-    dequantize,
-    dynamic_scale,
-    dynamic_zero_point,
-    matmul,
-    quantize,
-    reduce,
-    requantize,
-    shifted,
-)
+from graphflow.kernels.definitions import linear, quantized, reduction
+from graphflow.kernels.definitions.stages import Shape
 
 
 def _quantize(call: NodeCall) -> None:
@@ -29,7 +20,7 @@ def _quantize(call: NodeCall) -> None:
     check_dtype(f"{call.title}: output", target)
     if call.attribute("precision", 0) not in (0, onnx.TensorProto.FLOAT):
         call.refuse("a precision other than float32", "remove the attribute")
-    func = quantize(
+    func = quantized.quantize(
         call.shape(0),
         call.dtype(),
         call.shape(1),
@@ -46,7 +37,7 @@ def _quantize(call: NodeCall) -> None:
 def _dequantize(call: NodeCall) -> None:
     call.attribute("output_dtype")
     _check_scale(call, 1)
-    func = dequantize(
+    func = quantized.dequantize(
         call.shape(0),
         call.dtype(),
         call.shape(1),
@@ -80,23 +71,23 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
     shape = values[ranged].shape
     ends = [
         call.emit(
-            reduce(kind, shape, range(len(shape)), False),
+            reduction.reduce(kind, shape, range(len(shape)), False),
             (ranged,),
             call.part_name(kind),
             kind,
         )
         for kind in ("min", "max")
     ]
-    call.emit(dynamic_scale(), ends, names[1], "scale")
-    call.emit(dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
-    func = quantize(values[x].shape, "float32", (), "uint8", zero_shape=())
+    call.emit(quantized.dynamic_scale(), ends, names[1], "scale")
+    call.emit(quantized.dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
+    func = quantized.quantize(values[x].shape, "float32", (), "uint8", zero_shape=())
     call.emit(func, (x, *names[1:]), names[0])
 
 
 def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> str:
     """The name of an input minus its zero point, as int32."""
     zero_shape = call.shape(zero) if call.has(zero) else None
-    func = shifted(call.shape(position), call.dtype(position), zero_shape, axis)
+    func = quantized.shifted(call.shape(position), call.dtype(position), zero_shape, axis)
     names = [call.inputs[position]] + ([call.inputs[zero]] if zero_shape is not None else [])
     result = call.part_name(part)
     return call.emit(func, names, result, part)
@@ -105,7 +96,7 @@ def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> 
 def _matmul_integer(call: NodeCall) -> None:
     """Zero points may be given for each row of A and for each column of B."""
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 1, 3, -1, "b")
-    call.emit(matmul(call.shape(0), call.shape(1), "int32"), factors)
+    call.emit(linear.matmul(call.shape(0), call.shape(1), "int32"), factors)
 
 
 def _conv_integer(call: NodeCall) -> None:
@@ -116,7 +107,7 @@ def _conv_integer(call: NodeCall) -> None:
 
 def _qlinear_matmul(call: NodeCall) -> None:
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 3, 5, -1, "b")
-    func = matmul(call.shape(0), call.shape(3), "int32")
+    func = linear.matmul(call.shape(0), call.shape(3), "int32")
     total = call.part_name("total")
     call.emit(func, factors, total, "total")
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (-2, -1, -1))
@@ -144,7 +135,7 @@ def _requantize(
     for position in scales:
         _check_scale(call, position)
     a, b, c = (call.shape(position) for position in scales)
-    func = requantize(shape, (a, b, c), call.shape(zero), axes, call.stored_dtype(zero))
+    func = quantized.requantize(shape, (a, b, c), call.shape(zero), axes, call.stored_dtype(zero))
     call.emit(func, (total, *(call.inputs[position] for position in positions)))
 
 

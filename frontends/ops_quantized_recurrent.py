@@ -16,14 +16,12 @@ from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_quantized import emit_quantized
 from graphflow.frontends.ops_recurrent import GATES, LENGTHS, PEEPHOLES, emit_recurrent
 from graphflow.kernels.definitions import (
-    binary,
-    cast,
-    counted_slices,
-    dequantize,
-    expand,
-    reduce,
-    reshape,
-    transpose,
+    compaction,
+    elementwise,
+    movement,
+    quantized,
+    reduction,
+    selection,
 )
 
 W_SCALE, R_SCALE = 8, 10
@@ -41,7 +39,7 @@ def _dynamic_quantize_lstm(call: NodeCall) -> None:
     weights = [_centred_weights(call, position, zero) for position, zero in ((1, 9), (2, 11))]
     factors, scales = _scales(call, 1, W_SCALE), _scales(call, 2, R_SCALE)
     shape = call.context.graph.values[factors].shape
-    factors = call.emit_part(binary("mul", shape, ()), (factors, x_scale), "factors")
+    factors = call.emit_part(elementwise.binary("mul", shape, ()), (factors, x_scale), "factors")
     call.inputs = (x, *weights, *call.inputs[3 : PEEPHOLES + 1], factors, scales)
     emit_recurrent("LSTM", call, quantized=True)
 
@@ -55,14 +53,16 @@ def _centred_input(call: NodeCall) -> tuple[str, str]:
     ranged = x
     if call.has(LENGTHS):
         lengths = call.shape(LENGTHS)
-        func = reduce("max", lengths, (0,), False, call.dtype(LENGTHS))
+        func = reduction.reduce("max", lengths, (0,), False, call.dtype(LENGTHS))
         most = call.emit_part(func, (call.inputs[LENGTHS],), "longest")
-        count = call.emit_part(cast((), call.dtype(LENGTHS), "int64"), (most,), "steps")
-        ranged = call.emit_part(counted_slices(shape, 0, 0.0, "float32"), (x, count), "ranged")
+        count = call.emit_part(elementwise.cast((), call.dtype(LENGTHS), "int64"), (most,), "steps")
+        ranged = call.emit_part(
+            compaction.counted_slices(shape, 0, 0.0, "float32"), (x, count), "ranged"
+        )
     names = [call.part_name(role) for role in ("quantized", "scale", "zero")]
     emit_quantized(call, x, ranged, names)
     one = call.add_part(np.array(1, np.float32), "one")
-    func = dequantize(shape, "uint8", (), zero_shape=())
+    func = quantized.dequantize(shape, "uint8", (), zero_shape=())
     return call.emit_part(func, (names[0], one, names[2]), "centred"), names[1]
 
 
@@ -72,17 +72,19 @@ def _centred_weights(call: NodeCall, position: int, zero: int) -> str:
     shape = call.shape(position)
     name, own = _over_columns(call, zero, shape)
     one = call.add_part(np.array(1, np.float32), "one")
-    func = dequantize(shape, call.dtype(position), (), zero_shape=own, axis=0)
+    func = quantized.dequantize(shape, call.dtype(position), (), zero_shape=own, axis=0)
     whole = call.emit_part(func, (call.inputs[position], one, name), "whole")
-    return call.emit_part(transpose(shape, (0, 2, 1)), (whole,), "turned")
+    return call.emit_part(movement.transpose(shape, (0, 2, 1)), (whole,), "turned")
 
 
 def _scales(call: NodeCall, weights: int, position: int) -> str:
     """The scales of weights as (directions, gates · hidden)."""
     directions, _, width = call.shape(weights)
     name, own = _over_columns(call, position, call.shape(weights))
-    wide = call.emit_part(expand(own, (directions, 1, width)), (name,), "scales")
-    return call.emit_part(reshape((directions, 1, width), (directions, width)), (wide,), "scales")
+    wide = call.emit_part(selection.expand(own, (directions, 1, width)), (name,), "scales")
+    return call.emit_part(
+        movement.reshape((directions, 1, width), (directions, width)), (wide,), "scales"
+    )
 
 
 def _over_columns(
@@ -98,7 +100,7 @@ def _over_columns(
             f"{shape} take {(directions,)} or {(directions, width)}"
         )
     wanted = (directions, 1, width if len(given) == 2 else 1)
-    func = reshape(given, wanted, call.dtype(position))
+    func = movement.reshape(given, wanted, call.dtype(position))
     return call.emit_part(func, (call.inputs[position],), "columns"), wanted
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
-from graphflow.kernels.definitions import at_ranks, gather_elements, ranks, selected
+from graphflow.kernels.definitions import indexing, ranking
 
 SELECTED_UP_TO = 1 / 4
 """The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.
@@ -31,14 +31,14 @@ def _top_k(call: NodeCall) -> None:
     values, indices = (*call.outputs, "")[:2]
     indices = indices or call.context.unique_tensor_name(f"{values or call.name}.indices")
     if count <= shape[axis] * SELECTED_UP_TO or count <= 1:
-        call.emit(selected(shape, axis, count, largest, dtype), x, indices, "indices")
+        call.emit(ranking.selected(shape, axis, count, largest, dtype), x, indices, "indices")
     else:
         ranked = call.context.unique_tensor_name(f"{indices}.ranks")
-        call.emit(ranks(shape, axis, largest, dtype), x, ranked, "ranks")
-        call.emit(at_ranks(shape, axis, count), (ranked,), indices, "indices")
+        call.emit(ranking.ranks(shape, axis, largest, dtype), x, ranked, "ranks")
+        call.emit(ranking.at_ranks(shape, axis, count), (ranked,), indices, "indices")
     if values:
         taken = (*shape[:axis], count, *shape[axis + 1 :])
-        func = gather_elements(shape, taken, axis, dtype)
+        func = indexing.gather_elements(shape, taken, axis, dtype)
         call.emit(func, (*x, indices), values, "values")
 
 

@@ -16,23 +16,7 @@ import numpy as np
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.graph import Array
-from graphflow.kernels.definitions import (
-    ACTIVATIONS,
-    LANES,
-    Activation,
-    Recurrence,
-    binary,
-    concat,
-    copy,
-    gemm,
-    gru,
-    lstm,
-    pad,
-    reshape,
-    rnn,
-    take_slice,
-    transpose,
-)
+from graphflow.kernels.definitions import elementwise, linear, movement, recurrent, selection
 from graphflow.tir import PrimFunc
 
 BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = 3, 4, 5, 6, 7
@@ -75,19 +59,21 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
     activations = _activations(call, DEFAULTS[op], len(reverse))
     layer = _layer(call, GATES[op], len(reverse))
     clip = call.attribute("clip")
-    make: Callable[[Recurrence], PrimFunc]
+    make: Callable[[recurrent.Recurrence], PrimFunc]
     if op == "LSTM":
         coupled = bool(call.attribute("input_forget", 0))
-        make = partial(lstm, peepholes=call.has(PEEPHOLES), coupled=coupled, quantized=quantized)
+        make = partial(
+            recurrent.lstm, peepholes=call.has(PEEPHOLES), coupled=coupled, quantized=quantized
+        )
     elif op == "GRU":
         before = bool(call.attribute("linear_before_reset", 0))
-        make = partial(gru, linear_before_reset=before)
+        make = partial(recurrent.gru, linear_before_reset=before)
     else:
-        before, make = False, rnn
+        before, make = False, recurrent.rnn
     lengths = call.has(LENGTHS)
     found: list[tuple[str, ...]] = []
     for d, backward in enumerate(reverse):
-        r = Recurrence(
+        r = recurrent.Recurrence(
             layer.steps,
             layer.batch,
             layer.hidden,
@@ -145,7 +131,7 @@ def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
     if stated != hidden:
         raise InvalidModel(f"{call.title}: hidden_size is {stated}, R has {hidden} units")
     if flipped:
-        func = transpose(shape, (1, 0, 2), call.dtype())
+        func = movement.transpose(shape, (1, 0, 2), call.dtype())
         x, shape = call.emit_part(func, (x,), "steps_first"), func.outputs[0].shape
     steps, batch = shape[0], shape[1]
     x = _reshaped(call, x, shape, (steps * batch, features))
@@ -154,7 +140,7 @@ def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
 
 def _activations(
     call: NodeCall, defaults: tuple[str, ...], directions: int
-) -> list[tuple[Activation, ...]]:
+) -> list[tuple[recurrent.Activation, ...]]:
     """The activation functions of each direction.
 
     alpha and beta list the parameters in order, for those functions only that have one.
@@ -170,14 +156,14 @@ def _activations(
             f"{len(defaults) * directions}"
         )
     values = {key: iter(call.attribute(f"activation_{key}", ()) or ()) for key in ("alpha", "beta")}
-    found: list[Activation] = []
+    found: list[recurrent.Activation] = []
     for name in names:
-        if name.lower() not in ACTIVATIONS:
+        if name.lower() not in recurrent.ACTIVATIONS:
             raise InvalidModel(
                 f"{call.title}: activation {name} does not exist; there are "
-                f"{', '.join(ACTIVATIONS)}"
+                f"{', '.join(recurrent.ACTIVATIONS)}"
             )
-        parameters, make = ACTIVATIONS[name.lower()]
+        parameters, make = recurrent.ACTIVATIONS[name.lower()]
         chosen = {key: float(next(values[key], n)) for key, n in parameters.items()}
         found.append(partial(make, **chosen))
     width = len(defaults)
@@ -193,7 +179,7 @@ def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
     call, width, rows = layer.call, layer.gates * layer.hidden, layer.steps * layer.batch
     weights = _part(call, 1, d, (width, layer.features))
     bias = () if not call.has(BIAS) else (_input_bias(layer, d, apart),)
-    func = gemm(
+    func = linear.gemm(
         (rows, layer.features),
         (width, layer.features),
         (width,) if bias and not scaled else None,
@@ -205,9 +191,11 @@ def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
     else:
         product = call.emit_part(func, (layer.x, weights), "product")
         factors = _part(call, FACTORS, d, (width,))
-        name = call.emit_part(binary("mul", (rows, width), (width,)), (product, factors), "inputs")
+        name = call.emit_part(
+            elementwise.binary("mul", (rows, width), (width,)), (product, factors), "inputs"
+        )
         if bias:
-            func = binary("add", (rows, width), (width,))
+            func = elementwise.binary("add", (rows, width), (width,))
             name = call.emit_part(func, (name, *bias), "shifted")
     return _reshaped(call, name, (rows, width), (layer.steps, layer.batch, width))
 
@@ -224,9 +212,9 @@ def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
     of_input = _sliced(call, both, (2 * width,), 0, width)
     summand = _sliced(call, both, (2 * width,), width, width + split)
     if split < width:
-        func = pad((split,), (0,), (width - split,), "constant", 0.0, call.dtype())
+        func = selection.pad((split,), (0,), (width - split,), "constant", 0.0, call.dtype())
         summand = call.emit_part(func, (summand,), "bias")
-    func = binary("add", (width,), (width,), call.dtype())
+    func = elementwise.binary("add", (width,), (width,), call.dtype())
     return call.emit_part(func, (of_input, summand), "bias")
 
 
@@ -242,22 +230,26 @@ def _recurrent_bias(layer: _Layer, d: int) -> str:
 def _panels(layer: _Layer, d: int) -> str:
     """R as (panels, hidden, gates, lanes); units that the last panel lacks have zeros."""
     call, gates, hidden = layer.call, layer.gates, layer.hidden
-    panels = -(-hidden // LANES)
-    more = panels * LANES - hidden
+    panels = -(-hidden // recurrent.LANES)
+    more = panels * recurrent.LANES - hidden
     known = call.known(2)
     if known is not None:
         array: Array = known[d].reshape(gates, hidden, hidden)
         array = np.pad(array, ((0, 0), (0, more), (0, 0)))
-        array = array.reshape(gates, panels, LANES, hidden).transpose(1, 3, 0, 2)
+        array = array.reshape(gates, panels, recurrent.LANES, hidden).transpose(1, 3, 0, 2)
         return call.add_part(np.ascontiguousarray(array), f"weights{d}")
     name = _part(call, 2, d, (gates * hidden, hidden))
     name = _reshaped(call, name, (gates * hidden, hidden), (gates, hidden, hidden))
     if more:
-        func = pad((gates, hidden, hidden), (0, 0, 0), (0, more, 0), "constant", 0.0, call.dtype())
+        func = selection.pad(
+            (gates, hidden, hidden), (0, 0, 0), (0, more, 0), "constant", 0.0, call.dtype()
+        )
         name = call.emit_part(func, (name,), f"weights{d}")
-    split = (gates, panels, LANES, hidden)
+    split = (gates, panels, recurrent.LANES, hidden)
     name = _reshaped(call, name, (gates, hidden + more, hidden), split)
-    return call.emit_part(transpose(split, (1, 3, 0, 2), call.dtype()), (name,), f"weights{d}")
+    return call.emit_part(
+        movement.transpose(split, (1, 3, 0, 2), call.dtype()), (name,), f"weights{d}"
+    )
 
 
 def _state(layer: _Layer, position: int, d: int) -> str:
@@ -269,7 +261,7 @@ def _state(layer: _Layer, position: int, d: int) -> str:
     axis = 1 if layer.flipped else 0
     ranges = [range(n) for n in given]
     ranges[axis] = range(d, d + 1)
-    func = take_slice(given, ranges, call.dtype())
+    func = selection.take_slice(given, ranges, call.dtype())
     name = call.emit_part(func, (name,), "start")
     return _reshaped(call, name, func.outputs[0].shape, shape)
 
@@ -283,19 +275,21 @@ def _part(call: NodeCall, position: int, d: int, shape: tuple[int, ...]) -> str:
     if given[0] == 1:
         return _reshaped(call, call.inputs[position], given, shape)
     ranges = [range(d, d + 1), *(range(n) for n in given[1:])]
-    func = take_slice(given, ranges, call.dtype())
+    func = selection.take_slice(given, ranges, call.dtype())
     name = call.emit_part(func, (call.inputs[position],), f"part{d}")
     return _reshaped(call, name, func.outputs[0].shape, shape)
 
 
 def _sliced(call: NodeCall, name: str, shape: tuple[int, ...], start: int, stop: int) -> str:
-    return call.emit_part(take_slice(shape, [range(start, stop)], call.dtype()), (name,), "slice")
+    return call.emit_part(
+        selection.take_slice(shape, [range(start, stop)], call.dtype()), (name,), "slice"
+    )
 
 
 def _reshaped(call: NodeCall, name: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
     if old == new:
         return name
-    return call.emit_part(reshape(old, new, call.dtype()), (name,), "reshape")
+    return call.emit_part(movement.reshape(old, new, call.dtype()), (name,), "reshape")
 
 
 def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
@@ -317,10 +311,14 @@ def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
         parts = [_reshaped(call, names[position], shape, split) for names in found]
         whole = parts[0]
         if len(parts) > 1:
-            func = concat([split] * len(parts), axis, call.dtype())
+            func = movement.concat([split] * len(parts), axis, call.dtype())
             split = func.outputs[0].shape
             whole = call.emit_part(func, parts, f"joined{position}")
-        last = transpose(split, order, call.dtype()) if layer.flipped else copy(split, call.dtype())
+        last = (
+            movement.transpose(split, order, call.dtype())
+            if layer.flipped
+            else movement.copy(split, call.dtype())
+        )
         call.emit(last, (whole,), name, f"output{position}")
 
 

@@ -7,17 +7,8 @@ from functools import partial
 
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_shape import axes_of
-from graphflow.kernels.definitions import (
-    Shape,
-    arg_reduce,
-    copy,
-    hardmax,
-    log_softmax,
-    log_sum_exp,
-    reduce,
-    reshape,
-    softmax,
-)
+from graphflow.kernels.definitions import movement, reduction
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.tir import PrimFunc
 
 
@@ -31,13 +22,13 @@ def _reduce(kind: str, axes_input_since: int, call: NodeCall) -> None:
         if kind not in ("sum", "mean", "max", "min", "prod"):
             # Whether such a node still takes squares or logarithms, implementations disagree on.
             call.refuse("noop_with_empty_axes without axes", "name the axes, or drop the node")
-        call.emit(copy(shape, call.dtype()), call.inputs[:1])
+        call.emit(movement.copy(shape, call.dtype()), call.inputs[:1])
         return
     reduced = axes or range(len(shape))
     if kind == "log_sum_exp":
-        _emit_kept(call, log_sum_exp(shape, reduced, call.dtype()), reduced, keepdims)
+        _emit_kept(call, reduction.log_sum_exp(shape, reduced, call.dtype()), reduced, keepdims)
         return
-    call.emit(reduce(kind, shape, reduced, keepdims, call.dtype()), call.inputs[:1])
+    call.emit(reduction.reduce(kind, shape, reduced, keepdims, call.dtype()), call.inputs[:1])
 
 
 def _emit_kept(call: NodeCall, func: PrimFunc, axes: Iterable[int], keepdims: bool) -> None:
@@ -50,7 +41,7 @@ def _emit_kept(call: NodeCall, func: PrimFunc, axes: Iterable[int], keepdims: bo
     name = call.context.unique_tensor_name(f"{call.outputs[0]}.kept")
     call.emit(func, call.inputs[:1], name, "kept")
     shape = tuple(n for axis, n in enumerate(kept.shape) if axis not in gone)
-    call.emit(reshape(kept.shape, shape, kept.dtype), (name,))
+    call.emit(movement.reshape(kept.shape, shape, kept.dtype), (name,))
 
 
 def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: NodeCall) -> None:
@@ -67,13 +58,15 @@ def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Node
 def _arg_reduce(kind: str, call: NodeCall) -> None:
     axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
     keepdims = bool(call.attribute("keepdims", 1))
-    _emit_kept(call, arg_reduce(kind, call.shape(0), axis, last, call.dtype()), (axis,), keepdims)
+    _emit_kept(
+        call, reduction.arg_reduce(kind, call.shape(0), axis, last, call.dtype()), (axis,), keepdims
+    )
 
 
 REDUCTION: dict[str, Callable[[NodeCall], None]] = {
-    "Softmax": partial(_softmax, softmax),
-    "Hardmax": partial(_softmax, hardmax),
-    "LogSoftmax": partial(_softmax, log_softmax),
+    "Softmax": partial(_softmax, reduction.softmax),
+    "Hardmax": partial(_softmax, reduction.hardmax),
+    "LogSoftmax": partial(_softmax, reduction.log_softmax),
     "ArgMax": partial(_arg_reduce, "max"),
     "ArgMin": partial(_arg_reduce, "min"),
     "ReduceSum": partial(_reduce, "sum", 13),

@@ -13,15 +13,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.payload import require_extents
 from graphflow.graph import Array
-from graphflow.kernels.definitions import (
-    Coordinates,
-    copy,
-    filter_taps,
-    resize_linear,
-    resize_nearest,
-    resize_outside,
-    resize_taps,
-)
+from graphflow.kernels.definitions import movement, resize
 
 HALF = Fraction(1, 2)
 
@@ -45,33 +37,33 @@ class _Filter:
     exclude_outside: bool = False
 
 
-def _coordinates(mode: str, axis: _ResizedAxis) -> Coordinates | None:
+def _coordinates(mode: str, axis: _ResizedAxis) -> resize.Coordinates | None:
     """The input coordinate of output index i; None if the mode does not exist."""
     step = 1 / axis.scale
-    at_start = Coordinates(Fraction(0), Fraction(0))
+    at_start = resize.Coordinates(Fraction(0), Fraction(0))
     last, steps = axis.before - 1, axis.after - 1
     match mode:
         case "asymmetric":
-            return Coordinates(step, Fraction(0))
+            return resize.Coordinates(step, Fraction(0))
         case "half_pixel":
-            return Coordinates(step, HALF * step - HALF)
+            return resize.Coordinates(step, HALF * step - HALF)
         case "pytorch_half_pixel":
-            return Coordinates(step, HALF * step - HALF) if axis.after > 1 else at_start
+            return resize.Coordinates(step, HALF * step - HALF) if axis.after > 1 else at_start
         case "half_pixel_symmetric":
             # The part of the input that a rounded output extent misses is cut on both sides.
             covered = axis.after / (axis.scale * axis.before)
             shift = Fraction(axis.before, 2) * (1 - covered)
-            return Coordinates(step, shift + HALF * step - HALF)
+            return resize.Coordinates(step, shift + HALF * step - HALF)
         case "tf_half_pixel_for_nn":
-            return Coordinates(step, HALF * step)
+            return resize.Coordinates(step, HALF * step)
         case "align_corners":
             # As onnxruntime; ONNX's own data divides by the extent before it is rounded down.
-            return Coordinates(Fraction(last, steps), Fraction(0)) if steps > 0 else at_start
+            return resize.Coordinates(Fraction(last, steps), Fraction(0)) if steps > 0 else at_start
         case "tf_crop_and_resize":
             start, end = axis.region
             if steps > 0:
-                return Coordinates((end - start) * last / steps, start * last)
-            return Coordinates(Fraction(0), HALF * (start + end) * last)
+                return resize.Coordinates((end - start) * last / steps, start * last)
+            return resize.Coordinates(Fraction(0), HALF * (start + end) * last)
     return None
 
 
@@ -217,9 +209,9 @@ def _emit(
         _emit_filtered(call, "linear" if linear else mode, axes, coordinates, outside, sampling)
         return
     if mode == "nearest":
-        func = resize_nearest(shape, result, coordinates, rounding, outside, call.dtype())
+        func = resize.resize_nearest(shape, result, coordinates, rounding, outside, call.dtype())
     elif linear:
-        func = resize_linear(shape, result, coordinates, outside, call.dtype())
+        func = resize.resize_linear(shape, result, coordinates, outside, call.dtype())
     else:
         raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     call.emit(func, call.inputs[:1])
@@ -229,7 +221,7 @@ def _emit_filtered(
     call: NodeCall,
     mode: str,
     axes: Sequence[_ResizedAxis],
-    coordinates: Sequence[Coordinates],
+    coordinates: Sequence[resize.Coordinates],
     outside: float | None,
     sampling: _Filter,
 ) -> None:
@@ -238,12 +230,12 @@ def _emit_filtered(
     Axes that shrink most come first, so that the later kernels have less to do.
     """
     name, shape, dtype = call.inputs[0], call.shape(0), call.dtype()
-    same = Coordinates(Fraction(1), Fraction(0))
+    same = resize.Coordinates(Fraction(1), Fraction(0))
     for k in sorted(range(len(axes)), key=lambda k: Fraction(axes[k].after, axes[k].before)):
         axis, where = axes[k], coordinates[k]
         if where == same and axis.before == axis.after:
             continue
-        taps = filter_taps(
+        taps = resize.filter_taps(
             mode,
             where,
             (axis.before, axis.after),
@@ -254,12 +246,12 @@ def _emit_filtered(
         )
         table = call.add_part(taps.weights.astype(dtype), f"weights{k}")
         count = taps.weights.shape[1]
-        func = resize_taps(shape, k, axis.after, where, taps.first, count, dtype)
+        func = resize.resize_taps(shape, k, axis.after, where, taps.first, count, dtype)
         name, shape = call.emit_part(func, (name, table), f"axis{k}"), func.outputs[0].shape
     if outside is None:
-        call.emit(copy(shape, dtype), (name,))
+        call.emit(movement.copy(shape, dtype), (name,))
         return
-    call.emit(resize_outside(call.shape(0), shape, coordinates, outside, dtype), (name,))
+    call.emit(resize.resize_outside(call.shape(0), shape, coordinates, outside, dtype), (name,))
 
 
 RESIZE: dict[str, Callable[[NodeCall], None]] = {"Resize": _resize, "Upsample": _upsample}

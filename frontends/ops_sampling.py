@@ -9,19 +9,8 @@ from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.frontends.ops_window import weight_extents, window_attributes
-from graphflow.kernels.definitions import (
-    BORDERS,
-    Window,
-    convolution,
-    deformed_columns,
-    fill,
-    grid_places,
-    grid_sample,
-    reduce,
-    region_points,
-    reshape,
-    roi_align,
-)
+from graphflow.kernels.definitions import convolution, movement, reduction, sampling
+from graphflow.kernels.definitions.window import Window
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """The mode names since opset 20, by those of opset 16."""
@@ -36,10 +25,10 @@ def _grid_sample(call: NodeCall) -> None:
     if len(grid) != len(shape) or len(shape) < 3 or grid[0] != shape[0]:
         raise InvalidModel(f"{call.title}: a grid of shape {grid} does not fit {shape}")
     # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
-    moved = "zeros" if mode == "cubic" and border in BORDERS else border
-    func = grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
+    moved = "zeros" if mode == "cubic" and border in sampling.BORDERS else border
+    func = sampling.grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
     places = call.emit(func, call.inputs[1:2], call.part_name("places"), "places")
-    func = grid_sample(
+    func = sampling.grid_sample(
         shape, func.outputs[0].shape, mode, border, align, call.dtype(), call.dtype(1)
     )
     call.emit(func, (call.inputs[0], places))
@@ -68,22 +57,22 @@ def _roi_align(call: NodeCall) -> None:
     require_from(call, 2, 0, shape[0] - 1)
     samples = (ratio, ratio)
     if ratio > 0:
-        func = fill((rois[0], 2), ratio, "int64")
+        func = movement.fill((rois[0], 2), ratio, "int64")
         counts = call.emit(func, (), call.part_name("points"), "points")
         call.count_like(counts, 1)
     else:
         # Room for regions of twice the size of the image.
         most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
         samples = (most, most)
-        func = region_points(rois[0], outputs, scale, half_pixel, call.dtype())
+        func = sampling.region_points(rois[0], outputs, scale, half_pixel, call.dtype())
         counts = call.emit(func, call.inputs[1:2], call.part_name("points"), "points")
-        largest = reduce("max", (rois[0], 2), (0, 1), False, "int64")
+        largest = reduction.reduce("max", (rois[0], 2), (0, 1), False, "int64")
         if rois[0]:
             given = call.filled(counts, 0, ".points")
             limit = call.emit(largest, (given,), call.part_name("most_points"), "most_points")
             subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)
-    func = roi_align(
+    func = sampling.roi_align(
         shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype()
     )
     call.emit(func, (*call.inputs[:3], counts))
@@ -107,16 +96,16 @@ def _deform_conv(call: NodeCall) -> None:
             f"{call.title}: offsets of shape {offsets} and the mask do not fit data "
             f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
         )
-    func = deformed_columns(shape, out, window, groups, masked, call.dtype())
+    func = sampling.deformed_columns(shape, out, window, groups, masked, call.dtype())
     moved = (call.inputs[0], call.inputs[2], *(call.inputs[4:5] if masked else ()))
     columns = call.emit(func, moved, call.part_name("columns"), "columns")
     flat = (shape[0], shape[1] * taps, *out)
-    func = reshape(func.outputs[0].shape, flat, call.dtype())
+    func = movement.reshape(func.outputs[0].shape, flat, call.dtype())
     columns = call.emit(func, (columns,), call.part_name("flat"), "flat")
     row = (weight[0], weight[1] * taps, 1, 1)
-    func = reshape(weight, row, call.dtype(1))
+    func = movement.reshape(weight, row, call.dtype(1))
     filters = call.emit(func, call.inputs[1:2], call.part_name("filters"), "filters")
-    func = convolution(
+    func = convolution.convolution(
         flat, row, groups=int(call.attribute("group", 1)), bias=call.has(3), dtype=call.dtype()
     )
     call.emit(func, (columns, filters, *(call.inputs[3:4] if call.has(3) else ())))

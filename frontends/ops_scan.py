@@ -13,14 +13,14 @@ from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.frontends.steps import only_element
-from graphflow.kernels.definitions import cumulative, reshape, triangle
+from graphflow.kernels.definitions import movement, scan
 from graphflow.tir import DTYPES, ReduceOp
 
 
 def _cumulative(op: ReduceOp, call: NodeCall) -> None:
     axis = int(only_element(call.title, call.constant(1, "axis"), "its axis"))
     exclusive, reverse = (bool(call.attribute(name, 0)) for name in ("exclusive", "reverse"))
-    func = cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
+    func = scan.cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
     call.emit(func, call.inputs[:1])
 
 
@@ -30,13 +30,13 @@ def _trilu(call: NodeCall) -> None:
     known = call.known(1)
     if not call.has(1) or known is not None:
         diagonal = 0 if known is None else int(only_element(call.title, known, "its diagonal"))
-        call.emit(triangle(shape, upper, diagonal, dtype), call.inputs[:1])
+        call.emit(scan.triangle(shape, upper, diagonal, dtype), call.inputs[:1])
         return
     name = call.inputs[1]
     if call.shape(1):
         name = call.context.unique_tensor_name(f"{call.outputs[0]}.k")
-        call.emit(reshape(call.shape(1), (), "int64"), call.inputs[1:2], name, "k")
-    call.emit(triangle(shape, upper, None, dtype), (call.inputs[0], name))
+        call.emit(movement.reshape(call.shape(1), (), "int64"), call.inputs[1:2], name, "k")
+    call.emit(scan.triangle(shape, upper, None, dtype), (call.inputs[0], name))
 
 
 def _eye_like(call: NodeCall) -> None:

@@ -11,14 +11,7 @@ from collections.abc import Callable, Sequence
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.steps import only_element
-from graphflow.kernels.definitions import (
-    depth_to_space,
-    expand,
-    pad,
-    space_to_depth,
-    take_slice,
-    tile,
-)
+from graphflow.kernels.definitions import selection
 
 
 def _numbers(call: NodeCall, position: int, role: str) -> tuple[int, ...]:
@@ -55,9 +48,9 @@ def _slice(call: NodeCall) -> None:
     # All other axes whose extents a run decides have to be whole.
     others = (axis for axis in call.counts(0) if axis not in heads)
     if call.is_counted(0, heads) and all(ranges[axis] == range(shape[axis]) for axis in others):
-        call.emit_heads(take_slice(shape, ranges, call.stored_dtype()), heads)
+        call.emit_heads(selection.take_slice(shape, ranges, call.stored_dtype()), heads)
         return
-    call.emit(take_slice(shape, ranges, call.dtype()), call.inputs[:1])
+    call.emit(selection.take_slice(shape, ranges, call.dtype()), call.inputs[:1])
 
 
 def _split(call: NodeCall) -> None:
@@ -75,7 +68,7 @@ def _split(call: NodeCall) -> None:
         ranges[axis] = range(start, start + size)
         start += size
         if name:
-            func = take_slice(shape, ranges, call.dtype(), "split")
+            func = selection.take_slice(shape, ranges, call.dtype(), "split")
             call.emit(func, call.inputs[:1], name, f"part{number}")
 
 
@@ -121,20 +114,22 @@ def _pad(call: NodeCall) -> None:
     for stated, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         axis = call.normalized_axis(stated)
         begins[axis], ends[axis] = begin, end
-    func = pad(shape, begins, ends, mode, value, call.dtype())
+    func = selection.pad(shape, begins, ends, mode, value, call.dtype())
     call.emit(func, (call.inputs[0], *call.inputs[2:3])[: len(func.inputs)])
 
 
 def _expand(call: NodeCall) -> None:
     wanted = _numbers(call, 1, "shape")
-    func = expand(call.shape(0), wanted, call.dtype())
+    func = selection.expand(call.shape(0), wanted, call.dtype())
     call.emit(func, call.inputs[:1])
     ahead = len(func.outputs[0].shape) - len(wanted)
     call.require_open(ahead + axis for axis, n in enumerate(wanted) if n != 1)
 
 
 def _tile(call: NodeCall) -> None:
-    call.emit(tile(call.shape(0), _numbers(call, 1, "repeats"), call.dtype()), call.inputs[:1])
+    call.emit(
+        selection.tile(call.shape(0), _numbers(call, 1, "repeats"), call.dtype()), call.inputs[:1]
+    )
 
 
 def _depth_to_space(call: NodeCall) -> None:
@@ -142,7 +137,7 @@ def _depth_to_space(call: NodeCall) -> None:
     if mode not in ("DCR", "CRD"):
         raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     block = call.required("blocksize")
-    call.emit(depth_to_space(call.shape(0), block, mode == "CRD", call.dtype()))
+    call.emit(selection.depth_to_space(call.shape(0), block, mode == "CRD", call.dtype()))
 
 
 def _space_to_depth(call: NodeCall) -> None:
@@ -150,7 +145,7 @@ def _space_to_depth(call: NodeCall) -> None:
     if mode not in ("DCR", "CRD"):
         raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     block = call.required("blocksize")
-    call.emit(space_to_depth(call.shape(0), block, call.dtype(), mode == "CRD"))
+    call.emit(selection.space_to_depth(call.shape(0), block, call.dtype(), mode == "CRD"))
 
 
 SELECTION: dict[str, Callable[[NodeCall], None]] = {

@@ -16,7 +16,7 @@ from graphflow.frontends.folding import LARGEST
 from graphflow.frontends.ops_compaction import emit_joined
 from graphflow.frontends.protos import check_dtype, known_array
 from graphflow.frontends.steps import only_element
-from graphflow.kernels.definitions import concat, fill, reshape, transpose
+from graphflow.kernels.definitions import movement
 
 
 def axes_of(call: NodeCall, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
@@ -34,7 +34,7 @@ def axes_of(call: NodeCall, input_since: int, rank: int | None = 1) -> tuple[int
 
 
 def _emit_reshape(call: NodeCall, shape: tuple[int, ...]) -> None:
-    func = reshape(call.shape(0), shape, call.dtype(), call.op.lower())
+    func = movement.reshape(call.shape(0), shape, call.dtype(), call.op.lower())
     call.emit(func, call.inputs[:1])
 
 
@@ -88,16 +88,16 @@ def _unsqueeze(call: NodeCall) -> None:
 def _transpose(call: NodeCall) -> None:
     shape = call.shape(0)
     order = call.attribute("perm", tuple(reversed(range(len(shape)))))
-    call.emit(transpose(shape, order, call.dtype()))
+    call.emit(movement.transpose(shape, order, call.dtype()))
 
 
 def _concat(call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     axis, dtype = call.required("axis"), call.dtype()
     if any(call.is_counted(k, (axis % len(shapes[0]),)) for k in range(len(shapes))):
-        emit_joined(call, concat(shapes, axis, dtype), axis % len(shapes[0]))
+        emit_joined(call, movement.concat(shapes, axis, dtype), axis % len(shapes[0]))
         return
-    call.emit_tree(lambda shapes: concat(shapes, axis, dtype), stored=call.stored_dtype())
+    call.emit_tree(lambda shapes: movement.concat(shapes, axis, dtype), stored=call.stored_dtype())
 
 
 _CONSTANT_KINDS = {
@@ -125,11 +125,13 @@ def _constant_of_shape(call: NodeCall) -> None:
     shape = tuple(int(n) for n in call.constant(0, "shape", rank=1))
     tensor = call.attribute("value")
     if tensor is None:
-        call.emit(fill(shape, 0.0), ())
+        call.emit(movement.fill(shape, 0.0), ())
         return
     array = known_array(tensor, call.title)
     check_dtype(call.title, array.dtype.name)
-    call.emit(fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ())
+    call.emit(
+        movement.fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ()
+    )
 
 
 def _shape(call: NodeCall) -> None:

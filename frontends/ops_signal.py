@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.steps import only_element
-from graphflow.kernels.definitions import (
-    binary,
-    copy,
-    fourier_factors,
-    frames,
-    matmul,
-    reshape,
-    transpose,
-)
+from graphflow.kernels.definitions import elementwise, linear, movement, signal
 
 LARGEST = 1 << 26
 """The most factors of a transform that is computed as a matrix product: 256 MiB of float32."""
@@ -54,7 +46,7 @@ def _dft(call: NodeCall) -> None:
     lead = tuple(shape[k] for k in order[:-2])
     name, found = _transformed(call, name, lead, factors)
     back = tuple(order.index(k) for k in range(rank))
-    call.emit(transpose(found, back, call.dtype()), (name,))
+    call.emit(movement.transpose(found, back, call.dtype()), (name,))
 
 
 def _stft(call: NodeCall) -> None:
@@ -75,18 +67,22 @@ def _stft(call: NodeCall) -> None:
     dtype = call.dtype()
     name = call.inputs[0]
     if call.shape(0) != shape:
-        name = call.emit_part(reshape(call.shape(0), shape, dtype), (name,), "signal")
-    func = frames(shape, length, step, dtype)
+        name = call.emit_part(movement.reshape(call.shape(0), shape, dtype), (name,), "signal")
+    func = signal.frames(shape, length, step, dtype)
     name, cut = call.emit_part(func, (name,), "frames"), func.outputs[0].shape
     factors = _factors(call, length, shape[2], length, False, onesided)
     weights = call.known(2)
     if weights is not None:
         factors = factors * weights.astype(np.float64).reshape(-1, 1, 1, 1)
     elif window is not None:
-        spread = call.emit_part(reshape(window, (length, 1), dtype), (call.inputs[2],), "window")
-        name = call.emit_part(binary("mul", cut, (length, 1), dtype), (name, spread), "windowed")
+        spread = call.emit_part(
+            movement.reshape(window, (length, 1), dtype), (call.inputs[2],), "window"
+        )
+        name = call.emit_part(
+            elementwise.binary("mul", cut, (length, 1), dtype), (name, spread), "windowed"
+        )
     name, found = _transformed(call, name, cut[:2], factors)
-    call.emit(copy(found, dtype), (name,))
+    call.emit(movement.copy(found, dtype), (name,))
 
 
 def _factors(
@@ -102,7 +98,7 @@ def _factors(
         raise InvalidModel(f"{what}: onesided is 1, so the signal must be {wanted}")
     if given * parts * length * 2 > LARGEST:
         call.refuse(f"a transform of {length} elements as a matrix", "split the transform")
-    return fourier_factors(given, parts == 2, length, inverse=inverse, onesided=onesided)
+    return signal.fourier_factors(given, parts == 2, length, inverse=inverse, onesided=onesided)
 
 
 def _transformed(
@@ -115,17 +111,19 @@ def _transformed(
         factors.reshape(given * parts, outputs * of_output).astype(dtype), "factors"
     )
     flat = (rows, given * parts)
-    name = call.emit_part(reshape((*lead, given, parts), flat, dtype), (name,), "flat")
-    func = matmul(flat, (given * parts, outputs * of_output), dtype)
+    name = call.emit_part(movement.reshape((*lead, given, parts), flat, dtype), (name,), "flat")
+    func = linear.matmul(flat, (given * parts, outputs * of_output), dtype)
     name = call.emit_part(func, (name, table), "product")
     result = (*lead, outputs, of_output)
-    return call.emit_part(reshape(func.outputs[0].shape, result, dtype), (name,), "parts"), result
+    return call.emit_part(
+        movement.reshape(func.outputs[0].shape, result, dtype), (name,), "parts"
+    ), result
 
 
 def _transposed(call: NodeCall, name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> str:
     if order == tuple(range(len(shape))):
         return name
-    return call.emit_part(transpose(shape, order, call.dtype()), (name,), "axis_last")
+    return call.emit_part(movement.transpose(shape, order, call.dtype()), (name,), "axis_last")
 
 
 SIGNAL: dict[str, Callable[[NodeCall], None]] = {"DFT": _dft, "STFT": _stft}

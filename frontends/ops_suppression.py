@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
-from graphflow.kernels.definitions import box_sides, count_of, listed_boxes, picked_boxes, reshape
+from graphflow.kernels.definitions import compaction, movement, suppression
 
 
 def _non_max_suppression(call: NodeCall) -> None:
@@ -22,19 +22,21 @@ def _non_max_suppression(call: NodeCall) -> None:
     batches, classes, count = scores
     wanted = call.constant(2, "max_output_boxes_per_class").reshape(-1) if call.has(2) else [0]
     most = max(min(int(wanted[0]), count), 0)
-    func = box_sides(batches, count, centered)
+    func = suppression.box_sides(batches, count, centered)
     name = call.part_name("sides")
     inputs = [call.emit(func, call.inputs[:1], name, "sides"), call.inputs[1]]
     for position in (3, 4):
         if call.has(position):
             inputs.append(_one_element(call, position))
     given = (call.has(3), call.has(4))
-    func = picked_boxes(batches, classes, count, most, given)
+    func = suppression.picked_boxes(batches, classes, count, most, given)
     name = call.part_name("picked")
     picked = call.emit(func, inputs, name, "picked")
     name = call.part_name("count")
-    total = call.emit(count_of((batches, classes, most), "int64", 0), (picked,), name, "count")
-    func = listed_boxes(batches, classes, most)
+    total = call.emit(
+        compaction.count_of((batches, classes, most), "int64", 0), (picked,), name, "count"
+    )
+    func = suppression.listed_boxes(batches, classes, most)
     call.emit_bounded(func, (picked,), call.outputs[0], 0, total)
 
 
@@ -44,7 +46,7 @@ def _one_element(call: NodeCall, position: int) -> str:
     if given.shape == (1,):
         return given.name
     name = call.part_name(f"threshold{position}")
-    func = reshape(given.shape, (1,), given.dtype)
+    func = movement.reshape(given.shape, (1,), given.dtype)
     return call.emit(func, (given.name,), name, f"threshold{position}")
 
 

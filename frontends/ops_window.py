@@ -12,19 +12,13 @@ from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.kernels.definitions import (
-    average_pool,
-    col2im,
+    columns,
     convolution,
-    global_average_pool,
-    global_lp_pool,
-    global_max_pool,
-    lp_pool,
-    max_pool,
-    max_pool_place,
-    pad,
-    put,
-    reshape,
-    transposed_convolution,
+    indexing,
+    movement,
+    pooling,
+    pooling_places,
+    selection,
 )
 from graphflow.tir import PrimFunc
 
@@ -98,7 +92,7 @@ def _same_pads(
 def convolution_of(call: NodeCall, weight: int, bias: bool, dtype: str) -> PrimFunc:
     """The convolution of input 0 with the weight at input `weight`, by the node's attributes."""
     window = window_attributes(call, weight_extents(call, weight))
-    return convolution(
+    return convolution.convolution(
         call.shape(0),
         call.shape(weight),
         strides=window.strides,
@@ -137,7 +131,7 @@ def _conv_transpose(call: NodeCall) -> None:
             output = full - begin - end
         begins.append(begin)
         outputs.append(output)
-    func = transposed_convolution(
+    func = convolution.transposed_convolution(
         x_shape,
         w_shape,
         outputs,
@@ -166,9 +160,9 @@ def _max_pool(call: NodeCall) -> None:
     places = call.outputs[1] if len(call.outputs) > 1 else ""
     if places not in call.context.read:
         call.refuse_outputs_from(1)
-        call.emit(max_pool(call.shape(0), kernel, **attributes))
+        call.emit(pooling.max_pool(call.shape(0), kernel, **attributes))
         return
-    place = partial(max_pool_place, call.shape(0), kernel, **attributes)
+    place = partial(pooling_places.max_pool_place, call.shape(0), kernel, **attributes)
     call.emit(place(column_major=column_major), None, places, "indices")
     if call.outputs[0]:
         call.emit(place(value=True))
@@ -199,22 +193,22 @@ def _max_unpool(call: NodeCall) -> None:
             f"{wanted} do not fit an input of shape {shape}, which becomes {whole}"
         )
     require_from(call, 1, 0, prod(whole) - 1)
-    func = put(shape, prod(whole), call.dtype(), call.dtype(1))
+    func = indexing.put(shape, prod(whole), call.dtype(), call.dtype(1))
     flat = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
     call.emit(func, call.inputs[:2], flat, "flat")
     if wanted == whole:
-        call.emit(reshape((prod(whole),), whole, call.dtype()), (flat,))
+        call.emit(movement.reshape((prod(whole),), whole, call.dtype()), (flat,))
         return
     shaped = call.context.unique_tensor_name(f"{call.outputs[0]}.shaped")
-    call.emit(reshape((prod(whole),), whole, call.dtype()), (flat,), shaped, "shaped")
+    call.emit(movement.reshape((prod(whole),), whole, call.dtype()), (flat,), shaped, "shaped")
     ends = [m - n for m, n in zip(wanted, whole, strict=True)]
-    call.emit(pad(whole, [0] * len(whole), ends, dtype=call.dtype()), (shaped,))
+    call.emit(selection.pad(whole, [0] * len(whole), ends, dtype=call.dtype()), (shaped,))
 
 
 def _average_pool(call: NodeCall) -> None:
     kernel = call.required("kernel_shape")
     window = window_attributes(call, kernel)
-    func = average_pool(
+    func = pooling.average_pool(
         call.shape(0),
         kernel,
         strides=window.strides,
@@ -230,7 +224,7 @@ def _average_pool(call: NodeCall) -> None:
 def _lp_pool(call: NodeCall) -> None:
     kernel = call.required("kernel_shape")
     window = window_attributes(call, kernel)
-    func = lp_pool(
+    func = pooling.lp_pool(
         call.shape(0),
         kernel,
         int(call.attribute("p", 2)),
@@ -244,13 +238,13 @@ def _lp_pool(call: NodeCall) -> None:
 
 
 def _global_lp_pool(call: NodeCall) -> None:
-    call.emit(global_lp_pool(call.shape(0), call.attribute("p", 2), call.dtype()))
+    call.emit(pooling.global_lp_pool(call.shape(0), call.attribute("p", 2), call.dtype()))
 
 
 def _col2im(call: NodeCall) -> None:
     image = tuple(int(n) for n in call.constant(1, "image_shape"))
     block = tuple(int(n) for n in call.constant(2, "block_shape"))
-    func = col2im(
+    func = columns.col2im(
         call.shape(0),
         image,
         block,
@@ -263,11 +257,11 @@ def _col2im(call: NodeCall) -> None:
 
 
 def _global_average_pool(call: NodeCall) -> None:
-    call.emit(global_average_pool(call.shape(0), call.dtype()))
+    call.emit(pooling.global_average_pool(call.shape(0), call.dtype()))
 
 
 def _global_max_pool(call: NodeCall) -> None:
-    call.emit(global_max_pool(call.shape(0), call.dtype()))
+    call.emit(pooling.global_max_pool(call.shape(0), call.dtype()))
 
 
 WINDOW: dict[str, Callable[[NodeCall], None]] = {

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from graphflow import arith
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.definitions import Segment
+from graphflow.kernels.definitions.segments import Segment
 from graphflow.tir import Buffer, moves_of
 
 CHANNELS = 1

@@ -28,7 +28,7 @@ from graphflow.graph.known_inputs import constant_inputs
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import elements_touched
 from graphflow.graph.value import Array
-from graphflow.kernels.definitions import (
+from graphflow.kernels.definitions.scaled_sum import (
     ScaledSum,
     ScaledWeight,
     Shift,

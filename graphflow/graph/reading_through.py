@@ -20,13 +20,8 @@ from dataclasses import dataclass, field, replace
 from graphflow.graph.channels import Moved, segments_of
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.definitions import (
-    ReadThrough,
-    Weight,
-    copied,
-    reduced_through,
-    take_slice,
-)
+from graphflow.kernels.definitions import selection
+from graphflow.kernels.definitions.segments import ReadThrough, Weight, copied, reduced_through
 from graphflow.tir import only_moves
 
 MOST_SEGMENTS = 32
@@ -216,7 +211,7 @@ def _part(wide: _Widened, value: str, wanted: Weight) -> str:
     if key not in wide.parts:
         text = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
         wide.parts[key] = name = wide.graph.free_name(text)
-        func = take_slice(constant.shape, ranges, constant.dtype)
+        func = selection.take_slice(constant.shape, ranges, constant.dtype)
         wide.graph.add(Node(name, "Slice", func, (value,), (name,)))
     return wide.parts[key]
 
