@@ -17,6 +17,7 @@ from itertools import count
 from graphflow import tir
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.quantized import scale_of_range, zero_point_of_range
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
@@ -27,7 +28,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     multiply,
     subtract,
 )
-from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal
+from graphflow.kernels.definitions.stages import Loop, Shape
 
 LANES = 16
 """Units of a panel: one vector of float32 on AVX-512, two on AVX2, where panels of eight units took
@@ -113,7 +114,9 @@ def lstm(
 
     def finish(at: _Unit) -> tir.Body:
         forgotten = (
-            subtract(literal(1, r.dtype), at.load(i)) if coupled else f(peeped(at, forget, 2))
+            subtract(stages.literal(1, r.dtype), at.load(i))
+            if coupled
+            else f(peeped(at, forget, 2))
         )
         kept = multiply(forgotten, at.load(cell))
         grown = add(kept, multiply(at.load(i), at.load(update)))
@@ -163,7 +166,7 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> tir.PrimFunc:
 
     def finish(at: _Unit) -> tir.Body:
         share = at.load(z)
-        fresh = multiply(subtract(literal(1, r.dtype), share), at.load(new))
+        fresh = multiply(subtract(stages.literal(1, r.dtype), share), at.load(new))
         return (
             at.store(new, g(k.clipped(candidate(at)))),
             at.store(z, f(k.clipped(at.load(z)))),
@@ -208,7 +211,7 @@ class _Unit:
         value = tir.Load(buffer, where)
         if self.inside is None:
             return value
-        return tir.Select(self.inside, value, literal(0, buffer.dtype))
+        return tir.Select(self.inside, value, stages.literal(0, buffer.dtype))
 
     def where_inside(self, stmt: tir.Stmt) -> tir.Stmt:
         return stmt if self.inside is None else tir.If(self.inside, (stmt,))
@@ -321,7 +324,7 @@ class _RecurrentKernel:
         self.states += sequences
         batch = self.fresh("b", self.r.batch)
         first, second = self.fresh("u", self.r.hidden), self.fresh("u", self.r.hidden)
-        at, ends = (batch[0],), (literal(0, self.r.dtype), literal(255, self.r.dtype))
+        at, ends = (batch[0],), (stages.literal(0, self.r.dtype), stages.literal(255, self.r.dtype))
         scale, middle = tir.Load(step, at), tir.Load(zero, at)
         seen = tir.Load(self.h, (*at, first[0]))
         whole = tir.Unary("round", divide(tir.Load(self.h, (*at, second[0])), scale))
@@ -371,7 +374,9 @@ class _RecurrentKernel:
         bound = self.r.clip
         if bound is None:
             return value
-        return clipped(value, literal(-bound, value.dtype), literal(bound, value.dtype))
+        return clipped(
+            value, stages.literal(-bound, value.dtype), stages.literal(bound, value.dtype)
+        )
 
     def valid(self, at: _Unit) -> tir.Expr | None:
         if self.lengths is None:
@@ -386,7 +391,7 @@ class _RecurrentKernel:
 
     def result(self, at: _Unit, value: tir.Expr) -> tir.Body:
         """The new hidden state and the output of this step."""
-        zero = literal(0, self.r.dtype)
+        zero = stages.literal(0, self.r.dtype)
         output = tir.Store(
             self.y, (self.time, at.batch, at.unit), self.chosen(at, at.load(self.h), zero)
         )
@@ -410,4 +415,4 @@ class _RecurrentKernel:
             tir.Block(f"{self.name}_steps", tir.nest(((self.t, self.r.steps),), tuple(self.step))),
             tir.Block(f"{self.name}_last", tuple(ends)),
         )
-        return kernel(self.name, inputs, outputs, body)
+        return stages.kernel(self.name, inputs, outputs, body)

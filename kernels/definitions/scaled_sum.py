@@ -28,13 +28,8 @@ from dataclasses import dataclass, replace
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, constant_value, substitute, variables
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    loops_over,
-)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +63,9 @@ class Vector:
         loops = [
             (axis_variable(axis), n) for axis, n in zip(self.axes or (0,), self.shape, strict=True)
         ]
-        stage = elementwise_stage("vector", out, loops, self.value)
-        return kernel("vector", tuple(dict.fromkeys(read)), (out,), (stage,))
+        return stages.elementwise_kernel(
+            "vector", tuple(dict.fromkeys(read)), out, loops, self.value
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +109,11 @@ def scaled_weight(weight: Shape, factor: Shape, axes: Sequence[int], dtype: str)
         tir.Buffer("a", factor, dtype),
         tir.Buffer("y", weight, dtype),
     )
-    loops = loops_over("j", weight)
-    at = indices_of(loops)
+    loops = stages.loops_over("j", weight)
+    at = stages.indices_of(loops)
     chosen = tuple(at[axis] for axis in axes) or (const(0),)
     value = tir.Binary("mul", tir.Load(w, at), tir.Load(a, chosen))
-    return kernel("scaled", (w, a), (y,), (elementwise_stage("scaled", y, loops, value),))
+    return stages.elementwise_kernel("scaled", (w, a), y, loops, value)
 
 
 def scaled_sum(func: tir.PrimFunc, constants: frozenset[str]) -> ScaledSum | str:
