@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import onnx
@@ -25,7 +25,7 @@ from graphflow.frontends.recorded import shapes_agree
 from graphflow.frontends.steps import ImportStep, existing_axis
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
-from graphflow.kernels.definitions import compaction, elementwise
+from graphflow.kernels.definitions import compaction, elementwise, movement, selection
 from graphflow.tir import PrimFunc
 
 MOST_OPERANDS = 64
@@ -34,6 +34,12 @@ MOST_OPERANDS = 64
 Scheduling a kernel takes time quadratic in its loop nests, and equal kernels are made once: 5,000
 rows are concatenated by two kernels in place of one that takes three minutes to make.
 """
+
+Emitter: TypeAlias = "Callable[[NodeCall], None]"
+"""A function that makes the kernels of a node."""
+
+Emitters: TypeAlias = dict[str, Emitter]
+"""These functions by operator."""
 
 
 class NodeCall:
@@ -75,6 +81,21 @@ class NodeCall:
             raise InvalidModel(f"{self.title} lacks its attribute {name}")
         return value
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """The value of an attribute that is 0 or 1."""
+        return bool(self.attribute(name, default))
+
+    def choice(self, name: str, choices: Iterable[str], default: str | None = None) -> str:
+        """The value of an attribute that is one of some words; required without a default."""
+        word = str(self.required(name) if default is None else self.attribute(name, default))
+        if word not in choices:
+            raise self.invalid(f"{name} {word} does not exist")
+        return word
+
+    def axis(self, default: int) -> int:
+        """The attribute `axis` as an axis of input 0, counted from the front."""
+        return self.normalized_axis(int(self.attribute("axis", default)))
+
     def has(self, position: int) -> bool:
         """Whether the optional input is given."""
         return position < len(self.inputs) and self.inputs[position] != ""
@@ -114,6 +135,10 @@ class NodeCall:
         """The logical shape of an input."""
         return self.value(position).shape
 
+    def optional_shape(self, position: int) -> tuple[int, ...] | None:
+        """The logical shape of an input, None where it is not given."""
+        return self.shape(position) if self.has(position) else None
+
     def extent(self, position: int) -> int:
         """The extent of an input that is a vector; InvalidModel if it has no axis, or several."""
         shape = self.shape(position)
@@ -150,10 +175,18 @@ class NodeCall:
             )
         return array
 
+    def numbers(self, position: int, role: str, rank: int | None = None) -> tuple[int, ...]:
+        """The contents of an input as integers, in row-major order; see `constant`."""
+        return tuple(int(n) for n in self.constant(position, role, rank).reshape(-1))
+
     @property
     def title(self) -> str:
         """The node as messages name it."""
         return f"{self.op} node {self.name}"
+
+    def invalid(self, what: str) -> InvalidModel:
+        """The error that something is wrong with this node."""
+        return InvalidModel(f"{self.title}: {what}")
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         """Raise `UnsupportedOp` for this node."""
@@ -376,12 +409,39 @@ class NodeCall:
 
     def part_name(self, part: str) -> str:
         """A new name for a tensor that one kernel of this node gives to another."""
-        return self.context.unique_tensor_name(f"{self.name}.{part}")
+        return self.context.unique_tensor_name(f"{self.outputs[0] or self.name}.{part}")
 
     def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
-        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
-        return self.emit(func, inputs, name, part)
+        return self.emit(func, inputs, self.part_name(part), part)
+
+    def reshaped(self, name: str, shape: tuple[int, ...], part: str, dtype: str = "") -> str:
+        """The name of the tensor `name` in another shape: a part, where it has another one.
+
+        The kernel is one on `dtype`, by default the dtype in which the tensor is stored.
+        """
+        value = self.context.graph.values[name]
+        if value.shape == shape:
+            return name
+        func = movement.reshape(value.shape, shape, dtype or value.dtype)
+        return self.emit_part(func, (name,), part)
+
+    def transposed(self, name: str, order: Sequence[int], part: str, dtype: str = "") -> str:
+        """The name of the tensor `name` with its axes in another order; otherwise like
+        `reshaped`."""
+        value = self.context.graph.values[name]
+        if tuple(order) == tuple(range(len(value.shape))):
+            return name
+        func = movement.transpose(value.shape, order, dtype or value.dtype)
+        return self.emit_part(func, (name,), part)
+
+    def sliced(self, name: str, axis: int, kept: range, part: str, dtype: str = "") -> str:
+        """The name of the elements `kept` of the tensor `name` along an axis; otherwise like
+        `reshaped`."""
+        value = self.context.graph.values[name]
+        ranges = [kept if k == axis else range(n) for k, n in enumerate(value.shape)]
+        func = selection.take_slice(value.shape, ranges, dtype or value.dtype)
+        return self.emit_part(func, (name,), part)
 
     def emit_tree(
         self,
@@ -411,7 +471,7 @@ class NodeCall:
 
     def add_part(self, array: Array, part: str) -> str:
         """Add a constant that kernels of this node read, and give its name."""
-        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
+        name = self.part_name(part)
         self.context.add_constant(name, array)
         return name
 

@@ -15,8 +15,29 @@ from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.foreign import ObjectSpec
+from graphflow.frontends import (
+    ops_compaction,
+    ops_einsum,
+    ops_elementwise,
+    ops_indexing,
+    ops_linear,
+    ops_normalization,
+    ops_quantized,
+    ops_quantized_recurrent,
+    ops_ranking,
+    ops_recurrent,
+    ops_reduction,
+    ops_resize,
+    ops_sampling,
+    ops_scan,
+    ops_selection,
+    ops_shape,
+    ops_signal,
+    ops_suppression,
+    ops_window,
+)
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters
 from graphflow.frontends.context import ImportContext
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
@@ -24,25 +45,6 @@ from graphflow.frontends.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.control import CONTROL
 from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.load import LoadedModel, load_model
-from graphflow.frontends.ops_compaction import COMPACTION
-from graphflow.frontends.ops_einsum import EINSUM
-from graphflow.frontends.ops_elementwise import ELEMENTWISE
-from graphflow.frontends.ops_indexing import INDEXING
-from graphflow.frontends.ops_linear import LINEAR
-from graphflow.frontends.ops_normalization import NORMALIZATION
-from graphflow.frontends.ops_quantized import QUANTIZED
-from graphflow.frontends.ops_quantized_recurrent import QUANTIZED_RECURRENT
-from graphflow.frontends.ops_ranking import RANKING
-from graphflow.frontends.ops_recurrent import RECURRENT
-from graphflow.frontends.ops_reduction import REDUCTION
-from graphflow.frontends.ops_resize import RESIZE
-from graphflow.frontends.ops_sampling import SAMPLING
-from graphflow.frontends.ops_scan import SCAN
-from graphflow.frontends.ops_selection import SELECTION
-from graphflow.frontends.ops_shape import SHAPE
-from graphflow.frontends.ops_signal import SIGNAL
-from graphflow.frontends.ops_suppression import SUPPRESSION
-from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.protos import check_dtype, dtype_name, known_array
 from graphflow.frontends.read import Model, open_model
 from graphflow.frontends.recorded import stated_types, warn_of_contradictions
@@ -57,29 +59,31 @@ from graphflow.frontends.weights import ReadModel
 from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
-OPERATORS: dict[str, Callable[[NodeCall], None]] = {
-    **COMPACTION,
-    **EINSUM,
-    **ELEMENTWISE,
-    **INDEXING,
-    **LINEAR,
-    **NORMALIZATION,
-    **QUANTIZED,
-    **RANKING,
-    **RECURRENT,
-    **REDUCTION,
-    **RESIZE,
-    **SAMPLING,
-    **SCAN,
-    **SELECTION,
-    **SHAPE,
-    **SUPPRESSION,
-    **SIGNAL,
-    **WINDOW,
-}
+_FAMILIES = (
+    ops_compaction,
+    ops_einsum,
+    ops_elementwise,
+    ops_indexing,
+    ops_linear,
+    ops_normalization,
+    ops_quantized,
+    ops_ranking,
+    ops_recurrent,
+    ops_reduction,
+    ops_resize,
+    ops_sampling,
+    ops_scan,
+    ops_selection,
+    ops_shape,
+    ops_suppression,
+    ops_signal,
+    ops_window,
+)
+
+OPERATORS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.OPERATORS.items()}
 """The functions that make kernels for the operators of the standard domain."""
 
-VENDOR_OPERATORS: dict[str, Callable[[NodeCall], None]] = {**QUANTIZED_RECURRENT}
+VENDOR_OPERATORS: Emitters = ops_quantized_recurrent.OPERATORS
 """The same for operators of other domains, by domain and name."""
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}

@@ -8,20 +8,21 @@ from typing import Literal
 
 import numpy as np
 
-from graphflow.base.errors import InvalidModel, TrainingOnly
-from graphflow.frontends.call import NodeCall
+from graphflow.base.errors import TrainingOnly
+from graphflow.frontends.call import Emitter, Emitters, NodeCall
+from graphflow.frontends.forwarded import forwarded
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.graph import Array
 from graphflow.kernels.definitions import elementwise, movement, scalar_functions
 from graphflow.tir import FLOATS, BinaryOp, ComparisonOp, Expr
 
 
-def _unary(op: str, call: NodeCall) -> None:
-    call.emit(elementwise.unary(op, call.shape(0), call.dtype()))
+def _unary(op: str) -> Emitter:
+    return forwarded(partial(elementwise.unary, op))
 
 
-def _binary(op: BinaryOp | ComparisonOp, call: NodeCall) -> None:
-    call.emit(elementwise.binary(op, call.shape(0), call.shape(1), call.dtype()))
+def _binary(op: BinaryOp | ComparisonOp) -> Emitter:
+    return forwarded(partial(elementwise.binary, op), 2)
 
 
 def _variadic(op: BinaryOp | Literal["mean"], call: NodeCall) -> None:
@@ -37,21 +38,17 @@ def _variadic(op: BinaryOp | Literal["mean"], call: NodeCall) -> None:
 
 def _clip(call: NodeCall) -> None:
     """The bounds are attributes before opset 11, optional scalar inputs since."""
-    if call.opset < 11:
-        low, high = call.attribute("min"), call.attribute("max")
-        call.emit(elementwise.clip(call.shape(0), low, high, call.dtype()))
-        return
     bounds: list[float | tuple[int, ...] | None] = []
     inputs = [call.inputs[0]]
-    for position in (1, 2):
+    for position, name in enumerate(("min", "max"), start=1):
         known = call.known(position)
-        if known is not None and known.size == 1:
+        if call.opset < 11:
+            bounds.append(call.attribute(name))
+        elif known is not None and known.size == 1:
             bounds.append(known.reshape(()).item())
-        elif call.has(position):
-            bounds.append(call.shape(position))
-            inputs.append(call.inputs[position])
         else:
-            bounds.append(None)
+            bounds.append(call.optional_shape(position))
+            inputs += call.inputs[position : position + 1] if call.has(position) else ()
     call.emit(elementwise.clip(call.shape(0), bounds[0], bounds[1], call.dtype()), inputs)
 
 
@@ -59,15 +56,11 @@ def _cast(call: NodeCall) -> None:
     _emit_cast(call, dtype_name(call.required("to")))
 
 
-def _cast_like(call: NodeCall) -> None:
-    _emit_cast(call, call.stored_dtype(1))
-
-
 def _emit_cast(call: NodeCall, target: str) -> None:
     # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
     call.attribute("round_mode")
     check_dtype(f"{call.title}: target", target)
-    saturate = bool(call.attribute("saturate", 1))
+    saturate = call.flag("saturate", True)
     if call.stored_dtype() == target:
         call.emit(movement.copy(call.shape(0), call.dtype()), call.inputs[:1])
         return
@@ -107,11 +100,8 @@ def _activation(op: str, defaults: dict[str, float], call: NodeCall) -> None:
 
 
 def _gelu(call: NodeCall) -> None:
-    approximation = call.attribute("approximate", "none")
-    if approximation not in ("none", "tanh"):
-        raise InvalidModel(f"{call.title}: approximate {approximation} does not exist")
-    op = "gelu" if approximation == "none" else "gelu_tanh"
-    call.emit(elementwise.unary(op, call.shape(0), call.dtype()))
+    exact = call.choice("approximate", ("none", "tanh"), "none") == "none"
+    _unary("gelu" if exact else "gelu_tanh")(call)
 
 
 def _pow(call: NodeCall) -> None:
@@ -125,16 +115,9 @@ def _pow(call: NodeCall) -> None:
     call.emit(elementwise.power(shape, call.shape(1), dtype, call.dtype(1)))
 
 
-def _mod(call: NodeCall) -> None:
-    truncated = bool(call.attribute("fmod", 0))
-    call.emit(elementwise.modulo(call.shape(0), call.shape(1), truncated, call.dtype()))
-
-
 def _bit_shift(call: NodeCall) -> None:
-    direction = call.required("direction")
-    if direction not in ("LEFT", "RIGHT"):
-        raise InvalidModel(f"{call.title}: direction {direction} does not exist")
-    _binary("shl" if direction == "LEFT" else "shr", call)
+    left = call.choice("direction", ("LEFT", "RIGHT")) == "LEFT"
+    _binary("shl" if left else "shr")(call)
 
 
 def _is_nan(call: NodeCall) -> None:
@@ -154,14 +137,6 @@ def _emit_predicate(call: NodeCall, name: str, holds: Callable[[Expr], Expr]) ->
         source = call.emit_part(elementwise.cast(shape, dtype, "float32"), (source,), "float32")
         dtype = "float32"
     call.emit(elementwise.predicate(name, shape, dtype, holds), (source,))
-
-
-def _where(call: NodeCall) -> None:
-    call.emit(elementwise.where(call.shape(0), call.shape(1), call.shape(2), call.dtype(1)))
-
-
-def _prelu(call: NodeCall) -> None:
-    call.emit(elementwise.prelu(call.shape(0), call.shape(1), call.dtype()))
 
 
 _OF_TWO: dict[str, BinaryOp | ComparisonOp] = {
@@ -199,26 +174,26 @@ _ACTIVATIONS = {
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
 
-ELEMENTWISE: dict[str, Callable[[NodeCall], None]] = {
-    **{op_type: partial(_unary, op_type.lower()) for op_type in _PLAIN},
+OPERATORS: Emitters = {
+    **{op_type: _unary(op_type.lower()) for op_type in _PLAIN},
     **{op_type: partial(_activation, *rest) for op_type, rest in _ACTIVATIONS.items()},
-    **{op_type: partial(_binary, op) for op_type, op in _OF_TWO.items()},
+    **{op_type: _binary(op) for op_type, op in _OF_TWO.items()},
     "Sum": partial(_variadic, "add"),
     "Mean": partial(_variadic, "mean"),
     "Max": partial(_variadic, "max"),
     "Min": partial(_variadic, "min"),
     "BitShift": _bit_shift,
-    "BitwiseNot": partial(_unary, "not"),
+    "BitwiseNot": _unary("not"),
     "Clip": _clip,
     "Cast": _cast,
-    "CastLike": _cast_like,
+    "CastLike": lambda call: _emit_cast(call, call.stored_dtype(1)),
     "Dropout": _dropout,
     "Gelu": _gelu,
     "Identity": _identity,
     "IsInf": _is_infinite,
     "IsNaN": _is_nan,
-    "Mod": _mod,
+    "Mod": forwarded(elementwise.modulo, 2, truncated=("fmod", False)),
     "Pow": _pow,
-    "PRelu": _prelu,
-    "Where": _where,
+    "PRelu": forwarded(elementwise.prelu, 2),
+    "Where": forwarded(elementwise.where, 3, dtype_of=1),
 }

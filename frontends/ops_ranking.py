@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.kernels.definitions import indexing, ranking
 
 SELECTED_UP_TO = 1 / 4
@@ -19,14 +16,12 @@ Ranking takes n² comparisons, sixteen of which run in one vector.
 def _top_k(call: NodeCall) -> None:
     """`sorted=0` permits any order, so the results are sorted then too."""
     shape, dtype = call.shape(0), call.dtype()
-    axis = call.normalized_axis(int(call.attribute("axis", -1)))
-    largest = bool(call.attribute("largest", 1))
+    axis = call.axis(-1)
+    largest = call.flag("largest", True)
     call.attribute("sorted", 1)
     count = int(call.required("k") if call.opset < 10 else call.constant(1, "k").reshape(-1)[0])
     if not 0 <= count <= shape[axis]:
-        raise InvalidModel(
-            f"{call.title}: k is {count}, axis {axis} of shape {shape} has {shape[axis]} elements"
-        )
+        raise call.invalid(f"k is {count}, axis {axis} of shape {shape} has {shape[axis]} elements")
     x = call.inputs[:1]
     values, indices = (*call.outputs, "")[:2]
     indices = indices or call.context.unique_tensor_name(f"{values or call.name}.indices")
@@ -42,4 +37,4 @@ def _top_k(call: NodeCall) -> None:
         call.emit(func, (*x, indices), values, "values")
 
 
-RANKING: dict[str, Callable[[NodeCall], None]] = {"TopK": _top_k}
+OPERATORS: Emitters = {"TopK": _top_k}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, isfinite
 
 import numpy as np
 
-from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.payload import require_extents
 from graphflow.graph import Array
 from graphflow.kernels.definitions import movement, resize
@@ -84,8 +83,8 @@ def _resize(call: NodeCall) -> None:
         return
     sampling = _Filter(
         float(call.attribute("cubic_coeff_a", -0.75)),
-        bool(call.attribute("antialias", 0)),
-        bool(call.attribute("exclude_outside", 0)),
+        call.flag("antialias"),
+        call.flag("exclude_outside"),
     )
     rounding_mode = call.attribute("nearest_mode", "round_prefer_floor")
     coordinates = call.attribute("coordinate_transformation_mode", "half_pixel")
@@ -95,9 +94,8 @@ def _resize(call: NodeCall) -> None:
     which = [call.normalized_axis(axis) for axis in call.attribute("axes", range(rank))]
     region = call.constant(1, "roi", rank=1).tolist() if outside is not None else ()
     if outside is not None and not (len(region) == 2 * len(which) and all(map(isfinite, region))):
-        raise InvalidModel(
-            f"{call.title}: roi {region} must have a finite start and end for each of {len(which)} "
-            "axes"
+        raise call.invalid(
+            f"roi {region} must have a finite start and end for each of {len(which)} axes"
         )
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     scales = call.constant(2, "scales", rank=1) if call.has(2) else np.zeros(0, np.float32)
@@ -119,8 +117,8 @@ def _upsample(call: NodeCall) -> None:
 def _require_positive(call: NodeCall, role: str, numbers: Array, axes: Sequence[int]) -> None:
     """`InvalidModel` unless there is one positive finite number for each of the axes."""
     if len(numbers) != len(axes) or not all(0 < number < inf for number in numbers):
-        raise InvalidModel(
-            f"{call.title}: {role} {numbers.tolist()} must be positive and finite, one for each of "
+        raise call.invalid(
+            f"{role} {numbers.tolist()} must be positive and finite, one for each of "
             f"{len(axes)} axes"
         )
 
@@ -147,7 +145,7 @@ def _sized(
     _require_positive(call, "sizes", sizes, which)
     axes = [_ResizedAxis(n, n, Fraction(1)) for n in call.shape(0)]
     if not all(axes[axis].before for axis in which):
-        raise InvalidModel(f"{call.title}: its input of shape {call.shape(0)} has no element")
+        raise call.invalid(f"its input of shape {call.shape(0)} has no element")
     factors = [Fraction(int(n), axes[axis].before) for axis, n in zip(which, sizes, strict=True)]
     extents = [int(n) for n in sizes]
     if policy in ("not_larger", "not_smaller"):
@@ -155,7 +153,7 @@ def _sized(
         extents = [floor(axes[axis].before * common + HALF) for axis in which]
         factors = [common] * len(factors)
     elif policy != "stretch":
-        raise InvalidModel(f"{call.title}: policy {policy} does not exist")
+        raise call.invalid(f"policy {policy} does not exist")
     for number, axis in enumerate(which):
         after, scale = extents[number], factors[number]
         axes[axis] = _ResizedAxis(axes[axis].before, after, scale, _region(region, number))
@@ -197,9 +195,7 @@ def _emit(
     found = [_coordinates(coordinate_mode, axis) for axis in axes]
     coordinates = [c for c in found if c is not None]
     if len(coordinates) < len(found):
-        raise InvalidModel(
-            f"{call.title}: coordinate_transformation_mode {coordinate_mode} does not exist"
-        )
+        raise call.invalid(f"coordinate_transformation_mode {coordinate_mode} does not exist")
     shape, result = call.shape(0), tuple(axis.after for axis in axes)
     sampling = sampling or _Filter()
     linear = mode in ("linear", "bilinear")
@@ -213,7 +209,7 @@ def _emit(
     elif linear:
         func = resize.resize_linear(shape, result, coordinates, outside, call.dtype())
     else:
-        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
+        raise call.invalid(f"mode {mode} does not exist")
     call.emit(func, call.inputs[:1])
 
 
@@ -254,4 +250,4 @@ def _emit_filtered(
     call.emit(resize.resize_outside(call.shape(0), shape, coordinates, outside, dtype), (name,))
 
 
-RESIZE: dict[str, Callable[[NodeCall], None]] = {"Resize": _resize, "Upsample": _upsample}
+OPERATORS: Emitters = {"Resize": _resize, "Upsample": _upsample}
