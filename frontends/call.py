@@ -407,15 +407,18 @@ class NodeCall:
                     f"cast it to {buffer.dtype}",
                 )
 
-    def part_name(self, part: str) -> str:
-        """A new name for a tensor that one kernel of this node gives to another."""
-        return self.context.unique_tensor_name(f"{self.outputs[0] or self.name}.{part}")
+    def part_name(self, part: str, of: str = "") -> str:
+        """A new name for a tensor that one kernel of this node gives to another: a part of the
+        first output, or `of` what is given."""
+        return self.context.unique_tensor_name(f"{of or self.outputs[0] or self.name}.{part}")
 
-    def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
+    def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str, of: str = "") -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
-        return self.emit(func, inputs, self.part_name(part), part)
+        return self.emit(func, inputs, self.part_name(part, of), part)
 
-    def reshaped(self, name: str, shape: tuple[int, ...], part: str, dtype: str = "") -> str:
+    def reshaped(
+        self, name: str, shape: tuple[int, ...], part: str, dtype: str = "", of: str = ""
+    ) -> str:
         """The name of the tensor `name` in another shape: a part, where it has another one.
 
         The kernel is one on `dtype`, by default the dtype in which the tensor is stored.
@@ -424,7 +427,7 @@ class NodeCall:
         if value.shape == shape:
             return name
         func = movement.reshape(value.shape, shape, dtype or value.dtype)
-        return self.emit_part(func, (name,), part)
+        return self.emit_part(func, (name,), part, of)
 
     def transposed(self, name: str, order: Sequence[int], part: str, dtype: str = "") -> str:
         """The name of the tensor `name` with its axes in another order; otherwise like

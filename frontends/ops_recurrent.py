@@ -98,7 +98,7 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
         if lengths:
             weights.append(call.inputs[LENGTHS])
         func = make(r)
-        names = tuple(call.part_name(f"{b.name}{d}") for b in func.outputs)
+        names = tuple(call.part_name(f"{b.name}{d}", call.name) for b in func.outputs)
         call.emit_all(func, weights, names, f"direction{d}")
         found.append(names)
     _emit_outputs(layer, found)

@@ -19,16 +19,15 @@ def _non_max_suppression(call: NodeCall) -> None:
     batches, classes, count = scores
     wanted = call.constant(2, "max_output_boxes_per_class").reshape(-1) if call.has(2) else [0]
     most = max(min(int(wanted[0]), count), 0)
-    sides = call.emit_part(
-        suppression.box_sides(batches, count, centered), call.inputs[:1], "sides"
-    )
-    # Thresholds are vectors of one element, or scalars.
+    func = suppression.box_sides(batches, count, centered)
+    sides = call.emit_part(func, call.inputs[:1], "sides", call.name)
     given = [position for position in (3, 4) if call.has(position)]
-    thresholds = [call.reshaped(call.inputs[k], (1,), f"threshold{k}") for k in given]
+    # Thresholds are vectors of one element, or scalars.
+    thresholds = [call.reshaped(call.inputs[k], (1,), f"threshold{k}", of=call.name) for k in given]
     func = suppression.picked_boxes(batches, classes, count, most, (3 in given, 4 in given))
-    picked = call.emit_part(func, (sides, call.inputs[1], *thresholds), "picked")
+    picked = call.emit_part(func, (sides, call.inputs[1], *thresholds), "picked", call.name)
     func = compaction.count_of((batches, classes, most), "int64", 0)
-    total = call.emit_part(func, (picked,), "count")
+    total = call.emit_part(func, (picked,), "count", call.name)
     func = suppression.listed_boxes(batches, classes, most)
     call.emit_bounded(func, (picked,), call.outputs[0], 0, total)
 

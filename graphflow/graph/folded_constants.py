@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.graph.canonicalize import CONSTANT_LIMIT
+from graphflow.graph.contents import constant_inputs
 from graphflow.graph.expansions import Expansion, Expansions
-from graphflow.graph.known_inputs import constant_inputs
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import elements_touched
 from graphflow.graph.value import Array
@@ -105,7 +105,7 @@ FOLDED = "constants that scale and shift its sum are folded into its operands"
 class _Folder:
     def __init__(self, graph: OperatorGraph, node: Node, found: ScaledSum, taken: Set[str]) -> None:
         self._graph, self._node, self._found, self._taken = graph, node, found, taken
-        self._bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+        self._bound = node.bound
         self._arrays: dict[str, Array] = {}
         self._nodes: dict[str, Node] = {}
 
