@@ -474,9 +474,7 @@ class NodeCall:
 
     def add_part(self, array: Array, part: str) -> str:
         """Add a constant that kernels of this node read, and give its name."""
-        name = self.part_name(part)
-        self.context.add_constant(name, array)
-        return name
+        return self.context.new_constant(f"{self.outputs[0] or self.name}.{part}", array)
 
     def emit_constant(self, array: Array) -> None:
         """Make `array` the node's output, rounded if that is declared as float16 or bfloat16."""

@@ -52,9 +52,7 @@ class NodeRewrite:
 
     def constant(self, array: Array) -> str:
         """Add a constant and return its name."""
-        name = self.context.unique_tensor_name(f"{self.step.name}/constant")
-        self.context.add_constant(name, array)
-        return name
+        return self.context.new_constant(f"{self.step.name}/constant", array)
 
     def ints(self, numbers: Sequence[int]) -> str:
         """Add a constant int64 vector and return its name."""
