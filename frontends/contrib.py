@@ -27,11 +27,11 @@ _ACTIVATIONS = {
 """The attributes for which the parameters of a fused activation stand, in order."""
 
 
-def _gelu(body: NodeRewrite, approximate: str = "none") -> None:
-    """Gelu of the input, or of the sum of both inputs."""
+def _gelu(body: NodeRewrite, approximate: str = "none", biased: bool = False) -> None:
+    """Gelu of the input, or of the sum of both inputs, which `biased` says that there are."""
     body.require_attributes()
     x, bias = body.inputs(2)
-    x = body.add("Add", x, bias) if bias else x
+    x = body.add("Add", x, bias) if bias or biased else x
     body.add("Gelu", x, result=body.result, approximate=approximate)
 
 
@@ -160,7 +160,7 @@ def _embed_layer_normalization(body: NodeRewrite) -> None:
 
 CONTRIB: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "Gelu"): _gelu,
-    (DOMAIN, "BiasGelu"): _gelu,
+    (DOMAIN, "BiasGelu"): partial(_gelu, biased=True),
     (DOMAIN, "FastGelu"): partial(_gelu, approximate="tanh"),
     (DOMAIN, "QuickGelu"): _quick_gelu,
     (DOMAIN, "FusedConv"): _fused_conv,

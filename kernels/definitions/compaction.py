@@ -83,11 +83,8 @@ def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> tir.Pri
 
 def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.PrimFunc:
     """`y[i…] = x[i…]` for the first `count[()]` indices of an axis, `fill` behind them."""
-    x, y, count = (
-        tir.Buffer("x", shape, dtype),
-        tir.Buffer("y", shape, dtype),
-        tir.Buffer("count", (), "int64"),
-    )
+    x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape, dtype)
+    count = tir.Buffer("count", (), "int64")
     loops = stages.loops_over("i", shape)
     given = tir.Comparison("lt", tir.IndexValue(loops[axis][0]), tir.Load(count, ()))
     value = tir.Select(given, stages.element(x, loops), stages.literal(fill, dtype))
@@ -197,10 +194,8 @@ def unique_counts(count: int) -> tir.PrimFunc:
     ((i, _),) = loops = stages.loops_over("i", (count,))
     row = Var("row")
     update = tir.Reduce(tir.ReduceOp.ADD, y, (row,), stages.literal(1, "int64"))
-    body = tir.nest(loops, (matched(row, count, tir.Load(places, (i,)), (update,)),))
-    return stages.kernel(
-        "unique_counts", (places,), (y,), (stages.cleared(y), tir.Block("unique_counts", body))
-    )
+    body = (matched(row, count, tir.Load(places, (i,)), (update,)),)
+    return stages.nest_kernel("unique_counts", (places,), y, loops, body, stages.cleared(y))
 
 
 def unique_extent(count: int) -> tir.PrimFunc:

@@ -207,8 +207,8 @@ def put(
     loops, place = stages.loops_over("i", x_shape), Var("place")
     at = stages.indices_of(loops)
     store = tir.Store(y, (place,), tir.Load(x, at))
-    placed = tir.nest(loops, (matched(place, size, as_int64(tir.Load(indices, at)), (store,)),))
-    return stages.kernel("put", (x, indices), (y,), (stages.cleared(y), tir.Block("put", placed)))
+    placed = (matched(place, size, as_int64(tir.Load(indices, at)), (store,)),)
+    return stages.nest_kernel("put", (x, indices), y, loops, placed, stages.cleared(y))
 
 
 def write_slices(
@@ -239,11 +239,9 @@ def write_slices(
         position = subtract(position, multiply(divide(position, extent), extent))
     target = (*at[:axis], row, *stages.indices_of(inner))
     store = tir.Store(y, target, tir.Load(updates, (*at, *stages.indices_of(inner))))
-    body = tir.nest(outer, (matched(row, extent, position, tir.nest(inner, (store,))),))
+    body = (matched(row, extent, position, tir.nest(inner, (store,))),)
     inputs = (x, updates, starts)
-    return stages.kernel(
-        "write_slices", inputs, (y,), (_copied(x, y), tir.Block("write_slices", body))
-    )
+    return stages.nest_kernel("write_slices", inputs, y, outer, body, _copied(x, y))
 
 
 def one_hot(
@@ -258,10 +256,8 @@ def one_hot(
     Float indices are truncated; an index outside of `-depth <= index < depth` equals no `d`.
     """
     (axis,) = stages.normalized_axes((axis,), len(indices_shape) + 1)
-    indices, values = (
-        tir.Buffer("indices", indices_shape, index_dtype),
-        tir.Buffer("values", (2,), dtype),
-    )
+    indices = tir.Buffer("indices", indices_shape, index_dtype)
+    values = tir.Buffer("values", (2,), dtype)
     y = tir.Buffer("y", (*indices_shape[:axis], depth, *indices_shape[axis:]), dtype)
     loops = stages.loops_over("i", y.shape)
     at = stages.indices_of(loops)
@@ -286,9 +282,8 @@ def _gathered(
     """
     empty, copied = (stages.loops_over(prefix, rest) for prefix in ("z", "b"))
     clear = tir.Store(y, (*at, *stages.indices_of(empty)), stages.literal(0, y.dtype))
-    copy = tir.Store(
-        y, (*at, *stages.indices_of(copied)), tir.Load(x, (*source, *stages.indices_of(copied)))
-    )
+    behind = stages.indices_of(copied)
+    copy = tir.Store(y, (*at, *behind), tir.Load(x, (*source, *behind)))
     return (*tir.nest(empty, (clear,)), *matched_nest(rows, values, tir.nest(copied, (copy,))))
 
 

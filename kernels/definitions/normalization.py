@@ -15,7 +15,7 @@ from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
-from graphflow.kernels.definitions.reduction import axes_stage, kept, without_axes
+from graphflow.kernels.definitions.reduction import axes_stage, kept_variables, without_axes
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
     add,
@@ -151,7 +151,7 @@ def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float3
     term = UNARY_VALUES["abs" if p == 1 else "square"]
     gather = axes_stage("lp_sum", tir.ReduceOp.ADD, x, total, reduced, term=term)
     loops = stages.loops_over("o", x_shape)
-    norm: tir.Expr = tir.Load(total, kept(loops, reduced))
+    norm: tir.Expr = tir.Load(total, kept_variables(loops, reduced))
     norm = norm if p == 1 else tir.Unary("sqrt", norm)
     share = divide(stages.element(x, loops), norm)
     value = tir.Select(compared("eq", norm, 0), stages.literal(0, dtype), share)

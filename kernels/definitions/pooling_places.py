@@ -40,11 +40,8 @@ def max_pool_place(
     x = tir.Buffer("x", x_shape, dtype)
     shape = (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode))
     y = tir.Buffer("y", shape, dtype if value else "int64")
-    best, found, at = (
-        tir.Buffer("best", (1,), dtype),
-        tir.Buffer("found", (1,), "int64"),
-        (const(0),),
-    )
+    best, found = tir.Buffer("best", (1,), dtype), tir.Buffer("found", (1,), "int64")
+    at = (const(0),)
     loops = stages.loops_over(("n", "c", *spatial_names("o", window.rank)), shape)
     taps = stages.loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)

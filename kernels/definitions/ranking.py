@@ -41,11 +41,8 @@ def selected(
     the last of the list.
     """
     axis, y_shape = _checked(x_shape, axis, count)
-    x, y, kept = (
-        tir.Buffer("x", x_shape, dtype),
-        tir.Buffer("y", y_shape, "int64"),
-        tir.Buffer("kept", (count,), dtype),
-    )
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, "int64")
+    kept = tir.Buffer("kept", (count,), dtype)
     if not y.size:
         return stages.kernel("selected", (x,), (y,), ())
     outer = stages.loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
@@ -130,8 +127,8 @@ def at_ranks(x_shape: Shape, axis: int, count: int) -> tir.PrimFunc:
     loops, rank = stages.loops_over("i", x_shape), Var("rank")
     at = stages.indices_of(loops)
     store = tir.Store(y, (*at[:axis], rank, *at[axis + 1 :]), tir.IndexValue(at[axis]))
-    placed = tir.nest(loops, (matched(rank, count, as_int64(tir.Load(x, at)), (store,)),))
-    return stages.kernel("at_ranks", (x,), (y,), (stages.cleared(y), tir.Block("at_ranks", placed)))
+    placed = (matched(rank, count, as_int64(tir.Load(x, at)), (store,)),)
+    return stages.nest_kernel("at_ranks", (x,), y, loops, placed, stages.cleared(y))
 
 
 def _checked(x_shape: Shape, axis: int, count: int) -> tuple[int, Shape]:

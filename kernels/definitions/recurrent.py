@@ -324,66 +324,47 @@ class _RecurrentKernel:
         self.states += sequences
         batch = self.fresh("b", self.r.batch)
         first, second = self.fresh("u", self.r.hidden), self.fresh("u", self.r.hidden)
-        at, ends = (batch[0],), (stages.literal(0, self.r.dtype), stages.literal(255, self.r.dtype))
-        scale, middle = tir.Load(step, at), tir.Load(zero, at)
+        at, dtype = (batch[0],), self.r.dtype
+        ends = lowest, _ = stages.literal(0, dtype), stages.literal(255, dtype)
+        least, most, scale, middle = (tir.Load(buffer, at) for buffer in sequences)
         seen = tir.Load(self.h, (*at, first[0]))
         whole = tir.Unary("round", divide(tir.Load(self.h, (*at, second[0])), scale))
-        code = clipped(add(whole, middle), *ends)
-        self.step += tir.nest(
-            (batch,),
-            (
-                tir.Store(low, at, ends[0]),
-                tir.Store(high, at, ends[0]),
-                *tir.nest(
-                    (first,),
-                    (
-                        tir.Reduce(tir.ReduceOp.MIN, low, at, seen),
-                        tir.Reduce(tir.ReduceOp.MAX, high, at, seen),
-                    ),
-                ),
-                tir.Store(step, at, scale_of_range(tir.Load(low, at), tir.Load(high, at))),
-                tir.Store(zero, at, zero_point_of_range(tir.Load(low, at), scale)),
-                *tir.nest(
-                    (second,), (tir.Store(centred, (*at, second[0]), subtract(code, middle)),)
-                ),
-            ),
+        code = subtract(clipped(add(whole, middle), *ends), middle)
+        ranged = (
+            tir.Reduce(tir.ReduceOp.MIN, low, at, seen),
+            tir.Reduce(tir.ReduceOp.MAX, high, at, seen),
         )
-        self.sum_panels(sums, centred, start=lambda _at, _gate: ends[0])
+        quantized = (
+            tir.Store(low, at, lowest),
+            tir.Store(high, at, lowest),
+            *tir.nest((first,), ranged),
+            tir.Store(step, at, scale_of_range(least, most)),
+            tir.Store(zero, at, zero_point_of_range(least, scale)),
+            *tir.nest((second,), (tir.Store(centred, (*at, second[0]), code),)),
+        )
+        self.step += tir.nest((batch,), quantized)
+        self.sum_panels(sums, centred, start=lambda _at, _gate: lowest)
 
-        def scaled(at: _Unit) -> tir.Body:
-            width = self.r.hidden
-            return tuple(
-                at.store(
-                    total,
-                    add(
-                        self.gate(at, g),
-                        multiply(
-                            at.load(total),
-                            multiply(
-                                tir.Load(step, (at.batch,)), at.guarded(scales, offset=g * width)
-                            ),
-                        ),
-                    ),
-                )
-                for g, total in enumerate(sums)
-            )
+        def scaled(at: _Unit, gate: int, total: tir.Buffer) -> tir.Stmt:
+            scale_of_gate = at.guarded(scales, offset=gate * self.r.hidden)
+            factor = multiply(tir.Load(step, (at.batch,)), scale_of_gate)
+            product = multiply(at.load(total), factor)
+            return at.store(total, add(self.gate(at, gate), product))
 
-        self.over_units(scaled)
+        self.over_units(lambda at: tuple(scaled(at, g, total) for g, total in enumerate(sums)))
 
     def clipped(self, value: tir.Expr) -> tir.Expr:
         bound = self.r.clip
         if bound is None:
             return value
-        return clipped(
-            value, stages.literal(-bound, value.dtype), stages.literal(bound, value.dtype)
-        )
+        low, high = (stages.literal(end, value.dtype) for end in (-bound, bound))
+        return clipped(value, low, high)
 
     def valid(self, at: _Unit) -> tir.Expr | None:
         if self.lengths is None:
             return None
-        return compared(
-            "lt", tir.IndexValue(self.time, "int32"), tir.Load(self.lengths, (at.batch,))
-        )
+        length = tir.Load(self.lengths, (at.batch,))
+        return compared("lt", tir.IndexValue(self.time, "int32"), length)
 
     def chosen(self, at: _Unit, value: tir.Expr, otherwise: tir.Expr) -> tir.Expr:
         valid = self.valid(at)

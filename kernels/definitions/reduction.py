@@ -104,8 +104,10 @@ def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
 
     sums = _sums_of_powers("lse", x, reduced, finite)
     out = stages.loops_over("d", y_shape)
-    shift = finite(tir.Load(sums.largest, kept(out, reduced)))
-    value = tir.Binary("add", tir.Unary("log", tir.Load(sums.total, kept(out, reduced))), shift)
+    shift = finite(tir.Load(sums.largest, kept_variables(out, reduced)))
+    value = tir.Binary(
+        "add", tir.Unary("log", tir.Load(sums.total, kept_variables(out, reduced))), shift
+    )
     stage = stages.elementwise_stage("lse_log", y, out, value)
     return stages.kernel("log_sum_exp", (x,), (y,), (*sums.stages, stage))
 
@@ -133,7 +135,7 @@ def arg_reduce(
     loops, along = stages.loops_over("j", y_shape), stages.loops_over("s", (x_shape[reduced[0]],))
     where = _joined_indices(len(x_shape), reduced, loops, along)
     element = tir.Load(x, where)
-    is_best = _is_extreme(element, tir.Load(best, kept(loops, reduced)))
+    is_best = _is_extreme(element, tir.Load(best, kept_variables(loops, reduced)))
     op = tir.ReduceOp.MAX if last else tir.ReduceOp.MIN
     place = tir.Select(is_best, tir.IndexValue(along[0][0]), stages.neutral(op, "int64"))
     extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced)
@@ -168,7 +170,7 @@ def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
     place = tir.Select(is_largest, position, stages.neutral(tir.ReduceOp.MIN, "int64"))
     out = stages.loops_over("d", x_shape)
     own = tir.IndexValue(stages.linearize([out[axis][0] for axis in reduced], extents))
-    chosen = tir.Comparison("eq", own, tir.Load(first, kept(out, reduced)))
+    chosen = tir.Comparison("eq", own, tir.Load(first, kept_variables(out, reduced)))
     value = tir.Select(chosen, stages.literal(1, dtype), stages.literal(0, dtype))
     body = (
         axes_stage("hardmax_max", tir.ReduceOp.MAX, x, largest, reduced),
@@ -193,7 +195,7 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
     rows, out = stages.loops_over("f", share.shape), stages.loops_over("d", x_shape)
     one = tir.Binary("div", stages.literal(1, dtype), stages.element(sums.total, rows))
     powers = stages.element(sums.powers, out)
-    value = tir.Binary("mul", powers, tir.Load(share, kept(out, reduced)))
+    value = tir.Binary("mul", powers, tir.Load(share, kept_variables(out, reduced)))
     divided = (
         stages.elementwise_stage("softmax_share", share, rows, one),
         stages.elementwise_stage("softmax_scale", y, out, value),
@@ -223,7 +225,9 @@ def _sums_of_powers(
     powers = tir.Buffer("powers", x.shape, x.dtype)
     total = tir.Buffer("total", inner, x.dtype)
     loops = stages.loops_over("e", x.shape)
-    shifted = subtract(stages.element(x, loops), shift(tir.Load(largest, kept(loops, reduced))))
+    shifted = subtract(
+        stages.element(x, loops), shift(tir.Load(largest, kept_variables(loops, reduced)))
+    )
     statements = (
         axes_stage(f"{prefix}_max", tir.ReduceOp.MAX, x, largest, reduced),
         stages.elementwise_stage(f"{prefix}_exp", powers, loops, tir.Unary("exp", shifted)),
@@ -242,8 +246,8 @@ def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
     shifted = tir.Buffer("shifted", x_shape, dtype)
     total = tir.Buffer("total", inner, dtype)
     down, out = stages.loops_over("e", x_shape), stages.loops_over("d", x_shape)
-    difference = subtract(stages.element(x, down), tir.Load(largest, kept(down, reduced)))
-    logarithm = tir.Unary("log", tir.Load(total, kept(out, reduced)))
+    difference = subtract(stages.element(x, down), tir.Load(largest, kept_variables(down, reduced)))
+    logarithm = tir.Unary("log", tir.Load(total, kept_variables(out, reduced)))
     value = subtract(stages.element(shifted, out), logarithm)
     exp = UNARY_VALUES["exp"]
     body = (
@@ -262,7 +266,7 @@ def without_axes(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
-def kept(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...]:
+def kept_variables(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...]:
     """The variables of the loops whose axes are not in `axes`."""
     return tuple(var for axis, (var, _) in enumerate(loops) if axis not in axes)
 
@@ -294,6 +298,6 @@ def _joined_indices(
 ) -> tuple[IndexExpr, ...]:
     """The index of the reduced tensor in loops over the result, of any rank, and over the reduced
     axes."""
-    others = kept(loops, axes) if len(loops) == rank else stages.indices_of(loops)
+    others = kept_variables(loops, axes) if len(loops) == rank else stages.indices_of(loops)
     outer, inner = iter(others), iter(stages.indices_of(reduce_loops))
     return tuple(next(inner if axis in axes else outer) for axis in range(rank))

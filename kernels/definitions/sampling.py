@@ -134,12 +134,9 @@ def roi_align(
     batches = tir.Buffer("batches", (regions,), "int64")
     counts = tir.Buffer("counts", (regions, 2), "int64")
     y = tir.Buffer("y", (regions, x_shape[1], *outputs), dtype)
-    (r, *bins), loops = (
-        (Var("r"), Var("i"), Var("j")),
-        stages.loops_over(("r", "i", "j"), (regions, *outputs)),
-    )
+    loops = stages.loops_over(("r", "i", "j"), (regions, *outputs))
+    r, *bins = at = stages.indices_of(loops)
     points = stages.loops_over(("s", "t"), samples)
-    at = (r, *bins)
     image = tir.Load(batches, (r,))
     places = [
         _in_bin(
@@ -196,9 +193,8 @@ def region_side(
         for corner in (1 - k, 3 - k)
     )
     length = subtract(stop, start)
-    return start, length if half_pixel else tir.Binary(
-        "max", length, stages.literal(1.0, rois.dtype)
-    )
+    least = stages.literal(1.0, rois.dtype)
+    return start, length if half_pixel else tir.Binary("max", length, least)
 
 
 def region_points(
@@ -401,12 +397,8 @@ def _where_empty(
 ) -> tir.Body:
     """Zero if a bin has no points."""
     channels, to = _channels(y, at, "d")
-    return (
-        tir.If(
-            _has_none(counts, r),
-            tir.nest((channels,), (tir.Store(y, to, stages.literal(0, y.dtype)),)),
-        ),
-    )
+    clear = tir.nest((channels,), (tir.Store(y, to, stages.literal(0, y.dtype)),))
+    return (tir.If(_has_none(counts, r), clear),)
 
 
 def _has_none(counts: tir.Buffer, r: IndexExpr) -> tir.Expr:

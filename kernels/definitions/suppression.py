@@ -94,10 +94,8 @@ def _first_of_largest(values: tir.Buffer, found: tir.Buffer) -> tir.Body:
     before.
     """
     none, at = stages.literal(values.size, "int64"), (const(0),)
-    largest, places = (
-        tir.Buffer("largest", (CHUNK,), "float32"),
-        tir.Buffer("places", (CHUNK,), "int64"),
-    )
+    largest = tir.Buffer("largest", (CHUNK,), "float32")
+    places = tir.Buffer("places", (CHUNK,), "int64")
     best = tir.Buffer("best", (1,), "float32")
     lowest = stages.literal(float("-inf"), "float32")
 
@@ -148,11 +146,7 @@ def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:
     y, place = tir.Buffer("y", (room, 3), "int64"), Var("place")
     b, c, t = Var("b"), Var("c"), Var("t")
     loops = stages.loops_over(("b", "c", "t"), picked.shape)
-    numbers: tuple[tir.Expr, ...] = (
-        tir.IndexValue(b),
-        tir.IndexValue(c),
-        tir.Load(picked, (b, c, t)),
-    )
+    numbers: list[tir.Expr] = [tir.IndexValue(b), tir.IndexValue(c), tir.Load(picked, (b, c, t))]
     stores = tuple(tir.Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
     is_picked = compared("ge", tir.Load(picked, (b, c, t)), 0)
     body = compacted(loops, is_picked, place, room, stores)
