@@ -52,7 +52,7 @@ from graphflow.frontends.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.signature import signature
-from graphflow.frontends.steps import ImportStep, names_in, names_read
+from graphflow.frontends.steps import ImportStep, names_read, tensor_names_in, versions_of
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
 from graphflow.frontends.weights import ReadModel
@@ -158,7 +158,7 @@ def _imported(
 ) -> OperatorGraph:
     """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""
     proto = loaded.graph
-    steps = _steps(proto, _opsets(loaded.header))
+    steps = _steps(proto, versions_of(loaded.header.opset_import))
     context = _context(loaded)
     context.counts_lost = counts_lost
     _add_sources(loaded, context, fallback, contents)
@@ -185,7 +185,7 @@ def check_supported(model: Model | ReadModel) -> None:
     proto = open_model(model).proto
     for name, dtype, _ in signature(proto)[0]:
         check_dtype(f"graph input {name}", dtype)
-    opsets = _opsets(proto)
+    opsets = versions_of(proto.opset_import)
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     context = ImportContext(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
     walk = Walk(context, IMPORTED, fallback=False)
@@ -199,16 +199,12 @@ def _steps(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> list[ImportStep
     ]
 
 
-def _opsets(header: onnx.ModelProto) -> dict[str, int]:
-    return {"" if e.domain == "ai.onnx" else e.domain: e.version for e in header.opset_import}
-
-
 def _context(loaded: LoadedModel) -> ImportContext:
     proto = loaded.graph
     consumed = {name for node in proto.node for name in names_read(node)}
-    taken = names_in(proto.node).union(info.name for info in (*proto.input, *proto.output))
+    taken = tensor_names_in(proto.node).union(info.name for info in (*proto.input, *proto.output))
     for function in loaded.functions.values():
-        taken |= names_in(function.node)
+        taken |= tensor_names_in(function.node)
     infos = (*proto.input, *proto.value_info, *proto.output)
     return ImportContext(
         OperatorGraph(),

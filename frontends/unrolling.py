@@ -19,8 +19,15 @@ from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import BodyGraph, body_of, copies, inlined
 from graphflow.frontends.context import ImportContext
 from graphflow.frontends.protos import dtype_name, known_array
-from graphflow.frontends.repair import STANDARD
-from graphflow.frontends.steps import After, ImportStep, Item, derived, named_apart, only_element
+from graphflow.frontends.steps import (
+    STANDARD,
+    After,
+    ImportStep,
+    Item,
+    derived,
+    named_apart,
+    only_element,
+)
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array
 
