@@ -28,16 +28,22 @@ class _ResizedAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filter:
-    """The interpolation attributes of the linear and the cubic mode."""
+class _Sampling:
+    """How a node finds the input elements of an output element, and what it makes of them."""
 
+    mode: str
+    coordinates: str = "asymmetric"
+    rounding: str = "floor"
+    """Of the nearest mode."""
+    outside: float | None = None
+    """The value of elements whose coordinates are not in the input, if they have one."""
     cubic: float = -0.75
     antialias: bool = False
     exclude_outside: bool = False
 
 
-def _coordinates(mode: str, axis: _ResizedAxis) -> resize.Coordinates | None:
-    """The input coordinate of output index i; None if the mode does not exist."""
+def _coordinates(call: NodeCall, mode: str, axis: _ResizedAxis) -> resize.Coordinates:
+    """The input coordinate of output index i."""
     step = 1 / axis.scale
     at_start = resize.Coordinates(Fraction(0), Fraction(0))
     last, steps = axis.before - 1, axis.after - 1
@@ -63,7 +69,7 @@ def _coordinates(mode: str, axis: _ResizedAxis) -> resize.Coordinates | None:
             if steps > 0:
                 return resize.Coordinates((end - start) * last / steps, start * last)
             return resize.Coordinates(Fraction(0), HALF * (start + end) * last)
-    return None
+    raise call.invalid(f"coordinate_transformation_mode {mode} does not exist")
 
 
 def _resize(call: NodeCall) -> None:
@@ -79,17 +85,21 @@ def _resize(call: NodeCall) -> None:
             if growing:
                 call.refuse("growing and shrinking at once", "convert the model to opset 11")
             rounding = ["ceil"]
-        _emit(call, mode, axes, "asymmetric", rounding[0], None)
+        _emit(call, axes, _Sampling(mode, rounding=rounding[0]))
         return
-    sampling = _Filter(
-        float(call.attribute("cubic_coeff_a", -0.75)),
-        call.flag("antialias"),
-        call.flag("exclude_outside"),
-    )
     rounding_mode = call.attribute("nearest_mode", "round_prefer_floor")
     coordinates = call.attribute("coordinate_transformation_mode", "half_pixel")
     extrapolation = call.attribute("extrapolation_value", 0.0)
     outside = extrapolation if coordinates == "tf_crop_and_resize" else None
+    sampling = _Sampling(
+        mode,
+        coordinates,
+        rounding_mode,
+        outside,
+        float(call.attribute("cubic_coeff_a", -0.75)),
+        call.flag("antialias"),
+        call.flag("exclude_outside"),
+    )
     rank = len(call.shape(0))
     which = [call.normalized_axis(axis) for axis in call.attribute("axes", range(rank))]
     region = call.constant(1, "roi", rank=1).tolist() if outside is not None else ()
@@ -103,7 +113,7 @@ def _resize(call: NodeCall) -> None:
         axes = _scaled(call, which, scales, region)
     else:
         axes = _sized(call, which, call.constant(3, "sizes", rank=1), policy, region)
-    _emit(call, mode, axes, coordinates, rounding_mode, outside, sampling)
+    _emit(call, axes, sampling)
 
 
 def _upsample(call: NodeCall) -> None:
@@ -111,7 +121,7 @@ def _upsample(call: NodeCall) -> None:
     given = call.opset < 9
     scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales", rank=1)
     axes = _scaled(call, range(len(call.shape(0))), scales, ())
-    _emit(call, mode, axes, "asymmetric", "floor", None)
+    _emit(call, axes, _Sampling(mode))
 
 
 def _require_positive(call: NodeCall, role: str, numbers: Array, axes: Sequence[int]) -> None:
@@ -183,29 +193,20 @@ def _exact_bound(value: float) -> Fraction:
     return -_exact(np.float32(-value)) if value < 0 else _exact(np.float32(value))
 
 
-def _emit(
-    call: NodeCall,
-    mode: str,
-    axes: Sequence[_ResizedAxis],
-    coordinate_mode: str,
-    rounding: str,
-    outside: float | None,
-    sampling: _Filter | None = None,
-) -> None:
-    found = [_coordinates(coordinate_mode, axis) for axis in axes]
-    coordinates = [c for c in found if c is not None]
-    if len(coordinates) < len(found):
-        raise call.invalid(f"coordinate_transformation_mode {coordinate_mode} does not exist")
+def _emit(call: NodeCall, axes: Sequence[_ResizedAxis], sampling: _Sampling) -> None:
+    coordinates = [_coordinates(call, sampling.coordinates, axis) for axis in axes]
     shape, result = call.shape(0), tuple(axis.after for axis in axes)
-    sampling = sampling or _Filter()
+    mode, outside = sampling.mode, sampling.outside
     linear = mode in ("linear", "bilinear")
     # Coordinates inside the input have both of their neighbours there, or one with weight zero.
     filtered = sampling.antialias or (sampling.exclude_outside and outside is None)
     if mode == "cubic" or (linear and filtered):
-        _emit_filtered(call, "linear" if linear else mode, axes, coordinates, outside, sampling)
+        _emit_filtered(call, axes, coordinates, sampling)
         return
     if mode == "nearest":
-        func = resize.resize_nearest(shape, result, coordinates, rounding, outside, call.dtype())
+        func = resize.resize_nearest(
+            shape, result, coordinates, sampling.rounding, outside, call.dtype()
+        )
     elif linear:
         func = resize.resize_linear(shape, result, coordinates, outside, call.dtype())
     else:
@@ -215,11 +216,9 @@ def _emit(
 
 def _emit_filtered(
     call: NodeCall,
-    mode: str,
     axes: Sequence[_ResizedAxis],
     coordinates: Sequence[resize.Coordinates],
-    outside: float | None,
-    sampling: _Filter,
+    sampling: _Sampling,
 ) -> None:
     """One kernel for each resized axis, with a table of weights.
 
@@ -232,7 +231,7 @@ def _emit_filtered(
         if where == same and axis.before == axis.after:
             continue
         taps = resize.filter_taps(
-            mode,
+            "cubic" if sampling.mode == "cubic" else "linear",
             where,
             (axis.before, axis.after),
             axis.scale,
@@ -244,10 +243,11 @@ def _emit_filtered(
         count = taps.weights.shape[1]
         func = resize.resize_taps(shape, k, axis.after, where, taps.first, count, dtype)
         name, shape = call.emit_part(func, (name, table), f"axis{k}"), func.outputs[0].shape
-    if outside is None:
-        call.emit(movement.copy(shape, dtype), (name,))
-        return
-    call.emit(resize.resize_outside(call.shape(0), shape, coordinates, outside, dtype), (name,))
+    if sampling.outside is None:
+        func = movement.copy(shape, dtype)
+    else:
+        func = resize.resize_outside(call.shape(0), shape, coordinates, sampling.outside, dtype)
+    call.emit(func, (name,))
 
 
 OPERATORS: Emitters = {"Resize": _resize, "Upsample": _upsample}
