@@ -15,27 +15,6 @@ from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.foreign import ObjectSpec
-from graphflow.frontends import (
-    ops_compaction,
-    ops_einsum,
-    ops_elementwise,
-    ops_indexing,
-    ops_linear,
-    ops_normalization,
-    ops_quantized,
-    ops_quantized_recurrent,
-    ops_ranking,
-    ops_recurrent,
-    ops_reduction,
-    ops_resize,
-    ops_sampling,
-    ops_scan,
-    ops_selection,
-    ops_shape,
-    ops_signal,
-    ops_suppression,
-    ops_window,
-)
 from graphflow.frontends.bodies import feed
 from graphflow.frontends.call import Emitters
 from graphflow.frontends.context import ImportContext
@@ -45,6 +24,25 @@ from graphflow.frontends.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.control import CONTROL
 from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.load import LoadedModel, load_model
+from graphflow.frontends.ops_compaction import OPERATORS as COMPACTION
+from graphflow.frontends.ops_einsum import OPERATORS as EINSUM
+from graphflow.frontends.ops_elementwise import OPERATORS as ELEMENTWISE
+from graphflow.frontends.ops_indexing import OPERATORS as INDEXING
+from graphflow.frontends.ops_linear import OPERATORS as LINEAR
+from graphflow.frontends.ops_normalization import OPERATORS as NORMALIZATION
+from graphflow.frontends.ops_quantized import OPERATORS as QUANTIZED
+from graphflow.frontends.ops_quantized_recurrent import OPERATORS as QUANTIZED_RECURRENT
+from graphflow.frontends.ops_ranking import OPERATORS as RANKING
+from graphflow.frontends.ops_recurrent import OPERATORS as RECURRENT
+from graphflow.frontends.ops_reduction import OPERATORS as REDUCTION
+from graphflow.frontends.ops_resize import OPERATORS as RESIZE
+from graphflow.frontends.ops_sampling import OPERATORS as SAMPLING
+from graphflow.frontends.ops_scan import OPERATORS as SCAN
+from graphflow.frontends.ops_selection import OPERATORS as SELECTION
+from graphflow.frontends.ops_shape import OPERATORS as SHAPE
+from graphflow.frontends.ops_signal import OPERATORS as SIGNAL
+from graphflow.frontends.ops_suppression import OPERATORS as SUPPRESSION
+from graphflow.frontends.ops_window import OPERATORS as WINDOW
 from graphflow.frontends.protos import check_dtype, dtype_name, known_array
 from graphflow.frontends.read import Model, open_model
 from graphflow.frontends.recorded import stated_types, warn_of_contradictions
@@ -60,30 +58,14 @@ from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
 _FAMILIES = (
-    ops_compaction,
-    ops_einsum,
-    ops_elementwise,
-    ops_indexing,
-    ops_linear,
-    ops_normalization,
-    ops_quantized,
-    ops_ranking,
-    ops_recurrent,
-    ops_reduction,
-    ops_resize,
-    ops_sampling,
-    ops_scan,
-    ops_selection,
-    ops_shape,
-    ops_suppression,
-    ops_signal,
-    ops_window,
-)
+    COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED, RANKING,
+    RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN, SELECTION, SHAPE, SUPPRESSION, SIGNAL, WINDOW,
+)  # fmt: skip
 
-OPERATORS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.OPERATORS.items()}
+OPERATORS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.items()}
 """The functions that make kernels for the operators of the standard domain."""
 
-VENDOR_OPERATORS: Emitters = ops_quantized_recurrent.OPERATORS
+VENDOR_OPERATORS: Emitters = QUANTIZED_RECURRENT
 """The same for operators of other domains, by domain and name."""
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
