@@ -106,7 +106,7 @@ def physical(layout: Layout, array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def cheapest(shape: Shape, target: Target, arrays: dict[str, NDArray[np.float32]]) -> Kernel:
     """The cheapest variant with input and output in one family of layouts, compiled and bound."""
-    definition = convolution(
+    definition = convolution.convolution(
         arrays["x"].shape,
         arrays["w"].shape,
         strides=(shape.stride,) * 2,

@@ -36,18 +36,13 @@ class TensorSequence:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The state of an import at some time, as the length of each list and table of its context."""
+    """The state of an import at some time, for `ImportContext.undo`."""
 
     values: int
     nodes: int
-    removed: int
-    known: int
-    sequences: int
-    optionals: int
-    objects: int
-    counted: int
-    widened: int
     unrolled: int
+    lengths: tuple[int, ...]
+    """The length of each of the context's tables."""
 
 
 @dataclass(slots=True)
@@ -122,6 +117,12 @@ class ImportContext:
             self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
         self.known[name] = array
 
+    def new_constant(self, wanted: str, array: Array) -> str:
+        """Add a constant tensor, called `wanted` where that name is free; returns its name."""
+        name = self.unique_tensor_name(wanted)
+        self.add_constant(name, array)
+        return name
+
     def add_sequence(self, name: str, sequence: TensorSequence) -> None:
         """Record the tensors of a sequence; a sequence is no value of the graph."""
         self.sequences[name] = sequence
@@ -186,14 +187,18 @@ class ImportContext:
         self.declared[name] = declared_dtype, shape
         return self.declared[name]
 
+    @property
+    def _tables(self) -> tuple[dict[str, Any], ...]:
+        """What is known of tensors by name, in the order in which it became known."""
+        return (
+            self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
+            self.counted, self.widened,
+        )  # fmt: skip
+
     def mark(self) -> Mark:
         """The current state, for `undo`."""
-        graph = self.graph
-        return Mark(
-            len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
-            len(self.sequences), len(self.optionals), len(self.objects), len(self.counted),
-            len(self.widened), self.unrolled,
-        )  # fmt: skip
+        lengths = tuple(map(len, self._tables))
+        return Mark(len(self.graph.values), len(self.node_order), self.unrolled, lengths)
 
     def undo(self, mark: Mark) -> None:
         """Remove everything that was added after `mark`."""
@@ -204,20 +209,10 @@ class ImportContext:
             self.node_names.discard(name)
         del self.node_order[mark.nodes :]
         self.node_numbers.clear()  # names are free again
-        values = list(graph.values)[mark.values :]
-        for name in values:
+        for name in list(graph.values)[mark.values :]:
             graph.remove_value(name)
         graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
-        tables: tuple[tuple[dict[str, Any], int], ...] = (
-            (graph.removed, mark.removed),
-            (self.known, mark.known),
-            (self.sequences, mark.sequences),
-            (self.optionals, mark.optionals),
-            (self.objects, mark.objects),
-            (self.counted, mark.counted),
-            (self.widened, mark.widened),
-        )
-        for table, length in tables:
+        for table, length in zip(self._tables, mark.lengths, strict=True):
             for name in list(table)[length:]:
                 del table[name]
         self.unrolled = mark.unrolled

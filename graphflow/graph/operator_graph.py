@@ -11,6 +11,7 @@ recurses, since networks are deep.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
@@ -48,6 +49,11 @@ class Node:
     """Whether the offered kernels are the only variants."""
     found: tuple[FoundSchedule, ...] = ()
     """What a search found, for those of the offered kernels that are from one."""
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The value that is bound to each input of the kernel, by the buffer's name."""
+        return dict(zip((b.name for b in self.func.inputs), self.inputs, strict=True))
 
     @property
     def by_user(self) -> bool:
@@ -102,18 +108,10 @@ class OperatorGraph:
         """An independent graph with the same nodes and values; the arrays of initializers are
         shared.
         """
-        other = OperatorGraph()
-        other.inputs, other.results = self.inputs, self.results
-        other.guards, other.trims = self.guards, self.trims
-        other.scalar_limits = self.scalar_limits
-        other.initializers = dict(self.initializers)
-        other.removed = dict(self.removed)
-        other.sections = dict(self.sections)
-        other.objects_in, other.objects_out = self.objects_in, self.objects_out
-        other._values, other._nodes = dict(self._values), dict(self._nodes)
-        other._next = self._next
-        other._order, other._graph = dict(self._order), self._graph.copy()
-        other._sorted, other._constants = self._sorted, self._constants
+        other = copy(self)
+        for name, part in vars(self).items():
+            if isinstance(part, dict | nx.MultiDiGraph):
+                setattr(other, name, part.copy())
         return other
 
     @property

@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 
 from graphflow import tir
 from graphflow.arith import Var, const, less_than
-from graphflow.kernels.definitions import (
-    average_pool,
-    binary,
-    concat,
-    convolution,
-    max_pool,
-    reduce,
-    softmax,
-    unary,
-)
+from graphflow.kernels.definitions import convolution, elementwise, movement, pooling, reduction
 from graphflow.layout import (
     Constant,
     IndexMap,
@@ -363,24 +354,24 @@ PAD = ("x", "pad(1)")
 def test_elementwise_kernels_region_by_region():
     layouts = {"x": PACKED, "y": PACKED}
     known = {("x", "logical"): FINITE, PAD: f32(0.0)}
-    assert output_facts(unary("exp", SHAPE), layouts, known)["y", "pad(1)"] == f32(1.0)
-    assert output_facts(unary("tanh", SHAPE), layouts, known)["y", "pad(1)"] == f32(0.0)
-    assert output_facts(unary("exp", SHAPE), layouts, {})["y", "pad(1)"] == NoAccess()
-    loose = output_facts(unary("exp", SHAPE), layouts, {PAD: Undefined()})
+    assert output_facts(elementwise.unary("exp", SHAPE), layouts, known)["y", "pad(1)"] == f32(1.0)
+    assert output_facts(elementwise.unary("tanh", SHAPE), layouts, known)["y", "pad(1)"] == f32(0.0)
+    assert output_facts(elementwise.unary("exp", SHAPE), layouts, {})["y", "pad(1)"] == NoAccess()
+    loose = output_facts(elementwise.unary("exp", SHAPE), layouts, {PAD: Undefined()})
     assert loose == {("y", "logical"): Undefined(), ("y", "pad(1)"): Undefined()}
 
 
 def test_operands_in_other_layouts_cannot_be_read_beyond_their_box():
     layouts = {"x": row_major(SHAPE), "y": PACKED}
-    found = output_facts(unary("tanh", SHAPE), layouts, {("x", "logical"): FINITE})
+    found = output_facts(elementwise.unary("tanh", SHAPE), layouts, {("x", "logical"): FINITE})
     assert found["y", "pad(1)"] == NoAccess()
     layouts["x"] = channels_last_padded(SHAPE, 4)
-    found = output_facts(unary("tanh", SHAPE), layouts, {PAD: f32(0.0)})
+    found = output_facts(elementwise.unary("tanh", SHAPE), layouts, {PAD: f32(0.0)})
     assert found["y", "pad(1)"] == f32(0.0)
 
 
 def test_a_broadcast_operand():
-    func = binary("add", SHAPE, (1, 3, 1, 1))
+    func = elementwise.binary("add", SHAPE, (1, 3, 1, 1))
     a, b = (buffer.name for buffer in func.inputs)
     (y,) = (buffer.name for buffer in func.outputs)
     layouts = {a: PACKED, y: PACKED, b: blocked((1, 3, 1, 1), 1, 4)}
@@ -391,18 +382,18 @@ def test_a_broadcast_operand():
 
 
 def test_pooling_keeps_channels_apart():
-    func = max_pool(SHAPE, (3, 3), pads=(1, 1, 1, 1))
+    func = pooling.max_pool(SHAPE, (3, 3), pads=(1, 1, 1, 1))
     layouts = {"x": PACKED, "y": blocked(func.outputs[0].shape, 1, 4)}
     found = output_facts(func, layouts, {("x", "logical"): FINITE, PAD: f32(0.0)})
     assert found == {("y", "logical"): FINITE, ("y", "pad(1)"): f32(0.0)}
-    func = average_pool(SHAPE, (3, 3), pads=(1, 1, 1, 1))
+    func = pooling.average_pool(SHAPE, (3, 3), pads=(1, 1, 1, 1))
     found = output_facts(func, layouts, {("x", "logical"): FINITE, PAD: f32(0.0)})
     assert found["y", "pad(1)"] == f32(0.0)
     assert found["y", "logical"].lo < -10.0
 
 
 def test_a_window_that_may_lie_wholly_in_the_padding_gives_minus_infinity():
-    func = max_pool((1, 3, 2, 2), (1, 1), pads=(1, 1, 1, 1))
+    func = pooling.max_pool((1, 3, 2, 2), (1, 1), pads=(1, 1, 1, 1))
     shape = func.outputs[0].shape
     layouts = {"x": blocked((1, 3, 2, 2), 1, 4), "y": blocked(shape, 1, 4)}
     found = output_facts(func, layouts, {("x", "logical"): FINITE, PAD: f32(0.0)})
@@ -411,7 +402,7 @@ def test_a_window_that_may_lie_wholly_in_the_padding_gives_minus_infinity():
 
 @pytest.mark.parametrize("finite", [True, False])
 def test_output_lanes_of_a_convolution_are_zero_only_for_finite_inputs(finite):
-    func = convolution(SHAPE, (5, 3, 3, 3), pads=(1, 1, 1, 1))
+    func = convolution.convolution(SHAPE, (5, 3, 3, 3), pads=(1, 1, 1, 1))
     rows = IndexMap.split(4, 0, 4, inner_last=True)
     layouts = {
         "x": PACKED,
@@ -429,13 +420,13 @@ def test_output_lanes_of_a_convolution_are_zero_only_for_finite_inputs(finite):
 def test_softmax_over_the_logical_extent():
     layout = row_major((4, 5)).boxed((4, 8))
     known = {("x", "logical"): FINITE, ("x", "pad(1)"): f32(-inf)}
-    found = output_facts(softmax((4, 5), (1,)), {"x": layout, "y": layout}, known)
+    found = output_facts(reduction.softmax((4, 5), (1,)), {"x": layout, "y": layout}, known)
     assert found["y", "pad(1)"] == f32(0.0)
     assert isinstance(found["y", "logical"], Range)
 
 
 def test_concat_keeps_its_parts_and_refuses_to_run_on():
-    func = concat([SHAPE, SHAPE], 1)
+    func = movement.concat([SHAPE, SHAPE], 1)
     layouts = {"y": blocked(func.outputs[0].shape, 1, 4)}
     known = {("x0", "logical"): f32(1.0), ("x1", "logical"): f32(2.0)}
     found = output_facts(func, layouts, known)
@@ -444,7 +435,7 @@ def test_concat_keeps_its_parts_and_refuses_to_run_on():
 
 @pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod"])
 def test_reductions_cover_what_the_interpreter_gives(op):
-    func = reduce(op, (3, 7), (1,), True)
+    func = reduction.reduce(op, (3, 7), (1,), True)
     rng = np.random.default_rng(0)
     x = rng.uniform(-0.3, 1.0, (3, 7)).astype(np.float32)
     known = {("x", "logical"): Range(float(x.min()), float(x.max()))}

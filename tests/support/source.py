@@ -34,6 +34,7 @@ NAMESPACES = (
     "graphflow.api",
     "graphflow.base",
     "graphflow.kernels",
+    "graphflow.kernels.definitions",
     "graphflow.pipeline",
     "graphflow.processes",
 )

@@ -20,7 +20,7 @@ from graphflow.codegen import emit_ir, host_target
 from graphflow.codegen.emit import MOST_STAGES
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
-from graphflow.kernels.definitions.elementwise import LONGEST_CHAIN, variadic
+from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.recipes.views import in_a_row
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
@@ -94,10 +94,15 @@ def test_a_sum_of_more_operands_than_python_allows_calls() -> None:
 
 @pytest.mark.parametrize(
     ("count", "depth"),
-    [(2, 1), (LONGEST_CHAIN, LONGEST_CHAIN - 1), (LONGEST_CHAIN + 1, LONGEST_CHAIN), (4096, 126)],
+    [
+        (2, 1),
+        (elementwise.LONGEST_CHAIN, elementwise.LONGEST_CHAIN - 1),
+        (elementwise.LONGEST_CHAIN + 1, elementwise.LONGEST_CHAIN),
+        (4096, 126),
+    ],
 )
 def test_sums_are_no_deeper_than_their_chains(count: int, depth: int) -> None:
-    func = variadic("add", [(2,)] * count)
+    func = elementwise.variadic("add", [(2,)] * count)
     (store,) = (stmt for stmt in walk(func.body) if isinstance(stmt, Store))
 
     def deep(expr: Expr) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.definitions import softmax
+from graphflow.kernels.definitions import reduction
 from graphflow.kernels.recipes import SharedLoops
 from graphflow.kernels.recipes.lanes_across import lanes_across, stages_apart
 from graphflow.kernels.recipes.shared_loops import intermediates, joined
@@ -19,7 +19,7 @@ def made(
     shape: tuple[int, ...], recipe: SharedLoops, axis: int = 1
 ) -> tuple[Schedule, list[int | None]]:
     """A softmax in lanes across its rows, beside the definition; the extents of loops left."""
-    definition = softmax(shape, (axis,))
+    definition = reduction.softmax(shape, (axis,))
     s, shared = joined(definition, recipe.crossed)
     s, around = lanes_across(s, shared, recipe)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
