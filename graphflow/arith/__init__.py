@@ -37,7 +37,7 @@ from graphflow.arith.index_expr import (
 )
 from graphflow.arith.integer_sets import IntegerSet, Undecided
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name, isl_parameters
-from graphflow.arith.predicate import (
+from graphflow.arith.predicates import (
     FALSE,
     TRUE,
     And,

@@ -16,7 +16,7 @@ import islpy as isl
 from graphflow.arith.domain import Domain, box
 from graphflow.arith.index_expr import IndexExpr, Var
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name
-from graphflow.arith.predicate import Predicate, conjunction, substitute_in, within
+from graphflow.arith.predicates import Predicate, conjunction, substitute_in, within
 from graphflow.arith.proof import Proof
 from graphflow.arith.sets import decided, prove, read_domain
 

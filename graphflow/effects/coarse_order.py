@@ -23,16 +23,15 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.arith import conjuncts, const, isl_constraints, isl_index
+from graphflow import arith, tir
 from graphflow.effects.relations import Relations, instance_tuple
 from graphflow.effects.statements import StatementAccess
-from graphflow.tir import AccessKind, Buffer
 
 _IN, _OUT = isl.dim_type.in_, isl.dim_type.out
 
 
 def keeps_sources(
-    before: Relations, after: Relations, context: Any, old: Buffer, new: Buffer
+    before: Relations, after: Relations, context: Any, old: tir.Buffer, new: tir.Buffer
 ) -> bool:
     """Whether it is certain that each read of `old` in `before` sees the same write in `after`.
 
@@ -51,7 +50,7 @@ def keeps_sources(
         (access.access, _touched(before, context, access, moved, sizes.stamp))
         for access, moved in pairs
     ]
-    reads = [points for access, points in touched if access.kind is not AccessKind.WRITE]
+    reads = [points for access, points in touched if access.kind is not tir.AccessKind.WRITE]
     writes = [(access.certain, points) for access, points in touched if access.writes]
     is_function = _is_function([points for _, points in touched], sizes)
     orders = _Orders(context, before.parameters, sizes, _moved_axes(was, now), is_function)
@@ -67,12 +66,12 @@ def _is_just_stored(access: StatementAccess, accesses: Sequence[StatementAccess]
     comes behind the one comes behind the other.
     """
     return any(
-        store.access.kind is AccessKind.WRITE
+        store.access.kind is tir.AccessKind.WRITE
         and store.access.certain
         and store.statement.number < access.statement.number
         and store.element == access.element
         and store.statement.loops == access.statement.loops[: len(store.statement.loops)]
-        and set(conjuncts(store.domain.where)) <= set(conjuncts(access.domain.where))
+        and set(arith.conjuncts(store.domain.where)) <= set(arith.conjuncts(access.domain.where))
         and all(
             other.element == store.element
             for other in accesses
@@ -120,7 +119,9 @@ def _most_common_loops(accesses: Sequence[StatementAccess]) -> int:
 
 
 def _loops(accesses: Sequence[StatementAccess], reading: bool) -> list[tuple[int, ...]]:
-    return [a.statement.loops for a in accesses if (a.access.kind is AccessKind.READ) == reading]
+    return [
+        a.statement.loops for a in accesses if (a.access.kind is tir.AccessKind.READ) == reading
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,9 @@ def _touched(
     before: Relations, context: Any, access: StatementAccess, moved: StatementAccess, length: int
 ) -> Any:
     """The points that one access touches."""
-    stamp = (*access.statement.time, *(const(0) for _ in range(length)))[:length]
-    parts = ", ".join(map(isl_index, (*stamp, *access.element, *moved.element)))
-    text = f"{instance_tuple(access)} -> [{parts}] : {isl_constraints(access.domain)}"
+    stamp = (*access.statement.time, *(arith.const(0) for _ in range(length)))[:length]
+    parts = ", ".join(map(arith.isl_index, (*stamp, *access.element, *moved.element)))
+    text = f"{instance_tuple(access)} -> [{parts}] : {arith.isl_constraints(access.domain)}"
     return isl.Map.read_from_str(context, f"{before.parameters}{{ {text} }}").range()
 
 

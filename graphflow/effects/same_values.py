@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import islpy as isl
 
-from graphflow import tir
-from graphflow.arith import Proof, Verdict, isl_constraints, isl_name
+from graphflow import arith, tir
 from graphflow.effects.dataflow import states_constant
 from graphflow.effects.known_values import ComputedValue, ValueComparison, ValuesDiffer, plain
 from graphflow.effects.questions import METHOD
@@ -23,7 +22,7 @@ from graphflow.effects.statements import Path, Statement
 
 def held_constant(
     func: tir.PrimFunc, path: Path, load: tir.Load
-) -> tuple[tir.Literal | None, Proof]:
+) -> tuple[tir.Literal | None, arith.Proof]:
     """The constant that `load` reads wherever the statement at `path` evaluates it, with the proof.
 
     None, with a proof that is not PROVEN, where there is no such constant or it is not found.
@@ -42,10 +41,10 @@ def held_constant(
         for a in relations.model.of(load.buffer)
     ):
         reason = "no store and no assumption says so"
-        return None, Proof(Verdict.UNKNOWN, claim, "structure", reason)
+        return None, arith.Proof(arith.Verdict.UNKNOWN, claim, "structure", reason)
     held: list[tir.Literal] = []
 
-    def ask(context: Any) -> Proof:
+    def ask(context: Any) -> arith.Proof:
         compared = ValueComparison(relations, context)
         try:
             for access in relations.model.made_by(statement):
@@ -60,13 +59,15 @@ def held_constant(
                     if literal is None or (held and held[0] != literal):
                         texts = [_text_of(known) for known in (*held, literal)]
                         reason = f"{name} may hold {' or '.join(texts)}"
-                        return Proof(Verdict.UNKNOWN, claim, METHOD, reason)
+                        return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, reason)
                     held.append(literal)
         except ValuesDiffer as found:
-            return Proof(Verdict.UNKNOWN, claim, METHOD, found.reason)
+            return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, found.reason)
         if not held:
-            return Proof(Verdict.UNKNOWN, claim, METHOD, f"{name} is never read")
-        return Proof(Verdict.PROVEN, f"{name} is {held[0].value} in {statement.title}", METHOD)
+            return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, f"{name} is never read")
+        return arith.Proof(
+            arith.Verdict.PROVEN, f"{name} is {held[0].value} in {statement.title}", METHOD
+        )
 
     proof = answered(claim, ask)
     return (held[0] if proof.proven else None), proof
@@ -76,7 +77,7 @@ def _text_of(value: tir.Literal | None) -> str:
     return "another value" if value is None else str(value.value)
 
 
-def conditions_agree(func: tir.PrimFunc, path: Path, other: Path) -> Proof:
+def conditions_agree(func: tir.PrimFunc, path: Path, other: Path) -> arith.Proof:
     """Whether the conditions on data of two neighbouring statements have the same value.
 
     So it is where they compute it in the same way, from elements that are not written in between.
@@ -90,17 +91,17 @@ def conditions_agree(func: tir.PrimFunc, path: Path, other: Path) -> Proof:
         raise ValueError(f"{one.title} and {two.title} of {func.name} are no neighbours")
     claim = f"{one.title} and {two.title} agree"
 
-    def ask(context: Any) -> Proof:
-        names = ", ".join(isl_name(axis.var) for axis in one.domain.axes)
-        text = f"{{ [{names}] : {isl_constraints(one.domain)} }}"
+    def ask(context: Any) -> arith.Proof:
+        names = ", ".join(arith.isl_name(axis.var) for axis in one.domain.axes)
+        text = f"{{ [{names}] : {arith.isl_constraints(one.domain)} }}"
         same = isl.Set.read_from_str(context, text).identity()
         try:
             ValueComparison(relations, context).require_same(
                 ComputedValue(_condition(one), one), ComputedValue(_condition(two), two), same
             )
         except ValuesDiffer as found:
-            return Proof(Verdict.UNKNOWN, claim, METHOD, found.reason, found.witness)
-        return Proof(Verdict.PROVEN, claim, METHOD)
+            return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, found.reason, found.witness)
+        return arith.Proof(arith.Verdict.PROVEN, claim, METHOD)
 
     return answered(claim, ask)
 

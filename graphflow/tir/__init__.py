@@ -14,7 +14,7 @@ from graphflow.tir.meaning.operators import (
 from graphflow.tir.meaning.to_python import compile_to_python
 from graphflow.tir.nodes.config import Config
 from graphflow.tir.nodes.declared import fields_of, memories_of
-from graphflow.tir.nodes.expr import (
+from graphflow.tir.nodes.exprs import (
     BINARY,
     COMPARISONS,
     EXPRESSIONS,
@@ -56,7 +56,7 @@ from graphflow.tir.nodes.printer import (
     stmt_text,
     to_text,
 )
-from graphflow.tir.nodes.stmt import (
+from graphflow.tir.nodes.stmts import (
     AT_ONCE,
     Allocate,
     Assume,

@@ -27,7 +27,7 @@ from graphflow.schedule import (
     unroll_loop,
 )
 from graphflow.schedule.places.addresses import address_of, path_of, statement_at
-from graphflow.schedule.places.place_names import fresh_copy, place_names
+from graphflow.schedule.places.place_names import fresh_copy, names_of_places
 from graphflow.schedule.places.places import loops_around, rewrite_around
 from support.effect_kernels import each_path
 from support.primitive_cases import PrimitiveCase, effect_kernel, literal
@@ -65,7 +65,7 @@ def edited(
 
 
 def copied(func: tir.PrimFunc, body: tir.Body, suffix: str) -> tir.Body:
-    return fresh_copy(body, suffix, place_names(func))[0]
+    return fresh_copy(body, suffix, names_of_places(func))[0]
 
 
 def loop_places(func: tir.PrimFunc, number: Number) -> str | None:
@@ -242,7 +242,7 @@ def _with_loop(number: Number) -> tir.PrimFunc:
 
 
 def _to_remove(func: tir.PrimFunc, _: Number) -> Arguments:
-    return ("r",) if "r" in place_names(func) else None
+    return ("r",) if "r" in names_of_places(func) else None
 
 
 def _without_loop(func: tir.PrimFunc, loop: str) -> tir.PrimFunc:
@@ -278,7 +278,7 @@ def _unrolled(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
         return None  # nothing would be left, which is for dead code
     pieces: list[tir.Stmt] = []
     for k in range(stmt.extent):
-        piece = fresh_copy(stmt.body, f"_u{k}", place_names(func))[0]
+        piece = fresh_copy(stmt.body, f"_u{k}", names_of_places(func))[0]
         pieces += tir.substitute_body(piece, {stmt.var: stmt.start + k})
     return edited(func, loop, lambda _: tuple(pieces))
 

@@ -10,15 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith, tir
-from graphflow.effects import Path, conditions_agree, held_constant
-from graphflow.schedule.places.addresses import (
-    domain_at,
-    exchange_path,
-    path_of,
-    paths_below,
-    statement_at,
-)
+from graphflow import arith, effects, tir
+from graphflow.schedule.places import addresses
 from graphflow.schedule.places.obligations import structural
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -54,18 +47,18 @@ def replace_known_loads(func: tir.PrimFunc, place: str | None = None) -> Rewrite
     proofs: list[arith.Proof] = []
     now = func
     for path in _paths(func, place):
-        stmt = statement_at(now, path)
+        stmt = addresses.statement_at(now, path)
         if isinstance(stmt, tir.For | tir.Block | tir.Assume):
             continue
         known: dict[tir.Load, tir.Literal] = {}
         loads = (node for expr in tir.expressions_of(stmt) for node in tir.walk_expr(expr))
         for load in dict.fromkeys(node for node in loads if isinstance(node, tir.Load)):
-            literal, proof = held_constant(now, path, load)
+            literal, proof = effects.held_constant(now, path, load)
             if literal is not None:
                 known[load] = literal
                 proofs.append(proof)
         if known:
-            now = exchange_path(now, path, (_with_constants(stmt, known),))
+            now = addresses.exchange_path(now, path, (_with_constants(stmt, known),))
     return Rewrite(now, tuple(proofs))
 
 
@@ -82,12 +75,16 @@ def _with_constants(stmt: tir.Stmt, known: dict[tir.Load, tir.Literal]) -> tir.S
     return new
 
 
-def _paths(func: tir.PrimFunc, place: str | None) -> list[Path]:
+def _paths(func: tir.PrimFunc, place: str | None) -> list[effects.Path]:
     """The paths of all statements in a place, or in the kernel, in program order."""
-    roots: list[Path] = [((position, False),) for position in range(len(func.body))]
+    roots: list[effects.Path] = [((position, False),) for position in range(len(func.body))]
     if place is not None:
-        roots = [path_of(func, place)]
-    return [path for root in roots for path in paths_below(statement_at(func, root), root)]
+        roots = [addresses.path_of(func, place)]
+    return [
+        path
+        for root in roots
+        for path in addresses.paths_below(addresses.statement_at(func, root), root)
+    ]
 
 
 def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, arith.Proof] | None:
@@ -95,20 +92,20 @@ def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, a
     paths = _paths(func, place)
     there = set(paths)
     for path in paths:
-        stmt = statement_at(func, path)
+        stmt = addresses.statement_at(func, path)
         if not isinstance(stmt, tir.If):
             continue
-        domain = domain_at(func, path)
+        domain = addresses.domain_at(func, path)
         one = _one_branch(stmt, domain)
         if one is not None:
-            return exchange_path(func, path, one[0]), one[1]
-        after: Path = (*path[:-1], (path[-1][0] + 1, False))
-        second = statement_at(func, after) if after in there else None
+            return addresses.exchange_path(func, path, one[0]), one[1]
+        after: effects.Path = (*path[:-1], (path[-1][0] + 1, False))
+        second = addresses.statement_at(func, after) if after in there else None
         if not isinstance(second, tir.If):
             continue
         merged = _pair(func, path, after, stmt, second, domain)
         if merged is not None:
-            return exchange_path(func, path, (merged[0],), 2), merged[1]
+            return addresses.exchange_path(func, path, (merged[0],), 2), merged[1]
     return None
 
 
@@ -127,7 +124,12 @@ def _one_branch(stmt: tir.If, domain: arith.Domain) -> tuple[tir.Body, arith.Pro
 
 
 def _pair(
-    func: tir.PrimFunc, path: Path, after: Path, first: tir.If, second: tir.If, domain: arith.Domain
+    func: tir.PrimFunc,
+    path: effects.Path,
+    after: effects.Path,
+    first: tir.If,
+    second: tir.If,
+    domain: arith.Domain,
 ) -> tuple[tir.If, arith.Proof] | None:
     """Two neighbouring conditions as one, with the proof."""
     if tir.is_predicate(first.condition) is not tir.is_predicate(second.condition):
@@ -136,7 +138,7 @@ def _pair(
         first.condition, (*first.then, *second.then), (*first.orelse, *second.orelse)
     )
     if not tir.is_predicate(first.condition):
-        proof = conditions_agree(func, path, after)
+        proof = effects.conditions_agree(func, path, after)
         return (equal_ones, proof) if proof.proven else None
     c, d = cast(arith.Predicate, first.condition), cast(arith.Predicate, second.condition)
     proof = arith.prove(_iff(c, d), domain)

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from graphflow import tir
-from graphflow.arith import Proof, Var, Verdict
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.padding import is_padding, padding_stages
 from graphflow.schedule.facts.soundness import require_consistent
@@ -35,7 +34,7 @@ def assume_finite(func: tir.PrimFunc, buffer: str, because: str) -> Rewrite:
         buffer,
         "finite",
         _finite,
-        Proof(Verdict.PROVEN, f"every element of {buffer} is finite", because),
+        arith.Proof(arith.Verdict.PROVEN, f"every element of {buffer} is finite", because),
     )
 
 
@@ -53,7 +52,7 @@ def assume_reciprocal(func: tir.PrimFunc, buffer: str, because: str) -> Rewrite:
         buffer,
         "reciprocal",
         _reciprocal_above,
-        Proof(Verdict.PROVEN, f"no element of {buffer} is -0.0", because),
+        arith.Proof(arith.Verdict.PROVEN, f"no element of {buffer} is -0.0", because),
     )
 
 
@@ -78,13 +77,17 @@ def is_reciprocal_claim(claim: tir.Expr, load: tir.Load) -> bool:
 
 
 def _stating(
-    func: tir.PrimFunc, buffer: str, what: str, claim: Callable[[tir.Load], tir.Expr], proof: Proof
+    func: tir.PrimFunc,
+    buffer: str,
+    what: str,
+    claim: Callable[[tir.Load], tir.Expr],
+    proof: arith.Proof,
 ) -> Rewrite:
     found = find_buffer(func, buffer)
     if found not in func.inputs or found.dtype not in tir.FLOATS:
         raise ScheduleError(f"{buffer} is not an input of floats, so there is nothing to state")
     block, *loops = stage_names(func, f"{buffer}_{what}", len(found.shape))
-    names = tuple(map(Var, loops))
+    names = tuple(map(arith.Var, loops))
     # The fact is one of the tensor: the padding of its buffer is excluded.
     padding = is_padding(padding_stages(func, found), found, names)
     body: tir.Body = (tir.Assume(padding, claim(tir.Load(found, names))),)

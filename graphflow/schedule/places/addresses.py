@@ -16,35 +16,30 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import (
-    ANYWHERE,
-    Domain,
-    Predicate,
-    negation,
-)
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import Path
 from graphflow.schedule.places.place_names import name_of, names_inside, unknown_place
 
 _ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[-?\d+\])+)")
 _STEP = re.compile(r"(\.else)?\[(-?\d+)\]")
-Change = Callable[[tir.Body, int, Domain], tir.Body]
+Change = Callable[[tir.Body, int, arith.Domain], tir.Body]
 """The new body, from the old one, the position of the place in it, and the domain around it."""
 
 
-def rewrite_path(func: tir.PrimFunc, path: Path, change: Change) -> tir.PrimFunc:
+def rewrite_path(func: tir.PrimFunc, path: effects.Path, change: Change) -> tir.PrimFunc:
     """`func` with the body around the statement at a path replaced by what `change` gives."""
-    body = _rewrite(func.body, path, change, ANYWHERE)
+    body = _rewrite(func.body, path, change, arith.ANYWHERE)
     return func if body is func.body else replace(func, body=body)
 
 
-def exchange_path(func: tir.PrimFunc, path: Path, new: tir.Body, count: int = 1) -> tir.PrimFunc:
+def exchange_path(
+    func: tir.PrimFunc, path: effects.Path, new: tir.Body, count: int = 1
+) -> tir.PrimFunc:
     """`func` with `count` statements, from the one at a path on, replaced by others."""
     return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *new, *body[k + count :]))
 
 
-def _rewrite(body: tir.Body, path: Path, change: Change, domain: Domain) -> tir.Body:
+def _rewrite(body: tir.Body, path: effects.Path, change: Change, domain: arith.Domain) -> tir.Body:
     (position, otherwise), *further = path
     domain = _before(body, position, domain)
     if not further:
@@ -71,14 +66,14 @@ def body_below(stmt: tir.Stmt, otherwise: bool) -> tir.Body:
             return ()
 
 
-def _inside(stmt: tir.Stmt, otherwise: bool, domain: Domain) -> Domain:
+def _inside(stmt: tir.Stmt, otherwise: bool, domain: arith.Domain) -> arith.Domain:
     """The domain in a body below `stmt`, from that around it."""
     match stmt:
         case tir.For():
             return domain.inside(stmt.var, stmt.start, stmt.stop)
         case tir.If() if tir.is_predicate(stmt.condition):
-            condition: Predicate = stmt.condition  # type: ignore[assignment]
-            return domain.given(negation(condition) if otherwise else condition)
+            condition: arith.Predicate = stmt.condition  # type: ignore[assignment]
+            return domain.given(arith.negation(condition) if otherwise else condition)
         case _:
             return domain
 
@@ -96,7 +91,7 @@ def with_body_below(stmt: tir.Stmt, otherwise: bool, body: tir.Body) -> tir.Stmt
             raise AssertionError("nothing is below any other statement")
 
 
-def path_of(func: tir.PrimFunc, place: str) -> Path:
+def path_of(func: tir.PrimFunc, place: str) -> effects.Path:
     """The path to the loop or block `place`, or to the statement at this address.
 
     ScheduleError where there is none.
@@ -110,7 +105,7 @@ def path_of(func: tir.PrimFunc, place: str) -> Path:
     return path
 
 
-def _addressed(func: tir.PrimFunc, place: str, address: re.Match[str]) -> Path:
+def _addressed(func: tir.PrimFunc, place: str, address: re.Match[str]) -> effects.Path:
     path = path_of(func, address[1]) if address[1] else ()
     around = statement_at(func, path) if path else None
     body = func.body if around is None else body_below(around, False)
@@ -148,7 +143,7 @@ def place_at(func: tir.PrimFunc, text: str) -> str:
         return text
 
 
-def statement_at(func: tir.PrimFunc, path: Path) -> tir.Stmt:
+def statement_at(func: tir.PrimFunc, path: effects.Path) -> tir.Stmt:
     """The statement at a path."""
     body = func.body
     for position, otherwise in path[:-1]:
@@ -156,7 +151,7 @@ def statement_at(func: tir.PrimFunc, path: Path) -> tir.Stmt:
     return body[path[-1][0]]
 
 
-def address_of(func: tir.PrimFunc, path: Path) -> str:
+def address_of(func: tir.PrimFunc, path: effects.Path) -> str:
     """The name of the statement at a path, or its address from the innermost name around it.
 
     ScheduleError for a statement that a call performs: what calls perform has no address.
@@ -173,7 +168,7 @@ def address_of(func: tir.PrimFunc, path: Path) -> str:
     return address
 
 
-def _way(body: tir.Body, place: str) -> Path | None:
+def _way(body: tir.Body, place: str) -> effects.Path | None:
     for position, stmt in enumerate(body):
         if not isinstance(stmt, tir.Kept):
             continue  # it has neither a name nor anything inside
@@ -188,7 +183,7 @@ def _way(body: tir.Body, place: str) -> Path | None:
     return None
 
 
-def declared_around(func: tir.PrimFunc, path: Path) -> tuple[set[tir.Buffer], set[str]]:
+def declared_around(func: tir.PrimFunc, path: effects.Path) -> tuple[set[tir.Buffer], set[str]]:
     """The buffers that a statement at a path may name, and the names of the variables."""
     buffers = {param.buffer for param in func.params}
     names = {var.name for var in func.scalars}
@@ -202,16 +197,16 @@ def declared_around(func: tir.PrimFunc, path: Path) -> tuple[set[tir.Buffer], se
     return buffers, names
 
 
-def domain_at(func: tir.PrimFunc, path: Path) -> Domain:
+def domain_at(func: tir.PrimFunc, path: effects.Path) -> arith.Domain:
     """The domain around the statement at a path: loops and conditions on indices."""
-    body, domain = func.body, ANYWHERE
+    body, domain = func.body, arith.ANYWHERE
     for position, otherwise in path[:-1]:
         domain = _inside(body[position], otherwise, _before(body, position, domain))
         body = body_below(body[position], otherwise)
     return _before(body, path[-1][0], domain)
 
 
-def _before(body: tir.Body, position: int, domain: Domain) -> Domain:
+def _before(body: tir.Body, position: int, domain: arith.Domain) -> arith.Domain:
     """The domain at a position of a body, from that around it."""
     for stmt in body[:position]:
         if isinstance(stmt, tir.Assume):
@@ -219,7 +214,7 @@ def _before(body: tir.Body, position: int, domain: Domain) -> Domain:
     return domain
 
 
-def paths_directly_below(stmt: tir.Stmt, path: Path) -> list[Path]:
+def paths_directly_below(stmt: tir.Stmt, path: effects.Path) -> list[effects.Path]:
     """The paths of the statements directly below one, in program order."""
     match stmt:
         case tir.For() | tir.Block() | tir.Let() | tir.NamedWindow():
@@ -242,7 +237,7 @@ def places_in(func: tir.PrimFunc, place: str) -> tuple[str, ...]:
     return tuple(address_of(func, inner) for inner in found)
 
 
-def paths_below(stmt: tir.Stmt, path: Path) -> list[Path]:
+def paths_below(stmt: tir.Stmt, path: effects.Path) -> list[effects.Path]:
     """The paths of a statement and all in it, in program order."""
     found = [path]
     for inner in paths_directly_below(stmt, path):

@@ -10,11 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from graphflow import tir
-from graphflow.arith import (
-    IndexExpr,
-    Var,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 
 Holding: TypeAlias = tir.Block | tir.Call | tir.For | tir.If | tir.Let | tir.NamedWindow
@@ -66,13 +62,13 @@ def has_name(stmt: tir.Stmt, name: str) -> bool:
     return isinstance(stmt, tir.Allocate) and stmt.buffer.name == name
 
 
-def place_names(func: tir.PrimFunc) -> tuple[str, ...]:
+def names_of_places(func: tir.PrimFunc) -> tuple[str, ...]:
     """Every name that can be a place: of loops, blocks and buffers, parameters included."""
     return (*(p.buffer.name for p in func.params), *names_in(func.body))
 
 
 def has_place(func: tir.PrimFunc, name: str) -> bool:
-    """Whether `name` is among the `place_names` of a kernel."""
+    """Whether `name` is among the `names_of_places` of a kernel."""
     return any(p.buffer.name == name for p in func.params) or any(
         has_name(stmt, name) for stmt in func.body
     )
@@ -122,7 +118,7 @@ def stage_names(func: tir.PrimFunc, block: str, rank: int, *taken: str) -> tuple
     They avoid the names in `taken` besides those of the kernel.
     """
     wanted = (block, *(f"{block}_{axis}" for axis in range(rank)))
-    return tuple(fresh_names({*taken, *place_names(func)}, wanted).values())
+    return tuple(fresh_names({*taken, *names_of_places(func)}, wanted).values())
 
 
 def fresh_copy(
@@ -146,8 +142,8 @@ def rename_places(body: tir.Body, names: Mapping[str, str]) -> tir.Body:
         for stmt in tir.walk(body)
         if isinstance(stmt, tir.Allocate | tir.NamedWindow) and stmt.buffer.name in names
     }
-    values: dict[Var, IndexExpr] = {
-        stmt.var: Var(names[stmt.var.name])
+    values: dict[arith.Var, arith.IndexExpr] = {
+        stmt.var: arith.Var(names[stmt.var.name])
         for stmt in tir.walk(body)
         if isinstance(stmt, tir.For) and stmt.var.name in names
     }
@@ -155,7 +151,7 @@ def rename_places(body: tir.Body, names: Mapping[str, str]) -> tir.Body:
     def renamed(stmt: tir.Stmt) -> tir.Stmt:
         match stmt:
             case tir.For() if stmt.var in values:
-                return replace(stmt, var=Var(names[stmt.var.name]))
+                return replace(stmt, var=arith.Var(names[stmt.var.name]))
             case tir.Block() | tir.Call() if stmt.name in names:
                 return replace(stmt, name=names[stmt.name])
             case _:

@@ -17,26 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal as Literals
 from typing import cast
 
-from graphflow import tir
-from graphflow.arith import (
-    TRUE,
-    Domain,
-    Image,
-    IndexExpr,
-    Predicate,
-    Proof,
-    Var,
-    conjunction,
-    equal,
-    images_cover,
-    negation,
-    prove,
-    substitute,
-    within,
-)
-from graphflow.arith import (
-    simplify as simplify_index,
-)
+from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
@@ -68,7 +49,7 @@ class Marked:
     layout: Layout
     pad: tir.Literal | tir.Undef | None
     written: bool
-    proofs: tuple[Proof, ...]
+    proofs: tuple[arith.Proof, ...]
 
 
 def is_marked(func: tir.PrimFunc) -> bool:
@@ -133,9 +114,9 @@ class _Part:
     """
 
     number: int
-    place: tuple[IndexExpr, ...]
+    place: tuple[arith.IndexExpr, ...]
     value: tir.Expr
-    domain: Domain
+    domain: arith.Domain
     assumed: bool = False
     """Whether the stage assumes that the value is there, and does not store it."""
 
@@ -229,22 +210,22 @@ def _assumed(number: int, site: tir.Site, cache: tir.Buffer) -> Iterator[_Part]:
             op="eq", left=tir.Load(buffer=buffer) as load, right=tir.Literal() as value
         ):
             if buffer == cache and tir.is_predicate(stmt.unless) and not site.guards:
-                where = site.domain.given(negation(cast(Predicate, stmt.unless)))
+                where = site.domain.given(arith.negation(cast(arith.Predicate, stmt.unless)))
                 yield _Part(number, load.indices, value, where, assumed=True)
 
 
-def _cases(value: tir.Expr, domain: Domain) -> Iterator[tuple[tir.Expr, Domain]]:
+def _cases(value: tir.Expr, domain: arith.Domain) -> Iterator[tuple[tir.Expr, arith.Domain]]:
     """The two sides of a select on an index condition, each with its points; else the value."""
     if isinstance(value, tir.Select) and tir.is_predicate(value.condition):
         yield value.if_true, domain.given(value.condition)  # type: ignore[arg-type]
-        yield value.if_false, domain.given(negation(value.condition))  # type: ignore[arg-type]
+        yield value.if_false, domain.given(arith.negation(value.condition))  # type: ignore[arg-type]
     else:
         yield value, domain
 
 
 def _layout(
     param: tir.Buffer, cache: tir.Buffer, copies: list[_Part]
-) -> tuple[Layout, tuple[Proof, ...]]:
+) -> tuple[Layout, tuple[arith.Proof, ...]]:
     """The layout that the copying statements give the cache, with proofs that it is one.
 
     The pieces of a loop that was cut copy by the same map.  ScheduleError where they are not proven
@@ -260,12 +241,12 @@ def _layout(
         )
     ranges = {v: (0, n - 1) for v, n in zip(names, param.shape, strict=True)}
     values = {a.var: known.get(a.var, a.start) for a in copy.domain.axes}
-    outputs = tuple(simplify_index(substitute(e, values), ranges) for e in place)
-    rename: dict[Var, IndexExpr] = {}
+    outputs = tuple(arith.simplify(arith.substitute(e, values), ranges) for e in place)
+    rename: dict[arith.Var, arith.IndexExpr] = {}
 
-    def index_map(*inputs: Var) -> tuple[IndexExpr, ...]:
+    def index_map(*inputs: arith.Var) -> tuple[arith.IndexExpr, ...]:
         rename.update(zip(names, inputs, strict=True))
-        return tuple(substitute(e, rename) for e in outputs)
+        return tuple(arith.substitute(e, rename) for e in outputs)
 
     found = IndexMap.from_function(len(names), index_map, param.shape)
     layout = Layout.of(found, param.shape, cache.shape, cache.separators)
@@ -275,15 +256,17 @@ def _layout(
     for one in copies:
         element, place = _ends(one, cache)
         there = layout.physical_index(element)
-        same = conjunction(equal(a, b) for a, b in zip(there, place, strict=True))
-        proofs.append(require(prove(same, one.domain), held))
-        images.append(Image(one.domain, element))
-    whole = images_cover(images, TRUE, names, param.shape)
+        same = arith.conjunction(arith.equal(a, b) for a, b in zip(there, place, strict=True))
+        proofs.append(require(arith.prove(same, one.domain), held))
+        images.append(arith.Image(one.domain, element))
+    whole = arith.images_cover(images, arith.TRUE, names, param.shape)
     proofs.append(require(whole, f"every element of {param.name} is copied"))
     return layout, tuple(proofs)
 
 
-def _ends(copy: _Part, cache: tir.Buffer) -> tuple[tuple[IndexExpr, ...], tuple[IndexExpr, ...]]:
+def _ends(
+    copy: _Part, cache: tir.Buffer
+) -> tuple[tuple[arith.IndexExpr, ...], tuple[arith.IndexExpr, ...]]:
     """The element of the parameter and the position in the cache that a copy is between."""
     load = copy.value
     assert isinstance(load, tir.Load)
@@ -291,17 +274,17 @@ def _ends(copy: _Part, cache: tir.Buffer) -> tuple[tuple[IndexExpr, ...], tuple[
     return ends[::-1] if load.buffer == cache else ends
 
 
-def _once(var: Var, copy: _Part) -> bool:
+def _once(var: arith.Var, copy: _Part) -> bool:
     """Whether a loop around the copy runs once."""
     low, high = copy.domain.ranges()[var]
     return low is not None and low == high
 
 
-def _away(part: _Part, layout: Layout, cache: tir.Buffer) -> Proof:
+def _away(part: _Part, layout: Layout, cache: tir.Buffer) -> arith.Proof:
     """A proof that a statement stores to padding alone."""
-    padding = negation(layout.is_logical(part.place))
+    padding = arith.negation(layout.is_logical(part.place))
     return require(
-        prove(padding, part.domain), f"what is stored to {cache.name} besides is its padding"
+        arith.prove(padding, part.domain), f"what is stored to {cache.name} besides is its padding"
     )
 
 
@@ -430,18 +413,21 @@ def _pad_value(pad: tir.Literal | tir.Undef | None) -> PadValue:
             return pad.value
 
 
-def _contained(layout: Layout, target: Layout) -> Proof:
+def _contained(layout: Layout, target: Layout) -> arith.Proof:
     """A proof that every element of the cache's box has a position in the box of `target`."""
     names = physical_vars(len(layout.physical_shape))
     there = target.physical_index(layout.logical_index(names))
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.physical_shape, strict=True)}
-    there = tuple(simplify_index(e, ranges) for e in there)
-    inside = conjunction(within(e, 0, n) for e, n in zip(there, target.physical_shape, strict=True))
-    domain = Domain()
+    there = tuple(arith.simplify(e, ranges) for e in there)
+    inside = arith.conjunction(
+        arith.within(e, 0, n) for e, n in zip(there, target.physical_shape, strict=True)
+    )
+    domain = arith.Domain()
     for var, extent in zip(names, layout.physical_shape, strict=True):
         domain = domain.inside(var, 0, extent)
     return require(
-        prove(inside, domain), f"{layout.describe()} lies inside {list(target.physical_shape)}"
+        arith.prove(inside, domain),
+        f"{layout.describe()} lies inside {list(target.physical_shape)}",
     )
 
 
@@ -450,7 +436,7 @@ def _exchanged(
 ) -> tir.Body:
     """`body` with the cache, in `layout`, replaced by the parameter `new`, in `target`."""
 
-    def at(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+    def at(indices: tuple[arith.IndexExpr, ...]) -> tuple[arith.IndexExpr, ...]:
         if target == layout:
             return indices
         return target.physical_index(layout.logical_index(indices))

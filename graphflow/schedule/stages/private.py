@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads, written_before_read
 from graphflow.schedule.buffers.memory import without_allocation
 from graphflow.schedule.buffers.relocation import require_same_sources
 from graphflow.schedule.facts.bound_inference import element_of
@@ -52,7 +51,9 @@ def sink_alloc(func: tir.PrimFunc, buffer: str, loop: str, scope: tir.Scope = "s
         raise ScheduleError(f"private: {buffer} is allocated inside {loop} already")
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = tuple(a for a in tir.accesses(stmt.body, inner) if a.buffer == old)
-    everywhere = sum(a.buffer == old for a in (*tir.accesses(func.body), *claimed_loads(func.body)))
+    everywhere = sum(
+        a.buffer == old for a in (*tir.accesses(func.body), *effects.claimed_loads(func.body))
+    )
     if not touched or len(touched) < everywhere:
         raise ScheduleError(f"inside: {buffer} is not touched in {loop} alone")
     shape, offsets = _box(touched, old, outer)
@@ -86,7 +87,7 @@ def _not_carried(
     That each iteration reads what it stored decides most kernels; where some read sees no store,
     the dataflow of both kernels decides.
     """
-    own = written_before_read(sunk, new)
+    own = effects.written_before_read(sunk, new)
     if own.proven:
         return (own,)
     condition = (

@@ -16,19 +16,8 @@ import numpy as np
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.relocation import still_at_once
-from graphflow.schedule.facts.dependence import ordered_commute
-from graphflow.schedule.facts.equal_values import same_value
-from graphflow.schedule.facts.padding import require_away_from_forbidden
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import require_fresh, require_names
-from graphflow.schedule.places.places import find, loops_around, rewrite_at
-from graphflow.schedule.places.step_arguments import (
-    ExprGiven,
-    Term,
-    names_buffer,
-    term_of,
-    value_or_buffer,
-)
+from graphflow.schedule.facts import dependence, equal_values, padding
+from graphflow.schedule.places import obligations, place_names, places, step_arguments
 from graphflow.schedule.steps.frame import Rewrite
 
 _COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
@@ -38,7 +27,7 @@ _COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or
 
 
 def bind_expr(
-    func: tir.PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool = True
+    func: tir.PrimFunc, place: str, expr: step_arguments.ExprGiven, name: str, cse: bool = True
 ) -> Rewrite:
     """`S[e]` → `t: T; t = e; S[t]`, for all expressions in S that are equal to `expr`.
 
@@ -53,8 +42,8 @@ def bind_expr(
 
     Makes the new buffer in the role `buffer`.
     """
-    stmt = find(func, place)[0]
-    lanes = [s for s in (*loops_around(func, place), stmt) if isinstance(s, tir.For)]
+    stmt = places.find(func, place)[0]
+    lanes = [s for s in (*places.loops_around(func, place), stmt) if isinstance(s, tir.For)]
     if any(loop.kind is tir.LoopKind.VECTORIZED for loop in lanes):
         raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
 
@@ -67,7 +56,7 @@ def bind_expr(
 def bind(
     func: tir.PrimFunc,
     place: str,
-    expr: ExprGiven,
+    expr: step_arguments.ExprGiven,
     name: str,
     cse: bool,
     assigned: Callable[[tir.Buffer, tir.Expr, tir.Body], tir.Body],
@@ -77,8 +66,8 @@ def bind(
     `assigned` gives the statements that make the value known under the new buffer in a body that
     uses it.
     """
-    require_names(name)
-    require_fresh(func, name)
+    place_names.require_names(name)
+    place_names.require_fresh(func, name)
     _, body, proofs = bound_value(
         func,
         place,
@@ -87,7 +76,7 @@ def bind(
         assigned,
         cse,
     )
-    new = rewrite_at(func, place, lambda _s, _d: body)
+    new = places.rewrite_at(func, place, lambda _s, _d: body)
     proofs += still_at_once(new)
     return Rewrite(new, tuple(dict.fromkeys(proofs)), made={"buffer": (name,)})
 
@@ -95,7 +84,7 @@ def bind(
 def bound_value(
     func: tir.PrimFunc,
     place: str,
-    expr: ExprGiven,
+    expr: step_arguments.ExprGiven,
     holder: Callable[[tir.Expr], tir.Buffer],
     assigned: Callable[[tir.Buffer, tir.Expr, tir.Body], tir.Body],
     cse: bool = True,
@@ -106,11 +95,11 @@ def bound_value(
     assign it in front of the statements that use it.  The conditions are those of `bind_expr`,
     except for *lanes*.
     """
-    stmt, domain = find(func, place)
+    stmt, domain = places.find(func, place)
     body = stmt.body if isinstance(stmt, tir.For | tir.Block) else (stmt,)
     if isinstance(stmt, tir.For):
         domain = domain.inside(stmt.var, stmt.start, stmt.stop)
-    value = _found_in(body, place, value_or_buffer(func, expr))
+    value = _found_in(body, place, step_arguments.value_or_buffer(func, expr))
     users = [s for s in tir.walk(body) if _has(s, value)]
     users = users if cse else users[:1]
     require_scope(value, body, domain, place)
@@ -131,7 +120,7 @@ def bound_value(
     return value, made, proofs
 
 
-def _found_in(body: tir.Body, place: str, expr: ExprGiven) -> tir.Expr:
+def _found_in(body: tir.Body, place: str, expr: step_arguments.ExprGiven) -> tir.Expr:
     """The expression in a body that is equal to `expr`, or loads the buffer of this name."""
     nodes = [node for stmt in tir.walk(body) for node in _own_nodes(stmt)]
     found: list[tir.Expr]
@@ -200,7 +189,7 @@ def unchanged(
     ScheduleError, which begins with `condition`, where one is not proven.
     """
     probe = tir.Store(tir.Buffer("value", (), value.dtype), (), value)
-    return ordered_commute((probe,), body, domain, (), arith.TRUE, condition)
+    return dependence.ordered_commute((probe,), body, domain, (), arith.TRUE, condition)
 
 
 def may_be_evaluated(
@@ -214,15 +203,17 @@ def may_be_evaluated(
         name = f"{access.buffer.name}[{', '.join(map(str, access.indices))}]"
         condition = f"memory: {name} is in bounds at each point of {domain}"
         if any(_is_at_least(one, access) for one in made):
-            yield structural(f"memory: {name} is accessed anyway")
-            yield require(_in_bounds(access), condition)
+            yield obligations.structural(f"memory: {name} is accessed anyway")
+            yield obligations.require(_in_bounds(access), condition)
         else:
             yield from may_load(func, access, condition)
 
 
 def may_load(func: tir.PrimFunc, access: tir.Access, condition: str) -> tuple[arith.Proof, ...]:
     """Proofs that an access, which a rewrite adds, is in bounds and of no forbidden padding."""
-    return require(_in_bounds(access), condition), require_away_from_forbidden(func, access)
+    return obligations.require(_in_bounds(access), condition), padding.require_away_from_forbidden(
+        func, access
+    )
 
 
 def _in_bounds(access: tir.Access) -> arith.Proof:
@@ -277,7 +268,9 @@ Item = TypeVar("Item", arith.IndexExpr, arith.Predicate)
 # Rewriting ----------------------------------------------------------------------------------------
 
 
-def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | str) -> Rewrite:
+def rewrite_expr(
+    func: tir.PrimFunc, place: str, old: step_arguments.Term | str, new: step_arguments.Term | str
+) -> Rewrite:
     """`e` → `e'`, wherever `e` stands in the statement at `place`, not in bodies below it.
 
     Both may be given as text, and `old` as the name of a buffer that the statement loads; an index
@@ -289,11 +282,11 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
     sets; scalar expressions in a normal form, by what their operands are known to hold.
     *memory*: what `e'` loads and `e` does not is in bounds and no padding that nothing may access.
     """
-    stmt, domain = find(func, place)
+    stmt, domain = places.find(func, place)
     if isinstance(stmt, tir.Assume):
         raise ScheduleError(f"found: {place} is an assumption, which is not evaluated")
-    old = old if names_buffer(func, old) else term_of(func, old)
-    new = term_of(func, new)
+    old = old if step_arguments.names_buffer(func, old) else step_arguments.term_of(func, old)
+    new = step_arguments.term_of(func, new)
     if isinstance(old, (str, *tir.EXPRESSIONS)):
         if not isinstance(new, tir.EXPRESSIONS):
             raise ScheduleError("type: an index is no scalar expression")
@@ -306,24 +299,26 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
         if is_index
         else _equivalent(cast(arith.Predicate, old), cast(arith.Predicate, new))
     )
-    found: list[Term] = []
+    found: list[step_arguments.Term] = []
 
     def other(term: Item) -> Item:
         if term != old:
             return term
-        found.append(cast(Term, term))
+        found.append(cast(step_arguments.Term, term))
         return cast(Item, new)
 
     (changed,) = tir.map_indices((_hollow(stmt),), other, other)
     if not found:
         raise ScheduleError(f"found: {old} does not stand in {place} as a whole")
     _require_bound(func, place, domain, new)
-    proof = require(arith.prove(claim, domain), f"equal: {old} and {new}")
+    proof = obligations.require(arith.prove(claim, domain), f"equal: {old} and {new}")
     filled = _filled(changed, stmt)
-    return Rewrite(rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
+    return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
 
 
-def _require_bound(func: tir.PrimFunc, place: str, domain: arith.Domain, term: Term) -> None:
+def _require_bound(
+    func: tir.PrimFunc, place: str, domain: arith.Domain, term: step_arguments.Term
+) -> None:
     """ScheduleError where a term uses a variable of no loop around it, nor of the kernel."""
     if isinstance(term, tir.EXPRESSIONS):
         used = frozenset(tir.expression_variables(term))
@@ -369,7 +364,7 @@ def _rewrite_value(
     place: str,
     stmt: tir.Stmt,
     domain: arith.Domain,
-    old: ExprGiven,
+    old: step_arguments.ExprGiven,
     new: tir.Expr,
 ) -> Rewrite:
     if isinstance(stmt, tir.Let):
@@ -381,9 +376,9 @@ def _rewrite_value(
     text = f"equal: {tir.expr_text(found)} and {tir.expr_text(new)}"
     one, other = (_normal(expr, domain) for expr in (found, new))
     if one == other:
-        proofs = [structural(f"{text} have one normal form")]
+        proofs = [obligations.structural(f"{text} have one normal form")]
     else:
-        proofs = [require(same_value(func, place, one, other), text)]
+        proofs = [obligations.require(equal_values.same_value(func, place, one, other), text)]
     known = {node for node in tir.walk_expr(found) if isinstance(node, tir.Load)}
     probe = tir.Store(tir.Buffer("value", (), new.dtype), (), new)
     for access in tir.accesses((probe,), domain):
@@ -395,7 +390,7 @@ def _rewrite_value(
     problem = next(tir.type_errors(changed), None)
     if problem is not None:
         raise ScheduleError(f"type: {problem}")
-    return Rewrite(rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
+    return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
 
 
 def _normal(expr: tir.Expr, domain: arith.Domain) -> tir.Expr:

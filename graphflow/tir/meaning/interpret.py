@@ -24,8 +24,8 @@ from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.tir.meaning.operators import undefined_value
 from graphflow.tir.meaning.to_python import compile_to_python
 from graphflow.tir.nodes.declared import fields_of
-from graphflow.tir.nodes.expr import Buffer
-from graphflow.tir.nodes.stmt import PrimFunc, Role
+from graphflow.tir.nodes.exprs import Buffer
+from graphflow.tir.nodes.stmts import PrimFunc, Role
 
 Array: TypeAlias = npt.NDArray[Any]
 

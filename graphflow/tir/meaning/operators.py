@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from graphflow.base.dtypes import DTYPES, FLOATING, integer_limits
-from graphflow.tir.nodes.stmt import ReduceOp
+from graphflow.tir.nodes.stmts import ReduceOp
 
 Scalar = Any
 """A numpy scalar; numpy's stubs do not follow arithmetic on scalars of unknown type."""

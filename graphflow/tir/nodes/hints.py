@@ -7,8 +7,8 @@ that changes no memory.
 
 from __future__ import annotations
 
-from graphflow.tir.nodes.expr import Buffer
-from graphflow.tir.nodes.stmt import Param, PrimFunc, Role
+from graphflow.tir.nodes.exprs import Buffer
+from graphflow.tir.nodes.stmts import Param, PrimFunc, Role
 
 PREFETCH16 = PrimFunc("prefetch16", (Param(Buffer("line", (16,), "float32"), Role.INPUT),), ())
 """Fetches a cache line of 64 bytes into the second-level cache, ahead of its use."""

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from graphflow.arith import Domain, constant_value
-from graphflow.tir.nodes.expr import Load
-from graphflow.tir.nodes.stmt import Assume, Block, Body, For, PrimFunc, Reduce, Store
+from graphflow.tir.nodes.exprs import Load
+from graphflow.tir.nodes.stmts import Assume, Block, Body, For, PrimFunc, Reduce, Store
 from graphflow.tir.traversal.accesses import sites
 
 Move: TypeAlias = tuple[Store, Load, Domain]

@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 from typing import TypeAlias
 
 from graphflow.arith import IndexExpr, Var, const, constant_value
-from graphflow.tir.nodes.expr import Buffer, Condition, Expr
+from graphflow.tir.nodes.exprs import Buffer, Condition, Expr
 from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.kept import Kept
 from graphflow.tir.nodes.node_text import Printed
