@@ -8,6 +8,19 @@ from graphflow.effects.own_iterations import (
     stored_before_read,
     touches_whenever_begun,
 )
+from graphflow.effects.paths import (
+    Change,
+    Path,
+    body_below,
+    declared_around,
+    domain_at,
+    exchange_path,
+    paths_below,
+    paths_directly_below,
+    rewrite_path,
+    statement_at,
+    with_body_below,
+)
 from graphflow.effects.questions import (
     is_first_to_touch,
     never_read,
@@ -22,7 +35,6 @@ from graphflow.effects.remapping import same_sources
 from graphflow.effects.same_values import conditions_agree, held_constant
 from graphflow.effects.statements import (
     KernelStatements,
-    Path,
     Statement,
     StatementAccess,
     claimed_loads,
@@ -31,16 +43,21 @@ from graphflow.effects.statements import (
 from graphflow.effects.touched import DomainTouched, domain_touched
 
 __all__ = [
+    "Change",
     "DomainTouched",
     "KernelStatements",
     "Path",
     "Statement",
     "StatementAccess",
     "apart_in_iteration",
+    "body_below",
     "claimed_loads",
     "commuting",
     "conditions_agree",
+    "declared_around",
+    "domain_at",
     "domain_touched",
+    "exchange_path",
     "held_constant",
     "independent_iterations",
     "is_first_to_touch",
@@ -48,13 +65,18 @@ __all__ = [
     "never_touched",
     "no_carried_flow",
     "overwritten_unread",
+    "paths_below",
+    "paths_directly_below",
     "relations_of",
+    "rewrite_path",
     "same_sources",
     "state_unread",
+    "statement_at",
     "statements_of",
     "stored_before_read",
     "stores_known_value",
     "touches_whenever_begun",
     "unread_outside",
+    "with_body_below",
     "written_before_read",
 ]

@@ -14,9 +14,10 @@ import islpy as isl
 
 from graphflow import arith, tir
 from graphflow.effects.dataflow import ReaderKind, flow_to_reads, reader_kind
+from graphflow.effects.paths import Path
 from graphflow.effects.questions import METHOD, first_pair, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess
+from graphflow.effects.statements import Statement, StatementAccess
 
 _IN, _OUT = isl.dim_type.in_, isl.dim_type.out
 

@@ -22,9 +22,10 @@ import islpy as isl
 from graphflow import arith, tir
 from graphflow.effects.dataflow import reaching
 from graphflow.effects.instance_values import known_in_instances
+from graphflow.effects.paths import Path
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess
+from graphflow.effects.statements import Statement, StatementAccess
 
 MOST_STEPS = 48
 """Comparisons of values for one question; beyond them it is UNKNOWN."""

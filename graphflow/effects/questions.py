@@ -16,8 +16,9 @@ import islpy as isl
 from graphflow import arith, tir
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
 from graphflow.effects.own_iterations import stored_before_read
+from graphflow.effects.paths import Path
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess, statements_of
+from graphflow.effects.statements import Statement, StatementAccess, statements_of
 
 METHOD = "dataflow"
 

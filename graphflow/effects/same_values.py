@@ -15,9 +15,10 @@ import islpy as isl
 from graphflow import arith, tir
 from graphflow.effects.dataflow import states_constant
 from graphflow.effects.known_values import ComputedValue, ValueComparison, ValuesDiffer, plain
+from graphflow.effects.paths import Path
 from graphflow.effects.questions import METHOD
 from graphflow.effects.relations import answered, relations_of
-from graphflow.effects.statements import Path, Statement
+from graphflow.effects.statements import Statement
 
 
 def held_constant(

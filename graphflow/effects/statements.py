@@ -18,13 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias, assert_never, cast
+from typing import assert_never, cast
 
 from graphflow import arith, tir
-
-Path: TypeAlias = "tuple[tuple[int, bool], ...]"
-"""The way to a statement, from the outside in: its position in each body, and whether the body
-below it on the path is the else branch."""
+from graphflow.effects.paths import Path
 
 
 @dataclass(frozen=True, slots=True)

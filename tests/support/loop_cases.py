@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from graphflow import arith, tir
+from graphflow.effects import statement_at
 from graphflow.schedule import (
     add_loop,
     commute_expr,
@@ -26,7 +27,7 @@ from graphflow.schedule import (
     specialize,
     unroll_loop,
 )
-from graphflow.schedule.places.addresses import address_of, path_of, statement_at
+from graphflow.schedule.places.addresses import address_of, path_of
 from graphflow.schedule.places.place_names import fresh_copy, names_of_places
 from graphflow.schedule.places.places import loops_around, rewrite_around
 from support.effect_kernels import each_path

@@ -15,7 +15,8 @@ from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers import relocation
 from graphflow.schedule.loops.pieces import MOST_STATEMENTS
-from graphflow.schedule.places import obligations, place_names, step_arguments
+from graphflow.schedule.places import obligations, place_names
+from graphflow.schedule.places.step_arguments import IndexGiven, index_of
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -24,7 +25,7 @@ def resize_dim(
     buffer: str,
     dim: int,
     size: int,
-    offset: step_arguments.IndexGiven = 0,
+    offset: IndexGiven = 0,
     fold: bool = False,
 ) -> Rewrite:
     """`a: T[n]; S[a[i]]` → `a: T[size]; S[a[i - offset]]`, or with `fold` `a[(i - offset) % size]`.
@@ -36,7 +37,7 @@ def resize_dim(
     """
     old = relocation.flat_buffer(func, buffer)
     relocation.axis_of(old, dim)
-    start = step_arguments.index_of(offset)
+    start = index_of(offset)
     if size <= 0:
         raise ScheduleError(f"size: an axis of {size} elements holds nothing")
     around = {axis.var for axis in relocation.allocation_of(func, old).domain.axes}
@@ -67,9 +68,7 @@ def resize_dim(
     return Rewrite(moved, tuple(dict.fromkeys(proofs)))
 
 
-def expand_dim(
-    func: tir.PrimFunc, buffer: str, size: int, index: step_arguments.IndexGiven
-) -> Rewrite:
+def expand_dim(func: tir.PrimFunc, buffer: str, size: int, index: IndexGiven) -> Rewrite:
     """`a: T[…]; S[a[…]]` → `a: T[size, …]; S[a[index, …]]`.
 
     Conditions: *size*: it is positive.  *scope*: `index` uses only loops around every access, and
@@ -78,7 +77,7 @@ def expand_dim(
     which the buffer is not allocated, each read still sees the same write.
     """
     old = relocation.flat_buffer(func, buffer)
-    at = step_arguments.index_of(index)
+    at = index_of(index)
     if size <= 0:
         raise ScheduleError(f"size: an axis of {size} elements holds nothing")
     used = arith.variables(at)

@@ -16,12 +16,13 @@ from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.memory import require_no_lanes_around, require_not_claimed
 from graphflow.schedule.facts import bound_inference, dependence, padding
-from graphflow.schedule.places import obligations, place_names, places, step_arguments
+from graphflow.schedule.places import obligations, place_names, places
+from graphflow.schedule.places.step_arguments import IndexGiven, index_of
 from graphflow.schedule.steps.frame import Rewrite
 
 Indices = tuple[arith.IndexExpr, ...]
 
-Window: TypeAlias = Sequence[step_arguments.IndexGiven | tuple[step_arguments.IndexGiven, int]]
+Window: TypeAlias = Sequence[IndexGiven | tuple[IndexGiven, int]]
 """For each axis of a buffer one index, or the first index and the number of elements."""
 
 
@@ -160,7 +161,7 @@ def stated_window(
             f"window: {buffer.name} has {len(buffer.shape)} axes, the window {len(window)}"
         )
     given = [side if isinstance(side, tuple) else (side, 1) for side in window]
-    sides = [(step_arguments.index_of(start), extent) for start, extent in given]
+    sides = [(index_of(start), extent) for start, extent in given]
     empty = [extent for _, extent in sides if extent <= 0]
     if empty:
         raise ScheduleError(f"window: an axis of {empty[0]} elements holds nothing")

@@ -12,7 +12,8 @@ from dataclasses import replace
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.schedule.buffers.relocation import still_at_once
-from graphflow.schedule.places import addresses, obligations, places, step_arguments
+from graphflow.schedule.places import addresses, obligations, places
+from graphflow.schedule.places.step_arguments import ExprGiven, value_of
 from graphflow.schedule.statements.expressions import bound_value, may_load
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -21,7 +22,7 @@ def write_config(
     func: tir.PrimFunc,
     gap: str,
     field: tir.Buffer,
-    value: step_arguments.ExprGiven | int,
+    value: ExprGiven | int,
     after: bool = False,
 ) -> Rewrite:
     """`S` → `mode.act = e; S`, or with `after` `S; mode.act = e`, for the statement S at `gap`.
@@ -35,11 +36,7 @@ def write_config(
 
     Where 4 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
-    expr = (
-        tir.Literal(value, field.dtype)
-        if isinstance(value, int)
-        else step_arguments.value_of(func, value)
-    )
+    expr = tir.Literal(value, field.dtype) if isinstance(value, int) else value_of(func, value)
     _require_field(field, expr)
     write = tir.Store(field, (), expr)
     *around, (position, _) = addresses.path_of(func, gap)
@@ -64,7 +61,7 @@ def delete_config(func: tir.PrimFunc, place: str) -> Rewrite:
     Where 2 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
     path = addresses.path_of(func, place)
-    stmt = addresses.statement_at(func, path)
+    stmt = effects.statement_at(func, path)
     written = tuple(tir.writes_in((stmt,)))
     other = next((write for write in written if not write.buffer.is_field), None)
     if other is not None or not written:
@@ -73,13 +70,11 @@ def delete_config(func: tir.PrimFunc, place: str) -> Rewrite:
     names = ", ".join(dict.fromkeys(write.buffer.name for write in written))
     proof = _seen_by_nobody(func, path, f"unread: nothing reads {names} afterwards")
     fields = _differing(func, path)
-    new = addresses.rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
+    new = effects.rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
     return Rewrite(new, (proof, *_told(fields)), fields=fields)
 
 
-def bind_config(
-    func: tir.PrimFunc, place: str, expr: step_arguments.ExprGiven, field: tir.Buffer
-) -> Rewrite:
+def bind_config(func: tir.PrimFunc, place: str, expr: ExprGiven, field: tir.Buffer) -> Rewrite:
     """`S[e]` → `mode.act = e; S[mode.act]`, for all expressions in S that are equal to `e`.
 
     In a loop or block S is its body, and the field is written at its head; any other statement is
@@ -95,8 +90,8 @@ def bind_config(
     """
     _require_field(field)
     path = addresses.path_of(func, place)
-    stmt = addresses.statement_at(func, path)
-    for access in tir.accesses((stmt,), addresses.domain_at(func, path)):
+    stmt = effects.statement_at(func, path)
+    for access in tir.accesses((stmt,), effects.domain_at(func, path)):
         if access.buffer.name == field.name:
             raise ScheduleError(f"free: {place} accesses {field.name} already")
     value, body, proofs = bound_value(func, place, expr, lambda value: field, _written)
@@ -148,7 +143,7 @@ def _still_at_once(new: tir.PrimFunc) -> tuple[arith.Proof, ...]:
 
 def _loaded(func: tir.PrimFunc, new: tir.PrimFunc, path: effects.Path) -> tuple[arith.Proof, ...]:
     """Proofs that what the new write loads may be loaded."""
-    found = tir.accesses((addresses.statement_at(new, path),), addresses.domain_at(new, path))
+    found = tir.accesses((effects.statement_at(new, path),), effects.domain_at(new, path))
     loads = [access for access in found if not access.writes and not access.buffer.is_field]
     texts = [f"memory: {one.buffer.name}[{', '.join(map(str, one.indices))}]" for one in loads]
     pairs = zip(loads, texts, strict=True)
@@ -187,7 +182,7 @@ def _differing(func: tir.PrimFunc, path: effects.Path) -> tuple[str, ...]:
     """The fields that may hold something else after the kernel without the statement at a path."""
     if _left_as_it_was(func, path):
         return ()
-    fields = (write.buffer.name for write in tir.writes_in((addresses.statement_at(func, path),)))
+    fields = (write.buffer.name for write in tir.writes_in((effects.statement_at(func, path),)))
     return tuple(dict.fromkeys(fields))
 
 

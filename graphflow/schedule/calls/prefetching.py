@@ -7,7 +7,7 @@ kernel computes the same; it stays through later steps with the statements aroun
 
 from __future__ import annotations
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.staging import Window, stated_window
 from graphflow.schedule.calls.kernel_calls import require_definition
@@ -60,7 +60,7 @@ def _fetched(func: tir.PrimFunc, loop: tir.For, name: str) -> tir.Buffer:
     """The buffer of this name, if its lines can be fetched at the end of the loop's body."""
     buffer = places.find_buffer(func, name)
     end = (*addresses.path_of(func, loop.var.name), (len(loop.body), False))
-    if buffer not in addresses.declared_around(func, end)[0]:
+    if buffer not in effects.declared_around(func, end)[0]:
         raise ScheduleError(
             f"scope: {name} is not allocated at the end of {loop.var}; lift its allocation first"
         )

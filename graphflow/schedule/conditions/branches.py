@@ -47,7 +47,7 @@ def replace_known_loads(func: tir.PrimFunc, place: str | None = None) -> Rewrite
     proofs: list[arith.Proof] = []
     now = func
     for path in _paths(func, place):
-        stmt = addresses.statement_at(now, path)
+        stmt = effects.statement_at(now, path)
         if isinstance(stmt, tir.For | tir.Block | tir.Assume):
             continue
         known: dict[tir.Load, tir.Literal] = {}
@@ -58,7 +58,7 @@ def replace_known_loads(func: tir.PrimFunc, place: str | None = None) -> Rewrite
                 known[load] = literal
                 proofs.append(proof)
         if known:
-            now = addresses.exchange_path(now, path, (_with_constants(stmt, known),))
+            now = effects.exchange_path(now, path, (_with_constants(stmt, known),))
     return Rewrite(now, tuple(proofs))
 
 
@@ -83,7 +83,7 @@ def _paths(func: tir.PrimFunc, place: str | None) -> list[effects.Path]:
     return [
         path
         for root in roots
-        for path in addresses.paths_below(addresses.statement_at(func, root), root)
+        for path in effects.paths_below(effects.statement_at(func, root), root)
     ]
 
 
@@ -92,20 +92,20 @@ def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, a
     paths = _paths(func, place)
     there = set(paths)
     for path in paths:
-        stmt = addresses.statement_at(func, path)
+        stmt = effects.statement_at(func, path)
         if not isinstance(stmt, tir.If):
             continue
-        domain = addresses.domain_at(func, path)
+        domain = effects.domain_at(func, path)
         one = _one_branch(stmt, domain)
         if one is not None:
-            return addresses.exchange_path(func, path, one[0]), one[1]
+            return effects.exchange_path(func, path, one[0]), one[1]
         after: effects.Path = (*path[:-1], (path[-1][0] + 1, False))
-        second = addresses.statement_at(func, after) if after in there else None
+        second = effects.statement_at(func, after) if after in there else None
         if not isinstance(second, tir.If):
             continue
         merged = _pair(func, path, after, stmt, second, domain)
         if merged is not None:
-            return addresses.exchange_path(func, path, (merged[0],), 2), merged[1]
+            return effects.exchange_path(func, path, (merged[0],), 2), merged[1]
     return None
 
 

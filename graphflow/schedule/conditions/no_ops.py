@@ -55,7 +55,7 @@ def no_effect(func: tir.PrimFunc, path: effects.Path) -> arith.Proof:
     A proof that is not PROVEN is that of *unseen*, with the reader of a value as its witness.
     """
     unseen = effects.overwritten_unread(func, path)
-    stmt = addresses.statement_at(func, path)
+    stmt = effects.statement_at(func, path)
     if unseen.proven or not isinstance(stmt, tir.Store):
         return unseen
     if not _may_be_undefined(stmt) and effects.is_first_to_touch(func, path):
@@ -81,7 +81,7 @@ def effects_left(
 
     The last statement that writes, with the proof that failed of it; None where nothing is left.
     """
-    stmt = addresses.statement_at(func, path)
+    stmt = effects.statement_at(func, path)
     assert isinstance(stmt, tir.Block)
     left: list[tuple[tir.Store | tir.Reduce, arith.Proof]] = []
     for position in reversed(range(len(stmt.body))):
@@ -89,7 +89,7 @@ def effects_left(
     if left:
         return left[0]
     # What a call performs, and stages that state something, are not removed one by one.
-    kept = list(tir.writes_in((addresses.statement_at(func, path),)))
+    kept = list(tir.writes_in((effects.statement_at(func, path),)))
     proof = no_effect(func, path) if kept else None
     return None if proof is None or proof.proven else (kept[-1], proof)
 
@@ -104,7 +104,7 @@ def _without(
 
     What writes and stays is appended to `left`, with the proof that failed of it.
     """
-    stmt = addresses.statement_at(func, path)
+    stmt = effects.statement_at(func, path)
     if isinstance(stmt, tir.Block) and stmt.annotations:
         return func
     if _may_go(stmt):
@@ -115,9 +115,9 @@ def _without(
         if isinstance(stmt, tir.Store | tir.Reduce):
             left.append((stmt, proof))
             return func
-    for place in reversed(addresses.paths_directly_below(stmt, path)):
+    for place in reversed(effects.paths_directly_below(stmt, path)):
         func = _without(func, place, proofs, left)
-    return _removed(func, path) if _is_empty(addresses.statement_at(func, path), stmt) else func
+    return _removed(func, path) if _is_empty(effects.statement_at(func, path), stmt) else func
 
 
 def _may_go(stmt: tir.Stmt) -> bool:
@@ -146,7 +146,7 @@ def _is_empty(stmt: tir.Stmt, before: tir.Stmt) -> bool:
 
 
 def _removed(func: tir.PrimFunc, path: effects.Path) -> tir.PrimFunc:
-    return addresses.rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
+    return effects.rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
 
 
 def _without_unused(func: tir.PrimFunc) -> tir.PrimFunc:

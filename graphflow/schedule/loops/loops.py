@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias, assert_never, cast, get_args
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent, ordered_commute
-from graphflow.schedule.places import obligations, place_names, step_arguments
+from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import constant_extent, find_loop, in_scope, rewrite_at
+from graphflow.schedule.places.step_arguments import IndexGiven
 from graphflow.schedule.steps.frame import Rewrite
 
 Tail: TypeAlias = Literal["perfect", "guard", "cut", "cut_and_guard"]
@@ -259,9 +260,7 @@ def _swap(
     return (*proofs, *ordered_commute(body, body, domain, moving, order, condition))
 
 
-def cut_loop(
-    func: tir.PrimFunc, loop: str, point: step_arguments.IndexGiven, suffix: str
-) -> Rewrite:
+def cut_loop(func: tir.PrimFunc, loop: str, point: IndexGiven, suffix: str) -> Rewrite:
     """`for i in (a, b): S` → `for i in (a, p): S` and `for i' in (p, b): S'`.
 
     The places of the second piece end in `suffix`.
@@ -290,7 +289,7 @@ def cut_loop(
     return Rewrite(new, (proof,), places, {"pieces": (loop, copies[loop])})
 
 
-def shift_loop(func: tir.PrimFunc, loop: str, start: step_arguments.IndexGiven) -> Rewrite:
+def shift_loop(func: tir.PrimFunc, loop: str, start: IndexGiven) -> Rewrite:
     """`for i in (a, b): S` → `for i in (s, s + b - a): S[i → i + a - s]`.
 
     1. The new start s, an expression over the loops around, is not negative.

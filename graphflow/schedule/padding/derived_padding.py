@@ -112,8 +112,8 @@ def _left_there(
     same = _specialized(func, target, stage, proofs)
     (store,) = (
         path
-        for path in addresses.paths_below(stage, addresses.path_of(same, stage.name))
-        if isinstance(addresses.statement_at(same, path), tir.Store)
+        for path in effects.paths_below(stage, addresses.path_of(same, stage.name))
+        if isinstance(effects.statement_at(same, path), tir.Store)
     )
     claim = f"left there: {target.name} holds {value.value} in its padding before {stage.name}"
     return (*proofs, obligations.require(effects.stores_known_value(same, store), claim))
@@ -139,7 +139,7 @@ def _specialized(
         stmt = statement.stmt
         if not isinstance(stmt, tir.Store | tir.Reduce) or stmt.buffer != target:
             continue
-        if addresses.statement_at(func, statement.path[:1]) is stage:
+        if effects.statement_at(func, statement.path[:1]) is stage:
             continue
         padding = is_padding((stage,), target, stmt.indices)
         inside = statement.domain.given(padding)
@@ -153,7 +153,7 @@ def _specialized(
             if known is None:
                 continue
             new = tir.If(padding, (replace(stmt, value=known),), (stmt,))
-        func = addresses.exchange_path(func, statement.path, (new,))
+        func = effects.exchange_path(func, statement.path, (new,))
     return func
 
 

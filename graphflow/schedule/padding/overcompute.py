@@ -20,7 +20,8 @@ from graphflow.schedule.conditions.no_ops import effects_left
 from graphflow.schedule.facts.dependence import still_independent
 from graphflow.schedule.facts.padding import require_away_from_forbidden
 from graphflow.schedule.padding.neutral import NeutralQuery
-from graphflow.schedule.places import addresses, obligations, step_arguments
+from graphflow.schedule.places import addresses, obligations
+from graphflow.schedule.places.step_arguments import predicate_of
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -45,12 +46,10 @@ def remove_branching_through_overcompute(
     """
     proofs: list[arith.Proof] = []
     found = [
-        path
-        for path in _inside(func, place)
-        if _is_about(addresses.statement_at(func, path), about)
+        path for path in _inside(func, place) if _is_about(effects.statement_at(func, path), about)
     ]
     for path in found:
-        stmt = cast(tir.If, addresses.statement_at(func, path))
+        stmt = cast(tir.If, effects.statement_at(func, path))
         if stmt.orelse:
             raise ScheduleError(f"the condition {_predicate(stmt)} has an else branch")
     if not found:
@@ -77,12 +76,12 @@ def remove_overcompute_through_branching(
 
     ScheduleError, which names the clause, where one of these is not proven.
     """
-    where = step_arguments.predicate_of(condition)
+    where = predicate_of(condition)
     path = addresses.path_of(func, place)
-    stmt = addresses.statement_at(func, path)
+    stmt = effects.statement_at(func, path)
     if not isinstance(stmt, tir.For | tir.Block):
         raise ScheduleError(f"{place} is no loop or block, whose body could get a condition")
-    domain = addresses.domain_at(func, (*path, (0, False)))
+    domain = effects.domain_at(func, (*path, (0, False)))
     strange = arith.predicate_variables(where) - {axis.var for axis in domain.axes}
     if strange:
         names = ", ".join(sorted(var.name for var in strange))
@@ -92,7 +91,7 @@ def remove_overcompute_through_branching(
 
     def branched(orelse: tir.Body) -> tir.PrimFunc:
         new = replace(stmt, body=(tir.If(where, stmt.body, orelse),))
-        return addresses.exchange_path(func, path, (new,))
+        return effects.exchange_path(func, path, (new,))
 
     copy = tir.Block("overcompute", stmt.body)
     proofs = without_effect(branched((copy,)), (*path, (0, True), (0, False)), copy)
@@ -101,7 +100,7 @@ def remove_overcompute_through_branching(
 
 def _inside(func: tir.PrimFunc, place: str) -> list[effects.Path]:
     path = addresses.path_of(func, place)
-    return addresses.paths_below(addresses.statement_at(func, path), path)
+    return effects.paths_below(effects.statement_at(func, path), path)
 
 
 def _is_about(stmt: tir.Stmt, loop: str | None) -> bool:
@@ -121,12 +120,12 @@ def _freed(
 
     Its conjuncts go one by one, the last one first, because each may have another reason.
     """
-    stmt = cast(tir.If, addresses.statement_at(func, path))
+    stmt = cast(tir.If, effects.statement_at(func, path))
     members = arith.conjuncts(_predicate(stmt))
     for count in reversed(range(len(members))):
         stmt = _without_last(func, path, members[:count], members[count], wrap, fill, proofs)
         body = stmt.then if count == 0 else (stmt,)
-        func = addresses.exchange_path(func, path, body)
+        func = effects.exchange_path(func, path, body)
     return func
 
 
@@ -140,9 +139,9 @@ def _without_last(
     proofs: list[arith.Proof],
 ) -> tir.If:
     """The condition at a path without the last conjunct, if that has no effect besides."""
-    stmt = cast(tir.If, addresses.statement_at(func, path))
+    stmt = cast(tir.If, effects.statement_at(func, path))
     left = arith.conjunction(others)
-    domain = addresses.domain_at(func, path).given(left)
+    domain = effects.domain_at(func, path).given(left)
     outside = domain.given(arith.negation(member))
     if wrap:
         inside = tir.accesses(stmt.then, domain.given(member))
@@ -160,7 +159,7 @@ def _without_last(
     below: effects.Path = (*path[:-1], (path[-1][0], True), (0, False))
     below = (*below, (0, False)) if others else below
     proofs += without_effect(
-        addresses.exchange_path(func, path, (replace(stmt, orelse=orelse),)), below, copy
+        effects.exchange_path(func, path, (replace(stmt, orelse=orelse),)), below, copy
     )
     free = tir.map_body(
         stmt.then, lambda s: _guarded(s, member) if isinstance(s, tir.Assume) else s
@@ -186,7 +185,7 @@ def without_effect(
     `Unproven`, with the witness, names the last statement of it that is not proven a no-op.
     """
     proofs: list[arith.Proof] = []
-    where = addresses.domain_at(func, path)
+    where = effects.domain_at(func, path)
     query = NeutralQuery(func, path[0][0])
     open_ones: dict[int, str] = {}
     for site in tir.sites(copy.body, where):
@@ -204,7 +203,7 @@ def without_effect(
     if not any(True for _ in tir.writes_in(rest)):
         return tuple(proofs)
     failed = effects_left(
-        addresses.exchange_path(func, path, (replace(copy, body=rest),)), path, proofs
+        effects.exchange_path(func, path, (replace(copy, body=rest),)), path, proofs
     )
     if failed is None:
         return tuple(proofs)

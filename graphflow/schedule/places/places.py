@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.places import addresses
 from graphflow.schedule.places.step_arguments import IndexGiven, index_of
 
 
-def rewrite_around(func: tir.PrimFunc, place: str, change: addresses.Change) -> tir.PrimFunc:
+def rewrite_around(func: tir.PrimFunc, place: str, change: effects.Change) -> tir.PrimFunc:
     """`func` with the body around the statement at `place` replaced by what `change` gives."""
-    return addresses.rewrite_path(func, addresses.path_of(func, place), change)
+    return effects.rewrite_path(func, addresses.path_of(func, place), change)
 
 
 def rewrite_at(
@@ -37,14 +37,14 @@ def rewrite_at(
 def loops_around(func: tir.PrimFunc, place: str) -> tuple[tir.For, ...]:
     """The loops around a statement, from the outermost in."""
     path = addresses.path_of(func, place)
-    stmts = (addresses.statement_at(func, path[:depth]) for depth in range(1, len(path)))
+    stmts = (effects.statement_at(func, path[:depth]) for depth in range(1, len(path)))
     return tuple(stmt for stmt in stmts if isinstance(stmt, tir.For))
 
 
 def find(func: tir.PrimFunc, place: str) -> tuple[tir.Stmt, arith.Domain]:
     """The statement at `place`, and the domain around it; ScheduleError where there is none."""
     path = addresses.path_of(func, place)
-    return addresses.statement_at(func, path), addresses.domain_at(func, path)
+    return effects.statement_at(func, path), effects.domain_at(func, path)
 
 
 def find_loop(func: tir.PrimFunc, place: str) -> tuple[tir.For, arith.Domain]:

@@ -17,7 +17,14 @@ from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.relocation import still_at_once
 from graphflow.schedule.facts import dependence, equal_values, padding
-from graphflow.schedule.places import obligations, place_names, places, step_arguments
+from graphflow.schedule.places import obligations, place_names, places
+from graphflow.schedule.places.step_arguments import (
+    ExprGiven,
+    Term,
+    names_buffer,
+    term_of,
+    value_or_buffer,
+)
 from graphflow.schedule.steps.frame import Rewrite
 
 _COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
@@ -27,7 +34,7 @@ _COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or
 
 
 def bind_expr(
-    func: tir.PrimFunc, place: str, expr: step_arguments.ExprGiven, name: str, cse: bool = True
+    func: tir.PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool = True
 ) -> Rewrite:
     """`S[e]` → `t: T; t = e; S[t]`, for all expressions in S that are equal to `expr`.
 
@@ -56,7 +63,7 @@ def bind_expr(
 def bind(
     func: tir.PrimFunc,
     place: str,
-    expr: step_arguments.ExprGiven,
+    expr: ExprGiven,
     name: str,
     cse: bool,
     assigned: Callable[[tir.Buffer, tir.Expr, tir.Body], tir.Body],
@@ -84,7 +91,7 @@ def bind(
 def bound_value(
     func: tir.PrimFunc,
     place: str,
-    expr: step_arguments.ExprGiven,
+    expr: ExprGiven,
     holder: Callable[[tir.Expr], tir.Buffer],
     assigned: Callable[[tir.Buffer, tir.Expr, tir.Body], tir.Body],
     cse: bool = True,
@@ -99,7 +106,7 @@ def bound_value(
     body = stmt.body if isinstance(stmt, tir.For | tir.Block) else (stmt,)
     if isinstance(stmt, tir.For):
         domain = domain.inside(stmt.var, stmt.start, stmt.stop)
-    value = _found_in(body, place, step_arguments.value_or_buffer(func, expr))
+    value = _found_in(body, place, value_or_buffer(func, expr))
     users = [s for s in tir.walk(body) if _has(s, value)]
     users = users if cse else users[:1]
     require_scope(value, body, domain, place)
@@ -120,7 +127,7 @@ def bound_value(
     return value, made, proofs
 
 
-def _found_in(body: tir.Body, place: str, expr: step_arguments.ExprGiven) -> tir.Expr:
+def _found_in(body: tir.Body, place: str, expr: ExprGiven) -> tir.Expr:
     """The expression in a body that is equal to `expr`, or loads the buffer of this name."""
     nodes = [node for stmt in tir.walk(body) for node in _own_nodes(stmt)]
     found: list[tir.Expr]
@@ -268,9 +275,7 @@ Item = TypeVar("Item", arith.IndexExpr, arith.Predicate)
 # Rewriting ----------------------------------------------------------------------------------------
 
 
-def rewrite_expr(
-    func: tir.PrimFunc, place: str, old: step_arguments.Term | str, new: step_arguments.Term | str
-) -> Rewrite:
+def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | str) -> Rewrite:
     """`e` → `e'`, wherever `e` stands in the statement at `place`, not in bodies below it.
 
     Both may be given as text, and `old` as the name of a buffer that the statement loads; an index
@@ -285,8 +290,8 @@ def rewrite_expr(
     stmt, domain = places.find(func, place)
     if isinstance(stmt, tir.Assume):
         raise ScheduleError(f"found: {place} is an assumption, which is not evaluated")
-    old = old if step_arguments.names_buffer(func, old) else step_arguments.term_of(func, old)
-    new = step_arguments.term_of(func, new)
+    old = old if names_buffer(func, old) else term_of(func, old)
+    new = term_of(func, new)
     if isinstance(old, (str, *tir.EXPRESSIONS)):
         if not isinstance(new, tir.EXPRESSIONS):
             raise ScheduleError("type: an index is no scalar expression")
@@ -299,12 +304,12 @@ def rewrite_expr(
         if is_index
         else _equivalent(cast(arith.Predicate, old), cast(arith.Predicate, new))
     )
-    found: list[step_arguments.Term] = []
+    found: list[Term] = []
 
     def other(term: Item) -> Item:
         if term != old:
             return term
-        found.append(cast(step_arguments.Term, term))
+        found.append(cast(Term, term))
         return cast(Item, new)
 
     (changed,) = tir.map_indices((_hollow(stmt),), other, other)
@@ -316,9 +321,7 @@ def rewrite_expr(
     return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
 
 
-def _require_bound(
-    func: tir.PrimFunc, place: str, domain: arith.Domain, term: step_arguments.Term
-) -> None:
+def _require_bound(func: tir.PrimFunc, place: str, domain: arith.Domain, term: Term) -> None:
     """ScheduleError where a term uses a variable of no loop around it, nor of the kernel."""
     if isinstance(term, tir.EXPRESSIONS):
         used = frozenset(tir.expression_variables(term))
@@ -364,7 +367,7 @@ def _rewrite_value(
     place: str,
     stmt: tir.Stmt,
     domain: arith.Domain,
-    old: step_arguments.ExprGiven,
+    old: ExprGiven,
     new: tir.Expr,
 ) -> Rewrite:
     if isinstance(stmt, tir.Let):

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places import addresses, obligations, places, step_arguments
+from graphflow.schedule.places import addresses, obligations, places
+from graphflow.schedule.places.step_arguments import ExprGiven
 from graphflow.schedule.statements.expressions import (
     before_last,
     bind,
@@ -25,7 +26,7 @@ from graphflow.schedule.steps.frame import Rewrite
 
 
 def bind_let(
-    func: tir.PrimFunc, place: str, expr: step_arguments.ExprGiven, name: str, cse: bool = True
+    func: tir.PrimFunc, place: str, expr: ExprGiven, name: str, cse: bool = True
 ) -> Rewrite:
     """`S[e]` → `with let(e) as t: S[t]`, for all expressions in S that are equal to `expr`.
 
@@ -106,9 +107,9 @@ def lift_let(func: tir.PrimFunc, let: str) -> Rewrite:
     if len(path) == 1:
         raise ScheduleError(f"nothing is around {let}")
     above = (*path[:-2], (path[-2][0], False))
-    outer, parent = addresses.address_of(func, above), addresses.statement_at(func, above)
+    outer, parent = addresses.address_of(func, above), effects.statement_at(func, above)
     domain = places.find(func, outer)[1]
-    beside, position = addresses.body_below(parent, path[-2][1]), path[-1][0]
+    beside, position = effects.body_below(parent, path[-2][1]), path[-1][0]
     stmt = beside[position]
     assert isinstance(stmt, tir.Let)
     text = tir.expr_text(stmt.value)
@@ -120,7 +121,7 @@ def lift_let(func: tir.PrimFunc, let: str) -> Rewrite:
         *may_be_evaluated(func, stmt.value, (parent,), domain),
     )
     body = (*beside[:position], *stmt.body, *beside[position + 1 :])
-    lifted = replace(stmt, body=(addresses.with_body_below(parent, path[-2][1], body),))
+    lifted = replace(stmt, body=(effects.with_body_below(parent, path[-2][1], body),))
     return Rewrite(places.rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
 
 
@@ -135,7 +136,7 @@ def _furthest(func: tir.PrimFunc, let: str, place: str) -> Rewrite:
             step = lift_let(here.func, let)
         except ScheduleError:
             break
-        leaves = isinstance(addresses.statement_at(*parent), tir.For | tir.If)
+        leaves = isinstance(effects.statement_at(*parent), tir.For | tir.If)
         here = Rewrite(step.func, (*here.proofs, *step.proofs))
         best = here if leaves else best
     return best

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places import addresses, obligations, place_names, places, step_arguments
+from graphflow.schedule.places import addresses, obligations, place_names, places
+from graphflow.schedule.places.step_arguments import IndexGiven
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -35,7 +36,7 @@ def add_loop(
     func: tir.PrimFunc,
     place: str,
     name: str,
-    extent: step_arguments.IndexGiven,
+    extent: IndexGiven,
     guard: bool = False,
 ) -> Rewrite:
     """`S` → `for i in (0, n): S`, with `guard` → `for i in (0, n): if i == 0: S`.

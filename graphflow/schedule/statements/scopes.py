@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.claims import forbids_access
 from graphflow.schedule.facts.dependence import ordered_commute
 from graphflow.schedule.loops.loops import reorder_loops
-from graphflow.schedule.places import addresses, obligations, place_names, step_arguments
+from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places.step_arguments import condition_of
 from graphflow.schedule.statements.expressions import unchanged
 from graphflow.schedule.statements.lets import lift_let
 from graphflow.schedule.steps.frame import Rewrite
@@ -42,7 +43,7 @@ def specialize(
     if not conditions:
         raise ScheduleError(f"{place}: no condition is given to specialize for")
     proofs: list[arith.Proof] = []
-    read = [step_arguments.condition_of(func, condition) for condition in conditions]
+    read = [condition_of(func, condition) for condition in conditions]
     for condition in read:
         proofs += _valid(func, condition, domain)
     taken = set(place_names.names_of_places(func))
@@ -138,7 +139,7 @@ def lift_scope(func: tir.PrimFunc, place: str) -> Rewrite:
         raise ScheduleError(f"nothing is around {place}")
     above = path[:-1]
     parent, stmt = (
-        addresses.statement_at(func, (*above[:-1], (above[-1][0], False))),
+        effects.statement_at(func, (*above[:-1], (above[-1][0], False))),
         find(func, place)[0],
     )
     outer = addresses.address_of(func, (*above[:-1], (above[-1][0], False)))

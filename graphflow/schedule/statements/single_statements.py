@@ -9,7 +9,8 @@ from __future__ import annotations
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import ordered_commute
-from graphflow.schedule.places import addresses, obligations, place_names, places, step_arguments
+from graphflow.schedule.places import addresses, obligations, place_names, places
+from graphflow.schedule.places.step_arguments import ExprGiven, value_of
 from graphflow.schedule.steps.frame import Rewrite
 
 COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
@@ -67,7 +68,7 @@ def name_statement(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
     )
 
 
-def commute_expr(func: tir.PrimFunc, place: str, expr: step_arguments.ExprGiven) -> Rewrite:
+def commute_expr(func: tir.PrimFunc, place: str, expr: ExprGiven) -> Rewrite:
     """`x + y` → `y + x`, wherever the expression stands in the statement at `place`.
 
     The expression may be given as its text.
@@ -76,7 +77,7 @@ def commute_expr(func: tir.PrimFunc, place: str, expr: step_arguments.ExprGiven)
     2. Its operator commutes, bit by bit: +, *, max, min and the logical ones.
     """
     stmt, _ = places.find(func, place)
-    value = step_arguments.value_of(func, expr)
+    value = value_of(func, expr)
     text = tir.expr_text(value)
     found: list[tir.Expr] = []
 

@@ -18,8 +18,9 @@ from graphflow.base.errors import ScheduleError
 from graphflow.effects import domain_touched
 from graphflow.schedule.facts.bound_inference import Bounds, infer_bounds
 from graphflow.schedule.facts.soundness import require_sound
-from graphflow.schedule.places import addresses, place_names, statement_patterns, step_arguments
+from graphflow.schedule.places import addresses, place_names, statement_patterns
 from graphflow.schedule.places.places import find_buffer, find_loop
+from graphflow.schedule.places.step_arguments import require_arguments
 from graphflow.schedule.steps.frame import (
     Handle,
     Refusal,
@@ -82,7 +83,7 @@ class BaseSchedule:
         try:
             given = self._named(arguments)
             named = tuple((name, self._named(value)) for name, value in named)
-            step_arguments.require_arguments(primitive, given, dict(named))
+            require_arguments(primitive, given, dict(named))
             done = cast(Callable[..., Rewrite], primitive)(self.func, *given, **dict(named))
             require_instances(self.func, done.func)
             require_expandable(self.func, done.func)
@@ -171,7 +172,7 @@ class BaseSchedule:
         return tuple(map(self._at, paths))
 
     def _at(self, path: effects.Path) -> Handle:
-        stmt = addresses.statement_at(self.func, path)
+        stmt = effects.statement_at(self.func, path)
         if isinstance(stmt, tir.Allocate):
             return self._now(stmt.buffer.name)
         name = place_names.name_of(stmt)

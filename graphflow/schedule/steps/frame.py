@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.places import addresses, obligations, place_names
 
@@ -207,7 +207,7 @@ def _with_open_extents(
 
 
 def _require_arguments(func: tir.PrimFunc, call: tir.Call) -> None:
-    buffers, names = addresses.declared_around(func, addresses.path_of(func, call.name))
+    buffers, names = effects.declared_around(func, addresses.path_of(func, call.name))
     for window, param in zip(call.windows, call.definition.params, strict=True):
         buffer = window.buffer
         missing = [v.name for i in window.starts for v in arith.variables(i) if v.name not in names]

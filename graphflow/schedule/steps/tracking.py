@@ -45,12 +45,12 @@ def _marked(func: tir.PrimFunc, address: str) -> tir.PrimFunc:
         )  # all others have names
         return (*body[:position], replace(stmt, mark=_MARK), *body[position + 1 :])
 
-    return addresses.rewrite_path(func, addresses.path_of(func, address), change)
+    return effects.rewrite_path(func, addresses.path_of(func, address), change)
 
 
 def _marks(func: tir.PrimFunc) -> Iterator[effects.Path]:
     """The paths of the marked statements, in program order."""
     for position, stmt in enumerate(func.body):
-        for path in addresses.paths_below(stmt, ((position, False),)):
-            if getattr(addresses.statement_at(func, path), "mark", None) == _MARK:
+        for path in effects.paths_below(stmt, ((position, False),)):
+            if getattr(effects.statement_at(func, path), "mark", None) == _MARK:
                 yield path
