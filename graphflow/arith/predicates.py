@@ -132,6 +132,11 @@ def within(
     return conjunction((at_most(start, expr), less_than(expr, stop)))
 
 
+def equivalent(one: Predicate, other: Predicate) -> Predicate:
+    """The predicate that both hold, or both fail."""
+    return conjunction((disjunction((negation(one), other)), disjunction((negation(other), one))))
+
+
 def negation(predicate: Predicate) -> Predicate:
     """`not predicate`, with the negation pushed to the comparisons."""
     match predicate:

@@ -118,6 +118,15 @@ def _prove_exactly(claim: predicates.Predicate, domain: Domain, text: str) -> Pr
     return decided(text, counterexamples, lambda points: _failing(_point_of(points, failing)))
 
 
+def holds_throughout(predicate: predicates.Predicate, domain: Domain) -> bool | None:
+    """Whether a predicate holds, or fails, at all points; None where neither is proven."""
+    if isinstance(predicate, predicates.Truth):
+        return predicate.value
+    if prove(predicate, domain).proven:
+        return True
+    return False if prove(predicates.negation(predicate), domain).proven else None
+
+
 def decided(
     text: str,
     counterexamples: Callable[[Any], Any],

@@ -2,7 +2,13 @@
 
 from graphflow.effects.access_conflicts import commuting, independent_iterations
 from graphflow.effects.carried_flow import no_carried_flow
-from graphflow.effects.known_values import stores_known_value
+from graphflow.effects.equal_values import (
+    equal_in_any_state,
+    equal_indices,
+    equal_values,
+    held_constant,
+    stores_known_value,
+)
 from graphflow.effects.own_iterations import (
     apart_in_iteration,
     stored_before_read,
@@ -32,7 +38,6 @@ from graphflow.effects.questions import (
 )
 from graphflow.effects.relations import relations_of
 from graphflow.effects.remapping import same_sources
-from graphflow.effects.same_values import conditions_agree, held_constant
 from graphflow.effects.statements import (
     KernelStatements,
     Statement,
@@ -53,10 +58,12 @@ __all__ = [
     "body_below",
     "claimed_loads",
     "commuting",
-    "conditions_agree",
     "declared_around",
     "domain_at",
     "domain_touched",
+    "equal_in_any_state",
+    "equal_indices",
+    "equal_values",
     "exchange_path",
     "held_constant",
     "independent_iterations",

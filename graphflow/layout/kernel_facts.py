@@ -243,7 +243,7 @@ class _RegionQuery:
         placed = _substituted(expr, values)
 
         def decide(predicate: arith.Predicate) -> bool | None:
-            return _decided(predicate, domain)
+            return arith.holds_throughout(predicate, domain)
 
         def load(node: tir.Load) -> Fact:
             return self.load(node, domain)
@@ -279,7 +279,7 @@ class _RegionQuery:
             start,
             _substituted(stmt.value, values),
             lambda node: self.load(node, points),
-            lambda predicate: _decided(predicate, points),
+            lambda predicate: arith.holds_throughout(predicate, points),
             least,
             most,
         )
@@ -344,14 +344,6 @@ def _joined(parts: Sequence[Fact] | Iterator[Fact]) -> Fact:
 
 def _never(predicate: arith.Predicate, domain: arith.Domain) -> bool:
     return arith.prove(arith.negation(predicate), domain).proven
-
-
-def _decided(predicate: arith.Predicate, domain: arith.Domain) -> bool | None:
-    if isinstance(predicate, arith.Truth):
-        return predicate.value
-    if arith.prove(predicate, domain).proven:
-        return True
-    return False if _never(predicate, domain) else None
 
 
 def _always_runs(points: arith.Domain, domain: arith.Domain) -> bool:

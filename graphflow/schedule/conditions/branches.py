@@ -138,24 +138,18 @@ def _pair(
         first.condition, (*first.then, *second.then), (*first.orelse, *second.orelse)
     )
     if not tir.is_predicate(first.condition):
-        proof = effects.conditions_agree(func, path, after)
+        conditions = cast(tir.Expr, first.condition), cast(tir.Expr, second.condition)
+        proof = effects.equal_values(func, path, *conditions, after)
         return (equal_ones, proof) if proof.proven else None
     c, d = cast(arith.Predicate, first.condition), cast(arith.Predicate, second.condition)
-    proof = arith.prove(_iff(c, d), domain)
+    proof = arith.prove(arith.equivalent(c, d), domain)
     if proof.proven:
         return equal_ones, replace(proof, claim=f"{c} and {d} imply one another: {proof.claim}")
-    proof = arith.prove(_iff(c, arith.negation(d)), domain)
+    proof = arith.prove(arith.equivalent(c, arith.negation(d)), domain)
     if not proof.proven:
         return None
     crossed = tir.If(c, (*first.then, *second.orelse), (*first.orelse, *second.then))
     return crossed, replace(proof, claim=f"{c} and {d} are complementary: {proof.claim}")
-
-
-def _iff(c: arith.Predicate, d: arith.Predicate) -> arith.Predicate:
-    """The predicate that both hold, or both fail."""
-    return arith.conjunction(
-        (arith.disjunction((arith.negation(c), d)), arith.disjunction((arith.negation(d), c)))
-    )
 
 
 # Bodies that do the same --------------------------------------------------------------------------
@@ -164,7 +158,8 @@ def _iff(c: arith.Predicate, d: arith.Predicate) -> arith.Predicate:
 def same_where(one: tir.Body, other: tir.Body, domain: arith.Domain) -> bool:
     """Whether two bodies do the same at all points of `domain`, statement by statement.
 
-    Indices and conditions are proven equal there; values must have the same operators.
+    Each statement of one must be like that of the other, with values, indices and conditions that
+    are proven equal in any state of the memory.
     """
     return len(one) == len(other) and all(
         _same_stmt(a, b, domain) for a, b in zip(one, other, strict=True)
@@ -180,14 +175,12 @@ def _same_stmt(one: tir.Stmt, other: tir.Stmt, domain: arith.Domain) -> bool:
         case tir.For(), tir.For():
             if one.kind is not other.kind:
                 return False
-            sides = ((one.start, other.start), (one.stop, other.stop))
+            bounds = (one.start, one.stop), (other.start, other.stop)
             inside = domain.inside(one.var, one.start, one.stop)
             body = tir.substitute_body(other.body, {other.var: one.var})
-            return all(_same_index(a, b, domain) for a, b in sides) and same_where(
-                one.body, body, inside
-            )
+            return effects.equal_indices(*bounds, domain) and same_where(one.body, body, inside)
         case tir.If(), tir.If():
-            if not _same_condition(one.condition, other.condition, domain):
+            if not effects.equal_in_any_state(one.condition, other.condition, domain).proven:
                 return False
             then, orelse = domain, domain
             if tir.is_predicate(one.condition):
@@ -205,59 +198,6 @@ def _same_write(
 ) -> bool:
     return (
         one.buffer == other.buffer
-        and _same_indices(one.indices, other.indices, domain)
-        and _same_expr(one.value, other.value, domain)
+        and effects.equal_indices(one.indices, other.indices, domain)
+        and effects.equal_in_any_state(one.value, other.value, domain).proven
     )
-
-
-def _same_condition(one: tir.Condition, other: tir.Condition, domain: arith.Domain) -> bool:
-    if tir.is_predicate(one) is not tir.is_predicate(other):
-        return False
-    if tir.is_predicate(one):
-        return arith.prove(
-            _iff(cast(arith.Predicate, one), cast(arith.Predicate, other)), domain
-        ).proven
-    return _same_expr(cast(tir.Expr, one), cast(tir.Expr, other), domain)
-
-
-def _same_expr(one: tir.Expr, other: tir.Expr, domain: arith.Domain) -> bool:
-    if one == other:
-        return True
-    match one, other:
-        case tir.Load(), tir.Load():
-            same = one.buffer == other.buffer
-            return same and _same_indices(one.indices, other.indices, domain)
-        case tir.IndexValue(), tir.IndexValue():
-            return one.dtype == other.dtype and _same_index(one.index, other.index, domain)
-        case tir.Unary(), tir.Unary():
-            return one.op == other.op and _same_expr(one.operand, other.operand, domain)
-        case tir.Cast(), tir.Cast():
-            return one.dtype == other.dtype and _same_expr(one.operand, other.operand, domain)
-        case tir.Binary(), tir.Binary():
-            return one.op == other.op and _same_sides(one, other, domain)
-        case tir.Comparison(), tir.Comparison():
-            return one.op == other.op and _same_sides(one, other, domain)
-        case tir.Select(), tir.Select():
-            return (
-                _same_condition(one.condition, other.condition, domain)
-                and _same_expr(one.if_true, other.if_true, domain)
-                and _same_expr(one.if_false, other.if_false, domain)
-            )
-        case _:
-            return False
-
-
-def _same_sides(
-    one: tir.Binary | tir.Comparison, other: tir.Binary | tir.Comparison, domain: arith.Domain
-) -> bool:
-    return _same_expr(one.left, other.left, domain) and _same_expr(one.right, other.right, domain)
-
-
-def _same_indices(
-    one: tuple[arith.IndexExpr, ...], other: tuple[arith.IndexExpr, ...], domain: arith.Domain
-) -> bool:
-    return all(_same_index(a, b, domain) for a, b in zip(one, other, strict=True))
-
-
-def _same_index(one: arith.IndexExpr, other: arith.IndexExpr, domain: arith.Domain) -> bool:
-    return one is other or arith.prove(arith.equal(one, other), domain).proven

@@ -12,7 +12,7 @@ from typing import assert_never, cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.facts.equal_values import same_value
+from graphflow.schedule.places.addresses import path_of
 from graphflow.schedule.places.obligations import Unproven, require, structural
 from graphflow.schedule.places.places import find, rewrite_at
 from graphflow.schedule.steps.frame import Rewrite
@@ -175,7 +175,8 @@ def _by_data(func: tir.PrimFunc, place: str, stmt: tir.If) -> Rewrite:
     """The kernel with a condition on data resolved; ScheduleError where it is not decided."""
     condition = cast(tir.Expr, stmt.condition)
     for value, branch in ((True, stmt.then), (False, stmt.orelse)):
-        proof = same_value(func, place, condition, tir.Literal(value, "bool"))
+        literal = tir.Literal(value, "bool")
+        proof = effects.equal_values(func, path_of(func, place), condition, literal)
         if proof.proven:
             new = rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
             return Rewrite(new, (proof,))

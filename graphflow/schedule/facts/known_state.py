@@ -17,7 +17,7 @@ import numpy as np
 
 from graphflow import arith, effects, layout, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places import addresses, place_names, places
+from graphflow.schedule.places import addresses
 
 MOST_STATES = 32
 """Combinations of values of fields that are tried for the message of a refusal."""
@@ -70,14 +70,8 @@ def _known(
     func: tir.PrimFunc, place: str, field: tir.Buffer
 ) -> tuple[tir.Literal | None, arith.Proof]:
     """The value of a field whenever a place is reached, if it is one constant."""
-    held = tir.Buffer(
-        place_names.fresh_name("value", lambda n: place_names.has_place(func, n)), (), field.dtype
-    )
-    load = tir.Load(field, ())
-    *around, (position, _) = addresses.path_of(func, place)
-    head = (tir.Allocate(held), tir.Store(held, (), load))
-    probe = places.rewrite_around(func, place, lambda body, at, _d: (*body[:at], *head, *body[at:]))
-    value, proof = effects.held_constant(probe, (*around, (position + 1, False)), load)
+    path = addresses.path_of(func, place)
+    value, proof = effects.held_constant(func, path, tir.Load(field, ()))
     claim = f"{field.name} is {value.value if value else 'one constant'} at {place}"
     return value, replace(proof, claim=claim)
 

@@ -23,7 +23,7 @@ from graphflow.schedule.facts.padding import (
     is_padding,
     known_constants,
 )
-from graphflow.schedule.padding.neutral import NeutralQuery, decided
+from graphflow.schedule.padding.neutral import NeutralQuery
 from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -165,7 +165,7 @@ def _known_value(
     fact = layout.evaluate(
         stmt.value,
         lambda load: fact_at(func, load, inside, position),
-        lambda predicate: decided(predicate, inside),
+        lambda predicate: arith.holds_throughout(predicate, inside),
         inside.ranges(),
     )
     return fact.literal if isinstance(fact, layout.Constant) else None

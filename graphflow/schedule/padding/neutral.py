@@ -37,7 +37,9 @@ class NeutralQuery:
         def known(load: tir.Load) -> layout.Fact:
             return fact_at(self.func, load, where, self.position)
 
-        fact = layout.evaluate(stmt.value, known, lambda p: decided(p, where), where.ranges())
+        fact = layout.evaluate(
+            stmt.value, known, lambda p: arith.holds_throughout(p, where), where.ranges()
+        )
         claim = f"{tir.expr_text(stmt.value)} is {fact} where overcompute adds it to {target}"
         reason = self.not_neutral(stmt, fact)
         if reason is None:
@@ -106,10 +108,3 @@ def never_minus_zero(fact: layout.Fact) -> bool:
             ) < layout.order_key(-0.0)
         case _:
             return False
-
-
-def decided(predicate: arith.Predicate, domain: arith.Domain) -> bool | None:
-    """Whether a predicate holds, or fails, at all points; None where neither is proven."""
-    if arith.prove(predicate, domain).proven:
-        return True
-    return False if arith.prove(arith.negation(predicate), domain).proven else None

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, cast
 
-import numpy as np
-
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.relocation import still_at_once
-from graphflow.schedule.facts import dependence, equal_values, padding
-from graphflow.schedule.places import obligations, place_names, places
+from graphflow.schedule.facts import dependence, padding
+from graphflow.schedule.places import addresses, obligations, place_names, places
 from graphflow.schedule.places.step_arguments import (
     ExprGiven,
     Term,
@@ -26,9 +24,6 @@ from graphflow.schedule.places.step_arguments import (
     value_or_buffer,
 )
 from graphflow.schedule.steps.frame import Rewrite
-
-_COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
-
 
 # Binding ------------------------------------------------------------------------------------------
 
@@ -302,7 +297,7 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
     claim = (
         arith.equal(cast(arith.IndexExpr, old), cast(arith.IndexExpr, new))
         if is_index
-        else _equivalent(cast(arith.Predicate, old), cast(arith.Predicate, new))
+        else arith.equivalent(cast(arith.Predicate, old), cast(arith.Predicate, new))
     )
     found: list[Term] = []
 
@@ -332,14 +327,6 @@ def _require_bound(func: tir.PrimFunc, place: str, domain: arith.Domain, term: T
     stray = sorted(var.name for var in used - {axis.var for axis in domain.axes} - {*func.scalars})
     if stray:
         raise ScheduleError(f"scope: no loop around {place} binds {stray[0]}")
-
-
-def _equivalent(one: arith.Predicate, other: arith.Predicate) -> arith.Predicate:
-    both, neither = (
-        arith.conjunction((one, other)),
-        arith.conjunction((arith.negation(one), arith.negation(other))),
-    )
-    return arith.disjunction((both, neither))
 
 
 def _hollow(stmt: tir.Stmt) -> tir.Stmt:
@@ -377,11 +364,8 @@ def _rewrite_value(
         raise ScheduleError(f"type: {tir.expr_text(found)} is {found.dtype}, the other {new.dtype}")
     _require_bound(func, place, domain, new)
     text = f"equal: {tir.expr_text(found)} and {tir.expr_text(new)}"
-    one, other = (_normal(expr, domain) for expr in (found, new))
-    if one == other:
-        proofs = [obligations.structural(f"{text} have one normal form")]
-    else:
-        proofs = [obligations.require(equal_values.same_value(func, place, one, other), text)]
+    equal = effects.equal_values(func, addresses.path_of(func, place), found, new)
+    proofs = [obligations.require(equal, text)]
     known = {node for node in tir.walk_expr(found) if isinstance(node, tir.Load)}
     probe = tir.Store(tir.Buffer("value", (), new.dtype), (), new)
     for access in tir.accesses((probe,), domain):
@@ -394,50 +378,3 @@ def _rewrite_value(
     if problem is not None:
         raise ScheduleError(f"type: {problem}")
     return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
-
-
-def _normal(expr: tir.Expr, domain: arith.Domain) -> tir.Expr:
-    """An expression of the same value at each point of a domain, in a form that many share.
-
-    Operands that commute are in the order of their text, indices simplified, selects on decided
-    conditions resolved, integer constants folded, and neutral integers dropped.
-    """
-    ranges = domain.ranges()
-
-    def change(node: tir.Expr) -> tir.Expr:
-        match node:
-            case tir.Load():
-                return tir.Load(
-                    node.buffer, tuple(arith.simplify(index, ranges) for index in node.indices)
-                )
-            case tir.IndexValue():
-                return replace(node, index=arith.simplify(node.index, ranges))
-            case tir.Select() if tir.is_predicate(node.condition):
-                condition = arith.simplify_predicate(cast(arith.Predicate, node.condition), ranges)
-                sides: dict[arith.Predicate, tir.Expr] = {
-                    arith.TRUE: node.if_true,
-                    arith.FALSE: node.if_false,
-                }
-                return sides.get(condition, replace(node, condition=condition))
-            case tir.Binary() if node.op in _COMMUTATIVE:
-                left, right = sorted((node.left, node.right), key=tir.expr_text)
-                return _folded(replace(node, left=left, right=right))
-            case _:
-                return node
-
-    return tir.map_expr(expr, change)
-
-
-def _folded(node: tir.Binary) -> tir.Expr:
-    """A sum or product of integers without constant operands that change nothing."""
-    if node.op not in ("add", "mul") or not np.issubdtype(tir.DTYPES[node.dtype], np.integer):
-        return node
-    neutral = tir.Literal(int(node.op == "mul"), node.dtype)
-    left, right = node.left, node.right
-    if neutral in (left, right):
-        return right if left == neutral else left
-    if isinstance(left, tir.Literal) and isinstance(right, tir.Literal):
-        with np.errstate(over="ignore"):
-            values = (tir.DTYPES[node.dtype].type(side.value) for side in (left, right))
-            return tir.Literal(int(tir.BINARY_FUNCTIONS[node.op](*values)), node.dtype)
-    return node
