@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from graphflow import arith, tir
-from graphflow.effects.coarse_order import keeps_sources
 from graphflow.effects.dataflow import flow_to_reads
+from graphflow.effects.outer_loop_order import keeps_sources
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import StatementAccess

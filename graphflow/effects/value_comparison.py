@@ -143,7 +143,8 @@ class ValueComparison:
         for side, where in zip(
             value.operands(), (condition, arith.negation(condition)), strict=True
         ):
-            text = f"{{ [{names}] : {arith.isl_constraints(arith.Domain((), where))} }}"
+            taken = arith.isl_constraints(arith.Domain((), where))
+            text = f"{self.relations.parameters}{{ [{names}] : {taken} }}"
             here = pairs.intersect_domain(isl.Set.read_from_str(self.context, text))
             if not here.is_empty():
                 yield from self.resolved(side, here)
@@ -242,7 +243,9 @@ class ValueComparison:
         ins = ", ".join(arith.isl_name(axis.var) for axis in one.statement.domain.axes)
         outs = ", ".join(arith.isl_name(axis.var) for axis in copy.axes)
         where = arith.Domain((), arith.equal(left, arith.substitute(right, fresh)))
-        text = f"{{ [{ins}] -> [{outs}] : {arith.isl_constraints(where)} }}"
+        text = (
+            f"{self.relations.parameters}{{ [{ins}] -> [{outs}] : {arith.isl_constraints(where)} }}"
+        )
         return isl.Map.read_from_str(self.context, text)
 
     def different(self, one: Value, other: Value, reason: str, pairs: Any) -> None:

@@ -13,7 +13,7 @@ from graphflow.effects import (
     equal_values,
     stores_known_value,
 )
-from graphflow.tir import PrimFunc, parse, parse_expression
+from graphflow.tir import PrimFunc, parse, parse_expression, to_text
 
 
 def kernel(body: str) -> PrimFunc:
@@ -124,6 +124,10 @@ def test_values_under_a_scalar() -> None:
     assert equal_values(func, path, store.value, store.value).proven
     zero = parse_expression("i32(0)", tir.buffers_of(func))
     assert not equal_values(func, path, store.value, zero).proven
+    again = parse(
+        f"{to_text(func)}\n    for i in serial(0, 8):\n        y[i] = select(i < n, x[i], i32(0))"
+    )
+    assert stores_known_value(again, ((1, False), (0, False))).proven
 
 
 def test_equal_in_any_state_asks_nothing_about_the_memory() -> None:
