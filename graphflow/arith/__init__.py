@@ -6,10 +6,10 @@ from graphflow.arith.bounds import (
     Ranges,
     bounds,
     largest_part,
-    simplify,
+    simplify_index,
     simplify_predicate,
 )
-from graphflow.arith.domain import ANYWHERE, Axis, Domain, box, joined
+from graphflow.arith.domain import ANYWHERE, Axis, Domain, box, joined_domains
 from graphflow.arith.images import Image, image_within, images_cover
 from graphflow.arith.index_expr import (
     Const,
@@ -131,7 +131,7 @@ __all__ = [
     "isl_index",
     "isl_name",
     "isl_parameters",
-    "joined",
+    "joined_domains",
     "largest_part",
     "less_than",
     "linear",
@@ -144,7 +144,7 @@ __all__ = [
     "prove",
     "prove_empty",
     "prove_injective",
-    "simplify",
+    "simplify_index",
     "simplify_predicate",
     "substitute",
     "substitute_in",

@@ -104,7 +104,7 @@ def _magnitude(interval: Interval) -> int | None:
     return None if low is None or high is None else max(abs(low), abs(high))
 
 
-def simplify(expr: index_expr.IndexExpr, ranges: Ranges) -> index_expr.IndexExpr:
+def simplify_index(expr: index_expr.IndexExpr, ranges: Ranges) -> index_expr.IndexExpr:
     """`expr` with the fewest terms that these ranges permit; floors and mods keep constants."""
     if isinstance(expr, index_expr.Const):
         return expr
@@ -123,14 +123,14 @@ def _simplified(
     ranges = dict(known)
     match expr:
         case index_expr.Sum():
-            simplified = [(simplify(atom, ranges), k) for atom, k in expr.terms]
+            simplified = [(simplify_index(atom, ranges), k) for atom, k in expr.terms]
             if all(new is old for (new, _), (old, _) in zip(simplified, expr.terms, strict=True)):
                 return expr  # sums are in normal form
             return index_expr.weighted((*simplified, (index_expr.const(1), expr.constant)))
         case index_expr.FloorDiv():
-            return _simplify_floor(simplify(expr.numerator, ranges), expr.divisor, ranges)
+            return _simplify_floor(simplify_index(expr.numerator, ranges), expr.divisor, ranges)
         case index_expr.FloorMod():
-            return _simplify_mod(simplify(expr.numerator, ranges), expr.divisor, ranges)
+            return _simplify_mod(simplify_index(expr.numerator, ranges), expr.divisor, ranges)
         case index_expr.Extremum():
             return _simplify_extremum(expr, ranges)
     raise TypeError(f"not an index expression: {expr!r}")
@@ -154,7 +154,7 @@ def _simplify_floor(
     if parts is None:
         return index_expr.floor_div(numerator, c)
     step, whole, _ = parts
-    return simplify(index_expr.floor_div(whole, c // step), ranges)
+    return simplify_index(index_expr.floor_div(whole, c // step), ranges)
 
 
 def _small_rest(
@@ -185,7 +185,7 @@ def _simplify_mod(numerator: index_expr.IndexExpr, c: int, ranges: Ranges) -> in
     if parts is None:
         return index_expr.floor_mod(numerator, c)
     step, whole, rest = parts
-    return simplify(index_expr.floor_mod(whole, c // step), ranges) * step + rest
+    return simplify_index(index_expr.floor_mod(whole, c // step), ranges) * step + rest
 
 
 def _split_multiples(
@@ -203,7 +203,7 @@ def _split_multiples(
 
 
 def _simplify_extremum(expr: index_expr.Extremum, ranges: Ranges) -> index_expr.IndexExpr:
-    a, b = (simplify(operand, ranges) for operand in expr.operands)
+    a, b = (simplify_index(operand, ranges) for operand in expr.operands)
     low, high = bounds(a - b, ranges)
     if high is not None and high <= 0:
         return a if expr.kind == "min" else b
@@ -218,7 +218,7 @@ def simplify_predicate(predicate: predicates.Predicate, ranges: Ranges) -> predi
         case predicates.Truth():
             return predicate
         case predicates.AtLeastZero():
-            expr = simplify(predicate.expr, ranges)
+            expr = simplify_index(predicate.expr, ranges)
             low, high = bounds(expr, ranges)
             if low is not None and low >= 0:
                 return predicates.TRUE
@@ -228,7 +228,7 @@ def simplify_predicate(predicate: predicates.Predicate, ranges: Ranges) -> predi
                 else predicates.at_least_zero(expr)
             )
         case predicates.IsZero():
-            expr = simplify(predicate.expr, ranges)
+            expr = simplify_index(predicate.expr, ranges)
             low, high = bounds(expr, ranges)
             if (low is not None and low > 0) or (high is not None and high < 0):
                 return predicates.FALSE

@@ -102,6 +102,6 @@ def box(names: Sequence[index_expr.Var], shape: Sequence[int]) -> Domain:
     return Domain(axes)
 
 
-def joined(left: Domain, right: Domain) -> Domain:
+def joined_domains(left: Domain, right: Domain) -> Domain:
     """The Cartesian product of two domains over different variables."""
     return Domain((*left.axes, *right.axes), predicates.conjunction((left.where, right.where)))

@@ -18,7 +18,7 @@ from typing import Any
 import islpy as isl
 
 from graphflow.arith import index_expr
-from graphflow.arith.bounds import simplify, simplify_predicate
+from graphflow.arith.bounds import simplify_index, simplify_predicate
 from graphflow.arith.domain import Axis, Domain
 from graphflow.arith.index_expr import variables
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name
@@ -309,9 +309,9 @@ def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
     reach = value.domain()
     ranges = _ranges(context, IntegerSet(given, reach))
     pieces = value.gist(reach).coalesce().get_pieces()
-    exprs = list(dict.fromkeys(simplify(_index(aff, given), ranges) for _, aff in pieces))
+    exprs = list(dict.fromkeys(simplify_index(_index(aff, given), ranges) for _, aff in pieces))
     for candidate in chain(_combined(exprs, kind), _from_constraints(part, kind)):
-        short = simplify(candidate, ranges)
+        short = simplify_index(candidate, ranges)
         text = f"{{ {_tuple(given)} -> [{isl_index(short)}] }}"
         again = isl.PwAff.read_from_str(context, text).intersect_domain(reach)
         if again.is_equal(value):

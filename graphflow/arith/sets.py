@@ -20,7 +20,7 @@ import islpy as isl
 
 from graphflow.arith import predicates
 from graphflow.arith.bounds import simplify_predicate
-from graphflow.arith.domain import ANYWHERE, Domain, joined
+from graphflow.arith.domain import ANYWHERE, Domain, joined_domains
 from graphflow.arith.equations import contradict
 from graphflow.arith.index_expr import IndexExpr, Var, evaluate, substitute, variables
 from graphflow.arith.isl_text import isl_constraints, isl_name, isl_parameters
@@ -115,7 +115,9 @@ def _prove_exactly(claim: predicates.Predicate, domain: Domain, text: str) -> Pr
     def counterexamples(context: Any) -> Any:
         return read_domain(context, failing)
 
-    return decided(text, counterexamples, lambda points: _failing(_point_of(points, failing)))
+    return proof_of_emptiness(
+        text, counterexamples, lambda points: _failing(_point_of(points, failing))
+    )
 
 
 def holds_throughout(predicate: predicates.Predicate, domain: Domain) -> bool | None:
@@ -127,7 +129,7 @@ def holds_throughout(predicate: predicates.Predicate, domain: Domain) -> bool | 
     return False if prove(predicates.negation(predicate), domain).proven else None
 
 
-def decided(
+def proof_of_emptiness(
     text: str,
     counterexamples: Callable[[Any], Any],
     shown: Callable[[Any], tuple[str, Witness]],
@@ -164,7 +166,7 @@ def prove_injective(indices: Sequence[IndexExpr], domain: Domain) -> Proof:
     differ = predicates.disjunction(
         predicates.negation(predicates.equal(a.var, fresh[a.var])) for a in domain.axes
     )
-    both = joined(domain, other).given(predicates.conjunction((*same, differ)))
+    both = joined_domains(domain, other).given(predicates.conjunction((*same, differ)))
     return prove_empty(both, f"({', '.join(map(str, indices))}) is injective for {domain}")
 
 

@@ -101,7 +101,7 @@ def _never_meet(
         arith.equal(x, arith.substitute(y, fresh))
         for x, y in zip(a.indices, b.indices, strict=True)
     ]
-    both = arith.joined(arith.Domain(a.domain.axes, a.domain.where), copy)
+    both = arith.joined_domains(arith.Domain(a.domain.axes, a.domain.where), copy)
     both = both.given(arith.conjunction((*same, order)))
     return arith.prove_empty(both, claim)
 

@@ -266,10 +266,10 @@ def _normal_form(expr: tir.Expr, domain: arith.Domain) -> tir.Expr:
     def change(node: tir.Expr) -> tir.Expr:
         match node:
             case tir.Load():
-                indices = tuple(arith.simplify(index, ranges) for index in node.indices)
+                indices = tuple(arith.simplify_index(index, ranges) for index in node.indices)
                 return tir.Load(node.buffer, indices)
             case tir.IndexValue():
-                return replace(node, index=arith.simplify(node.index, ranges))
+                return replace(node, index=arith.simplify_index(node.index, ranges))
             case tir.Select() if tir.is_predicate(node.condition):
                 condition = arith.simplify_predicate(cast(arith.Predicate, node.condition), ranges)
                 sides: dict[arith.Predicate, tir.Expr] = {

@@ -148,7 +148,9 @@ def _apart(write: StatementAccess, read: StatementAccess) -> bool:
     copy, fresh = write.domain.renamed("'")
     here = (arith.substitute(e, fresh) for e in write.element)
     same = [arith.equal(a, b) for a, b in zip(read.element, here, strict=True)]
-    return arith.prove_empty(arith.joined(read.domain, copy).given(arith.conjunction(same))).proven
+    return arith.prove_empty(
+        arith.joined_domains(read.domain, copy).given(arith.conjunction(same))
+    ).proven
 
 
 def _loaded(
@@ -181,7 +183,7 @@ def _loaded(
     copy, fresh = arith.Domain(axes[shared:], write.domain.where).renamed("'")
     here = (arith.substitute(e, fresh) for e in write.element)
     same = [arith.equal(a, b) for a, b in zip(load.element, here, strict=True)]
-    both = arith.joined(load.domain, copy).given(arith.conjunction(same))
+    both = arith.joined_domains(load.domain, copy).given(arith.conjunction(same))
     point = arith.point_in(both)
     if point is None:
         return None

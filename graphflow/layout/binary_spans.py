@@ -51,7 +51,7 @@ def _binary_span(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) -> 
         case "and" | "or" | "xor":
             return _bitwise(op, a, b, dtype)
         case "shl" | "shr":
-            return spans.Span(0, a.hi) if op == "shr" and a.lo >= 0 else spans.whole(dtype)
+            return spans.Span(0, a.hi) if op == "shr" and a.lo >= 0 else spans.full_span(dtype)
         case "fmod":
             return _remainder(a, b)
         case "pow":
@@ -72,7 +72,7 @@ def _bitwise(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) -> span
     if op == "and" and upper:
         return spans.Span(0, min(upper))
     if len(upper) < 2:
-        return spans.whole(dtype)
+        return spans.full_span(dtype)
     lo = max(a.lo, b.lo) if op == "or" else 0
     return spans.Span(lo, (1 << max(upper).bit_length()) - 1)
 
@@ -87,7 +87,7 @@ def _integer_span(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) ->
             corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
             return spans.fitted(min(corners), max(corners), dtype)
     if b.has_zero:
-        return spans.whole(dtype)
+        return spans.full_span(dtype)
     quotients = [_truncated(int(x), int(y)) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
     return spans.fitted(min(quotients), max(quotients), dtype)
 
@@ -152,7 +152,7 @@ def _power(a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     Any other base gives the whole dtype.
     """
     if dtype not in tir.FLOATS or not a.lo > 0 or a.nan or b.nan or b.has_infinity:
-        return spans.whole(dtype)
+        return spans.full_span(dtype)
     if a.has_infinity:
         return spans.Span(0.0, inf)
     with np.errstate(all="ignore"):

@@ -18,7 +18,7 @@ from graphflow import arith, tir
 from graphflow.layout.binary_spans import MIRRORED, binary_span, comparison_span, limited_span
 from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.facts import Constant, Fact, NoAccess, Range, Undefined, dtype_limits
-from graphflow.layout.spans import Span, hull, intersection, is_denormal, whole
+from graphflow.layout.spans import Span, full_span, hull, intersection, is_denormal
 from graphflow.layout.unary_spans import cast_span, unary_span
 
 FactOfLoad: TypeAlias = Callable[[tir.Load], Fact]
@@ -44,7 +44,7 @@ def undecided(predicate: arith.Predicate) -> bool | None:
     return predicate.value if isinstance(predicate, arith.Truth) else None
 
 
-def evaluate(
+def value_fact(
     expr: tir.Expr,
     fact_of_load: FactOfLoad,
     decide: Decide = undecided,
@@ -78,15 +78,15 @@ def value_of_fact(fact: Fact, dtype: str) -> AbstractValue:
         case Range():
             return _marked(Span(fact.lo, fact.hi), dtype, None)
         case Undefined():
-            return AbstractValue(whole(dtype))
+            return AbstractValue(full_span(dtype))
         case NoAccess():
-            return AbstractValue(whole(dtype), forbidden=True)
+            return AbstractValue(full_span(dtype), forbidden=True)
     assert_never(fact)
 
 
 def _of_literal(literal: tir.Literal) -> AbstractValue:
     if isnan(literal.value):
-        return AbstractValue(whole(literal.dtype), literal)
+        return AbstractValue(full_span(literal.dtype), literal)
     return AbstractValue(Span(literal.value, literal.value), literal)
 
 
@@ -118,7 +118,7 @@ class KernelEvaluator:
                 span = Span(low if lo is None else lo, high if hi is None else hi)
                 return AbstractValue(cast_span(span, "int64", expr.dtype))
             case tir.Undef():
-                return AbstractValue(whole(expr.dtype), poison=True)
+                return AbstractValue(full_span(expr.dtype), poison=True)
             case tir.Unary():
                 return self.unary(expr)
             case tir.Binary():
@@ -192,7 +192,7 @@ class KernelEvaluator:
                 continue
             limit = self.value(other).span
             span = limited_span(op, limit, holds, side.dtype, slack)
-            found[side] = intersection(found.get(side, whole(side.dtype)), span)
+            found[side] = intersection(found.get(side, full_span(side.dtype)), span)
         return replace(self, within=tuple(found.items()))
 
     def recomputed(self, expr: tir.Expr) -> float | None:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.layout.evaluator import evaluate
+from graphflow.layout.evaluator import value_fact
 from graphflow.layout.facts import Fact, NoAccess, Undefined, join
 from graphflow.layout.index_map import physical_vars
 from graphflow.layout.layout import Layout, row_major
@@ -248,7 +248,7 @@ class _RegionQuery:
         def load(node: tir.Load) -> Fact:
             return self.load(node, domain)
 
-        return evaluate(placed, load, decide, domain.ranges())
+        return value_fact(placed, load, decide, domain.ranges())
 
     def reduced(
         self,
@@ -302,7 +302,9 @@ class _RegionQuery:
     def found(self, load: tir.Load, layout: Layout, domain: arith.Domain) -> Fact:
         """The join of the facts of all regions of the operand that the load may access."""
         ranges = domain.ranges()
-        place = tuple(arith.simplify(e, ranges) for e in self.kernel.physical(layout, load.indices))
+        place = tuple(
+            arith.simplify_index(e, ranges) for e in self.kernel.physical(layout, load.indices)
+        )
         names = dict(zip(layout.physical_axes, place, strict=True))
         if not _in_box(place, layout.physical_shape, domain, ranges):
             return NoAccess()

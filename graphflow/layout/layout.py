@@ -52,7 +52,7 @@ class Layout(tir.Hashed):
         if 0 not in self.logical_shape:
             pairs = zip(self.index_map.inputs, self.logical_shape, strict=True)
             ranges = {v: (0, n - 1) for v, n in pairs}
-            outputs = tuple(arith.simplify(e, ranges) for e in outputs)
+            outputs = tuple(arith.simplify_index(e, ranges) for e in outputs)
         object.__setattr__(self, "simplified", outputs)
 
     __hash__ = tir.Hashed.__hash__

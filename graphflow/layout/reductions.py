@@ -12,7 +12,7 @@ from math import isfinite
 import numpy as np
 
 from graphflow import tir
-from graphflow.layout.evaluator import Decide, FactOfLoad, evaluate
+from graphflow.layout.evaluator import Decide, FactOfLoad, value_fact
 from graphflow.layout.facts import (
     Constant,
     Fact,
@@ -57,7 +57,7 @@ def reduction_fact(
         def known(load: tir.Load) -> Fact:
             return fact if load == accumulator else fact_of_term(load)
 
-        return evaluate(combined, known, decide)
+        return value_fact(combined, known, decide)
 
     current = once(start) if least else join(start, once(start))
     for _ in range(FIXPOINT_STEPS):
@@ -65,7 +65,7 @@ def reduction_fact(
         if grown == current:
             return current
         current = grown
-    taken = evaluate(value, fact_of_term, decide)
+    taken = value_fact(value, fact_of_term, decide)
     if isinstance(taken, NoAccess):
         return taken
     if op is tir.ReduceOp.ADD and most is not None:

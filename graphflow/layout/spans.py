@@ -61,7 +61,7 @@ class Span:
         return not self.nan and order_key(self.lo) == order_key(self.hi)
 
 
-def whole(dtype: str) -> Span:
+def full_span(dtype: str) -> Span:
     """Every bit pattern of a dtype."""
     lo, hi = dtype_limits(dtype)
     return Span(lo, hi, dtype in FLOATING)
@@ -105,7 +105,7 @@ def flushed(x: Span, dtype: str) -> Span:
 def fitted(lo: Number, hi: Number, dtype: str) -> Span:
     """The integer span, or all numbers of the dtype if the operation might wrap."""
     low, high = dtype_limits(dtype)
-    return Span(lo, hi) if low <= lo and hi <= high else whole(dtype)
+    return Span(lo, hi) if low <= lo and hi <= high else full_span(dtype)
 
 
 def typed(value: Number, dtype: str) -> Any:

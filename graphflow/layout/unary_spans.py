@@ -47,7 +47,7 @@ def _unary_span(op: tir.UnaryOp, x: spans.Span, dtype: str) -> spans.Span:
         case "tan":
             # Between the poles next to zero; numbers beyond may be as large as they like.
             between = x.lo >= -1.5 and x.hi <= 1.5
-            return _rising(op, x, dtype) if between else spans.whole(dtype)
+            return _rising(op, x, dtype) if between else spans.full_span(dtype)
         case "asin" | "atanh":
             return _rising_within(op, x, -1.0, 1.0, dtype)
         case "acosh":
@@ -88,14 +88,14 @@ def _inverted(x: spans.Span, dtype: str) -> spans.Span:
 
 def _square_root(x: spans.Span, dtype: str) -> spans.Span:
     if x.hi < 0:
-        return spans.whole(dtype)
+        return spans.full_span(dtype)
     lo = _apply("sqrt", max(x.lo, -0.0, key=order_key), dtype)
     return spans.Span(lo, _apply("sqrt", x.hi, dtype), x.nan or x.lo < 0)
 
 
 def _logarithm(x: spans.Span, dtype: str) -> spans.Span:
     if x.hi < 0:
-        return spans.whole(dtype)
+        return spans.full_span(dtype)
     lo = _apply("log", max(x.lo, 0.0), dtype)
     hi = _apply("log", x.hi, dtype)
     return spans.Span(_slackened(lo, dtype, -inf), _slackened(hi, dtype, inf), x.nan or x.lo < 0)
@@ -132,7 +132,7 @@ def _rising_within(
 ) -> spans.Span:
     """The span of an increasing function defined from `low` to `high`, and NaN elsewhere."""
     if x.hi < low or x.lo > high:
-        return spans.whole(dtype)
+        return spans.full_span(dtype)
     inside = spans.intersection(x, spans.Span(low, high))
     found = _rising(op, inside, dtype)
     return spans.Span(found.lo, found.hi, x.nan or x.lo < low or x.hi > high)
@@ -141,7 +141,7 @@ def _rising_within(
 def _arc_cosine(x: spans.Span, dtype: str) -> spans.Span:
     """The span of acos, which decreases from π at −1 to 0 at 1, and is NaN elsewhere."""
     if x.hi < -1.0 or x.lo > 1.0:
-        return spans.whole(dtype)
+        return spans.full_span(dtype)
     lo, hi = _apply("acos", min(x.hi, 1.0), dtype), _apply("acos", max(x.lo, -1.0), dtype)
     nan = x.nan or x.lo < -1.0 or x.hi > 1.0
     return spans.Span(spans.widened(lo, dtype, -inf), spans.widened(hi, dtype, inf), nan)
@@ -160,11 +160,11 @@ def _cast_span(x: spans.Span, target: str) -> spans.Span:
         fits = target in (*tir.FLOATS, *HALVES) or max(abs(x.lo), abs(x.hi)) <= largest(target)
         if not fits or (x.nan and target not in (*tir.FLOATS, *HALVES)):
             # What is too large, infinite or NaN becomes what each of these types has for it.
-            return spans.whole(target)
+            return spans.full_span(target)
         with np.errstate(all="ignore"):
             return spans.Span(
                 float(spans.typed(x.lo, target)), float(spans.typed(x.hi, target)), x.nan
             )
     if x.nan or x.has_infinity:
-        return spans.whole(target)
+        return spans.full_span(target)
     return spans.fitted(int(x.lo), int(x.hi), target)

@@ -46,7 +46,7 @@ from graphflow.tir.nodes.exprs import (
 )
 from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.hints import PREFETCH16
-from graphflow.tir.nodes.kept import Kept, kept
+from graphflow.tir.nodes.kept import Kept, kept_by_node
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.nodes.printer import (
     condition_text,
@@ -208,7 +208,7 @@ __all__ = [
     "is_dense",
     "is_identifier",
     "is_predicate",
-    "kept",
+    "kept_by_node",
     "loads_in",
     "loops_of",
     "map_as_written",

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from graphflow import arith, tir
-from graphflow.layout import solve
+from graphflow.layout import solve_indices
 
 Memory: TypeAlias = Any
 """Memory that the interpreter's code indexes by flat positions: an array, a list, or a dict."""
@@ -224,7 +224,7 @@ def _solved(
         start, stop = arith.constant_value(axis.start), arith.constant_value(axis.stop)
         if start is not None and stop is not None:
             ranges[axis.var] = (start, stop - 1)
-    known = solve(dict(zip(index, place, strict=True)), ranges)
+    known = solve_indices(dict(zip(index, place, strict=True)), ranges)
     for axis in axes:
         if arith.constant_value(axis.stop - axis.start) == 1:
             known.setdefault(axis.var, axis.start)
@@ -245,7 +245,7 @@ def _simplified(body: tir.Body, ranges: Mapping[arith.Var, arith.Interval]) -> t
     def on_predicate(predicate: arith.Predicate) -> arith.Predicate:
         return arith.simplify_predicate(predicate, known)
 
-    return tir.map_indices(body, lambda index: arith.simplify(index, known), on_predicate)
+    return tir.map_indices(body, lambda index: arith.simplify_index(index, known), on_predicate)
 
 
 def _cost(body: tir.Body, ranges: Mapping[arith.Var, arith.Interval]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
+from graphflow.arith import IndexExpr, Var, floor_div, simplify_index, within
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.reduction import axes_stage, kept, without_axes
@@ -87,7 +87,7 @@ def group_normalization(
             f"channel, or for each of {groups} groups"
         )
     loops = loops_over("i", x_shape)
-    each = (simplify(floor_div(loops[1][0], channels // parameters), ranges_of(loops)),)
+    each = (simplify_index(floor_div(loops[1][0], channels // parameters), ranges_of(loops)),)
     loads = [tir.Load(tir.Buffer(key, (parameters,), dtype), each) for key in ("scale", "shift")]
     return _normalization(name, x_shape, 2, channels // groups, loops, loads, epsilon, dtype)
 

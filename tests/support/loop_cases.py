@@ -27,7 +27,7 @@ from graphflow.schedule import (
     specialize,
     unroll_loop,
 )
-from graphflow.schedule.places.addresses import address_of, path_of
+from graphflow.schedule.places.addresses import path_of, statement_address
 from graphflow.schedule.places.place_names import fresh_copy, names_of_places
 from graphflow.schedule.places.places import loops_around, rewrite_around
 from support.effect_kernels import each_path
@@ -42,7 +42,9 @@ def neighbours(func: tir.PrimFunc) -> list[tuple[str, str]]:
     """The places of all pairs of statements that follow each other."""
     paths = dict(each_path(func.body))
     nexts = ((path, (*path[:-1], (path[-1][0] + 1, False))) for path in paths)
-    return [(address_of(func, a), address_of(func, b)) for a, b in nexts if b in paths]
+    return [
+        (statement_address(func, a), statement_address(func, b)) for a, b in nexts if b in paths
+    ]
 
 
 def at(func: tir.PrimFunc, place: str) -> Any:
@@ -438,7 +440,7 @@ def _to_lift(func: tir.PrimFunc, number: Number) -> Arguments:
 def _above(func: tir.PrimFunc, place: str) -> tuple[str, Any, bool]:
     *outer, (position, otherwise), _ = path_of(func, place)
     path = (*outer, (position, False))
-    return address_of(func, path), statement_at(func, path), otherwise
+    return statement_address(func, path), statement_at(func, path), otherwise
 
 
 def _lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:

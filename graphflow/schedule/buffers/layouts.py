@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar, cast
 from graphflow import arith, tir
 from graphflow.base.dtypes import CARRIERS, FLOATING
 from graphflow.base.errors import GraphflowError, ScheduleError
-from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
+from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve_indices
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.schedule.conditions.conditions import simplify
 from graphflow.schedule.facts import dependence, padding, soundness
@@ -336,7 +336,7 @@ def sequential_buffer_access(
     if len(set(names)) != len(names) or len(axes) != len(indices):
         raise ScheduleError(f"{buffer} has {len(indices)} axes; give each a name of its own")
     probe = physical_vars(len(axes))
-    known = solve(dict(zip(probe, indices, strict=True)), ranges)
+    known = solve_indices(dict(zip(probe, indices, strict=True)), ranges)
     lost = [loop.var.name for loop in nest if loop.var not in known]
     if lost:
         raise ScheduleError(f"{lost[0]} cannot be found again from the indices of {buffer}")

@@ -191,7 +191,7 @@ def _own_element(footprint: _Footprint) -> arith.Proof:
     differ = arith.disjunction(
         arith.negation(arith.equal(axis.var, fresh[axis.var])) for axis in axes
     )
-    both = arith.joined(footprint.points, copy).given(arith.conjunction((*same, differ)))
+    both = arith.joined_domains(footprint.points, copy).given(arith.conjunction((*same, differ)))
     return arith.prove_empty(
         both, f"({', '.join(map(str, footprint.indices))}) is injective in the dims"
     )

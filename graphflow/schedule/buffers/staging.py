@@ -92,7 +92,7 @@ class _Staged:
     @property
     def name(self) -> str:
         """A name at the place or in it, else that of a loop around it; "" where there is none."""
-        inside = place_names.names_in((self.stmt,))
+        inside = place_names.declared_names((self.stmt,))
         return inside[0] if inside else self.outer[-1].name if self.outer else ""
 
     def with_body(self, body: tir.Body) -> tir.PrimFunc:
@@ -108,7 +108,7 @@ def _rewritten(s: _Staged, name: str, scope: tir.Scope, window: Window | None) -
     old = s.buffer
     used = _elements(s.touched, s.outer)
     if window is None:
-        windows = [used.offset(var, s.outer) for var in bound_inference.element_of(old)]
+        windows = [used.offset(var, s.outer) for var in bound_inference.element_variables(old)]
         kept = [axis for axis, (_, extent) in enumerate(windows) if extent > 1]
     else:
         windows, kept = stated_window(window, s.buffer, s.inner, s.place)
@@ -176,7 +176,7 @@ def stated_window(
 
 def _within_buffer(s: _Staged, windows: Sequence[tuple[arith.IndexExpr, int]]) -> tir.Access:
     """A load of all elements of a window that the buffer has."""
-    element, domain = bound_inference.element_of(s.buffer), s.inner
+    element, domain = bound_inference.element_variables(s.buffer), s.inner
     for var, extent, (start, count) in zip(element, s.buffer.shape, windows, strict=True):
         domain = domain.inside(var, arith.const(0), arith.const(extent)).given(
             arith.within(var - start, 0, count)
@@ -186,7 +186,7 @@ def _within_buffer(s: _Staged, windows: Sequence[tuple[arith.IndexExpr, int]]) -
 
 def _elements(touched: Sequence[tir.Access], outer: tuple[arith.Var, ...]) -> arith.IntegerSet:
     """The elements that accesses touch, over the loops outside and the element."""
-    element = bound_inference.element_of(touched[0].buffer)
+    element = bound_inference.element_variables(touched[0].buffer)
     images = (arith.IntegerSet.of(a.domain).image(element, a.indices) for a in touched)
     return reduce(lambda a, b: a | b, (image.over((*outer, *element)) for image in images))
 

@@ -42,7 +42,7 @@ def replace(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> Rewrite
     stmt, domain = find(func, place)
     require_definition(func, definition)
     body = stmt.body if isinstance(stmt, tir.Block) else (stmt,)
-    inside = set(place_names.names_in((stmt,)))
+    inside = set(place_names.declared_names((stmt,)))
     others = set(place_names.names_of_places(func)) - inside
 
     def is_taken(name: str) -> bool:
@@ -59,7 +59,7 @@ def replace(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> Rewrite
     safe = _safe_kinds(func, place, call, domain) if kinds[0] != kinds[1] else ()
     proofs = (unified, *state, *safe)
     new = rewrite_at(func, place, lambda _s, _d: (call,))
-    places = {old: () for old in inside if old not in place_names.names_in((call,))}
+    places = {old: () for old in inside if old not in place_names.declared_names((call,))}
     return Rewrite(new, proofs, {**places, place: (name,)}, {"call": (name,)})
 
 
@@ -111,7 +111,7 @@ def inline(func: tir.PrimFunc, call: str) -> Rewrite:
     stmt, _ = find_call(func, call)
     body = tir.performed(stmt)
     new = rewrite_at(func, call, lambda _s, _d: body)
-    first = place_names.names_in(body)[:1]
+    first = place_names.declared_names(body)[:1]
     return Rewrite(
         new, (obligations.structural(f"{call} performs these statements"),), {call: first}
     )
@@ -145,10 +145,10 @@ def extract_subproc(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
         )
     call = _extracted(stmt, name)
     require_definition(func, call.definition)
-    place_names.require_fresh(func, *place_names.names_in(tir.performed(call)))
+    place_names.require_fresh(func, *place_names.declared_names(tir.performed(call)))
     new = rewrite_at(func, place, lambda _s, _d: (call,))
     proof = obligations.structural(f"{name} performs what {place} did")
-    places: dict[str, tuple[str, ...]] = dict.fromkeys(place_names.names_in((stmt,)), ())
+    places: dict[str, tuple[str, ...]] = dict.fromkeys(place_names.declared_names((stmt,)), ())
     return Rewrite(new, (proof,), {**places, place: (name,)}, {"call": (name,)})
 
 
@@ -253,9 +253,10 @@ def call_eqv(func: tir.PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
                 "for parameters that do not overlap"
             )
     new_call = replaced(stmt, definition=other)
-    old_names = place_names.names_in(tir.performed(stmt))
+    old_names = place_names.declared_names(tir.performed(stmt))
     place_names.require_fresh(
-        func, *(n for n in place_names.names_in(tir.performed(new_call)) if n not in old_names)
+        func,
+        *(n for n in place_names.declared_names(tir.performed(new_call)) if n not in old_names),
     )
     proofs = [
         obligations.structural(

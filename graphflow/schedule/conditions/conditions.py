@@ -54,11 +54,11 @@ def _simplify_stmt(stmt: tir.Stmt, domain: arith.Domain) -> tir.Body:
             return (stmt if body is stmt.body else replace(stmt, body=body),)
         case _:
             return tir.map_indices(
-                (stmt,), lambda e: arith.simplify(e, ranges), _simplified(ranges)
+                (stmt,), lambda e: arith.simplify_index(e, ranges), _simplified(ranges)
             )
 
 
-@tir.kept
+@tir.kept_by_node
 def _simplify_stage(stage: tir.Block) -> tir.Block:
     """A block outside all loops, simplified; the result is kept with the block."""
     body = _simplify_body(stage.body, arith.ANYWHERE)
@@ -67,7 +67,7 @@ def _simplify_stage(stage: tir.Block) -> tir.Block:
 
 def _simplify_loop(stmt: tir.For, domain: arith.Domain) -> tir.Body:
     ranges = domain.ranges()
-    start, stop = arith.simplify(stmt.start, ranges), arith.simplify(stmt.stop, ranges)
+    start, stop = arith.simplify_index(stmt.start, ranges), arith.simplify_index(stmt.stop, ranges)
     most = arith.bounds(stop - start, ranges)[1]
     if most is not None and most <= 0:
         return ()
@@ -111,7 +111,9 @@ def _simplified(ranges: arith.Ranges) -> Callable[[arith.Predicate], arith.Predi
 def _simplify_data_if(stmt: tir.If, domain: arith.Domain) -> tir.Body:
     ranges = domain.ranges()
     (head,) = tir.map_indices(
-        (tir.If(stmt.condition, ()),), lambda e: arith.simplify(e, ranges), _simplified(ranges)
+        (tir.If(stmt.condition, ()),),
+        lambda e: arith.simplify_index(e, ranges),
+        _simplified(ranges),
     )
     assert isinstance(head, tir.If)
     then, orelse = _simplify_body(stmt.then, domain), _simplify_body(stmt.orelse, domain)

@@ -204,7 +204,7 @@ def infer_bounds(func: tir.PrimFunc, attached: Mapping[str, str] | None = None) 
         find_loop(func, loop)
     written = {a.access.buffer for a in model.accesses if a.access.writes}
     order = [b for b in _consumers_first(model, model.accesses) if b in written]
-    seeds = {b: whole(b, ()) for b in func.outputs}
+    seeds = {b: all_elements(b, ()) for b in func.outputs}
     try:
         found = demands(model, model.accesses, seeds, paths)
         requirements = tuple(_shown(model, found, b, paths) for b in order)
@@ -214,25 +214,25 @@ def infer_bounds(func: tir.PrimFunc, attached: Mapping[str, str] | None = None) 
     return Bounds(requirements, loops)
 
 
-def element_of(buffer: tir.Buffer) -> tuple[arith.Var, ...]:
+def element_variables(buffer: tir.Buffer) -> tuple[arith.Var, ...]:
     """The coordinates that stand for the indices of a buffer; no loop has such a name."""
     return tuple(arith.Var(f"{buffer.name}[{axis}]") for axis in range(len(buffer.shape)))
 
 
-def whole(buffer: tir.Buffer, path: Sequence[arith.Var]) -> arith.IntegerSet:
+def all_elements(buffer: tir.Buffer, path: Sequence[arith.Var]) -> arith.IntegerSet:
     """All elements of a buffer, for every value of the path."""
-    sides = zip(element_of(buffer), buffer.shape, strict=True)
+    sides = zip(element_variables(buffer), buffer.shape, strict=True)
     box = arith.Domain(
         tuple(arith.Axis(var, arith.const(0), arith.const(extent)) for var, extent in sides)
     )
-    return arith.IntegerSet.of(box).over((*path, *element_of(buffer)))
+    return arith.IntegerSet.of(box).over((*path, *element_variables(buffer)))
 
 
 def read_by(
     instances: arith.IntegerSet, read: effects.StatementAccess, path: Sequence[arith.Var]
 ) -> arith.IntegerSet:
     """The elements that a read reads in these instances, over the path and the element."""
-    element = element_of(read.access.buffer)
+    element = element_variables(read.access.buffer)
     points = instances & arith.IntegerSet.of(read.domain)
     return points.image(element, read.access.indices).over((*path, *element))
 
@@ -268,7 +268,9 @@ def demands(
         needed = found.needed.get(buffer)
         if needed is None:
             copies = writes[0].copies if writes else ()
-            needed = found.needed[buffer] = arith.IntegerSet.nothing((*copies, *element_of(buffer)))
+            needed = found.needed[buffer] = arith.IntegerSet.nothing(
+                (*copies, *element_variables(buffer))
+            )
         done.add(buffer)
         for write in writes:
             here = instances_of(write, needed)
@@ -276,7 +278,9 @@ def demands(
             for read in reads_for(model, write):
                 source = read.access.buffer
                 if source == buffer:
-                    own = tuple(var for var in needed.variables if var not in element_of(buffer))
+                    own = tuple(
+                        var for var in needed.variables if var not in element_variables(buffer)
+                    )
                     found.own_reads.append((read, read_by(here, read, own) - needed))
                     continue
                 path = _path(read, here.variables, attached.get(source))
@@ -297,7 +301,7 @@ def _united(one: arith.IntegerSet, other: arith.IntegerSet) -> arith.IntegerSet:
 
 def instances_of(write: effects.StatementAccess, needed: arith.IntegerSet) -> arith.IntegerSet:
     """The instances of a write that write what is needed, over the path and its own loops."""
-    element = element_of(write.access.buffer)
+    element = element_variables(write.access.buffer)
     points = arith.IntegerSet.of(write.domain).image(element, write.access.indices) & needed
     path = [var for var in needed.variables if var not in element]
     own = [axis.var for axis in write.domain.axes if axis.var not in path]
@@ -350,7 +354,7 @@ def _shown(
 ) -> Requirement:
     """The requirement of a buffer at its place: the loops around all that accesses it."""
     needed = found.needed[buffer]
-    element = element_of(buffer)
+    element = element_variables(buffer)
     path = tuple(var for var in needed.variables if var not in element)
     if buffer in attached or buffer in model.func.outputs:
         return Requirement(buffer, path, needed)

@@ -38,7 +38,7 @@ def claimed(claim: tir.Expr) -> dict[tir.Load, layout.Span | None]:
     found: dict[tir.Load, layout.Span | None] = {}
     for comparison in _conjuncts(claim):
         for load, span in _limited(comparison):
-            found[load] = common(found.get(load, layout.whole(load.dtype)), span)
+            found[load] = common(found.get(load, layout.full_span(load.dtype)), span)
     return found
 
 
@@ -132,7 +132,7 @@ def _where_abs(op: tir.ComparisonOp, limit: tir.Literal) -> layout.Span | None:
     `abs` of the smallest integer of a signed type is that integer itself, which is below any limit.
     """
     if op not in ("lt", "le", "eq"):
-        return layout.whole(limit.dtype)
+        return layout.full_span(limit.dtype)
     sizes = _where(op, limit)
     lowest = layout.dtype_limits(limit.dtype)[0]
     if sizes is None or lowest == 0:

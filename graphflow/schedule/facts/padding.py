@@ -40,7 +40,9 @@ class KnownElements:
         ScheduleError where the indices have no inverse.
         """
         probe = layout.physical_vars(len(self.indices))
-        known = layout.solve(dict(zip(probe, self.indices, strict=True)), self.domain.ranges())
+        known = layout.solve_indices(
+            dict(zip(probe, self.indices, strict=True)), self.domain.ranges()
+        )
         places: dict[arith.Var, arith.IndexExpr] = dict(zip(probe, at, strict=True))
         values: dict[arith.Var, arith.IndexExpr] = {}
         for axis in self.domain.axes:
@@ -82,7 +84,7 @@ def padding_stages(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[tir.Block, .
     )
 
 
-@tir.kept
+@tir.kept_by_node
 def _stages_of(block: tir.Block) -> tuple[tir.Block, ...]:
     return _stages_in((block,))
 

@@ -130,7 +130,7 @@ def _require_common_values(func: tir.PrimFunc, buffer: tir.Buffer, stated: list[
                 )
 
 
-@tir.kept
+@tir.kept_by_node
 def _stated_in(block: tir.Block) -> tuple[_Stated, ...]:
     return _stated(block.body)
 
@@ -165,7 +165,7 @@ class _Stated:
         """Whether the claim is false whatever the loads in it are."""
         if any(span is None for span in self.spans.values()):
             return True
-        fact = layout.evaluate(
+        fact = layout.value_fact(
             self.stmt.claim, lambda _: layout.Undefined(), ranges=self.domain.ranges()
         )
         return isinstance(fact, layout.Constant) and not fact.literal.value
@@ -208,7 +208,7 @@ def _meet(a: tir.Load, here: arith.Domain, b: tir.Load, there: arith.Domain) -> 
         arith.equal(x, arith.substitute(y, fresh))
         for x, y in zip(a.indices, b.indices, strict=True)
     ]
-    return _has_points(arith.joined(here, copy).given(arith.conjunction(same)))
+    return _has_points(arith.joined_domains(here, copy).given(arith.conjunction(same)))
 
 
 def _span_text(span: layout.Span) -> str:

@@ -62,7 +62,9 @@ def unroll_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
         raise ScheduleError(f"{loop} never runs: ({stmt.start}, {stmt.stop}) is empty")
     taken = set(place_names.names_of_places(func))
     body: list[tir.Stmt] = []
-    places: dict[str, tuple[str, ...]] = {name: (name,) for name in place_names.names_in(stmt.body)}
+    places: dict[str, tuple[str, ...]] = {
+        name: (name,) for name in place_names.declared_names(stmt.body)
+    }
     for k in range(extent):
         piece = stmt.body
         if k:
@@ -89,7 +91,9 @@ def join_loops(func: tir.PrimFunc, loop: str, second: str) -> Rewrite:
     one, _ = find_loop(func, loop)
     other, _ = find_loop(func, second)
     proofs: list[arith.Proof] = []
-    names = dict(zip(place_names.names_in((other,)), place_names.names_in((one,)), strict=False))
+    names = dict(
+        zip(place_names.declared_names((other,)), place_names.declared_names((one,)), strict=False)
+    )
 
     def change(body: tir.Body, position: int, domain: object) -> tir.Body:
         if position + 1 >= len(body) or body[position + 1] is not other:
@@ -118,7 +122,7 @@ def _require_equal_bodies(one: tir.For, other: tir.For, names: dict[str, str]) -
     renamed = place_names.rename_places((other,), names)[0]
     assert isinstance(renamed, tir.For)
     same = (
-        len(place_names.names_in((one,))) == len(place_names.names_in((other,)))
+        len(place_names.declared_names((one,))) == len(place_names.declared_names((other,)))
         and renamed.body == one.body
     )
     if not same:

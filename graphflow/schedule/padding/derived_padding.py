@@ -162,7 +162,7 @@ def _known_value(
 ) -> tir.Literal | None:
     """The constant that a store is known to store at the points `inside`, or None."""
     position = statement.path[0][0]
-    fact = layout.evaluate(
+    fact = layout.value_fact(
         stmt.value,
         lambda load: fact_at(func, load, inside, position),
         lambda predicate: arith.holds_throughout(predicate, inside),

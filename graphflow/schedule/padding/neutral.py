@@ -37,7 +37,7 @@ class NeutralQuery:
         def known(load: tir.Load) -> layout.Fact:
             return fact_at(self.func, load, where, self.position)
 
-        fact = layout.evaluate(
+        fact = layout.value_fact(
             stmt.value, known, lambda p: arith.holds_throughout(p, where), where.ranges()
         )
         claim = f"{tir.expr_text(stmt.value)} is {fact} where overcompute adds it to {target}"
@@ -88,7 +88,7 @@ class NeutralQuery:
 
     def started(self, value: tir.Expr, where: arith.Domain) -> layout.Fact:
         """The fact of the value that a sum starts with at the points `where`."""
-        return layout.evaluate(value, lambda load: fact_at(self.func, load, where, self.position))
+        return layout.value_fact(value, lambda load: fact_at(self.func, load, where, self.position))
 
     def has_reciprocal(self, value: tir.Expr, where: arith.Domain) -> bool:
         """Whether `value` is an element that was assumed not to be −0.0."""

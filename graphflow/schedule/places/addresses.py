@@ -74,7 +74,7 @@ def place_at(func: tir.PrimFunc, text: str) -> str:
         return text
 
 
-def address_of(func: tir.PrimFunc, path: effects.Path) -> str:
+def statement_address(func: tir.PrimFunc, path: effects.Path) -> str:
     """The name of the statement at a path, or its address from the innermost name around it.
 
     ScheduleError for a statement that a call performs: what calls perform has no address.
@@ -110,4 +110,4 @@ def places_in(func: tir.PrimFunc, place: str) -> tuple[str, ...]:
     """The names or addresses of the statements directly in a loop or block, in program order."""
     path = path_of(func, place)
     found = effects.paths_directly_below(effects.statement_at(func, path), path)
-    return tuple(address_of(func, inner) for inner in found)
+    return tuple(statement_address(func, inner) for inner in found)

@@ -36,7 +36,7 @@ def unknown_place(func: tir.PrimFunc, place: str) -> str:
     return f"{func.name} has no loop or block {place}; it has {', '.join(names) or 'none'}"
 
 
-def names_in(body: tir.Body) -> tuple[str, ...]:
+def declared_names(body: tir.Body) -> tuple[str, ...]:
     """The names of loops, blocks and allocated buffers in `body`, in program order."""
     found: list[str] = []
     for stmt in body:
@@ -49,10 +49,10 @@ def names_in(body: tir.Body) -> tuple[str, ...]:
     return tuple(found)
 
 
-@tir.kept
+@tir.kept_by_node
 def names_inside(stmt: Holding) -> dict[str, None]:
     """The names in the bodies below a statement, in program order."""
-    return dict.fromkeys(name for below in tir.sub_bodies(stmt) for name in names_in(below))
+    return dict.fromkeys(name for below in tir.sub_bodies(stmt) for name in declared_names(below))
 
 
 def has_name(stmt: tir.Stmt, name: str) -> bool:
@@ -64,7 +64,7 @@ def has_name(stmt: tir.Stmt, name: str) -> bool:
 
 def names_of_places(func: tir.PrimFunc) -> tuple[str, ...]:
     """Every name that can be a place: of loops, blocks and buffers, parameters included."""
-    return (*(p.buffer.name for p in func.params), *names_in(func.body))
+    return (*(p.buffer.name for p in func.params), *declared_names(func.body))
 
 
 def has_place(func: tir.PrimFunc, name: str) -> bool:
@@ -129,7 +129,7 @@ def fresh_copy(
     The names of loops, blocks and allocated buffers get the suffix, and a number behind it where
     that name is `taken`.
     """
-    old = names_in(body)
+    old = declared_names(body)
     fresh = fresh_names(taken, (name + suffix for name in old))
     names = {name: fresh[name + suffix] for name in old}
     return rename_places(body, names), names

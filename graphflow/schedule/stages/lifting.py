@@ -20,7 +20,7 @@ from typing import cast
 from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
-from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
+from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve_indices
 from graphflow.schedule.buffers.layouts import PadValue, padding_stage
 from graphflow.schedule.conditions.conditions import simplify
 from graphflow.schedule.facts.padding import padding_stages
@@ -233,7 +233,7 @@ def _layout(
     """
     copy, (element, place) = copies[0], _ends(copies[0], cache)
     names = logical_vars(len(param.shape))
-    known = solve(dict(zip(names, element, strict=True)), copy.domain.ranges())
+    known = solve_indices(dict(zip(names, element, strict=True)), copy.domain.ranges())
     lost = [str(a.var) for a in copy.domain.axes if a.var not in known and not _once(a.var, copy)]
     if lost:
         raise ScheduleError(
@@ -241,7 +241,7 @@ def _layout(
         )
     ranges = {v: (0, n - 1) for v, n in zip(names, param.shape, strict=True)}
     values = {a.var: known.get(a.var, a.start) for a in copy.domain.axes}
-    outputs = tuple(arith.simplify(arith.substitute(e, values), ranges) for e in place)
+    outputs = tuple(arith.simplify_index(arith.substitute(e, values), ranges) for e in place)
     rename: dict[arith.Var, arith.IndexExpr] = {}
 
     def index_map(*inputs: arith.Var) -> tuple[arith.IndexExpr, ...]:
@@ -418,7 +418,7 @@ def _contained(layout: Layout, target: Layout) -> arith.Proof:
     names = physical_vars(len(layout.physical_shape))
     there = target.physical_index(layout.logical_index(names))
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.physical_shape, strict=True)}
-    there = tuple(arith.simplify(e, ranges) for e in there)
+    there = tuple(arith.simplify_index(e, ranges) for e in there)
     inside = arith.conjunction(
         arith.within(e, 0, n) for e, n in zip(there, target.physical_shape, strict=True)
     )

@@ -15,7 +15,7 @@ from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.memory import without_allocation
 from graphflow.schedule.buffers.relocation import require_same_sources
-from graphflow.schedule.facts.bound_inference import element_of
+from graphflow.schedule.facts.bound_inference import element_variables
 from graphflow.schedule.facts.dependence import still_independent
 from graphflow.schedule.places.obligations import require
 from graphflow.schedule.places.places import find_buffer, find_loop, first_in_lanes, rewrite_at
@@ -146,7 +146,7 @@ def _window(
     touched: Sequence[tir.Access], buffer: tir.Buffer, outer: tuple[arith.Var, ...]
 ) -> list[tuple[arith.IndexExpr, int]]:
     """Offset and extent of each axis of the smallest box, on integer sets."""
-    element = element_of(buffer)
+    element = element_variables(buffer)
     sets = [arith.IntegerSet.of(a.domain).image(element, a.indices) for a in touched]
     used = reduce(lambda a, b: a | b, (one.over((*outer, *element)) for one in sets))
     windows = (used.offset(var, outer) for var in element)

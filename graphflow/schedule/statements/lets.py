@@ -107,7 +107,7 @@ def lift_let(func: tir.PrimFunc, let: str) -> Rewrite:
     if len(path) == 1:
         raise ScheduleError(f"nothing is around {let}")
     above = (*path[:-2], (path[-2][0], False))
-    outer, parent = addresses.address_of(func, above), effects.statement_at(func, above)
+    outer, parent = addresses.statement_address(func, above), effects.statement_at(func, above)
     domain = places.find(func, outer)[1]
     beside, position = effects.body_below(parent, path[-2][1]), path[-1][0]
     stmt = beside[position]
@@ -129,7 +129,7 @@ def _furthest(func: tir.PrimFunc, let: str, place: str) -> Rewrite:
     """The let lifted as far as it goes inside `place`, and no further than out of the last loop or
     condition that it can leave."""
     best = here = Rewrite(func)
-    while (parent := _parent(here.func, let)) is not None and addresses.address_of(
+    while (parent := _parent(here.func, let)) is not None and addresses.statement_address(
         *parent
     ) != place:
         try:

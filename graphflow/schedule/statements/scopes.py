@@ -47,7 +47,9 @@ def specialize(
     for condition in read:
         proofs += _valid(func, condition, domain)
     taken = set(place_names.names_of_places(func))
-    places: dict[str, tuple[str, ...]] = {name: (name,) for name in place_names.names_in((stmt,))}
+    places: dict[str, tuple[str, ...]] = {
+        name: (name,) for name in place_names.declared_names((stmt,))
+    }
     copies: list[tir.Body] = [(stmt,)]
     for k in range(1, len(read) + 1):
         copy, names = place_names.fresh_copy((stmt,), f"_{k}", taken)
@@ -142,7 +144,7 @@ def lift_scope(func: tir.PrimFunc, place: str) -> Rewrite:
         effects.statement_at(func, (*above[:-1], (above[-1][0], False))),
         find(func, place)[0],
     )
-    outer = addresses.address_of(func, (*above[:-1], (above[-1][0], False)))
+    outer = addresses.statement_address(func, (*above[:-1], (above[-1][0], False)))
     if isinstance(stmt, tir.Let):
         return lift_let(func, place)
     if len(_body(parent, above[-1][1])) != 1:
@@ -197,7 +199,7 @@ def _condition_out_of_loop(
     places: dict[str, tuple[str, ...]] = {}
     if stmt.orelse:
         other = replace(loop, body=stmt.orelse)
-        names = place_names.names_in(stmt.orelse)
+        names = place_names.declared_names(stmt.orelse)
         (copy,), fresh = place_names.fresh_copy(
             (replace(other, body=()),), "_else", place_names.names_of_places(func)
         )

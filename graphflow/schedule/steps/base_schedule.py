@@ -178,7 +178,7 @@ class BaseSchedule:
         name = place_names.name_of(stmt)
         if name is not None:
             return self._now(name)
-        return replace(self._now(addresses.address_of(self.func, path)), kernel=self.func)
+        return replace(self._now(addresses.statement_address(self.func, path)), kernel=self.func)
 
     def handles(self, found: Iterable[tir.For | tir.Block | tir.Call]) -> tuple[Handle, ...]:
         """Handles of loops and blocks that were found in the kernel as it is now."""
@@ -236,7 +236,7 @@ class BaseSchedule:
 
         Of a place that a cut or a fission copied, that is the copy in this piece.
         """
-        below = set(place_names.names_in(self.loop(outer).body))
+        below = set(place_names.declared_names(self.loop(outer).body))
         names = (name for place in places for name in self._names(place) if name in below)
         return tuple(self._now(name) for name in dict.fromkeys(names))
 

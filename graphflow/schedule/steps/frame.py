@@ -137,7 +137,7 @@ def moved_places(before: tir.PrimFunc, done: Rewrite) -> Mapping[str, tuple[str,
     params = _differing(before.params, now.params)
     bodies = _differing(before.body, now.body)
     old_names, new_names = (
-        dict.fromkeys((*(param.buffer.name for param in some), *place_names.names_in(body)))
+        dict.fromkeys((*(param.buffer.name for param in some), *place_names.declared_names(body)))
         for some, body in zip(params, bodies, strict=True)
     )
     stated = {
@@ -195,7 +195,7 @@ def _open_extents(body: tir.Body) -> tuple[tir.For, ...]:
     return tuple(found)
 
 
-@tir.kept
+@tir.kept_by_node
 def _with_open_extents(
     stmt: tir.For | tir.If | tir.Block | tir.Call | tir.Let | tir.NamedWindow,
 ) -> tuple[tir.For, ...]:

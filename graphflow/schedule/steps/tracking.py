@@ -34,7 +34,7 @@ def follow(
             places, changed = count, step
         if not count:
             return (), changed
-    return tuple(addresses.address_of(now, path) for path in _marks(now)), changed
+    return tuple(addresses.statement_address(now, path) for path in _marks(now)), changed
 
 
 def _marked(func: tir.PrimFunc, address: str) -> tir.PrimFunc:

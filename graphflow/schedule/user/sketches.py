@@ -21,7 +21,7 @@ from graphflow.base.target import Target
 from graphflow.processes.digest import text_digest
 from graphflow.schedule.steps.frame import Refusal
 from graphflow.schedule.user.methods import Schedule
-from graphflow.schedule.user.search_space import ChoiceValue, Point, SearchSpace, point_text
+from graphflow.schedule.user.search_space import ChoiceValue, Point, SearchSpace, choices_text
 
 MakeSchedule: TypeAlias = "Callable[[tir.PrimFunc, Target, Point], Schedule]"
 MakeSpace: TypeAlias = "Callable[[tir.PrimFunc, Target], SearchSpace | None]"
@@ -60,7 +60,7 @@ class Sketch:
         except VerifyError as error:
             return Refusal("", str(error))
         except Exception as error:
-            choices = point_text(point) or "no choices"
+            choices = choices_text(point) or "no choices"
             error.add_note(f"in the sketch {self.name} of {kernel.name} with {choices}")
             raise
         if not isinstance(made, Schedule):

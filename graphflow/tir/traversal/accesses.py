@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, negation
 from graphflow.tir.nodes import stmts
 from graphflow.tir.nodes.exprs import Buffer, Expr, Literal, Load, Select, children, is_predicate
-from graphflow.tir.nodes.kept import kept
+from graphflow.tir.nodes.kept import kept_by_node
 from graphflow.tir.traversal.performed import performed
 from graphflow.tir.traversal.visit import expressions_of
 
@@ -89,7 +89,7 @@ def after(stmt: stmts.Stmt, domain: Domain) -> Domain:
 _FALSE = Literal(False, "bool")
 
 
-@kept
+@kept_by_node
 def _places_of(stage: stmts.Block) -> list[_Place]:
     """What `_collect` appends for a block outside of all loops; most stages stay unchanged."""
     found: list[_Place] = [(stage, ANYWHERE, ())]
@@ -137,7 +137,7 @@ def accesses(body: stmts.Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     return tuple(found)
 
 
-@kept
+@kept_by_node
 def _accesses_of(stage: stmts.Block) -> tuple[Access, ...]:
     """The accesses in a block outside of all loops; most stages stay unchanged."""
     return tuple(_accesses(stage.body, ANYWHERE))

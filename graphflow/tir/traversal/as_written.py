@@ -3,7 +3,7 @@
 In: a body, and a change of its statements, expressions, indices or buffers.  Out: the body with the
 change made in every statement that is written in it; of a call, only the arguments change, and the
 statements in a named window access its name.  What always holds: a rewrite that changes nothing
-returns the same object, so that results cached for it (`kept`) stay valid.
+returns the same object, so that results cached for it (`kept_by_node`) stay valid.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import assert_never, cast
 
 from graphflow.arith import IndexExpr, Predicate, Var, substitute, substitute_in
 from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.kept import kept
+from graphflow.tir.nodes.kept import kept_by_node
 
 
 def map_as_written(
@@ -80,7 +80,7 @@ def mapped_below(stmt: stmts.Stmt, change: Callable[[stmts.Body], stmts.Body]) -
 # Lets ---------------------------------------------------------------------------------------------
 
 
-@kept
+@kept_by_node
 def let_statements(let: stmts.Let) -> stmts.Body:
     """The statements that a let stands for: it allocates its buffer, stores the value, and runs its
     body."""
@@ -319,6 +319,6 @@ def _named_windows(body: stmts.Body) -> Iterator[stmts.NamedWindow]:
             yield from (one for one in written if isinstance(one, stmts.NamedWindow))
 
 
-@kept
+@kept_by_node
 def _windows_of(block: stmts.Block) -> tuple[stmts.NamedWindow, ...]:
     return tuple(_named_windows(block.body))

@@ -14,7 +14,7 @@ from typing import assert_never
 from graphflow.arith import IndexExpr, Var
 from graphflow.tir.nodes import stmts
 from graphflow.tir.nodes.exprs import Buffer, Expr, Load
-from graphflow.tir.nodes.kept import kept
+from graphflow.tir.nodes.kept import kept_by_node
 from graphflow.tir.traversal import as_written
 
 
@@ -35,12 +35,12 @@ def performed(stmt: stmts.Call | stmts.Let | stmts.NamedWindow) -> stmts.Body:
     assert_never(stmt)
 
 
-@kept
+@kept_by_node
 def _performed_by_window(named: stmts.NamedWindow) -> stmts.Body:
     return through_windows(named.body, {named.buffer: named.window})
 
 
-@kept
+@kept_by_node
 def _performed_by_call(call: stmts.Call) -> stmts.Body:
     func = call.definition
     values: dict[Var, IndexExpr] = dict(zip(func.scalars, call.scalars, strict=True))

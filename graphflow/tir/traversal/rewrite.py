@@ -3,7 +3,7 @@
 In: a body, and a change of its statements, expressions or accesses.  Out: the body with the change
 made in the statements that calls, lets and named windows perform too; where these are no instance
 of the call, let or window any more, a block takes its place.  What always holds: a rewrite that
-changes nothing returns the same object, so that results cached for it (`kept`) stay valid.
+changes nothing returns the same object, so that results cached for it (`kept_by_node`) stay valid.
 """
 
 from __future__ import annotations

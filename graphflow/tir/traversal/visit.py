@@ -12,7 +12,7 @@ from typing import assert_never, cast
 
 from graphflow.tir.nodes import stmts
 from graphflow.tir.nodes.exprs import Buffer, Expr, Load, is_predicate, walk_expr
-from graphflow.tir.nodes.kept import Kept, kept
+from graphflow.tir.nodes.kept import Kept, kept_by_node
 from graphflow.tir.traversal.performed import performed
 
 
@@ -84,7 +84,7 @@ def windows_in(body: stmts.Body) -> Iterator[stmts.BufferWindow]:
     )
 
 
-@kept
+@kept_by_node
 def mentioned(block: stmts.Block) -> frozenset[Buffer]:
     """The buffers that a block reads, writes, allocates or assumes something of."""
     named = (
@@ -109,7 +109,7 @@ def _allocated(body: stmts.Body) -> tuple[Buffer, ...]:
     return tuple(s.buffer for s in walk(body) if isinstance(s, stmts.Allocate))
 
 
-@kept
+@kept_by_node
 def _of_block(block: stmts.Block) -> tuple[Buffer, ...]:
     return _allocated(block.body)
 
@@ -130,7 +130,7 @@ def calls_in(body: stmts.Body) -> tuple[stmts.Call, ...]:
     return tuple(found)
 
 
-@kept
+@kept_by_node
 def _calls_below(
     stmt: stmts.For | stmts.If | stmts.Block | stmts.Let | stmts.NamedWindow,
 ) -> tuple[stmts.Call, ...]:
