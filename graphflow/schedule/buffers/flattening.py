@@ -12,8 +12,7 @@ from itertools import pairwise
 from graphflow import arith, tir
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule.buffers.layouts import transform_layout
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -24,7 +23,7 @@ def flatten_buffer(func: tir.PrimFunc, buffer: str) -> Rewrite:
     reach another element of the flat one, and no check would see it.  The interface changes, as by
     `transform_layout`.
     """
-    old = find_buffer(func, buffer)
+    old = places.find_buffer(func, buffer)
     groups = list(pairwise((0, *old.separators, len(old.shape))))
     if all(stop - start <= 1 for start, stop in groups):
         return Rewrite(func)
@@ -36,7 +35,9 @@ def flatten_buffer(func: tir.PrimFunc, buffer: str) -> Rewrite:
                 side for e, n in sides for side in (arith.at_least_zero(e), arith.less_than(e, n))
             )
             text = tir.element_text(old, access.indices)
-            proofs.append(require(arith.prove(inside, access.domain), f"{text} is in bounds"))
+            proofs.append(
+                obligations.require(arith.prove(inside, access.domain), f"{text} is in bounds")
+            )
     parts = [tir.Buffer(f"axis{k}", old.shape[slice(*group)]) for k, group in enumerate(groups)]
 
     def flat(*indices: arith.Var) -> tuple[arith.IndexExpr, ...]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.relocation import require_same_sources
-from graphflow.schedule.facts.dependence import still_independent
-from graphflow.schedule.facts.padding import require_away_from_forbidden
+from graphflow.schedule.facts import dependence, padding
 from graphflow.schedule.places import addresses, obligations, place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -32,6 +31,10 @@ class _Footprint:
     dims: tuple[tir.For, ...]
     guard: arith.Predicate
     points: arith.Domain
+
+    def read_of(self, buffer: tir.Buffer) -> tir.Access:
+        """The load that copies these elements of a buffer."""
+        return tir.Access(buffer, self.indices, self.points, tir.AccessKind.READ, True)
 
 
 def stage_mem(
@@ -82,11 +85,9 @@ def stage_mem(
         touched[0], touched, footprint
     )
     if not stored_first:
-        proofs.append(
-            obligations.require(
-                _in_bounds(old, footprint), f"what is staged of {buffer} lies inside it"
-            )
-        )
+        copied = footprint.read_of(old)
+        inside = arith.prove(padding.in_bounds(copied), copied.domain)
+        proofs.append(obligations.require(inside, f"what is staged of {buffer} lies inside it"))
         proofs.append(_touched_before(func, old, footprint, touched))
         made["load"] = tuple(nests["load"].values())
         store = tir.Store(new, index, tir.Load(old, footprint.indices))
@@ -108,7 +109,7 @@ def stage_mem(
     staged = places.rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread and unread.proven and not _is_touched(staged, old):
         staged = replace(staged, body=without_allocation(staged.body, old))
-    proofs += still_independent(staged, loop)
+    proofs += dependence.still_independent(staged, loop)
     return Rewrite(staged, tuple(proofs), made=made)
 
 
@@ -197,13 +198,6 @@ def _own_element(footprint: _Footprint) -> arith.Proof:
     )
 
 
-def _in_bounds(buffer: tir.Buffer, footprint: _Footprint) -> arith.Proof:
-    sides = zip(footprint.indices, buffer.shape, strict=True)
-    return arith.prove(
-        arith.conjunction(arith.within(e, 0, extent) for e, extent in sides), footprint.points
-    )
-
-
 def _extent(loop: tir.For) -> int:
     if loop.extent is None:
         raise ScheduleError(f"the loop {loop.var} has no constant extent")
@@ -240,8 +234,8 @@ def _touched_before(
         return obligations.structural(
             f"every element of {buffer.name} that is copied is accessed anyway"
         )
-    copied = tir.Access(buffer, footprint.indices, footprint.points, tir.AccessKind.READ, True)
-    return require_away_from_forbidden(func, copied)
+    copied = footprint.read_of(buffer)
+    return padding.require_away_from_forbidden(func, copied)
 
 
 def _copy_nest(footprint: _Footprint, loops: tuple[str, ...], store: tir.Store) -> tir.Body:

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from graphflow import tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places.obligations import structural
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -21,12 +20,14 @@ def inline_window(func: tir.PrimFunc, window: str) -> Rewrite:
 
     Condition: *window*: the place is a named window.  Its elements are those of a by definition.
     """
-    stmt, _ = find(func, window)
+    stmt, _ = places.find(func, window)
     if not isinstance(stmt, tir.NamedWindow):
         raise ScheduleError(f"window: {window} is no named window")
-    new = rewrite_at(func, window, lambda _s, _d: tir.performed(stmt))
+    new = places.rewrite_at(func, window, lambda _s, _d: tir.performed(stmt))
     behind = stmt.window.buffer.name
-    return Rewrite(new, (structural(f"{window} names elements of {behind}"),), {window: ()})
+    return Rewrite(
+        new, (obligations.structural(f"{window} names elements of {behind}"),), {window: ()}
+    )
 
 
 def set_window(func: tir.PrimFunc, param: str, strided: bool = True) -> Rewrite:
@@ -55,7 +56,9 @@ def set_window(func: tir.PrimFunc, param: str, strided: bool = True) -> Rewrite:
             return stmt
 
         new = replace(func, body=tir.map_as_written(func.body, change))
-    return Rewrite(new, (structural("strides decide where elements lie, and not which they are"),))
+    return Rewrite(
+        new, (obligations.structural("strides decide where elements lie, and not which they are"),)
+    )
 
 
 def _with_window(func: tir.PrimFunc, name: str, strided: bool) -> tir.PrimFunc:

@@ -13,8 +13,7 @@ from dataclasses import replace
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import require_instances
 
 Indices = tuple[arith.IndexExpr, ...]
@@ -55,7 +54,7 @@ def private_buffer(func: tir.PrimFunc, name: str) -> tir.Buffer:
 
     ScheduleError for a parameter, whose layout callers see, and for a padded buffer.
     """
-    buffer = find_buffer(func, name)
+    buffer = places.find_buffer(func, name)
     if any(buffer == param.buffer for param in func.params):
         raise ScheduleError(f"{name} is a parameter, which others see; it must be allocated here")
     for stmt in tir.walk(func.body):
@@ -97,7 +96,9 @@ def require_within(
     access: effects.StatementAccess, index: arith.IndexExpr, extent: int, condition: str
 ) -> arith.Proof:
     """A proof that `index` is one of `extent` positions at every instance of an access."""
-    return require(arith.prove(arith.within(index, 0, extent), access.domain), condition)
+    return obligations.require(
+        arith.prove(arith.within(index, 0, extent), access.domain), condition
+    )
 
 
 def require_same_sources(
@@ -111,7 +112,9 @@ def require_same_sources(
 
     ScheduleError, which begins with `condition`, where one is not proven.
     """
-    return require(effects.same_sources(before, after, old, new), condition), *still_at_once(after)
+    return obligations.require(
+        effects.same_sources(before, after, old, new), condition
+    ), *still_at_once(after)
 
 
 def still_at_once(func: tir.PrimFunc) -> tuple[arith.Proof, ...]:

@@ -50,6 +50,9 @@ def stage_window(
     of it.  *copied*: elements that are touched under a condition on data, or that a stated window
     adds, are in bounds, and no padding that nothing may access.
 
+    `stage_mem` is the other way to get a small buffer: it keeps one element for each iteration of
+    some loops, wherever these lie; this step keeps a box of elements, however often each is used.
+
     Makes the small buffer in the role `buffer`, and the outermost loops that copy in the roles
     `load` and `store`.
     """
@@ -219,14 +222,8 @@ def _may_copy(func: tir.PrimFunc, touched: Sequence[tir.Access]) -> list[arith.P
     proofs = [obligations.structural(f"the elements of {name} that are copied are accessed anyway")]
     for access in touched:
         if not access.certain:
-            sides = zip(access.indices, access.buffer.shape, strict=True)
-            inside = arith.prove(
-                arith.conjunction(arith.within(e, 0, n) for e, n in sides), access.domain
-            )
-            proofs.append(
-                obligations.require(inside, f"copied: what is copied of {name} lies inside it")
-            )
-            proofs.append(padding.require_away_from_forbidden(func, access))
+            condition = f"copied: what is copied of {name} lies inside it"
+            proofs += padding.may_load(func, access, condition)
     return proofs
 
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.schedule.buffers.relocation import still_at_once
+from graphflow.schedule.facts.padding import may_load
 from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.places.step_arguments import ExprGiven, value_of
-from graphflow.schedule.statements.expressions import bound_value, may_load
+from graphflow.schedule.statements.expressions import bound_value
 from graphflow.schedule.steps.frame import Rewrite
 
 

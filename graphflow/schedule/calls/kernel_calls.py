@@ -13,8 +13,7 @@ from typing import Any, cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
-from graphflow.schedule.facts.dependence import independent
-from graphflow.schedule.facts.known_state import unify_in_state
+from graphflow.schedule.facts import dependence, known_state
 from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import find, first_in_lanes, rewrite_around, rewrite_at
 from graphflow.schedule.steps.base_schedule import BaseSchedule
@@ -50,7 +49,7 @@ def replace(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> Rewrite
 
     name = place_names.fresh_name(definition.name, is_taken)
     try:
-        call, state = unify_in_state(func, place, definition, body, name)
+        call, state = known_state.unify_in_state(func, place, definition, body, name)
     except tir.NotUnifiable as error:
         raise ScheduleError(f"{place} does not unify with {definition.name}: {error}") from None
     unified = obligations.structural(f"{place} is {definition.name}, with the arguments put in")
@@ -90,7 +89,7 @@ def _safe_kinds(
             lanes = first_in_lanes(func, place, (axis.var for axis in domain.axes))
             if lanes is not None:
                 raise ScheduleError(f"{place} stands inside {lanes}, whose iterations are lanes")
-            proofs += independent(loop, site.domain)
+            proofs += dependence.independent(loop, site.domain)
     return proofs
 
 

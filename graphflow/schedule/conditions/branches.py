@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, effects, tir
-from graphflow.schedule.places import addresses
-from graphflow.schedule.places.obligations import structural
+from graphflow.schedule.places import addresses, obligations
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -119,7 +118,9 @@ def _one_branch(stmt: tir.If, domain: arith.Domain) -> tuple[tir.Body, arith.Pro
         held, failed = domain.given(condition), domain.given(arith.negation(condition))
     for kept, other, where in ((stmt.then, stmt.orelse, failed), (stmt.orelse, stmt.then, held)):
         if same_where(kept, other, where):
-            return kept, structural("both branches do the same where the condition chooses")
+            return kept, obligations.structural(
+                "both branches do the same where the condition chooses"
+            )
     return None
 
 

@@ -12,9 +12,7 @@ from typing import assert_never, cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places.addresses import path_of
-from graphflow.schedule.places.obligations import Unproven, require, structural
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -26,7 +24,9 @@ def simplify(func: tir.PrimFunc) -> Rewrite:
     runs goes.  Nothing else moves.
     """
     body = _simplify_body(func.body, arith.ANYWHERE)
-    proofs = (structural("indices and conditions are equal over the ranges of the loops"),)
+    proofs = (
+        obligations.structural("indices and conditions are equal over the ranges of the loops"),
+    )
     return Rewrite(func if body is func.body else replace(func, body=body), proofs)
 
 
@@ -144,10 +144,10 @@ def eliminate_dead_code(func: tir.PrimFunc, place: str | None = None) -> Rewrite
     done = with_live_branches(func, place)
     if done.func is not func:
         return done
-    stmt, domain = find(func, place)
+    stmt, domain = places.find(func, place)
     match stmt:
         case tir.For():
-            require(
+            obligations.require(
                 arith.prove(arith.at_most(stmt.stop, stmt.start), domain),
                 f"runs: {place} never runs",
             )
@@ -162,7 +162,7 @@ def with_live_branches(func: tir.PrimFunc, place: str) -> Rewrite:
     """The kernel without the loops and branches in the statement at `place` that never run, and
     without the conditions there that always hold; the kernel itself where there are none."""
     proofs: list[arith.Proof] = []
-    new = rewrite_at(func, place, lambda stmt, domain: _live((stmt,), domain, proofs))
+    new = places.rewrite_at(func, place, lambda stmt, domain: _live((stmt,), domain, proofs))
     return Rewrite(new, tuple(proofs))
 
 
@@ -170,7 +170,7 @@ def _undecided(place: str, condition: arith.Predicate, domain: arith.Domain) -> 
     """The refusal of a condition that holds at one point and not at another."""
     always, never = arith.prove(condition, domain), arith.prove(arith.negation(condition), domain)
     words = f"decided: the condition of {place} is not always the same, {always.reason}, and its "
-    return Unproven(f"{words}negation", never)
+    return obligations.Unproven(f"{words}negation", never)
 
 
 def _by_data(func: tir.PrimFunc, place: str, stmt: tir.If) -> Rewrite:
@@ -178,11 +178,11 @@ def _by_data(func: tir.PrimFunc, place: str, stmt: tir.If) -> Rewrite:
     condition = cast(tir.Expr, stmt.condition)
     for value, branch in ((True, stmt.then), (False, stmt.orelse)):
         literal = tir.Literal(value, "bool")
-        proof = effects.equal_values(func, path_of(func, place), condition, literal)
+        proof = effects.equal_values(func, addresses.path_of(func, place), condition, literal)
         if proof.proven:
-            new = rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
+            new = places.rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
             return Rewrite(new, (proof,))
-    raise Unproven(f"decided: the condition of {place} is not always the same", proof)
+    raise obligations.Unproven(f"decided: the condition of {place} is not always the same", proof)
 
 
 def _live(body: tir.Body, domain: arith.Domain, proofs: list[arith.Proof]) -> tir.Body:
@@ -316,16 +316,18 @@ def lift_conditions(func: tir.PrimFunc, place: str) -> Rewrite:
             raise ScheduleError(f"{place} is a block, and a loop is needed")
         return (replace(stmt, body=_lifted(stmt.body)),)
 
-    new = rewrite_at(func, place, change)
+    new = places.rewrite_at(func, place, change)
     if new == func:
         raise ScheduleError(f"lifted: {_why_none_moves(func, place)}")
-    proof = structural("a condition free of a loop's variable is the same in each iteration")
+    proof = obligations.structural(
+        "a condition free of a loop's variable is the same in each iteration"
+    )
     return Rewrite(new, (proof,))
 
 
 def _why_none_moves(func: tir.PrimFunc, place: str) -> str:
     """Why each condition in a loop stays where it is."""
-    outer = find(func, place)[0]
+    outer = places.find(func, place)[0]
     reasons = list(_staying((outer,), None))
     return "; ".join(reasons) if reasons else f"there is no condition in {place}"
 

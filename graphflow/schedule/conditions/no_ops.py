@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from graphflow import arith, effects, tir
 from graphflow.schedule.conditions.conditions import without_stores
-from graphflow.schedule.places import addresses
-from graphflow.schedule.places.place_names import has_place
+from graphflow.schedule.places import addresses, place_names
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -41,7 +40,7 @@ def remove_no_op(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
                 now = _without(now, ((position, False),), proofs, [])
         else:
             now = _without(now, addresses.path_of(now, place), proofs, [])
-            if not has_place(now, place):
+            if not place_names.has_place(now, place):
                 break
         if now is before:
             break

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from graphflow import arith, effects, tir
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import has_name
+from graphflow.schedule.places import obligations, place_names
 
 
 def ordered_commute(
@@ -33,8 +32,10 @@ def ordered_commute(
 def _required(answers: Iterable[arith.Proof], condition: str) -> tuple[arith.Proof, ...]:
     """The answers under the condition that they are needed for; refuses at the first open one."""
     stated = (replace(answer, claim=f"{condition}: {answer.claim}") for answer in answers)
-    proofs = tuple(dict.fromkeys(require(proof, condition) for proof in stated))
-    none = structural(f"{condition}: no buffer is written by one and touched by the other")
+    proofs = tuple(dict.fromkeys(obligations.require(proof, condition) for proof in stated))
+    none = obligations.structural(
+        f"{condition}: no buffer is written by one and touched by the other"
+    )
     return proofs or (none,)
 
 
@@ -51,7 +52,7 @@ def independent(stmt: tir.For, domain: arith.Domain) -> tuple[arith.Proof, ...]:
 def still_independent(func: tir.PrimFunc, place: str) -> tuple[arith.Proof, ...]:
     """Proofs that parallel and vectorized loops around `place` and in it are still independent."""
     proofs: tuple[arith.Proof, ...] = ()
-    holding = tuple(stmt for stmt in func.body if has_name(stmt, place))
+    holding = tuple(stmt for stmt in func.body if place_names.has_name(stmt, place))
     for site in tir.sites(holding):
         stmt = site.stmt
         if not isinstance(stmt, tir.For) or stmt.kind not in tir.AT_ONCE:

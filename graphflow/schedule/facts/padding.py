@@ -18,8 +18,7 @@ from typing import TypeGuard, cast
 from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.claims import claims, forbids_access
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import has_name
+from graphflow.schedule.places import obligations, place_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +212,24 @@ def require_away_from_forbidden(func: tir.PrimFunc, access: tir.Access) -> arith
     name = access.buffer.name
     forbidden = forbidden_elements(func, access.buffer)
     if not forbidden:
-        return structural(f"{name} has no padding that may not be accessed")
+        return obligations.structural(f"{name} has no padding that may not be accessed")
     away = arith.conjunction(arith.negation(one.holds(access.indices)) for one in forbidden)
     place = f"{name}[{', '.join(map(str, access.indices))}]"
-    return require(arith.prove(away, access.domain), f"{place} stays away from forbidden padding")
+    return obligations.require(
+        arith.prove(away, access.domain), f"{place} stays away from forbidden padding"
+    )
+
+
+def in_bounds(access: tir.Access) -> arith.Predicate:
+    """The predicate that an access is to an element that its buffer has."""
+    sides = zip(access.indices, access.buffer.shape, strict=True)
+    return arith.conjunction(arith.within(index, 0, extent) for index, extent in sides)
+
+
+def may_load(func: tir.PrimFunc, access: tir.Access, condition: str) -> tuple[arith.Proof, ...]:
+    """Proofs that an access, which a rewrite adds, is in bounds and of no forbidden padding."""
+    inside = obligations.require(arith.prove(in_bounds(access), access.domain), condition)
+    return inside, require_away_from_forbidden(func, access)
 
 
 # What is known of elements ------------------------------------------------------------------------
@@ -225,7 +238,7 @@ def require_away_from_forbidden(func: tir.PrimFunc, access: tir.Access) -> arith
 def top_level(func: tir.PrimFunc, place: str) -> int:
     """The position in the kernel's body of the statement that contains `place`."""
     for position, stmt in enumerate(func.body):
-        if has_name(stmt, place):
+        if place_names.has_name(stmt, place):
             return position
     raise ScheduleError(f"{func.name} has no place {place}")
 

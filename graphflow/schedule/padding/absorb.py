@@ -11,8 +11,7 @@ from typing import cast
 from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts import padding
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -36,17 +35,17 @@ def absorb_padding(func: tir.PrimFunc, place: str, buffer: str) -> Rewrite:
     names = layout.physical_vars(len(target.shape))
     where = f"where {condition} fails, {place}"
     proofs = (
-        require(
+        obligations.require(
             arith.prove(padding.is_padding((stage,), target, store.indices), outside),
             f"{where} reaches nothing but padding of {buffer}",
         ),
-        require(
+        obligations.require(
             arith.Image(outside, store.indices).covers(
                 padding.is_padding((stage,), target, names), names, target.shape
             ),
             f"{where} reaches all the padding of {buffer}",
         ),
-        require(
+        obligations.require(
             arith.prove_injective(store.indices, site.domain),
             f"{place} writes each element of {buffer} once",
         ),
@@ -56,14 +55,14 @@ def absorb_padding(func: tir.PrimFunc, place: str, buffer: str) -> Rewrite:
     def exchanged(body: tir.Body) -> tir.Body:
         return tir.map_body(body, lambda s: selected if s is stmt else s)
 
-    new = rewrite_at(func, place, lambda s, _d: exchanged((s,)))
-    new = rewrite_at(new, stage.name, lambda _s, _d: ())
+    new = places.rewrite_at(func, place, lambda s, _d: exchanged((s,)))
+    new = places.rewrite_at(new, stage.name, lambda _s, _d: ())
     return Rewrite(new, proofs)
 
 
 def _guarded_store(func: tir.PrimFunc, place: str, buffer: tir.Buffer) -> tir.Site:
     """The only index condition in `place` under which the buffer is stored to."""
-    stmt, domain = find(func, place)
+    stmt, domain = places.find(func, place)
     if domain.axes or domain.where != arith.TRUE:
         raise ScheduleError(f"{place} stands inside another loop or condition")
     found = [

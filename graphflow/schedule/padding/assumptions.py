@@ -13,10 +13,9 @@ from math import inf
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.facts import soundness
 from graphflow.schedule.facts.padding import is_padding, padding_stages
-from graphflow.schedule.facts.soundness import require_consistent
-from graphflow.schedule.places.place_names import stage_names
-from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.places import place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -83,10 +82,10 @@ def _stating(
     claim: Callable[[tir.Load], tir.Expr],
     proof: arith.Proof,
 ) -> Rewrite:
-    found = find_buffer(func, buffer)
+    found = places.find_buffer(func, buffer)
     if found not in func.inputs or found.dtype not in tir.FLOATS:
         raise ScheduleError(f"{buffer} is not an input of floats, so there is nothing to state")
-    block, *loops = stage_names(func, f"{buffer}_{what}", len(found.shape))
+    block, *loops = place_names.stage_names(func, f"{buffer}_{what}", len(found.shape))
     names = tuple(map(arith.Var, loops))
     # The fact is one of the tensor: the padding of its buffer is excluded.
     padding = is_padding(padding_stages(func, found), found, names)
@@ -94,5 +93,5 @@ def _stating(
     body = tir.nest(tuple(zip(names, found.shape, strict=True)), body)
     stage = tir.Block(block, body, ((tir.BlockNote.STATES, buffer),))
     new = replace(func, body=(stage, *func.body))
-    require_consistent(new)
+    soundness.require_consistent(new)
     return Rewrite(new, (proof,), made={"block": (block,)})

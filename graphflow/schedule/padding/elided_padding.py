@@ -17,8 +17,7 @@ from graphflow.layout import Layout, logical_vars
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.schedule.conditions.conditions import simplify
 from graphflow.schedule.facts.padding import PaddingKind, padding_kind, padding_stages
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -36,13 +35,17 @@ def elide_padding(func: tir.PrimFunc, buffer: str, layout: Layout) -> Rewrite:
 
     ScheduleError, which names the clause, with a point where one is refuted.
     """
-    old = find_buffer(func, buffer)
+    old = places.find_buffer(func, buffer)
     if old.shape != layout.physical_shape or old.separators:
         raise ScheduleError(
             f"box: {buffer} is {list(old.shape)}{' with separators' if old.separators else ''}, "
             f"and the box of {layout.describe()} is {list(layout.physical_shape)}"
         )
-    proofs = [require(in_one_piece(layout), f"one piece: {buffer} holds its elements in order")]
+    proofs = [
+        obligations.require(
+            in_one_piece(layout), f"one piece: {buffer} holds its elements in order"
+        )
+    ]
     stages = padding_stages(func, old)
     bare = replace(func, body=tuple(stmt for stmt in func.body if stmt not in stages))
     inside = [stage.name for stage in stages if stage not in func.body]
@@ -93,9 +96,11 @@ def _untouched(
     axes = layout.physical_axes
     padding = arith.negation(layout.is_logical())
     claim = f"untouched: the padding of {buffer.name} is not touched"
-    proofs = [require(effects.never_touched(bare, buffer, axes, padding), claim)]
+    proofs = [obligations.require(effects.never_touched(bare, buffer, axes, padding), claim)]
     for access in effects.statements_of(bare).of(buffer):
         if access.is_claim:
             stays = arith.prove(layout.is_logical(access.access.indices), access.domain)
-            proofs.append(require(stays, f"untouched: {access} is no assumption about padding"))
+            proofs.append(
+                obligations.require(stays, f"untouched: {access} is no assumption about padding")
+            )
     return proofs

@@ -17,8 +17,7 @@ from typing import cast
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.conditions.no_ops import effects_left
-from graphflow.schedule.facts.dependence import still_independent
-from graphflow.schedule.facts.padding import require_away_from_forbidden
+from graphflow.schedule.facts import dependence, padding
 from graphflow.schedule.padding.neutral import NeutralQuery
 from graphflow.schedule.places import addresses, obligations
 from graphflow.schedule.places.step_arguments import predicate_of
@@ -57,7 +56,7 @@ def remove_branching_through_overcompute(
     now = func
     for path in reversed(found):  # inner conditions first, and later ones: the others keep paths
         now = _freed(now, path, wrap, fill, proofs)
-    proofs += still_independent(now, place)
+    proofs += dependence.still_independent(now, place)
     return Rewrite(now, tuple(dict.fromkeys(proofs)))
 
 
@@ -153,7 +152,7 @@ def _without_last(
         stmt = replace(stmt, then=body)
     for access in tir.accesses(stmt.then, outside):
         proofs.append(stays_in_bounds(access))
-        proofs.append(require_away_from_forbidden(func, access))
+        proofs.append(padding.require_away_from_forbidden(func, access))
     copy = tir.Block("overcompute", stmt.then)
     orelse = (tir.If(left, (copy,)),) if others else (copy,)
     below: effects.Path = (*path[:-1], (path[-1][0], True), (0, False))
@@ -218,7 +217,7 @@ def without_effect(
 def stays_in_bounds(access: tir.Access) -> arith.Proof:
     """A proof that an access stays in its buffer; else ScheduleError."""
     text = f"the overcomputed access {_text(access)} stays in bounds"
-    return obligations.require(arith.prove(_inside_buffer(access), access.domain), text)
+    return obligations.require(arith.prove(padding.in_bounds(access), access.domain), text)
 
 
 def _wrapped(
@@ -265,7 +264,7 @@ def _filled(extra: tuple[tir.Access, ...], member: arith.Predicate, body: tir.Bo
         tir.Load(access.buffer, access.indices)
         for access in extra
         if access.kind is tir.AccessKind.READ
-        and not arith.prove(_inside_buffer(access), access.domain).proven
+        and not arith.prove(padding.in_bounds(access), access.domain).proven
     }
 
     def change(expr: tir.Expr) -> tir.Expr:
@@ -274,11 +273,6 @@ def _filled(extra: tuple[tir.Access, ...], member: arith.Predicate, body: tir.Bo
         return tir.Select(member, expr, tir.Literal(0, expr.dtype))
 
     return tir.map_expressions(body, change) if outside else body
-
-
-def _inside_buffer(access: tir.Access) -> arith.Predicate:
-    sides = zip(access.indices, access.buffer.shape, strict=True)
-    return arith.conjunction(arith.within(e, 0, extent) for e, extent in sides)
 
 
 def _text(access: tir.Access) -> str:

@@ -24,8 +24,7 @@ from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solv
 from graphflow.schedule.buffers.layouts import PadValue, padding_stage
 from graphflow.schedule.conditions.conditions import simplify
 from graphflow.schedule.facts.padding import padding_stages
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.places import find_buffer, rewrite_at
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 MARKS = {True: tir.BlockNote.PREPROC, False: tir.BlockNote.POSTPROC}
@@ -65,7 +64,7 @@ def marked_stage(func: tir.PrimFunc, buffer: str) -> Marked | None:
     reach every element, or something else accesses the parameter, and where no fact can state the
     padding.  Other ScheduleErrors where what they state is no statement, or is wrong.
     """
-    param = find_buffer(func, buffer)
+    param = places.find_buffer(func, buffer)
     try:
         return _marked(func, param)
     except (UnliftableStages, WrongMark):
@@ -251,16 +250,18 @@ def _layout(
     found = IndexMap.from_function(len(names), index_map, param.shape)
     layout = Layout.of(found, param.shape, cache.shape, cache.separators)
     held = f"{cache.name} holds {param.name} as {layout.describe()}"
-    proofs = [require(found.check(param.shape), f"{cache.name} has a place for each element")]
+    proofs = [
+        obligations.require(found.check(param.shape), f"{cache.name} has a place for each element")
+    ]
     images = []
     for one in copies:
         element, place = _ends(one, cache)
         there = layout.physical_index(element)
         same = arith.conjunction(arith.equal(a, b) for a, b in zip(there, place, strict=True))
-        proofs.append(require(arith.prove(same, one.domain), held))
+        proofs.append(obligations.require(arith.prove(same, one.domain), held))
         images.append(arith.Image(one.domain, element))
     whole = arith.images_cover(images, arith.TRUE, names, param.shape)
-    proofs.append(require(whole, f"every element of {param.name} is copied"))
+    proofs.append(obligations.require(whole, f"every element of {param.name} is copied"))
     return layout, tuple(proofs)
 
 
@@ -283,7 +284,7 @@ def _once(var: arith.Var, copy: _Part) -> bool:
 def _away(part: _Part, layout: Layout, cache: tir.Buffer) -> arith.Proof:
     """A proof that a statement stores to padding alone."""
     padding = arith.negation(layout.is_logical(part.place))
-    return require(
+    return obligations.require(
         arith.prove(padding, part.domain), f"what is stored to {cache.name} besides is its padding"
     )
 
@@ -342,15 +343,15 @@ def state_padding(
     The mark changes nothing in the kernel.  It is a claim, which is proven when the stage is
     lifted.  ScheduleError where no stage copies the buffer out.
     """
-    param = find_buffer(func, buffer)
+    param = places.find_buffer(func, buffer)
     blocks = _blocks(func, param, MARKS[False]) if param in func.outputs else []
     if len(blocks) != 1:
         raise ScheduleError(f"no stage of {func.name} is marked to copy an output {buffer} out")
     notes = {**dict(blocks[0].annotations), MARKS[False]: f"crop({value})"}
     marked = replace(blocks[0], annotations=tuple(notes.items()))
     _cropped(marked, param)
-    new = rewrite_at(func, blocks[0].name, lambda _s, _d: (marked,))
-    return Rewrite(new, (structural("a mark states something and does nothing"),))
+    new = places.rewrite_at(func, blocks[0].name, lambda _s, _d: (marked,))
+    return Rewrite(new, (obligations.structural("a mark states something and does nothing"),))
 
 
 # The kernel without its stages --------------------------------------------------------------------
@@ -372,7 +373,7 @@ def lift_stages(
     found = marked_stage(func, buffer)
     if found is None:
         raise ScheduleError(f"no stage of {func.name} is marked to copy {buffer}")
-    param, layout = find_buffer(func, buffer), found.layout
+    param, layout = places.find_buffer(func, buffer), found.layout
     target = layout if place is None else place
     proofs = found.proofs if target == layout else (*found.proofs, _contained(layout, target))
     new = replace(param, shape=target.physical_shape, separators=target.separators)
@@ -400,7 +401,7 @@ def lift_stages(
     done = simplify(replace(bare, body=body)).func
     claim = f"{buffer} is touched by its stages alone, which copy it to {layout.describe()}"
     made = {"padding": tuple(block.name for block in stage)}
-    return Rewrite(done, (*proofs, structural(claim)), made=made)
+    return Rewrite(done, (*proofs, obligations.structural(claim)), made=made)
 
 
 def _pad_value(pad: tir.Literal | tir.Undef | None) -> PadValue:
@@ -425,7 +426,7 @@ def _contained(layout: Layout, target: Layout) -> arith.Proof:
     domain = arith.Domain()
     for var, extent in zip(names, layout.physical_shape, strict=True):
         domain = domain.inside(var, 0, extent)
-    return require(
+    return obligations.require(
         arith.prove(inside, domain),
         f"{layout.describe()} lies inside {list(target.physical_shape)}",
     )

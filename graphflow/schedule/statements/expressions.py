@@ -206,21 +206,11 @@ def may_be_evaluated(
         condition = f"memory: {name} is in bounds at each point of {domain}"
         if any(_is_at_least(one, access) for one in made):
             yield obligations.structural(f"memory: {name} is accessed anyway")
-            yield obligations.require(_in_bounds(access), condition)
+            yield obligations.require(
+                arith.prove(padding.in_bounds(access), access.domain), condition
+            )
         else:
-            yield from may_load(func, access, condition)
-
-
-def may_load(func: tir.PrimFunc, access: tir.Access, condition: str) -> tuple[arith.Proof, ...]:
-    """Proofs that an access, which a rewrite adds, is in bounds and of no forbidden padding."""
-    return obligations.require(_in_bounds(access), condition), padding.require_away_from_forbidden(
-        func, access
-    )
-
-
-def _in_bounds(access: tir.Access) -> arith.Proof:
-    sides = zip(access.indices, access.buffer.shape, strict=True)
-    return arith.prove(arith.conjunction(arith.within(e, 0, n) for e, n in sides), access.domain)
+            yield from padding.may_load(func, access, condition)
 
 
 def _is_at_least(one: tir.Access, other: tir.Access) -> bool:
@@ -370,7 +360,7 @@ def _rewrite_value(
     probe = tir.Store(tir.Buffer("value", (), new.dtype), (), new)
     for access in tir.accesses((probe,), domain):
         if not access.writes and tir.Load(access.buffer, access.indices) not in known:
-            proofs += may_load(
+            proofs += padding.may_load(
                 func, access, f"memory: what {tir.expr_text(new)} loads is in bounds"
             )
     changed = _map_own(stmt, lambda node: new if node == found else node)

@@ -13,8 +13,7 @@ from typing import cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.facts.claims import forbids_access
-from graphflow.schedule.facts.dependence import ordered_commute
+from graphflow.schedule.facts import claims, dependence
 from graphflow.schedule.loops.loops import reorder_loops
 from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import find, rewrite_at
@@ -80,7 +79,7 @@ def _valid(func: tir.PrimFunc, condition: tir.Condition, domain: arith.Domain) -
     forbidden = {
         node.buffer
         for stmt in tir.walk(func.body)
-        if isinstance(stmt, tir.Assume) and forbids_access(stmt.claim)
+        if isinstance(stmt, tir.Assume) and claims.forbids_access(stmt.claim)
         for node in tir.walk_expr(stmt.claim)
         if isinstance(node, tir.Load)
     }
@@ -186,7 +185,7 @@ def _unchanged(
         return (obligations.structural(f"{text} does not depend on {loop.var}"),)
     asks = (tir.If(condition, ()),)
     because = f"no iteration of {loop.var} writes what {text} reads"
-    return ordered_commute(asks, (loop,), domain, (), arith.TRUE, because)
+    return dependence.ordered_commute(asks, (loop,), domain, (), arith.TRUE, because)
 
 
 def _condition_out_of_loop(

@@ -16,8 +16,7 @@ import numpy as np
 from graphflow import effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import domain_touched
-from graphflow.schedule.facts.bound_inference import Bounds, infer_bounds
-from graphflow.schedule.facts.soundness import require_sound
+from graphflow.schedule.facts import bound_inference, soundness
 from graphflow.schedule.places import addresses, place_names, statement_patterns
 from graphflow.schedule.places.places import find_buffer, find_loop
 from graphflow.schedule.places.step_arguments import require_arguments
@@ -65,7 +64,7 @@ class BaseSchedule:
         VerifyError where the definition is not well formed, or marks a loop parallel or vectorized
         whose iterations are not proven to be independent, or assumes what cannot be true.
         """
-        require_sound(definition)
+        soundness.require_sound(definition)
         return cls(definition, definition)
 
     def apply(
@@ -249,7 +248,9 @@ class BaseSchedule:
         wanted = pattern.format(*(self[p] if isinstance(p, Handle) else p for p in parts))
         return place_names.fresh_name(wanted, lambda name: place_names.has_place(self.func, name))
 
-    def bounds(self, attached: Mapping[Handle | str, Handle | str] | None = None) -> Bounds:
+    def bounds(
+        self, attached: Mapping[Handle | str, Handle | str] | None = None
+    ) -> bound_inference.Bounds:
         """What each stage must compute and over which range each loop runs; `print` shows it.
 
         With `attached`, by names or handles of buffers, as if each were computed at the loop given
@@ -259,7 +260,9 @@ class BaseSchedule:
         def name(place: Handle | str) -> str:
             return self[place] if isinstance(place, Handle) else place
 
-        return infer_bounds(self.func, {name(b): name(at) for b, at in (attached or {}).items()})
+        return bound_inference.infer_bounds(
+            self.func, {name(b): name(at) for b, at in (attached or {}).items()}
+        )
 
     def domain_touched(self, buffer: Handle | str) -> effects.DomainTouched:
         """What the kernel reads and writes of a buffer, and under which conditions; `print` it.

@@ -8,9 +8,7 @@ from typing import cast
 import numpy as np
 
 from graphflow.base.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
-from graphflow.tir.nodes import exprs
-from graphflow.tir.nodes.printer import expr_text
-from graphflow.tir.nodes.stmts import Assume, If, Reduce, Stmt, Store
+from graphflow.tir.nodes import exprs, printer, stmts
 from graphflow.tir.traversal.visit import expressions_of
 
 ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod")
@@ -21,18 +19,18 @@ ON_BOOLS = ("and", "or", "xor", "add", "mul", "max", "min")
 UNARY_ON_INTEGERS = ("neg", "abs", "not")
 
 
-def type_errors(stmt: Stmt) -> Iterator[str]:
+def type_errors(stmt: stmts.Stmt) -> Iterator[str]:
     """A sentence for each type rule that `stmt` itself, not a body below it, violates."""
     for expr in expressions_of(stmt):
         yield from expression_errors(expr)
     match stmt:
-        case Store() | Reduce() if stmt.value.dtype != stmt.buffer.dtype:
+        case stmts.Store() | stmts.Reduce() if stmt.value.dtype != stmt.buffer.dtype:
             yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, the value is {stmt.value.dtype}"
-        case Reduce() if stmt.buffer.dtype in STORED:
+        case stmts.Reduce() if stmt.buffer.dtype in STORED:
             yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, in which nothing is computed"
-        case If():
+        case stmts.If():
             yield from _condition_errors(stmt.condition)
-        case Assume():
+        case stmts.Assume():
             yield from _condition_errors(stmt.unless)
             yield from _condition_errors(stmt.claim)
         case _:
@@ -47,7 +45,7 @@ def expression_errors(expr: exprs.Expr) -> Iterator[str]:
 
 def _condition_errors(condition: exprs.Condition) -> Iterator[str]:
     if not exprs.is_predicate(condition) and (dtype := cast(exprs.Expr, condition).dtype) != "bool":
-        yield f"the condition {expr_text(cast(exprs.Expr, condition))} is {dtype}, not bool"
+        yield f"the condition {printer.expr_text(cast(exprs.Expr, condition))} is {dtype}, not bool"
 
 
 def _node_errors(node: exprs.Expr) -> Iterator[str]:

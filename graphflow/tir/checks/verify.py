@@ -16,12 +16,10 @@ from typing import Literal, TypeAlias, assert_never, cast
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
 from graphflow.base.errors import VerifyError
 from graphflow.tir.checks.check_types import type_errors
-from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.declared import memories_of
+from graphflow.tir.nodes import declared, exprs, printer, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
-from graphflow.tir.nodes.printer import to_text
+from graphflow.tir.traversal import visit
 from graphflow.tir.traversal.performed import performed
-from graphflow.tir.traversal.visit import expressions_of, loops_of, writes_in
 
 KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
@@ -99,7 +97,7 @@ class _Verifier:
         """Fields of configuration state that were used so far, by name."""
 
     def fail(self, message: str, stmt: stmts.Stmt | None = None) -> VerifyError:
-        text = to_text(self.func, stmt, "here")
+        text = printer.to_text(self.func, stmt, "here")
         return VerifyError(f"{self.func.name} is not a {self.stage} kernel: {message}\n{text}")
 
     def run(self) -> None:
@@ -127,7 +125,7 @@ class _Verifier:
         if self.legal.emittable:
             self.check_parallel()
         self.body(self.func.body)
-        outside = [memory.name for memory in memories_of(self.func)]
+        outside = [memory.name for memory in declared.memories_of(self.func)]
         outside += sorted({name.split(".")[0] for name in self.fields})
         twice = next((name for name in outside if outside.count(name) > 1), None)
         if twice is not None:
@@ -165,7 +163,7 @@ class _Verifier:
         self.buffers = outer
 
     def stmt(self, stmt: stmts.Stmt) -> None:
-        for expr in expressions_of(stmt):
+        for expr in visit.expressions_of(stmt):
             self.expr(expr, stmt)
         problem = next(type_errors(stmt), None)
         if problem is not None:
@@ -241,7 +239,7 @@ class _Verifier:
         problem = next(type_errors(stmts.Store(buffer, (), stmt.value)), None)
         if problem is not None:
             raise self.fail(problem, stmt)
-        if any(write.buffer == buffer for write in writes_in(stmt.body)):
+        if any(write.buffer == buffer for write in visit.writes_in(stmt.body)):
             raise self.fail(f"{buffer.name} is the value of a let, and is written", stmt)
         outer = dict(self.buffers)
         self.declare(buffer, stmt)
@@ -311,7 +309,7 @@ class _Verifier:
     def check_parallel(self) -> None:
         """At most one parallel loop; around it only blocks, beside it only allocations."""
         parallel = [
-            loop for loop in loops_of(self.func.body) if loop.kind is stmts.LoopKind.PARALLEL
+            loop for loop in visit.loops_of(self.func.body) if loop.kind is stmts.LoopKind.PARALLEL
         ]
         if len(parallel) > 1:
             raise self.fail("there is more than one parallel loop", parallel[1])

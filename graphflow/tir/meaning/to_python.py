@@ -19,9 +19,7 @@ from graphflow import arith
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import VerifyError
 from graphflow.tir.meaning.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
-from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.declared import fields_of
-from graphflow.tir.nodes.printer import BINARY_SIGNS, COMPARISON_SIGNS, element_text, stmt_text
+from graphflow.tir.nodes import declared, exprs, printer, stmts
 from graphflow.tir.traversal.matched import matched_value
 from graphflow.tir.traversal.performed import performed
 
@@ -72,7 +70,7 @@ class _SourceWriter:
         for var, interval in free.items():
             self.variables[var], self.loops[var] = self.temporary(), interval
         names = [self.variables[var] for var in free]
-        buffers = (*(p.buffer for p in self.func.params), *fields_of(self.func))
+        buffers = (*(p.buffer for p in self.func.params), *declared.fields_of(self.func))
         names += [self.buffer(buffer) for buffer in buffers]
         lines = (f"def kernel({', '.join(names)}):", *self.body(self.func.body, 1, 0))
         return "\n".join(lines) + "\n"
@@ -301,7 +299,7 @@ class _SourceWriter:
             case exprs.Binary():
                 return self.binary(expr.op, expr.dtype, self.expr(expr.left), self.expr(expr.right))
             case exprs.Comparison():
-                sign = COMPARISON_SIGNS[expr.op]
+                sign = printer.COMPARISON_SIGNS[expr.op]
                 return f"({self.expr(expr.left)} {sign} {self.expr(expr.right)})"
             case exprs.Select():
                 test, if_true = self.condition(expr.condition), self.expr(expr.if_true)
@@ -318,7 +316,7 @@ class _SourceWriter:
             op == "div" and dtype in ("float32", "float64")
         )
         if exact:
-            return f"({left} {BINARY_SIGNS[op]} {right})"
+            return f"({left} {printer.BINARY_SIGNS[op]} {right})"
         return f"{self.constant(BINARY_FUNCTIONS[op])}({left}, {right})"
 
 
@@ -335,7 +333,9 @@ def _false_assumption(
     func: stmts.PrimFunc, stmt: stmts.Assume, loops: tuple[arith.Var, ...]
 ) -> Callable[[Sequence[int]], None]:
     def fail(loop_values: Sequence[int]) -> None:
-        raise VerifyError(f"{func.name}: {stmt_text(stmt)} is false{_at(loops, loop_values)}")
+        raise VerifyError(
+            f"{func.name}: {printer.stmt_text(stmt)} is false{_at(loops, loop_values)}"
+        )
 
     return fail
 
@@ -347,8 +347,8 @@ def _out_of_bounds(
     indices: Iterable[arith.IndexExpr],
     loops: tuple[arith.Var, ...],
 ) -> Callable[[Sequence[int], Sequence[int]], None]:
-    access = element_text(buffer, indices)
-    line = stmt_text(stmt).splitlines()[0]
+    access = printer.element_text(buffer, indices)
+    line = printer.stmt_text(stmt).splitlines()[0]
 
     def fail(values: Sequence[int], loop_values: Sequence[int]) -> None:
         raise VerifyError(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from graphflow.tir.nodes import stmts
-from graphflow.tir.nodes.exprs import Buffer, Condition, Expr, Load, is_predicate, walk_expr
+from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
 
 
@@ -24,7 +23,7 @@ def definitions_in(body: stmts.Body) -> tuple[stmts.PrimFunc, ...]:
     return tuple(found)
 
 
-def fields_of(func: stmts.PrimFunc) -> tuple[Buffer, ...]:
+def fields_of(func: stmts.PrimFunc) -> tuple[exprs.Buffer, ...]:
     """The fields of configuration state that a kernel uses, itself or by what it calls."""
     funcs = (*definitions_in(func.body), func)
     buffers = (buffer for one in funcs for buffer in _accessed(one.body))
@@ -57,9 +56,9 @@ def _statements(body: stmts.Body) -> Iterator[stmts.Stmt]:
                 pass
 
 
-def _accessed(body: stmts.Body) -> Iterator[Buffer]:
+def _accessed(body: stmts.Body) -> Iterator[exprs.Buffer]:
     for stmt in _statements(body):
-        own: tuple[Condition, ...] = ()
+        own: tuple[exprs.Condition, ...] = ()
         match stmt:
             case stmts.Store() | stmts.Reduce() | stmts.Let():
                 own = (stmt.value,)
@@ -75,7 +74,7 @@ def _accessed(body: stmts.Body) -> Iterator[Buffer]:
             yield stmt.buffer
 
 
-def _loaded(condition: Condition) -> Iterator[Buffer]:
-    if not is_predicate(condition):
-        nodes = walk_expr(cast(Expr, condition))
-        yield from (node.buffer for node in nodes if isinstance(node, Load))
+def _loaded(condition: exprs.Condition) -> Iterator[exprs.Buffer]:
+    if not exprs.is_predicate(condition):
+        nodes = exprs.walk_expr(cast(exprs.Expr, condition))
+        yield from (node.buffer for node in nodes if isinstance(node, exprs.Load))

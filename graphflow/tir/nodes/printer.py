@@ -15,8 +15,7 @@ import numpy as np
 
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
-from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.declared import definitions_in, fields_of, memories_of
+from graphflow.tir.nodes import declared, exprs, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.nodes.node_text import node_text
 
@@ -68,7 +67,7 @@ _BINARY_RANK = {
 def to_text(func: stmts.PrimFunc, mark: stmts.Stmt | None = None, note: str = "") -> str:
     """`func` as text; the statement `mark`, compared by identity, gets `note` as a comment."""
     lines = list(_declaration_lines(func))
-    for definition in definitions_in(func.body):
+    for definition in declared.definitions_in(func.body):
         lines += (*_func_lines(definition, "instruction", mark, note), "", "")
     return "\n".join((*lines, *_func_lines(func, "primfunc", mark, note))) + "\n"
 
@@ -76,11 +75,11 @@ def to_text(func: stmts.PrimFunc, mark: stmts.Stmt | None = None, note: str = ""
 def _declaration_lines(func: stmts.PrimFunc) -> Iterator[str]:
     """A line for each memory and each configuration, with the fields that are used."""
     configs: dict[str, list[str]] = {}
-    for field in fields_of(func):
+    for field in declared.fields_of(func):
         config, name = field.name.split(".")
         configs.setdefault(config, []).append(f"{name}={_dtype_text(field.dtype)}")
     yield from (f"{name} = config({', '.join(fields)})" for name, fields in configs.items())
-    memories = memories_of(func)
+    memories = declared.memories_of(func)
     yield from (_memory_text(memory) for memory in memories)
     if configs or memories:
         yield from ("", "")

@@ -16,12 +16,11 @@ import numpy as np
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.checks.check_types import expression_errors
-from graphflow.tir.nodes import exprs
-from graphflow.tir.nodes.printer import DTYPE_TEXT, UNARY_SIGNS
+from graphflow.tir.nodes import exprs, printer
 from graphflow.tir.parsing.parse_index import IndexParser, dotted_name
 
-_DTYPES = {text: dtype for dtype, text in DTYPE_TEXT.items()}
-_UNARY_CALLS = tuple(op for op in exprs.UNARY if op not in UNARY_SIGNS)
+_DTYPES = {text: dtype for dtype, text in printer.DTYPE_TEXT.items()}
+_UNARY_CALLS = tuple(op for op in exprs.UNARY if op not in printer.UNARY_SIGNS)
 _BINARY_CALLS: tuple[exprs.BinaryOp, ...] = ("max", "min", "pow", "fmod")
 _BINARY_NODES: dict[type[ast.operator], exprs.BinaryOp] = {
     ast.Add: "add",
@@ -156,14 +155,14 @@ class ExpressionParser(IndexParser):
             case _:
                 raise self.error(node, "a literal has one number, or bits=…")
         if isinstance(number, bool) != (dtype == "bool"):
-            raise self.error(node, f"{DTYPE_TEXT[dtype]} cannot hold {number}")
+            raise self.error(node, f"{printer.DTYPE_TEXT[dtype]} cannot hold {number}")
         if isinstance(number, float) and dtype not in FLOATING:
-            raise self.error(node, f"{DTYPE_TEXT[dtype]} needs an integer, not {number}")
+            raise self.error(node, f"{printer.DTYPE_TEXT[dtype]} needs an integer, not {number}")
         literal = exprs.Literal(number, dtype)
         try:
             literal.bits()
         except OverflowError as error:
-            message = f"{number} does not fit in {DTYPE_TEXT[dtype]}"
+            message = f"{number} does not fit in {printer.DTYPE_TEXT[dtype]}"
             raise self.error(node, message) from error
         return literal
 

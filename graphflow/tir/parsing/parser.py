@@ -16,10 +16,8 @@ from typing import Any
 
 from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.tir.checks.check_intrinsic import intrinsic_problem
-from graphflow.tir.nodes import stmts
-from graphflow.tir.nodes.exprs import SCOPES, Buffer, Expr, Location
+from graphflow.tir.nodes import exprs, printer, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
-from graphflow.tir.nodes.printer import MEMORY_WORDS
 from graphflow.tir.parsing.parse_expr import ExpressionParser, elements
 from graphflow.tir.parsing.parse_index import dotted_name
 
@@ -92,7 +90,7 @@ class _Parser(ExpressionParser):
             if word == "config":
                 for one in call.keywords:
                     field = f"{name}.{one.arg}"
-                    self.fields[field] = Buffer(field, (), self.dtype(one.value), "config")
+                    self.fields[field] = exprs.Buffer(field, (), self.dtype(one.value), "config")
             elif word == "memory":
                 words = {str(one.arg): self.memory_word(one) for one in call.keywords}
                 self.memories[name] = MemorySpace(name, **words)
@@ -109,7 +107,7 @@ class _Parser(ExpressionParser):
                 return value
             case ast.keyword(arg="rank" | "capacity" | "alignment", value=value):
                 return self.integer(value)
-        raise self.error(word, f"a memory has the keywords {', '.join(MEMORY_WORDS)}")
+        raise self.error(word, f"a memory has the keywords {', '.join(printer.MEMORY_WORDS)}")
 
     def string(self, node: ast.expr) -> str:
         match node:
@@ -172,19 +170,19 @@ class _Parser(ExpressionParser):
             arg, f"parameter {arg.arg} needs a type such as f32[4, 8] or out[f32[4, 8]]"
         )
 
-    def buffer(self, name: str, call: ast.Call) -> Buffer:
+    def buffer(self, name: str, call: ast.Call) -> exprs.Buffer:
         """The buffer that `alloc(type, scope, sep=(…))` or `buffer(…)` describes."""
-        scope: Location = "global"
+        scope: exprs.Location = "global"
         separators: tuple[int, ...] = ()
         match call.args:
             case [ast.Subscript() as type_node]:
                 pass
-            case [ast.Subscript() as type_node, ast.Name(id=word)] if word in SCOPES:
+            case [ast.Subscript() as type_node, ast.Name(id=word)] if word in exprs.SCOPES:
                 scope = word
             case [ast.Subscript() as type_node, ast.Name(id=word)] if word in self.memories:
                 scope = self.memories[word]
             case _:
-                known = ", ".join((*SCOPES, *self.memories))
+                known = ", ".join((*exprs.SCOPES, *self.memories))
                 raise self.error(call, f"expected a type and a scope, one of {known}")
         match call.keywords:
             case []:
@@ -201,13 +199,13 @@ class _Parser(ExpressionParser):
         name: str,
         dtype: str,
         shape: tuple[int, ...],
-        scope: Location,
+        scope: exprs.Location,
         separators: tuple[int, ...],
-    ) -> Buffer:
+    ) -> exprs.Buffer:
         if name in self.buffers:
             raise self.error(node, f"buffer {name} is declared twice")
         try:
-            buffer = Buffer(name, shape, dtype, scope, separators)
+            buffer = exprs.Buffer(name, shape, dtype, scope, separators)
         except ValueError as error:
             raise self.error(node, str(error)) from error
         self.buffers[name] = buffer
@@ -278,7 +276,7 @@ class _Parser(ExpressionParser):
                 return stmts.Block(name, self.body(node.body), annotations)
         raise self.error(call, 'expected block("name", key="value", …)')
 
-    def let(self, node: ast.With, target: ast.expr, value: Expr) -> stmts.Let:
+    def let(self, node: ast.With, target: ast.expr, value: exprs.Expr) -> stmts.Let:
         buffer = self.declare(target, self.name(target), value.dtype, (), "register", ())
         return stmts.Let(buffer, value, self.body(node.body))
 
@@ -342,7 +340,7 @@ class _Parser(ExpressionParser):
         scalars = tuple(self.index(node) for node in call.args[count:])
         return stmts.Call(name, definition, windows, scalars)
 
-    def window(self, node: ast.expr, param: Buffer) -> stmts.BufferWindow:
+    def window(self, node: ast.expr, param: exprs.Buffer) -> stmts.BufferWindow:
         """`x[i, j:j + 8]`: an index for each axis, or a start and a stop as far apart as the
         parameter is long."""
         if not isinstance(node, ast.Subscript):

@@ -14,11 +14,10 @@ from enum import Enum
 from typing import TypeAlias, cast
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, negation
-from graphflow.tir.nodes import stmts
-from graphflow.tir.nodes.exprs import Buffer, Expr, Literal, Load, Select, children, is_predicate
+from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.nodes.kept import kept_by_node
+from graphflow.tir.traversal import visit
 from graphflow.tir.traversal.performed import performed
-from graphflow.tir.traversal.visit import expressions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,11 @@ class Site:
 
     stmt: stmts.Stmt
     domain: Domain
-    guards: tuple[Expr, ...] = ()
+    guards: tuple[exprs.Expr, ...] = ()
 
 
 def sites(
-    body: stmts.Body, domain: Domain = ANYWHERE, guards: tuple[Expr, ...] = ()
+    body: stmts.Body, domain: Domain = ANYWHERE, guards: tuple[exprs.Expr, ...] = ()
 ) -> Iterator[Site]:
     """Every statement with its iteration domain, parents before children, in program order."""
     found: list[_Place] = []
@@ -39,11 +38,11 @@ def sites(
     return (Site(*place) for place in found)
 
 
-_Place: TypeAlias = tuple[stmts.Stmt, Domain, tuple[Expr, ...]]
+_Place: TypeAlias = tuple[stmts.Stmt, Domain, tuple[exprs.Expr, ...]]
 
 
 def _collect(
-    body: stmts.Body, domain: Domain, guards: tuple[Expr, ...], found: list[_Place]
+    body: stmts.Body, domain: Domain, guards: tuple[exprs.Expr, ...], found: list[_Place]
 ) -> None:
     """Append the fields of a `Site` for each statement in `body`.
 
@@ -63,13 +62,13 @@ def _collect(
                 _collect(stmt.body, domain, guards, found)
             case stmts.Call() | stmts.Let() | stmts.NamedWindow():
                 _collect(performed(stmt), domain, guards, found)
-            case stmts.If() if is_predicate(stmt.condition):
+            case stmts.If() if exprs.is_predicate(stmt.condition):
                 predicate = cast(Predicate, stmt.condition)
                 _collect(stmt.then, domain.given(predicate), guards, found)
                 if stmt.orelse:
                     _collect(stmt.orelse, domain.given(negation(predicate)), guards, found)
             case stmts.If():
-                inside = (*guards, cast(Expr, stmt.condition))
+                inside = (*guards, cast(exprs.Expr, stmt.condition))
                 _collect(stmt.then, domain, inside, found)
                 _collect(stmt.orelse, domain, inside, found)
             case stmts.Assume():
@@ -81,12 +80,16 @@ def _collect(
 def after(stmt: stmts.Stmt, domain: Domain) -> Domain:
     """The domain behind a statement of a body: `assume(unless(c), bool(False))` states that c
     holds, and no variable changes."""
-    if not isinstance(stmt, stmts.Assume) or stmt.claim != _FALSE or not is_predicate(stmt.unless):
+    if (
+        not isinstance(stmt, stmts.Assume)
+        or stmt.claim != _FALSE
+        or not exprs.is_predicate(stmt.unless)
+    ):
         return domain
     return domain.given(cast(Predicate, stmt.unless))
 
 
-_FALSE = Literal(False, "bool")
+_FALSE = exprs.Literal(False, "bool")
 
 
 @kept_by_node
@@ -110,7 +113,7 @@ class AccessKind(Enum):
 class Access:
     """One read or write of a buffer, with the points at which it happens."""
 
-    buffer: Buffer
+    buffer: exprs.Buffer
     indices: tuple[IndexExpr, ...]
     domain: Domain
     kind: AccessKind
@@ -150,7 +153,7 @@ def _accesses(body: stmts.Body, domain: Domain) -> list[Access]:
     for stmt, here, guards in places:
         if isinstance(stmt, stmts.Assume):
             continue
-        for expr in expressions_of(stmt):
+        for expr in visit.expressions_of(stmt):
             found += _reads(expr, here, not guards)
         if isinstance(stmt, stmts.Store | stmts.Reduce):
             op = stmt.op if isinstance(stmt, stmts.Reduce) else None
@@ -159,19 +162,19 @@ def _accesses(body: stmts.Body, domain: Domain) -> list[Access]:
     return found
 
 
-def _reads(expr: Expr, domain: Domain, certain: bool) -> Iterator[Access]:
-    if isinstance(expr, Load):
+def _reads(expr: exprs.Expr, domain: Domain, certain: bool) -> Iterator[Access]:
+    if isinstance(expr, exprs.Load):
         yield Access(expr.buffer, expr.indices, domain, AccessKind.READ, certain)
         return
-    if not isinstance(expr, Select):
-        for child in children(expr):
+    if not isinstance(expr, exprs.Select):
+        for child in exprs.children(expr):
             yield from _reads(child, domain, certain)
         return
-    if is_predicate(expr.condition):
+    if exprs.is_predicate(expr.condition):
         predicate = cast(Predicate, expr.condition)
         yield from _reads(expr.if_true, domain.given(predicate), certain)
         yield from _reads(expr.if_false, domain.given(negation(predicate)), certain)
         return
-    yield from _reads(cast(Expr, expr.condition), domain, certain)
+    yield from _reads(cast(exprs.Expr, expr.condition), domain, certain)
     yield from _reads(expr.if_true, domain, False)
     yield from _reads(expr.if_false, domain, False)

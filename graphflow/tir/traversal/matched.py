@@ -24,17 +24,20 @@ from __future__ import annotations
 from typing import cast
 
 from graphflow.arith import Predicate, Var, predicate_variables, variables
-from graphflow.tir.nodes import exprs
-from graphflow.tir.nodes.stmts import Body, For, If, LoopKind
+from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.visit import loops_of, writes_in
 
 
-def matched_value(loop: For) -> exprs.Expr | None:
+def matched_value(loop: stmts.For) -> exprs.Expr | None:
     """The value that a matched loop's variable must equal; None for any other loop."""
-    if loop.kind is not LoopKind.SERIAL or len(loop.body) != 1:
+    if loop.kind is not stmts.LoopKind.SERIAL or len(loop.body) != 1:
         return None
     (test,) = loop.body
-    if not isinstance(test, If) or test.orelse or not isinstance(test.condition, exprs.Comparison):
+    if (
+        not isinstance(test, stmts.If)
+        or test.orelse
+        or not isinstance(test.condition, exprs.Comparison)
+    ):
         return None
     condition = test.condition
     if condition.op != "eq":
@@ -50,7 +53,7 @@ def matched_value(loop: For) -> exprs.Expr | None:
     return None
 
 
-def matched_variables(body: Body) -> frozenset[Var]:
+def matched_variables(body: stmts.Body) -> frozenset[Var]:
     """The variables of the matched loops in `body`; each such loop runs its body at most once."""
     return frozenset(loop.var for loop in loops_of(body) if matched_value(loop) is not None)
 
@@ -71,7 +74,7 @@ def expression_variables(expr: exprs.Expr) -> frozenset[Var]:
     return frozenset(found)
 
 
-def _is_invariant(value: exprs.Expr, var: Var, body: Body) -> bool:
+def _is_invariant(value: exprs.Expr, var: Var, body: stmts.Body) -> bool:
     """Whether `value` is the same in each iteration of a loop over `var` that runs `body`."""
     if var in expression_variables(value):
         return False

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from graphflow.arith import IndexExpr, Var
-from graphflow.tir.nodes import stmts
-from graphflow.tir.nodes.exprs import Buffer, Expr, Load
+from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.nodes.kept import kept_by_node
 from graphflow.tir.traversal import as_written
 
@@ -44,7 +43,7 @@ def _performed_by_window(named: stmts.NamedWindow) -> stmts.Body:
 def _performed_by_call(call: stmts.Call) -> stmts.Body:
     func = call.definition
     values: dict[Var, IndexExpr] = dict(zip(func.scalars, call.scalars, strict=True))
-    buffers: dict[Buffer, Buffer] = {}
+    buffers: dict[exprs.Buffer, exprs.Buffer] = {}
     for stmt in as_written.statements_as_written(func.body):
         match stmt:
             case stmts.For():
@@ -69,14 +68,16 @@ def _performed_by_call(call: stmts.Call) -> stmts.Body:
     return through_windows(as_written.map_as_written(body, on_stmt), windows)
 
 
-def through_windows(body: stmts.Body, windows: Mapping[Buffer, stmts.BufferWindow]) -> stmts.Body:
+def through_windows(
+    body: stmts.Body, windows: Mapping[exprs.Buffer, stmts.BufferWindow]
+) -> stmts.Body:
     """`body` with each access to a buffer in `windows` made an access to the buffer behind that
     window; calls and named windows in it get windows of that buffer."""
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer in windows:
+    def on_expr(expr: exprs.Expr) -> exprs.Expr:
+        if isinstance(expr, exprs.Load) and expr.buffer in windows:
             window = windows[expr.buffer]
-            return Load(window.buffer, window.place(expr.indices))
+            return exprs.Load(window.buffer, window.place(expr.indices))
         return expr
 
     def on_stmt(stmt: stmts.Stmt) -> stmts.Stmt:
@@ -102,7 +103,7 @@ def through_windows(body: stmts.Body, windows: Mapping[Buffer, stmts.BufferWindo
 
 
 def _inside(
-    inner: stmts.BufferWindow, windows: Mapping[Buffer, stmts.BufferWindow]
+    inner: stmts.BufferWindow, windows: Mapping[exprs.Buffer, stmts.BufferWindow]
 ) -> stmts.BufferWindow:
     """The window `inner` of a buffer, as a window of the buffer that is behind that one."""
     outer = windows.get(inner.buffer)

@@ -13,12 +13,10 @@ from dataclasses import replace
 from typing import assert_never
 
 from graphflow.arith import IndexExpr, const
-from graphflow.tir.nodes import stmts
-from graphflow.tir.nodes.exprs import Buffer, Expr, Load
-from graphflow.tir.traversal import as_written
+from graphflow.tir.nodes import exprs, stmts
+from graphflow.tir.traversal import as_written, visit
 from graphflow.tir.traversal.performed import performed
 from graphflow.tir.traversal.unify import NotUnifiable, unify
-from graphflow.tir.traversal.visit import loads_in, writes_in
 
 
 def map_body(
@@ -44,7 +42,7 @@ def map_body(
     return below(body)
 
 
-def map_expressions(body: stmts.Body, change: Callable[[Expr], Expr]) -> stmts.Body:
+def map_expressions(body: stmts.Body, change: Callable[[exprs.Expr], exprs.Expr]) -> stmts.Body:
     """`body` with `change` applied to every scalar expression node in it; calls as `map_body`."""
     return map_body(body, lambda stmt: as_written.expressions_changed(stmt, change))
 
@@ -79,20 +77,20 @@ def _as_call(call: stmts.Call, body: stmts.Body) -> stmts.Call | stmts.Block:
 
 def _as_window(named: stmts.NamedWindow, body: stmts.Body) -> stmts.NamedWindow | stmts.Block:
     """The elements that the old body accessed by the name are accessed by it in `body` too."""
-    found: dict[Load, tuple[IndexExpr, ...]] = {}
+    found: dict[exprs.Load, tuple[IndexExpr, ...]] = {}
     for site in _accessed(named.body):
         if site.buffer == named.buffer:
             place = named.window.place(site.indices)
-            found[Load(named.window.buffer, place)] = site.indices
+            found[exprs.Load(named.window.buffer, place)] = site.indices
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr in found:
-            return Load(named.buffer, found[expr])
+    def on_expr(expr: exprs.Expr) -> exprs.Expr:
+        if isinstance(expr, exprs.Load) and expr in found:
+            return exprs.Load(named.buffer, found[expr])
         return expr
 
     def on_stmt(stmt: stmts.Stmt) -> stmts.Stmt:
         if isinstance(stmt, stmts.Store | stmts.Reduce):
-            indices = found.get(Load(stmt.buffer, stmt.indices))
+            indices = found.get(exprs.Load(stmt.buffer, stmt.indices))
             if indices is not None:
                 return replace(stmt, buffer=named.buffer, indices=indices)
         return stmt
@@ -103,25 +101,25 @@ def _as_window(named: stmts.NamedWindow, body: stmts.Body) -> stmts.NamedWindow 
     return new if is_used and performed(new) == body else stmts.Block(named.buffer.name, body)
 
 
-def _accessed(body: stmts.Body) -> Iterator[Load]:
+def _accessed(body: stmts.Body) -> Iterator[exprs.Load]:
     """The elements that statements access, as loads, in calls and named windows too."""
-    yield from loads_in(body)
-    for write in writes_in(body):
-        yield Load(write.buffer, write.indices)
+    yield from visit.loads_in(body)
+    for write in visit.writes_in(body):
+        yield exprs.Load(write.buffer, write.indices)
 
 
 def redirect_accesses(
     body: stmts.Body,
-    old: Buffer,
-    new: Buffer,
+    old: exprs.Buffer,
+    new: exprs.Buffer,
     place: Callable[[tuple[IndexExpr, ...]], tuple[IndexExpr, ...]],
 ) -> stmts.Body:
     """`body` with each access to `old` made an access to `new`, at the indices that `place` gives
     for its own.  Allocations stay as they are."""
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer == old:
-            return Load(new, place(expr.indices))
+    def on_expr(expr: exprs.Expr) -> exprs.Expr:
+        if isinstance(expr, exprs.Load) and expr.buffer == old:
+            return exprs.Load(new, place(expr.indices))
         return expr
 
     def on_stmt(stmt: stmts.Stmt) -> stmts.Stmt:
@@ -141,7 +139,7 @@ def redirect_accesses(
 
 def _redirected_window(
     named: stmts.NamedWindow,
-    new: Buffer,
+    new: exprs.Buffer,
     place: Callable[[tuple[IndexExpr, ...]], tuple[IndexExpr, ...]],
     below: stmts.Body,
 ) -> stmts.NamedWindow | stmts.Block:

@@ -5,6 +5,9 @@ scalars inferred, or `NotUnifiable` with the first difference.  What always hold
 body agree node by node; only names of loops, blocks and allocated buffers differ, and the kinds of
 loops may.
 
+That is another question than whether two values are equal (`effects.equal_values`): windows and
+scalars are unknowns, and statements that differ in form are no instance even if they do the same.
+
 A window keeps as many axes of its buffer as the parameter has, in their order, with step one.
 Where several choices of axes fit, the last axes of the buffer are taken.
 """
@@ -17,8 +20,7 @@ from itertools import combinations, product
 from typing import NoReturn, TypeAlias, cast
 
 from graphflow import arith
-from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.printer import condition_text, element_text, expr_text, stmt_text
+from graphflow.tir.nodes import exprs, printer, stmts
 
 MOST_CANDIDATES = 7
 """Variables around a statement that a scalar may be, where no equation determines it."""
@@ -157,9 +159,9 @@ class _Matcher:
     def condition(self, own: exprs.Condition, found: exprs.Condition) -> None:
         if exprs.is_predicate(own) and exprs.is_predicate(found):
             if not self.predicate(cast(arith.Predicate, own), cast(arith.Predicate, found)):
-                self.differ(condition_text(own), condition_text(found))
+                self.differ(printer.condition_text(own), printer.condition_text(found))
         elif exprs.is_predicate(own) or exprs.is_predicate(found):
-            self.differ(condition_text(own), condition_text(found))
+            self.differ(printer.condition_text(own), printer.condition_text(found))
         else:
             self.expr(cast(exprs.Expr, own), cast(exprs.Expr, found))
 
@@ -218,7 +220,7 @@ class _Matcher:
                 own == found
             ):
                 return
-        self.differ(expr_text(own), expr_text(found))
+        self.differ(printer.expr_text(own), printer.expr_text(found))
 
     def index(
         self,
@@ -246,7 +248,7 @@ class _Matcher:
         inside = tuple(arith.substitute(index, self.loops) for index in own_at)
 
         def differ(of: tuple[str, str] = ("", "")) -> NoReturn:
-            texts = element_text(own, own_at), element_text(found, found_at)
+            texts = printer.element_text(own, own_at), printer.element_text(found, found_at)
             self.differ(*(f"{text}{end}" for text, end in zip(texts, of, strict=True)))
 
         if own.dtype != found.dtype:
@@ -343,7 +345,7 @@ class _Matcher:
     def access_texts(self, param: exprs.Buffer) -> tuple[str, str]:
         buffer, pairs = self.accesses[param]
         own = (f"{param.name}[{', '.join(map(self.named, at)) or '()'}]" for at, _ in pairs)
-        texts = (element_text(buffer, at) for _, at in pairs)
+        texts = (printer.element_text(buffer, at) for _, at in pairs)
         return ", ".join(dict.fromkeys(own)), ", ".join(dict.fromkeys(texts))
 
     def bound(self, expr: arith.IndexExpr) -> bool:
@@ -397,4 +399,4 @@ def _unknown(var: arith.Var) -> arith.Var:
 
 def _line(body: stmts.Body) -> str:
     """The first line of the first statement."""
-    return stmt_text(body[0]).splitlines()[0] if body else "nothing"
+    return printer.stmt_text(body[0]).splitlines()[0] if body else "nothing"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never, cast
 
-from graphflow.tir.nodes import stmts
-from graphflow.tir.nodes.exprs import Buffer, Expr, Load, is_predicate, walk_expr
+from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.nodes.kept import Kept, kept_by_node
 from graphflow.tir.traversal.performed import performed
 
@@ -40,15 +39,15 @@ def walk(body: stmts.Body) -> Iterator[stmts.Stmt]:
             left += reversed(below)
 
 
-def expressions_of(stmt: stmts.Stmt) -> tuple[Expr, ...]:
+def expressions_of(stmt: stmts.Stmt) -> tuple[exprs.Expr, ...]:
     """The scalar expressions that stand in `stmt` itself, not in the bodies below it."""
     match stmt:
         case stmts.Store() | stmts.Reduce():
             return (stmt.value,)
         case stmts.If():
-            return () if is_predicate(stmt.condition) else (cast(Expr, stmt.condition),)
+            return () if exprs.is_predicate(stmt.condition) else (cast(exprs.Expr, stmt.condition),)
         case stmts.Assume():
-            head = () if is_predicate(stmt.unless) else (cast(Expr, stmt.unless),)
+            head = () if exprs.is_predicate(stmt.unless) else (cast(exprs.Expr, stmt.unless),)
             return (*head, stmt.claim)
         case (
             stmts.For()
@@ -62,11 +61,11 @@ def expressions_of(stmt: stmts.Stmt) -> tuple[Expr, ...]:
     assert_never(stmt)
 
 
-def loads_in(body: stmts.Body) -> Iterator[Load]:
+def loads_in(body: stmts.Body) -> Iterator[exprs.Load]:
     """Every load in `body`, in program order; those of `Assume` too."""
     for stmt in walk(body):
         for expr in expressions_of(stmt):
-            yield from (node for node in walk_expr(expr) if isinstance(node, Load))
+            yield from (node for node in exprs.walk_expr(expr) if isinstance(node, exprs.Load))
 
 
 def writes_in(body: stmts.Body) -> Iterator[stmts.Store | stmts.Reduce]:
@@ -85,7 +84,7 @@ def windows_in(body: stmts.Body) -> Iterator[stmts.BufferWindow]:
 
 
 @kept_by_node
-def mentioned(block: stmts.Block) -> frozenset[Buffer]:
+def mentioned(block: stmts.Block) -> frozenset[exprs.Buffer]:
     """The buffers that a block reads, writes, allocates or assumes something of."""
     named = (
         s.buffer
@@ -95,22 +94,22 @@ def mentioned(block: stmts.Block) -> frozenset[Buffer]:
     return frozenset((*named, *(load.buffer for load in loads_in(block.body))))
 
 
-def buffers_of(func: stmts.PrimFunc) -> tuple[Buffer, ...]:
+def buffers_of(func: stmts.PrimFunc) -> tuple[exprs.Buffer, ...]:
     """Parameters, then allocated buffers, in program order."""
     allocated = (buffer for stmt in func.body for buffer in _allocated_in(stmt))
     return tuple(dict.fromkeys((*(p.buffer for p in func.params), *allocated)))
 
 
-def _allocated_in(stmt: stmts.Stmt) -> tuple[Buffer, ...]:
+def _allocated_in(stmt: stmts.Stmt) -> tuple[exprs.Buffer, ...]:
     return _of_block(stmt) if isinstance(stmt, stmts.Block) else _allocated((stmt,))
 
 
-def _allocated(body: stmts.Body) -> tuple[Buffer, ...]:
+def _allocated(body: stmts.Body) -> tuple[exprs.Buffer, ...]:
     return tuple(s.buffer for s in walk(body) if isinstance(s, stmts.Allocate))
 
 
 @kept_by_node
-def _of_block(block: stmts.Block) -> tuple[Buffer, ...]:
+def _of_block(block: stmts.Block) -> tuple[exprs.Buffer, ...]:
     return _allocated(block.body)
 
 
