@@ -51,7 +51,7 @@ def conversion(
         if fill is None:  # the target may be a window, a small part of its storage's box
             ranges = _tightened(inside, ranges) or ranges
             inside = arith.simplify_predicate(inside, ranges)
-        place = tuple(arith.simplify(index, ranges) for index in place)
+        place = tuple(arith.simplify_index(index, ranges) for index in place)
     copy: tir.Body = (tir.Store(dst, p, tir.Load(src, place)),)
     if inside != arith.TRUE:
         rest = () if fill is None else (tir.Store(dst, p, fill),)

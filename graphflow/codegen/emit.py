@@ -395,7 +395,7 @@ class PartEmitter:
                     self._body(body, lanes)
 
 
-@tir.kept  # an unrolled loop around it emits it many times
+@tir.kept_by_node  # an unrolled loop around it emits it many times
 def _fits_lanes(loop: tir.For) -> bool:
     """Whether each statement in the body can be emitted once, for all lanes of a vector.
 

@@ -132,7 +132,7 @@ class Indices:
                 self._in(atom)
             ):
                 return arith.terms_of(
-                    arith.simplify(arith.substitute(expr, self._bindings), self.ranges)
+                    arith.simplify_index(arith.substitute(expr, self._bindings), self.ranges)
                 )
             if bound is None:
                 merged[atom] = merged.get(atom, 0) + k
@@ -180,7 +180,7 @@ class Indices:
         """The terms as they are in one lane."""
         assert self.lanes is not None
         expr = arith.substitute(arith.linear(terms, constant), {self.lanes.var: arith.const(lane)})
-        return arith.terms_of(arith.simplify(expr, self.ranges))
+        return arith.terms_of(arith.simplify_index(expr, self.ranges))
 
     # ---- values
 

@@ -126,7 +126,7 @@ def _walked(graph: OperatorGraph, node: Node, move: _Move) -> Moved | None:
             return None
         values = dict(zip(move.place, place, strict=True))
         place = tuple(
-            arith.simplify(arith.substitute(e, values), ranges)  # type: ignore[arg-type]
+            arith.simplify_index(arith.substitute(e, values), ranges)  # type: ignore[arg-type]
             for e in move.origin
         )
         if _kept(axes, place, shape, move.source.shape):

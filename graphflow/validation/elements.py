@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from graphflow import arith, tir
-from graphflow.layout import solve
+from graphflow.layout import solve_indices
 
 Memory: TypeAlias = Any
 """Memory that the interpreter's code indexes by flat positions: an array, a list, or a dict."""
@@ -206,7 +206,7 @@ def _solved(
     place: tuple[arith.IndexExpr, ...], index: tuple[arith.Var, ...], axes: list[arith.Axis]
 ) -> dict[arith.Var, arith.IndexExpr]:
     """The values of the loop variables at which a stage writes to `index`, if it does."""
-    known = solve(dict(zip(index, place, strict=True)), _constant_ranges(axes))
+    known = solve_indices(dict(zip(index, place, strict=True)), _constant_ranges(axes))
     for axis in axes:
         if arith.constant_value(axis.stop - axis.start) == 1:
             known.setdefault(axis.var, axis.start)
@@ -225,7 +225,7 @@ def _simplified(body: tir.Body, ranges: Mapping[arith.Var, arith.Interval]) -> t
     def on_predicate(predicate: arith.Predicate) -> arith.Predicate:
         return arith.simplify_predicate(predicate, known)
 
-    return tir.map_indices(body, lambda index: arith.simplify(index, known), on_predicate)
+    return tir.map_indices(body, lambda index: arith.simplify_index(index, known), on_predicate)
 
 
 def _constant_ranges(axes: Iterable[arith.Axis]) -> dict[arith.Var, tuple[int, int]]:

@@ -11,7 +11,7 @@ from math import prod
 from typing import TypeAlias
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
+from graphflow.arith import IndexExpr, Var, floor_div, simplify_index, within
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
@@ -79,7 +79,9 @@ def group_normalization(
             f"channel, or for each of {groups} groups"
         )
     loops = stages.loops_over("i", x_shape)
-    each = (simplify(floor_div(loops[1][0], channels // parameters), stages.ranges_of(loops)),)
+    each = (
+        simplify_index(floor_div(loops[1][0], channels // parameters), stages.ranges_of(loops)),
+    )
     loads = [tir.Load(tir.Buffer(key, (parameters,), dtype), each) for key in ("scale", "shift")]
     return _normalization(name, x_shape, 2, channels // groups, loops, loads, epsilon, dtype)
 

@@ -59,7 +59,7 @@ def resize_nearest(
     source: list[arith.IndexExpr] = []
     for (var, _), where, n in zip(loops, coordinates, x_shape, strict=True):
         place = _rounded(*where.over(var), rounding)
-        source.append(arith.simplify(arith.minimum(arith.maximum(place, 0), n - 1), ranges))
+        source.append(arith.simplify_index(arith.minimum(arith.maximum(place, 0), n - 1), ranges))
     value = _or_outside(Load(x, tuple(source)), coordinates, x_shape, loops, outside)
     return stages.elementwise_kernel("resize", (x,), y, loops, value)
 
@@ -192,7 +192,7 @@ def resize_taps(
     at = [v for v, _ in loops]
     source = (
         *at[:axis],
-        arith.simplify(place, stages.ranges_of((*loops, (tap, taps)))),
+        arith.simplify_index(place, stages.ranges_of((*loops, (tap, taps)))),
         *at[axis + 1 :],
     )
     value = multiply(Load(x, source), Load(table, (var, tap)))
@@ -227,17 +227,17 @@ def _interpolated(
     numerator, unit = coordinates[axis].over(var)
     if (
         unit == 1
-        and arith.simplify(arith.minimum(arith.maximum(numerator, 0), extent - 1), ranges)
+        and arith.simplify_index(arith.minimum(arith.maximum(numerator, 0), extent - 1), ranges)
         is numerator
     ):
         return _interpolated(x, coordinates, loops, (*at, numerator))
-    clamped = arith.simplify(
+    clamped = arith.simplify_index(
         arith.minimum(arith.maximum(numerator, 0), unit * (extent - 1)), ranges
     )
-    low = arith.simplify(arith.floor_div(clamped, unit), ranges)
-    high = arith.simplify(arith.minimum(low + 1, extent - 1), ranges)
+    low = arith.simplify_index(arith.floor_div(clamped, unit), ranges)
+    high = arith.simplify_index(arith.minimum(low + 1, extent - 1), ranges)
     weight = divide(
-        IndexValue(arith.simplify(arith.floor_mod(clamped, unit), ranges), x.dtype), unit
+        IndexValue(arith.simplify_index(arith.floor_mod(clamped, unit), ranges), x.dtype), unit
     )
     below = _interpolated(x, coordinates, loops, (*at, low))
     above = _interpolated(x, coordinates, loops, (*at, high))

@@ -49,7 +49,7 @@ def tile(x_shape: Shape, repeats: Sequence[int], dtype: str = "float32") -> Prim
     loops = stages.loops_over("i", y_shape)
     ranges = stages.ranges_of(loops)
     source = tuple(
-        arith.simplify(arith.floor_mod(var, max(n, 1)), ranges)
+        arith.simplify_index(arith.floor_mod(var, max(n, 1)), ranges)
         for n, (var, _) in zip(x_shape, loops, strict=True)
     )
     return stages.elementwise_kernel("tile", (x,), y, loops, Load(x, source))
@@ -155,7 +155,7 @@ def pad(
         stored = filling if empty else _or_else(x, places, left, starts, loops, filling)
     else:
         source = [
-            arith.simplify(_mirrored(mode, place, n, y_n) + start, stages.ranges_of(loops))
+            arith.simplify_index(_mirrored(mode, place, n, y_n) + start, stages.ranges_of(loops))
             for place, n, y_n, start in zip(places, left, y_shape, starts, strict=True)
         ]
         stored = Load(x, tuple(source))

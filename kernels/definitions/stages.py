@@ -188,11 +188,11 @@ def delinearize(
     step = 1
     for axis in reversed(range(len(shape))):
         extent = max(shape[axis], 1)
-        index = arith.simplify(arith.floor_div(position, step), ranges)
+        index = arith.simplify_index(arith.floor_div(position, step), ranges)
         # The outermost index needs no remainder: the position is inside the shape.
         if any(n != 1 for n in shape[:axis]):
             index = index % extent
-        indices.append(arith.simplify(index, ranges) if extent > 1 else arith.const(0))
+        indices.append(arith.simplify_index(index, ranges) if extent > 1 else arith.const(0))
         step *= extent
     return tuple(reversed(indices))
 

@@ -19,7 +19,7 @@ from graphflow.arith import (
     floor_mod,
     maximum,
     minimum,
-    simplify,
+    simplify_index,
     within,
 )
 from graphflow.base.errors import InvalidModel
@@ -174,5 +174,5 @@ class Window:
             # Taps k with low <= start + k·dilation < high, as a range [first, last) of k.
             first = maximum(0, -floor_div(start - low, dilation))
             last = minimum(self.kernel[axis], -floor_div(start - high, dilation))
-            factors.append(simplify(maximum(0, last - first), stages.ranges_of(outer)))
+            factors.append(simplify_index(maximum(0, last - first), stages.ranges_of(outer)))
         return tuple(factors)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from graphflow.arith import IndexExpr, Var, const, substitute, terms_of, variables
-from graphflow.arith import simplify as simplify_index
+from graphflow.arith import IndexExpr, Var, const, simplify_index, substitute, terms_of, variables
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule, mult_loops, simplify, transform_layout
 from graphflow.tir import Access, Body, For, If, accesses, buffers_of, is_predicate

@@ -28,7 +28,7 @@ from graphflow.arith import (
     conjunction,
     constant_value,
     equal,
-    joined,
+    joined_domains,
     prove_empty,
     substitute,
 )
@@ -317,7 +317,7 @@ def _is_copy(
         copy, fresh = site.domain.renamed("'")
         there = (substitute(index, fresh) for index in stmt.indices)
         same = conjunction(equal(a, b) for a, b in zip(load.indices, there, strict=True))
-        if prove_empty(joined(domain, copy).given(same)).proven:
+        if prove_empty(joined_domains(domain, copy).given(same)).proven:
             continue
         if isinstance(stmt, tir.Reduce) or not isinstance(stmt.value, tir.Load):
             return False

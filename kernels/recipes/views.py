@@ -95,7 +95,7 @@ def copy_run(source: Layout, target: Layout) -> CopyRun:
         step = following[0][1]
         return CopyRun(count, step, _contiguous(nearest, ranges) if step > 1 else 0)
     step = 0
-    for atom, k in arith.terms_of(arith.simplify(arith.weighted(following), ranges))[0]:
+    for atom, k in arith.terms_of(arith.simplify_index(arith.weighted(following), ranges))[0]:
         if var not in arith.variables(atom):
             continue
         if isinstance(atom, arith.FloorMod) and atom.numerator is var:
@@ -115,9 +115,9 @@ def _contiguous(
 ) -> int:
     """The number of contiguous elements along the variable that the sum of `places` has with
     stride one; 0 where there is none."""
-    for atom, k in arith.terms_of(arith.simplify(arith.weighted((e, 1) for e in places), ranges))[
-        0
-    ]:
+    for atom, k in arith.terms_of(
+        arith.simplify_index(arith.weighted((e, 1) for e in places), ranges)
+    )[0]:
         var = atom.numerator if isinstance(atom, arith.FloorMod) else atom
         if k == 1 and isinstance(var, arith.Var):
             extent = (ranges[var][1] or 0) + 1
@@ -193,7 +193,7 @@ def memory_key(layout: Layout) -> MemoryKey:
     size = 1
     for extent in layout.physical_shape:
         size *= extent
-    return arith.simplify(flat_offset(layout, names), ranges), size
+    return arith.simplify_index(flat_offset(layout, names), ranges), size
 
 
 def view_variants(
@@ -380,7 +380,7 @@ def read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
 
     def place(*_: arith.Var) -> tuple[arith.IndexExpr, ...]:
         there = part.physical_index(load.indices)
-        return tuple(arith.simplify(arith.substitute(e, renamed), ranges) for e in there)
+        return tuple(arith.simplify_index(arith.substitute(e, renamed), ranges) for e in there)
 
     shape = store.buffer.shape
     ranges = {v: (0, n - 1) for v, n in zip(renamed.values(), shape, strict=True)}
@@ -399,7 +399,7 @@ def _joined(layout: Layout) -> Layout:
     box: list[int] = []
     for e, extent in zip(layout.simplified, layout.physical_shape, strict=True):
         if outputs:
-            both = arith.simplify(outputs[-1] * extent + e, ranges)
+            both = arith.simplify_index(outputs[-1] * extent + e, ranges)
             joins = extent == 1 or box[-1] == 1 or len(arith.terms_of(both)[0]) == 1
             if joins and extent > 0:  # an axis without elements would swallow the one before it
                 outputs[-1], box[-1] = both, box[-1] * extent
@@ -441,7 +441,7 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: arith.Domai
     steps: list[int | None] = [None]
     if len(places[0]) == len(places[1]):
         steps = [
-            arith.constant_value(arith.simplify(a - b, ranges))
+            arith.constant_value(arith.simplify_index(a - b, ranges))
             for a, b in zip(*places, strict=True)
         ]
     known = [step for step in steps if step is not None]
@@ -452,7 +452,7 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: arith.Domai
         apart = arith.weighted(beside) + sum(k * a for k, a in zip(known, strides[0], strict=True))
     else:
         apart = flat_offset(whole, there) - flat_offset(part, here)
-    offset, window = arith.constant_value(arith.simplify(apart, ranges)), None
+    offset, window = arith.constant_value(arith.simplify_index(apart, ranges)), None
     if offset is not None and not 0 <= offset <= room:
         return None
     if len(known) == len(steps):

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from graphflow.arith import Domain, Var, Verdict, const, less_than
-from graphflow.effects import stores_known_value
+from graphflow.effects import rewrite_path, stores_known_value
 from graphflow.effects.instance_values import MOST_INSTANCES, first_instances
-from graphflow.schedule.places.addresses import rewrite_path
 from graphflow.tir import PrimFunc, Store, interpret, parse, to_text
 from support.effect_kernels import each_path
 from support.native import Array

@@ -22,7 +22,7 @@ from graphflow.schedule import (
     ScheduleStep,
     remove_branching_through_overcompute,
 )
-from graphflow.schedule.places.place_names import place_names
+from graphflow.schedule.places.place_names import names_of_places
 from support.schedule_kernels import CLASHING, Dice
 
 OVERCOMPUTE = remove_branching_through_overcompute.__name__
@@ -48,7 +48,7 @@ class Trial:
         each: Callable[[tir.PrimFunc], object] = lambda func: tir.verify(func, "scheduled"),
     ) -> None:
         self.schedule = Schedule.of(definition)
-        self.held = [self.schedule.handle(name) for name in place_names(definition)]
+        self.held = [self.schedule.handle(name) for name in names_of_places(definition)]
         self.dice, self.each = dice, each
         self.tried: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
@@ -79,7 +79,7 @@ class Trial:
 
     def follow(self) -> None:
         """Handles of the definition's places give places of the kernel, each of them once."""
-        there = set(place_names(self.func))
+        there = set(names_of_places(self.func))
         for place in self.held:
             found = [now.name for now in self.schedule.forward(place)]
             assert there.issuperset(found), (place.name, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from support.paths import ROOT
@@ -46,6 +47,18 @@ def part_of(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
+@cache
+def exported(package: str) -> frozenset[str]:
+    """The names that a package itself imports or defines."""
+    names: set[str] = set()
+    for node in TREES[package].body if package in TREES else ():
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+    return frozenset(names)
+
+
 def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
     """Imported modules; `from graphflow import x` counts as graphflow.x where that is a module."""
     for node in ast.walk(tree):
@@ -56,8 +69,8 @@ def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
             assert node.level == 0, "imports are absolute"
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                # Below a package, a name that it exports may be that of one of its modules too.
-                is_module = node.module in NAMESPACES and whole in MODULES
+                # A package may export a name that one of its modules has too.
+                is_module = whole in MODULES and alias.name not in exported(str(node.module))
                 yield node, whole if is_module else str(node.module)
 
 

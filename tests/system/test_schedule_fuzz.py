@@ -220,7 +220,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         37,
     ),
     "any constant serves any demand": (
-        [(neutral, "serves", constants_serve)],
+        [seen_as(neutral, "layout", serves=constants_serve)],
         Focus("reduction", "more_terms"),
         22,
     ),
@@ -246,7 +246,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
     ),
     "no load meets overcompute": ([seen_as(questions, "arith", prove_empty=proven)], ANY, 22),
     "nothing reads what is not copied back": (
-        [(memory, "unread_outside", bounded)],
+        [seen_as(memory, "effects", unread_outside=bounded)],
         Focus("stages", "another_order"),
         2,
     ),
@@ -261,12 +261,12 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         68,
     ),
     "other numbers are neutral": (
-        [(neutral, "reduction_demand", swapped_neutral)],
+        [seen_as(neutral, "layout", reduction_demand=swapped_neutral)],
         Focus("reduction", "more_terms"),
         82,
     ),
     "private buffers are stored by some iteration": (
-        [(private, "written_before_read", bounded)],
+        [seen_as(private, "effects", written_before_read=bounded)],
         ROWS,
         4,
     ),

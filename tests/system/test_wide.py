@@ -24,7 +24,7 @@ from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.recipes.views import in_a_row
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
-from graphflow.tir import Block, Expr, Store, children, kept, walk
+from graphflow.tir import Block, Expr, Store, children, kept_by_node, walk
 
 HERE = Options(workers=0)
 
@@ -179,12 +179,12 @@ def test_a_group_that_cannot_close_is_given_up_at_once() -> None:
 def test_a_finding_is_made_once_for_each_object_and_not_for_equal_ones() -> None:
     asked: list[Block] = []
 
-    @kept
+    @kept_by_node
     def found(block: Block) -> int:
         asked.append(block)
         return len(asked)
 
-    @kept
+    @kept_by_node
     def other(block: Block) -> str:
         return block.name
 

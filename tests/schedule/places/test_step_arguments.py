@@ -17,7 +17,7 @@ from graphflow.base.errors import GraphflowError, ScheduleError
 from graphflow.layout import blocked
 from graphflow.schedule import PadFunction, Schedule
 from graphflow.schedule.loops.pieces import MOST_STATEMENTS
-from graphflow.schedule.places.place_names import place_names
+from graphflow.schedule.places.place_names import names_of_places
 from graphflow.schedule.user.methods import Method
 from support.schedule_checks import kernel, same
 
@@ -177,7 +177,16 @@ def state(x: i32[12], y: out[i32[12]]):
 
 def odd_arguments(func: tir.PrimFunc, random: Random) -> Any:
     """Anything that somebody may write for any argument of a primitive."""
-    places = (*place_names(func), "i[0]", "i[0][1]", "j[1].else[0]", "[0]", "[-1]", "k[9]", "[x]")
+    places = (
+        *names_of_places(func),
+        "i[0]",
+        "i[0][1]",
+        "j[1].else[0]",
+        "[0]",
+        "[-1]",
+        "k[9]",
+        "[x]",
+    )
     texts = (
         "x[i, 7 - j]",
         "t[i, j]",
@@ -232,7 +241,7 @@ def likely_argument(name: str, hint: str, func: tir.PrimFunc, random: Random) ->
     if name in ("buffer", "other", "param"):
         return random.choice(("x", "y", "t", "u", "w"))
     if hint == "str" and random.randrange(3):
-        return random.choice(("new", *place_names(func), "i[0]", "k[0]", "[0]"))
+        return random.choice(("new", *names_of_places(func), "i[0]", "k[0]", "[0]"))
     if hint == "int":
         return random.choice((-1, 0, 1, 2, 3, 4, 8, 10**30))
     if hint == "bool":
