@@ -288,7 +288,7 @@ class NodeCall:
         if not given:
             return
         try:
-            passed = passed_counts(func, given)
+            passed = passed_counts(func, given, self.context.sizes)
         except ExtentsLost as error:
             raise self._extents_lost(names, str(error)) from error
         for result, buffer in zip(outputs, func.outputs, strict=True):

@@ -98,6 +98,8 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
+    sizes: frozenset[str] = frozenset()
+    """The tensors that hold sizes: how many elements a run gives along axes of its inputs."""
 
     limited_counts: dict[tuple[str, int], str] = field(default_factory=dict)
     """For a count and a bound the tensor with the lesser of both, while it is in the graph."""

@@ -79,6 +79,11 @@ class _Builder:
     def _dtype(self, value: str) -> str:
         return self.graph.values[value].dtype
 
+    def _counted(self, value: str) -> Mapping[int, str]:
+        """The axes of a value along which a run gives fewer elements, with the values that count
+        them."""
+        return self.graph.counted.get(self.graph.values[value], {})
+
     def _storage(self, name: str, kind: Space, dtype: str, elements: int) -> None:
         self.storages[name] = StorageSpec(name, kind, dtype, elements)
 
@@ -185,11 +190,16 @@ class _Builder:
             variant = choice.variant
             if isinstance(variant.recipe, Foreign):
                 self._check_contiguous(node, placements)
+            counted = {
+                buffer.name: self._counted(value)
+                for buffer, value in zip(node.func.outputs, node.outputs, strict=True)
+            }
             self.calls.append(
                 PhysicalCall(
-                    node.name, node.func, placements, variant.recipe, variant, pad, relied=known
+                    node.name, node.func, placements, variant.recipe, variant, pad,
+                    relied=known, counted=counted,
                 )
-            )
+            )  # fmt: skip
         for value in node.outputs:
             self._convert(value)
 
@@ -237,9 +247,10 @@ class _Builder:
             name = f"{made.kind} {value}"
             self.calls.append(
                 PhysicalCall(
-                    name, definition, placements, made.recipe, moves=True, because=made.because
+                    name, definition, placements, made.recipe, moves=True, because=made.because,
+                    counted={"dst": self._counted(value)},
                 )
-            )
+            )  # fmt: skip
 
     def _fill(self, made: Conversion, source: Placement, index: int) -> None:
         """The calls that write a constant to each padding region of a value, in place."""

@@ -25,6 +25,7 @@ from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
+from graphflow.graph.hidden import SizeInput
 from graphflow.graph.value import Array, Value, require_rank
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Node",
     "OperatorGraph",
     "Removed",
+    "SizeInput",
     "Value",
     "assumptions_about",
     "call",

@@ -18,6 +18,7 @@ import onnx
 from graphflow.base.arguments import check_arguments
 from graphflow.base.assumed import Assumed, Assumption, Stated
 from graphflow.base.options import Options, kernel_folder
+from graphflow.base.sizes import Size
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, Trace
 from graphflow.codegen import host_target
@@ -120,6 +121,7 @@ def compile_graph(
     counting: Callable[[int, int], None] | None = None,
     shared: Shared | None = None,
     earlier: Sequence[Compiled] = (),
+    sizes: Sequence[Size] = (),
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is the model's name in reports.
 
@@ -132,7 +134,8 @@ def compile_graph(
     `offers` is called with the graph before fusion, to offer schedules of its nodes' kernels.
     `sketches` are those whose search results in the timing table are offered as well.
     `progress` is called with the name of each stage as it begins, `counting` with the numbers of
-    kernels that the stage has made and will make.  Every error of graphflow passes, with a note
+    kernels that the stage has made and will make.  Symbolic dimensions with the names of `sizes`
+    have their greatest extents in `input_shapes`; runs may give fewer elements.  Every error of graphflow passes, with a note
     that names its stage.  However this function ends, no worker process is left, except those of
     the crew that is `shared` by the compilations of one model.  Kernels that are in one of the
     `earlier` compilations of a model with a crew are not made again.
@@ -162,7 +165,7 @@ def compile_graph(
             contents = {} if shared is None else shared.contents
             proto = stages.READ.traced(trace)(model, contents)
             imported = stages.IMPORT.traced(trace)(
-                proto, input_shapes, input_values, overridable, chosen, contents
+                proto, input_shapes, input_values, overridable, chosen, contents, sizes
             )
             frozen = frozen_inputs(proto, overridable)
             given = Imported(imported, tensor_names(proto), assume, frozen=frozen)

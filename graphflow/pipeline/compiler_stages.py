@@ -15,6 +15,7 @@ from typing import TypeAlias
 import onnx
 
 from graphflow.base.options import Options
+from graphflow.base.sizes import Size
 from graphflow.base.target import Target
 from graphflow.base.trace import PLAN_LEVEL, Trace
 from graphflow.base.version import VERSION
@@ -65,10 +66,11 @@ def imported(
     overridable: Collection[str],
     options: Options,
     contents: dict[int, Array],
+    sizes: Sequence[Size],
 ) -> OperatorGraph:
     """The model's graph; nodes without a kernel become sections if the options have a fallback."""
     fallback = options.fallback is not None
-    return import_checked(proto, input_shapes, input_values, overridable, fallback, contents)
+    return import_checked(proto, input_shapes, input_values, overridable, fallback, contents, sizes)
 
 
 def fuse_and_staff(
