@@ -20,8 +20,9 @@ from graphflow.api.model import Interface, Single, Values
 from graphflow.api.specialize import Specializer, loaded_alone
 from graphflow.base.arguments import Shapes, check_arguments
 from graphflow.base.assumed import Assumption
-from graphflow.base.errors import UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.base.options import Options
+from graphflow.base.sizes import Size, sizes_of
 from graphflow.base.target import Target
 from graphflow.foreign import ForeignNode, Section, open_section
 from graphflow.frontends import (
@@ -32,6 +33,7 @@ from graphflow.frontends import (
     input_defaults,
     open_model,
     signature,
+    sized_axes,
     symbolic_inputs,
     tensor_names,
 )
@@ -62,6 +64,7 @@ def compile(
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Executable:
     """Compile an ONNX model: a path, the bytes of a file, or a proto.
 
@@ -78,6 +81,12 @@ def compile(
     `assume` states by input name what holds in every run: `"finite"`, `"nonnegative"`, bounds `(lo,
     hi)` of finite numbers, or the number that each element equals.  Results are undefined in a run
     where it does not hold; Options(check_assumes=True) checks every run.
+
+    `sizes` gives the least and the greatest extent of symbolic dimensions, by the names that the
+    model has for them: `{"batch": (1, 8)}`.  One program then serves all extents within these
+    bounds, in proportion to those of a run, if it is proven that no result depends on elements that
+    a run does not give.  Else a warning and the report say which tensor prevents that, and a
+    program is compiled for each shape, as it is for extents beyond the bounds.
 
     A graph input with an initializer is a constant, and a run that gives it is refused; if
     `overridable` names it, a run may give it, and the initializer is its default.
@@ -118,7 +127,9 @@ def compile(
         counting=counting,
     )
     given = {} if input_shapes is None else dict(input_shapes)
+    wanted = sizes_of({} if sizes is None else sizes)
     symbolic = tuple(n for n in symbolic_inputs(proto) if n not in given and n not in values)
+    _require_open(sized_axes(proto, wanted), symbolic)
     needed: tuple[str, ...] = ()
     if not symbolic:
         try:
@@ -138,8 +149,20 @@ def compile(
             symbolic=symbolic,
             most=chosen.programs,
             needed=needed,
+            sizes=wanted,
         )
     )
+
+
+def _require_open(sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Sequence[str]) -> None:
+    """Raise InvalidModel for a size along an axis of an input whose shape or value is given."""
+    for size, axes in sized.items():
+        for name, axis in axes:
+            if name not in symbolic:
+                raise InvalidModel(
+                    f"sizes leaves {size.name!r} open, the extent of input {name} along axis "
+                    f"{axis}, and the shape of that input is given; leave out one of them"
+                )
 
 
 def _require_runnable(opened: ReadModel, options: Options) -> None:

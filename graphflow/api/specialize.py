@@ -23,11 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.api.releasing import without_weights
+from graphflow.api.sizes import sizes_within, with_room
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
 from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
 from graphflow.base.scalar_limits import ScalarLimits
+from graphflow.base.sizes import Size
+from graphflow.frontends import ExtentsLost
 from graphflow.inspect import (
     TensorDecision,
     decisions,
@@ -85,7 +88,8 @@ class Loaded(Decided):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The model's own inputs."""
-        return self.program.spec.inputs[: len(self.compiled.imported.inputs)]
+        imported = self.compiled.imported
+        return self.program.spec.inputs[: len(imported.inputs) - len(imported.sizes)]
 
     @property
     def values(self) -> Values:
@@ -211,7 +215,8 @@ class Specializer:
     `build` compiles for given `input_shapes` and `input_values`, with the `earlier` compilations
     whose programs are kept.  `symbolic` names inputs with open
     shapes, `values` are fixed values, and `needed` names inputs that are known to decide by their
-    values.  `most` is how many programs are kept; beyond that the least recently used one is
+    values.  A program serves all extents of the `sizes`, if it can be proven to; else `lost` says
+    why not.  `most` is how many programs are kept; beyond that the least recently used one is
     dropped, with the kernels that no other one has and with what compilations remember.
     """
 
@@ -225,7 +230,9 @@ class Specializer:
         symbolic: tuple[str, ...],
         most: int,
         needed: tuple[str, ...] = (),
+        sizes: tuple[Size, ...] = (),
     ) -> None:
+        self.sizes, self.lost = sizes, ""
         self.interface = interface
         self._build = build
         self._shapes, self._values = dict(shapes), dict(values)
@@ -340,11 +347,15 @@ class Specializer:
         check: Callable[[], None],
     ) -> Loaded:
         while True:
-            shapes = {name: shape_of(name) for name in self._symbolic}
+            given = {name: shape_of(name) for name in self._symbolic}
+            sizes = () if self.lost else sizes_within(given, self.interface.inputs, self.sizes)
+            shapes = with_room(given, self.interface.inputs, sizes)
             values = {name: value_of(name) for name in self._needed}
-            key = (*shapes.items(), *((name, value_key(v)) for name, v in values.items()))
+            key = (*shapes.items(), ("sizes", sizes), *((name, value_key(v)) for name, v in values.items()))
 
-            def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
+            def make(
+                shapes: Shapes = shapes, values: Values = values, sizes: Sequence[Size] = sizes
+            ) -> Loaded:
                 check()
                 if self.counts.kept == self.counts.most:  # one of them will be dropped
                     clear_caches()
@@ -352,16 +363,31 @@ class Specializer:
                     input_shapes={**self._shapes, **shapes},
                     input_values={**self._values, **values},
                     earlier=[one.compiled for one in self.made],
+                    sizes=sizes,
                 )
                 return loaded(compiled, self.made)
 
             try:
                 return self._programs.get(key, make)
+            except ExtentsLost as error:
+                if not sizes:
+                    raise
+                self._lose_sizes(error)
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _lose_sizes(self, error: ExtentsLost) -> None:
+        """From now on compile for each shape, for the reason of this error, and say so once."""
+        self.lost = str(error)
+        names = ", ".join(str(size) for size in self.sizes)
+        warnings.warn(
+            f"no program of {self.interface.title} serves all sizes ({names}): {error}; a program "
+            "is compiled for each shape",
+            stacklevel=CALLER,
+        )
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
         """InvalidModel unless the inputs have the names and dtypes that the model declares.

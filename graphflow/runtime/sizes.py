@@ -6,14 +6,14 @@ always holds: all axes of one size have that extent, and it is within the bounds
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
-from graphflow.program import InputSize, ProgramSpec
+from graphflow.program import InputSize, OpenTensor, ProgramSpec, TensorSpec
 
 
 def sized_axes(spec: ProgramSpec) -> dict[int, tuple[int, ...]]:
@@ -32,6 +32,27 @@ def fits(shape: tuple[int, ...], room: tuple[int, ...], sized: Collection[int]) 
     return len(shape) == len(room) and all(
         axis in sized or n == m for axis, (n, m) in enumerate(zip(shape, room, strict=True))
     )
+
+
+def takes_shapes(spec: ProgramSpec, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a program runs with inputs of these shapes; other inputs may have any shape."""
+    given = {k: shapes[t.name] for k, t in enumerate(spec.inputs) if t.name in shapes}
+    sized = sized_axes(spec)
+    return all(
+        fits(shape, spec.inputs[k].shape, sized.get(k, ())) for k, shape in given.items()
+    ) and all(
+        len(extents) <= 1 and all(size.lo <= n <= size.hi for n in extents)
+        for size in spec.sizes
+        for extents in [{given[k][axis] for k, axis in size.axes if k in given}]
+    )
+
+
+def with_size_names(spec: ProgramSpec, tensor: TensorSpec) -> OpenTensor:
+    """An input as users see it: with the names of sizes in place of the room for them."""
+    number = next(k for k, known in enumerate(spec.inputs) if known.name == tensor.name)
+    names = {axis: size.name for size in spec.sizes for k, axis in size.axes if k == number}
+    extents = tuple(names.get(axis, n) for axis, n in enumerate(tensor.shape))
+    return OpenTensor(tensor.name, tensor.dtype, extents)
 
 
 def size_given(
