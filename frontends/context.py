@@ -16,7 +16,8 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp
-from graphflow.frontends.data_extents import Counts
+from graphflow.base.sizes import Size
+from graphflow.frontends.data_extents import Counts, SizedArray
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.protos import declared_type
@@ -47,6 +48,7 @@ class Mark:
     objects: int
     counted: int
     widened: int
+    sized_values: int
     unrolled: int
 
 
@@ -98,8 +100,11 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
-    sizes: frozenset[str] = frozenset()
+    sizes: Mapping[str, Size] = field(default_factory=dict)
     """The tensors that hold sizes: how many elements a run gives along axes of its inputs."""
+    sized_values: dict[str, SizedArray] = field(default_factory=dict)
+    """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
+    such a shape read them."""
 
     limited_counts: dict[tuple[str, int], str] = field(default_factory=dict)
     """For a count and a bound the tensor with the lesser of both, while it is in the graph."""
@@ -123,6 +128,14 @@ class ImportContext:
         else:
             self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
         self.known[name] = array
+
+    def add_sized(self, name: str, value: SizedArray) -> None:
+        """Record a tensor of shape arithmetic; it is a constant if no element of it is a size."""
+        if value.sizes:
+            self.sized_values[name] = value
+            self.graph.removed[name] = Removed("a shape, of which a run decides elements")
+        else:
+            self.add_constant(name, value.array)
 
     def add_sequence(self, name: str, sequence: TensorSequence) -> None:
         """Record the tensors of a sequence; a sequence is no value of the graph."""
@@ -194,7 +207,7 @@ class ImportContext:
         return Mark(
             len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
             len(self.sequences), len(self.optionals), len(self.objects), len(self.counted),
-            len(self.widened), self.unrolled,
+            len(self.widened), len(self.sized_values), self.unrolled,
         )  # fmt: skip
 
     def undo(self, mark: Mark) -> None:
@@ -218,6 +231,7 @@ class ImportContext:
             (self.objects, mark.objects),
             (self.counted, mark.counted),
             (self.widened, mark.widened),
+            (self.sized_values, mark.sized_values),
         )
         for table, length in tables:
             for name in list(table)[length:]:

@@ -10,11 +10,13 @@ the statement writes, and nothing else depends on that loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Predicate, Var, const, predicate_variables, variables
 from graphflow.base.errors import UnsupportedOp
+from graphflow.graph import Array
 
 Counts: TypeAlias = "dict[int, str]"
 """For axes of a tensor the integer tensor, of one element, that counts a run's elements there."""
@@ -23,6 +25,18 @@ MOST_ROOM = 1 << 24
 """The most elements for which a kernel makes room where a run gives fewer: 64 MiB of floats."""
 
 _Found: TypeAlias = "dict[tuple[tir.Buffer, int], str]"
+
+
+@dataclass(frozen=True, slots=True)
+class SizedArray:
+    """A tensor of integers, of which some are sizes.
+
+    `array` has the most of each size; `sizes` maps positions, in row-major order, to the tensor
+    that holds the size which this element is.
+    """
+
+    array: Array
+    sizes: Mapping[int, str]
 
 
 class ExtentsLost(UnsupportedOp):

@@ -54,7 +54,8 @@ def _reshape(call: NodeCall) -> None:
             f"{call.title}: {prod(source)} elements do not determine the shape {wanted}"
         )
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
-    call.require_open(axis for axis, n in enumerate(stated) if n > 0)
+    sizes = call.sizes_in(1)
+    call.require_open((axis for axis, n in enumerate(stated) if n > 0), sizes)
 
 
 def _flatten(call: NodeCall) -> None:
@@ -126,10 +127,11 @@ def _constant_of_shape(call: NodeCall) -> None:
     tensor = call.attribute("value")
     if tensor is None:
         call.emit(fill(shape, 0.0), ())
-        return
-    array = known_array(tensor, call.title)
-    check_dtype(call.title, array.dtype.name)
-    call.emit(fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ())
+    else:
+        array = known_array(tensor, call.title)
+        check_dtype(call.title, array.dtype.name)
+        call.emit(fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ())
+    call.count_alike(call.sizes_in(0))
 
 
 def _shape(call: NodeCall) -> None:

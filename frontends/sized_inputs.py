@@ -53,5 +53,5 @@ def add_sizes(context: ImportContext, sized: Mapping[Size, Axes]) -> None:
         for name, axis in axes:
             context.counted.setdefault(name, {})[axis] = tensor
     graph.sizes = tuple(found)
-    context.sizes = frozenset(one.tensor for one in found)
+    context.sizes = {one.tensor: one.size for one in found}
     graph.set_inputs((*graph.inputs, *(one.tensor for one in found)))
