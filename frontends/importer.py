@@ -46,7 +46,7 @@ from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.protos import check_dtype, dtype_name, known_array
-from graphflow.frontends.read import Model, open_model
+from graphflow.frontends.read import OnnxModel, open_model
 from graphflow.frontends.recorded import stated_types, warn_of_contradictions
 from graphflow.frontends.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
@@ -102,7 +102,7 @@ IMPORTED = Operators(ChainMap(OPERATORS, VENDOR_OPERATORS), RESOLVED, REWRITTEN)
 
 
 def import_model(
-    model: Model,
+    model: OnnxModel,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
     overridable: Collection[str] = (),
@@ -188,7 +188,7 @@ def _imported(
     return context.graph
 
 
-def check_supported(model: Model | ReadModel) -> None:
+def check_supported(model: OnnxModel | ReadModel) -> None:
     """Raise `UnsupportedOp` for what is not supported with any input shapes.
 
     That is operators without a kernel, and inputs of unsupported dtypes.  Whether attributes and

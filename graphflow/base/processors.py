@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypedDict
 
+from graphflow.base.offered_names import HOST
 from graphflow.base.target import Target
 
 AVX2 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
@@ -153,3 +154,7 @@ that one core can fill).  Guests are virtual machines: one core of a Xeon E5-269
 description of caches, which has a second-level one of 4 MiB; and a Xeon 6972P that LLVM takes for a
 Rocket Lake.
 """
+
+TARGET_NAMES = (HOST, "avx2", *PROCESSORS)
+"""The processors to compile for: this one, which is the default, this one without AVX-512, and
+those of the table."""

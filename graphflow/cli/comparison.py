@@ -32,7 +32,7 @@ from graphflow.bench import (
     measure_machine,
     peer_outputs,
 )
-from graphflow.pipeline.compiler_stages import Model
+from graphflow.frontends import OnnxModel
 from graphflow.program import random_inputs
 
 OURS = "graphflow"
@@ -40,7 +40,7 @@ REFERENCE = PEER_NAMES[0]
 
 
 def bench(
-    model: Model,
+    model: OnnxModel,
     *,
     name: str | None = None,
     threads: int | None = None,
@@ -65,7 +65,7 @@ def bench(
 
 def compare(
     exe: Executable,
-    model: Model,
+    model: OnnxModel,
     *,
     against: Sequence[str] = (REFERENCE,),
     protocol: Protocol | None = None,
@@ -112,7 +112,7 @@ class _Peers:
     failures: dict[str, str] = field(default_factory=dict)
 
     def add(
-        self, name: str, model: Model, threads: int, inputs: Mapping[str, NDArray[Any]]
+        self, name: str, model: OnnxModel, threads: int, inputs: Mapping[str, NDArray[Any]]
     ) -> None:
         """Load a peer and run it once."""
         try:

@@ -16,6 +16,7 @@ from graphflow.graph.contents import (
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse
+from graphflow.graph.hidden import SizeInput
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
@@ -25,7 +26,6 @@ from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
-from graphflow.graph.hidden import SizeInput
 from graphflow.graph.value import Array, Value, require_rank
 
 __all__ = [

@@ -112,7 +112,8 @@ class Arena:
     """
 
     __slots__ = (
-        "_base", "_inputs", "_jobs", "_keep", "_portions", "addresses", "jobs", "outputs", "staging",
+        "_base", "_inputs", "_jobs", "_keep", "_portions",
+        "addresses", "jobs", "outputs", "staging",
     )  # fmt: skip
 
     def __init__(

@@ -114,18 +114,11 @@ class ScheduleSearch:
         kernels = self._compiled(missing, trace, workers)
         found = [subject for _, _, subject in missing if (subject.key, 0) in kernels]
         progress("searching schedules, timing")
-        self._time(found, kernels, trace)
+        self.harness.time_into(self.table, found, kernels, trace)
         for _ in range(REPETITIONS):
-            self._time(self._fastest(trials), kernels, trace)
+            self.harness.time_into(self.table, self._fastest(trials), kernels, trace)
         timed = timed_searches(self.table.known)
         return tuple(_searched(trial, timed.get(trial.search, {})) for trial in trials)
-
-    def _time(self, found: Sequence[Subject], kernels: Kernels, trace: Trace) -> None:
-        done = 0
-        for batch in self.harness.times(found, kernels):
-            self.table.add(batch)
-            done += len(batch)
-            trace.count(done, len(found))
 
     def _fastest(self, trials: Sequence[_Trial]) -> list[Subject]:
         """The fastest points of each trial that were compiled now, to be timed again."""

@@ -7,8 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from graphflow.base.offered_names import TARGET_NAMES
-from graphflow.base.processors import PROCESSORS, core_of, narrowed
+from graphflow.base.processors import PROCESSORS, TARGET_NAMES, core_of, narrowed
 from graphflow.base.target import Target
 from support.source import MODULES
 
@@ -46,12 +45,12 @@ def test_a_restricted_processor_keeps_its_caches(name: str) -> None:
 
 
 def test_no_other_module_names_a_processor() -> None:
-    """Tiles and prices follow from the fields of a target; the command line offers the names."""
-    names = {target.cpu for target in PROCESSORS.values()} | {"znver2"}
+    """Tiles and prices follow from the fields of a target."""
+    names = {*PROCESSORS, *(target.cpu for target in PROCESSORS.values()), "znver2"}
     quoted = [f'"{name}"' for name in names]
     found = [
         module
         for module, path in MODULES.items()
         if any(name in path.read_text(encoding="utf-8") for name in quoted)
     ]
-    assert found == ["graphflow.base.offered_names", "graphflow.base.processors"]
+    assert found == ["graphflow.base.processors"]

@@ -38,11 +38,11 @@ from graphflow.bench.peers import PEERS
 from graphflow.cli.comparison import bench, compare
 from graphflow.codegen import host_target
 from graphflow.flow import NodeVariants, variants_of
+from graphflow.frontends import OnnxModel
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Family, families
 from graphflow.models import ModelBuilder
-from graphflow.pipeline.compiler_stages import Model
 
 QUICK = Protocol(blocks=2, idle=0.0, discarded=0.0, measured=0.001)
 
@@ -205,7 +205,7 @@ class Loading:
 
     load_seconds = 0.0
 
-    def __init__(self, model: Model, threads: int) -> None:
+    def __init__(self, model: OnnxModel, threads: int) -> None:
         raise RuntimeError("Exception from src/core.cpp:92:\n\nno [conversion] for Sigmoid\n")
 
     def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
@@ -215,7 +215,7 @@ class Loading:
 class Running(Loading):
     """A peer that loads a model, and cannot run it."""
 
-    def __init__(self, model: Model, threads: int) -> None: ...
+    def __init__(self, model: OnnxModel, threads: int) -> None: ...
 
     def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
         raise ValueError("no [conversion] for Sigmoid")

@@ -16,7 +16,6 @@ import onnx
 import onnxruntime
 
 import graphflow as gf
-from support.fuzz_reference import differs
 from support.fuzzing import random_model
 
 NAME, MOST = "n", 5
@@ -54,7 +53,9 @@ def outcomes(seed: int) -> Iterator[str]:
         feeds = {k: rng.standard_normal((n, *tail)).astype("f4") for k, tail in tails.items()}
         poison = {k: np.full((MOST, *tail), np.nan, "f4") for k, tail in tails.items()}
         try:
-            wanted = dict(zip((o.name for o in peer.get_outputs()), peer.run(None, feeds), strict=True))
+            wanted = dict(
+                zip((o.name for o in peer.get_outputs()), peer.run(None, feeds), strict=True)
+            )
         except Exception:
             yield "onnxruntime refuses"
             continue
@@ -69,6 +70,8 @@ def outcomes(seed: int) -> Iterator[str]:
         if any(found[k].shape != wanted[k].shape for k in wanted):
             yield f"seed {seed}, n={n}: shapes {[v.shape for v in found.values()]}"
         elif not all(np.allclose(found[k], wanted[k], 2e-3, 2e-3, equal_nan=True) for k in wanted):
-            yield f"seed {seed}, n={n}: " + str({k: float(np.nanmax(np.abs(found[k]-wanted[k]))) for k in wanted})
+            yield f"seed {seed}, n={n}: " + str(
+                {k: float(np.nanmax(np.abs(found[k] - wanted[k]))) for k in wanted}
+            )
         else:
             yield "specialized" if exe._models.lost else "right"

@@ -23,6 +23,7 @@ from graphflow.graph import canonicalize, fuse
 from graphflow.kernels.definitions.elementwise import LONGEST_CHAIN, variadic
 from graphflow.kernels.recipes.views import in_a_row
 from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.tir import Block, Expr, Store, children, kept, walk
 
 HERE = Options(workers=0)
@@ -108,7 +109,7 @@ def test_sums_are_no_deeper_than_their_chains(count: int, depth: int) -> None:
 @pytest.mark.decisions
 def test_few_stages_are_one_function_and_many_are_several() -> None:
     for count, functions in ((MOST_STAGES, 1), (2 * MOST_STAGES, 2)):
-        lowered = compile_graph(concatenated(count), options=HERE).lowered
+        lowered = compile_graph(CompileRequest(concatenated(count), options=HERE)).lowered
         (kernel,) = lowered.kernels.values()
         text = emit_ir(kernel.func, "k", host_target())
         assert text.count("define internal") == functions
@@ -139,9 +140,9 @@ def calls(work: Callable[[], object]) -> int:
 def test_twice_as_many_operands_take_little_more_than_twice_the_work(
     build: Callable[[int], onnx.ModelProto],
 ) -> None:
-    compile_graph(build(3), options=HERE)  # what is made once
+    compile_graph(CompileRequest(build(3), options=HERE))  # what is made once
     few, many = (
-        calls(lambda n=n: compile_graph(build(n), options=HERE))  # type: ignore[misc]
+        calls(lambda n=n: compile_graph(CompileRequest(build(n), options=HERE)))  # type: ignore[misc]
         for n in (80, 160)
     )
     assert many < 2.7 * few

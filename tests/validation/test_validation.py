@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -49,10 +49,10 @@ from graphflow.kernels.recipes import Placements, Staged
 from graphflow.layout import IndexMap, Layout, blocked, channels_last_padded, row_major
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.single_patterns import PATTERNS, probe
-from graphflow.pipeline import compiler_stages
+from graphflow.pipeline import services
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.compiler_stages import validated
-from graphflow.processes.workers import Workers
+from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import Schedule, cache_read, cache_write, transform_layout
 from graphflow.tir import Literal, PrimFunc, interpret, parse, to_text
 from graphflow.validation import (
@@ -555,9 +555,9 @@ def test_nothing_is_run_unless_asked_for() -> None:
 
 
 def test_worker_processes_give_the_same_checks() -> None:
-    alone = compile_graph(network(), options=here(validate=True)).validation
+    alone = compile_graph(CompileRequest(network(), options=here(validate=True))).validation
     helped = compile_graph(
-        network(), options=Options(threads=1, workers=2, validate=True)
+        CompileRequest(network(), options=Options(threads=1, workers=2, validate=True))
     ).validation
     assert alone is not None and helped is not None and alone.checks == helped.checks
 
@@ -574,7 +574,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, part: str, change: Callable[[str], 
             task = (parse(change(text)), symbol, target)
         return make_object(task, trace)
 
-    monkeypatch.setattr(compiler_stages, "make_object", make)
+    monkeypatch.setattr(services, "make_object", make)
     return symbols
 
 
@@ -603,10 +603,16 @@ def test_all_kernels_that_differ_are_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_processor_that_cannot_run_them_is_refused() -> None:
     target = replace(host_target(), features="+feature-of-tomorrow")
-    compiled = compile_graph(network(), options=here())
+    compiled = compile_graph(CompileRequest(network(), options=here()))
     objects = dict(compiled.spec.objects)
+    request = CompileRequest(network(), target=target, options=here(validate=True))
     with pytest.raises(CodegenError, match=r"the program to validate .* lacks feature-of-tomorrow"):
-        validated(compiled.lowered, objects, target, here(validate=True), Trace(here()), Workers())
+        validated(compiled.lowered, objects, request, checks_here)
+
+
+def checks_here(tasks: Mapping[str, tuple[LoweredKernel, bytes]]) -> dict[str, Check]:
+    trace = Trace(Options())
+    return {symbol: check_kernel(task, trace) for symbol, task in tasks.items()}
 
 
 def test_the_command_line_validates(
@@ -647,7 +653,7 @@ def test_kernels_that_a_user_scheduled_are_validated() -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_probes_of_the_zoo_are_validated(pattern: str) -> None:
     model = probe(pattern, 20, seed=1)
-    validation = compile_graph(model, options=here(validate=True)).validation
+    validation = compile_graph(CompileRequest(model, options=here(validate=True))).validation
     assert validation is not None and not validation.skipped
     assert sum(check.unjudged for check in validation.checks) == 0
 
@@ -657,8 +663,6 @@ def test_random_graphs_in_padded_layouts_are_validated(seed: int) -> None:
     """The networks of the zoo have next to no padding; random prices give plans that do."""
     compiled = compile_case(make_case(seed)).compiled
     objects = dict(compiled.spec.objects)
-    options = here(validate=True)
-    found = validated(
-        compiled.lowered, objects, compiled.target, options, Trace(options), Workers()
-    )
+    request = CompileRequest(b"", target=compiled.target, options=here(validate=True))
+    found = validated(compiled.lowered, objects, request, checks_here)
     assert found is not None and not found.skipped
