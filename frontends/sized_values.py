@@ -14,6 +14,7 @@ from graphflow.frontends.context import ImportContext
 from graphflow.frontends.data_extents import Counts, ExtentsLost, SizedArray
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.steps import ImportStep, names_read
+from graphflow.graph import Array
 
 _MOVES = {
     "Cast": (0,), "Concat": None, "Flatten": (0,), "Gather": (0,), "Identity": (0,),
