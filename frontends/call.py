@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -163,7 +164,10 @@ class NodeCall:
         `rank`.  Nodes of functions that ONNX defines are exempt from the last, as some of these
         have other ranks.
         """
-        array = self.context.constant(self.inputs[position]) if self.has(position) else None
+        context = self.context
+        array = context.constant(self.inputs[position]) if self.has(position) else None
+        if array is None and self.has(position) and self.inputs[position] in context.sized_values:
+            array = context.sized_values[self.inputs[position]].array
         if array is None:
             tensor = self.value(position).name
             asked = f"{self.title}: input {tensor} ({role})"
@@ -323,7 +327,7 @@ class NodeCall:
         if not given:
             return
         try:
-            passed = passed_counts(func, given)
+            passed = passed_counts(func, given, self.context.sizes)
         except ExtentsLost as error:
             raise self._extents_lost(names, str(error)) from error
         for result, buffer in zip(outputs, func.outputs, strict=True):
@@ -389,12 +393,31 @@ class NodeCall:
             name = result
         return name
 
-    def require_open(self, axes: Iterable[int]) -> None:
+    def sizes_in(self, position: int) -> Mapping[int, str]:
+        """The elements of an input that are sizes, with the tensors that hold these."""
+        sized = self.context.sized_values.get(self.inputs[position])
+        return {} if sized is None else sized.sizes
+
+    def count_alike(self, sizes: Mapping[int, str]) -> None:
+        """Record that the output has as many elements along axes as `sizes` say, where its elements
+        are alike along each of these axes."""
+        if sizes:
+            self.context.counted.setdefault(self.outputs[0], {}).update(sizes)
+
+    def require_open(
+        self, axes: Iterable[int], sizes: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
         """Refuse the node if a run decides the extent of its output along one of `axes`, for which
-        the node states an extent."""
-        stated = self.context.counted.get(self.outputs[0], {}).keys() & set(axes)
-        if stated:
-            raise self._extents_lost(self.inputs, f"it states the extent of axis {min(stated)}")
+        the node states an extent; or along one for which it states one of `sizes`, if it is not
+        that size."""
+        counts = self.context.counted.get(self.outputs[0], {})
+        wrong = [axis for axis in axes if counts.get(axis) != sizes.get(axis)]
+        if wrong:
+            name = next((n for n in self.inputs if n in self.context.counted), self.inputs[-1])
+            raise ExtentsLost(
+                f"{self.title}: a run decides how many elements {name} has, and the node states "
+                f"the extent of axis {min(wrong)}; cut the model before this node"
+            )
 
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
         """Refuse inputs whose dtypes differ from the kernel's; ONNX allows mixed dtypes in some

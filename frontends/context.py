@@ -16,7 +16,8 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp
-from graphflow.frontends.data_extents import Counts
+from graphflow.base.sizes import Size
+from graphflow.frontends.data_extents import Counts, SizedArray
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.protos import declared_type
@@ -93,6 +94,11 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    """The tensors that hold sizes: how many elements a run gives along axes of its inputs."""
+    sized_values: dict[str, SizedArray] = field(default_factory=dict)
+    """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
+    such a shape read them."""
 
     limited_counts: dict[tuple[str, int], str] = field(default_factory=dict)
     """For a count and a bound the tensor with the lesser of both, while it is in the graph."""
@@ -122,6 +128,14 @@ class ImportContext:
         name = self.unique_tensor_name(wanted)
         self.add_constant(name, array)
         return name
+
+    def add_sized(self, name: str, value: SizedArray) -> None:
+        """Record a tensor of shape arithmetic; it is a constant if no element of it is a size."""
+        if value.sizes:
+            self.sized_values[name] = value
+            self.graph.removed[name] = Removed("a shape, of which a run decides elements")
+        else:
+            self.add_constant(name, value.array)
 
     def add_sequence(self, name: str, sequence: TensorSequence) -> None:
         """Record the tensors of a sequence; a sequence is no value of the graph."""
@@ -192,7 +206,7 @@ class ImportContext:
         """What is known of tensors by name, in the order in which it became known."""
         return (
             self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
-            self.counted, self.widened,
+            self.counted, self.widened, self.sized_values,
         )  # fmt: skip
 
     def mark(self) -> Mark:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.sizes import Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.bodies import feed
 from graphflow.frontends.call import Emitters
@@ -50,6 +52,7 @@ from graphflow.frontends.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.signature import signature
+from graphflow.frontends.sized_inputs import Axes, add_sizes, sized_axes
 from graphflow.frontends.steps import ImportStep, names_read, tensor_names_in, versions_of
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
@@ -114,17 +117,25 @@ def import_checked(
     overridable: Collection[str],
     fallback: bool,
     contents: dict[int, Array],
+    sizes: Sequence[Size] = (),
 ) -> OperatorGraph:
     """`import_model` of what `open_model` gave.
 
     `contents` has initializers by number, those that the proto lacks and those that earlier imports
     of it read, and gets all others: the graphs share them.
+
+    The dimensions of inputs that have the names of `sizes` have their greatest extents in
+    `input_shapes`; a run gives fewer elements.  `ExtentsLost` is raised where some result could
+    depend on the elements that it does not give.
     """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
+    axes = sized_axes(model, sizes)
     try:
-        return _imported(loaded, values, fallback, contents)
+        return _imported(loaded, values, fallback, contents, axes)
     except ExtentsLost as error:
+        if sizes:
+            raise
         # The tensor's producer is in a section then, and so is what reads the tensor.
         if not fallback:
             raise
@@ -136,6 +147,7 @@ def _imported(
     values: Mapping[str, Array],
     fallback: bool,
     contents: dict[int, Array],
+    sized: Mapping[Size, Axes] = MappingProxyType({}),
     counts_lost: str = "",
 ) -> OperatorGraph:
     """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""
@@ -144,6 +156,7 @@ def _imported(
     context = _context(loaded)
     context.counts_lost = counts_lost
     _add_sources(loaded, context, fallback, contents)
+    add_sizes(context, sized)
     context.known.update(values)
     walk = Walk(context, IMPORTED, fallback)
     walk.run(steps, [info.name for info in proto.output])
@@ -153,6 +166,10 @@ def _imported(
     for output in context.graph.results:
         for axis, count in context.counted.get(output, {}).items():
             context.graph.trim_output(output, axis, count)
+    if sized:
+        context.graph.counted = {
+            context.graph.values[name]: dict(counts) for name, counts in context.counted.items()
+        }
     context.graph.validate()
     warn_of_contradictions(context.recorded, context.graph, context.counted)
     return context.graph

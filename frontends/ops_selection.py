@@ -120,7 +120,10 @@ def _expand(call: NodeCall) -> None:
     func = selection.expand(call.shape(0), wanted, call.dtype())
     call.emit(func, call.inputs[:1])
     ahead = len(func.outputs[0].shape) - len(wanted)
-    call.require_open(ahead + axis for axis, n in enumerate(wanted) if n != 1)
+    sizes = {ahead + axis: tensor for axis, tensor in call.sizes_in(1).items()}
+    extents = (1,) * ahead + call.shape(0)
+    call.count_alike({axis: sizes[axis] for axis in sizes if extents[axis] == 1})
+    call.require_open((ahead + axis for axis, n in enumerate(wanted) if n != 1), sizes)
 
 
 def _tile(call: NodeCall) -> None:

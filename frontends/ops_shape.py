@@ -50,7 +50,8 @@ def _reshape(call: NodeCall) -> None:
     if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
         raise call.invalid(f"{prod(source)} elements do not determine the shape {wanted}")
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
-    call.require_open(axis for axis, n in enumerate(stated) if n > 0)
+    sizes = call.sizes_in(1)
+    call.require_open((axis for axis, n in enumerate(stated) if n > 0), sizes)
 
 
 def _flatten(call: NodeCall) -> None:
@@ -122,12 +123,12 @@ def _constant_of_shape(call: NodeCall) -> None:
     tensor = call.attribute("value")
     if tensor is None:
         call.emit(movement.fill(shape, 0.0), ())
-        return
-    array = known_array(tensor, call.title)
-    check_dtype(call.title, array.dtype.name)
-    call.emit(
-        movement.fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ()
-    )
+    else:
+        array = known_array(tensor, call.title)
+        check_dtype(call.title, array.dtype.name)
+        value = only_element(call.title, array, "its value")
+        call.emit(movement.fill(shape, value, array.dtype.name), ())
+    call.count_alike(call.sizes_in(0))
 
 
 def _shape(call: NodeCall) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.context import ImportContext
+from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.folding import LARGEST
 from graphflow.frontends.payload import require_extents
 from graphflow.frontends.steps import ImportStep, derived
@@ -67,7 +68,12 @@ class NodeRewrite:
         return self.context.type_of(name)[0]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor that the node reads."""
+        """The shape of a tensor that the node reads; ExtentsLost if a run decides an extent."""
+        if name in self.context.counted:
+            raise ExtentsLost(
+                f"{self.step}: how many elements its input {name} has is only known at run time, "
+                "and the node is expanded at import by this number; cut the model before this node"
+            )
         return self.context.type_of(name)[1]
 
     @property
@@ -91,6 +97,10 @@ class NodeRewrite:
         """Those of some attributes that the node has."""
         values = {name: self.step.attribute(name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
+
+    def rank(self, name: str) -> int:
+        """The number of axes of a tensor that the node reads."""
+        return len(self.context.type_of(name)[1])
 
     def output(self, position: int) -> str:
         """The name of an output; '' if the node does not have it, or if nothing reads it."""
@@ -164,7 +174,7 @@ def layer_normalization(body: NodeRewrite) -> None:
     axis = body.attribute("axis", -1)
     epsilon = body.attribute("epsilon", 1e-5)
     x = body.input(0)
-    rank = len(body.shape(x))
+    rank = body.rank(x)
     inputs = [name for name in step.node.input if name]
     body.add("LayerNormalization", *inputs, result=body.result, axis=axis, epsilon=epsilon)
     axes = range(axis % rank, rank)

@@ -20,8 +20,9 @@ from graphflow.api.model import Interface, Single, Values
 from graphflow.api.specialize import Specializer, loaded_alone
 from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.assumed import Assumption
-from graphflow.base.errors import UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.base.options import Options
+from graphflow.base.sizes import Size, sizes_of
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.foreign import ForeignNode, Section, open_section
@@ -52,6 +53,7 @@ def compile(
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Executable:
     """Compile an ONNX model: a path, the bytes of a file, or a proto.
 
@@ -69,6 +71,12 @@ def compile(
     hi)` of finite numbers, or the number that each element equals.  Results are undefined in a run
     where it does not hold; Options(check_assumes=True) checks every run.
 
+    `sizes` gives the least and the greatest extent of symbolic dimensions, by the names that the
+    model has for them: `{"batch": (1, 8)}`.  One program then serves all extents within these
+    bounds, in proportion to those of a run, if it is proven that no result depends on elements that
+    a run does not give.  Else a warning and the report say which tensor prevents that, and a
+    program is compiled for each shape, as it is for extents beyond the bounds.
+
     A graph input with an initializer is a constant, and a run that gives it is refused; if
     `overridable` names it, a run may give it, and the initializer is its default.
 
@@ -80,6 +88,7 @@ def compile(
         name=str(model) if isinstance(model, str | Path) else None,
         input_shapes={} if input_shapes is None else input_shapes,
         input_values={} if input_values is None else input_values,
+        sizes=sizes_of({} if sizes is None else sizes),
         overridable=overridable,
         assume={} if assume is None else assume,
         target=host_target() if target is None else target,
@@ -106,6 +115,7 @@ def executable_of(request: CompileRequest) -> Executable:
     symbolic = tuple(
         n for n in frontends.symbolic_inputs(proto) if n not in {*request.input_shapes, *values}
     )
+    _require_open(frontends.sized_axes(proto, request.sizes), symbolic)
     needed: tuple[str, ...] = ()
     if not symbolic:
         try:
@@ -114,6 +124,17 @@ def executable_of(request: CompileRequest) -> Executable:
             needed = error.inputs
     _require_runnable(opened, request.options)
     return Executable(Specializer(request, _interface(opened, request, values), symbolic, needed))
+
+
+def _require_open(sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Sequence[str]) -> None:
+    """Raise InvalidModel for a size along an axis of an input whose shape or value is given."""
+    for size, axes in sized.items():
+        for name, axis in axes:
+            if name not in symbolic:
+                raise InvalidModel(
+                    f"sizes leaves {size.name!r} open, the extent of input {name} along axis "
+                    f"{axis}, and the shape of that input is given; leave out one of them"
+                )
 
 
 def _require_runnable(opened: frontends.ReadModel, options: Options) -> None:

@@ -23,11 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.api.releasing import without_weights
+from graphflow.api.sizes import sizes_within, with_room
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
 from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
 from graphflow.base.scalar_limits import ScalarLimits
+from graphflow.base.sizes import Size
+from graphflow.frontends import ExtentsLost
 from graphflow.inspect import (
     TensorDecision,
     decisions,
@@ -86,7 +89,8 @@ class Loaded(Decided):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The model's own inputs."""
-        return self.program.spec.inputs[: len(self.compiled.imported.inputs)]
+        imported = self.compiled.imported
+        return self.program.spec.inputs[: len(imported.inputs) - len(imported.sizes)]
 
     @property
     def values(self) -> Values:
@@ -213,6 +217,8 @@ class Specializer:
     shapes, and `needed` those that are known to decide by their values.  As many programs are kept
     as the options say; beyond that the least recently used one is dropped, with the kernels that no
     other one has and with what compilations remember.
+
+    One program serves all extents of the sizes of the request, unless `lost` says why none does.
     """
 
     def __init__(
@@ -222,6 +228,7 @@ class Specializer:
         symbolic: tuple[str, ...],
         needed: tuple[str, ...] = (),
     ) -> None:
+        self.lost = ""
         self.interface = interface
         self._request, self._shared = request, Shared()
         self._symbolic, self._needed = symbolic, needed
@@ -335,11 +342,21 @@ class Specializer:
         check: Callable[[], None],
     ) -> Loaded:
         while True:
-            shapes = {name: shape_of(name) for name in self._symbolic}
+            given = {name: shape_of(name) for name in self._symbolic}
+            sizes = (
+                () if self.lost else sizes_within(given, self.interface.inputs, self._request.sizes)
+            )
+            shapes = with_room(given, self.interface.inputs, sizes)
             values = {name: value_of(name) for name in self._needed}
-            key = (*shapes.items(), *((name, value_key(v)) for name, v in values.items()))
+            key = (
+                *shapes.items(),
+                ("sizes", sizes),
+                *((name, value_key(v)) for name, v in values.items()),
+            )
 
-            def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
+            def make(
+                shapes: Shapes = shapes, values: Values = values, sizes: tuple[Size, ...] = sizes
+            ) -> Loaded:
                 check()
                 if self.counts.kept == self.counts.most:  # one of them will be dropped
                     clear_caches()
@@ -347,17 +364,32 @@ class Specializer:
                     self._request,
                     input_shapes={**self._request.input_shapes, **shapes},
                     input_values={**self._request.input_values, **values},
+                    sizes=sizes,
                 )
                 earlier = [one.compiled for one in self.made]
                 return loaded(compile_graph(request, self._shared, earlier), self.made)
 
             try:
                 return self._programs.get(key, make)
+            except ExtentsLost as error:
+                if not sizes:
+                    raise
+                self._lose_sizes(error)
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _lose_sizes(self, error: ExtentsLost) -> None:
+        """From now on compile for each shape, for the reason of this error, and say so once."""
+        self.lost = str(error)
+        names = ", ".join(str(size) for size in self._request.sizes)
+        warnings.warn(
+            f"no program of {self.interface.title} serves all sizes ({names}): {error}; a program "
+            "is compiled for each shape",
+            stacklevel=CALLER,
+        )
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
         """InvalidModel unless the inputs have the names and dtypes that the model declares.

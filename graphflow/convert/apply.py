@@ -79,6 +79,11 @@ class _Builder:
     def _dtype(self, value: str) -> str:
         return self.graph.values[value].dtype
 
+    def _counted(self, value: str) -> Mapping[int, str]:
+        """The axes of a value along which a run gives fewer elements, with the values that count
+        them."""
+        return self.graph.counted.get(self.graph.values[value], {})
+
     def _storage(self, name: str, kind: Space, dtype: str, elements: int) -> None:
         self.storages[name] = StorageSpec(name, kind, dtype, elements)
 
@@ -185,9 +190,20 @@ class _Builder:
             variant = choice.variant
             if isinstance(variant.recipe, Foreign):
                 self._check_contiguous(node, placements)
+            counted = {
+                buffer.name: self._counted(value)
+                for buffer, value in zip(node.func.outputs, node.outputs, strict=True)
+            }
             self.calls.append(
                 PhysicalCall(
-                    node.name, node.func, placements, variant.recipe, variant, pad, relied=known
+                    node.name,
+                    node.func,
+                    placements,
+                    variant.recipe,
+                    variant,
+                    pad,
+                    relied=known,
+                    counted=counted,
                 )
             )
         for value in node.outputs:
@@ -250,9 +266,16 @@ class _Builder:
         self, made: Conversion, definition: PrimFunc, placements: Mapping[str, Placement]
     ) -> None:
         """A call for a conversion of the plan."""
-        name, recipe, because = f"{made.kind} {made.value}", made.recipe, made.because
         self.calls.append(
-            PhysicalCall(name, definition, placements, recipe, moves=True, because=because)
+            PhysicalCall(
+                f"{made.kind} {made.value}",
+                definition,
+                placements,
+                made.recipe,
+                moves=True,
+                because=made.because,
+                counted={definition.outputs[0].name: self._counted(made.value)},
+            )
         )
 
     # Constants -----------------------------------------------------------------------------------

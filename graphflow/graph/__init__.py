@@ -19,6 +19,7 @@ from graphflow.graph.contents import (
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse
+from graphflow.graph.hidden import SizeInput
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
@@ -37,6 +38,7 @@ __all__ = [
     "Node",
     "OperatorGraph",
     "Removed",
+    "SizeInput",
     "Value",
     "assumptions_about",
     "call",

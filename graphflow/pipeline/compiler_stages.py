@@ -67,6 +67,7 @@ def imported(
         request.overridable,
         request.options.fallback is not None,
         contents,
+        request.sizes,
     )
 
 

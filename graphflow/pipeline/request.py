@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from graphflow.base.arguments import Shapes, check_arguments
 from graphflow.base.assumed import Assumption
 from graphflow.base.options import Options
+from graphflow.base.sizes import Size
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
@@ -39,6 +40,7 @@ class CompileRequest:
     | `name` | the model's name in reports; None for its path, or the name of its graph |
     | `input_shapes` | the full logical shapes of inputs with symbolic dimensions, by name |
     | `input_values` | values that every run gives for these inputs; shapes may depend on them |
+    | `sizes` | symbolic dimensions that have their most in `input_shapes`; runs may give fewer |
     | `overridable` | graph inputs whose initializers are defaults, not constants |
     | `assume` | what holds for the contents of graph inputs in every run, by name |
     | `target` | the processor to compile for; by default the host |
@@ -55,6 +57,7 @@ class CompileRequest:
     name: str | None = None
     input_shapes: Shapes = field(default_factory=dict)
     input_values: Mapping[str, ArrayLike] = field(default_factory=dict)
+    sizes: tuple[Size, ...] = ()
     overridable: Collection[str] = ()
     assume: Mapping[str, Assumption] = field(default_factory=dict)
     target: Target = field(default_factory=host_target)
