@@ -6,8 +6,9 @@ One is seen in numbers, one in a crash of native code, and one where a proof doe
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from graphflow.layout import Constant, Demand, Fact, serves
@@ -19,17 +20,22 @@ from support.native_mutants import MUTANTS
 
 
 def with_mistake(test: FuzzTest, name: str, patches: Patches) -> FuzzTest:
-    def within(function: Callable[[Any], Any], case: Any) -> Any:
-        with mutated(patches):
-            return function(case)
+    """The test in a compiler with a mistake, which the process makes at its first seed and keeps:
+    caches are emptied once."""
 
-    return replace(
-        test,
-        name=name,
-        run=partial(within, test.run),
-        draw=partial(within, test.draw),
-        check=partial(within, test.check),
-    )
+    @cache
+    def make() -> None:
+        KEPT.enter_context(mutated(patches))
+
+    def after(function: Callable[[Any], Any], case: Any) -> Any:
+        make()
+        return function(case)
+
+    functions = {f: partial(after, getattr(test, f)) for f in ("run", "draw", "check")}
+    return replace(test, name=name, **functions)
+
+
+KEPT = ExitStack()
 
 
 def constants_serve(fact: Fact, demand: Demand) -> bool:

@@ -115,8 +115,8 @@ def test_a_mistake_in_the_compiler_is_found_shrunk_and_written(
 ) -> None:
     """As a case of its own, which is right once the mistake is gone."""
     sound = {test.name: FUZZ_TESTS[test.name.partition(" ")[0]]}
-    for seed in range(8):
-        found = explore([test.name], 10, seed, tmp_path, "planted_fuzz")[test.name]
+    for seed in range(8):  # each with a process that has to start
+        found = explore([test.name], 30, seed, tmp_path, "planted_fuzz")[test.name]
         if found.written:
             break
     assert found.written
