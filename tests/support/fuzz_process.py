@@ -2,9 +2,9 @@
 
 `python -m support.fuzz_process REGISTRY` imports a module of this folder with `FUZZ_TESTS` by name,
 says so, and answers each line of stdin, which is JSON: `["run", NAME, SEED]` with a result, and
-`["shrink", NAME, SEED, KIND, VERDICTS]` with a line for each simpler case that was tried, and then
-with the source of the simplest one.  The search for it is the same in every process: `VERDICTS` are
-those of a process that did not survive the case after them.
+`["shrink", NAME, SEED, KIND, ENOUGH, VERDICTS]` with a line for each simpler case that was tried
+(none where it is `ENOUGH`), and then with the source of the simplest one.  The search for it is the
+same in every process: `VERDICTS` are those of a process that did not survive the case after them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ STARTING = 120.0
 
 READY = "ready"
 
-MOST_LOST = 40
-"""Processes that may be lost while one case is shrunk."""
+MOST_LOST = 15
+"""Processes that may be lost while one case is shrunk; then the simplest case so far will do."""
 
 SEEDS_OF_A_PROCESS = 500
 """After so many a new one is started: LLVM keeps memory of every kernel."""
@@ -140,8 +140,8 @@ class FuzzProcess:
         """The simplest case with a failure of the same kind; None where no case shows it."""
         verdicts: list[bool] = []
         lost = failure
-        for _ in range(MOST_LOST):
-            request = ["shrink", test.name, seed, failure.kind, verdicts]
+        for times in range(MOST_LOST + 1):
+            request = ["shrink", test.name, seed, failure.kind, times == MOST_LOST, verdicts]
             answer = self._child.send(json.dumps(request), test.seconds)
             while answer and answer.startswith(("true", "false")):
                 verdicts.append(json.loads(answer))
@@ -174,7 +174,7 @@ def registry_of(name: str) -> Mapping[str, FuzzTest]:
 
 
 def _simplest(
-    test: FuzzTest, seed: int, kind: str, verdicts: list[bool], say: Any
+    test: FuzzTest, seed: int, kind: str, enough: bool, verdicts: list[bool], say: Any
 ) -> tuple[tuple[str, str] | None, str] | None:
     """The failure and the source of the simplest case; without the failure where running that case
     again would end this process, and None where the case of the seed does not fail like this."""
@@ -182,6 +182,8 @@ def _simplest(
 
     def fails(case: Any) -> bool:
         verdict = next(known, None)
+        if verdict is None and enough:
+            return False
         if verdict is None:
             failure = test.check(case)
             verdict = failure is not None and failure.kind == kind

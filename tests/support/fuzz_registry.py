@@ -44,6 +44,7 @@ from support.primitive_cases import (
     try_on,
     try_primitive,
 )
+from support.schedule_cases import ANY, Focus
 from support.schedule_graphs import fails_twice, make_graph, run_graph, smaller_graphs
 from support.schedule_trial import OVERCOMPUTE
 from support.section_fuzz import copied_for_sections, section_model
@@ -220,8 +221,8 @@ NATIVE = (
 # Schedules ----------------------------------------------------------------------------------------
 
 
-def run_schedule(seed: int) -> Result:
-    found = schedule_cases.run_case(seed)
+def run_schedule(seed: int, focus: Focus = ANY) -> Result:
+    found = schedule_cases.run_case(seed, focus)
     tried, taken = (c[OVERCOMPUTE] > 0 for c in (found.tried, found.taken))
     return result(found.wrong, found.kind, cases=1, overcomputes=taken, tried=tried)
 
@@ -278,18 +279,26 @@ def check_offers(case: Any) -> Failure | None:
     return Failure(found.kind, found.wrong)
 
 
-SCHEDULES = (
-    FuzzTest(
-        "schedules",
-        run_schedule,
-        50_000,
-        draw=lambda seed: schedule_cases.case_of(seed, schedule_cases.run_case(seed)),
+def of_schedules(name: str, focus: Focus, many: int, share: float = 0.0) -> FuzzTest:
+    """Schedules of kernels of one family, of which a share runs over padding."""
+    return FuzzTest(
+        name,
+        partial(run_schedule, focus=focus),
+        many,
+        draw=lambda seed: schedule_cases.case_of(seed, schedule_cases.run_case(seed, focus)),
         check=schedule_cases.applied,
         smaller=schedule_cases.smaller,
         reach=lambda counts: (
-            lacks(counts, "overcomputes", 0.1) + lacks(counts, "overcomputes", 0.1, "tried")
+            lacks(counts, "overcomputes", share) + lacks(counts, "overcomputes", share, "tried")
         ),
-    ),
+    )
+
+
+SCHEDULES = (
+    of_schedules("schedules", ANY, 50_000, 0.1),
+    of_schedules("schedules_of_definitions", Focus("definition"), 5000),
+    of_schedules("schedules_of_updates", Focus("updates"), 5000),
+    of_schedules("schedules_of_rows", Focus("rows", "private_rows"), 5000),
     FuzzTest(
         "schedule_graphs",
         run_offers,

@@ -7,6 +7,7 @@ kernels and 25 graphs run.  A case that is wrong is shrunk before it is shown.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -140,6 +141,23 @@ def test_private_buffers_and_accumulators_are_taken_and_refused() -> None:
         taken = sum(o.taken[name] for o in row_outcomes())
         assert len(ROW_SEEDS) <= tried
         assert 0.2 * tried < taken < 0.9 * tried, report(row_outcomes())
+
+
+DEFINITIONS = range(200)
+REACHED = (
+    *("divide_loop", "mult_loops", "reorder_loops", "fission", "cut_loop", "shift_loop"),
+    *("mark_unrolled", "vectorize_loop", "parallelize_loop", "stage_mem", "bind_expr"),
+    *("cache_read", "cache_write", "transform_layout", "sequential_buffer_access"),
+    *("simplify", "eliminate_dead_code", "fuse", "restrict_loop"),
+)
+
+
+def test_random_schedules_of_whatever_a_definition_may_be() -> None:
+    """What primitives accept computes the same, and each of them is accepted."""
+    outcomes = [run_case(seed, Focus("definition")) for seed in DEFINITIONS]
+    fail_on_kernels(DEFINITIONS, outcomes)
+    taken = sum((outcome.taken for outcome in outcomes), Counter[str]())
+    assert [name for name in REACHED if not taken[name]] == [], report(outcomes)
 
 
 # Mutants -----------------------------------------------------------------------------------------
