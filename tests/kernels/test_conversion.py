@@ -125,13 +125,6 @@ def test_every_pair_of_layouts(seed: int, dtype: str, fill: int | None) -> None:
     check_a_pair(seed, dtype, fill)
 
 
-@pytest.mark.slow
-@settings(max_examples=600)
-@PAIRS
-def test_many_pairs_of_layouts(seed: int, dtype: str, fill: int | None) -> None:
-    check_a_pair(seed, dtype, fill)
-
-
 def check_a_pair(seed: int, dtype: str, fill: int | None) -> None:
     rng = random.Random(seed)
     rank = rng.randint(1, 4)

@@ -85,10 +85,30 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
 
     AssertionError, with both kernels, where the primitive applied and the meaning changed.
     """
+    drawn = drawn_for(case, seed)
+    return None if drawn.arguments is None else try_on(case, drawn)
+
+
+@dataclass(frozen=True)
+class Application:
+    """A primitive on a kernel, by the name of its `PrimitiveCase`."""
+
+    name: str
+    func: tir.PrimFunc
+    arguments: tuple[Any, ...] | None
+
+
+def drawn_for(case: PrimitiveCase, seed: int) -> Application:
     random = Random(f"{case.name} {seed}")
     func = case.kernel(random.randint)
-    arguments = case.arguments(func, random.randint)
-    if arguments is None or not is_same(func, func):
+    return Application(case.name, func, case.arguments(func, random.randint))
+
+
+def try_on(case: PrimitiveCase, drawn: Application) -> Outcome | None:
+    """The outcome of one application, as of `try_primitive`."""
+    func, arguments = drawn.func, drawn.arguments
+    assert arguments is not None
+    if not is_same(func, func):
         return None
     schedule = Schedule.of(func)
     held = [schedule.handle(name) for name in names_of_places(func)]
@@ -102,7 +122,7 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
     if after.func is func:
         return None
     before, made = tir.to_text(func), tir.to_text(after.func)
-    story = f"{case.name}{arguments}, seed {seed}\n{before}\nbecame\n{made}"
+    story = f"{case.name}{arguments}\n{before}\nbecame\n{made}"
     tir.verify(after.func, "scheduled")
     assert means_the_same(func, after.func), story
     assert leaves_the_same(func, after.func, after.fields), story

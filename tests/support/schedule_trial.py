@@ -68,14 +68,20 @@ class Trial:
             if self.schedule is not before:
                 self.each(self.func)
                 self.follow()
-        except ScheduleError:
-            return False
+        except ScheduleError as error:
+            if tir.to_text(before.func) in str(error):
+                return False
+            raise self.crash(primitive, arguments, options) from AssertionError(
+                f"the refusal does not show the kernel: {error}"
+            )
         except Exception as error:
-            named = tuple(options.items())
-            raise Crashed(ScheduleStep(primitive, arguments, named, (), {})) from error
+            raise self.crash(primitive, arguments, options) from error
         changed = self.schedule is not before
         self.taken[name] += changed
         return changed
+
+    def crash(self, primitive: Callable[..., Any], arguments: Any, options: Any) -> Crashed:
+        return Crashed(ScheduleStep(primitive, arguments, tuple(options.items()), (), {}))
 
     def follow(self) -> None:
         """Handles of the definition's places give places of the kernel, each of them once."""
