@@ -405,5 +405,5 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
     """The address of a copy at the beginning of each axis of `staging`."""
-    np.copyto(staging[tuple(map(slice, array.shape))], array)
+    np.copyto(staging[(*map(slice, array.shape), ...)], array)
     return data_address(staging)

@@ -71,7 +71,8 @@ def state(x: i32[12], y: out[i32[12]]):
 
 def odd_arguments(func: tir.PrimFunc, random: Random) -> Any:
     """Anything that somebody may write for any argument of a primitive."""
-    places = (*names_of_places(func), "i[0]", "i[0][1]", "j[1].else[0]", "[0]", "[-1]", "k[9]", "[x]")
+    others_named = ("i[0]", "i[0][1]", "j[1].else[0]", "[0]", "[-1]", "k[9]", "[x]")
+    places = (*names_of_places(func), *others_named)
     texts = (
         "x[i, 7 - j]",
         "t[i, j]",

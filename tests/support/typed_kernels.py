@@ -18,8 +18,7 @@ import numpy as np
 from graphflow import tir
 from graphflow.arith import TRUE, Var, Verdict
 from graphflow.base.dtypes import DTYPES, FLOATS, integer_limits
-from graphflow.effects import stores_known_value
-from graphflow.schedule.places.addresses import rewrite_path
+from graphflow.effects import rewrite_path, stores_known_value
 from graphflow.tir import Store, interpret, to_text
 from support.effect_kernels import EffectKernel, each_path
 from support.native import Array
