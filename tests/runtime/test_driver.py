@@ -210,7 +210,7 @@ meet: load monotonic, atomicrmw add acq_rel, store monotonic
 move_apart: load monotonic, load monotonic, store monotonic
 nanoseconds
 publish: load monotonic, store monotonic
-spread: load monotonic, cmpxchg acquire monotonic, store monotonic, store release
+spread_apart: load monotonic, cmpxchg acquire monotonic, store monotonic, store release
 start_workers
 wait_for_change: load acquire, store monotonic, atomicrmw add seq_cst, load acquire, \
 atomicrmw sub seq_cst

@@ -8,7 +8,7 @@ word, hence rounds as the caller would.
 
 from __future__ import annotations
 
-from graphflow.runtime.driver import system
+import graphflow.runtime.driver.system as system
 from graphflow.runtime.driver.execution import execute
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue

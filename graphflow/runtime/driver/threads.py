@@ -7,7 +7,7 @@ their own fault.
 
 from __future__ import annotations
 
-from graphflow.runtime.driver import system
+import graphflow.runtime.driver.system as system
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import ASLEEP, CONTENDED_BYTES, POOL, WORKER
