@@ -405,5 +405,6 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
     """The address of a copy at the beginning of each axis of `staging`."""
-    np.copyto(staging[(*map(slice, array.shape), ...)], array)
+    part = staging if array.shape == staging.shape else staging[tuple(map(slice, array.shape))]
+    np.copyto(part, array)
     return data_address(staging)
