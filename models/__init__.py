@@ -3,6 +3,7 @@
 from graphflow.models.builder import ModelBuilder
 from graphflow.models.light import expose, light, light_names, reseed
 from graphflow.models.names import named
+from graphflow.models.open_batch import with_open_batch
 from graphflow.models.zoo import EXPORTED, ZOO
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "light_names",
     "named",
     "reseed",
+    "with_open_batch",
 ]

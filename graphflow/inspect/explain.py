@@ -85,9 +85,9 @@ def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
         size = sizes.get(tensor)
         if size is not None:
             yield (
-                f"  axis {axis}    has room for {size.hi} elements; a run gives {size.name} of "
-                f"them, {size.lo} or more; those behind hold anything, and no element that a run gives "
-                "is computed from them, proven for all sizes"
+                f"  axis {axis}    has room for {size.hi} elements; a run gives {size.name} of them"
+                f" ({size.lo} or more); those behind hold anything, and no element that a run gives"
+                " is computed from them, proven for all sizes"
             )
 
 
