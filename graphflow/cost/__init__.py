@@ -13,12 +13,12 @@ from graphflow.cost.cycles import (
     MOST_STRIDE,
     UNPACKED,
     conversion_cycles,
-    crossing_cycles,
     gathering_cycles,
     in_pieces,
     move_cycles,
     operation_cycles,
     rows_worth_weights,
+    transposing_cycles,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
@@ -33,7 +33,7 @@ from graphflow.cost.tiles import (
     fits_sets,
     missed_lines,
     most_rows,
-    most_sharing_rows,
+    most_tail_rows,
     near_buffer,
     near_plane,
     near_weights,
@@ -84,7 +84,6 @@ __all__ = [
     "choose_run",
     "clearly_less",
     "conversion_cycles",
-    "crossing_cycles",
     "cycles_by_rows",
     "fetches_ahead",
     "first_of_cheapest",
@@ -94,7 +93,7 @@ __all__ = [
     "in_pieces",
     "missed_lines",
     "most_rows",
-    "most_sharing_rows",
+    "most_tail_rows",
     "move_cycles",
     "near_buffer",
     "near_plane",
@@ -106,5 +105,6 @@ __all__ = [
     "rows_worth_weights",
     "run_tiling",
     "tiling_cycles",
+    "transposing_cycles",
     "vector_cycles",
 ]

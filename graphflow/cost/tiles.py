@@ -204,8 +204,8 @@ def near_plane(size: int, target: Target) -> bool:
 
 def panel_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for one of the panels over all rows of one plane."""
-    if panels.narrow:
-        return _sharing_cycles(plane, panels, target)
+    if panels.tail:
+        return _tail_cycles(plane, panels, target)
     return cycles_by_rows(plane, panels.nr_vectors, panels.lanes, target)[panels.mr - 1]
 
 
@@ -225,25 +225,25 @@ def cycles_by_rows(
     ])  # fmt: skip
 
 
-def most_sharing_rows(plane: TilePlane, panels: Panels, target: Target) -> int:
-    """The most rows of a tile whose narrow columns share vectors; 0 where there is no such tile.
+def most_tail_rows(plane: TilePlane, panels: Panels, target: Target) -> int:
+    """The most rows of a tile whose tail columns share vectors; 0 where there is no such tile.
 
-    Besides what `most_rows` counts, one register holds the narrow columns that are loaded, and the
+    Besides what `most_rows` counts, one register holds the tail columns that are loaded, and the
     elements that are broadcast for the rows of one vector are kept until that is put together.
     """
-    wide, sharing = panels.nr_vectors, panels.sharing
-    room = target.vector_registers - wide - 1 - sharing
+    wide, together = panels.nr_vectors, panels.tail_rows
+    room = target.vector_registers - wide - 1 - together
     each = wide + (0 if plane.taps == 1 else 1)
-    groups = room // (each * sharing + 1)
-    return min(groups, MOST_ROWS // sharing, plane.rows // sharing) * sharing
+    groups = room // (each * together + 1)
+    return min(groups, MOST_ROWS // together, plane.rows // together) * together
 
 
-def _sharing_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
+def _tail_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for a panel over all rows of one plane; rows that are left over share as they can.
 
     The tiles at the ends that meet a border come first here.
     """
-    wide, lanes, sharing = panels.nr_vectors, panels.lanes, panels.sharing
+    wide, lanes, together = panels.nr_vectors, panels.lanes, panels.tail_rows
     count, rest = divmod(plane.rows, panels.mr)
     cycles, ends = 0.0, plane.shared_ends or 0
     few = target.vector_registers <= FEW_REGISTERS
@@ -252,10 +252,10 @@ def _sharing_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
         at_border = min(number, ends)
         ends -= at_border
         apart = _tile_cycles(plane, wide + 1, lanes, rows, target)
-        if rows % sharing:
+        if rows % together:
             cycles += number * apart
             continue
-        shared = _tile_cycles(plane, wide, lanes, rows, target, rows // sharing)
+        shared = _tile_cycles(plane, wide, lanes, rows, target, rows // together)
         cycles += at_border * apart * factor + (number - at_border) * shared
     return cycles
 
@@ -268,7 +268,7 @@ def vector_share(plane: TilePlane, lanes: int, target: Target) -> float:
 def _tile_cycles(
     plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target, shared: int = 0
 ) -> float:
-    """Cycles of one tile; `shared` are the vectors that hold the narrow columns of its rows."""
+    """Cycles of one tile; `shared` are the vectors that hold the tail columns of its rows."""
     share = vector_share(plane, lanes, target)
     multiply_adds = (mr * nr_vectors * share + shared) / target.fmas_per_cycle
     if shared:
@@ -302,7 +302,7 @@ def _tile_cycles(
     if plane.apart is not None:
         step += _awaited_lines(plane, plane.apart, mr, target)
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
-    # The narrow columns are filled and stored row by row.
+    # The tail columns are filled and stored row by row.
     registers = mr * (nr_vectors * share + (1 if shared else 0))
     return plane.steps * step + registers * register_cycles(target) + entering
 
@@ -327,9 +327,9 @@ def _sliding_loads(
     """
     share = vector_share(plane, lanes, target)
     rows = mr + plane.taps - 1
-    crossing = 1 + target.vector_bytes / target.line_bytes
+    two_lines = 1 + target.vector_bytes / target.line_bytes
     vectors = rows * nr_vectors * share / plane.taps
-    loads = BROADCAST_CYCLES + vectors * target.cycles_per_vector_load * crossing
+    loads = BROADCAST_CYCLES + vectors * target.cycles_per_vector_load * two_lines
     lines = rows * (1 + nr_vectors * lanes * plane.item_bytes // target.line_bytes)
     if sliding.runs * lines * target.line_bytes <= target.l1_bytes * 3 // 4:
         return loads

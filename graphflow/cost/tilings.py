@@ -156,26 +156,26 @@ class TileProblem:
 class Panels:
     """`count` neighbouring panels of equal width, computed in tiles of `mr` rows.
 
-    A panel is `nr_vectors` vectors of `lanes` columns wide.  It may have `narrow` columns behind
-    them, so few that a vector holds those of several rows: a tile computes these in fewer vectors
-    than it has rows.
+    A panel is `nr_vectors` vectors of `lanes` columns wide.  It may have `tail` columns behind
+    them, so few that one vector holds the tails of `tail_rows` rows: with 16 lanes and 20 columns,
+    a tail is 4 columns, and a vector holds those of 4 rows.
     """
 
     count: int
     nr_vectors: int
     lanes: int
     mr: int
-    narrow: int = 0
+    tail: int = 0
 
     @property
     def width(self) -> int:
         """Columns of one panel: nr, in the terms of BLIS."""
-        return self.nr_vectors * self.lanes + self.narrow
+        return self.nr_vectors * self.lanes + self.tail
 
     @property
-    def sharing(self) -> int:
-        """The rows whose narrow columns one vector holds; 1 where there are none."""
-        return self.lanes // self.narrow if self.narrow else 1
+    def tail_rows(self) -> int:
+        """The rows whose tails one vector holds; 1 where there are none."""
+        return self.lanes // self.tail if self.tail else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,30 +18,23 @@ from math import prod
 
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
-from graphflow.kernels.recipes.halo import halo_variants
-from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
-from graphflow.kernels.recipes.movement_variants import movement_variants
-from graphflow.kernels.recipes.moves_across import across_memory
-from graphflow.kernels.recipes.operand_layouts import (
+from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
     Offers,
     SameAxisOrder,
     UserLayout,
     channel_order,
 )
-from graphflow.kernels.recipes.operands import crosses_lanes, decisions_of, loses_axes
-from graphflow.kernels.recipes.roles import (
+from graphflow.kernels.recipes.analysis.positions import touched
+from graphflow.kernels.recipes.analysis.roles import (
     Roles,
     multiply_adds,
     operations,
     refused_roles,
     roles_of,
 )
-from graphflow.kernels.recipes.rows import along_rows
-from graphflow.kernels.recipes.stage_variants import stage_variants
-from graphflow.kernels.recipes.streams import along_memory
-from graphflow.kernels.recipes.tiled import tiled_variant, touched
-from graphflow.kernels.recipes.variant import (
+from graphflow.kernels.recipes.analysis.variant import (
     Foreign,
     KernelVariant,
     Padding,
@@ -50,7 +43,19 @@ from graphflow.kernels.recipes.variant import (
     Staged,
     View,
 )
-from graphflow.kernels.recipes.views import offered_views, view_variants
+from graphflow.kernels.recipes.variants.halo import halo_variants
+from graphflow.kernels.recipes.variants.movement_variants import movement_variants
+from graphflow.kernels.recipes.variants.operands import (
+    decisions_of,
+    loses_axes,
+    may_transpose_first,
+)
+from graphflow.kernels.recipes.variants.rows import along_rows
+from graphflow.kernels.recipes.variants.run_variants import as_runs
+from graphflow.kernels.recipes.variants.stage_variants import stage_variants
+from graphflow.kernels.recipes.variants.tiled import tiled_variant
+from graphflow.kernels.recipes.variants.transposing_moves import as_block_transpose
+from graphflow.kernels.recipes.variants.view_variants import offered_views, view_variants
 from graphflow.layout import (
     Demand,
     Family,
@@ -175,7 +180,7 @@ def _along_the_reduction(
     """
     for found in stage_variants(definition, target):
         recipe = None if isinstance(found, RefusedVariant) else found.recipe
-        if not isinstance(recipe, SharedLoops) or recipe.across is None:
+        if not isinstance(recipe, SharedLoops) or recipe.lane_loop is None:
             yield found
 
 
@@ -264,17 +269,17 @@ def _tiled(
             for packed in (frozenset[str](), *_packed_in_run(roles, constants, out, target)):
                 variant = tiled_variant(roles, constants, out, data, target, packed)
                 if variant is not None:
-                    variant = along_memory(variant, roles, definition, target)
-                    variant = across_memory(variant, definition, target)
+                    variant = as_runs(variant, roles, definition, target)
+                    variant = as_block_transpose(variant, definition, target)
                     yield from _with_demands(variant, roles)
                     yield from along_rows(variant, roles, constants, target)
                     if data is out:
                         yield from halo_variants(variant, roles, known)
         for data in choices:
-            yield from _across(roles, constants, out, data, target)
+            yield from _transposing_first(roles, constants, out, data, target)
 
 
-def _across(
+def _transposing_first(
     roles: Roles, constants: frozenset[str], out: Family, data: Family, target: Target
 ) -> Iterator[KernelVariant]:
     """The variants that read one factor of a product across the lanes, in the layout of `data`.
@@ -286,7 +291,7 @@ def _across(
         layout = data.instantiate(buffer.shape)
         if buffer.name in constants or layout is None or decided is None:
             continue
-        if layout != decided.layouts.get(buffer.name) and crosses_lanes(
+        if layout != decided.layouts.get(buffer.name) and may_transpose_first(
             roles, decided, buffer.name, layout, target
         ):
             given = OfferedLayouts(((buffer.name, layout),))
@@ -331,8 +336,8 @@ def _as_offered(
         for out in outs:
             variant = tiled_variant(roles, constants, out, OfferedLayouts(given), target)
             if variant is not None:
-                variant = along_memory(variant, roles, definition, target)
-                variant = across_memory(variant, definition, target)
+                variant = as_runs(variant, roles, definition, target)
+                variant = as_block_transpose(variant, definition, target)
                 yield from _with_demands(variant, roles)
                 yield from along_rows(variant, roles, constants, target)
 

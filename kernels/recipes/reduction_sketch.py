@@ -24,12 +24,12 @@ from math import prod
 
 from graphflow.arith import IndexExpr, Var
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.contiguity import is_contiguous, perfect_nest
-from graphflow.kernels.recipes.roles import roles_of
-from graphflow.kernels.recipes.shared_loops import own_nests, rows_of_stages
-from graphflow.kernels.recipes.stage_lanes import met_at_shared_loops
-from graphflow.kernels.recipes.stage_variants import stage_variants
-from graphflow.kernels.recipes.variant import KernelVariant, SharedLoops
+from graphflow.kernels.recipes.analysis.contiguity import is_contiguous, perfect_nest
+from graphflow.kernels.recipes.analysis.roles import roles_of
+from graphflow.kernels.recipes.analysis.shared_loops import own_nests, rows_of_stages
+from graphflow.kernels.recipes.analysis.variant import KernelVariant, SharedLoops
+from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
+from graphflow.kernels.recipes.variants.stage_variants import stage_variants
 from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.schedule import (
     ChoiceValue,
@@ -150,8 +150,8 @@ def recipe_of(definition: PrimFunc, point: Point) -> SharedLoops:
         rows, sums = int(chosen["rows"]), int(chosen["accumulators"])
         return SharedLoops(lanes, rows, accumulators=sums)
     number = int(along.removeprefix(SHARED))
-    crossed = _crossed(definition, number, lanes)
-    return SharedLoops(lanes, 1, number, int(chosen["vectors"]), crossed)
+    transposed = _transposed(definition, number, lanes)
+    return SharedLoops(lanes, 1, number, int(chosen["vectors"]), transposed)
 
 
 REDUCTION = Sketch(NAME, reduction_space, reduction_schedule, source="")
@@ -159,14 +159,14 @@ REDUCTION = Sketch(NAME, reduction_space, reduction_schedule, source="")
 
 
 def _along(recipe: SharedLoops) -> str:
-    return OWN if recipe.across is None else f"{SHARED}{recipe.across}"
+    return OWN if recipe.lane_loop is None else f"{SHARED}{recipe.lane_loop}"
 
 
 def _default_first(default: ChoiceValue, values: Iterable[ChoiceValue]) -> tuple[ChoiceValue, ...]:
     return tuple(dict.fromkeys((default, *values)))
 
 
-def _crossed(definition: PrimFunc, number: int, lanes: int) -> tuple[str, ...]:
+def _transposed(definition: PrimFunc, number: int, lanes: int) -> tuple[str, ...]:
     """The parameters that are not contiguous along a shared loop, in the order of accesses."""
     s, shared = rows_of_stages(definition)
     loop = s.loop(shared[number])

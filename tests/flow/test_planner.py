@@ -311,7 +311,7 @@ def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: T
     assert "n_keys" in views(graph, plan)
     assert not [c for c in plan.conversions if c.value in ("keys", "k")]
     recipe = plan.choices["n_scores"].variant.recipe
-    assert isinstance(recipe, Tiled) and recipe.crossed == ("b",)
+    assert isinstance(recipe, Tiled) and recipe.transposed == ("b",)
 
 
 @processors(light=True)
