@@ -21,19 +21,23 @@ from graphflow.cost.cycles import (
     transposing_cycles,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
+from graphflow.cost.panel_cuts import MOST_VECTORS, best_rows, widest_first
 from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.roofline import WAKING
 from graphflow.cost.run_lengths import choose_run, run_tiling
+from graphflow.cost.step_loads import (
+    SHUFFLED,
+    AlongRow,
+    BroadcastRows,
+    OwnVectors,
+    OwnWindows,
+    SlidingRows,
+)
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
-    MOST_ROWS,
-    SHUFFLED,
     broadcast_apart,
-    cycles_by_rows,
     fits_sets,
     missed_lines,
-    most_rows,
-    most_tail_rows,
     near_buffer,
     near_plane,
     near_weights,
@@ -41,10 +45,10 @@ from graphflow.cost.tiles import (
     tiling_cycles,
 )
 from graphflow.cost.tilings import (
+    MOST_ROWS,
     BroadcastApart,
-    LanesAlongRow,
     Panels,
-    SlidingRows,
+    StepLoads,
     TilePlane,
     TileProblem,
     Tiling,
@@ -58,6 +62,7 @@ __all__ = [
     "MASKED_REDUCTION",
     "MOST_ROWS",
     "MOST_STRIDE",
+    "MOST_VECTORS",
     "NEAR",
     "NO_TIMINGS",
     "NO_WORK",
@@ -65,13 +70,17 @@ __all__ = [
     "SHUFFLED",
     "UNPACKED",
     "WAKING",
+    "AlongRow",
     "BroadcastApart",
+    "BroadcastRows",
     "ConversionWork",
     "CostModel",
-    "LanesAlongRow",
+    "OwnVectors",
+    "OwnWindows",
     "Panels",
     "Price",
     "SlidingRows",
+    "StepLoads",
     "TilePlane",
     "TileProblem",
     "Tiling",
@@ -79,12 +88,12 @@ __all__ = [
     "TimingTable",
     "Timings",
     "Work",
+    "best_rows",
     "broadcast_apart",
     "charge",
     "choose_run",
     "clearly_less",
     "conversion_cycles",
-    "cycles_by_rows",
     "fetches_ahead",
     "first_of_cheapest",
     "fits_sets",
@@ -92,8 +101,6 @@ __all__ = [
     "idle_lanes",
     "in_pieces",
     "missed_lines",
-    "most_rows",
-    "most_tail_rows",
     "move_cycles",
     "near_buffer",
     "near_plane",
@@ -107,4 +114,5 @@ __all__ = [
     "tiling_cycles",
     "transposing_cycles",
     "vector_cycles",
+    "widest_first",
 ]

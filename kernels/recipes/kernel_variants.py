@@ -18,40 +18,20 @@ from math import prod
 
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
-from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
-from graphflow.kernels.recipes.analysis.operand_layouts import (
-    OfferedLayouts,
-    Offers,
-    SameAxisOrder,
-    UserLayout,
-    channel_order,
-)
+from graphflow.kernels.recipes.analysis.known_contents import KnownContents, NOTHING
+from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, Offers, SameAxisOrder, UserLayout, channel_order
 from graphflow.kernels.recipes.analysis.positions import touched
-from graphflow.kernels.recipes.analysis.roles import (
-    Roles,
-    multiply_adds,
-    operations,
-    refused_roles,
-    roles_of,
-)
-from graphflow.kernels.recipes.analysis.variant import (
-    Foreign,
-    KernelVariant,
-    Padding,
-    RefusedVariant,
-    SharedLoops,
-    Staged,
-    View,
-)
+from graphflow.kernels.recipes.analysis.roles import Roles, multiply_adds, operations, refused_roles, roles_of
+from graphflow.kernels.recipes.analysis.variant import Foreign, KernelVariant, Padding, RefusedVariant, SharedLoops, Staged, View
+from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.forms.memory_runs import as_runs
+from graphflow.kernels.recipes.forms.own_vector_tiles import OwnVectorTile
+from graphflow.kernels.recipes.forms.row_tiles import along_rows
+from graphflow.kernels.recipes.forms.sliding_tiles import SlidingTile
+from graphflow.kernels.recipes.forms.window_tiles import WindowTile
 from graphflow.kernels.recipes.variants.halo import halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
-from graphflow.kernels.recipes.variants.operands import (
-    decisions_of,
-    loses_axes,
-    may_transpose_first,
-)
-from graphflow.kernels.recipes.variants.rows import along_rows
-from graphflow.kernels.recipes.variants.run_variants import as_runs
+from graphflow.kernels.recipes.variants.operands import decisions_of, loses_axes, may_transpose_first
 from graphflow.kernels.recipes.variants.stage_variants import stage_variants
 from graphflow.kernels.recipes.variants.tiled import tiled_variant
 from graphflow.kernels.recipes.variants.transposing_moves import as_block_transpose
@@ -66,6 +46,10 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.tir import PrimFunc
+
+IMAGE_FORMS = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
+"""The forms of tiles over the last two axes of an output, of which the first that applies is made.
+`MemoryRun` and `RowTile` are made of their variants."""
 
 
 def kernel_variants(
@@ -217,7 +201,9 @@ def variants_in(
 ) -> Iterator[KernelVariant]:
     """The tiled variants in layouts of no family; building them may be refused."""
     roles = _tileable(definition)
-    variant = None if roles is None else tiled_variant(roles, constants, out, data, target)
+    variant = (
+        None if roles is None else tiled_variant(roles, constants, out, data, target, IMAGE_FORMS)
+    )
     if roles is not None and variant is not None:
         yield from _with_demands(variant, roles)
 
@@ -267,7 +253,7 @@ def _tiled(
                 continue  # nothing is padded, so two families are one
             seen.add(placed)
             for packed in (frozenset[str](), *_packed_in_run(roles, constants, out, target)):
-                variant = tiled_variant(roles, constants, out, data, target, packed)
+                variant = tiled_variant(roles, constants, out, data, target, IMAGE_FORMS, packed)
                 if variant is not None:
                     variant = as_runs(variant, roles, definition, target)
                     variant = as_block_transpose(variant, definition, target)
@@ -295,7 +281,7 @@ def _transposing_first(
             roles, decided, buffer.name, layout, target
         ):
             given = OfferedLayouts(((buffer.name, layout),))
-            variant = tiled_variant(roles, constants, out, given, target)
+            variant = tiled_variant(roles, constants, out, given, target, IMAGE_FORMS)
             if variant is not None:
                 yield variant
 
@@ -334,7 +320,9 @@ def _as_offered(
         outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes))
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
         for out in outs:
-            variant = tiled_variant(roles, constants, out, OfferedLayouts(given), target)
+            variant = tiled_variant(
+                roles, constants, out, OfferedLayouts(given), target, IMAGE_FORMS
+            )
             if variant is not None:
                 variant = as_runs(variant, roles, definition, target)
                 variant = as_block_transpose(variant, definition, target)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from graphflow.base.target import Target
 from graphflow.cost import (
     NEAR,
+    BroadcastRows,
     ConversionWork,
     CostModel,
     TileProblem,
@@ -125,9 +126,7 @@ def test_timings_scale_estimates_and_optimism_lowers_them() -> None:
 
 def conv(channels: int, dtype: str) -> TileProblem:
     size = 8 if dtype in ("float64", "int64") else 4
-    return TileProblem(
-        channels, 56, 56, 576, channels * 576 * size, 0, whole_vectors=False, dtype=dtype
-    )
+    return TileProblem(channels, 56, 56, 576, channels * 576 * size, BroadcastRows(), dtype=dtype)
 
 
 @TARGETS

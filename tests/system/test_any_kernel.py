@@ -537,7 +537,7 @@ def test_a_refused_tile_is_made_stage_by_stage_and_says_why() -> None:
         variant
         for variant in kernel_variants(definition, frozenset({"w"}), TARGET)
         if isinstance(variant.recipe, Tiled)
-        and variant.recipe.group
+        and variant.recipe.form.group
         and variant.layouts["y"].is_padded
     )
     layouts = [(p.buffer.name, variant.layouts[p.buffer.name]) for p in definition.params]

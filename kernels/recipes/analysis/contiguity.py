@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from graphflow.arith import IndexExpr, Var, const, substitute, terms_of, variables
+from graphflow.arith import IndexExpr, Predicate, Var, const, substitute, terms_of, variables
 from graphflow.arith import simplify as simplify_index
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule, mult_loops, simplify, transform_layout
-from graphflow.tir import Access, Body, For, If, accesses, buffers_of, is_predicate
+from graphflow.tir import Access, Body, For, If, accesses, buffers_of, is_predicate, walk
 
 MOST_TURNS = 8
 """The most stores by turns whose lanes are shuffled into whole vectors."""
@@ -132,3 +132,12 @@ def run_on(outer: For, inner: For) -> bool:
         if None in steps or inner.extent is None or steps[0] != inner.extent * (steps[1] or 0):
             return False
     return True
+
+
+def conditions_in(loop: For) -> list[Predicate]:
+    """The conditions on indices inside a loop."""
+    found: list[Predicate] = []
+    for stmt in walk((loop,)):
+        if isinstance(stmt, If) and is_predicate(stmt.condition):
+            found.append(stmt.condition)  # type: ignore[arg-type]
+    return found

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 from graphflow import arith
 from graphflow.cost import ConversionWork
-from graphflow.kernels.recipes.analysis.variant import BlockTranspose, Recipe, Staged
 from graphflow.layout import IndexMap, Layout, logical_vars
 from graphflow.tir import DTYPES, Buffer, Param, Role
 
@@ -107,11 +106,6 @@ def transposes(source: Layout, target: Layout, dtype: str) -> bool:
     """
     run = copy_run(source, target)
     return run.count > 1 and run.source_run >= LEAST_SOURCE_RUN and DTYPES[dtype].itemsize >= 4
-
-
-def conversion_recipe(source: Layout, target: Layout, dtype: str) -> Recipe:
-    """The recipe of a conversion that is executed in each run."""
-    return BlockTranspose() if transposes(source, target, dtype) else Staged()
 
 
 def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWork:

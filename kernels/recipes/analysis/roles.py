@@ -19,13 +19,14 @@ from graphflow import tir
 from graphflow.arith import (
     Axis,
     Var,
+    bounds,
     congruences,
     constant_value,
+    terms_of,
     variables,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.merged_stages import join_axes, merge_stages
-from graphflow.schedule import Refusal, Schedule
+from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,3 +343,63 @@ def operations(func: tir.PrimFunc) -> int:
 def iterations(axes: tuple[Axis, ...]) -> int:
     """The product of the extents of the axes; 0 where an extent is not constant."""
     return prod(constant_value(axis.stop - axis.start) or 0 for axis in axes)
+
+
+def merge_stages(s: Schedule) -> Schedule:
+    """`A: nest of S1; B: nest of S2; …` → `A: nest of {S1; S2; …}`.
+
+    StepRefused where a later stage reads of an earlier one another element than its own.
+    """
+    s = join_axes(s)
+    blocks = s.handles(stmt for stmt in s.func.body if isinstance(stmt, tir.Block))
+    for block in blocks[1:]:
+        s = s.apply(reverse_compute_at, s[block], s[blocks[0]])
+    return s
+
+
+def join_axes(s: Schedule) -> Schedule:
+    """`for i: for j in (0, k): b[k·i + j] = …` → `for c: b[c] = …`, for each such stored axis.
+
+    The definition of a grouped convolution has such loops, over groups and over the channels in
+    one; the recipes work with one loop for each axis of the output.
+    """
+    pair = _two_of_one_axis(s.func)
+    if pair is None:
+        return s
+    outer, inner = s.handles(pair)
+    return join_axes(s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner)))
+
+
+def _two_of_one_axis(func: tir.PrimFunc) -> tuple[tir.For, tir.For] | None:
+    """The first loop, and the loop that is its body, that run along one stored axis together."""
+    for access in tir.accesses(func.body):
+        if access.kind is not tir.AccessKind.WRITE:
+            continue
+        for index in access.indices:
+            terms, offset = terms_of(index)
+            if len(terms) != 2 or offset or terms[1][1] != 1:
+                continue
+            loops = {stmt.var: stmt for stmt in tir.loops_of(func.body)}
+            outer, inner = (loops.get(atom) for atom, _ in terms)  # type: ignore[call-overload]
+            if outer is None or inner is None or inner.extent != terms[0][1]:
+                continue
+            if outer.body == (inner,):
+                return outer, inner
+    return None
+
+
+@lru_cache(maxsize=10_000)
+def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
+    """For each logical axis of an input, how far accesses reach before and beyond it."""
+    ranges = {v: (0, n - 1) for v, n in zip(roles.axes, roles.extents, strict=True)}
+    ranges |= {v: (0, n - 1) for v, n in roles.reduction}
+    reads = roles.reads[name]
+    reach: list[tuple[int, int]] = []
+    for axis, extent in enumerate(reads[0].buffer.shape if reads else ()):
+        before = after = 0
+        for access in reads:
+            low, high = bounds(access.indices[axis], ranges)
+            before = max(before, -(low or 0))
+            after = max(after, (high or 0) - extent + 1)
+        reach.append((before, after))
+    return tuple(reach)

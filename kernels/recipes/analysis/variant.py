@@ -6,14 +6,15 @@ What always holds: a variant is known before its kernel is built.  Building it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from graphflow.cost import Tiling, Work
 from graphflow.layout import Demand, Layout
-from graphflow.schedule import Refusal
+from graphflow.schedule import Handle, Refusal, Schedule
 from graphflow.tir import PrimFunc
 
 ACCUMULATORS = 4
@@ -35,34 +36,53 @@ class Padding(Enum):
     EVALUATED = "evaluated"
 
 
+Axes: TypeAlias = tuple[Handle, ...]
+"""Loops of a nest, innermost last.  A loop that runs once may be gone."""
+
+
+class TileForm(ABC):
+    """What the rows and lanes of a register tile are, and how its loops are made.
+
+    There is a module in `forms/` for each: its claim, its price (`cost.StepLoads`) and its builder.
+    """
+
+    has_rows: ClassVar[bool] = True
+    """Whether a tile has several rows, which are next to the lanes in the nest."""
+    masks_panels: ClassVar[bool] = False
+    """Whether borders are met within the lanes of the first and the last panel."""
+    unrolled_taps: ClassVar[int] = 0
+    """How many of the reduction loops, from the innermost out, are unrolled."""
+
+    @property
+    def group(self) -> int:
+        """The channels of a group, which no tile crosses; 0 where there are no groups."""
+        return 0
+
+    @abstractmethod
+    def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
+        """The nest over the output's `axes` in order, its loops, and those of the reduction."""
+
+    def operands_ready(self, s: Schedule, around: Handle, loops: Axes, lanes: int) -> Schedule:
+        """The schedule in which each iteration of `around` prepares what its tiles read."""
+        return s
+
+    def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:
+        """The schedule in which the tiles of a panel fetch what those of the next one read."""
+        return s
+
+
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A kernel made by the register tile (`tile.py`), cut as the `tiling` says.
+    """A kernel made by the register tile (`tile.py`), of this form, cut as the `tiling` says.
 
     The recipe assumes of the inputs in `finite` and in `excludes_negative_zero` what
     `KnownContents` says of them; whoever plans it must have proven that.
-
-    Where channels read only their own group of input channels, `group` is the number of output
-    channels in one (else 0): no tile crosses a group, and a group computes `group_rows` rows of an
-    image (all of them if that is 0) before the next group does.
-
-    `held_axis` is the physical axis of the output that gives the rows of a tile, where that is not
-    the axis before the lanes (None).
-
-    The inputs in `transposed` are contiguous along the reduced axis, not along the lanes: what the
-    tiles of one plane read of them is transposed into a buffer of the thread first.
-
-    Of the packed inputs in `fetched`, the tiles of a panel prefetch what the next panel reads.
     """
 
+    form: TileForm
     tiling: Tiling
     finite: tuple[str, ...] = ()
     excludes_negative_zero: tuple[str, ...] = ()
-    group: int = 0
-    group_rows: int = 0
-    held_axis: int | None = None
-    transposed: tuple[str, ...] = ()
-    fetched: tuple[str, ...] = ()
 
     @property
     def rests_on(self) -> frozenset[str]:

@@ -7,10 +7,12 @@ registers while the reduction loops run around its unrolled update.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from graphflow import tir
-from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables
+from graphflow.arith import conjuncts, constant_value, predicate_variables
 from graphflow.base.errors import ScheduleError
-from graphflow.cost import Tiling
+from graphflow.kernels.recipes.analysis.contiguity import conditions_in
 from graphflow.schedule import (
     Handle,
     PaddingKind,
@@ -29,6 +31,15 @@ from graphflow.schedule import (
 
 Nest = tuple[Handle, ...]
 """The loops of a perfect nest, the outermost first."""
+
+
+class TileSteps(NamedTuple):
+    """How the tiles of a kernel are made where that is not always the same."""
+
+    write_padding: bool
+    """Whether the last vector may write the padding of the output."""
+    unrolled_taps: int
+    """How many of the reduction loops, from the innermost out, are unrolled."""
 
 
 def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
@@ -52,7 +63,7 @@ def tile_in_registers(
     rows: tuple[Handle, ...],
     lanes: tuple[Handle, ...],
     reduction: tuple[Handle, ...],
-    tiling: Tiling,
+    steps: TileSteps,
     members: Handle | None = None,
 ) -> Schedule:
     """One tile in registers: the nests that fill, update and store it, unrolled and vectorized.
@@ -73,11 +84,11 @@ def tile_in_registers(
     if present:
         s, nests, updates = _parted(s, nest, nests)
         for update in updates:
-            s = _update_nest(s, update, s.inside(update[0], present), tiling.sliding)
+            s = _update_nest(s, update, s.inside(update[0], present), steps)
             if members is not None:
                 s, nests[nests.index(update)] = _members_written_out(s, update, nest.index(members))
     for number, loops in enumerate(nests):
-        s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, tiling=tiling)
+        s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, steps=steps)
     return s
 
 
@@ -120,16 +131,18 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
     return s, [nest, *updates, *tail, *nests[1:]], updates
 
 
-def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding: bool) -> Schedule:
+def _update_nest(
+    s: Schedule, nest: Nest, reduction: tuple[Handle, ...], steps: TileSteps
+) -> Schedule:
     s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, s.names((*reduction, *nest)))
     if reduction and any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
         s = s.attempt(lift_conditions, s[reduction[0]])
-    if sliding:
-        reduction, taps = reduction[:-1], reduction[-1]
+    kept = len(reduction) - steps.unrolled_taps
+    for taps in reduction[kept:]:
         s = s.apply(mark_unrolled, s[taps])
-    for place in reduction:
+    for place in reduction[:kept]:
         if restrictable(s.loop(place)):
             # Padding that is assumed to hold a neutral element is taken in without a condition.
             s = s.attempt(remove_branching_through_overcompute, s[place], s[place])
@@ -181,15 +194,6 @@ def is_tested(about: tir.For, loop: tir.For) -> bool:
     return any(about.var in predicate_variables(p) for p in conditions_in(loop))
 
 
-def conditions_in(loop: tir.For) -> list[Predicate]:
-    """The conditions on indices inside a loop."""
-    found: list[Predicate] = []
-    for stmt in tir.walk((loop,)):
-        if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition):
-            found.append(stmt.condition)  # type: ignore[arg-type]
-    return found
-
-
 def restrictable(loop: tir.For) -> bool:
     """Whether the body of a loop is one condition, without else, that mentions its variable."""
     only = loop.body[0] if len(loop.body) == 1 else None
@@ -199,8 +203,8 @@ def restrictable(loop: tir.For) -> bool:
     return any(loop.var in predicate_variables(m) for m in members)
 
 
-def _vectorized(s: Schedule, nest: Nest, masked: bool, tiling: Tiling) -> Schedule:
-    if not masked or tiling.write_padding:
+def _vectorized(s: Schedule, nest: Nest, masked: bool, steps: TileSteps) -> Schedule:
+    if not masked or steps.write_padding:
         s = _overcomputed(s, nest)
     for place in nest[:-1]:
         s = s.apply(mark_unrolled, s[place])

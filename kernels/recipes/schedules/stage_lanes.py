@@ -22,19 +22,10 @@ from collections.abc import Sequence
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.analysis.contiguity import (
-    as_one,
-    is_contiguous,
-    nests_in,
-    perfect_nest,
-    run_on,
-)
+from graphflow.kernels.recipes.analysis.contiguity import as_one, is_contiguous, nests_in, perfect_nest, run_on
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined, own_nests, sunk
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
-from graphflow.kernels.recipes.schedules.shared_loop_lanes import (
-    lanes_along_shared_loop,
-    stages_apart,
-)
+from graphflow.kernels.recipes.schedules.shared_loop_lanes import lanes_along_shared_loop, stages_apart
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
     Handle,

@@ -17,12 +17,8 @@ elements that were broadcast for each of the four rows, put together.
 
 from __future__ import annotations
 
-from graphflow.cost import Panels, Tiling
-from graphflow.kernels.recipes.schedules.register_nests import (
-    in_vectors,
-    start_of,
-    tile_in_registers,
-)
+from graphflow.cost import Panels
+from graphflow.kernels.recipes.schedules.register_nests import TileSteps, in_vectors, start_of, tile_in_registers
 from graphflow.schedule import (
     Handle,
     Schedule,
@@ -44,7 +40,7 @@ def tile_with_tail_vectors(
     column: Handle,
     reduction: tuple[Handle, ...],
     panels: Panels,
-    tiling: Tiling,
+    steps: TileSteps,
 ) -> tuple[Schedule, tuple[Handle, ...]]:
     """A tile in registers whose tail columns are in tail vectors, and its reduction loops.
 
@@ -63,10 +59,10 @@ def tile_with_tail_vectors(
     s, wide_tile, (group, member) = _in_groups(s, first, rows, panels.tail_rows)
     s, vectors = in_vectors(s, wide, panels.lanes)
     wide_loops = s.inside(wide_tile, reduction)
-    s = tile_in_registers(s, wide_tile, (group, member), vectors, wide_loops, tiling)
+    s = tile_in_registers(s, wide_tile, (group, member), vectors, wide_loops, steps)
     s, tail_tile, (group, member) = _in_groups(s, second, rows, panels.tail_rows)
     tail_loops = s.inside(tail_tile, reduction)
-    s = tile_in_registers(s, tail_tile, (group, member), (tail,), tail_loops, tiling, member)
+    s = tile_in_registers(s, tail_tile, (group, member), (tail,), tail_loops, steps, member)
     return _met(s, wide_tile, tail_tile, (*wide_loops, *tail_loops)), wide_loops
 
 

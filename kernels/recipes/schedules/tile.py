@@ -1,9 +1,9 @@
 """The register tile: the recipe that makes reductions and elementwise kernels fast.
 
 In: a schedule whose output nest has one loop for each axis of the output, innermost last, and a
-`Tiling`.  Out: the schedule of the finished kernel.  The innermost loop gives the columns of the
-tile, which become lanes; the loop around it gives the rows.  A tile of mr rows × nr vectors stays
-in registers while the reduction loops run around its unrolled update.  Mostly the columns are
+`Tiled` recipe.  Out: the schedule of the finished kernel.  The innermost loop gives the columns of
+the tile, which become lanes; the loop around it gives the rows.  A tile of mr rows × nr vectors
+stays in registers while the reduction loops run around its unrolled update.  Mostly the columns are
 channels and the rows positions in a row of an image; where the lanes run along that row, it is the
 other way round.
 
@@ -24,18 +24,11 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.cost import Panels, Tiling
-from graphflow.kernels.recipes.schedules.register_blocks import staged_transposed
-from graphflow.kernels.recipes.schedules.register_nests import (
-    Nest,
-    conditions_in,
-    in_vectors,
-    is_tested,
-    start_of,
-    tile_in_registers,
-)
+from graphflow.cost import Panels
+from graphflow.kernels.recipes.analysis.contiguity import conditions_in
+from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
+from graphflow.kernels.recipes.schedules.register_nests import Nest, TileSteps, in_vectors, is_tested, start_of, tile_in_registers
 from graphflow.kernels.recipes.schedules.tail_vectors import tile_with_tail_vectors
-from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
 from graphflow.schedule import (
     Handle,
     Schedule,
@@ -69,29 +62,19 @@ Tile = tuple[Handle, tuple[Handle, ...]]
 """The loop around a tile, and the reduction loops inside that loop."""
 
 
-def register_tile(
-    s: Schedule,
-    axes: tuple[Handle, ...],
-    tiling: Tiling,
-    reduction: tuple[Handle, ...],
-    lanes_meet_borders: bool,
-    transposed: tuple[str, ...] = (),
-    fetched: tuple[str, ...] = (),
-) -> Schedule:
+def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Schedule:
     """The schedule with the nest over the output `axes` tiled and shared by threads.
 
-    The `reduction` loops run around each tile in the order given.  Loops of `axes` that run once
-    may be gone.  Borders are cut off the loops over tiles of rows; with `lanes_meet_borders`, off
-    the loops over panels instead.  What a plane (or a panel, if panels run outermost) reads of the
-    inputs in `transposed` is transposed into a buffer of the thread first.  Where panels run
-    outermost, the tiles of one fetch what the next reads of the inputs in `fetched`.  ScheduleError
-    where a step of the recipe is refused.
+    The `reduction` loops run around each tile in the order given.  Borders are cut off the loops
+    over tiles of rows, or off those over panels where the form says that lanes meet them.
+    ScheduleError where a step of the recipe is refused.
     """
+    form, tiling = recipe.form, recipe.tiling
     present = s.present(axes)
     if not present:
         return s.apply(simplify)
     *outer, lane = present
-    row = outer.pop() if outer and not tiling.run else None
+    row = outer.pop() if outer and form.has_rows else None
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))
@@ -100,18 +83,18 @@ def register_tile(
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *outer, *_some(row), column])
         around = [panel, *outer][-1]
-        s = _transposed(s, transposed, around, (*reduction, column), first.lanes)
+        s = form.operands_ready(s, around, (*reduction, column), first.lanes)
         if tiling.whole_apart and row is not None and not outer:
             whole = columns // first.width
-            s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, tiling)
+            s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, recipe)
         else:  # threads share the outer loops too, so these stay one nest
-            s, tiles = _plane(s, row, column, first, reduction, tiling)
-            if fetched and tiles:
-                s = fetched_ahead(s, fetched, panel, s.present((*outer, tiles[0][0])))
+            s, tiles = _plane(s, row, column, first, reduction, recipe)
+            if tiles:
+                s = form.fetched_ahead(s, panel, s.present((*outer, tiles[0][0])))
         return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
     s = _reordered(s, [*outer, lane, *_some(row)])
-    if transposed:
-        s = _transposed(s, transposed, outer[-1], (*reduction, lane), first.lanes)
+    if outer:
+        s = form.operands_ready(s, outer[-1], (*reduction, lane), first.lanes)
     tiles = []
     rest = lane
     for number, panels in enumerate(tiling.panels):
@@ -126,9 +109,9 @@ def register_tile(
         s = s.apply(divide_loop, s[here], panels.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *inner, column])
-        s, found = _plane(s, inner[0] if inner else None, column, panels, loops, tiling)
+        s, found = _plane(s, inner[0] if inner else None, column, panels, loops, recipe)
         inside = tuple(r for _, reductions in found for r in reductions)
-        tiles += [(panel, inside)] if lanes_meet_borders else found
+        tiles += [(panel, inside)] if form.masks_panels else found
     return _in_parallel(_borders_cut(s, tiles), outer)
 
 
@@ -138,7 +121,7 @@ def _panels_apart(
     whole: int,
     nest: Nest,
     reduction: tuple[Handle, ...],
-    tiling: Tiling,
+    recipe: Tiled,
 ) -> tuple[Schedule, list[Tile]]:
     """`for panel: S` → `for panel: if panel < whole: S else: S`, both S in tiles.
 
@@ -151,18 +134,9 @@ def _panels_apart(
     tiles: list[Tile] = []
     for copy in s.forward(row):
         (column,), loops = s.inside(copy, (lane,)), s.inside(copy, reduction)
-        s, found = _plane(s, copy, column, tiling.panels[0], loops, tiling)
+        s, found = _plane(s, copy, column, recipe.tiling.panels[0], loops, recipe)
         tiles += found
     return s, tiles
-
-
-def _transposed(
-    s: Schedule, names: tuple[str, ...], around: Handle, loops: tuple[Handle, ...], lanes: int
-) -> Schedule:
-    """The inputs of these names transposed inside `around`, with axes for the `loops`."""
-    for name in names:
-        s = staged_transposed(s, name, around, s.present(loops), lanes)
-    return s
 
 
 def _some(place: Handle | None) -> list[Handle]:
@@ -179,15 +153,16 @@ def _plane(
     lane: Handle,
     panels: Panels,
     reduction: tuple[Handle, ...],
-    tiling: Tiling,
+    recipe: Tiled,
 ) -> tuple[Schedule, list[Tile]]:
     """One panel in tiles of mr rows; the rows that are left over make a smaller tile.
 
     With the tiles, none where the kernel has no loop over rows.
     """
+    steps = TileSteps(recipe.tiling.write_padding, recipe.form.unrolled_taps)
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
-        return tile_in_registers(s, None, (), lanes, reduction, tiling), []
+        return tile_in_registers(s, None, (), lanes, reduction, steps), []
     extent, mr = constant_extent(s.loop(row)), panels.mr
     rest = extent % mr
     pieces = [(row, min(mr, extent))]
@@ -202,10 +177,10 @@ def _plane(
         around, inner = s.made["parts"]
         loops, (column,) = s.inside(around, reduction), s.inside(around, (lane,))
         if panels.tail and width * panels.tail % panels.lanes == 0:
-            s, loops = tile_with_tail_vectors(s, inner, column, loops, panels, tiling)
+            s, loops = tile_with_tail_vectors(s, inner, column, loops, panels, steps)
         else:
             s, lanes = in_vectors(s, column, panels.lanes)
-            s = tile_in_registers(s, around, (inner,), lanes, loops, tiling)
+            s = tile_in_registers(s, around, (inner,), lanes, loops, steps)
         tiles.append((around, loops))
     return s, tiles
 

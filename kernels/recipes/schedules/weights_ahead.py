@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from math import prod
 
 from graphflow.arith import IndexExpr, const, floor_mod, maximum, minimum, substitute
-from graphflow.kernels.recipes.schedules.register_nests import conditions_in
+from graphflow.kernels.recipes.analysis.contiguity import conditions_in
 from graphflow.schedule import Handle, Schedule, constant_extent, prefetch
 from graphflow.tir import PREFETCH16, Access, Body, For, LoopKind, accesses, loops_of
 

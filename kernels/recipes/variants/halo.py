@@ -16,9 +16,8 @@ from dataclasses import replace
 from functools import lru_cache
 from math import copysign
 
-from graphflow.arith import bounds
 from graphflow.kernels.recipes.analysis.known_contents import ContentsQuery, KnownContents
-from graphflow.kernels.recipes.analysis.roles import Roles, roles_of
+from graphflow.kernels.recipes.analysis.roles import Roles, overhang, roles_of
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Tiled
 from graphflow.layout import Demand, Layout, reduction_demand
 from graphflow.tir import FLOATS, Literal, PrimFunc, ReduceOp
@@ -72,23 +71,6 @@ def contents_query(definition: PrimFunc) -> ContentsQuery:
     starts = {roles.start} if wide and isinstance(roles.start, str) else set()
     floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATS)
     return ContentsQuery(finite=floats & beside, excludes_negative_zero=floats & starts)
-
-
-@lru_cache(maxsize=10_000)
-def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
-    """For each logical axis of an input, how far accesses reach before and beyond it."""
-    ranges = {v: (0, n - 1) for v, n in zip(roles.axes, roles.extents, strict=True)}
-    ranges |= {v: (0, n - 1) for v, n in roles.reduction}
-    reads = roles.reads[name]
-    reach: list[tuple[int, int]] = []
-    for axis, extent in enumerate(reads[0].buffer.shape if reads else ()):
-        before = after = 0
-        for access in reads:
-            low, high = bounds(access.indices[axis], ranges)
-            before = max(before, -(low or 0))
-            after = max(after, (high or 0) - extent + 1)
-        reach.append((before, after))
-    return tuple(reach)
 
 
 def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:

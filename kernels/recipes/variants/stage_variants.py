@@ -28,22 +28,11 @@ from graphflow.cost import (
     transposing_cycles,
     vector_cycles,
 )
-from graphflow.kernels.recipes.analysis.contiguity import (
-    Place,
-    as_it_is,
-    is_contiguous,
-    lane_step,
-    perfect_nest,
-)
+from graphflow.kernels.recipes.analysis.contiguity import Place, as_it_is, is_contiguous, lane_step, perfect_nest
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
 from graphflow.kernels.recipes.analysis.roles import iterations
 from graphflow.kernels.recipes.analysis.shared_loops import own_nests, rows_of_stages
-from graphflow.kernels.recipes.analysis.variant import (
-    KernelVariant,
-    Padding,
-    RefusedVariant,
-    SharedLoops,
-)
+from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, RefusedVariant, SharedLoops
 from graphflow.layout import Family, Layout, families, row_major
 from graphflow.schedule import Refusal
 

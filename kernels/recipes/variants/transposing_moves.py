@@ -15,7 +15,7 @@ from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import conversion_cycles
 from graphflow.kernels.recipes.analysis.positions import conversion_work, flat_offset, transposes
-from graphflow.kernels.recipes.analysis.variant import BlockTranspose, KernelVariant, Padding, Tiled
+from graphflow.kernels.recipes.analysis.variant import BlockTranspose, KernelVariant, Padding, Recipe, Staged, Tiled
 from graphflow.kernels.recipes.variants.view_variants import read_as
 from graphflow.layout import Layout
 from graphflow.tir import Load, PrimFunc, Store, moves_of
@@ -69,3 +69,8 @@ def _by_one(index: IndexExpr, position: IndexExpr) -> bool:
         return False
     terms, _ = terms_of(position)
     return [(atom, k) for atom, k in terms if index in variables(atom)] == [(index, 1)]
+
+
+def conversion_recipe(source: Layout, target: Layout, dtype: str) -> Recipe:
+    """The recipe of a conversion that is executed in each run."""
+    return BlockTranspose() if transposes(source, target, dtype) else Staged()

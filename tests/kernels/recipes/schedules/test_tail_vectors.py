@@ -9,7 +9,7 @@ import pytest
 
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, instructions_of
-from graphflow.cost import Panels, TileProblem, Tiling, tiling_cycles
+from graphflow.cost import BroadcastRows, Panels, TileProblem, Tiling, tiling_cycles
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.make_kernel import build
@@ -26,8 +26,8 @@ WIDE = Target(
     "sixteen lanes", "", "+fma,+avx512f", vector_bytes=64, vector_registers=32, narrowest_share=1.0
 )
 PRODUCT = TileProblem(
-    columns=20, rows=28, planes=28, steps=96, weight_bytes=96 * 20 * 4, broadcast_stride=0,
-    whole_vectors=False, shared_ends=0,
+    columns=20, rows=28, planes=28, steps=96, weight_bytes=96 * 20 * 4,
+    loads=BroadcastRows(tail_ends=0),
 )  # fmt: skip
 
 
@@ -86,7 +86,9 @@ def test_the_cheapest_tiling_of_columns_that_end_inside_a_vector() -> None:
     for columns, narrow in ((20, 4), (24, 8), (116, 4), (18, 0), (32, 0), (4, 0)):
         tiling, cycles = choose_tiling(replace(PRODUCT, columns=columns), WIDE)
         assert tiling.panels[-1].tail == narrow
-        apart = choose_tiling(replace(PRODUCT, columns=columns, shared_ends=None), WIDE)[1]
+        apart = choose_tiling(
+            replace(PRODUCT, columns=columns, loads=BroadcastRows(tail_ends=None)), WIDE
+        )[1]
         assert (cycles < apart) == (narrow > 0)
 
 
@@ -100,14 +102,17 @@ def test_blends_that_take_the_place_of_multiply_adds_gain_nothing() -> None:
 def test_a_price_stays_below_that_of_the_tiling_that_is_replaced() -> None:
     """Lanes that are idle in narrow vectors decide between tilings, and change no price."""
     for columns in (20, 24, 116):
-        problem = replace(PRODUCT, columns=columns, shared_ends=2)
-        apart = choose_tiling(replace(problem, shared_ends=None), WIDE)[1]
+        problem = replace(PRODUCT, columns=columns, loads=BroadcastRows(tail_ends=2))
+        apart = choose_tiling(replace(problem, loads=BroadcastRows(tail_ends=None)), WIDE)[1]
         assert choose_tiling(problem, WIDE)[1] <= apart
 
 
 def test_tiles_at_a_border_pay_for_rows_that_differ() -> None:
     tiling = Tiling((Panels(1, 1, 16, 8, 4),))
-    times = [tiling_cycles(replace(PRODUCT, shared_ends=n), tiling, WIDE) for n in range(3)]
+    times = [
+        tiling_cycles(replace(PRODUCT, loads=BroadcastRows(tail_ends=n)), tiling, WIDE)
+        for n in range(3)
+    ]
     assert times == sorted(times) and len({*times}) == 3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,6 +14,7 @@ from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels, Tiling
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Tiled, kernel_variants
+from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.make_kernel import build
 from graphflow.kernels.recipes.variants.packing import AxisDigit, packed_weights
 from graphflow.schedule import Schedule, constant_extent
@@ -38,13 +38,15 @@ def fetching(definition: tir.PrimFunc, panel: Panels, target: Target) -> tuple[S
         for v in kernel_variants(definition, frozenset({weights.name}), target)
         if isinstance(v.recipe, Tiled) and (lane or v.name == "NHWC")
     )
-    assert isinstance(variant.recipe, Tiled)
     layouts = dict(variant.layouts)
     layouts[weights.name] = packed_weights(weights.shape, lane, panel.width, order)
     placements = tuple((name, layout, None) for name, layout in layouts.items())
-    recipe = replace(variant.recipe, tiling=Tiling((panel,), panel_outermost=True), fetched=())
-    plain = build(definition, placements, recipe, target)
-    return plain, build(definition, placements, replace(recipe, fetched=(weights.name,)), target)
+    tiling = Tiling((panel,), panel_outermost=True)
+    plain, ahead = (
+        build(definition, placements, Tiled(BroadcastTile(fetched=fetched), tiling), target)
+        for fetched in ((), (weights.name,))
+    )
+    return plain, ahead
 
 
 def fetched(func: tir.PrimFunc) -> list[tuple[int, ...]]:
@@ -143,4 +145,6 @@ def test_weights_are_fetched_that_no_first_cache_holds() -> None:
             for v in kernel_variants(d.matmul((30, depth), (depth, 96)), frozenset({"b"}), AVX2)
             if isinstance(v.recipe, Tiled) and v.recipe.tiling.panel_outermost
         )
-        assert isinstance(variant.recipe, Tiled) and variant.recipe.fetched == expected
+        assert isinstance(variant.recipe, Tiled) and variant.recipe.form == BroadcastTile(
+            fetched=expected
+        )

@@ -9,6 +9,7 @@ import pytest
 from graphflow.codegen import avx2_target
 from graphflow.kernels.definitions import matmul
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
 from graphflow.layout import IndexMap, Layout, channels_last, row_major
 from graphflow.tir import PrimFunc
 
@@ -49,7 +50,13 @@ def test_a_product_reads_both_operands_where_products_left_them() -> None:
 def transposing(definition: PrimFunc, layout: Layout) -> list[KernelVariant]:
     """The variants that read b in this layout, with lanes across its lines."""
     found = reading(definition, b=layout)
-    return [v for v in found if isinstance(v.recipe, Tiled) and "b" in v.recipe.transposed]
+    return [
+        v
+        for v in found
+        if isinstance(v.recipe, Tiled)
+        and isinstance(v.recipe.form, BroadcastTile)
+        and "b" in v.recipe.form.transposed
+    ]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 3, 2), (0, 3, 1, 2)])

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 from graphflow.base.target import Target
 from graphflow.cost import (
+    AlongRow,
     BroadcastApart,
-    LanesAlongRow,
+    BroadcastRows,
+    OwnVectors,
+    OwnWindows,
     Panels,
     SlidingRows,
     TileProblem,
@@ -15,7 +18,6 @@ from graphflow.cost import (
     broadcast_apart,
     charge,
     fetches_ahead,
-    most_rows,
     panel_cycles,
     tiling_cycles,
 )
@@ -27,8 +29,8 @@ EIGHT_LANES = Target(
     fmas_per_cycle=2.0, cycles_per_vector_load=0.5,
 )  # fmt: skip
 PLANE = TileProblem(
-    columns=1280, rows=7, planes=7, steps=112, weight_bytes=1280 * 112 * 4, broadcast_stride=448,
-    whole_vectors=False,
+    columns=1280, rows=7, planes=7, steps=112, weight_bytes=1280 * 112 * 4,
+    loads=BroadcastRows(448),
 )  # fmt: skip
 
 
@@ -59,19 +61,19 @@ def test_the_last_channels_pay_where_they_do_not_fill_a_vector() -> None:
 def test_a_mask_known_beforehand_costs_its_pieces() -> None:
     """Twenty channels are three vectors, the last one half full, not two and a narrow one."""
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
-    plane = replace(PLANE, columns=20, rows=128, steps=180, weight_bytes=0, broadcast_stride=80)
+    plane = replace(PLANE, columns=20, rows=128, steps=180, weight_bytes=0, loads=BroadcastRows(80))
     (panel,) = choose_tiling(plane, slow)[0].panels
     assert (panel.count, panel.nr_vectors, panel.lanes) == (1, 3, 8)
 
 
 def test_weights_that_leave_the_first_cache_are_used_for_more_rows() -> None:
-    plane = replace(PLANE, columns=80, rows=32, planes=32, steps=720, broadcast_stride=320)
+    plane = replace(PLANE, columns=80, rows=32, planes=32, steps=720, loads=BroadcastRows(320))
     assert choose_tiling(plane, EIGHT_LANES)[0].panels[0].mr > 2
 
 
 ROWS = TileProblem(
-    columns=128, rows=20, planes=128, steps=180, weight_bytes=14400, broadcast_stride=4,
-    whole_vectors=False, along=LanesAlongRow(misses=0.0, borders=True),
+    columns=128, rows=20, planes=128, steps=180, weight_bytes=14400,
+    loads=AlongRow(misses=0.0, borders=True),
 )  # fmt: skip
 
 
@@ -82,13 +84,13 @@ def test_lanes_along_rows_hold_the_same_channels_in_all_panels() -> None:
     assert sum(panel.count for panel in bordered.panels) > 2
     for panel in bordered.panels:
         assert panel.nr_vectors * (panel.mr + 1) + 1 + 3 <= EIGHT_LANES.vector_registers
-    _, fewer = choose_tiling(replace(ROWS, along=LanesAlongRow(0.0, borders=False)), EIGHT_LANES)
+    _, fewer = choose_tiling(replace(ROWS, loads=AlongRow(0.0, borders=False)), EIGHT_LANES)
     assert fewer < cycles
 
 
 def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> None:
     """Twenty channels in vectors of eight waste a sixth; rows of 128 positions waste nothing."""
-    channels = TileProblem(20, 128, 128, 180, 14400, 80, whole_vectors=False)
+    channels = TileProblem(20, 128, 128, 180, 14400, BroadcastRows(80))
     assert choose_tiling(ROWS, EIGHT_LANES)[1] < choose_tiling(channels, EIGHT_LANES)[1]
     full = replace(channels, columns=24, weight_bytes=17280)
     many = replace(ROWS, rows=24, weight_bytes=17280)
@@ -96,14 +98,14 @@ def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> 
 
 
 def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> None:
-    apart = replace(ROWS, steps=20, along=LanesAlongRow(1.0, borders=False))
-    near = replace(apart, along=LanesAlongRow(0.0, borders=False))
+    apart = replace(ROWS, steps=20, loads=AlongRow(1.0, borders=False))
+    near = replace(apart, loads=AlongRow(0.0, borders=False))
     assert choose_tiling(apart, EIGHT_LANES)[1] > 1.5 * choose_tiling(near, EIGHT_LANES)[1]
 
 
 WINDOWS = TileProblem(
-    columns=52, rows=40, planes=64, steps=9, weight_bytes=0, broadcast_stride=0,
-    whole_vectors=False, own_loads=1.0,
+    columns=52, rows=40, planes=64, steps=9, weight_bytes=0,
+    loads=OwnWindows(1.0),
 )  # fmt: skip
 
 
@@ -124,7 +126,7 @@ def test_long_rows_of_windows_are_cut_into_pieces_that_cover_them() -> None:
 
 
 def test_rows_of_windows_cost_what_their_accumulators_load() -> None:
-    more = replace(WINDOWS, own_loads=2.0)
+    more = replace(WINDOWS, loads=OwnWindows(2.0))
     assert choose_tiling(more, EIGHT_LANES)[1] > choose_tiling(WINDOWS, EIGHT_LANES)[1]
 
 
@@ -132,36 +134,38 @@ def test_a_tile_leaves_registers_for_what_neighbouring_taps_share() -> None:
     """For each row one element is kept for the next tap, or a vector where rows load their own."""
     problem = replace(PLANE, rows=28)
     plane = problem.plane
-    assert [most_rows(plane, nr, EIGHT_LANES) for nr in (1, 2)] == [14, 6]
+    assert [plane.loads.most_rows(plane, nr, EIGHT_LANES) for nr in (1, 2)] == [14, 6]
     many = replace(EIGHT_LANES, vector_registers=32)
-    broadcast = replace(problem, taps=3).plane
-    assert [most_rows(plane, nr, many) for nr in (1, 2)] == [28, 14]
-    assert [most_rows(broadcast, nr, many) for nr in (1, 2)] == [15, 9]
-    assert [most_rows(broadcast, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 4]
-    own = replace(problem, taps=3, own_vectors=True).plane
-    assert [most_rows(own, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 3]
+    broadcast = replace(problem, loads=BroadcastRows(448, taps=3)).plane
+    assert [plane.loads.most_rows(plane, nr, many) for nr in (1, 2)] == [28, 14]
+    assert [broadcast.loads.most_rows(broadcast, nr, many) for nr in (1, 2)] == [15, 9]
+    assert [broadcast.loads.most_rows(broadcast, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 4]
+    own = replace(problem, loads=OwnVectors(taps=3)).plane
+    assert [own.loads.most_rows(own, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 3]
 
 
 def test_a_tile_with_few_registers_loads_again_what_only_some_rows_meet() -> None:
     """In a window of stride two, a row meets every second element that its neighbour meets."""
     plane = replace(PLANE, rows=28).plane
-    strided = replace(PLANE, rows=28, taps=7, tap_step=2).plane
-    assert most_rows(strided, 2, EIGHT_LANES) == most_rows(plane, 2, EIGHT_LANES)
+    strided = replace(PLANE, rows=28, loads=BroadcastRows(448, taps=7, tap_step=2)).plane
+    assert strided.loads.most_rows(strided, 2, EIGHT_LANES) == plane.loads.most_rows(
+        plane, 2, EIGHT_LANES
+    )
     many = replace(EIGHT_LANES, vector_registers=32)
-    assert most_rows(strided, 2, many) < most_rows(plane, 2, many)
+    assert strided.loads.most_rows(strided, 2, many) < plane.loads.most_rows(plane, 2, many)
 
 
 def test_rows_of_many_channels_are_loaded_from_the_second_cache_again() -> None:
     one = replace(
-        PLANE, columns=56, rows=56, planes=96, steps=9, weight_bytes=0, broadcast_stride=0,
-        taps=3, own_vectors=True, sliding=SlidingRows(along=3, runs=1, borders=False),
+        PLANE, columns=56, rows=56, planes=96, steps=9, weight_bytes=0,
+        loads=SlidingRows(3, along=3, runs=1, borders=False),
     )  # fmt: skip
     tiling, near = choose_tiling(one, EIGHT_LANES)
-    many = replace(one, steps=9 * 256, sliding=SlidingRows(along=3, runs=256, borders=False))
-    held = replace(many, sliding=SlidingRows(along=3, runs=1, borders=False))
+    many = replace(one, steps=9 * 256, loads=SlidingRows(3, along=3, runs=256, borders=False))
+    held = replace(many, loads=SlidingRows(3, along=3, runs=1, borders=False))
     far = tiling_cycles(many, tiling, EIGHT_LANES)
     assert far > 1.5 * tiling_cycles(held, tiling, EIGHT_LANES)
-    masked = replace(one, sliding=SlidingRows(along=3, runs=1, borders=True))
+    masked = replace(one, loads=SlidingRows(3, along=3, runs=1, borders=True))
     assert tiling_cycles(masked, tiling, EIGHT_LANES) > near
 
 
@@ -171,7 +175,7 @@ SIXTEEN_LANES = Target("sixteen lanes", "", "", vector_bytes=64, vector_register
 def product(steps: int, columns: int) -> TileProblem:
     """Seven rows of seven positions, each a reduction over `steps` channels with packed weights."""
     size = 4 * steps * columns
-    return TileProblem(columns, 7, 7, steps, size, broadcast_stride=0, whole_vectors=False)
+    return TileProblem(columns, 7, 7, steps, size, BroadcastRows())
 
 
 def test_tilings_are_compared_at_the_peak_and_priced_below_it() -> None:
@@ -212,9 +216,7 @@ def test_weights_are_fetched_ahead_where_several_tiles_share_each_of_several_pan
 
 
 def test_masks_on_every_load_are_charged_where_panels_reach_past_the_columns() -> None:
-    depthwise = TileProblem(
-        116, 14, 14, 9, 116 * 9 * 4, broadcast_stride=0, whole_vectors=False, own_vectors=True
-    )
+    depthwise = TileProblem(116, 14, 14, 9, 116 * 9 * 4, OwnVectors())
     target = replace(SIXTEEN_LANES, peak_factor=2.0)
     tiling, _ = choose_tiling(depthwise, target)
     assert not tiling.panel_outermost
@@ -223,14 +225,14 @@ def test_masks_on_every_load_are_charged_where_panels_reach_past_the_columns() -
     assert charge(replace(depthwise, columns=128), ragged, target) == 1
     assert charge(depthwise, replace(ragged, whole_apart=True), target) == 1
     assert charge(replace(depthwise, whole_vectors=True), ragged, target) == 1
-    assert charge(replace(depthwise, own_vectors=False), ragged, target) == 1
+    assert charge(replace(depthwise, loads=BroadcastRows()), ragged, target) == 1
 
 
 def test_few_rows_of_own_vectors_load_what_taps_do_not_share() -> None:
     """Two rows meet six vectors in five taps, fourteen rows eighteen: fewer for each row."""
     depthwise = TileProblem(
-        240, 14, 14, 25, 240 * 25 * 4, broadcast_stride=0, whole_vectors=False,
-        taps=5, own_vectors=True,
+        240, 14, 14, 25, 240 * 25 * 4,
+        loads=OwnVectors(taps=5),
     )  # fmt: skip
     target = replace(SIXTEEN_LANES, peak_factor=2.0)
     (panel,) = choose_tiling(depthwise, target)[0].panels
@@ -249,7 +251,7 @@ def test_lines_of_steps_that_lie_apart_are_awaited_for_each_tile_of_rows() -> No
     """128 steps through weights of 1,024 columns: 4 KiB apart, all in one set of the cache."""
     apart = broadcast_apart(4, [(4096, 128)], 1 << 19, SIXTEEN_LANES)
     assert apart is not None and apart.misses == 1
-    rows = TileProblem(16, 1024, 1, 128, 0, broadcast_stride=0, whole_vectors=False)
+    rows = TileProblem(16, 1024, 1, 128, 0, BroadcastRows())
     panel = Panels(1, 1, 16, 28)
     plain, awaited = (
         panel_cycles(replace(rows, apart=each).plane, panel, SIXTEEN_LANES)

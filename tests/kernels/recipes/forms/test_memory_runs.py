@@ -7,15 +7,19 @@ from math import prod
 import numpy as np
 import pytest
 
+from graphflow.base.errors import ScheduleError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import Tiling, choose_run, run_tiling
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes.forms.memory_runs import MemoryRun, in_runs
 from graphflow.layout import row_major
 from graphflow.lower import lower_call
-from graphflow.tir import PrimFunc, interpret
+from graphflow.schedule import Schedule
+from graphflow.tir import PrimFunc, interpret, loops_of
 from support.native import Native
 from support.placing import call_of
+from support.schedule_checks import kernel, same
 
 pytestmark = pytest.mark.decisions
 
@@ -34,7 +38,8 @@ def plain(definition: PrimFunc, target: int = 0) -> KernelVariant:
 
 def run_of(variant: KernelVariant) -> int:
     assert isinstance(variant.recipe, Tiled)
-    return variant.recipe.tiling.run
+    form = variant.recipe.form
+    return form.elements if isinstance(form, MemoryRun) else 0
 
 
 def add(a: Shape, b: Shape) -> PrimFunc:
@@ -96,7 +101,7 @@ def test_no_runs_where_an_operand_is_read_in_another_order() -> None:
         different = len({layout.index_map for layout in variant.layouts.values()}) > 1
         padded = any(layout.is_padded for layout in variant.layouts.values())
         if isinstance(variant.recipe, Tiled) and (different or padded):
-            assert not variant.recipe.tiling.run, variant.name
+            assert not run_of(variant), variant.name
 
 
 def test_no_runs_for_reductions() -> None:
@@ -116,4 +121,37 @@ def test_the_steps_of_a_run_cover_it_once() -> None:
             whole = sum(p.count * p.width for p in tiling.panels[:-1])
             last = tiling.panels[-1]
             assert whole < run <= whole + last.count * last.width < run + last.lanes
-            assert tiling.run == run
+
+
+CUBE = """
+for i in serial(0, 2):
+    for j in serial(0, 4):
+        for k in serial(0, 2):
+            y[8*i + 2*j + k] = x[8*i + 2*j + k]
+"""
+
+
+@pytest.mark.parametrize(
+    ("run", "extents"),
+    [(2, [2, 4, 2]), (1, [2, 4, 2, 1]), (4, [2, 2, 4]), (8, [2, 8]), (16, [16])],
+)
+def test_runs_join_as_few_loops_as_they_need(run: int, extents: list[int]) -> None:
+    s = Schedule.of(func := kernel(CUBE))
+    made, axes = in_runs(s, s.handles(loops_of(func.body)), run)
+    same(func, made)
+    left = [loop.extent for loop in loops_of(made.func.body)]
+    assert left == [n for n in extents if n > 1]
+    assert made.loop(made.present(axes)[-1]).extent == (run if run > 1 else 2)
+
+
+def test_a_run_that_divides_nothing_is_refused() -> None:
+    s = Schedule.of(func := kernel(CUBE))
+    with pytest.raises(ScheduleError):
+        in_runs(s, s.handles(loops_of(func.body)), 3)
+
+
+def test_loops_with_something_between_are_refused() -> None:
+    body = "for i in serial(0, 4):\n    y[4*i] = x[4*i]\n    for j in serial(1, 4):\n"
+    s = Schedule.of(func := kernel(body + "        y[4*i + j] = x[4*i + j]"))
+    with pytest.raises(ScheduleError):
+        in_runs(s, s.handles(loops_of(func.body)), 4)

@@ -1,7 +1,7 @@
 """Elementwise kernels that walk memory in long runs, several vectors a step.
 
 In: a tiled variant without a reduction, and its roles.  Out: the same variant with a tiling into
-runs, where all operands lie along the lanes.  `run_loops` makes the loops for it.
+runs, where all operands lie along the lanes.
 
 A register tile walks down the rows of a narrow panel, so that rows share what a step loads.  Where
 nothing is shared, that only costs: each row begins in another page, and hardware prefetches lines
@@ -13,16 +13,18 @@ a vector that is half empty.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import choose_run, run_tiling
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles
-from graphflow.kernels.recipes.analysis.variant import KernelVariant, Tiled
+from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, TileForm, Tiled
 from graphflow.layout import Layout
+from graphflow.schedule import Schedule, divide_loop, mult_loops, simplify
 from graphflow.tir import (
     If,
     IndexValue,
@@ -33,6 +35,20 @@ from graphflow.tir import (
     walk,
     walk_expr,
 )
+
+
+@dataclass(frozen=True)
+class MemoryRun(TileForm):
+    """Runs of that many elements, without rows."""
+
+    elements: int
+
+    has_rows: ClassVar[bool] = False
+
+    def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
+        """The nest whose innermost loop is one run."""
+        s, axes = in_runs(s, axes, self.elements)
+        return s, axes, ()
 
 
 def as_runs(
@@ -46,7 +62,7 @@ def as_runs(
     """
     recipe = variant.recipe
     output = variant.layouts[roles.output.name]
-    if not isinstance(recipe, Tiled) or recipe.group or roles.reduction or output.is_padded:
+    if not isinstance(recipe, Tiled) or recipe.form.group or roles.reduction or output.is_padded:
         return variant
     if _asks_for_indices(definition):
         return variant
@@ -59,7 +75,7 @@ def as_runs(
         return variant
     tiling = run_tiling(run, roles.output.dtype, target)
     work = replace(variant.work, cycles=cycles, rows=total // run)
-    return replace(variant, recipe=replace(recipe, tiling=tiling), work=work)
+    return replace(variant, recipe=replace(recipe, form=MemoryRun(run), tiling=tiling), work=work)
 
 
 def _asks_for_indices(definition: PrimFunc) -> bool:
@@ -110,3 +126,22 @@ def _strides(
         terms, _ = terms_of(flat)
         linear = all(isinstance(atom, Var) for atom, _ in terms) and variables(flat) <= set(shape)
         yield dict(terms) if linear else None
+
+
+def in_runs(s: Schedule, axes: Axes, run: int) -> tuple[Schedule, Axes]:
+    """`for i: for j in (0, n): S` → `for p: for k in (0, run): S[i, j → …]`: the same elements in
+    the same order, the innermost loop as long as a run.
+
+    It joins as few of the innermost loops as have a multiple of `run` iterations together.
+    """
+    present = list(s.present(axes))
+    while (s.loop(present[-1]).extent or 0) % run and len(present) > 1:
+        inner, outer = present.pop(), present.pop()
+        s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
+        present += s.made["loop"]
+    if s.loop(present[-1]).extent != run:
+        lane = present.pop()
+        parts = (s.fresh("{}p", lane), s.fresh("{}r", lane))
+        s = s.apply(divide_loop, s[lane], run, parts, "perfect")
+        present += s.made["parts"]
+    return s.apply(simplify), tuple(present)

@@ -11,21 +11,42 @@ lane is wasted where the channels would not fill whole vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 from graphflow.arith import Var, terms_of, variables
 from graphflow.base.target import Target
-from graphflow.cost import BORDER_GROUPS, LanesAlongRow, TileProblem, missed_lines
+from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
 from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
-from graphflow.kernels.recipes.analysis.roles import Roles
-from graphflow.kernels.recipes.analysis.variant import KernelVariant, Tiled
-from graphflow.kernels.recipes.variants.halo import overhang
+from graphflow.kernels.recipes.analysis.roles import Roles, overhang
+from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, TileForm, Tiled
+from graphflow.kernels.recipes.schedules import tile_loops
 from graphflow.kernels.recipes.variants.packing import packed_layout
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
 from graphflow.layout import Layout
+from graphflow.schedule import Schedule
 from graphflow.tir import DTYPES, Access
+
+
+@dataclass(frozen=True)
+class RowTile(TileForm):
+    """Positions of a row in the lanes, and the physical `axis` of the output in the rows."""
+
+    axis: int
+
+    masks_panels: ClassVar[bool] = True
+
+    def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
+        """The nest with the axis of the rows next to the lanes."""
+        s, axes = tile_loops.joined_lanes(s, output, axes)
+        held = axes[self.axis]
+        axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
+        s, axes = tile_loops.phases_apart(tile_loops.in_order(s, axes), axes)
+        s = tile_loops.taps_met(s, axes)
+        s, reduction = tile_loops.reduction_order(s, axes, held)
+        return s, axes, reduction
 
 
 def along_rows(
@@ -39,7 +60,7 @@ def along_rows(
     masks in every step cost most of what there is to gain.
     """
     output = variant.layouts[roles.output.name]
-    if not isinstance(variant.recipe, Tiled) or variant.recipe.group or output.is_padded:
+    if not isinstance(variant.recipe, Tiled) or variant.recipe.form.group or output.is_padded:
         return
     lane = lane_axis(output)
     extent = roles.output.shape[lane]
@@ -67,12 +88,7 @@ def along_rows(
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
-        broadcast_stride=DTYPES[roles.output.dtype].itemsize,
-        whole_vectors=False,
-        along=LanesAlongRow(
-            max(_misses(roles, a, variant.layouts, target) for a in data),
-            borders,
-        ),
+        loads=AlongRow(max(_misses(roles, a, variant.layouts, target) for a in data), borders),
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
     )
@@ -90,7 +106,7 @@ def along_rows(
         name=f"{variant.name} along rows",
         layouts={**variant.layouts, **packed},
         private=variant.private | frozenset(weights),
-        recipe=replace(variant.recipe, tiling=tiling, held_axis=place),
+        recipe=replace(variant.recipe, form=RowTile(place), tiling=tiling),
         work=replace(
             variant.work, cycles=cycles, rows=problem.planes, read=variant.work.read + more
         ),
