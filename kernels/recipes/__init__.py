@@ -5,14 +5,50 @@ In: a compute definition (`PrimFunc`), facts about its inputs, and the target.  
 always holds: kernels are made by schedule primitives alone, so each step is proven.
 """
 
-from graphflow.kernels.recipes.analysis.keys import conversion_key, definition_key, fill_key, variant_key
-from graphflow.kernels.recipes.analysis.known_contents import KnownContents, NOTHING
+from graphflow.kernels.recipes.analysis.keys import (
+    conversion_key,
+    definition_key,
+    fill_key,
+    variant_key,
+)
+from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.parallel_loops import shared_loop
-from graphflow.kernels.recipes.analysis.positions import MemoryKey, conversion_work, copy_run, memory_key, moved_bytes, transposes
-from graphflow.kernels.recipes.analysis.variant import BlockTranspose, Foreign, KernelVariant, Link, Padding, Recipe, RefusedVariant, Scheduled, SharedLoops, Staged, Tiled, View
-from graphflow.kernels.recipes.found_schedules import FoundSchedule, best_found, is_made_by_recipe, point_key, search_key, timed_searches
-from graphflow.kernels.recipes.kernel_variants import kernel_variants, reads_offered, refused_variants
+from graphflow.kernels.recipes.analysis.positions import (
+    MemoryKey,
+    conversion_work,
+    copy_run,
+    memory_key,
+    moved_bytes,
+    transposes,
+)
+from graphflow.kernels.recipes.analysis.variant import (
+    BlockTranspose,
+    Foreign,
+    KernelVariant,
+    Link,
+    Padding,
+    Recipe,
+    RefusedVariant,
+    Scheduled,
+    SharedLoops,
+    Staged,
+    Tiled,
+    View,
+)
+from graphflow.kernels.recipes.found_schedules import (
+    FoundSchedule,
+    best_found,
+    is_made_by_recipe,
+    point_key,
+    search_key,
+    timed_searches,
+)
+from graphflow.kernels.recipes.kernel_variants import (
+    kernel_variants,
+    reads_offered,
+    refused_variants,
+)
 from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants

@@ -18,11 +18,31 @@ from math import prod
 
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
-from graphflow.kernels.recipes.analysis.known_contents import KnownContents, NOTHING
-from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, Offers, SameAxisOrder, UserLayout, channel_order
+from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.operand_layouts import (
+    OfferedLayouts,
+    Offers,
+    SameAxisOrder,
+    UserLayout,
+    channel_order,
+)
 from graphflow.kernels.recipes.analysis.positions import touched
-from graphflow.kernels.recipes.analysis.roles import Roles, multiply_adds, operations, refused_roles, roles_of
-from graphflow.kernels.recipes.analysis.variant import Foreign, KernelVariant, Padding, RefusedVariant, SharedLoops, Staged, View
+from graphflow.kernels.recipes.analysis.roles import (
+    Roles,
+    multiply_adds,
+    operations,
+    refused_roles,
+    roles_of,
+)
+from graphflow.kernels.recipes.analysis.variant import (
+    Foreign,
+    KernelVariant,
+    Padding,
+    RefusedVariant,
+    SharedLoops,
+    Staged,
+    View,
+)
 from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.forms.memory_runs import as_runs
 from graphflow.kernels.recipes.forms.own_vector_tiles import OwnVectorTile
@@ -31,7 +51,11 @@ from graphflow.kernels.recipes.forms.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.forms.window_tiles import WindowTile
 from graphflow.kernels.recipes.variants.halo import halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
-from graphflow.kernels.recipes.variants.operands import decisions_of, loses_axes, may_transpose_first
+from graphflow.kernels.recipes.variants.operands import (
+    decisions_of,
+    loses_axes,
+    may_transpose_first,
+)
 from graphflow.kernels.recipes.variants.stage_variants import stage_variants
 from graphflow.kernels.recipes.variants.tiled import tiled_variant
 from graphflow.kernels.recipes.variants.transposing_moves import as_block_transpose

@@ -10,7 +10,16 @@ from functools import lru_cache
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.analysis.variant import BlockTranspose, Foreign, Recipe, Scheduled, SharedLoops, Staged, Tiled, View
+from graphflow.kernels.recipes.analysis.variant import (
+    BlockTranspose,
+    Foreign,
+    Recipe,
+    Scheduled,
+    SharedLoops,
+    Staged,
+    Tiled,
+    View,
+)
 from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.schedules.staged import block_transpose, staged

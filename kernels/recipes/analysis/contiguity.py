@@ -10,30 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from graphflow.arith import IndexExpr, Predicate, Var, const, substitute, terms_of, variables
+from graphflow import arith, tir
 from graphflow.arith import simplify as simplify_index
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule, mult_loops, simplify, transform_layout
-from graphflow.tir import Access, Body, For, If, accesses, buffers_of, is_predicate, walk
 
 MOST_TURNS = 8
 """The most stores by turns whose lanes are shuffled into whole vectors."""
 
-Place: TypeAlias = Callable[[Access], IndexExpr]
+Place: TypeAlias = Callable[[tir.Access], arith.IndexExpr]
 """The position in memory of an access, in elements of its buffer."""
 
 
-def as_it_is(access: Access) -> IndexExpr:
+def as_it_is(access: tir.Access) -> arith.IndexExpr:
     """The position in the buffer as the kernel has it."""
     return access.buffer.flat_index(access.indices)
 
 
-def nests_in(loop: For) -> Iterator[For]:
+def nests_in(loop: tir.For) -> Iterator[tir.For]:
     """The loops that stand in the body of a loop."""
-    return (stmt for stmt in inner_body(loop.body) if isinstance(stmt, For))
+    return (stmt for stmt in inner_body(loop.body) if isinstance(stmt, tir.For))
 
 
-def perfect_nest(loop: For) -> list[For]:
+def perfect_nest(loop: tir.For) -> list[tir.For]:
     """The loop, and those in it as far as each is all of the body around it."""
     nest = [loop]
     while (below := _only(nest[-1])) is not None:
@@ -41,16 +40,16 @@ def perfect_nest(loop: For) -> list[For]:
     return nest
 
 
-def _only(loop: For) -> For | None:
+def _only(loop: tir.For) -> tir.For | None:
     """The loop that is all of the body, but for index conditions around it."""
     body = inner_body(loop.body)
-    return body[0] if len(body) == 1 and isinstance(body[0], For) else None
+    return body[0] if len(body) == 1 and isinstance(body[0], tir.For) else None
 
 
-def inner_body(body: Body) -> Body:
+def inner_body(body: tir.Body) -> tir.Body:
     """What stands under the index conditions, without else, that are all of a body."""
-    while len(body) == 1 and isinstance(only := body[0], If):
-        if not is_predicate(only.condition) or only.orelse:
+    while len(body) == 1 and isinstance(only := body[0], tir.If):
+        if not tir.is_predicate(only.condition) or only.orelse:
             return body
         body = only.then
     return body
@@ -62,18 +61,18 @@ def as_one(s: Schedule, outer: Handle, inner: Handle) -> tuple[Schedule, Handle]
     Else the quotients and remainders of the one loop would be indices, which are no lanes.
     """
     for name, first, last in _axes_along(s.loop(outer), s.loop(inner)):
-        (buffer,) = (b for b in buffers_of(s.func) if b.name == name)
+        (buffer,) = (b for b in tir.buffers_of(s.func) if b.name == name)
         s = s.apply(transform_layout, name, _axes_joined(buffer.shape, first, last), None)
     s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
     (joint,) = s.made["loop"]
     return s.apply(simplify), joint
 
 
-def _axes_along(outer: For, inner: For) -> Iterator[tuple[str, int, int]]:
+def _axes_along(outer: tir.For, inner: tir.For) -> Iterator[tuple[str, int, int]]:
     """The buffers in a nest with the first and last axis that the two loops run along."""
     seen: set[str] = set()
-    for access in accesses(inner.body):
-        about = [variables(index) for index in access.indices]
+    for access in tir.accesses(inner.body):
+        about = [arith.variables(index) for index in access.indices]
         first = [axis for axis, found in enumerate(about) if outer.var in found]
         last = [axis for axis, found in enumerate(about) if inner.var in found]
         if first and last and first[0] < last[-1] and access.buffer.name not in seen:
@@ -84,8 +83,8 @@ def _axes_along(outer: For, inner: For) -> Iterator[tuple[str, int, int]]:
 def _axes_joined(shape: tuple[int, ...], first: int, last: int) -> Layout:
     """The layout that makes one axis of the axes `first` to `last`, which moves no element."""
 
-    def outputs(*indices: Var) -> tuple[IndexExpr, ...]:
-        joint: IndexExpr = const(0)
+    def outputs(*indices: arith.Var) -> tuple[arith.IndexExpr, ...]:
+        joint: arith.IndexExpr = arith.const(0)
         for axis in range(first, last + 1):
             joint = joint * shape[axis] + indices[axis]
         return (*indices[:first], joint, *indices[last + 1 :])
@@ -94,7 +93,7 @@ def _axes_joined(shape: tuple[int, ...], first: int, last: int) -> Layout:
 
 
 def is_contiguous(
-    loop: For, touched: Sequence[Access], lanes: int, place: Place = as_it_is
+    loop: tir.For, touched: Sequence[tir.Access], lanes: int, place: Place = as_it_is
 ) -> bool:
     """Whether in `touched` vectors of `lanes` iterations are contiguous, or the same element.
 
@@ -104,29 +103,29 @@ def is_contiguous(
     return all(step == 1 or (step == 0 and (not a.writes or a.op)) for a, step in steps)
 
 
-def lane_step(access: Access, loop: For, lanes: int, place: Place) -> int | None:
+def lane_step(access: tir.Access, loop: tir.For, lanes: int, place: Place) -> int | None:
     """How far apart two neighbouring lanes access memory; None if that is no constant."""
-    lane, block = Var(f"{loop.var}.lane"), Var(f"{loop.var}.block")
+    lane, block = arith.Var(f"{loop.var}.lane"), arith.Var(f"{loop.var}.block")
     flat = place(access)
-    moved = substitute(flat, {loop.var: lanes * block + lane})
+    moved = arith.substitute(flat, {loop.var: lanes * block + lane})
     last = max((loop.extent or 1) - 1, 0)
     ranges = access.domain.ranges() | {lane: (0, min(lanes - 1, last)), block: (0, last // lanes)}
     return _step(simplify_index(moved, ranges), lane)
 
 
-def _step(flat: IndexExpr, var: Var) -> int | None:
+def _step(flat: arith.IndexExpr, var: arith.Var) -> int | None:
     step = 0
-    for atom, k in terms_of(flat)[0]:
+    for atom, k in arith.terms_of(flat)[0]:
         if atom is var:
             step = k
-        elif var in variables(atom):
+        elif var in arith.variables(atom):
             return None
     return step
 
 
-def run_on(outer: For, inner: For) -> bool:
+def run_on(outer: tir.For, inner: tir.For) -> bool:
     """Whether each access goes on in memory where the inner loop ends."""
-    for access in accesses(inner.body):
+    for access in tir.accesses(inner.body):
         flat = access.buffer.flat_index(access.indices)
         steps = (_step(flat, outer.var), _step(flat, inner.var))
         if None in steps or inner.extent is None or steps[0] != inner.extent * (steps[1] or 0):
@@ -134,10 +133,10 @@ def run_on(outer: For, inner: For) -> bool:
     return True
 
 
-def conditions_in(loop: For) -> list[Predicate]:
+def conditions_in(loop: tir.For) -> list[arith.Predicate]:
     """The conditions on indices inside a loop."""
-    found: list[Predicate] = []
-    for stmt in walk((loop,)):
-        if isinstance(stmt, If) and is_predicate(stmt.condition):
+    found: list[arith.Predicate] = []
+    for stmt in tir.walk((loop,)):
+        if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition):
             found.append(stmt.condition)  # type: ignore[arg-type]
     return found

@@ -15,16 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
-from graphflow import tir
-from graphflow.arith import (
-    Axis,
-    Var,
-    bounds,
-    congruences,
-    constant_value,
-    terms_of,
-    variables,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
 
@@ -40,9 +31,9 @@ class Roles:
 
     output: tir.Buffer
     params: tuple[tir.Param, ...]
-    axes: tuple[Var, ...]
+    axes: tuple[arith.Var, ...]
     extents: tuple[int, ...]
-    nests: tuple[tuple[tuple[Var, int], ...], ...]
+    nests: tuple[tuple[tuple[arith.Var, int], ...], ...]
     reads: dict[str, tuple[tir.Access, ...]]
     multiply_adds: int
     bare: tir.ReduceOp | None
@@ -67,7 +58,7 @@ class Roles:
         return tuple(p.buffer for p in self.params if p.role is tir.Role.INPUT)
 
     @cached_property
-    def reduction(self) -> tuple[tuple[Var, int], ...]:
+    def reduction(self) -> tuple[tuple[arith.Var, int], ...]:
         """The loops of all reductions."""
         return tuple(loop for nest in self.nests for loop in nest)
 
@@ -89,18 +80,18 @@ class Roles:
         reduced, axes = {v for v, _ in self.reduction}, set(self.axes)
         indices = (e for reads in self.reads.values() for a in reads for e in a.indices)
         return bool(reduced) and not any(
-            {*variables(e)} & reduced and {*variables(e)} & axes for e in indices
+            {*arith.variables(e)} & reduced and {*arith.variables(e)} & axes for e in indices
         )
 
-    def nest_of(self, access: tir.Access) -> tuple[tuple[Var, int], ...]:
+    def nest_of(self, access: tir.Access) -> tuple[tuple[arith.Var, int], ...]:
         """The loops of the reduction that an access is in; empty for an access outside them."""
-        used = {v for e in access.indices for v in variables(e)}
+        used = {v for e in access.indices for v in arith.variables(e)}
         return next((nest for nest in self.nests if any(v in used for v, _ in nest)), ())
 
     def depends_on(self, name: str, axis: int) -> bool:
         """Whether any access to the input `name` uses the variable of the output `axis`."""
         var = self.axes[axis]
-        return any(var in variables(e) for a in self.reads[name] for e in a.indices)
+        return any(var in arith.variables(e) for a in self.reads[name] for e in a.indices)
 
 
 def roles_of(definition: tir.PrimFunc) -> Roles | None:
@@ -184,14 +175,14 @@ def _starts(store: tir.Store, sums: Set[tir.Buffer]) -> bool:
     return not any(isinstance(e, tir.Load) and e.buffer in sums for e in tir.walk_expr(store.value))
 
 
-def _phases(func: tir.PrimFunc, axes: tuple[Var, ...]) -> tuple[int, ...]:
+def _phases(func: tir.PrimFunc, axes: tuple[arith.Var, ...]) -> tuple[int, ...]:
     """For each axis the largest divisor n of the conditions `… % n == 0` on it that guard a
     reduction."""
     found = [
         phase
         for site in tir.sites(func.body)
         if isinstance(site.stmt, tir.Reduce)
-        for phase in congruences(site.domain.where)
+        for phase in arith.congruences(site.domain.where)
     ]
     return tuple(max((s for about, s in found if v in about), default=1) for v in axes)
 
@@ -220,11 +211,11 @@ def _nest_over(output: tir.Buffer, stage: tir.Block) -> tuple[list[tir.For], tir
 
 def _covers(nest: Sequence[tir.For], output: tir.Buffer) -> bool:
     """Whether there is one loop for each axis of the output, and it runs over the whole axis."""
-    sides = [(constant_value(loop.start), constant_value(loop.stop)) for loop in nest]
+    sides = [(arith.constant_value(loop.start), arith.constant_value(loop.stop)) for loop in nest]
     return sides == [(0, extent) for extent in output.shape]
 
 
-def _reductions(body: tir.Body) -> tuple[tuple[tuple[Var, int], ...], ...] | None:
+def _reductions(body: tir.Body) -> tuple[tuple[tuple[arith.Var, int], ...], ...] | None:
     """The loops of each reduction in the body of the output's nest.
 
     None unless the statements with loops stand next to each other, each of them a perfect nest with
@@ -239,7 +230,7 @@ def _reductions(body: tir.Body) -> tuple[tuple[tuple[Var, int], ...], ...] | Non
     if len({(found.buffer, found.indices, found.op) for found in updates if found}) > 1:
         return None
     nests = [tuple(tir.loops_of((body[place],))) for place in looped]
-    if any(variables(e) for nest in nests for loop in nest for e in (loop.start, loop.stop)):
+    if any(arith.variables(e) for nest in nests for loop in nest for e in (loop.start, loop.stop)):
         return None  # the loops of a tile stand outside of those that the bounds would use
     return tuple(tuple((loop.var, loop.extent or 0) for loop in nest) for nest in nests)
 
@@ -317,7 +308,7 @@ def multiply_adds(func: tir.PrimFunc) -> int:
         if isinstance(stmt, tir.Reduce) and any(
             isinstance(e, tir.Binary) and e.op == "mul" for e in tir.walk_expr(stmt.value)
         ):
-            divisors = (divisor for _, divisor in congruences(site.domain.where))
+            divisors = (divisor for _, divisor in arith.congruences(site.domain.where))
             total += iterations(site.domain.axes) // prod(divisors)
     return total
 
@@ -340,9 +331,9 @@ def operations(func: tir.PrimFunc) -> int:
     return total
 
 
-def iterations(axes: tuple[Axis, ...]) -> int:
+def iterations(axes: tuple[arith.Axis, ...]) -> int:
     """The product of the extents of the axes; 0 where an extent is not constant."""
-    return prod(constant_value(axis.stop - axis.start) or 0 for axis in axes)
+    return prod(arith.constant_value(axis.stop - axis.start) or 0 for axis in axes)
 
 
 def merge_stages(s: Schedule) -> Schedule:
@@ -376,7 +367,7 @@ def _two_of_one_axis(func: tir.PrimFunc) -> tuple[tir.For, tir.For] | None:
         if access.kind is not tir.AccessKind.WRITE:
             continue
         for index in access.indices:
-            terms, offset = terms_of(index)
+            terms, offset = arith.terms_of(index)
             if len(terms) != 2 or offset or terms[1][1] != 1:
                 continue
             loops = {stmt.var: stmt for stmt in tir.loops_of(func.body)}
@@ -398,7 +389,7 @@ def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
     for axis, extent in enumerate(reads[0].buffer.shape if reads else ()):
         before = after = 0
         for access in reads:
-            low, high = bounds(access.indices[axis], ranges)
+            low, high = arith.bounds(access.indices[axis], ranges)
             before = max(before, -(low or 0))
             after = max(after, (high or 0) - extent + 1)
         reach.append((before, after))

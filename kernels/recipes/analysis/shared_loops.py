@@ -14,21 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from graphflow import tir
+from graphflow import schedule, tir
 from graphflow.arith import FloorDiv, IndexExpr, Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.contiguity import nests_in
-from graphflow.schedule import (
-    Handle,
-    Schedule,
-    cache_read,
-    cache_write,
-    divide_loop,
-    fuse,
-    reorder_loops,
-    simplify,
-    sink_alloc,
-)
+from graphflow.schedule import Handle, Schedule
 
 MOST_STAGES = 12
 """Stages of a kernel that may meet: the number of proofs grows with the square of it."""
@@ -51,8 +41,8 @@ def joined(
     for name in transposed:
         read = any(b.name == name for b in definition.inputs)
         copy = s.fresh("{}_lines", s.handle(name))
-        s = s.apply(cache_read if read else cache_write, name, copy, False)
-    s = _groups_apart(s.apply(simplify))
+        s = s.apply(schedule.cache_read if read else schedule.cache_write, name, copy, False)
+    s = _groups_apart(s.apply(schedule.simplify))
     blocks = [stmt for stmt in s.func.body if not isinstance(stmt, tir.Allocate)]
     if not all(isinstance(stmt, tir.Block) for stmt in blocks):
         raise ScheduleError(f"{definition.name} has statements outside of its stages")
@@ -66,10 +56,10 @@ def joined(
     for stage, head in zip(stages, heads, strict=True):
         s = _outermost_first(s, stage, head)
     for stage in stages[1:]:
-        s = s.apply(fuse, s[stages[0]], s[stage])
+        s = s.apply(schedule.fuse, s[stages[0]], s[stage])
     for loops in zip(*heads, strict=True):
         for other in loops[1:]:
-            s = s.apply(fuse, s[loops[0]], s[other])
+            s = s.apply(schedule.fuse, s[loops[0]], s[other])
     return s, tuple(heads[0])
 
 
@@ -85,8 +75,8 @@ def _groups_apart(s: Schedule) -> Schedule:
     places = zip(s.handles(loops[var] for var in found), found.values(), strict=True)
     for place, divisor in [*places]:
         names = (s.fresh("{}g", place), s.fresh("{}r", place))
-        s = s.apply(divide_loop, s[place], divisor, names, "perfect")
-    return s.apply(simplify)
+        s = s.apply(schedule.divide_loop, s[place], divisor, names, "perfect")
+    return s.apply(schedule.simplify)
 
 
 def _indices(func: tir.PrimFunc) -> Iterator[tuple[tuple[tir.Buffer, int], IndexExpr]]:
@@ -156,7 +146,7 @@ def _outermost_first(s: Schedule, stage: Handle, head: tuple[Handle, ...]) -> Sc
         nest.append(body[0].var.name)
         body = body[0].body
     order = (*names, *(name for name in nest if name not in names))
-    return s if tuple(nest) == order else s.apply(reorder_loops, order)
+    return s if tuple(nest) == order else s.apply(schedule.reorder_loops, order)
 
 
 def intermediates(func: tir.PrimFunc) -> list[tir.Buffer]:
@@ -178,9 +168,9 @@ def copies_of(func: tir.PrimFunc, transposed: tuple[str, ...]) -> dict[tir.Buffe
 
 def sunk(s: Schedule, buffer: tir.Buffer, place: Handle) -> Schedule:
     """The buffer private to each iteration of a loop: in a register if that is one element."""
-    inner = s.apply(sink_alloc, buffer.name, s[place], "scratch")
+    inner = s.apply(schedule.sink_alloc, buffer.name, s[place], "scratch")
     (made,) = (b for b in intermediates(inner.func) if b.name == buffer.name)
-    return inner if made.shape else s.apply(sink_alloc, buffer.name, s[place], "register")
+    return inner if made.shape else s.apply(schedule.sink_alloc, buffer.name, s[place], "register")
 
 
 @lru_cache(maxsize=1024)

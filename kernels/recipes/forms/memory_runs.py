@@ -17,24 +17,15 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import choose_run, run_tiling
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles
-from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, TileForm, Tiled
+from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileForm
 from graphflow.layout import Layout
 from graphflow.schedule import Schedule, divide_loop, mult_loops, simplify
-from graphflow.tir import (
-    If,
-    IndexValue,
-    PrimFunc,
-    Select,
-    expressions_of,
-    is_predicate,
-    walk,
-    walk_expr,
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,7 @@ class MemoryRun(TileForm):
 
 
 def as_runs(
-    variant: KernelVariant, roles: Roles, definition: PrimFunc, target: Target
+    variant: KernelVariant, roles: Roles, definition: tir.PrimFunc, target: Target
 ) -> KernelVariant:
     """The variant in runs, where all operands allow it and it is estimated to be faster.
 
@@ -78,16 +69,18 @@ def as_runs(
     return replace(variant, recipe=replace(recipe, form=MemoryRun(run), tiling=tiling), work=work)
 
 
-def _asks_for_indices(definition: PrimFunc) -> bool:
+def _asks_for_indices(definition: tir.PrimFunc) -> bool:
     """Whether a condition or a value depends on the index of an element."""
     statements = any(
-        isinstance(stmt, If) and is_predicate(stmt.condition) for stmt in walk(definition.body)
+        isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
+        for stmt in tir.walk(definition.body)
     )
     return statements or any(
-        isinstance(node, IndexValue) or (isinstance(node, Select) and is_predicate(node.condition))
-        for stmt in walk(definition.body)
-        for expr in expressions_of(stmt)
-        for node in walk_expr(expr)
+        isinstance(node, tir.IndexValue)
+        or (isinstance(node, tir.Select) and tir.is_predicate(node.condition))
+        for stmt in tir.walk(definition.body)
+        for expr in tir.expressions_of(stmt)
+        for node in tir.walk_expr(expr)
     )
 
 

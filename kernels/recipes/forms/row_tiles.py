@@ -21,7 +21,7 @@ from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
 from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
-from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, TileForm, Tiled
+from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileForm
 from graphflow.kernels.recipes.schedules import tile_loops
 from graphflow.kernels.recipes.variants.packing import packed_layout
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles

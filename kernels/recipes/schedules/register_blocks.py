@@ -16,31 +16,20 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
+from graphflow import schedule, tir
 from graphflow.arith import FloorMod, IndexExpr, Var, constant_value, terms_of, variables
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import (
-    Handle,
-    Schedule,
-    cut_loop,
-    divide_loop,
-    fission,
-    mark_unrolled,
-    reorder_loops,
-    simplify,
-    stage_mem,
-    vectorize_loop,
-)
-from graphflow.tir import Block, Body, For, Load, LoopKind, Store, loops_of
+from graphflow.schedule import Handle, Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
     """A store of a load: `around` are all its loops, `loops` the innermost ones, a perfect nest."""
 
-    around: tuple[For, ...]
-    loops: tuple[For, ...]
-    store: Store
-    load: Load
+    around: tuple[tir.For, ...]
+    loops: tuple[tir.For, ...]
+    store: tir.Store
+    load: tir.Load
 
     def source(self) -> dict[IndexExpr, int]:
         """The stride of each loop variable, or digit of one, in the source."""
@@ -50,7 +39,7 @@ class _Copy:
         """The stride of each loop variable, or digit of one, in the target."""
         return dict(terms_of(self.store.buffer.flat_index(self.store.indices))[0])
 
-    def digit(self) -> tuple[For, int] | None:
+    def digit(self) -> tuple[tir.For, int] | None:
         """The loop along which the source is contiguous, and for how many elements (0: all).
 
         None where that is the innermost loop, or no loop.
@@ -73,8 +62,8 @@ def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
         for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
             found = _innermost(s, inner)
             s = s if found is None else s.attempt_all(step, found)
-    s = s.apply(simplify)
-    return s, s.handles(x for x in loops_of(s.func.body) if x.kind is LoopKind.VECTORIZED)
+    s = s.apply(schedule.simplify)
+    return s, s.handles(x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.VECTORIZED)
 
 
 def staged_transposed(
@@ -86,7 +75,7 @@ def staged_transposed(
     outermost first.  ScheduleError where it cannot be staged.
     """
     name = s.fresh("{}_across", s.handle(buffer))
-    s = s.apply(stage_mem, s[place], buffer, name, s.names(loops), "scratch")
+    s = s.apply(schedule.stage_mem, s[place], buffer, name, s.names(loops), "scratch")
     return in_square_blocks(s, s.made["load"][-1], lanes)
 
 
@@ -106,16 +95,16 @@ def _innermost(s: Schedule, inner: Handle) -> _Copy | None:
 
 
 def _copies(
-    body: Body, around: tuple[For, ...] = (), loops: tuple[For, ...] = ()
+    body: tir.Body, around: tuple[tir.For, ...] = (), loops: tuple[tir.For, ...] = ()
 ) -> Iterator[_Copy]:
     for stmt in body:
         nest = loops if len(body) == 1 else ()
         match stmt:
-            case For():
+            case tir.For():
                 yield from _copies(stmt.body, (*around, stmt), (*nest, stmt))
-            case Block():
+            case tir.Block():
                 yield from _copies(stmt.body, around, nest)
-            case Store(value=Load() as load) if nest:
+            case tir.Store(value=tir.Load() as load) if nest:
                 yield _Copy(around, nest, stmt, load)
             case _:
                 pass
@@ -135,12 +124,12 @@ def _alone(s: Schedule, copy: _Copy) -> Schedule:
     for outer, child in reversed([*pairwise(copy.around[first:])]):
         (around,) = s.handles((outer,))
         body = s.loop(around).body
-        place = next(k for k, x in enumerate(body) if isinstance(x, For) and x.var is child.var)
+        place = next(k for k, x in enumerate(body) if isinstance(x, tir.For) and x.var is child.var)
         if place + 1 < len(body):
-            s = s.apply(fission, s[around], place + 1, "_after")
+            s = s.apply(schedule.fission, s[around], place + 1, "_after")
             (around,) = s.made["first"]
         if place:
-            s = s.apply(fission, s[around], place, "_then")
+            s = s.apply(schedule.fission, s[around], place, "_then")
     return s
 
 
@@ -154,7 +143,7 @@ def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
         return s
     (place,) = s.handles((loop,))
     parts = (s.fresh("{}q", place), s.fresh("{}r", place))
-    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify)
+    return s.apply(schedule.divide_loop, s[place], base, parts, "cut").apply(schedule.simplify)
 
 
 def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
@@ -174,12 +163,12 @@ def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
     first, second = (loops[v] for v in ((inner, along) if rows_first else (along, inner)))
     order = (*(p for p in loops.values() if p is not first and p is not second), first, second)
     if (*loops.values(),) != order:
-        s = s.apply(reorder_loops, s.names(order))
+        s = s.apply(schedule.reorder_loops, s.names(order))
     s, pieces = _in_pieces(s, first, lanes, "_short")
     for _, outer in pieces:
         below = _below(s, outer)
         assert below is not None, "the second loop is inside the first"
-        s = s.apply(reorder_loops, s.names((below, outer)))
+        s = s.apply(schedule.reorder_loops, s.names((below, outer)))
         s, blocks = _in_pieces(s, below, lanes, "_last")
         for place, upper in blocks:
             lower = _below(s, upper)
@@ -189,7 +178,7 @@ def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
     return s
 
 
-def _span_a_box(loops: tuple[For, ...], *moved: Var) -> bool:
+def _span_a_box(loops: tuple[tir.For, ...], *moved: Var) -> bool:
     """Whether the loops over the `moved` variables can be cut and reordered in their nest.
 
     Their bounds must be constants, and no bounds of another loop of the nest may use them, as those
@@ -207,13 +196,13 @@ def _through_registers(
 ) -> Schedule:
     """The block that one iteration of `place` copies, read in rows and written in columns."""
     rows = s.fresh("rows_{}", place)
-    s = s.apply(stage_mem, s[place], source, rows, s.names((row, column)))
+    s = s.apply(schedule.stage_mem, s[place], source, rows, s.names((row, column)))
     row_in, column_in = s.made["load"]
-    s = s.apply(mark_unrolled, s[row_in]).apply(vectorize_loop, s[column_in])
+    s = s.apply(schedule.mark_unrolled, s[row_in]).apply(schedule.vectorize_loop, s[column_in])
     below = _below(s, row)
     if below is not None and s[below] == s[column]:
-        s = s.apply(reorder_loops, s.names((column, row)))
-    return s.apply(mark_unrolled, s[column]).apply(vectorize_loop, s[row])
+        s = s.apply(schedule.reorder_loops, s.names((column, row)))
+    return s.apply(schedule.mark_unrolled, s[column]).apply(schedule.vectorize_loop, s[row])
 
 
 def _in_pieces(
@@ -232,12 +221,12 @@ def _in_pieces(
     whole = extent // lanes * lanes
     pieces = [(place, min(extent, lanes))]
     if 0 < whole < extent:
-        s = s.apply(cut_loop, s[place], start + whole, suffix)
+        s = s.apply(schedule.cut_loop, s[place], start + whole, suffix)
         pieces = [*zip(s.made["pieces"], (lanes, extent - whole), strict=True)]
     blocks: list[tuple[Handle, Handle]] = []
     for piece, size in pieces:
         parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
-        s = s.apply(divide_loop, s[piece], size, parts, "perfect")
+        s = s.apply(schedule.divide_loop, s[piece], size, parts, "perfect")
         outer, inner = s.made["parts"]
         blocks.append((outer, inner))
     return s, blocks
@@ -245,4 +234,4 @@ def _in_pieces(
 
 def _below(s: Schedule, place: Handle) -> Handle | None:
     """The first loop inside another one; None where that is innermost."""
-    return next(iter(s.handles(loops_of(s.loop(place).body))), None)
+    return next(iter(s.handles(tir.loops_of(s.loop(place).body))), None)

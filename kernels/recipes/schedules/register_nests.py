@@ -9,25 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphflow import tir
+from graphflow import schedule, tir
 from graphflow.arith import conjuncts, constant_value, predicate_variables
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.contiguity import conditions_in
-from graphflow.schedule import (
-    Handle,
-    PaddingKind,
-    Schedule,
-    divide_loop,
-    fission,
-    lift_conditions,
-    mark_unrolled,
-    remove_branching_through_overcompute,
-    reorder_loops,
-    restrict_loop,
-    stage_mem,
-    unroll_loop,
-    vectorize_loop,
-)
+from graphflow.schedule import Handle, Schedule
 
 Nest = tuple[Handle, ...]
 """The loops of a perfect nest, the outermost first."""
@@ -45,7 +31,7 @@ class TileSteps(NamedTuple):
 def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
     """The loop over columns as one over vectors, and one over the lanes of each."""
     parts = (s.fresh("{}j", lane), s.fresh("{}v", lane))
-    s = s.apply(divide_loop, s[lane], lanes, parts, "guard")
+    s = s.apply(schedule.divide_loop, s[lane], lanes, parts, "guard")
     return s, s.made["parts"]
 
 
@@ -77,7 +63,7 @@ def tile_in_registers(
     nests = [nest]
     for buffer in _private(s.func, s.loop(scope)):
         held = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
-        s = s.apply(stage_mem, s[scope], buffer.name, held, s.names(nest))
+        s = s.apply(schedule.stage_mem, s[scope], buffer.name, held, s.names(nest))
         if s.made["store"]:
             nests.append(s.made["store"])
     present = s.present(reduction)
@@ -119,14 +105,14 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
     kinds = [any(isinstance(x, tir.For | tir.Reduce) for x in tir.walk((stmt,))) for stmt in parts]
     first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
     levels = len(nest)
-    s = s.apply(fission, s[nest[-1]], first, "_u", levels)
+    s = s.apply(schedule.fission, s[nest[-1]], first, "_u", levels)
     nest, update = s.made["first"], s.made["second"]
     updates, tail = [update], list[Nest]()
     if last + 1 < len(kinds):
-        s = s.apply(fission, s[update[-1]], last + 1 - first, "_t", levels)
+        s = s.apply(schedule.fission, s[update[-1]], last + 1 - first, "_t", levels)
         updates, tail = [s.made["first"]], [s.made["second"]]
     for _ in range(last - first):
-        s = s.apply(fission, s[updates[-1][-1]], 1, "_u", levels)
+        s = s.apply(schedule.fission, s[updates[-1][-1]], 1, "_u", levels)
         updates[-1:] = [s.made["first"], s.made["second"]]
     return s, [nest, *updates, *tail, *nests[1:]], updates
 
@@ -136,18 +122,18 @@ def _update_nest(
 ) -> Schedule:
     s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
-    s = s.apply(reorder_loops, s.names((*reduction, *nest)))
+    s = s.apply(schedule.reorder_loops, s.names((*reduction, *nest)))
     if reduction and any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
-        s = s.attempt(lift_conditions, s[reduction[0]])
+        s = s.attempt(schedule.lift_conditions, s[reduction[0]])
     kept = len(reduction) - steps.unrolled_taps
     for taps in reduction[kept:]:
-        s = s.apply(mark_unrolled, s[taps])
+        s = s.apply(schedule.mark_unrolled, s[taps])
     for place in reduction[:kept]:
         if restrictable(s.loop(place)):
             # Padding that is assumed to hold a neutral element is taken in without a condition.
-            s = s.attempt(remove_branching_through_overcompute, s[place], s[place])
+            s = s.attempt(schedule.remove_branching_through_overcompute, s[place], s[place])
         if restrictable(s.loop(place)):
-            s = s.apply(restrict_loop, s[place])
+            s = s.apply(schedule.restrict_loop, s[place])
     return s
 
 
@@ -157,8 +143,8 @@ def _members_written_out(s: Schedule, update: Nest, position: int) -> tuple[Sche
     The loop over members is at a position of the nest.
     """
     member, rest = update[position], (*update[:position], *update[position + 1 :])
-    s = s.apply(reorder_loops, s.names((*rest, member)))
-    return s.apply(unroll_loop, s[member]), rest
+    s = s.apply(schedule.reorder_loops, s.names((*rest, member)))
+    return s.apply(schedule.unroll_loop, s[member]), rest
 
 
 def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
@@ -170,18 +156,19 @@ def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
     if not _guards(s, nest[0], nest[-1]):
         return s
     place, lane = s[nest[0]], s[nest[-1]]
-    return s.attempt(remove_branching_through_overcompute, place, lane, fill=True)
+    return s.attempt(schedule.remove_branching_through_overcompute, place, lane, fill=True)
 
 
 def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
     """The update without border conditions, where the halo is assumed to hold a neutral element."""
     assumed = any(
-        isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING) == PaddingKind.VALUE
+        isinstance(stmt, tir.Block)
+        and stmt.note(tir.BlockNote.PADDING) == schedule.PaddingKind.VALUE
         for stmt in s.func.body
     )
     for place in reduction if assumed else ():
         if _guards(s, nest[0], place):
-            s = s.attempt(remove_branching_through_overcompute, s[nest[0]], s[place])
+            s = s.attempt(schedule.remove_branching_through_overcompute, s[nest[0]], s[place])
     return s
 
 
@@ -207,5 +194,5 @@ def _vectorized(s: Schedule, nest: Nest, masked: bool, steps: TileSteps) -> Sche
     if not masked or steps.write_padding:
         s = _overcomputed(s, nest)
     for place in nest[:-1]:
-        s = s.apply(mark_unrolled, s[place])
-    return s.apply(vectorize_loop, s[nest[-1]])
+        s = s.apply(schedule.mark_unrolled, s[place])
+    return s.apply(schedule.vectorize_loop, s[nest[-1]])

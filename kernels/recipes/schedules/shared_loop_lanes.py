@@ -13,25 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphflow import schedule
 from graphflow.arith import IndexExpr, Var
 from graphflow.kernels.recipes.analysis.contiguity import as_one, inner_body, perfect_nest, run_on
 from graphflow.kernels.recipes.analysis.shared_loops import copies_of, intermediates
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
 from graphflow.kernels.recipes.schedules.register_blocks import in_square_blocks
 from graphflow.layout import IndexMap, Layout
-from graphflow.schedule import (
-    Handle,
-    Schedule,
-    cut_loop,
-    divide_loop,
-    fission,
-    mark_unrolled,
-    reorder_loops,
-    simplify,
-    sink_alloc,
-    transform_layout,
-    vectorize_loop,
-)
+from graphflow.schedule import Handle, Schedule
 from graphflow.tir import accesses, walk, writes_in
 
 
@@ -46,7 +35,7 @@ def lanes_along_shared_loop(
     others = tuple(place for k, place in enumerate(shared) if k != recipe.lane_loop)
     order = (*others, shared[recipe.lane_loop])
     if order != shared:
-        s = s.apply(reorder_loops, s.names(order))
+        s = s.apply(schedule.reorder_loops, s.names(order))
     *around, row = order
     s = _rows_innermost(s, order)
     while around and run_on(s.loop(around[-1]), s.loop(row)):
@@ -54,7 +43,7 @@ def lanes_along_shared_loop(
     width = recipe.lanes * recipe.vectors
     extent = s.loop(row).extent or 1
     names = (s.fresh("{}o", row), s.fresh("{}i", row))
-    s = s.apply(divide_loop, s[row], width, names, "guard")
+    s = s.apply(schedule.divide_loop, s[row], width, names, "guard")
     blocks, lane = s.made["parts"]
     for buffer in intermediates(s.func):
         s = _in_block(s, buffer.name, blocks)
@@ -64,23 +53,25 @@ def lanes_along_shared_loop(
         is_copy = any(stmt in copies for stmt in walk((s.loop(place),)))
         s = _lines_in_blocks(s, place, recipe) if is_copy else _stage_in_lanes(s, place, recipe)
     if around and extent % width and extent > width:
-        s = s.apply(cut_loop, s[blocks], extent // width, "_rest")
-        return s.apply(simplify), tuple(around)
-    return s.apply(simplify), (*around, blocks)
+        s = s.apply(schedule.cut_loop, s[blocks], extent // width, "_rest")
+        return s.apply(schedule.simplify), tuple(around)
+    return s.apply(schedule.simplify), (*around, blocks)
 
 
 def _in_block(s: Schedule, name: str, blocks: Handle) -> Schedule:
     """An intermediate private to a block: in registers if it is one row of vectors."""
-    inner = s.apply(sink_alloc, name, s[blocks], "scratch")
+    inner = s.apply(schedule.sink_alloc, name, s[blocks], "scratch")
     (made,) = (b for b in intermediates(inner.func) if b.name == name)
-    return inner if len(made.shape) > 1 else s.apply(sink_alloc, name, s[blocks], "register")
+    return (
+        inner if len(made.shape) > 1 else s.apply(schedule.sink_alloc, name, s[blocks], "register")
+    )
 
 
 def stages_apart(s: Schedule, lane: Handle) -> tuple[Schedule, list[Handle]]:
     """`for v: {S1; S2; …}` → a loop over v for each statement, in this order."""
     done: list[Handle] = []
     while len(inner_body(s.loop(lane).body)) > 1:
-        s = s.apply(fission, s[lane], 1, "_s")
+        s = s.apply(schedule.fission, s[lane], 1, "_s")
         (first,), (lane,) = s.made["first"], s.made["second"]
         done.append(first)
     return s, [*done, lane]
@@ -98,7 +89,7 @@ def _rows_innermost(s: Schedule, order: tuple[Handle, ...]) -> Schedule:
         if shared[-1] not in at or at[-1] is shared[-1]:
             continue
         axes = sorted(range(len(at)), key=lambda k: _position(at[k], shared))
-        s = s.apply(transform_layout, buffer.name, _with_axes(buffer.shape, axes), None)
+        s = s.apply(schedule.transform_layout, buffer.name, _with_axes(buffer.shape, axes), None)
     return s
 
 
@@ -123,7 +114,7 @@ def _lines_in_blocks(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule
     writes_lines = any(stmt.buffer.name in recipe.transposed for stmt in writes_in((s.loop(lane),)))
     order = (lane, *nest[1:]) if writes_lines else (*nest[1:], lane)
     if order != nest:
-        s = s.apply(reorder_loops, s.names(order))
+        s = s.apply(schedule.reorder_loops, s.names(order))
     return in_square_blocks(s, order[-1], recipe.lanes)
 
 
@@ -131,10 +122,10 @@ def _stage_in_lanes(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:
     """What is left of a stage: its own loops, and vectors of the block inside them."""
     own = s.handles(perfect_nest(s.loop(lane))[1:])
     if own:
-        s = s.apply(reorder_loops, s.names((*own, lane)))
+        s = s.apply(schedule.reorder_loops, s.names((*own, lane)))
     if recipe.vectors > 1:
         names = (s.fresh("{}u", lane), s.fresh("{}v", lane))
-        s = s.apply(divide_loop, s[lane], recipe.lanes, names, "perfect")
+        s = s.apply(schedule.divide_loop, s[lane], recipe.lanes, names, "perfect")
         vectors, lane = s.made["parts"]
-        s = s.apply(mark_unrolled, s[vectors])
-    return s.apply(vectorize_loop, s[lane])
+        s = s.apply(schedule.mark_unrolled, s[vectors])
+    return s.apply(schedule.vectorize_loop, s[lane])

@@ -20,27 +20,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphflow import schedule
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.analysis.contiguity import as_one, is_contiguous, nests_in, perfect_nest, run_on
+from graphflow.kernels.recipes.analysis.contiguity import (
+    as_one,
+    is_contiguous,
+    nests_in,
+    perfect_nest,
+    run_on,
+)
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined, own_nests, sunk
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
-from graphflow.kernels.recipes.schedules.shared_loop_lanes import lanes_along_shared_loop, stages_apart
-from graphflow.layout import Layout, row_major
-from graphflow.schedule import (
-    Handle,
-    PadValue,
-    Schedule,
-    divide_loop,
-    mark_unrolled,
-    mult_loops,
-    parallelize_loop,
-    reorder_loops,
-    rfactor,
-    simplify,
-    transform_layout,
-    vectorize_loop,
+from graphflow.kernels.recipes.schedules.shared_loop_lanes import (
+    lanes_along_shared_loop,
+    stages_apart,
 )
+from graphflow.layout import Layout, row_major
+from graphflow.schedule import Handle, PadValue, Schedule
 from graphflow.tir import PrimFunc, Reduce, accesses
 
 
@@ -68,8 +65,8 @@ def met_at_shared_loops(
 def _placed(s: Schedule, placements: tuple[tuple[str, Layout, PadValue], ...]) -> Schedule:
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):
-            s = s.apply(transform_layout, name, layout, pad)
-    return s.apply(simplify)
+            s = s.apply(schedule.transform_layout, name, layout, pad)
+    return s.apply(schedule.simplify)
 
 
 def _lanes_inside(
@@ -86,7 +83,7 @@ def _lanes_inside(
         nests = own_nests(s, shared)
     else:
         names = (s.fresh("{}o", shared[-1]), s.fresh("{}i", shared[-1]))
-        s = s.apply(divide_loop, s[shared[-1]], recipe.rows, names, "guard")
+        s = s.apply(schedule.divide_loop, s[shared[-1]], recipe.rows, names, "guard")
         blocks, row = s.made["parts"]
         shared = (*shared[:-1], blocks)
         for buffer in intermediates(s.func):
@@ -113,7 +110,7 @@ def _contiguous(
     place = found[-1]
     if place != len(nest) - 1:
         nest = (*nest[:place], *nest[place + 1 :], nest[place])
-        s = s.apply(reorder_loops, s.names(nest))
+        s = s.apply(schedule.reorder_loops, s.names(nest))
     while len(nest) > 1 and run_on(s.loop(nest[-2]), s.loop(nest[-1])):
         s, joint = as_one(s, nest[-2], nest[-1])
         nest = (*nest[:-2], joint)
@@ -134,13 +131,13 @@ def _in_vectors(s: Schedule, place: Handle, lanes: int) -> Schedule:
     """A loop in vectors of `lanes`; what is left over at the end in a shorter one."""
     extent = s.loop(place).extent
     if extent is None or extent <= lanes:
-        return s.apply(vectorize_loop, s[place])
+        return s.apply(schedule.vectorize_loop, s[place])
     parts = (s.fresh("{}o", place), s.fresh("{}v", place))
-    s = s.apply(divide_loop, s[place], lanes, parts, "cut")
+    s = s.apply(schedule.divide_loop, s[place], lanes, parts, "cut")
     (_, inner), behind = s.made["parts"], s.made["tail"]
-    s = s.apply(simplify)
+    s = s.apply(schedule.simplify)
     for part in (inner, *behind):
-        s = s.apply(vectorize_loop, s[part]) if s.present((part,)) else s
+        s = s.apply(schedule.vectorize_loop, s[part]) if s.present((part,)) else s
     return s
 
 
@@ -151,36 +148,36 @@ def _accumulated(
     extent = s.loop(nest[-1]).extent or 1
     count = lanes * min(accumulators, extent // lanes)
     several = s.fresh("{}_lanes", buffer)
-    s = s.apply(rfactor, s[nest[0]], s[nest[-1]], s[buffer], count, several)
+    s = s.apply(schedule.rfactor, s[nest[0]], s[nest[-1]], s[buffer], count, several)
     (clear,), (combine,) = s.made["clear"], s.made["combine"]
     parts = (s.fresh("{}o", nest[-1]), s.fresh("{}i", nest[-1]))
-    s = s.apply(divide_loop, s[nest[-1]], count, parts, "cut_and_guard")
+    s = s.apply(schedule.divide_loop, s[nest[-1]], count, parts, "cut_and_guard")
     pieces = (s.made["parts"][1], *s.made["tail"])
     rows: list[tuple[Handle, Handle]] = []
     for place in (clear, *pieces, combine):
         names = (s.fresh("{}u", place), s.fresh("{}v", place))
-        s = s.apply(divide_loop, s[place], lanes, names, "perfect")
+        s = s.apply(schedule.divide_loop, s[place], lanes, names, "perfect")
         rows.append((s.made["parts"][0], s.made["parts"][1]))
     if count > lanes:
         vectors, lane = rows[-1]
         one = s.fresh("{}_vector", buffer)
-        s = s.apply(rfactor, s[vectors], s[lane], s[buffer], lanes, one)
+        s = s.apply(schedule.rfactor, s[vectors], s[lane], s[buffer], lanes, one)
         rows += [(place, place) for role in ("clear", "combine") for place in s.made[role]]
-    s = s.apply(simplify)
+    s = s.apply(schedule.simplify)
     for vectors, lane in rows:
         if vectors != lane and s.present((vectors,)):
-            s = s.apply(mark_unrolled, s[vectors])
-        s = s.apply(vectorize_loop, s[lane])
+            s = s.apply(schedule.mark_unrolled, s[vectors])
+        s = s.apply(schedule.vectorize_loop, s[lane])
     return s
 
 
 def _by_threads(s: Schedule, shared: Sequence[Handle]) -> Schedule:
     """The shared loops as one loop that threads share."""
-    s = s.apply(simplify)
+    s = s.apply(schedule.simplify)
     around = [*s.present(shared)]
     while len(around) > 1:
         inner, outer = around.pop(), around.pop()
-        s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
+        s = s.apply(schedule.mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
         around += s.made["loop"]
-    s = s.apply(simplify)
-    return s.apply(parallelize_loop, s[around[0]]) if around and s.present(around) else s
+    s = s.apply(schedule.simplify)
+    return s.apply(schedule.parallelize_loop, s[around[0]]) if around and s.present(around) else s

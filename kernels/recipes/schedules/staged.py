@@ -16,17 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
-from graphflow import tir
-from graphflow.arith import (
-    FloorDiv,
-    FloorMod,
-    Predicate,
-    Var,
-    constant_value,
-    predicate_variables,
-    terms_of,
-    variables,
-)
+from graphflow import arith, schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
@@ -34,22 +24,7 @@ from graphflow.kernels.recipes.analysis.parallel_loops import has_effect
 from graphflow.kernels.recipes.schedules.register_blocks import in_blocks
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
 from graphflow.layout import Layout, row_major
-from graphflow.schedule import (
-    Handle,
-    PadValue,
-    Schedule,
-    cut_loop,
-    divide_loop,
-    fuse,
-    interior,
-    mult_loops,
-    parallelize_loop,
-    reorder_loops,
-    restrict_loop,
-    simplify,
-    transform_layout,
-    vectorize_loop,
-)
+from graphflow.schedule import Handle, PadValue, Schedule
 
 
 def staged(
@@ -83,8 +58,8 @@ def _placed(
     s = Schedule.of(definition)
     moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
     for name, layout, pad in moved:
-        s = s.apply(transform_layout, name, layout, pad)
-    return _nests_joined(_in_memory_order(s.apply(simplify))) if moved else s
+        s = s.apply(schedule.transform_layout, name, layout, pad)
+    return _nests_joined(_in_memory_order(s.apply(schedule.simplify))) if moved else s
 
 
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
@@ -94,7 +69,7 @@ def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
 
 def _conditions_apart(s: Schedule) -> Schedule:
     """Conditions, quotients and remainders taken out of the innermost loops where possible."""
-    return _digits_apart(_guards_apart(s.apply(simplify)))
+    return _digits_apart(_guards_apart(s.apply(schedule.simplify)))
 
 
 def _fills_apart(s: Schedule) -> Schedule:
@@ -102,11 +77,11 @@ def _fills_apart(s: Schedule) -> Schedule:
     for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
         if any(_mention(p, stmt, False) for p in _conditions(stmt)):
             s = s.attempt_all(_fill_apart, place)
-    return s.apply(simplify)
+    return s.apply(schedule.simplify)
 
 
 def _fill_apart(s: Schedule, place: Handle) -> Schedule:
-    return _cut_at(s, place, interior(s.func, s[place]), ("_copied", "_filled"))
+    return _cut_at(s, place, schedule.interior(s.func, s[place]), ("_copied", "_filled"))
 
 
 def _cut_at(
@@ -119,14 +94,14 @@ def _cut_at(
     """
     low, high = bounds
     loop = s.loop(place)
-    start = constant_value(loop.start)
+    start = arith.constant_value(loop.start)
     if start is None or loop.extent is None or low >= high:
         return s
     if high < start + loop.extent:
-        s = s.apply(cut_loop, s[place], high, suffixes[1])
+        s = s.apply(schedule.cut_loop, s[place], high, suffixes[1])
         place, _ = s.made["pieces"]
     if low > start:
-        s = s.apply(cut_loop, s[place], low, suffixes[0])
+        s = s.apply(schedule.cut_loop, s[place], low, suffixes[0])
     return s
 
 
@@ -162,11 +137,13 @@ def _in_memory_order(s: Schedule) -> Schedule:
             continue
         flat = body[0].buffer.flat_index(body[0].indices)
         steps = {loop.var: 0 for loop in loops}
-        steps.update({atom: abs(k) for atom, k in terms_of(flat)[0] if isinstance(atom, Var)})
+        steps.update(
+            {atom: abs(k) for atom, k in arith.terms_of(flat)[0] if isinstance(atom, arith.Var)}
+        )
         names = sorted((loop.var for loop in loops), key=lambda var: -steps[var])
         if names != [loop.var for loop in loops]:
             # Refused where iterations depend on each other, or bounds of one loop on another.
-            s = s.attempt(reorder_loops, tuple(var.name for var in names))
+            s = s.attempt(schedule.reorder_loops, tuple(var.name for var in names))
     return s
 
 
@@ -180,13 +157,13 @@ def _nests_joined(s: Schedule) -> Schedule:
         return s
     first, *others = s.handles(blocks)
     for block in others:
-        s = s.attempt(fuse, s[first], s[block])
+        s = s.attempt(schedule.fuse, s[first], s[block])
     stmt: tir.Stmt = next(b for b in s.func.body if isinstance(b, tir.Block) and b.name == s[first])
     while isinstance(stmt, tir.Block | tir.For) and isinstance(stmt.body[0], tir.For):
         loops = takewhile(lambda inner: isinstance(inner, tir.For), stmt.body)
         joined, *others = s.handles(loop for loop in loops if isinstance(loop, tir.For))
         for other in others:
-            s = s.attempt(fuse, s[joined], s[other])
+            s = s.attempt(schedule.fuse, s[joined], s[other])
         stmt = s.loop(joined)
     return s
 
@@ -206,23 +183,23 @@ def _guards_apart(s: Schedule) -> Schedule:
             continue  # cutting the pieces again would multiply the size of the kernel for each loop
         inner = stmt.body[0] if len(stmt.body) == 1 else None
         try:
-            low, high = interior(s.func, s[place])
-            start = constant_value(stmt.start)
+            low, high = schedule.interior(s.func, s[place])
+            start = arith.constant_value(stmt.start)
             if start is None or low >= high or (low, high) == (start, start + stmt.extent):
                 continue
             outermost = _is_outermost(s.func, s.loop(place))
             if outermost and isinstance(inner, tir.For) and _is_guarded(inner):
                 continue  # the inner loop is cut, and this one keeps its place and its condition
             if outermost and isinstance(inner, tir.For) and not _is_innermost(inner):
-                s = s.apply(reorder_loops, (inner.var.name, s[place]))
+                s = s.apply(schedule.reorder_loops, (inner.var.name, s[place]))
             s = _cut_at(s, place, (low, high), ("_most", "_rest"))
         except ScheduleError as error:
             s = s.refusing(error)
-    s = s.apply(simplify)
+    s = s.apply(schedule.simplify)
     for place, stmt in _followed(s, _divisible(s.func)):
         if restrictable(stmt):
-            s = s.attempt(restrict_loop, s[place])
-    return s.apply(simplify)
+            s = s.attempt(schedule.restrict_loop, s[place])
+    return s.apply(schedule.simplify)
 
 
 def _is_guarded(stmt: tir.For) -> bool:
@@ -231,7 +208,7 @@ def _is_guarded(stmt: tir.For) -> bool:
     return not _is_innermost(stmt) and any(_mention(p, stmt, False) for p in conditions)
 
 
-def _conditions(stmt: tir.For) -> list[Predicate]:
+def _conditions(stmt: tir.For) -> list[arith.Predicate]:
     """The index conditions inside a loop."""
     return [
         inner.condition  # type: ignore[misc]
@@ -240,9 +217,9 @@ def _conditions(stmt: tir.For) -> list[Predicate]:
     ]
 
 
-def _mention(predicate: Predicate, stmt: tir.For, inside: bool) -> bool:
+def _mention(predicate: arith.Predicate, stmt: tir.For, inside: bool) -> bool:
     """Whether a condition mentions a loop, and besides a loop in it (`inside`) or none (not)."""
-    about = predicate_variables(predicate)
+    about = arith.predicate_variables(predicate)
     inner = {loop.var for loop in tir.loops_of(stmt.body)}
     return stmt.var in about and bool(about & inner) is inside
 
@@ -270,18 +247,18 @@ def _digits_apart(s: Schedule) -> Schedule:
 
 def _divided(s: Schedule, place: Handle, base: int) -> Schedule:
     parts = (s.fresh("{}q", place), s.fresh("{}r", place))
-    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify)
+    return s.apply(schedule.divide_loop, s[place], base, parts, "cut").apply(schedule.simplify)
 
 
 def _aligned_divisor(stmt: tir.For) -> int | None:
     """The b of the `i // b` or `i % b` in an access, i the loop variable, if i starts at a multiple
     of b; else None."""
-    start = constant_value(stmt.start)
+    start = arith.constant_value(stmt.start)
     for access in tir.accesses(stmt.body):
-        for atom, _ in terms_of(access.buffer.flat_index(access.indices))[0]:
-            if not isinstance(atom, FloorMod | FloorDiv) or start is None:
+        for atom, _ in arith.terms_of(access.buffer.flat_index(access.indices))[0]:
+            if not isinstance(atom, arith.FloorMod | arith.FloorDiv) or start is None:
                 continue
-            terms, offset = terms_of(atom.numerator)
+            terms, offset = arith.terms_of(atom.numerator)
             aligned = (start + offset) % atom.divisor == 0
             if aligned and [k for a, k in terms if a is stmt.var] == [1] and len(terms) == 1:
                 return atom.divisor
@@ -306,19 +283,19 @@ def _in_lanes(s: Schedule, place: Handle, loop: tir.For, lanes: int) -> Schedule
 
 def _in_vectors(s: Schedule, place: Handle, extent: int, lanes: int) -> Schedule:
     if extent <= lanes:
-        return s.apply(vectorize_loop, s[place])
+        return s.apply(schedule.vectorize_loop, s[place])
     parts = (s.fresh("{}o", place), s.fresh("{}v", place))
-    s = s.apply(divide_loop, s[place], lanes, parts, "cut")
+    s = s.apply(schedule.divide_loop, s[place], lanes, parts, "cut")
     (_, inner), tail = s.made["parts"], s.made["tail"]
     for part in (inner, *tail):
-        s = s.apply(vectorize_loop, s[part])
+        s = s.apply(schedule.vectorize_loop, s[part])
     return s
 
 
 def _is_row(loop: tir.For) -> bool:
     """Whether the lanes of a loop write different elements, unlike those of a reduction."""
     return loop.kind is tir.LoopKind.VECTORIZED and any(
-        loop.var in variables(index)
+        loop.var in arith.variables(index)
         for access in tir.accesses(loop.body)
         if access.writes
         for index in access.indices
@@ -331,10 +308,10 @@ def _contiguous(loop: tir.For) -> bool:
     """
     by_turns = _writes_by_turns(loop)
     for access in tir.accesses(loop.body):
-        for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
+        for atom, k in arith.terms_of(access.buffer.flat_index(access.indices))[0]:
             if atom is loop.var and abs(k) > 1 and access.writes and not by_turns:
                 return False
-            if atom is not loop.var and loop.var in variables(atom):
+            if atom is not loop.var and loop.var in arith.variables(atom):
                 return False
     return True
 
@@ -347,7 +324,7 @@ def _writes_by_turns(loop: tir.For) -> bool:
         return False
     if len({store.buffer for store in stores}) > 1:
         return False
-    places = [terms_of(store.buffer.flat_index(store.indices)) for store in stores]
+    places = [arith.terms_of(store.buffer.flat_index(store.indices)) for store in stores]
     (terms, first), *_ = sorted(places, key=lambda place: place[1])
     steps = [k for atom, k in terms if atom is loop.var]
     found = {(other, offset - first) for other, offset in places}
@@ -384,10 +361,12 @@ def _threaded(s: Schedule, target: Target) -> Schedule:
             if any(_is_row(stmt) for stmt in inner.body if isinstance(stmt, tir.For)):
                 break
             pair = s.handles((outer, inner))
-            s = s.apply(mult_loops, outer.var.name, inner.var.name, s.fresh("{}_{}", *pair))
+            s = s.apply(
+                schedule.mult_loops, outer.var.name, inner.var.name, s.fresh("{}_{}", *pair)
+            )
             outer = s.loop(*s.made["loop"])
         if outer.kind is tir.LoopKind.SERIAL:
-            s = s.apply(parallelize_loop, outer.var.name)
+            s = s.apply(schedule.parallelize_loop, outer.var.name)
     except ScheduleError as error:
         return s.refusing(error)
     return s

@@ -17,20 +17,15 @@ elements that were broadcast for each of the four rows, put together.
 
 from __future__ import annotations
 
+from graphflow import schedule
 from graphflow.cost import Panels
-from graphflow.kernels.recipes.schedules.register_nests import TileSteps, in_vectors, start_of, tile_in_registers
-from graphflow.schedule import (
-    Handle,
-    Schedule,
-    constant_extent,
-    cut_loop,
-    divide_loop,
-    fission,
-    fuse,
-    places_in,
-    reorder_stmts,
-    shift_loop,
+from graphflow.kernels.recipes.schedules.register_nests import (
+    TileSteps,
+    in_vectors,
+    start_of,
+    tile_in_registers,
 )
+from graphflow.schedule import Handle, Schedule
 from graphflow.tir import Allocate, For
 
 
@@ -49,12 +44,12 @@ def tile_with_tail_vectors(
 
     In the reduction the two are one nest, since they share what is broadcast for a row.
     """
-    rows = constant_extent(s.loop(row))
+    rows = schedule.constant_extent(s.loop(row))
     begin = start_of(s.loop(column)) + panels.width - panels.tail
-    s = s.apply(cut_loop, s[column], begin, "_n")
+    s = s.apply(schedule.cut_loop, s[column], begin, "_n")
     wide, tail = s.made["pieces"]
-    s = s.apply(shift_loop, s[tail], 0)
-    s = s.apply(fission, s[row], 1, "_n", 1)
+    s = s.apply(schedule.shift_loop, s[tail], 0)
+    s = s.apply(schedule.fission, s[row], 1, "_n", 1)
     (first,), (second,) = s.made["first"], s.made["second"]
     s, wide_tile, (group, member) = _in_groups(s, first, rows, panels.tail_rows)
     s, vectors = in_vectors(s, wide, panels.lanes)
@@ -75,10 +70,10 @@ def _in_groups(
     and over the members of one.
     """
     parts = (s.fresh("{}w", row), s.fresh("{}i", row))
-    s = s.apply(divide_loop, s[row], rows, parts, "perfect")
+    s = s.apply(schedule.divide_loop, s[row], rows, parts, "perfect")
     once, inner = s.made["parts"]
     parts = (s.fresh("{}g", inner), s.fresh("{}m", inner))
-    s = s.apply(divide_loop, s[inner], together, parts, "perfect")
+    s = s.apply(schedule.divide_loop, s[inner], together, parts, "perfect")
     group, member = s.made["parts"]
     return s, once, (group, member)
 
@@ -89,10 +84,10 @@ def _met(s: Schedule, first: Handle, second: Handle, reduction: tuple[Handle, ..
     one, other = (
         s.handles(x for x in s.loop(tile).body if isinstance(x, For)) for tile in (first, second)
     )
-    s = _allocations_first(s.apply(fuse, s[first], s[second]), first)
+    s = _allocations_first(s.apply(schedule.fuse, s[first], s[second]), first)
     for position, part in enumerate(other):
         for before in reversed(one[position + 1 :]):
-            s = s.apply(reorder_stmts, s[before], s[part])
+            s = s.apply(schedule.reorder_stmts, s[before], s[part])
     for pair in zip(one, other, strict=True):
         s = _fused_reductions(s, pair, reduction)
     return s
@@ -105,7 +100,10 @@ def _allocations_first(s: Schedule, loop: Handle) -> Schedule:
         if isinstance(stmt, Allocate):
             first = sum(isinstance(x, Allocate) for x in body[:position])
             for before in range(position - 1, first - 1, -1):
-                s = s.apply(reorder_stmts, *places_in(s.func, s[loop])[before : before + 2])
+                s = s.apply(
+                    schedule.reorder_stmts,
+                    *schedule.places_in(s.func, s[loop])[before : before + 2],
+                )
     return s
 
 
@@ -116,7 +114,7 @@ def _fused_reductions(
     if not {*s.names(pair)} <= {*s.names(s.present(reduction))}:
         return s
     while len(pair) == 2:
-        s = s.apply(fuse, s[pair[0]], s[pair[1]])
+        s = s.apply(schedule.fuse, s[pair[0]], s[pair[1]])
         if s[pair[0]] not in s.names(s.present(reduction)):
             return s
         pair = s.handles(x for x in s.loop(pair[0]).body if isinstance(x, For))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from graphflow import schedule, tir
 from graphflow.arith import (
     Var,
     const,
@@ -27,32 +28,16 @@ from graphflow.arith import (
 from graphflow.cost import Panels
 from graphflow.kernels.recipes.analysis.contiguity import conditions_in
 from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
-from graphflow.kernels.recipes.schedules.register_nests import Nest, TileSteps, in_vectors, is_tested, start_of, tile_in_registers
+from graphflow.kernels.recipes.schedules.register_nests import (
+    Nest,
+    TileSteps,
+    in_vectors,
+    is_tested,
+    start_of,
+    tile_in_registers,
+)
 from graphflow.kernels.recipes.schedules.tail_vectors import tile_with_tail_vectors
-from graphflow.schedule import (
-    Handle,
-    Schedule,
-    constant_extent,
-    cut_loop,
-    divide_loop,
-    interior,
-    mark_unrolled,
-    mult_loops,
-    parallelize_loop,
-    reorder_loops,
-    simplify,
-    specialize,
-)
-from graphflow.tir import (
-    Body,
-    For,
-    LoopKind,
-    Reduce,
-    Stmt,
-    Store,
-    accesses,
-    sub_bodies,
-)
+from graphflow.schedule import Handle, Schedule
 
 UNROLL_BUDGET = 8192
 """The most stores and updates of a kernel, as the emitter writes them, for which loops that decide
@@ -72,14 +57,14 @@ def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Sc
     form, tiling = recipe.form, recipe.tiling
     present = s.present(axes)
     if not present:
-        return s.apply(simplify)
+        return s.apply(schedule.simplify)
     *outer, lane = present
     row = outer.pop() if outer and form.has_rows else None
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))
-        columns = constant_extent(s.loop(lane))
-        s = s.apply(divide_loop, s[lane], first.width, parts, "guard")
+        columns = schedule.constant_extent(s.loop(lane))
+        s = s.apply(schedule.divide_loop, s[lane], first.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *outer, *_some(row), column])
         around = [panel, *outer][-1]
@@ -101,12 +86,12 @@ def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Sc
         here = rest
         if number + 1 < len(tiling.panels):
             width = panels.count * panels.width
-            s = s.apply(cut_loop, s[here], start_of(s.loop(here)) + width, "_p")
+            s = s.apply(schedule.cut_loop, s[here], start_of(s.loop(here)) + width, "_p")
             here, rest = s.made["pieces"]
         # The cut made a copy of the row and reduction loops for the rest; take this piece's own.
         inner, loops = s.inside(here, _some(row)), s.inside(here, reduction)
         parts = (s.fresh("{}g", here), s.fresh("{}t", here))
-        s = s.apply(divide_loop, s[here], panels.width, parts, "guard")
+        s = s.apply(schedule.divide_loop, s[here], panels.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *inner, column])
         s, found = _plane(s, inner[0] if inner else None, column, panels, loops, recipe)
@@ -130,7 +115,7 @@ def _panels_apart(
     """
     is_whole = less_than(s.loop(panel).var, const(whole))
     row, lane = nest
-    s = s.apply(specialize, s[row], (is_whole,))
+    s = s.apply(schedule.specialize, s[row], (is_whole,))
     tiles: list[Tile] = []
     for copy in s.forward(row):
         (column,), loops = s.inside(copy, (lane,)), s.inside(copy, reduction)
@@ -144,7 +129,7 @@ def _some(place: Handle | None) -> list[Handle]:
 
 
 def _reordered(s: Schedule, order: list[Handle]) -> Schedule:
-    return s.apply(reorder_loops, s.names(order)) if len(order) > 1 else s
+    return s.apply(schedule.reorder_loops, s.names(order)) if len(order) > 1 else s
 
 
 def _plane(
@@ -163,17 +148,17 @@ def _plane(
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, steps), []
-    extent, mr = constant_extent(s.loop(row)), panels.mr
+    extent, mr = schedule.constant_extent(s.loop(row)), panels.mr
     rest = extent % mr
     pieces = [(row, min(mr, extent))]
     if rest and extent > mr:
-        s = s.apply(cut_loop, s[row], start_of(s.loop(row)) + extent - rest, "_rest")
+        s = s.apply(schedule.cut_loop, s[row], start_of(s.loop(row)) + extent - rest, "_rest")
         whole, ragged = s.made["pieces"]
         pieces = [(whole, mr), (ragged, rest)]
     tiles: list[Tile] = []
     for piece, width in pieces:
         parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
-        s = s.apply(divide_loop, s[piece], width, parts, "perfect")
+        s = s.apply(schedule.divide_loop, s[piece], width, parts, "perfect")
         around, inner = s.made["parts"]
         loops, (column,) = s.inside(around, reduction), s.inside(around, (lane,))
         if panels.tail and width * panels.tail % panels.lanes == 0:
@@ -205,26 +190,26 @@ def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...])
     if not s.present((around,)):
         return _decided(s, reduction, around)
     loop = s.loop(around)
-    extent = constant_extent(loop)
+    extent = schedule.constant_extent(loop)
     if not is_tested(loop, loop):
         return _decided(s, reduction, around)
-    low, high = interior(s.func, s[around])
+    low, high = schedule.interior(s.func, s[around])
     if low == high:
         return _decided(s, reduction, around)
     borders: list[Handle] = []
     middle = around
     if low > 0:
-        s = s.apply(cut_loop, s[middle], low, "_m")
+        s = s.apply(schedule.cut_loop, s[middle], low, "_m")
         border, middle = s.made["pieces"]
         borders.append(border)
     if high < extent:
-        s = s.apply(cut_loop, s[middle], high, "_e")
+        s = s.apply(schedule.cut_loop, s[middle], high, "_e")
         middle, border = s.made["pieces"]
         borders.append(border)
     # The reduction loops of each border, before simplification drops a border that runs once.
     tiles = [(border, s.inside(border, reduction)) for border in borders]
     inside = s.inside(middle, reduction)
-    s = s.apply(simplify)
+    s = s.apply(schedule.simplify)
     for border, loops in tiles:
         s = _decided(s, loops, border)
     return _decided(s, inside)
@@ -247,17 +232,17 @@ def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Sch
     unrolled = {
         place: x.var
         for place, x in found
-        if x.var in mentioned and x.extent is not None and x.kind is not LoopKind.UNROLLED
+        if x.var in mentioned and x.extent is not None and x.kind is not tir.LoopKind.UNROLLED
     }
     if emitted_statements(s.func.body, frozenset(unrolled.values())) > UNROLL_BUDGET:
         return s
     for place in unrolled:
-        s = s.apply(mark_unrolled, s[place])
+        s = s.apply(schedule.mark_unrolled, s[place])
     return s
 
 
 def emitted_statements(
-    body: Body, unrolled: Container[Var] = frozenset(), lane: For | None = None
+    body: tir.Body, unrolled: Container[Var] = frozenset(), lane: tir.For | None = None
 ) -> int:
     """The number of stores and updates that the emitter writes for `body`.
 
@@ -267,23 +252,25 @@ def emitted_statements(
     """
     total = 0
     for stmt in body:
-        if isinstance(stmt, Store | Reduce):
+        if isinstance(stmt, tir.Store | tir.Reduce):
             total += _lanes_apart(stmt, lane)
             continue
-        vectorized = isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED
-        around = stmt if isinstance(stmt, For) and vectorized else lane
-        inside = sum(emitted_statements(below, unrolled, around) for below in sub_bodies(stmt))
-        if isinstance(stmt, For) and (stmt.kind is LoopKind.UNROLLED or stmt.var in unrolled):
+        vectorized = isinstance(stmt, tir.For) and stmt.kind is tir.LoopKind.VECTORIZED
+        around = stmt if isinstance(stmt, tir.For) and vectorized else lane
+        inside = sum(emitted_statements(below, unrolled, around) for below in tir.sub_bodies(stmt))
+        if isinstance(stmt, tir.For) and (
+            stmt.kind is tir.LoopKind.UNROLLED or stmt.var in unrolled
+        ):
             inside *= stmt.extent or 1
         total += inside
     return total
 
 
-def _lanes_apart(stmt: Stmt, lane: For | None) -> int:
+def _lanes_apart(stmt: tir.Stmt, lane: tir.For | None) -> int:
     """Copies that the emitter makes of a statement: 1, or one for each lane if these lie apart."""
     if lane is None:
         return 1
-    for access in accesses((stmt,)):
+    for access in tir.accesses((stmt,)):
         for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
             if (atom is lane.var and k != 1) or (
                 atom is not lane.var and lane.var in variables(atom)
@@ -293,14 +280,14 @@ def _lanes_apart(stmt: Stmt, lane: For | None) -> int:
 
 
 def _in_parallel(s: Schedule, outer: list[Handle]) -> Schedule:
-    s = s.apply(simplify)
+    s = s.apply(schedule.simplify)
     present = list(s.present(outer))
     if not present:
         return s
     while len(present) > 1:
         inner, around = present.pop(), present.pop()
         name = s.fresh("{}_{}", around, len(present) + 1)
-        s = s.apply(mult_loops, s[around], s[inner], name)
+        s = s.apply(schedule.mult_loops, s[around], s[inner], name)
         present += s.made["loop"]
-    s = s.apply(simplify)
-    return s.apply(parallelize_loop, s[present[0]])
+    s = s.apply(schedule.simplify)
+    return s.apply(schedule.parallelize_loop, s[present[0]])

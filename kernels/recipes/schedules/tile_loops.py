@@ -8,25 +8,17 @@ these steps.
 
 from __future__ import annotations
 
-from graphflow import tir
+from graphflow import schedule, tir
 from graphflow.arith import FloorMod, Var, congruences, terms_of, variables
 from graphflow.kernels.recipes.analysis.variant import Axes
 from graphflow.layout import Layout
-from graphflow.schedule import (
-    Handle,
-    Schedule,
-    divide_loop,
-    mult_loops,
-    reorder_loops,
-    simplify,
-    stride_loop,
-)
+from graphflow.schedule import Handle, Schedule
 
 
 def in_order(s: Schedule, order: Axes) -> Schedule:
     """The nest with its loops in the given order; loops that are gone are left out."""
     present = s.present(order)
-    return s.apply(reorder_loops, s.names(present)) if len(present) > 1 else s
+    return s.apply(schedule.reorder_loops, s.names(present)) if len(present) > 1 else s
 
 
 def is_compute(block: tir.Block) -> bool:
@@ -48,8 +40,8 @@ def joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axe
     others = (*axes[:whole], *axes[whole + 1 : -1])
     if not s.present((axes[whole],)):
         return s, (*others, axes[-1])
-    s = s.apply(reorder_loops, s.names(s.present((*others, axes[whole], axes[-1]))))
-    s = s.apply(mult_loops, s[axes[whole]], s[axes[-1]], s.fresh("oc_joined"))
+    s = s.apply(schedule.reorder_loops, s.names(s.present((*others, axes[whole], axes[-1]))))
+    s = s.apply(schedule.mult_loops, s[axes[whole]], s[axes[-1]], s.fresh("oc_joined"))
     return s, (*others, *s.made["loop"])
 
 
@@ -70,10 +62,10 @@ def phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
     if len(phases) != 1 or (loop.extent or 1) % min(phases):
         return s, axes
     parts = (s.fresh("{}q", row), s.fresh("{}r", row))
-    s = s.apply(divide_loop, s[row], min(phases), parts, "perfect")
+    s = s.apply(schedule.divide_loop, s[row], min(phases), parts, "perfect")
     place = axes.index(row)
     axes = (*axes[:place], *reversed(s.made["parts"]), *axes[place + 1 :])
-    return in_order(s, axes).apply(simplify), axes
+    return in_order(s, axes).apply(schedule.simplify), axes
 
 
 def taps_met(s: Schedule, axes: Axes) -> Schedule:
@@ -84,7 +76,7 @@ def taps_met(s: Schedule, axes: Axes) -> Schedule:
     inside = {s.loop(axis).var for axis in s.present(axes)[-2:]}
     for place, (about, _) in _conditions_on_reductions(s, axes).items():
         if not about & inside:
-            s = s.apply(stride_loop, s[place]).apply(simplify)
+            s = s.apply(schedule.stride_loop, s[place]).apply(schedule.simplify)
     return s
 
 
@@ -131,8 +123,8 @@ def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
         if factor is not None:
             place = s.handle(loop.var.name)
             parts = (s.fresh("{}o", place), s.fresh("{}i", place))
-            s = s.apply(divide_loop, s[place], factor, parts, "guard")
-            return _split_blocked(s.apply(simplify), axes)
+            s = s.apply(schedule.divide_loop, s[place], factor, parts, "guard")
+            return _split_blocked(s.apply(schedule.simplify), axes)
     return s
 
 

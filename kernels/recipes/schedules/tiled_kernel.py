@@ -14,25 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphflow import tir
+from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.roles import merge_stages
 from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
 from graphflow.kernels.recipes.schedules.tile import register_tile
 from graphflow.kernels.recipes.schedules.tile_loops import is_compute
 from graphflow.layout import Layout
-from graphflow.schedule import (
-    Handle,
-    PadValue,
-    Schedule,
-    absorb_padding,
-    assume_finite,
-    assume_reciprocal,
-    cache_write,
-    sequential_buffer_access,
-    split_condition,
-    transform_layout,
-)
+from graphflow.schedule import Handle, PadValue, Schedule
 
 KNOWN = "looking at the constant, or what follows from what the user says of the inputs"
 """The grounds on which a recipe assumes facts of values; `flow.contents` has proven them."""
@@ -58,21 +47,21 @@ def tiled(
     if writes_constant and recipe.form.group:
         raise ScheduleError(f"tiles within groups of {recipe.form.group} do not write padding")
     if writes_constant and _is_reduced(definition, output):
-        s = s.apply(cache_write, output, s.fresh("{}_sum", s.handle(output)))
+        s = s.apply(schedule.cache_write, output, s.fresh("{}_sum", s.handle(output)))
     s = merge_stages(s)
     for name in recipe.finite:
-        s = s.apply(assume_finite, name, KNOWN)
+        s = s.apply(schedule.assume_finite, name, KNOWN)
     for name in recipe.excludes_negative_zero:
-        s = s.apply(assume_reciprocal, name, KNOWN)
+        s = s.apply(schedule.assume_reciprocal, name, KNOWN)
     for name, (layout, pad) in placements.items():
         kept = recipe.form.group > 0 and name == output
-        s = s.apply(transform_layout, name, layout, None if kept else pad)
+        s = s.apply(schedule.transform_layout, name, layout, None if kept else pad)
     block, *_ = s.handles(b for b in s.func.body if isinstance(b, tir.Block) and is_compute(b))
     rank = len(s.func.param(output).shape)
     names = tuple(s.fresh("o{}", axis) for axis in range(rank))
     whole_box = placements[output][0].is_padded and placements[output][1] is not None
     whole_box = whole_box and not recipe.form.group
-    s = s.apply(sequential_buffer_access, s[block], output, names, whole_box)
+    s = s.apply(schedule.sequential_buffer_access, s[block], output, names, whole_box)
     axes = s.made["axes"]
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
@@ -92,5 +81,5 @@ def _absorbed(s: Schedule, block: Handle, output: str, axes: Axes) -> Schedule:
     innermost = s.present(axes)[-1]
     body = s.loop(innermost).body
     if isinstance(body[0], tir.If) and len(body[0].then) > 1:
-        s = s.apply(split_condition, s[innermost])
-    return s.apply(absorb_padding, s[block], output)
+        s = s.apply(schedule.split_condition, s[innermost])
+    return s.apply(schedule.absorb_padding, s[block], output)

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
+from graphflow import tir
 from graphflow.arith import IndexExpr, const, floor_mod, maximum, minimum, substitute
 from graphflow.kernels.recipes.analysis.contiguity import conditions_in
 from graphflow.schedule import Handle, Schedule, constant_extent, prefetch
-from graphflow.tir import PREFETCH16, Access, Body, For, LoopKind, accesses, loops_of
 
-LINE = PREFETCH16.params[0].buffer.size
+LINE = tir.PREFETCH16.params[0].buffer.size
 """The elements of a line."""
 
 ROUNDS = 2
@@ -39,7 +39,7 @@ def fetched_ahead(
     weights that are not packed in rows of whole lines are not fetched.
     """
     for step in s.handles(_innermost(s.loop(tiles[-1]).body)):
-        reads = accesses(s.loop(step).body)
+        reads = tir.accesses(s.loop(step).body)
         for name in weights:
             read = next((a for a in reads if a.buffer.name == name), None)
             if read is not None:
@@ -47,16 +47,16 @@ def fetched_ahead(
     return s
 
 
-def _innermost(body: Body) -> Iterator[For]:
+def _innermost(body: tir.Body) -> Iterator[tir.For]:
     """The serial loops in `body` that have no serial loop inside."""
-    for loop in loops_of(body):
-        serial = (inner.kind is LoopKind.SERIAL for inner in loops_of(loop.body))
-        if loop.kind is LoopKind.SERIAL and not any(serial):
+    for loop in tir.loops_of(body):
+        serial = (inner.kind is tir.LoopKind.SERIAL for inner in tir.loops_of(loop.body))
+        if loop.kind is tir.LoopKind.SERIAL and not any(serial):
             yield loop
 
 
 def _fetching(
-    s: Schedule, step: Handle, read: Access, panel: Handle, tiles: tuple[Handle, ...]
+    s: Schedule, step: Handle, read: tir.Access, panel: Handle, tiles: tuple[Handle, ...]
 ) -> Schedule:
     """The schedule with as many prefetches in each `step` as it takes for the tiles to fetch all
     lines of what `read` reads there."""
@@ -65,7 +65,7 @@ def _fetching(
     count = prod(constant_extent(s.loop(tile)) for tile in tiles)
     each = -(-lines // count)
     number, around = _number(s, tiles), s.loop(panel)
-    at = {loop.var: loop.start for loop in loops_of(s.loop(step).body)}
+    at = {loop.var: loop.start for loop in tir.loops_of(s.loop(step).body)}
     rounds = ROUNDS if conditions_in(s.loop(tiles[-1])) else 1
     ahead = _in_the_middle(number, count, rounds * -(-lines // each))
     at[around.var] = minimum(around.var + ahead, around.stop - 1)

@@ -13,7 +13,15 @@ from functools import lru_cache
 from graphflow.arith import FloorDiv, IndexExpr, Var, floor_div, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import near_plane
-from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout, channel_order, lane_axis, operand_layout, second_lane
+from graphflow.kernels.recipes.analysis.operand_layouts import (
+    OfferedLayouts,
+    SameAxisOrder,
+    UserLayout,
+    channel_order,
+    lane_axis,
+    operand_layout,
+    second_lane,
+)
 from graphflow.kernels.recipes.analysis.positions import LEAST_SOURCE_RUN, flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.layout import Family, Layout, row_major

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, substitute, terms_of, variables
+from graphflow import arith
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.layout import IndexMap, Layout, smallest_box
 from graphflow.tir import Access, Buffer
@@ -25,7 +25,7 @@ def packed_layout(
     width: int,
     layouts: Mapping[str, Layout],
     group: int = 0,
-    channels: IndexExpr | None = None,
+    channels: arith.IndexExpr | None = None,
 ) -> Layout:
     """The layout of a constant operand that runs along the lanes, in panels of `width` columns.
 
@@ -45,12 +45,12 @@ def packed_layout(
 def _packed_beside(
     roles: Roles,
     buffer: Buffer,
-    lane: Var,
+    lane: arith.Var,
     width: int,
     data: str,
     place: tuple[IndexMap, tuple[int, ...]] | None,
     group: int,
-    channels: IndexExpr | None,
+    channels: arith.IndexExpr | None,
 ) -> Layout:
     """The layout of an operand of several axes; `place` is the index map and box of `data`."""
     order = _order_of(roles, buffer.name, lane, data, place)
@@ -59,7 +59,7 @@ def _packed_beside(
 
 
 @lru_cache(maxsize=4096)
-def _packed_vector(extent: int, width: int, group: int, channels: IndexExpr | None) -> Layout:
+def _packed_vector(extent: int, width: int, group: int, channels: arith.IndexExpr | None) -> Layout:
     """The layout of a vector along the lanes, padded to the end of the last group's last panel."""
     whole = group or extent
     size = extent - whole + -(-whole // width) * width
@@ -67,11 +67,11 @@ def _packed_vector(extent: int, width: int, group: int, channels: IndexExpr | No
     return Layout.of(in_order, (extent,), (size,))
 
 
-def _lane(channel: IndexExpr, channels: IndexExpr | None) -> IndexExpr:
+def _lane(channel: arith.IndexExpr, channels: arith.IndexExpr | None) -> arith.IndexExpr:
     """The position of a channel in the lanes; `channels` is an expression over one variable."""
     if channels is None:
         return channel
-    return substitute(channels, dict.fromkeys(variables(channels), channel))
+    return arith.substitute(channels, dict.fromkeys(arith.variables(channels), channel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class AxisDigit:
     step: int = 1
     base: int = 0
 
-    def of(self, index: IndexExpr) -> IndexExpr:
+    def of(self, index: arith.IndexExpr) -> arith.IndexExpr:
         """This digit of an index along the axis."""
         above = index // self.step
         return above % self.base if self.base else above
 
 
-def _loops_of(roles: Roles, name: str) -> tuple[Var, ...]:
+def _loops_of(roles: Roles, name: str) -> tuple[arith.Var, ...]:
     """The loops of the reduction that reads a constant operand."""
     return tuple(var for var, _ in roles.nest_of(roles.reads[name][0]))
 
@@ -103,13 +103,17 @@ def _read_beside(roles: Roles, name: str) -> dict[str, Access]:
     found: dict[str, Access] = {}
     for other, reads in roles.reads.items():
         for access in reads:
-            if any(v in variables(e) for v in loops for e in access.indices):
+            if any(v in arith.variables(e) for v in loops for e in access.indices):
                 found.setdefault(other, access)
     return found
 
 
 def _order_of(
-    roles: Roles, name: str, lane: Var, data: str, place: tuple[IndexMap, tuple[int, ...]] | None
+    roles: Roles,
+    name: str,
+    lane: arith.Var,
+    data: str,
+    place: tuple[IndexMap, tuple[int, ...]] | None,
 ) -> tuple[AxisDigit, ...]:
     """The digits of an operand's axes, without that of the lanes, outermost first.
 
@@ -133,13 +137,13 @@ def _order_of(
 def _by_stride(
     index_map: IndexMap,
     box: tuple[int, ...],
-    indices: tuple[IndexExpr, ...],
-    loops: tuple[Var, ...],
+    indices: tuple[arith.IndexExpr, ...],
+    loops: tuple[arith.Var, ...],
 ) -> tuple[AxisDigit, ...]:
     """The digits of the loops by falling stride in the operand accessed at `indices`."""
     strides: dict[AxisDigit, int] = {}
     for e, step in zip(index_map.apply(indices), Buffer("_", box).strides, strict=True):
-        for atom, k in terms_of(e)[0]:
+        for atom, k in arith.terms_of(e)[0]:
             for number, var in enumerate(loops):
                 digit = _digit(atom, var, number)
                 if digit is not None:
@@ -152,16 +156,16 @@ def _by_stride(
     return tuple(sorted(found, key=lambda digit: -strides.get(digit, 0)))
 
 
-def _digit(atom: IndexExpr, var: Var, number: int) -> AxisDigit | None:
+def _digit(atom: arith.IndexExpr, var: arith.Var, number: int) -> AxisDigit | None:
     """The digit of `var`, the loop of this number, that an atom is; None if it is without it."""
     inner, base, step = atom, 0, 1
-    if isinstance(inner, FloorMod):
+    if isinstance(inner, arith.FloorMod):
         base, inner = inner.divisor, inner.numerator
-    if isinstance(inner, FloorDiv):
+    if isinstance(inner, arith.FloorDiv):
         step, inner = inner.divisor, inner.numerator
     if inner is var:
         return AxisDigit(number, step, base)
-    return AxisDigit(number) if var in variables(atom) else None
+    return AxisDigit(number) if var in arith.variables(atom) else None
 
 
 @lru_cache(maxsize=4096)
@@ -171,7 +175,7 @@ def packed_weights(
     width: int,
     order: tuple[AxisDigit, ...],
     group: int = 0,
-    channels: IndexExpr | None = None,
+    channels: arith.IndexExpr | None = None,
 ) -> Layout:
     """The layout `[lane // width, order …, lane % width]` of an operand of this logical shape.
 
@@ -179,13 +183,13 @@ def packed_weights(
     a `group` the lane axis is cut into groups first; with `channels` it is in that order.
     """
 
-    def place(*i: Var) -> list[IndexExpr]:
+    def place(*i: arith.Var) -> list[arith.IndexExpr]:
         within = i[lane] % group if group else i[lane]
-        out: list[IndexExpr] = [i[lane] // group] if group else []
+        out: list[arith.IndexExpr] = [i[lane] // group] if group else []
         out.append(within // width)
         return [*out, *(digit.of(i[digit.axis]) for digit in order), within % width]
 
-    def ordered(*i: Var) -> list[IndexExpr]:
+    def ordered(*i: arith.Var) -> list[arith.IndexExpr]:
         return [*i[:lane], _lane(i[lane], channels), *i[lane + 1 :]]
 
     index_map = IndexMap.from_function(len(shape), place, shape)

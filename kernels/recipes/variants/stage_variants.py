@@ -15,24 +15,26 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
-from graphflow import tir
+from graphflow import cost, tir
 from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.cost import (
-    PER_ROW,
-    Work,
-    clearly_less,
-    near_buffer,
-    number_cycles,
-    transposing_cycles,
-    vector_cycles,
+from graphflow.kernels.recipes.analysis.contiguity import (
+    Place,
+    as_it_is,
+    is_contiguous,
+    lane_step,
+    perfect_nest,
 )
-from graphflow.kernels.recipes.analysis.contiguity import Place, as_it_is, is_contiguous, lane_step, perfect_nest
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
 from graphflow.kernels.recipes.analysis.roles import iterations
 from graphflow.kernels.recipes.analysis.shared_loops import own_nests, rows_of_stages
-from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, RefusedVariant, SharedLoops
+from graphflow.kernels.recipes.analysis.variant import (
+    KernelVariant,
+    Padding,
+    RefusedVariant,
+    SharedLoops,
+)
 from graphflow.layout import Family, Layout, families, row_major
 from graphflow.schedule import Refusal
 
@@ -88,7 +90,7 @@ def stage_variants(
     for variant in found:
         placed = tuple(variant.layouts.values())
         other = cheapest.setdefault(placed, variant)
-        if clearly_less(variant.work.cycles, other.work.cycles):
+        if cost.clearly_less(variant.work.cycles, other.work.cycles):
             cheapest[placed] = variant
     yield from cheapest.values()
 
@@ -104,7 +106,7 @@ def _layouts(definition: tir.PrimFunc, family: Family) -> dict[str, Layout]:
 
 
 def _variant(
-    definition: tir.PrimFunc, layouts: dict[str, Layout], recipe: SharedLoops, work: Work
+    definition: tir.PrimFunc, layouts: dict[str, Layout], recipe: SharedLoops, work: cost.Work
 ) -> KernelVariant:
     output = layouts[definition.outputs[0].name]
     padded = any(layouts[b.name].is_padded for b in definition.outputs)
@@ -183,7 +185,7 @@ def _transposing_recipe(
             for n in (4, 2, 1)
             if (loop.extent or 1) % (lanes * n) == 0
             and all(lane_step(a, loop, lanes * n, place) is not None for a in apart)
-            and near_buffer(held * lanes * n, target)
+            and cost.near_buffer(held * lanes * n, target)
         ),
         0,
     )
@@ -229,14 +231,14 @@ def _is_some_contiguous(
 
 def _work(
     func: tir.PrimFunc, shared: list[tir.For], layouts: dict[str, Layout], recipe: SharedLoops
-) -> Work:
+) -> cost.Work:
     """What one run does: passes of vectors over rows, and numbers between them."""
     rows = prod(loop.extent or 1 for loop in shared)
     cycles = sum(_statement_cycles(site, len(shared), recipe) for site in tir.sites(func.body))
     if recipe.lane_loop is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
     flops = 2.0 * sum(iterations(x.domain.axes) for x in tir.sites(func.body) if _writes(x))
-    return Work(flops, cycles, rows, *touched(func.params, layouts))
+    return cost.Work(flops, cycles, rows, *touched(func.params, layouts))
 
 
 def _writes(site: tir.Site) -> bool:
@@ -249,7 +251,7 @@ def _statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float
     if not isinstance(stmt, tir.Store | tir.Reduce):
         return 0.0
     if stmt.buffer.name in recipe.transposed or _is_of(stmt.value, recipe.transposed):
-        return transposing_cycles(iterations(site.domain.axes))
+        return cost.transposing_cycles(iterations(site.domain.axes))
     own_loops = {axis.var for axis in site.domain.axes[shared:]}
     moving = {e: None for e in tir.walk_expr(stmt.value) if not _stays(e, own_loops)}
     names = [_operation(e) for e in moving]  # equal terms are computed once
@@ -258,11 +260,11 @@ def _statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float
     rows = iterations(site.domain.axes[:shared])
     own = iterations(site.domain.axes[shared:])
     if recipe.lane_loop is not None:
-        return rows * own / recipe.lanes * vector_cycles(names)
+        return rows * own / recipe.lanes * cost.vector_cycles(names)
     if len(site.domain.axes) == shared:
-        return rows * number_cycles(names)
+        return rows * cost.number_cycles(names)
     vectors = -(-own // recipe.lanes)
-    return rows * (vectors * vector_cycles(names) + PER_ROW * reduces)
+    return rows * (vectors * cost.vector_cycles(names) + cost.PER_ROW * reduces)
 
 
 def _is_of(value: tir.Expr, names: tuple[str, ...]) -> bool:

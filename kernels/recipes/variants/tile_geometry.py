@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, evaluate, terms_of, variables
+from graphflow import arith
 from graphflow.base.target import Target
 from graphflow.cost import MOST_ROWS, BroadcastApart, StepLoads, broadcast_apart, fits_sets
 from graphflow.kernels.recipes.analysis.positions import flat_offset
@@ -32,7 +32,7 @@ class PlacedTile(NamedTuple):
     target: Target
 
     @property
-    def row(self) -> Var | None:
+    def row(self) -> arith.Var | None:
         """The loop over the rows of a tile; None where there is no axis beside the lanes."""
         outside = axes_outside(self.decided)
         return self.roles.axes[outside[-1]] if outside else None
@@ -60,10 +60,10 @@ class PlacedTile(NamedTuple):
         names = (name for name in _reduced(self.roles) if name in self.layouts)
         return next((self.roles.reads[name][0] for name in names), None)
 
-    def strides(self, access: Access) -> dict[IndexExpr, int]:
+    def strides(self, access: Access) -> dict[arith.IndexExpr, int]:
         """By term of an access's position in memory, the elements that it goes on."""
         layout = self.layouts[access.buffer.name]
-        return {atom: abs(k) for atom, k in terms_of(flat_offset(layout, access.indices))[0]}
+        return {atom: abs(k) for atom, k in arith.terms_of(flat_offset(layout, access.indices))[0]}
 
     def conflicting_stride(self) -> int:
         """Bytes between the elements that neighbouring rows broadcast; 0 where there are none, and
@@ -108,7 +108,7 @@ class PlacedTile(NamedTuple):
             for name, reads in self.roles.reads.items()
             for access in reads[:1]
             for index, reach in zip(access.indices, overhang(self.roles, name), strict=True)
-            if self.row is not None and self.row in variables(index)
+            if self.row is not None and self.row in arith.variables(index)
         ]
         return max((sum(side > 0 for side in reach) for reach in reached), default=0)
 
@@ -142,9 +142,9 @@ class Walk(NamedTuple):
     """
 
     access: Access
-    row: Var
-    strides: dict[IndexExpr, int]
-    nest: list[tuple[Var, int]]
+    row: arith.Var
+    strides: dict[arith.IndexExpr, int]
+    nest: list[tuple[arith.Var, int]]
 
     def taps(self) -> tuple[int, int]:
         """How many steps in a row meet the same data in neighbouring rows of a tile, and how many
@@ -168,7 +168,7 @@ def _reduced(roles: Roles) -> tuple[str, ...]:
     return tuple(
         name
         for name, reads in roles.reads.items()
-        if reads and any(variables(e) & loops for e in reads[0].indices)
+        if reads and any(arith.variables(e) & loops for e in reads[0].indices)
     )
 
 
@@ -187,20 +187,20 @@ def _rows_share(roles: Roles, decided: OutputDecisions) -> bool:
     row, lane = roles.axes[outside[-1]], roles.axes[decided.lane]
     last = decided.group - 1 if decided.group else roles.output.shape[decided.lane] - 1
     return not any(
-        any(row in variables(e) for e in access.indices)
-        and any(lane in variables(e) and not _is_same(e, lane, last) for e in access.indices)
+        any(row in arith.variables(e) for e in access.indices)
+        and any(lane in arith.variables(e) and not _is_same(e, lane, last) for e in access.indices)
         for reads in roles.reads.values()
         for access in reads
         if roles.nest_of(access)
     )
 
 
-def _is_same(index: IndexExpr, lane: Var, last: int) -> bool:
+def _is_same(index: arith.IndexExpr, lane: arith.Var, last: int) -> bool:
     """Whether an index is the same for the lanes 0 to `last`, as `lane // (last + 1)` is."""
     return all(
-        isinstance(atom, FloorDiv) and atom.numerator is lane and atom.divisor > last
-        for atom, _ in terms_of(index)[0]
-        if lane in variables(atom)
+        isinstance(atom, arith.FloorDiv) and atom.numerator is lane and atom.divisor > last
+        for atom, _ in arith.terms_of(index)[0]
+        if lane in arith.variables(atom)
     )
 
 
@@ -215,14 +215,16 @@ def _gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int) -
     return any(_step(flat, var, second) not in (0, 1) for flat in flats)
 
 
-def _step(flat: IndexExpr, var: Var, count: int) -> int:
+def _step(flat: arith.IndexExpr, var: arith.Var, count: int) -> int:
     """The growth of an expression from the origin to `count` along one variable."""
     grown = 0
-    for atom, k in terms_of(flat)[0]:
-        used = variables(atom)
+    for atom, k in arith.terms_of(flat)[0]:
+        used = arith.variables(atom)
         if var in used:
             origin = dict.fromkeys(used, 0)
-            grown += k * (evaluate(atom, {**origin, var: count}) - evaluate(atom, origin))
+            grown += k * (
+                arith.evaluate(atom, {**origin, var: count}) - arith.evaluate(atom, origin)
+            )
     return grown
 
 
@@ -233,4 +235,4 @@ def fills_vectors(output: Layout) -> bool:
 
 def ends_in_block(layout: Layout) -> bool:
     """Whether the innermost physical axis runs within blocks of a logical one."""
-    return any(isinstance(e, FloorMod) for e in layout.index_map.outputs[-1:])
+    return any(isinstance(e, arith.FloorMod) for e in layout.index_map.outputs[-1:])

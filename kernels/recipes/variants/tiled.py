@@ -11,30 +11,30 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
+from graphflow import cost
 from graphflow.base.target import Target
-from graphflow.cost import (
-    GATHERED,
-    UNPACKED,
-    BroadcastApart,
-    StepLoads,
-    TileProblem,
-    Tiling,
-    Work,
-    fetches_ahead,
-    gathering_cycles,
-    near_weights,
-    operation_cycles,
-    plain_first,
-    rows_worth_weights,
-    transposing_cycles,
+from graphflow.cost import TileProblem, Tiling
+from graphflow.kernels.recipes.analysis.operand_layouts import (
+    OfferedLayouts,
+    SameAxisOrder,
+    UserLayout,
 )
-from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Tiled
-from graphflow.kernels.recipes.variants.operands import OutputDecisions, axes_outside, may_transpose_first, place_operands
+from graphflow.kernels.recipes.variants.operands import (
+    OutputDecisions,
+    axes_outside,
+    may_transpose_first,
+    place_operands,
+)
 from graphflow.kernels.recipes.variants.packing import packed_layout
-from graphflow.kernels.recipes.variants.tile_geometry import ImageForm, PlacedTile, ends_in_block, fills_vectors
+from graphflow.kernels.recipes.variants.tile_geometry import (
+    ImageForm,
+    PlacedTile,
+    ends_in_block,
+    fills_vectors,
+)
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
 from graphflow.layout import Family, Layout
 
@@ -78,12 +78,12 @@ def tiled_variant(
     if not roles.reduction:
         # Each vector of such an operand is put together from single elements.
         gathered = sum(map(tile.is_gathered, roles.reads))
-        cycles += gathered * gathering_cycles(prod(roles.output.shape))
+        cycles += gathered * cost.gathering_cycles(prod(roles.output.shape))
     cycles += epilogue_cycles(roles, target)
     if ends_in_block(output):
-        cycles = plain_first(cycles)
+        cycles = cost.plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
-            cycles += operation_cycles(prod(roles.output.shape))
+            cycles += cost.operation_cycles(prod(roles.output.shape))
     padding = Padding.KEPT if group else Padding.NONE
     if output.is_padded and not group:
         tiling = replace(tiling, write_padding=True)
@@ -97,7 +97,7 @@ def tiled_variant(
         recipe=Tiled(
             form(group, rows, transposed, _fetched(tiling, problem, decided, target)), tiling
         ),
-        work=Work(
+        work=cost.Work(
             2.0 * roles.multiply_adds,
             cycles,
             tiling.pieces(problem.planes),
@@ -111,7 +111,7 @@ def tiled_variant(
 
 def _first_form(
     forms: Sequence[type[ImageForm]], tile: PlacedTile, transposes: bool
-) -> tuple[type[ImageForm], StepLoads]:
+) -> tuple[type[ImageForm], cost.StepLoads]:
     """The first form that applies, with the price of its steps; the last one always applies."""
     claims = ((form, form.claimed(tile, transposes)) for form in forms)
     return next((form, loads) for form, loads in claims if loads is not None)
@@ -119,7 +119,7 @@ def _first_form(
 
 @lru_cache(maxsize=10_000)
 def _problem(
-    roles: Roles, decided: OutputDecisions, loads: StepLoads, apart: BroadcastApart | None
+    roles: Roles, decided: OutputDecisions, loads: cost.StepLoads, apart: cost.BroadcastApart | None
 ) -> TileProblem:
     """The problem of tiling: columns are the channels of one group, rows the axis before them."""
     shape, group = roles.output.shape, decided.group
@@ -171,7 +171,7 @@ def _fetched(
     tiling: Tiling, problem: TileProblem, decided: OutputDecisions, target: Target
 ) -> tuple[str, ...]:
     """The packed operands of which a panel's tiles fetch what the next panel reads."""
-    ahead = fetches_ahead(problem, tiling, target)
+    ahead = cost.fetches_ahead(problem, tiling, target)
     return tuple(b.name for b in decided.packed) if ahead else ()
 
 
@@ -182,7 +182,7 @@ def _transposing_cycles(
     access = roles.reads[name][0]
     depth = prod(extent for _, extent in roles.nest_of(access))
     columns = roles.output.shape[decided.lane]
-    return transposing_cycles(problem.planes * depth * columns)
+    return cost.transposing_cycles(problem.planes * depth * columns)
 
 
 def _group_rows(
@@ -199,8 +199,8 @@ def _group_rows(
         return 0
     extent = decided.output.logical_shape[outside[-2]]
     weights = problem.weight_bytes * decided.group / decided.output.logical_shape[decided.lane]
-    near = near_weights(problem.weight_bytes, target)
-    wanted = rows_worth_weights(weights, near, cycles / problem.planes, target)
+    near = cost.near_weights(problem.weight_bytes, target)
+    wanted = cost.rows_worth_weights(weights, near, cycles / problem.planes, target)
     rows = next(n for n in range(1, extent + 1) if extent % n == 0 and n >= min(wanted, extent))
     return rows if rows < extent else 0
 
@@ -213,9 +213,9 @@ def _lane_penalty(tile: PlacedTile, shares: bool, transposed: tuple[str, ...]) -
     """
     roles, lane = tile.roles, tile.decided.lane
     if roles.reduction and any(tile.is_gathered(n) for n in roles.reads if n not in transposed):
-        return GATHERED
+        return cost.GATHERED
     apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2 and not shares
-    return UNPACKED if apart else 1.0
+    return cost.UNPACKED if apart else 1.0
 
 
 def _name(layouts: dict[str, Layout], free: tuple[str, ...], output: Layout) -> str:

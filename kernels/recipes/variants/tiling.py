@@ -12,21 +12,10 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
+from graphflow import cost
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
-from graphflow.cost import (
-    Panels,
-    TileProblem,
-    Tiling,
-    best_rows,
-    charge,
-    first_of_cheapest,
-    idle_lanes,
-    panel_cycles,
-    tiling_cycles,
-    vector_cycles,
-    widest_first,
-)
+from graphflow.cost import Panels, TileProblem, Tiling
 from graphflow.kernels.recipes.analysis.roles import Roles
 
 
@@ -49,27 +38,27 @@ def _best(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     """The tiling with the fewest cycles in the comparison, and its cycles without what is charged
     only there."""
     best = _cheapest(problem, problem.loads.tilings(problem, target), target)
-    cycles = tiling_cycles(problem, best, target)
+    cycles = cost.tiling_cycles(problem, best, target)
     with_tails = [
-        t for nr in widest_first(problem, target) for t in _with_tails(problem, nr, target)
+        t for nr in cost.widest_first(problem, target) for t in _with_tails(problem, nr, target)
     ]
     if not with_tails:
         return best, cycles
     other = _cheapest(problem, with_tails, target)
-    apart = _compared(problem, best, target) * idle_lanes(problem, best, target)
+    apart = _compared(problem, best, target) * cost.idle_lanes(problem, best, target)
     if apart <= _compared(problem, other, target):
         return best, cycles
     # Not dearer than the other, whose price leaves out the lanes that are idle.
-    return other, min(cycles, tiling_cycles(problem, other, target))
+    return other, min(cycles, cost.tiling_cycles(problem, other, target))
 
 
 def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target) -> Tiling:
-    return first_of_cheapest((_compared(problem, each, target), each) for each in candidates)
+    return cost.first_of_cheapest((_compared(problem, each, target), each) for each in candidates)
 
 
 def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The cycles by which tilings are compared."""
-    return tiling_cycles(problem, tiling, target) * charge(problem, tiling, target)
+    return cost.tiling_cycles(problem, tiling, target) * cost.charge(problem, tiling, target)
 
 
 def _have_instruction(lanes: int, tail: int, target: Target) -> bool:
@@ -95,10 +84,12 @@ def _with_tails(problem: TileProblem, nr_vectors: int, target: Target) -> Iterat
     # Fewer rows would meet fewer borders, but their sums would wait for each other.
     rows = range(most, most // 2, -panel.tail_rows)
     candidates = [replace(panel, mr=mr) for mr in rows]
-    panel = first_of_cheapest((panel_cycles(problem.plane, p, target), p) for p in candidates)
+    panel = cost.first_of_cheapest(
+        (cost.panel_cycles(problem.plane, p, target), p) for p in candidates
+    )
     panels = [panel]
     if whole:
-        rows_of_whole = best_rows(problem.plane, nr_vectors, lanes, target)
+        rows_of_whole = cost.best_rows(problem.plane, nr_vectors, lanes, target)
         panels.insert(0, Panels(whole, nr_vectors, lanes, rows_of_whole))
     yield Tiling(tuple(panels))
 
@@ -106,4 +97,4 @@ def _with_tails(problem: TileProblem, nr_vectors: int, target: Target) -> Iterat
 def epilogue_cycles(roles: Roles, target: Target) -> float:
     """Cycles of what follows the reductions; 0 for a kernel without any."""
     vectors = prod(roles.output.shape) / target.computed_lanes(roles.output.dtype)
-    return vectors * vector_cycles(roles.epilogue)
+    return vectors * cost.vector_cycles(roles.epilogue)

@@ -15,7 +15,14 @@ from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import conversion_cycles
 from graphflow.kernels.recipes.analysis.positions import conversion_work, flat_offset, transposes
-from graphflow.kernels.recipes.analysis.variant import BlockTranspose, KernelVariant, Padding, Recipe, Staged, Tiled
+from graphflow.kernels.recipes.analysis.variant import (
+    BlockTranspose,
+    KernelVariant,
+    Padding,
+    Recipe,
+    Staged,
+    Tiled,
+)
 from graphflow.kernels.recipes.variants.view_variants import read_as
 from graphflow.layout import Layout
 from graphflow.tir import Load, PrimFunc, Store, moves_of

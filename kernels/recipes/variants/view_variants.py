@@ -21,7 +21,13 @@ from graphflow.base.target import Target
 from graphflow.cost import NO_WORK
 from graphflow.kernels.recipes.analysis.positions import flat_offset, memory_key
 from graphflow.kernels.recipes.analysis.roles import iterations
-from graphflow.kernels.recipes.analysis.variant import KernelVariant, Link, Padding, RefusedVariant, View
+from graphflow.kernels.recipes.analysis.variant import (
+    KernelVariant,
+    Link,
+    Padding,
+    RefusedVariant,
+    View,
+)
 from graphflow.layout import (
     Family,
     IndexMap,
