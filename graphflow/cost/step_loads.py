@@ -1,7 +1,7 @@
-"""What each form of tile loads in a step, its price, and the ways to cut it.
+"""What each kind of tile loads in a step, its price, and the ways to cut it.
 
 In: a `TilePlane`, the shape of a tile and the target.  Out: a `Step`, the registers that a tile
-takes, and the tilings to be compared.  A form says what the accumulators of a tile share:
+takes, and the tilings to be compared.  A kind says what the accumulators of a tile share:
 
 - `BroadcastRows`: vectors that all rows use, and one element for each row.  A matrix product, a
   convolution with channels in the lanes.

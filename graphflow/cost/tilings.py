@@ -7,7 +7,7 @@ The terms are those of BLIS.  A problem is a number of `planes`, each a matrix p
 `columns` outputs over `steps` terms.  Columns run along the lanes of vectors; a tile holds `mr`
 rows of `nr_vectors` vectors in registers.  Which axes of a kernel these are is the recipe's choice:
 mostly the columns are the channels, the rows the positions in a row of an image.  What the
-accumulators of a tile load in a step, and what of it they share, is its form (`StepLoads`).
+accumulators of a tile load in a step, and what of it they share, is its kind (`StepLoads`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Step(NamedTuple):
 class StepLoads(ABC):
     """How the accumulators of a tile get their operands in each step, and what that costs.
 
-    There is a class for each form of tile (`step_loads.py`).
+    There is a class for each kind of tile (`step_loads.py`).
     """
 
     for_each_row: ClassVar[bool] = False

@@ -43,12 +43,12 @@ from graphflow.kernels.recipes.analysis.variant import (
     Staged,
     View,
 )
-from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.forms.memory_runs import as_runs
-from graphflow.kernels.recipes.forms.own_vector_tiles import OwnVectorTile
-from graphflow.kernels.recipes.forms.row_tiles import along_rows
-from graphflow.kernels.recipes.forms.sliding_tiles import SlidingTile
-from graphflow.kernels.recipes.forms.window_tiles import WindowTile
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.tile_kinds.memory_runs import as_runs
+from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
+from graphflow.kernels.recipes.tile_kinds.row_tiles import along_rows
+from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
+from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
 from graphflow.kernels.recipes.variants.halo import halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
 from graphflow.kernels.recipes.variants.operands import (
@@ -71,8 +71,8 @@ from graphflow.layout import (
 )
 from graphflow.tir import PrimFunc
 
-IMAGE_FORMS = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
-"""The forms of tiles over the last two axes of an output, of which the first that applies is made.
+IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
+"""The kinds of tiles over the last two axes of an output, of which the first that applies is made.
 `MemoryRun` and `RowTile` are made of their variants."""
 
 
@@ -226,7 +226,7 @@ def variants_in(
     """The tiled variants in layouts of no family; building them may be refused."""
     roles = _tileable(definition)
     variant = (
-        None if roles is None else tiled_variant(roles, constants, out, data, target, IMAGE_FORMS)
+        None if roles is None else tiled_variant(roles, constants, out, data, target, IMAGE_TILES)
     )
     if roles is not None and variant is not None:
         yield from _with_demands(variant, roles)
@@ -277,7 +277,7 @@ def _tiled(
                 continue  # nothing is padded, so two families are one
             seen.add(placed)
             for packed in (frozenset[str](), *_packed_in_run(roles, constants, out, target)):
-                variant = tiled_variant(roles, constants, out, data, target, IMAGE_FORMS, packed)
+                variant = tiled_variant(roles, constants, out, data, target, IMAGE_TILES, packed)
                 if variant is not None:
                     variant = as_runs(variant, roles, definition, target)
                     variant = as_block_transpose(variant, definition, target)
@@ -305,7 +305,7 @@ def _transposing_first(
             roles, decided, buffer.name, layout, target
         ):
             given = OfferedLayouts(((buffer.name, layout),))
-            variant = tiled_variant(roles, constants, out, given, target, IMAGE_FORMS)
+            variant = tiled_variant(roles, constants, out, given, target, IMAGE_TILES)
             if variant is not None:
                 yield variant
 
@@ -345,7 +345,7 @@ def _as_offered(
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
         for out in outs:
             variant = tiled_variant(
-                roles, constants, out, OfferedLayouts(given), target, IMAGE_FORMS
+                roles, constants, out, OfferedLayouts(given), target, IMAGE_TILES
             )
             if variant is not None:
                 variant = as_runs(variant, roles, definition, target)

@@ -40,10 +40,10 @@ Axes: TypeAlias = tuple[Handle, ...]
 """Loops of a nest, innermost last.  A loop that runs once may be gone."""
 
 
-class TileForm(ABC):
+class TileKind(ABC):
     """What the rows and lanes of a register tile are, and how its loops are made.
 
-    There is a module in `forms/` for each: its claim, its price (`cost.StepLoads`) and its builder.
+    There is a module in `tile_kinds/` for each: its claim, its price (`cost.StepLoads`) and its builder.
     """
 
     has_rows: ClassVar[bool] = True
@@ -73,13 +73,13 @@ class TileForm(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A kernel made by the register tile (`tile.py`), of this form, cut as the `tiling` says.
+    """A kernel made by the register tile (`tile.py`), of this kind, cut as the `tiling` says.
 
     The recipe assumes of the inputs in `finite` and in `excludes_negative_zero` what
     `KnownContents` says of them; whoever plans it must have proven that.
     """
 
-    form: TileForm
+    kind: TileKind
     tiling: Tiling
     finite: tuple[str, ...] = ()
     excludes_negative_zero: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphflow.kernels.recipes.analysis.variant import Axes, TileForm
+from graphflow.kernels.recipes.analysis.variant import Axes, TileKind
 from graphflow.kernels.recipes.schedules import tile_loops
 from graphflow.kernels.recipes.schedules.register_blocks import staged_transposed
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
@@ -18,8 +18,8 @@ from graphflow.schedule import Handle, Schedule, divide_loop, restrict_loop, sim
 
 
 @dataclass(frozen=True)
-class ImageLoops(TileForm):
-    """A form whose rows and lanes are the last two axes of the output.
+class ImageLoops(TileKind):
+    """A kind whose rows and lanes are the last two axes of the output.
 
     Where channels read only their own group of input channels, `group` is the number of output
     channels in one (else 0): no tile crosses a group, and a group computes `group_rows` rows of an

@@ -51,15 +51,15 @@ def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Sc
     """The schedule with the nest over the output `axes` tiled and shared by threads.
 
     The `reduction` loops run around each tile in the order given.  Borders are cut off the loops
-    over tiles of rows, or off those over panels where the form says that lanes meet them.
+    over tiles of rows, or off those over panels where the kind says that lanes meet them.
     ScheduleError where a step of the recipe is refused.
     """
-    form, tiling = recipe.form, recipe.tiling
+    kind, tiling = recipe.kind, recipe.tiling
     present = s.present(axes)
     if not present:
         return s.apply(schedule.simplify)
     *outer, lane = present
-    row = outer.pop() if outer and form.has_rows else None
+    row = outer.pop() if outer and kind.has_rows else None
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))
@@ -68,18 +68,18 @@ def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Sc
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *outer, *_some(row), column])
         around = [panel, *outer][-1]
-        s = form.operands_ready(s, around, (*reduction, column), first.lanes)
+        s = kind.operands_ready(s, around, (*reduction, column), first.lanes)
         if tiling.whole_apart and row is not None and not outer:
             whole = columns // first.width
             s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, recipe)
         else:  # threads share the outer loops too, so these stay one nest
             s, tiles = _plane(s, row, column, first, reduction, recipe)
             if tiles:
-                s = form.fetched_ahead(s, panel, s.present((*outer, tiles[0][0])))
+                s = kind.fetched_ahead(s, panel, s.present((*outer, tiles[0][0])))
         return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
     s = _reordered(s, [*outer, lane, *_some(row)])
     if outer:
-        s = form.operands_ready(s, outer[-1], (*reduction, lane), first.lanes)
+        s = kind.operands_ready(s, outer[-1], (*reduction, lane), first.lanes)
     tiles = []
     rest = lane
     for number, panels in enumerate(tiling.panels):
@@ -96,7 +96,7 @@ def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Sc
         s = _reordered(s, [panel, *inner, column])
         s, found = _plane(s, inner[0] if inner else None, column, panels, loops, recipe)
         inside = tuple(r for _, reductions in found for r in reductions)
-        tiles += [(panel, inside)] if form.masks_panels else found
+        tiles += [(panel, inside)] if kind.masks_panels else found
     return _in_parallel(_borders_cut(s, tiles), outer)
 
 
@@ -144,7 +144,7 @@ def _plane(
 
     With the tiles, none where the kernel has no loop over rows.
     """
-    steps = TileSteps(recipe.tiling.write_padding, recipe.form.unrolled_taps)
+    steps = TileSteps(recipe.tiling.write_padding, recipe.kind.unrolled_taps)
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, steps), []

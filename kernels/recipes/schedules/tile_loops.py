@@ -2,7 +2,7 @@
 
 In: the schedule of a nest with one loop for each axis of the output, in the order of its memory.
 Out: the schedule with axes of blocks joined, the iterations apart that meet the same taps of a
-strided window, and the reduction loops in the order of the data.  Forms of tiles choose among
+strided window, and the reduction loops in the order of the data.  Kinds of tiles choose among
 these steps.
 """
 

@@ -44,8 +44,8 @@ def tiled(
     """
     s = Schedule.of(definition)
     writes_constant = not isinstance(placements[output][1], str | None)
-    if writes_constant and recipe.form.group:
-        raise ScheduleError(f"tiles within groups of {recipe.form.group} do not write padding")
+    if writes_constant and recipe.kind.group:
+        raise ScheduleError(f"tiles within groups of {recipe.kind.group} do not write padding")
     if writes_constant and _is_reduced(definition, output):
         s = s.apply(schedule.cache_write, output, s.fresh("{}_sum", s.handle(output)))
     s = merge_stages(s)
@@ -54,18 +54,18 @@ def tiled(
     for name in recipe.excludes_negative_zero:
         s = s.apply(schedule.assume_reciprocal, name, KNOWN)
     for name, (layout, pad) in placements.items():
-        kept = recipe.form.group > 0 and name == output
+        kept = recipe.kind.group > 0 and name == output
         s = s.apply(schedule.transform_layout, name, layout, None if kept else pad)
     block, *_ = s.handles(b for b in s.func.body if isinstance(b, tir.Block) and is_compute(b))
     rank = len(s.func.param(output).shape)
     names = tuple(s.fresh("o{}", axis) for axis in range(rank))
     whole_box = placements[output][0].is_padded and placements[output][1] is not None
-    whole_box = whole_box and not recipe.form.group
+    whole_box = whole_box and not recipe.kind.group
     s = s.apply(schedule.sequential_buffer_access, s[block], output, names, whole_box)
     axes = s.made["axes"]
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
-    s, axes, reduction = recipe.form.loops(s, axes, placements[output][0])
+    s, axes, reduction = recipe.kind.loops(s, axes, placements[output][0])
     return register_tile(s, axes, reduction, recipe)
 
 

@@ -2,7 +2,7 @@
 
 In: a kernel with the layouts of its operands (`PlacedTile`).  Out: which operands are broadcast,
 gathered, or met again by the next taps of a window, and how far apart the rows of a tile are in
-memory.  Each form of tile decides by these whether it applies.
+memory.  Each kind of tile decides by these whether it applies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphflow.base.target import Target
 from graphflow.cost import MOST_ROWS, BroadcastApart, StepLoads, broadcast_apart, fits_sets
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
-from graphflow.kernels.recipes.analysis.variant import TileForm
+from graphflow.kernels.recipes.analysis.variant import TileKind
 from graphflow.kernels.recipes.variants.operands import OutputDecisions, axes_outside
 from graphflow.layout import Layout
 from graphflow.tir import DTYPES, Access
@@ -113,8 +113,8 @@ class PlacedTile(NamedTuple):
         return max((sum(side > 0 for side in reach) for reach in reached), default=0)
 
 
-class ImageForm(TileForm):
-    """A form of tile whose rows and lanes are the last two axes of the output."""
+class ImageTile(TileKind):
+    """A kind of tile whose rows and lanes are the last two axes of the output."""
 
     shares_loads: ClassVar[bool] = True
     """Whether what a step loads serves several rows of a tile."""
@@ -129,7 +129,7 @@ class ImageForm(TileForm):
     @classmethod
     @abstractmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> StepLoads | None:
-        """The price of the tile's steps in this form; None where the form does not apply.
+        """The price of the tile's steps in this kind; None where the kind does not apply.
 
         `transposes` says that an operand may be transposed before the tiles read it.
         """

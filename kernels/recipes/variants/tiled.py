@@ -30,7 +30,7 @@ from graphflow.kernels.recipes.variants.operands import (
 )
 from graphflow.kernels.recipes.variants.packing import packed_layout
 from graphflow.kernels.recipes.variants.tile_geometry import (
-    ImageForm,
+    ImageTile,
     PlacedTile,
     ends_in_block,
     fills_vectors,
@@ -45,12 +45,12 @@ def tiled_variant(
     out: Family | SameAxisOrder | UserLayout,
     data: Family | UserLayout | OfferedLayouts,
     target: Target,
-    forms: Sequence[type[ImageForm]],
+    kinds: Sequence[type[ImageTile]],
     packed: frozenset[str] = frozenset(),
 ) -> KernelVariant | None:
     """The variant that writes `out` and reads `data`; None where the operands have no layouts.
 
-    Its tiles have the first of the `forms` that applies.
+    Its tiles have the first of the `kinds` that applies.
     Weights in `constants` are packed for the variant alone.  Those in `packed`, which are given at
     run time, are read in a packed layout too, and a conversion has to make it in each run.
     """
@@ -61,7 +61,7 @@ def tiled_variant(
     output, lane, group = decided.output, decided.lane, decided.group
     tile = PlacedTile(roles, decided, operands.layouts, target)
     transposed = _transposed(tile, constants | packed)
-    form, loads = _first_form(forms, tile, bool(transposed))
+    kind, loads = _first_kind(kinds, tile, bool(transposed))
     problem = _problem(roles, decided, loads, tile.broadcast_apart())
     tiling, cycles = choose_tiling(problem, target)
     tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
@@ -72,8 +72,8 @@ def tiled_variant(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
     tile = tile._replace(layouts=layouts)
-    if form.gathers_lanes:
-        cycles *= _lane_penalty(tile, form.shares_loads, transposed)
+    if kind.gathers_lanes:
+        cycles *= _lane_penalty(tile, kind.shares_loads, transposed)
     cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
     if not roles.reduction:
         # Each vector of such an operand is put together from single elements.
@@ -95,7 +95,7 @@ def tiled_variant(
         demands={},
         padding=padding,
         recipe=Tiled(
-            form(group, rows, transposed, _fetched(tiling, problem, decided, target)), tiling
+            kind(group, rows, transposed, _fetched(tiling, problem, decided, target)), tiling
         ),
         work=cost.Work(
             2.0 * roles.multiply_adds,
@@ -105,16 +105,16 @@ def tiled_variant(
         ),
         vectorized=len(roles.output.shape) <= 2
         or lane == 1
-        or bool(roles.factors and form.shares_loads),
+        or bool(roles.factors and kind.shares_loads),
     )
 
 
-def _first_form(
-    forms: Sequence[type[ImageForm]], tile: PlacedTile, transposes: bool
-) -> tuple[type[ImageForm], cost.StepLoads]:
-    """The first form that applies, with the price of its steps; the last one always applies."""
-    claims = ((form, form.claimed(tile, transposes)) for form in forms)
-    return next((form, loads) for form, loads in claims if loads is not None)
+def _first_kind(
+    kinds: Sequence[type[ImageTile]], tile: PlacedTile, transposes: bool
+) -> tuple[type[ImageTile], cost.StepLoads]:
+    """The first kind that applies, with the price of its steps; the last one always applies."""
+    claims = ((kind, kind.claimed(tile, transposes)) for kind in kinds)
+    return next((kind, loads) for kind, loads in claims if loads is not None)
 
 
 @lru_cache(maxsize=10_000)

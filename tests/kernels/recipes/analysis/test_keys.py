@@ -13,12 +13,12 @@ from graphflow.kernels.recipes import (
     Tiled,
     variant_key,
 )
-from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.forms.memory_runs import MemoryRun
-from graphflow.kernels.recipes.forms.own_vector_tiles import OwnVectorTile
-from graphflow.kernels.recipes.forms.row_tiles import RowTile
-from graphflow.kernels.recipes.forms.sliding_tiles import SlidingTile
-from graphflow.kernels.recipes.forms.window_tiles import WindowTile
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun
+from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
+from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile
+from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
+from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
 
 ONE = Tiled(BroadcastTile(), Tiling((Panels(count=1, nr_vectors=2, lanes=8, mr=6),)))
 
@@ -33,7 +33,7 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
         "tiling": replace(ONE.tiling, panel_outermost=True),
         "finite": ("x",),
         "excludes_negative_zero": ("x",),
-        "form": BroadcastTile(group=4),
+        "kind": BroadcastTile(group=4),
     }
     assert changed.keys() == {*Tiled.__dataclass_fields__}
     recipes = [replace(ONE, **{field: value}) for field, value in changed.items()]
@@ -46,9 +46,9 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
     fields = {"panels", "panel_outermost", "write_padding", "whole_apart"}
     assert Tiling.__dataclass_fields__.keys() == fields
     for field in ("group_rows", "transposed", "fetched"):
-        recipes.append(replace(ONE, form=replace(ONE.form, **{field: 4})))
+        recipes.append(replace(ONE, kind=replace(ONE.kind, **{field: 4})))
     others = (MemoryRun(4), MemoryRun(8), RowTile(4), SlidingTile(), OwnVectorTile(), WindowTile())
-    recipes += [replace(ONE, form=form) for form in others]
+    recipes += [replace(ONE, kind=kind) for kind in others]
     assert len({key(recipe) for recipe in (ONE, *recipes)}) == len(recipes) + 1
 
 

@@ -29,9 +29,9 @@ from graphflow.kernels.recipes import (
     View,
     kernel_variants,
 )
-from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.forms.row_tiles import RowTile
-from graphflow.kernels.recipes.forms.sliding_tiles import SlidingTile
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile
+from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.layout import (
     Constant,
     Equal,
@@ -558,8 +558,8 @@ def test_operands_across_the_lanes_are_transposed_in_blocks(name: str) -> None:
         (variant, kernel)
         for variant, kernel in kernels(name)
         if isinstance(variant.recipe, Tiled)
-        and isinstance(variant.recipe.form, BroadcastTile)
-        and variant.recipe.form.transposed
+        and isinstance(variant.recipe.kind, BroadcastTile)
+        and variant.recipe.kind.transposed
     ]
     assert found
     for _, kernel in found:
@@ -667,7 +667,7 @@ def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str
     """Weights of a tile's channels lie together; between the borders no step has a condition."""
     (variant, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
     assert isinstance(variant.recipe, Tiled) and variant.vectorized
-    assert variant.recipe.form == RowTile(1)
+    assert variant.recipe.kind == RowTile(1)
     tile = variant.recipe.tiling.panels[0].mr
     packed = [layout for n, layout in variant.layouts.items() if n in variant.private]
     assert packed and all(layout.physical_shape[-1] == tile for layout in packed)
@@ -853,7 +853,7 @@ def agrees(definition: PrimFunc, variant: KernelVariant) -> None:
 )
 def test_rows_of_an_image_slide_over_the_taps_across_them(definition: PrimFunc) -> None:
     variant = row_major_variant(definition)
-    assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.form, SlidingTile)
+    assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.kind, SlidingTile)
     agrees(definition, variant)
 
 
@@ -865,7 +865,7 @@ def test_rows_do_not_slide_where_lanes_gather_or_no_tap_steps_like_them() -> Non
     for definition in (strided, pointwise):
         variant = row_major_variant(definition)
         assert isinstance(variant.recipe, Tiled)
-        assert not isinstance(variant.recipe.form, SlidingTile)
+        assert not isinstance(variant.recipe.kind, SlidingTile)
         agrees(definition, variant)
 
 

@@ -14,8 +14,8 @@ from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels, Tiling
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Tiled, kernel_variants
-from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.variants.packing import AxisDigit, packed_weights
 from graphflow.schedule import Schedule, constant_extent
 from support.native import Native
@@ -145,6 +145,6 @@ def test_weights_are_fetched_that_no_first_cache_holds() -> None:
             for v in kernel_variants(d.matmul((30, depth), (depth, 96)), frozenset({"b"}), AVX2)
             if isinstance(v.recipe, Tiled) and v.recipe.tiling.panel_outermost
         )
-        assert isinstance(variant.recipe, Tiled) and variant.recipe.form == BroadcastTile(
+        assert isinstance(variant.recipe, Tiled) and variant.recipe.kind == BroadcastTile(
             fetched=expected
         )

@@ -9,7 +9,7 @@ import pytest
 from graphflow.codegen import avx2_target
 from graphflow.kernels.definitions import matmul
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
-from graphflow.kernels.recipes.forms.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import IndexMap, Layout, channels_last, row_major
 from graphflow.tir import PrimFunc
 
@@ -54,8 +54,8 @@ def transposing(definition: PrimFunc, layout: Layout) -> list[KernelVariant]:
         v
         for v in found
         if isinstance(v.recipe, Tiled)
-        and isinstance(v.recipe.form, BroadcastTile)
-        and "b" in v.recipe.form.transposed
+        and isinstance(v.recipe.kind, BroadcastTile)
+        and "b" in v.recipe.kind.transposed
     ]
 
 

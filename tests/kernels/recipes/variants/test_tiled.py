@@ -9,7 +9,7 @@ from graphflow.codegen import avx2_target
 from graphflow.cost import UNPACKED
 from graphflow.kernels.definitions import convolution, matmul
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
-from graphflow.kernels.recipes.forms.sliding_tiles import SlidingTile
+from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.layout import row_major
 from graphflow.tir import PrimFunc
 
@@ -57,7 +57,7 @@ def test_lanes_along_a_row_of_the_image_load_a_vector_for_each_multiply_add() ->
 def test_taps_across_the_rows_of_a_tile_share_what_they_load() -> None:
     """Each row of the image is loaded once for the three taps that meet it."""
     variant = plain(convolution((1, 32, 32, 32), (32, 32, 3, 3)))
-    assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.form, SlidingTile)
+    assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.kind, SlidingTile)
     work = variant.work
     assert ONE_LOAD_EACH / 3 < 2 * work.cycles / work.flops < ONE_LOAD_EACH
 
@@ -73,7 +73,7 @@ def test_a_window_slides_along_the_rows_and_no_other_axis_of_equal_stride() -> N
     )
     for variant in kernel_variants(definition, frozenset({"w"}), TARGET):
         if isinstance(variant.recipe, Tiled):
-            assert not isinstance(variant.recipe.form, SlidingTile), variant.name
+            assert not isinstance(variant.recipe.kind, SlidingTile), variant.name
 
 
 def test_channels_share_the_pixels_that_the_lanes_load() -> None:
@@ -89,8 +89,8 @@ def test_lanes_of_one_group_share_the_pixel_that_is_broadcast() -> None:
         v for v in kernel_variants(definition, frozenset({"w"}), TARGET) if v.name == "NHWC"
     )
     assert isinstance(grouped.recipe, Tiled)
-    assert grouped.recipe.form.group == 32
-    assert not isinstance(grouped.recipe.form, SlidingTile)
+    assert grouped.recipe.kind.group == 32
+    assert not isinstance(grouped.recipe.kind, SlidingTile)
     multiply_adds = grouped.work.flops / 2 / TARGET.lanes("float32")
     assert grouped.work.cycles < 1.25 * multiply_adds / TARGET.fmas_per_cycle
 

@@ -21,7 +21,7 @@ from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
 from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
-from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileForm
+from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
 from graphflow.kernels.recipes.schedules import tile_loops
 from graphflow.kernels.recipes.variants.packing import packed_layout
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
@@ -31,7 +31,7 @@ from graphflow.tir import DTYPES, Access
 
 
 @dataclass(frozen=True)
-class RowTile(TileForm):
+class RowTile(TileKind):
     """Positions of a row in the lanes, and the physical `axis` of the output in the rows."""
 
     axis: int
@@ -60,7 +60,7 @@ def along_rows(
     masks in every step cost most of what there is to gain.
     """
     output = variant.layouts[roles.output.name]
-    if not isinstance(variant.recipe, Tiled) or variant.recipe.form.group or output.is_padded:
+    if not isinstance(variant.recipe, Tiled) or variant.recipe.kind.group or output.is_padded:
         return
     lane = lane_axis(output)
     extent = roles.output.shape[lane]
@@ -106,7 +106,7 @@ def along_rows(
         name=f"{variant.name} along rows",
         layouts={**variant.layouts, **packed},
         private=variant.private | frozenset(weights),
-        recipe=replace(variant.recipe, form=RowTile(place), tiling=tiling),
+        recipe=replace(variant.recipe, kind=RowTile(place), tiling=tiling),
         work=replace(
             variant.work, cycles=cycles, rows=problem.planes, read=variant.work.read + more
         ),

@@ -18,13 +18,13 @@ from graphflow.cost import SlidingRows
 from graphflow.kernels.recipes.analysis.roles import overhang
 from graphflow.kernels.recipes.analysis.variant import Axes
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
-from graphflow.kernels.recipes.variants.tile_geometry import ImageForm, PlacedTile
+from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.layout import Layout
 from graphflow.schedule import Handle, Schedule
 
 
 @dataclass(frozen=True)
-class SlidingTile(ImageLoops, ImageForm):
+class SlidingTile(ImageLoops, ImageTile):
     """Vectors for all rows whose windows contain them."""
 
     unrolled_taps: ClassVar[int] = 1

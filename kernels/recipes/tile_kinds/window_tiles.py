@@ -14,7 +14,7 @@ from graphflow.cost import MOST_STRIDE, MOST_VECTORS, SHUFFLED, OwnWindows
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
-from graphflow.kernels.recipes.variants.tile_geometry import ImageForm, PlacedTile
+from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.tir import Access
 
 MOST_PIECES = 4
@@ -23,7 +23,7 @@ which lanes lie outside the image."""
 
 
 @dataclass(frozen=True)
-class WindowTile(ImageLoops, ImageForm):
+class WindowTile(ImageLoops, ImageTile):
     """Vectors for each accumulator."""
 
     gathers_lanes: ClassVar[bool] = False

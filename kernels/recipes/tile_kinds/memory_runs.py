@@ -23,13 +23,13 @@ from graphflow.base.target import Target
 from graphflow.cost import choose_run, run_tiling
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles
-from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileForm
+from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
 from graphflow.layout import Layout
 from graphflow.schedule import Schedule, divide_loop, mult_loops, simplify
 
 
 @dataclass(frozen=True)
-class MemoryRun(TileForm):
+class MemoryRun(TileKind):
     """Runs of that many elements, without rows."""
 
     elements: int
@@ -53,7 +53,7 @@ def as_runs(
     """
     recipe = variant.recipe
     output = variant.layouts[roles.output.name]
-    if not isinstance(recipe, Tiled) or recipe.form.group or roles.reduction or output.is_padded:
+    if not isinstance(recipe, Tiled) or recipe.kind.group or roles.reduction or output.is_padded:
         return variant
     if _asks_for_indices(definition):
         return variant
@@ -66,7 +66,7 @@ def as_runs(
         return variant
     tiling = run_tiling(run, roles.output.dtype, target)
     work = replace(variant.work, cycles=cycles, rows=total // run)
-    return replace(variant, recipe=replace(recipe, form=MemoryRun(run), tiling=tiling), work=work)
+    return replace(variant, recipe=replace(recipe, kind=MemoryRun(run), tiling=tiling), work=work)
 
 
 def _asks_for_indices(definition: tir.PrimFunc) -> bool:

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from graphflow.cost import OwnVectors
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
-from graphflow.kernels.recipes.variants.tile_geometry import ImageForm, PlacedTile
+from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 
 
 @dataclass(frozen=True)
-class OwnVectorTile(ImageLoops, ImageForm):
+class OwnVectorTile(ImageLoops, ImageTile):
     """Vectors for each row."""
 
     shares_loads: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import Tiling, choose_run, run_tiling
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
-from graphflow.kernels.recipes.forms.memory_runs import MemoryRun, in_runs
+from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, in_runs
 from graphflow.layout import row_major
 from graphflow.lower import lower_call
 from graphflow.schedule import Schedule
@@ -38,8 +38,8 @@ def plain(definition: PrimFunc, target: int = 0) -> KernelVariant:
 
 def run_of(variant: KernelVariant) -> int:
     assert isinstance(variant.recipe, Tiled)
-    form = variant.recipe.form
-    return form.elements if isinstance(form, MemoryRun) else 0
+    kind = variant.recipe.kind
+    return kind.elements if isinstance(kind, MemoryRun) else 0
 
 
 def add(a: Shape, b: Shape) -> PrimFunc:

@@ -1,6 +1,6 @@
 """Tiles whose rows share the vectors that a step loads: matrix products and most convolutions.
 
-For each row of the tile one element is broadcast.  It is the form of all tiles for which there is
+For each row of the tile one element is broadcast.  It is the kind of all tiles for which there is
 no other one.
 """
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from graphflow.cost import BroadcastRows
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
-from graphflow.kernels.recipes.variants.tile_geometry import ImageForm, PlacedTile, fills_vectors
+from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile, fills_vectors
 
 
 @dataclass(frozen=True)
-class BroadcastTile(ImageLoops, ImageForm):
+class BroadcastTile(ImageLoops, ImageTile):
     """Vectors for all rows, and one element for each row."""
 
     @classmethod

@@ -1,6 +1,0 @@
-"""The forms of register tiles, each with its claim, its price and its builder.
-
-In: for a claim, a kernel whose operands have layouts; for a builder, the nest over the axes of the
-output.  Out: the price of a tile's steps, and the loops of the tile.  A new form is one module here
-and one entry of `IMAGE_FORMS`, or of the forms that replace others in `tile_variants`.
-"""
