@@ -49,7 +49,6 @@ from graphflow.cost.tilings import (
     BroadcastApart,
     Panels,
     StepLoads,
-    TilePlane,
     TileProblem,
     Tiling,
 )
@@ -81,7 +80,6 @@ __all__ = [
     "Price",
     "SlidingRows",
     "StepLoads",
-    "TilePlane",
     "TileProblem",
     "Tiling",
     "Timing",

@@ -76,6 +76,11 @@ def check(name: str, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("name", EXPORTED)
+def test_each_kernel_is_made_by_the_recipe_that_the_plan_priced(name: str) -> None:
+    assert compiled(name).report()["summary"]["replaced_kernels"] == 0
+
+
+@pytest.mark.parametrize("name", EXPORTED)
 def test_the_network_is_valid_and_its_outputs_depend_on_its_inputs(name: str) -> None:
     model = built(name)
     onnx.checker.check_model(model, full_check=True)

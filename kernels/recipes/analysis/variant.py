@@ -43,7 +43,8 @@ Axes: TypeAlias = tuple[Handle, ...]
 class TileKind(ABC):
     """What the rows and lanes of a register tile are, and how its loops are made.
 
-    There is a module in `tile_kinds/` for each: its claim, its price (`cost.StepLoads`) and its builder.
+    There is a module in `tile_kinds/` for each: its claim, its price (`cost.StepLoads`) and its
+    builder.
     """
 
     has_rows: ClassVar[bool] = True

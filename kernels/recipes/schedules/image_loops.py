@@ -9,9 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphflow.kernels.recipes.analysis.variant import Axes, TileKind
-from graphflow.kernels.recipes.schedules import tile_loops
 from graphflow.kernels.recipes.schedules.register_blocks import staged_transposed
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
+from graphflow.kernels.recipes.schedules.tile_loops import (
+    in_order,
+    joined_lanes,
+    phases_apart,
+    reduction_order,
+    taps_met,
+)
 from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
 from graphflow.layout import Layout
 from graphflow.schedule import Handle, Schedule, divide_loop, restrict_loop, simplify
@@ -38,12 +44,12 @@ class ImageLoops(TileKind):
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the loop over groups, if any, outside of its tiles."""
-        s, axes = tile_loops.joined_lanes(s, output, axes)
+        s, axes = joined_lanes(s, output, axes)
         if self.group:
             s, axes = _grouped(s, axes, self.group, self.group_rows)
-        s, axes = tile_loops.phases_apart(s, axes)
-        s = tile_loops.taps_met(s, axes)
-        s, reduction = tile_loops.reduction_order(s, axes, axes[-1])
+        s, axes = phases_apart(s, axes)
+        s = taps_met(s, axes)
+        s, reduction = reduction_order(s, axes, axes[-1])
         return s, axes, reduction
 
     def operands_ready(self, s: Schedule, around: Handle, loops: Axes, lanes: int) -> Schedule:
@@ -82,4 +88,4 @@ def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, 
         s = s.apply(simplify)
         outside, inside = [*outside, block], [rest, position]
     order = (*outside, groups, *inside, within)
-    return tile_loops.in_order(s, order), order
+    return in_order(s, order), order

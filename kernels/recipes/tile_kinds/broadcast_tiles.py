@@ -20,8 +20,8 @@ class BroadcastTile(ImageLoops, ImageTile):
     @classmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> BroadcastRows:
         """Applies always.  Without transposed operands, rows may share tail vectors."""
-        walk = tile.walk()
-        taps, tap_step = (1, 1) if walk is None else walk.taps()
+        steps = tile.operand_steps()
+        taps, tap_step = (1, 1) if steps is None else steps.taps()
         ends = None if transposes or not _has_tail_vectors(tile) else tile.ends_at_borders()
         return BroadcastRows(tile.conflicting_stride(), taps, tap_step, ends)
 

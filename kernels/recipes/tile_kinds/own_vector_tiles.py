@@ -24,6 +24,6 @@ class OwnVectorTile(ImageLoops, ImageTile):
         """Applies where some operand depends on the rows and on the lanes."""
         if tile.rows_share_vectors:
             return None
-        walk = tile.walk()
-        taps, tap_step = (1, 1) if walk is None else walk.taps()
+        steps = tile.operand_steps()
+        taps, tap_step = (1, 1) if steps is None else steps.taps()
         return OwnVectors(tile.conflicting_stride(), taps, tap_step)

@@ -22,7 +22,13 @@ from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
-from graphflow.kernels.recipes.schedules import tile_loops
+from graphflow.kernels.recipes.schedules.tile_loops import (
+    in_order,
+    joined_lanes,
+    phases_apart,
+    reduction_order,
+    taps_met,
+)
 from graphflow.kernels.recipes.variants.packing import packed_layout
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
 from graphflow.layout import Layout
@@ -40,12 +46,12 @@ class RowTile(TileKind):
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the axis of the rows next to the lanes."""
-        s, axes = tile_loops.joined_lanes(s, output, axes)
+        s, axes = joined_lanes(s, output, axes)
         held = axes[self.axis]
         axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
-        s, axes = tile_loops.phases_apart(tile_loops.in_order(s, axes), axes)
-        s = tile_loops.taps_met(s, axes)
-        s, reduction = tile_loops.reduction_order(s, axes, held)
+        s, axes = phases_apart(in_order(s, axes), axes)
+        s = taps_met(s, axes)
+        s, reduction = reduction_order(s, axes, held)
         return s, axes, reduction
 
 

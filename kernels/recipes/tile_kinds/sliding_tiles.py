@@ -35,10 +35,10 @@ class SlidingTile(ImageLoops, ImageTile):
 
         Equal strides along two axes of the data are a coincidence, which a halo ends.
         """
-        walk = tile.walk()
-        if walk is None or walk.taps() != (1, 1) or tile.rows_share_vectors:
+        steps = tile.operand_steps()
+        if steps is None or steps.taps() != (1, 1) or tile.rows_share_vectors:
             return None
-        access, axis, strides, nest = walk
+        access, axis, strides, nest = steps
         row = strides.get(axis, 0)
         together = {v for e in access.indices if axis in variables(e) for v in variables(e)}
         taps = [n for v, n in nest if strides.get(v, 0) == row and v in together]

@@ -92,14 +92,14 @@ class PlacedTile(NamedTuple):
                 return found
         return None
 
-    def walk(self) -> Walk | None:
+    def operand_steps(self) -> OperandSteps | None:
         """How the rows and the reduction go through the first operand that is reduced; None where
         there are no rows or no such operand, and where each lane is loaded by itself."""
         access = self.first_read()
         if self.row is None or access is None or self.is_gathered(access.buffer.name):
             return None
         nest = [(v, n) for v, n in self.roles.nest_of(access) if n > 1]
-        return Walk(access, self.row, self.strides(access), nest)
+        return OperandSteps(access, self.row, self.strides(access), nest)
 
     def ends_at_borders(self) -> int:
         """The ends of a run of rows, 0 to 2, at which windows reach beyond the data."""
@@ -135,7 +135,7 @@ class ImageTile(TileKind):
         """
 
 
-class Walk(NamedTuple):
+class OperandSteps(NamedTuple):
     """How the rows of a tile and the loops of its reduction, the `nest`, step through an operand.
 
     `strides` are in elements, by loop.
