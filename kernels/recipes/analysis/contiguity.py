@@ -131,12 +131,3 @@ def run_on(outer: tir.For, inner: tir.For) -> bool:
         if None in steps or inner.extent is None or steps[0] != inner.extent * (steps[1] or 0):
             return False
     return True
-
-
-def conditions_in(loop: tir.For) -> list[arith.Predicate]:
-    """The conditions on indices inside a loop."""
-    found: list[arith.Predicate] = []
-    for stmt in tir.walk((loop,)):
-        if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition):
-            found.append(stmt.condition)  # type: ignore[arg-type]
-    return found

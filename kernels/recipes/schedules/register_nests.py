@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphflow import schedule, tir
-from graphflow.arith import conjuncts, constant_value, predicate_variables
+from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.contiguity import conditions_in
 from graphflow.schedule import Handle, Schedule
 
 Nest = tuple[Handle, ...]
@@ -179,6 +178,15 @@ def _guards(s: Schedule, place: Handle, about: Handle) -> bool:
 def is_tested(about: tir.For, loop: tir.For) -> bool:
     """Whether a condition inside `loop` mentions the variable of the loop `about`."""
     return any(about.var in predicate_variables(p) for p in conditions_in(loop))
+
+
+def conditions_in(loop: tir.For) -> list[Predicate]:
+    """The conditions on indices inside a loop."""
+    found: list[Predicate] = []
+    for stmt in tir.walk((loop,)):
+        if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition):
+            found.append(stmt.condition)  # type: ignore[arg-type]
+    return found
 
 
 def restrictable(loop: tir.For) -> bool:

@@ -26,11 +26,11 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.cost import Panels
-from graphflow.kernels.recipes.analysis.contiguity import conditions_in
 from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
 from graphflow.kernels.recipes.schedules.register_nests import (
     Nest,
     TileSteps,
+    conditions_in,
     in_vectors,
     is_tested,
     start_of,

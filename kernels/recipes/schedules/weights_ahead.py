@@ -16,7 +16,7 @@ from math import prod
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, const, floor_mod, maximum, minimum, substitute
-from graphflow.kernels.recipes.analysis.contiguity import conditions_in
+from graphflow.kernels.recipes.schedules.register_nests import conditions_in
 from graphflow.schedule import Handle, Schedule, constant_extent, prefetch
 
 LINE = tir.PREFETCH16.params[0].buffer.size
