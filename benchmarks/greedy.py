@@ -32,7 +32,7 @@ from graphflow.flow import enumerate_candidates
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
 from graphflow.models import named
-from graphflow.models.zoo.frames import frames
+from graphflow.models.zoo.frames import frames_head
 from graphflow.program import random_inputs
 from graphflow.runtime import default_threads
 
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one object a line, one line a model")
     given = parser.parse_args()
     models = {name: named(name, 0) or onnx.load(name) for name in given.models}
-    for name, model in (models or {"frames": frames(0)}).items():
+    for name, model in (models or {"frames": frames_head(0)}).items():
         plans = measured(model, given.threads, given.blocks)
         if given.json:
             print(json.dumps({"model": name, "threads": given.threads, "plans": plans}))

@@ -25,6 +25,7 @@ from graphflow.codegen import instruction
 from graphflow.layout import blocked
 from graphflow.models import named
 from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import PadValue, Schedule
 from graphflow.tir import Call, buffers_of, loops_of, parse, parse_predicate, walk
 
@@ -307,7 +308,7 @@ def primitives(only: str) -> Table:
 def schedules(model: str) -> Table:
     """The time that the schedules of a model's kernels take in all, and the longest."""
     options = gf.Options(workers=0, cache="off")
-    made = compile_graph(named(model), name=model, options=options)
+    made = compile_graph(CompileRequest(named(model), name=model, options=options))
     times = made.timings["steps"]["schedule"]
     table = Table("kernel", "ms to schedule")
     for symbol in sorted(times, key=lambda s: -times[s])[:8]:

@@ -23,6 +23,7 @@ from graphflow.base.options import Options
 from graphflow.models import named
 from graphflow.physical import PhysicalCall
 from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.program import ProgramSpec, random_inputs
 from graphflow.runtime import Program, default_threads
 from graphflow.runtime.driver import driver
@@ -123,7 +124,7 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=15)
     given = parser.parse_args()
     options = Options(threads=given.threads)
-    compiled = compile_graph(named(given.model, 0) or given.model, options=options)
+    compiled = compile_graph(CompileRequest(named(given.model, 0) or given.model, options=options))
     Console().print(steps_table(step_times(compiled, given.threads), given.top))
 
 

@@ -15,7 +15,15 @@ import onnx
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.context import ImportContext
 from graphflow.frontends.protos import known_array
-from graphflow.frontends.steps import ImportStep, derived, names_in, names_read
+from graphflow.frontends.steps import (
+    STANDARD,
+    ImportStep,
+    derived,
+    named_apart,
+    names_read,
+    tensor_names_in,
+    versions_of,
+)
 
 DEEPEST = 100
 """The deepest nesting of bodies that is expanded; a function that calls itself exceeds it."""
@@ -50,7 +58,7 @@ def body_of(step: ImportStep, attribute: str, context: ImportContext) -> BodyGra
             f"{step}: sparse initializers of its {attribute} are not built; "
             f"store them as dense ones"
         )
-    context.taken |= names_in(graph.node)
+    context.taken |= tensor_names_in(graph.node)
     names: dict[str, str] = {}
     for tensor in graph.initializer:
         name = context.unique_tensor_name(f"{step.name}/{tensor.name}")
@@ -63,7 +71,7 @@ def body_of(step: ImportStep, attribute: str, context: ImportContext) -> BodyGra
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+    return node.op_type == "Constant" and node.domain in STANDARD
 
 
 def inlined(
@@ -104,25 +112,18 @@ def called(
             f"{step} is inside of {DEEPEST} bodies; the functions of the model call themselves, or "
             "are nested too deep"
         )
-    context.taken |= names_in(function.node)
+    context.taken |= tensor_names_in(function.node)
     attributes = {attribute.name: attribute for attribute in function.attribute_proto}
     attributes.update((attribute.name, attribute) for attribute in step.node.attribute)
     names = {name: step.input(position) for position, name in enumerate(function.input)}
     results = dict(zip(function.output, step.node.output, strict=False))
     made = {name for node in function.node for name in node.output}
     names.update((formal, name) for formal, name in results.items() if name and formal in made)
-    opsets = {
-        "" if entry.domain == "ai.onnx" else entry.domain: entry.version
-        for entry in function.opset_import
-    }
     # What the function does not import cannot be in it, unless a caller's subgraph brings it.
-    steps = _renamed_steps(
-        function.node, names, attributes, step, {**step.opsets, **opsets}, context
-    )
+    opsets = {**step.opsets, **versions_of(function.opset_import)}
+    steps = _renamed_steps(function.node, names, attributes, step, opsets, context)
     passed = {result: names[formal] for formal, result in results.items() if formal in names}
-    return steps + copies(
-        step, {result: source for result, source in passed.items() if result not in ("", source)}
-    )
+    return steps + copies(step, named_apart([*passed], [*passed.values()]))
 
 
 def feed(names: Iterable[str], step: ImportStep, context: ImportContext) -> list[ImportStep]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import onnx
@@ -25,7 +26,7 @@ from graphflow.frontends.recorded import shapes_agree
 from graphflow.frontends.steps import ImportStep, existing_axis
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
-from graphflow.kernels.definitions import binary, cast, counted_slices
+from graphflow.kernels.definitions import compaction, elementwise, movement, selection
 from graphflow.tir import PrimFunc
 
 MOST_OPERANDS = 64
@@ -34,6 +35,12 @@ MOST_OPERANDS = 64
 Scheduling a kernel takes time quadratic in its loop nests, and equal kernels are made once: 5,000
 rows are concatenated by two kernels in place of one that takes three minutes to make.
 """
+
+Emitter: TypeAlias = "Callable[[NodeCall], None]"
+"""A function that makes the kernels of a node."""
+
+Emitters: TypeAlias = dict[str, Emitter]
+"""These functions by operator."""
 
 
 class NodeCall:
@@ -75,6 +82,21 @@ class NodeCall:
             raise InvalidModel(f"{self.title} lacks its attribute {name}")
         return value
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """The value of an attribute that is 0 or 1."""
+        return bool(self.attribute(name, default))
+
+    def choice(self, name: str, choices: Iterable[str], default: str | None = None) -> str:
+        """The value of an attribute that is one of some words; required without a default."""
+        word = str(self.required(name) if default is None else self.attribute(name, default))
+        if word not in choices:
+            raise self.invalid(f"{name} {word} does not exist")
+        return word
+
+    def axis(self, default: int) -> int:
+        """The attribute `axis` as an axis of input 0, counted from the front."""
+        return self.normalized_axis(int(self.attribute("axis", default)))
+
     def has(self, position: int) -> bool:
         """Whether the optional input is given."""
         return position < len(self.inputs) and self.inputs[position] != ""
@@ -114,6 +136,10 @@ class NodeCall:
         """The logical shape of an input."""
         return self.value(position).shape
 
+    def optional_shape(self, position: int) -> tuple[int, ...] | None:
+        """The logical shape of an input, None where it is not given."""
+        return self.shape(position) if self.has(position) else None
+
     def extent(self, position: int) -> int:
         """The extent of an input that is a vector; InvalidModel if it has no axis, or several."""
         shape = self.shape(position)
@@ -138,7 +164,10 @@ class NodeCall:
         `rank`.  Nodes of functions that ONNX defines are exempt from the last, as some of these
         have other ranks.
         """
-        array = self.context.constant(self.inputs[position]) if self.has(position) else None
+        context = self.context
+        array = context.constant(self.inputs[position]) if self.has(position) else None
+        if array is None and self.has(position) and self.inputs[position] in context.sized_values:
+            array = context.sized_values[self.inputs[position]].array
         if array is None:
             tensor = self.value(position).name
             asked = f"{self.title}: input {tensor} ({role})"
@@ -150,10 +179,18 @@ class NodeCall:
             )
         return array
 
+    def numbers(self, position: int, role: str, rank: int | None = None) -> tuple[int, ...]:
+        """The contents of an input as integers, in row-major order; see `constant`."""
+        return tuple(int(n) for n in self.constant(position, role, rank).reshape(-1))
+
     @property
     def title(self) -> str:
         """The node as messages name it."""
         return f"{self.op} node {self.name}"
+
+    def invalid(self, what: str) -> InvalidModel:
+        """The error that something is wrong with this node."""
+        return InvalidModel(f"{self.title}: {what}")
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         """Raise `UnsupportedOp` for this node."""
@@ -226,7 +263,7 @@ class NodeCall:
         self._add(func, names, wide, part, open_axis)
         for name, result, half in zip(wide, outputs, wanted, strict=True):
             if half is not None:
-                rounding = cast(self.context.graph.values[name].shape, WIDE, half)
+                rounding = elementwise.cast(self.context.graph.values[name].shape, WIDE, half)
                 title = f"{part}.{half}" if part else half
                 self._add(rounding, (name,), (result,), title, open_axis)
 
@@ -254,7 +291,9 @@ class NodeCall:
             return name
         if name not in context.widened:
             wide = context.unique_tensor_name(f"{name}.{WIDE}")
-            self._add(cast(value.shape, value.dtype, WIDE), (name,), (wide,), f"{name}.{WIDE}")
+            self._add(
+                elementwise.cast(value.shape, value.dtype, WIDE), (name,), (wide,), f"{name}.{WIDE}"
+            )
             context.widened[name] = wide
         return context.widened[name]
 
@@ -288,7 +327,7 @@ class NodeCall:
         if not given:
             return
         try:
-            passed = passed_counts(func, given)
+            passed = passed_counts(func, given, self.context.sizes)
         except ExtentsLost as error:
             raise self._extents_lost(names, str(error)) from error
         for result, buffer in zip(outputs, func.outputs, strict=True):
@@ -330,7 +369,9 @@ class NodeCall:
         known = limited.get((count, extent))
         if known is None or known not in self.context.graph.values:
             limit = self.add_part(np.array(extent, np.int64), "limit")
-            known = self.emit_part(binary("min", (), (), "int64"), (count, limit), "count")
+            known = self.emit_part(
+                elementwise.binary("min", (), (), "int64"), (count, limit), "count"
+            )
             limited[count, extent] = known
         return known
 
@@ -346,18 +387,37 @@ class NodeCall:
         give; `name` itself if it gives all."""
         value = self.context.graph.values[name]
         for axis, count in self.context.counted.get(name, {}).items():
-            func = counted_slices(value.shape, axis, fill, value.dtype)
+            func = compaction.counted_slices(value.shape, axis, fill, value.dtype)
             result = self.context.unique_tensor_name(f"{self.outputs[0]}{part}.given{axis}")
             self._add(func, (name, count), (result,), f"{part[1:]}given{axis}", gives_all=True)
             name = result
         return name
 
-    def require_open(self, axes: Iterable[int]) -> None:
+    def sizes_in(self, position: int) -> Mapping[int, str]:
+        """The elements of an input that are sizes, with the tensors that hold these."""
+        sized = self.context.sized_values.get(self.inputs[position])
+        return {} if sized is None else sized.sizes
+
+    def count_alike(self, sizes: Mapping[int, str]) -> None:
+        """Record that the output has as many elements along axes as `sizes` say, where its elements
+        are alike along each of these axes."""
+        if sizes:
+            self.context.counted.setdefault(self.outputs[0], {}).update(sizes)
+
+    def require_open(
+        self, axes: Iterable[int], sizes: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
         """Refuse the node if a run decides the extent of its output along one of `axes`, for which
-        the node states an extent."""
-        stated = self.context.counted.get(self.outputs[0], {}).keys() & set(axes)
-        if stated:
-            raise self._extents_lost(self.inputs, f"it states the extent of axis {min(stated)}")
+        the node states an extent; or along one for which it states one of `sizes`, if it is not
+        that size."""
+        counts = self.context.counted.get(self.outputs[0], {})
+        wrong = [axis for axis in axes if counts.get(axis) != sizes.get(axis)]
+        if wrong:
+            name = next((n for n in self.inputs if n in self.context.counted), self.inputs[-1])
+            raise ExtentsLost(
+                f"{self.title}: a run decides how many elements {name} has, and the node states "
+                f"the extent of axis {min(wrong)}; cut the model before this node"
+            )
 
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
         """Refuse inputs whose dtypes differ from the kernel's; ONNX allows mixed dtypes in some
@@ -370,14 +430,44 @@ class NodeCall:
                     f"cast it to {buffer.dtype}",
                 )
 
-    def part_name(self, part: str) -> str:
-        """A new name for a tensor that one kernel of this node gives to another."""
-        return self.context.unique_tensor_name(f"{self.name}.{part}")
+    def part_name(self, part: str, of: str = "") -> str:
+        """A new name for a tensor that one kernel of this node gives to another: a part of the
+        first output, or `of` what is given."""
+        return self.context.unique_tensor_name(f"{of or self.outputs[0] or self.name}.{part}")
 
-    def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
+    def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str, of: str = "") -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
-        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
-        return self.emit(func, inputs, name, part)
+        return self.emit(func, inputs, self.part_name(part, of), part)
+
+    def reshaped(
+        self, name: str, shape: tuple[int, ...], part: str, dtype: str = "", of: str = ""
+    ) -> str:
+        """The name of the tensor `name` in another shape: a part, where it has another one.
+
+        The kernel is one on `dtype`, by default the dtype in which the tensor is stored.
+        """
+        value = self.context.graph.values[name]
+        if value.shape == shape:
+            return name
+        func = movement.reshape(value.shape, shape, dtype or value.dtype)
+        return self.emit_part(func, (name,), part, of)
+
+    def transposed(self, name: str, order: Sequence[int], part: str, dtype: str = "") -> str:
+        """The name of the tensor `name` with its axes in another order; otherwise like
+        `reshaped`."""
+        value = self.context.graph.values[name]
+        if tuple(order) == tuple(range(len(value.shape))):
+            return name
+        func = movement.transpose(value.shape, order, dtype or value.dtype)
+        return self.emit_part(func, (name,), part)
+
+    def sliced(self, name: str, axis: int, kept: range, part: str, dtype: str = "") -> str:
+        """The name of the elements `kept` of the tensor `name` along an axis; otherwise like
+        `reshaped`."""
+        value = self.context.graph.values[name]
+        ranges = [kept if k == axis else range(n) for k, n in enumerate(value.shape)]
+        func = selection.take_slice(value.shape, ranges, dtype or value.dtype)
+        return self.emit_part(func, (name,), part)
 
     def emit_tree(
         self,
@@ -407,9 +497,7 @@ class NodeCall:
 
     def add_part(self, array: Array, part: str) -> str:
         """Add a constant that kernels of this node read, and give its name."""
-        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
-        self.context.add_constant(name, array)
-        return name
+        return self.context.new_constant(f"{self.outputs[0] or self.name}.{part}", array)
 
     def emit_constant(self, array: Array) -> None:
         """Make `array` the node's output, rounded if that is declared as float16 or bfloat16."""

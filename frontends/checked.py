@@ -17,6 +17,7 @@ import onnx
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.payload import check_tensor, require_extents, text_of
+from graphflow.frontends.steps import graphs_of
 
 DEEPEST = 24
 """The deepest nesting of graphs; protobuf itself parses about 33 levels."""
@@ -121,13 +122,8 @@ def _node_tensors(nodes: Sequence[onnx.NodeProto], depth: int) -> Iterator[onnx.
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        for graph in subgraphs(attribute):
+        for graph in graphs_of(attribute):
             yield from _graph_tensors(graph, depth + 1)
-
-
-def subgraphs(attribute: onnx.AttributeProto) -> tuple[onnx.GraphProto, ...]:
-    """The graphs that an attribute holds."""
-    return (attribute.g, *attribute.graphs) if attribute.HasField("g") else (*attribute.graphs,)
 
 
 # Parts of a model -------------------------------------------------------------------------------
@@ -205,7 +201,7 @@ def _check_attribute(
         _check_type(attribute.tp, f"{what}: attribute {name}")
     for kind in attribute.type_protos:
         _check_type(kind, f"{what}: attribute {name}")
-    for graph in subgraphs(attribute):
+    for graph in graphs_of(attribute):
         _check_graph(graph, f"{what}: graph {name}", depth + 1, in_function)
 
 
@@ -269,7 +265,7 @@ def _check_calls(proto: onnx.ModelProto) -> None:
         for node in nodes:
             key = (node.domain, node.op_type, node.overload)
             total += expanded(key) if key in bodies else 1
-            inner = (graph for attribute in node.attribute for graph in subgraphs(attribute))
+            inner = (graph for attribute in node.attribute for graph in graphs_of(attribute))
             total += sum(size(graph.node) for graph in inner)
         return total
 

@@ -16,7 +16,8 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp
-from graphflow.frontends.data_extents import Counts
+from graphflow.base.sizes import Size
+from graphflow.frontends.data_extents import Counts, SizedArray
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.protos import declared_type
@@ -36,18 +37,13 @@ class TensorSequence:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The state of an import at some time, as the length of each list and table of its context."""
+    """The state of an import at some time, for `ImportContext.undo`."""
 
     values: int
     nodes: int
-    removed: int
-    known: int
-    sequences: int
-    optionals: int
-    objects: int
-    counted: int
-    widened: int
     unrolled: int
+    lengths: tuple[int, ...]
+    """The length of each of the context's tables."""
 
 
 @dataclass(slots=True)
@@ -98,6 +94,11 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    """The tensors that hold sizes: how many elements a run gives along axes of its inputs."""
+    sized_values: dict[str, SizedArray] = field(default_factory=dict)
+    """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
+    such a shape read them."""
 
     limited_counts: dict[tuple[str, int], str] = field(default_factory=dict)
     """For a count and a bound the tensor with the lesser of both, while it is in the graph."""
@@ -121,6 +122,20 @@ class ImportContext:
         else:
             self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
         self.known[name] = array
+
+    def new_constant(self, wanted: str, array: Array) -> str:
+        """Add a constant tensor, called `wanted` where that name is free; returns its name."""
+        name = self.unique_tensor_name(wanted)
+        self.add_constant(name, array)
+        return name
+
+    def add_sized(self, name: str, value: SizedArray) -> None:
+        """Record a tensor of shape arithmetic; it is a constant if no element of it is a size."""
+        if value.sizes:
+            self.sized_values[name] = value
+            self.graph.removed[name] = Removed("a shape, of which a run decides elements")
+        else:
+            self.add_constant(name, value.array)
 
     def add_sequence(self, name: str, sequence: TensorSequence) -> None:
         """Record the tensors of a sequence; a sequence is no value of the graph."""
@@ -186,14 +201,18 @@ class ImportContext:
         self.declared[name] = declared_dtype, shape
         return self.declared[name]
 
+    @property
+    def _tables(self) -> tuple[dict[str, Any], ...]:
+        """What is known of tensors by name, in the order in which it became known."""
+        return (
+            self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
+            self.counted, self.widened, self.sized_values,
+        )  # fmt: skip
+
     def mark(self) -> Mark:
         """The current state, for `undo`."""
-        graph = self.graph
-        return Mark(
-            len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
-            len(self.sequences), len(self.optionals), len(self.objects), len(self.counted),
-            len(self.widened), self.unrolled,
-        )  # fmt: skip
+        lengths = tuple(map(len, self._tables))
+        return Mark(len(self.graph.values), len(self.node_order), self.unrolled, lengths)
 
     def undo(self, mark: Mark) -> None:
         """Remove everything that was added after `mark`."""
@@ -204,20 +223,10 @@ class ImportContext:
             self.node_names.discard(name)
         del self.node_order[mark.nodes :]
         self.node_numbers.clear()  # names are free again
-        values = list(graph.values)[mark.values :]
-        for name in values:
+        for name in list(graph.values)[mark.values :]:
             graph.remove_value(name)
         graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
-        tables: tuple[tuple[dict[str, Any], int], ...] = (
-            (graph.removed, mark.removed),
-            (self.known, mark.known),
-            (self.sequences, mark.sequences),
-            (self.optionals, mark.optionals),
-            (self.objects, mark.objects),
-            (self.counted, mark.counted),
-            (self.widened, mark.widened),
-        )
-        for table, length in tables:
+        for table, length in zip(self._tables, mark.lengths, strict=True):
             for name in list(table)[length:]:
                 del table[name]
         self.unrolled = mark.unrolled

@@ -52,7 +52,7 @@ def _mask_bias(body: NodeRewrite, mask: str, like: str, sizes: tuple[int, int, i
         kept = body.reshape(body.add("Greater", mask, zero), (batch, 1, rows, total))
     else:
         body.refuse(f"a mask of shape {shape}")
-    low = body.step.attribute("mask_filter_value", -10000.0)
+    low = body.attribute("mask_filter_value", -10000.0)
     return body.add("Where", kept, body.number(0.0, like), body.number(low, like))
 
 
@@ -81,7 +81,7 @@ def _attend(
     """
     batch, length, heads, size, value_size = sizes
     query, key, value = parts
-    scale = body.step.attribute("scale", 0.0) or 1.0 / float(np.sqrt(size))
+    scale = body.attribute("scale", 0.0) or 1.0 / float(np.sqrt(size))
     scores = body.add("MatMul", query, body.transpose(key, (0, 1, 3, 2)))
     scores = body.add("Mul", scores, body.number(scale, like))
     for bias in biases:
@@ -89,7 +89,7 @@ def _attend(
     mixed = body.add("MatMul", body.add("Softmax", scores, axis=-1), value)
     joined = body.transpose(mixed, (0, 2, 1, 3))
     shape = (batch, length, heads * value_size)
-    body.reshape(joined, shape, result=body.step.node.output[0])
+    body.reshape(joined, shape, result=body.result)
 
 
 def _biases(
@@ -99,7 +99,7 @@ def _biases(
     length."""
     batch, length, total = sizes
     masked = _mask_bias(body, mask, like, (batch, length, total)) if mask else ""
-    if body.step.attribute("unidirectional", 0):
+    if body.attribute("unidirectional", 0):
         masked = _causal(body, masked, like, length, total)
     return [name for name in (masked, bias) if name]
 
@@ -111,32 +111,28 @@ _SELF_ATTENTION = ("num_heads", "unidirectional", "mask_filter_value", "scale")
 def _require_self_attention(body: NodeRewrite, *more: str) -> None:
     """Refuse attributes of a self-attention that `_self_attention` does not handle."""
     known = (*_SELF_ATTENTION, *more)
-    step = body.step
-    if not step.attribute("do_rotary", 0) and not step.attribute("past_present_share_buffer", 0):
+    if not body.attribute("do_rotary", 0) and not body.attribute("past_present_share_buffer", 0):
         known = (*known, "do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
     body.require_attributes(*known)
 
 
 def _attention(body: NodeRewrite) -> None:
     """Projects the input to queries, keys and values, and attends to itself."""
-    step = body.step
     _require_self_attention(body, "qkv_hidden_sizes")
     body.refuse_inputs(6)
-    x, weights, bias, mask, past, extra = (step.input(k) for k in range(6))
+    x, weights, bias, mask, past, extra = body.inputs(6)
     projected = body.add("MatMul", x, weights)
     if bias:
         projected = body.add("Add", projected, bias)
     hidden = body.shape(weights)[1]
-    sizes = list(step.attribute("qkv_hidden_sizes") or [hidden // 3] * 3)
+    sizes = list(body.attribute("qkv_hidden_sizes") or [hidden // 3] * 3)
     _self_attention(body, projected, sizes, (mask, past, extra), x)
 
 
 def _quantized_attention(body: NodeRewrite) -> None:
     """Self-attention whose projection is a product of integers; all else is float32."""
     _require_self_attention(body)
-    x, weights, bias, x_scale, scale, mask, x_zero, zero, past = (
-        body.step.input(k) for k in range(9)
-    )
+    x, weights, bias, x_scale, scale, mask, x_zero, zero, past = body.inputs(9)
     factor = body.add("Mul", x_scale, scale)
     projected = body.add("Add", integer_product(body, x, weights, x_zero, zero, factor), bias)
     sizes = [body.shape(weights)[1] // 3] * 3
@@ -156,8 +152,8 @@ def _self_attention(
     not given; `like` is a tensor of the dtype that all is computed in.
     """
     mask, past, extra = given
-    heads = body.step.attribute("num_heads")
-    batch, length, _ = body.shape(body.step.input(0))
+    heads = body.attribute("num_heads")
+    batch, length, _ = body.shape(body.input(0))
     parts = [
         _heads(body, part, (batch, length, size), heads)
         for part, size in zip(body.split(projected, sizes, 2), sizes, strict=True)
@@ -183,8 +179,8 @@ def _multi_head_attention(body: NodeRewrite) -> None:
     body.require_attributes("num_heads", "mask_filter_value", "scale", "unidirectional")
     body.refuse_inputs(8, 9)
     body.refuse_outputs(3)
-    query, key, value, bias, mask, extra, past_key, past_value = (step.input(k) for k in range(8))
-    heads = step.attribute("num_heads")
+    query, key, value, bias, mask, extra, past_key, past_value = body.inputs(8)
+    heads = body.attribute("num_heads")
     if len(body.shape(query)) != 3 or not key or not value:
         body.refuse("packed queries, keys and values")
     batch, length, hidden = body.shape(query)
@@ -218,17 +214,16 @@ def _multi_head_attention(body: NodeRewrite) -> None:
 def _rotary_embedding(body: NodeRewrite) -> None:
     """Becomes ONNX's own RotaryEmbedding, on heads, with a position for every element of each
     sequence."""
-    step = body.step
     body.require_attributes("interleaved", "num_heads", "rotary_embedding_dim", "scale",
                             "is_packed_batching")  # fmt: skip
-    if step.attribute("scale", 1.0) != 1.0 or step.attribute("is_packed_batching", 0):
+    if body.attribute("scale", 1.0) != 1.0 or body.attribute("is_packed_batching", 0):
         body.refuse("a scale or packed batches")
-    x, positions, cosines, sines = (step.input(k) for k in range(4))
-    shape, width = body.shape(x), step.attribute("rotary_embedding_dim", 0)
-    result = step.node.output[0]
+    x, positions, cosines, sines = body.inputs(4)
+    shape, width = body.shape(x), body.attribute("rotary_embedding_dim", 0)
+    result = body.result
     heads = x
     if len(shape) == 3:
-        count = step.attribute("num_heads", 0) or shape[2] // (2 * body.shape(cosines)[1])
+        count = body.attribute("num_heads", 0) or shape[2] // (2 * body.shape(cosines)[1])
         heads = _heads(body, x, (shape[0], shape[1], shape[2]), count)
     batch, length = (shape[0], shape[1]) if len(shape) == 3 else (shape[0], shape[2])
     if body.shape(positions) != (batch, length):
@@ -237,7 +232,7 @@ def _rotary_embedding(body: NodeRewrite) -> None:
         positions = body.add("Expand", row, body.ints([batch, length]))
     rotated = body.add(
         "RotaryEmbedding", heads, cosines, sines, positions, rotary_embedding_dim=width,
-        result=result if len(shape) == 4 else "", interleaved=step.attribute("interleaved", 0),
+        result=result if len(shape) == 4 else "", interleaved=body.attribute("interleaved", 0),
     )  # fmt: skip
     body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
     if len(shape) == 3:

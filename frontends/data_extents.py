@@ -9,12 +9,14 @@ the statement writes, and nothing else depends on that loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Predicate, Var, const, predicate_variables, variables
 from graphflow.base.errors import UnsupportedOp
+from graphflow.graph import Array
 
 Counts: TypeAlias = "dict[int, str]"
 """For axes of a tensor the integer tensor, of one element, that counts a run's elements there."""
@@ -25,17 +27,30 @@ MOST_ROOM = 1 << 24
 _Found: TypeAlias = "dict[tuple[tir.Buffer, int], str]"
 
 
+@dataclass(frozen=True, slots=True)
+class SizedArray:
+    """A tensor of integers, of which some are sizes.
+
+    `array` has the most of each size; `sizes` maps positions, in row-major order, to the tensor
+    that holds the size which this element is.
+    """
+
+    array: Array
+    sizes: Mapping[int, str]
+
+
 class ExtentsLost(UnsupportedOp):
     """A node reads a tensor whose extent a run decides, and no kernel is proven to allow that."""
 
 
 def passed_counts(
-    func: tir.PrimFunc, given: Mapping[tir.Buffer, Counts]
+    func: tir.PrimFunc, given: Mapping[tir.Buffer, Counts], sizes: Collection[str] = ()
 ) -> dict[tir.Buffer, Counts]:
     """The counts of the outputs of `func`, from those of its inputs.
 
     Raises `ExtentsLost`, with the reason, if an output may depend on elements that a run does not
-    give.
+    give, or if there is too much room for those that it gives.  Users say how much room there is
+    for the counts in `sizes`.
     """
     found = {(buffer, axis): c for buffer, counts in given.items() for axis, c in counts.items()}
     statements = [s for s in tir.sites(func.body) if isinstance(s.stmt, tir.Store | tir.Reduce)]
@@ -48,8 +63,8 @@ def passed_counts(
     for (buffer, axis), count in found.items():
         if buffer in func.outputs:
             results.setdefault(buffer, {})[axis] = count
-    for buffer in results:
-        if buffer.size > MOST_ROOM:
+    for buffer, counts in results.items():
+        if buffer.size > MOST_ROOM and not set(counts.values()) <= set(sizes):
             raise ExtentsLost(
                 f"there may be {buffer.size} elements of {buffer.name}, more than {MOST_ROOM}"
             )

@@ -85,7 +85,10 @@ def _version(versions: Sequence[int], opset: int) -> int:
 
 
 def _type(name: str, context: ImportContext) -> onnx.TypeProto:
-    """The type of a tensor, or of a sequence by its first element; empty for no input."""
+    """The type of a tensor, or of a sequence by its first element; empty for no input.
+
+    Extents that a run decides are left open.
+    """
     if not name:
         return onnx.TypeProto()
     if name in context.sequences:
@@ -93,4 +96,7 @@ def _type(name: str, context: ImportContext) -> onnx.TypeProto:
         element = sequence.sequence_type.elem_type
         element.tensor_type.elem_type = context.sequences[name].elem_type
         return sequence
-    return tensor_type(*context.type_of(name))
+    found = tensor_type(*context.type_of(name))
+    for axis in context.counted.get(name, ()):
+        found.tensor_type.shape.dim[axis].ClearField("dim_value")
+    return found

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.sizes import Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters
 from graphflow.frontends.context import ImportContext
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
@@ -24,62 +26,49 @@ from graphflow.frontends.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.control import CONTROL
 from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.load import LoadedModel, load_model
-from graphflow.frontends.ops_compaction import COMPACTION
-from graphflow.frontends.ops_einsum import EINSUM
-from graphflow.frontends.ops_elementwise import ELEMENTWISE
-from graphflow.frontends.ops_indexing import INDEXING
-from graphflow.frontends.ops_linear import LINEAR
-from graphflow.frontends.ops_normalization import NORMALIZATION
-from graphflow.frontends.ops_quantized import QUANTIZED
-from graphflow.frontends.ops_quantized_recurrent import QUANTIZED_RECURRENT
-from graphflow.frontends.ops_ranking import RANKING
-from graphflow.frontends.ops_recurrent import RECURRENT
-from graphflow.frontends.ops_reduction import REDUCTION
-from graphflow.frontends.ops_resize import RESIZE
-from graphflow.frontends.ops_sampling import SAMPLING
-from graphflow.frontends.ops_scan import SCAN
-from graphflow.frontends.ops_selection import SELECTION
-from graphflow.frontends.ops_shape import SHAPE
-from graphflow.frontends.ops_signal import SIGNAL
-from graphflow.frontends.ops_suppression import SUPPRESSION
-from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.ops_compaction import OPERATORS as COMPACTION
+from graphflow.frontends.ops_einsum import OPERATORS as EINSUM
+from graphflow.frontends.ops_elementwise import OPERATORS as ELEMENTWISE
+from graphflow.frontends.ops_indexing import OPERATORS as INDEXING
+from graphflow.frontends.ops_linear import OPERATORS as LINEAR
+from graphflow.frontends.ops_normalization import OPERATORS as NORMALIZATION
+from graphflow.frontends.ops_quantized import OPERATORS as QUANTIZED
+from graphflow.frontends.ops_quantized_recurrent import OPERATORS as QUANTIZED_RECURRENT
+from graphflow.frontends.ops_ranking import OPERATORS as RANKING
+from graphflow.frontends.ops_recurrent import OPERATORS as RECURRENT
+from graphflow.frontends.ops_reduction import OPERATORS as REDUCTION
+from graphflow.frontends.ops_resize import OPERATORS as RESIZE
+from graphflow.frontends.ops_sampling import OPERATORS as SAMPLING
+from graphflow.frontends.ops_scan import OPERATORS as SCAN
+from graphflow.frontends.ops_selection import OPERATORS as SELECTION
+from graphflow.frontends.ops_shape import OPERATORS as SHAPE
+from graphflow.frontends.ops_signal import OPERATORS as SIGNAL
+from graphflow.frontends.ops_suppression import OPERATORS as SUPPRESSION
+from graphflow.frontends.ops_window import OPERATORS as WINDOW
 from graphflow.frontends.protos import check_dtype, dtype_name, known_array
-from graphflow.frontends.read import Model, open_model
+from graphflow.frontends.read import OnnxModel, open_model
 from graphflow.frontends.recorded import stated_types, warn_of_contradictions
 from graphflow.frontends.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.signature import signature
-from graphflow.frontends.steps import ImportStep, names_in, names_read
+from graphflow.frontends.sized_inputs import Axes, add_sizes, sized_axes
+from graphflow.frontends.steps import ImportStep, names_read, tensor_names_in, versions_of
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
 from graphflow.frontends.weights import ReadModel
 from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
-OPERATORS: dict[str, Callable[[NodeCall], None]] = {
-    **COMPACTION,
-    **EINSUM,
-    **ELEMENTWISE,
-    **INDEXING,
-    **LINEAR,
-    **NORMALIZATION,
-    **QUANTIZED,
-    **RANKING,
-    **RECURRENT,
-    **REDUCTION,
-    **RESIZE,
-    **SAMPLING,
-    **SCAN,
-    **SELECTION,
-    **SHAPE,
-    **SUPPRESSION,
-    **SIGNAL,
-    **WINDOW,
-}
+_FAMILIES = (
+    COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED, RANKING,
+    RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN, SELECTION, SHAPE, SUPPRESSION, SIGNAL, WINDOW,
+)  # fmt: skip
+
+OPERATORS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.items()}
 """The functions that make kernels for the operators of the standard domain."""
 
-VENDOR_OPERATORS: dict[str, Callable[[NodeCall], None]] = {**QUANTIZED_RECURRENT}
+VENDOR_OPERATORS: Emitters = QUANTIZED_RECURRENT
 """The same for operators of other domains, by domain and name."""
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
@@ -99,7 +88,7 @@ IMPORTED = Operators(ChainMap(OPERATORS, VENDOR_OPERATORS), RESOLVED, REWRITTEN)
 
 
 def import_model(
-    model: Model,
+    model: OnnxModel,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
     overridable: Collection[str] = (),
@@ -128,17 +117,25 @@ def import_checked(
     overridable: Collection[str],
     fallback: bool,
     contents: dict[int, Array],
+    sizes: Sequence[Size] = (),
 ) -> OperatorGraph:
     """`import_model` of what `open_model` gave.
 
     `contents` has initializers by number, those that the proto lacks and those that earlier imports
     of it read, and gets all others: the graphs share them.
+
+    The dimensions of inputs that have the names of `sizes` have their greatest extents in
+    `input_shapes`; a run gives fewer elements.  `ExtentsLost` is raised where some result could
+    depend on the elements that it does not give.
     """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
+    axes = sized_axes(model, sizes)
     try:
-        return _imported(loaded, values, fallback, contents)
+        return _imported(loaded, values, fallback, contents, axes)
     except ExtentsLost as error:
+        if sizes:
+            raise
         # The tensor's producer is in a section then, and so is what reads the tensor.
         if not fallback:
             raise
@@ -150,14 +147,16 @@ def _imported(
     values: Mapping[str, Array],
     fallback: bool,
     contents: dict[int, Array],
+    sized: Mapping[Size, Axes] = MappingProxyType({}),
     counts_lost: str = "",
 ) -> OperatorGraph:
     """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""
     proto = loaded.graph
-    steps = _steps(proto, _opsets(loaded.header))
+    steps = _steps(proto, versions_of(loaded.header.opset_import))
     context = _context(loaded)
     context.counts_lost = counts_lost
     _add_sources(loaded, context, fallback, contents)
+    add_sizes(context, sized)
     context.known.update(values)
     walk = Walk(context, IMPORTED, fallback)
     walk.run(steps, [info.name for info in proto.output])
@@ -167,12 +166,16 @@ def _imported(
     for output in context.graph.results:
         for axis, count in context.counted.get(output, {}).items():
             context.graph.trim_output(output, axis, count)
+    if sized:
+        context.graph.counted = {
+            context.graph.values[name]: dict(counts) for name, counts in context.counted.items()
+        }
     context.graph.validate()
     warn_of_contradictions(context.recorded, context.graph, context.counted)
     return context.graph
 
 
-def check_supported(model: Model | ReadModel) -> None:
+def check_supported(model: OnnxModel | ReadModel) -> None:
     """Raise `UnsupportedOp` for what is not supported with any input shapes.
 
     That is operators without a kernel, and inputs of unsupported dtypes.  Whether attributes and
@@ -181,7 +184,7 @@ def check_supported(model: Model | ReadModel) -> None:
     proto = open_model(model).proto
     for name, dtype, _ in signature(proto)[0]:
         check_dtype(f"graph input {name}", dtype)
-    opsets = _opsets(proto)
+    opsets = versions_of(proto.opset_import)
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     context = ImportContext(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
     walk = Walk(context, IMPORTED, fallback=False)
@@ -195,16 +198,12 @@ def _steps(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> list[ImportStep
     ]
 
 
-def _opsets(header: onnx.ModelProto) -> dict[str, int]:
-    return {"" if e.domain == "ai.onnx" else e.domain: e.version for e in header.opset_import}
-
-
 def _context(loaded: LoadedModel) -> ImportContext:
     proto = loaded.graph
     consumed = {name for node in proto.node for name in names_read(node)}
-    taken = names_in(proto.node).union(info.name for info in (*proto.input, *proto.output))
+    taken = tensor_names_in(proto.node).union(info.name for info in (*proto.input, *proto.output))
     for function in loaded.functions.values():
-        taken |= names_in(function.node)
+        taken |= tensor_names_in(function.node)
     infos = (*proto.input, *proto.value_info, *proto.output)
     return ImportContext(
         OperatorGraph(),

@@ -23,8 +23,8 @@ from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.payload import require_extents
 from graphflow.frontends.recorded import Described, stated_types
-from graphflow.frontends.repair import STANDARD, repair
-from graphflow.frontends.steps import ImportStep, subgraphs
+from graphflow.frontends.repair import repair
+from graphflow.frontends.steps import STANDARD, ImportStep, subgraphs
 from graphflow.frontends.upgrade import upgraded
 from graphflow.frontends.vendor import move_added
 

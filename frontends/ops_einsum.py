@@ -7,21 +7,13 @@ reshapes around the products become views is left to the layout plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
-from graphflow.kernels.definitions import (
-    binary,
-    copy,
-    einsum,
-    label_extents,
-    matmul,
-    reshape,
-    transpose,
-)
+from graphflow.frontends.call import Emitters, NodeCall
+from graphflow.kernels.definitions import einsum, elementwise, linear, movement
 
 Labels = tuple[str, ...]
 
@@ -43,7 +35,7 @@ def _einsum(call: NodeCall) -> None:
         raise InvalidModel(f"{call.title} needs at least one operand, and none may be left out")
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     terms, result = _parsed(call, [len(shape) for shape in shapes])
-    extents = label_extents(shapes, terms)
+    extents = einsum.label_extents(shapes, terms)
     operands = [
         _without_repeated(call, _LabeledOperand(*each), extents)
         for each in zip(call.inputs, shapes, terms, strict=True)
@@ -54,7 +46,7 @@ def _einsum(call: NodeCall) -> None:
         found = _contracted(call, _summed(call, found, wanted | set(other.labels)),
                             _summed(call, other, wanted | set(found.labels)), wanted)  # fmt: skip
     found = _transposed(call, _summed(call, found, set(result)), result)
-    call.emit(copy(found.shape, call.dtype()), (found.name,))
+    call.emit(movement.copy(found.shape, call.dtype()), (found.name,))
 
 
 def _parsed(call: NodeCall, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
@@ -64,15 +56,14 @@ def _parsed(call: NodeCall, ranks: Sequence[int]) -> tuple[list[Labels], Labels]
     left, arrow, right = equation.partition("->")
     texts = left.split(",")
     if len(texts) != len(ranks):
-        raise InvalidModel(
-            f"{call.title}: equation {equation} has {len(texts)} terms, the node "
-            f"{len(ranks)} inputs"
+        raise call.invalid(
+            f"equation {equation} has {len(texts)} terms, the node {len(ranks)} inputs"
         )
     widths = [rank - len(text.replace("...", "")) for text, rank in zip(texts, ranks, strict=True)]
     for text, width in zip(texts, widths, strict=True):
         if width < 0 or (width > 0 and "..." not in text):
-            raise InvalidModel(
-                f"{call.title}: term {text} of equation {equation} does not fit an "
+            raise call.invalid(
+                f"term {text} of equation {equation} does not fit an "
                 f"input of rank {len(text.replace('...', '')) + width}"
             )
     most = max((w for text, w in zip(texts, widths, strict=True) if "..." in text), default=0)
@@ -87,9 +78,7 @@ def _parsed(call: NodeCall, ranks: Sequence[int]) -> tuple[list[Labels], Labels]
 def _labels(call: NodeCall, text: str, width: int) -> Labels:
     before, dots, after = text.partition("...")
     if not all(c.isascii() and c.isalpha() for c in before + after):
-        raise InvalidModel(
-            f"{call.title}: term {text} is not made of letters and at most one ellipsis"
-        )
+        raise call.invalid(f"term {text} is not made of letters and at most one ellipsis")
     between = [str(width - axis) for axis in range(width)] if dots else []
     return (*before, *between, *after)
 
@@ -116,7 +105,7 @@ def _summed(call: NodeCall, operand: _LabeledOperand, wanted: set[str]) -> _Labe
 def _reduced(
     call: NodeCall, operand: _LabeledOperand, labels: Labels, part: str
 ) -> _LabeledOperand:
-    func = einsum([operand.shape], [operand.labels], labels, call.dtype())
+    func = einsum.einsum([operand.shape], [operand.labels], labels, call.dtype())
     name = call.emit_part(func, (operand.name,), part)
     return _LabeledOperand(name, func.outputs[0].shape, labels)
 
@@ -139,10 +128,10 @@ def _contracted(
     b = _transposed(call, b, (*batch, *depth, *columns))
     if depth:
         a, b = _reshaped(call, a, (*lead, m, k)), _reshaped(call, b, (*lead, k, n))
-        func = matmul(a.shape, b.shape, call.dtype())
+        func = linear.matmul(a.shape, b.shape, call.dtype())
     else:
         a, b = _reshaped(call, a, (*lead, m, 1)), _reshaped(call, b, (*lead, 1, n))
-        func = binary("mul", a.shape, b.shape, call.dtype())
+        func = elementwise.binary("mul", a.shape, b.shape, call.dtype())
     name = call.emit_part(func, (a.name, b.name), "product")
     product = _LabeledOperand(name, func.outputs[0].shape, ())
     labels = (*batch, *rows, *columns)
@@ -151,25 +140,19 @@ def _contracted(
 
 def _transposed(call: NodeCall, operand: _LabeledOperand, labels: Labels) -> _LabeledOperand:
     if set(labels) != set(operand.labels) or len(labels) != len(operand.labels):
-        raise InvalidModel(
-            f"{call.title}: the result has labels {list(labels)}, the operands give "
-            f"{list(operand.labels)}"
+        raise call.invalid(
+            f"the result has labels {list(labels)}, the operands give {list(operand.labels)}"
         )
-    if labels == operand.labels:
-        return operand
     order = tuple(operand.labels.index(label) for label in labels)
-    func = transpose(operand.shape, order, call.dtype())
-    name = call.emit_part(func, (operand.name,), "transpose")
-    return _LabeledOperand(name, func.outputs[0].shape, labels)
+    name = call.transposed(operand.name, order, "transpose", call.dtype())
+    return _LabeledOperand(name, tuple(operand.shape[axis] for axis in order), labels)
 
 
 def _reshaped(
     call: NodeCall, operand: _LabeledOperand, shape: tuple[int, ...], labels: Labels = ()
 ) -> _LabeledOperand:
-    if shape == operand.shape:
-        return _LabeledOperand(operand.name, shape, labels)
-    func = reshape(operand.shape, shape, call.dtype())
-    return _LabeledOperand(call.emit_part(func, (operand.name,), "reshape"), shape, labels)
+    name = call.reshaped(operand.name, shape, "reshape", call.dtype())
+    return _LabeledOperand(name, shape, labels)
 
 
-EINSUM: dict[str, Callable[[NodeCall], None]] = {"Einsum": _einsum}
+OPERATORS: Emitters = {"Einsum": _einsum}

@@ -8,35 +8,21 @@ from typing import Literal
 
 import numpy as np
 
-from graphflow.base.errors import InvalidModel, TrainingOnly
-from graphflow.frontends.call import NodeCall
+from graphflow.base.errors import TrainingOnly
+from graphflow.frontends.call import Emitter, Emitters, NodeCall
+from graphflow.frontends.forwarded import forwarded
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.graph import Array
-from graphflow.kernels.definitions import (
-    binary,
-    cast,
-    clip,
-    copy,
-    fill,
-    is_infinite,
-    is_nan,
-    modulo,
-    power,
-    predicate,
-    prelu,
-    unary,
-    variadic,
-    where,
-)
+from graphflow.kernels.definitions import elementwise, movement, scalar_functions
 from graphflow.tir import FLOATS, BinaryOp, ComparisonOp, Expr
 
 
-def _unary(op: str, call: NodeCall) -> None:
-    call.emit(unary(op, call.shape(0), call.dtype()))
+def _unary(op: str) -> Emitter:
+    return forwarded(partial(elementwise.unary, op))
 
 
-def _binary(op: BinaryOp | ComparisonOp, call: NodeCall) -> None:
-    call.emit(binary(op, call.shape(0), call.shape(1), call.dtype()))
+def _binary(op: BinaryOp | ComparisonOp) -> Emitter:
+    return forwarded(partial(elementwise.binary, op), 2)
 
 
 def _variadic(op: BinaryOp | Literal["mean"], call: NodeCall) -> None:
@@ -45,52 +31,44 @@ def _variadic(op: BinaryOp | Literal["mean"], call: NodeCall) -> None:
         call.shape(position)  # refuses what is no tensor
     partial_op: BinaryOp = "add" if op == "mean" else op
     call.emit_tree(
-        lambda shapes: variadic(partial_op, shapes, dtype),
-        lambda shapes: variadic(op, shapes, dtype, count),
+        lambda shapes: elementwise.variadic(partial_op, shapes, dtype),
+        lambda shapes: elementwise.variadic(op, shapes, dtype, count),
     )
 
 
 def _clip(call: NodeCall) -> None:
     """The bounds are attributes before opset 11, optional scalar inputs since."""
-    if call.opset < 11:
-        low, high = call.attribute("min"), call.attribute("max")
-        call.emit(clip(call.shape(0), low, high, call.dtype()))
-        return
     bounds: list[float | tuple[int, ...] | None] = []
     inputs = [call.inputs[0]]
-    for position in (1, 2):
+    for position, name in enumerate(("min", "max"), start=1):
         known = call.known(position)
-        if known is not None and known.size == 1:
+        if call.opset < 11:
+            bounds.append(call.attribute(name))
+        elif known is not None and known.size == 1:
             bounds.append(known.reshape(()).item())
-        elif call.has(position):
-            bounds.append(call.shape(position))
-            inputs.append(call.inputs[position])
         else:
-            bounds.append(None)
-    call.emit(clip(call.shape(0), bounds[0], bounds[1], call.dtype()), inputs)
+            bounds.append(call.optional_shape(position))
+            inputs += call.inputs[position : position + 1] if call.has(position) else ()
+    call.emit(elementwise.clip(call.shape(0), bounds[0], bounds[1], call.dtype()), inputs)
 
 
 def _cast(call: NodeCall) -> None:
     _emit_cast(call, dtype_name(call.required("to")))
 
 
-def _cast_like(call: NodeCall) -> None:
-    _emit_cast(call, call.stored_dtype(1))
-
-
 def _emit_cast(call: NodeCall, target: str) -> None:
     # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
     call.attribute("round_mode")
     check_dtype(f"{call.title}: target", target)
-    saturate = bool(call.attribute("saturate", 1))
+    saturate = call.flag("saturate", True)
     if call.stored_dtype() == target:
-        call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
+        call.emit(movement.copy(call.shape(0), call.dtype()), call.inputs[:1])
         return
-    call.emit(cast(call.shape(0), call.dtype(), target, saturate), call.inputs[:1])
+    call.emit(elementwise.cast(call.shape(0), call.dtype(), target, saturate), call.inputs[:1])
 
 
 def _identity(call: NodeCall) -> None:
-    call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
+    call.emit(movement.copy(call.shape(0), call.dtype()), call.inputs[:1])
 
 
 def _dropout(call: NodeCall) -> None:
@@ -107,9 +85,9 @@ def _dropout(call: NodeCall) -> None:
     if call.has(2) and call.constant(2, "training_mode").any() and np.any(ratio):
         raise TrainingOnly(f"{call.title}: training_mode is true; export the model for inference")
     shape = call.shape(0)
-    call.emit(copy(shape, call.dtype()), call.inputs[:1])
+    call.emit(movement.copy(shape, call.dtype()), call.inputs[:1])
     if call.outputs[1:] and call.outputs[1] in call.context.read:
-        mask = fill(shape, True, "bool" if call.opset >= 10 else call.dtype())
+        mask = movement.fill(shape, True, "bool" if call.opset >= 10 else call.dtype())
         call.emit(mask, (), call.outputs[1], "mask")
         return
     call.refuse_outputs_from(1)
@@ -118,15 +96,12 @@ def _dropout(call: NodeCall) -> None:
 def _activation(op: str, defaults: dict[str, float], call: NodeCall) -> None:
     # Attributes are float32, and so are their defaults: 0.2 left out is 0.2 stated.
     attributes = {name: float(np.float32(call.attribute(name, n))) for name, n in defaults.items()}
-    call.emit(unary(op, call.shape(0), call.dtype(), attributes))
+    call.emit(elementwise.unary(op, call.shape(0), call.dtype(), attributes))
 
 
 def _gelu(call: NodeCall) -> None:
-    approximation = call.attribute("approximate", "none")
-    if approximation not in ("none", "tanh"):
-        raise InvalidModel(f"{call.title}: approximate {approximation} does not exist")
-    op = "gelu" if approximation == "none" else "gelu_tanh"
-    call.emit(unary(op, call.shape(0), call.dtype()))
+    exact = call.choice("approximate", ("none", "tanh"), "none") == "none"
+    _unary("gelu" if exact else "gelu_tanh")(call)
 
 
 def _pow(call: NodeCall) -> None:
@@ -135,30 +110,23 @@ def _pow(call: NodeCall) -> None:
     if exponent is not None and exponent.size == 1 and exponent.ndim <= len(shape):
         product = {2: "square", 3: "cube"}.get(exponent.reshape(()).item())
         if product is not None:
-            call.emit(unary(product, shape, dtype), call.inputs[:1])
+            call.emit(elementwise.unary(product, shape, dtype), call.inputs[:1])
             return
-    call.emit(power(shape, call.shape(1), dtype, call.dtype(1)))
-
-
-def _mod(call: NodeCall) -> None:
-    truncated = bool(call.attribute("fmod", 0))
-    call.emit(modulo(call.shape(0), call.shape(1), truncated, call.dtype()))
+    call.emit(elementwise.power(shape, call.shape(1), dtype, call.dtype(1)))
 
 
 def _bit_shift(call: NodeCall) -> None:
-    direction = call.required("direction")
-    if direction not in ("LEFT", "RIGHT"):
-        raise InvalidModel(f"{call.title}: direction {direction} does not exist")
-    _binary("shl" if direction == "LEFT" else "shr", call)
+    left = call.choice("direction", ("LEFT", "RIGHT")) == "LEFT"
+    _binary("shl" if left else "shr")(call)
 
 
 def _is_nan(call: NodeCall) -> None:
-    _emit_predicate(call, "is_nan", is_nan)
+    _emit_predicate(call, "is_nan", scalar_functions.is_nan)
 
 
 def _is_infinite(call: NodeCall) -> None:
     negative, positive = (bool(call.attribute(f"detect_{s}", 1)) for s in ("negative", "positive"))
-    holds = partial(is_infinite, negative=negative, positive=positive)
+    holds = partial(scalar_functions.is_infinite, negative=negative, positive=positive)
     _emit_predicate(call, "is_inf", holds)
 
 
@@ -166,17 +134,9 @@ def _emit_predicate(call: NodeCall, name: str, holds: Callable[[Expr], Expr]) ->
     """Nothing is computed in 8-bit floats, so they are first cast to float32, which is exact."""
     shape, dtype, source = call.shape(0), call.dtype(), call.inputs[0]
     if dtype not in FLOATS:
-        source = call.emit_part(cast(shape, dtype, "float32"), (source,), "float32")
+        source = call.emit_part(elementwise.cast(shape, dtype, "float32"), (source,), "float32")
         dtype = "float32"
-    call.emit(predicate(name, shape, dtype, holds), (source,))
-
-
-def _where(call: NodeCall) -> None:
-    call.emit(where(call.shape(0), call.shape(1), call.shape(2), call.dtype(1)))
-
-
-def _prelu(call: NodeCall) -> None:
-    call.emit(prelu(call.shape(0), call.shape(1), call.dtype()))
+    call.emit(elementwise.predicate(name, shape, dtype, holds), (source,))
 
 
 _OF_TWO: dict[str, BinaryOp | ComparisonOp] = {
@@ -214,26 +174,26 @@ _ACTIVATIONS = {
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
 
-ELEMENTWISE: dict[str, Callable[[NodeCall], None]] = {
-    **{op_type: partial(_unary, op_type.lower()) for op_type in _PLAIN},
+OPERATORS: Emitters = {
+    **{op_type: _unary(op_type.lower()) for op_type in _PLAIN},
     **{op_type: partial(_activation, *rest) for op_type, rest in _ACTIVATIONS.items()},
-    **{op_type: partial(_binary, op) for op_type, op in _OF_TWO.items()},
+    **{op_type: _binary(op) for op_type, op in _OF_TWO.items()},
     "Sum": partial(_variadic, "add"),
     "Mean": partial(_variadic, "mean"),
     "Max": partial(_variadic, "max"),
     "Min": partial(_variadic, "min"),
     "BitShift": _bit_shift,
-    "BitwiseNot": partial(_unary, "not"),
+    "BitwiseNot": _unary("not"),
     "Clip": _clip,
     "Cast": _cast,
-    "CastLike": _cast_like,
+    "CastLike": lambda call: _emit_cast(call, call.stored_dtype(1)),
     "Dropout": _dropout,
     "Gelu": _gelu,
     "Identity": _identity,
     "IsInf": _is_infinite,
     "IsNaN": _is_nan,
-    "Mod": _mod,
+    "Mod": forwarded(elementwise.modulo, 2, truncated=("fmod", False)),
     "Pow": _pow,
-    "PRelu": _prelu,
-    "Where": _where,
+    "PRelu": forwarded(elementwise.prelu, 2),
+    "Where": forwarded(elementwise.where, 3, dtype_of=1),
 }

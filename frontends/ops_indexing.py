@@ -8,28 +8,8 @@ read nor write for such an index.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
-from graphflow.graph import Array
-from graphflow.kernels.definitions import (
-    MOST_RUNS,
-    fill,
-    gather,
-    gather_at,
-    gather_elements,
-    gather_nd,
-    one_hot,
-    reduce,
-    reshape,
-    reverse_sequence,
-    runs_of,
-    scatter_elements,
-    scatter_nd,
-    take_slice,
-    write_slices,
-)
+from graphflow.frontends.call import Emitters, NodeCall
+from graphflow.kernels.definitions import indexing, movement, reduction, selection
 
 
 def require_indices(call: NodeCall, position: int, extent: int) -> None:
@@ -50,9 +30,8 @@ def _require_tuples(call: NodeCall, position: int, extents: tuple[int, ...]) -> 
     for number, extent in enumerate(extents):
         part = f"number{number}"
         ranges = [*map(range, shape[:-1]), range(number, number + 1)]
-        func = take_slice(shape, ranges, call.dtype(position))
-        taken = call.context.unique_tensor_name(f"{call.outputs[0]}.{part}")
-        call.emit(func, (name,), taken, part)
+        func = selection.take_slice(shape, ranges, call.dtype(position))
+        taken = call.emit_part(func, (name,), part)
         if known is not None:
             call.context.known[taken] = known[..., number]
         _require_within(call, name, taken, (-extent, extent - 1), f".{part}")
@@ -68,20 +47,20 @@ def _require_within(
     lo, hi = interval
     tensor = f"of tensor {source}"
     if lo > hi:
-        raise InvalidModel(f"{call.title}: the axis has no elements, so no index {tensor} is valid")
+        raise call.invalid(f"the axis has no elements, so no index {tensor} is valid")
     known = call.context.known.get(name)
     if known is not None:
         outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
         if outside:
-            raise InvalidModel(
-                f"{call.title}: index {outside[0]} {tensor} is outside of its axis, "
+            raise call.invalid(
+                f"index {outside[0]} {tensor} is outside of its axis, "
                 f"and has to be from {lo} to {hi}"
             )
         return
     name = call.filled(name, max(lo, 0), part)
     for kind, word in (("min", "least"), ("max", "largest")):
-        limit = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.{word}_index")
-        func = reduce(kind, shape, range(len(shape)), False, dtype)
+        limit = call.part_name(f"{part[1:]}.{word}_index" if part else f"{word}_index")
+        func = reduction.reduce(kind, shape, range(len(shape)), False, dtype)
         call.emit(func, (name,), limit, f"{part[1:]}{word}")
         subject = f"{call.title}: the {word} index {tensor}"
         call.context.graph.add_guard(limit, lo, hi, subject)
@@ -94,62 +73,53 @@ def require_from(call: NodeCall, position: int, lo: int, hi: int) -> None:
     _require_within(call, source, source, (lo, hi), "")
 
 
-def _axis(call: NodeCall, default: int = 0) -> int:
-    return call.normalized_axis(int(call.attribute("axis", default)))
-
-
 def _gather(call: NodeCall) -> None:
-    shape, axis = call.shape(0), _axis(call)
+    shape, axis = call.shape(0), call.axis(0)
     require_indices(call, 1, shape[axis])
     known = call.known(1)
-    if known is None or len(runs_of(known.reshape(-1).tolist(), shape[axis])) > MOST_RUNS:
-        call.emit(gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1)))
+    runs = [] if known is None else selection.runs_of(known.reshape(-1).tolist(), shape[axis])
+    if known is None or len(runs) > selection.MOST_RUNS:
+        call.emit(indexing.gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1)))
         return
-    _gather_known(call, axis, known)
-
-
-def _gather_known(call: NodeCall, axis: int, indices: Array) -> None:
-    """Indices with several axes are gathered as a vector, and the result is reshaped."""
-    shape = call.shape(0)
-    if indices.ndim == 0:
-        call.emit(gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
-        return
-    func = gather(shape, axis, indices.reshape(-1).tolist(), call.dtype())
-    if indices.ndim == 1:
+    # Indices with several axes are gathered as a vector, and the result is reshaped.
+    positions = known.reshape(-1).tolist() if known.ndim else int(known)
+    func = selection.gather(shape, axis, positions, call.dtype())
+    if known.ndim < 2:
         call.emit(func, call.inputs[:1])
         return
-    name = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
-    flat = call.emit(func, call.inputs[:1], name, "flat")
-    result = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
-    call.emit(reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
+    flat = call.emit_part(func, call.inputs[:1], "flat")
+    result = (*shape[:axis], *known.shape, *shape[axis + 1 :])
+    call.emit(movement.reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
 
 
 def _gather_elements(call: NodeCall) -> None:
-    axis = _axis(call)
+    axis = call.axis(0)
     require_indices(call, 1, call.shape(0)[axis])
-    func = gather_elements(call.shape(0), call.shape(1), axis, call.dtype(), call.dtype(1))
+    func = indexing.gather_elements(call.shape(0), call.shape(1), axis, call.dtype(), call.dtype(1))
     call.emit(func)
 
 
 def _gather_nd(call: NodeCall) -> None:
     batch, shape = int(call.attribute("batch_dims", 0)), call.shape(0)
-    func = gather_nd(shape, call.shape(1), batch, call.dtype(), call.dtype(1))
+    func = indexing.gather_nd(shape, call.shape(1), batch, call.dtype(), call.dtype(1))
     _require_tuples(call, 1, shape[batch : batch + call.shape(1)[-1]])
     call.emit(func)
 
 
 def _scatter_elements(call: NodeCall) -> None:
-    axis, reduction = _axis(call), str(call.attribute("reduction", "none"))
+    axis, reduction = call.axis(0), str(call.attribute("reduction", "none"))
     shape = call.shape(0)
     _check_updates(call, call.shape(1))
-    func = scatter_elements(shape, call.shape(1), axis, reduction, call.dtype(), call.dtype(1))
+    func = indexing.scatter_elements(
+        shape, call.shape(1), axis, reduction, call.dtype(), call.dtype(1)
+    )
     require_indices(call, 1, shape[axis])
     call.emit(func)
 
 
 def _scatter_nd(call: NodeCall) -> None:
     shape, indices = call.shape(0), call.shape(1)
-    func = scatter_nd(
+    func = indexing.scatter_nd(
         shape, indices, str(call.attribute("reduction", "none")), call.dtype(), call.dtype(1)
     )
     _check_updates(call, (*indices[:-1], *shape[indices[-1] :]))
@@ -159,8 +129,8 @@ def _scatter_nd(call: NodeCall) -> None:
 
 def _check_updates(call: NodeCall, wanted: tuple[int, ...]) -> None:
     if call.shape(2) != wanted:
-        raise InvalidModel(
-            f"{call.title}: the updates have shape {call.shape(2)}, data of shape "
+        raise call.invalid(
+            f"the updates have shape {call.shape(2)}, data of shape "
             f"{call.shape(0)} and indices of shape {call.shape(1)} take {wanted}"
         )
 
@@ -168,24 +138,21 @@ def _check_updates(call: NodeCall, wanted: tuple[int, ...]) -> None:
 def _one_hot(call: NodeCall) -> None:
     depth = int(call.constant(1, "depth").reshape(-1)[0])
     if depth < 1:
-        raise InvalidModel(f"{call.title}: depth {depth} is not positive")
+        raise call.invalid(f"depth {depth} is not positive")
     if call.shape(2) != (2,):
-        raise InvalidModel(
-            f"{call.title}: values have shape {call.shape(2)}, and have to be two numbers"
-        )
+        raise call.invalid(f"values have shape {call.shape(2)}, and have to be two numbers")
     axis = int(call.attribute("axis", -1))
-    func = one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
+    func = indexing.one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
     call.emit(func, (call.inputs[0], call.inputs[2]))
 
 
 def _reverse_sequence(call: NodeCall) -> None:
     time, batch = int(call.attribute("time_axis", 0)), int(call.attribute("batch_axis", 1))
     shape = call.shape(0)
-    func = reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
+    func = indexing.reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
     if call.shape(1) != (shape[batch],):
-        raise InvalidModel(
-            f"{call.title}: lengths of shape {call.shape(1)} do not fit axis "
-            f"{batch} of shape {shape}"
+        raise call.invalid(
+            f"lengths of shape {call.shape(1)} do not fit axis {batch} of shape {shape}"
         )
     require_from(call, 1, 0, shape[time])
     call.emit(func)
@@ -195,21 +162,19 @@ def _tensor_scatter(call: NodeCall) -> None:
     """Writes updates into a cache, for each batch from its own start on, which is 0 if not
     given."""
     shape, updates = call.shape(0), call.shape(1)
-    axis, mode = int(call.attribute("axis", -2)), str(call.attribute("mode", "linear"))
-    if mode not in ("linear", "circular"):
-        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
-    inputs = list(call.inputs)
-    if not call.has(2):
-        name = call.part_name("starts")
-        inputs[2:] = [call.emit(fill(shape[:1], 0, "int64"), (), name, "starts")]
-    dtype = call.context.graph.values[inputs[2]].dtype
-    func = write_slices(shape, updates, axis, mode == "circular", call.dtype(), dtype)
+    axis = int(call.attribute("axis", -2))
+    circular = call.choice("mode", ("linear", "circular"), "linear") == "circular"
+    dtype = call.dtype(2) if call.has(2) else "int64"
+    func = indexing.write_slices(shape, updates, axis, circular, call.dtype(), dtype)
     if call.has(2):
-        require_from(call, 2, 0, shape[axis] - (1 if mode == "circular" else updates[axis]))
-    call.emit(func, inputs)
+        require_from(call, 2, 0, shape[axis] - (1 if circular else updates[axis]))
+        call.emit(func)
+        return
+    starts = call.emit_part(movement.fill(shape[:1], 0, "int64"), (), "starts")
+    call.emit(func, (*call.inputs[:2], starts))
 
 
-INDEXING: dict[str, Callable[[NodeCall], None]] = {
+OPERATORS: Emitters = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,

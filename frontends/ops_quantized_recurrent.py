@@ -7,23 +7,18 @@ several sequences depend on the number of threads; where each has a thread, they
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.ops_quantized import emit_quantized
 from graphflow.frontends.ops_recurrent import GATES, LENGTHS, PEEPHOLES, emit_recurrent
 from graphflow.kernels.definitions import (
-    binary,
-    cast,
-    counted_slices,
-    dequantize,
-    expand,
-    reduce,
-    reshape,
-    transpose,
+    compaction,
+    elementwise,
+    quantized,
+    reduction,
+    selection,
 )
 
 W_SCALE, R_SCALE = 8, 10
@@ -36,12 +31,12 @@ def _dynamic_quantize_lstm(call: NodeCall) -> None:
         raise InvalidModel(f"{call.title} lacks a scale or a zero point of its weights")
     for position in range(3):
         if len(call.shape(position)) != 3:
-            raise InvalidModel(f"{call.title}: X, W and R must have three axes")
+            raise call.invalid("X, W and R must have three axes")
     x, x_scale = _centred_input(call)
     weights = [_centred_weights(call, position, zero) for position, zero in ((1, 9), (2, 11))]
     factors, scales = _scales(call, 1, W_SCALE), _scales(call, 2, R_SCALE)
     shape = call.context.graph.values[factors].shape
-    factors = call.emit_part(binary("mul", shape, ()), (factors, x_scale), "factors")
+    factors = call.emit_part(elementwise.binary("mul", shape, ()), (factors, x_scale), "factors")
     call.inputs = (x, *weights, *call.inputs[3 : PEEPHOLES + 1], factors, scales)
     emit_recurrent("LSTM", call, quantized=True)
 
@@ -55,14 +50,16 @@ def _centred_input(call: NodeCall) -> tuple[str, str]:
     ranged = x
     if call.has(LENGTHS):
         lengths = call.shape(LENGTHS)
-        func = reduce("max", lengths, (0,), False, call.dtype(LENGTHS))
+        func = reduction.reduce("max", lengths, (0,), False, call.dtype(LENGTHS))
         most = call.emit_part(func, (call.inputs[LENGTHS],), "longest")
-        count = call.emit_part(cast((), call.dtype(LENGTHS), "int64"), (most,), "steps")
-        ranged = call.emit_part(counted_slices(shape, 0, 0.0, "float32"), (x, count), "ranged")
+        count = call.emit_part(elementwise.cast((), call.dtype(LENGTHS), "int64"), (most,), "steps")
+        ranged = call.emit_part(
+            compaction.counted_slices(shape, 0, 0.0, "float32"), (x, count), "ranged"
+        )
     names = [call.part_name(role) for role in ("quantized", "scale", "zero")]
     emit_quantized(call, x, ranged, names)
     one = call.add_part(np.array(1, np.float32), "one")
-    func = dequantize(shape, "uint8", (), zero_shape=())
+    func = quantized.dequantize(shape, "uint8", (), zero_shape=())
     return call.emit_part(func, (names[0], one, names[2]), "centred"), names[1]
 
 
@@ -72,17 +69,17 @@ def _centred_weights(call: NodeCall, position: int, zero: int) -> str:
     shape = call.shape(position)
     name, own = _over_columns(call, zero, shape)
     one = call.add_part(np.array(1, np.float32), "one")
-    func = dequantize(shape, call.dtype(position), (), zero_shape=own, axis=0)
+    func = quantized.dequantize(shape, call.dtype(position), (), zero_shape=own, axis=0)
     whole = call.emit_part(func, (call.inputs[position], one, name), "whole")
-    return call.emit_part(transpose(shape, (0, 2, 1)), (whole,), "turned")
+    return call.transposed(whole, (0, 2, 1), "turned")
 
 
 def _scales(call: NodeCall, weights: int, position: int) -> str:
     """The scales of weights as (directions, gates · hidden)."""
     directions, _, width = call.shape(weights)
     name, own = _over_columns(call, position, call.shape(weights))
-    wide = call.emit_part(expand(own, (directions, 1, width)), (name,), "scales")
-    return call.emit_part(reshape((directions, 1, width), (directions, width)), (wide,), "scales")
+    func = selection.expand(own, (directions, 1, width))
+    return call.reshaped(call.emit_part(func, (name,), "scales"), (directions, width), "scales")
 
 
 def _over_columns(
@@ -93,15 +90,12 @@ def _over_columns(
     directions, _, width = shape
     given = call.shape(position)
     if given not in ((directions,), (directions, width)) or width % GATES["LSTM"]:
-        raise InvalidModel(
-            f"{call.title}: input {call.inputs[position]} has shape {given}, and weights of shape "
+        raise call.invalid(
+            f"input {call.inputs[position]} has shape {given}, and weights of shape "
             f"{shape} take {(directions,)} or {(directions, width)}"
         )
     wanted = (directions, 1, width if len(given) == 2 else 1)
-    func = reshape(given, wanted, call.dtype(position))
-    return call.emit_part(func, (call.inputs[position],), "columns"), wanted
+    return call.reshaped(call.inputs[position], wanted, "columns"), wanted
 
 
-QUANTIZED_RECURRENT: dict[str, Callable[[NodeCall], None]] = {
-    "com.microsoft.DynamicQuantizeLSTM": _dynamic_quantize_lstm
-}
+OPERATORS: Emitters = {"com.microsoft.DynamicQuantizeLSTM": _dynamic_quantize_lstm}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
-from graphflow.kernels.definitions import at_ranks, gather_elements, ranks, selected
+from graphflow.frontends.call import Emitters, NodeCall
+from graphflow.kernels.definitions import indexing, ranking
 
 SELECTED_UP_TO = 1 / 4
 """The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.
@@ -19,27 +16,25 @@ Ranking takes n² comparisons, sixteen of which run in one vector.
 def _top_k(call: NodeCall) -> None:
     """`sorted=0` permits any order, so the results are sorted then too."""
     shape, dtype = call.shape(0), call.dtype()
-    axis = call.normalized_axis(int(call.attribute("axis", -1)))
-    largest = bool(call.attribute("largest", 1))
+    axis = call.axis(-1)
+    largest = call.flag("largest", True)
     call.attribute("sorted", 1)
     count = int(call.required("k") if call.opset < 10 else call.constant(1, "k").reshape(-1)[0])
     if not 0 <= count <= shape[axis]:
-        raise InvalidModel(
-            f"{call.title}: k is {count}, axis {axis} of shape {shape} has {shape[axis]} elements"
-        )
+        raise call.invalid(f"k is {count}, axis {axis} of shape {shape} has {shape[axis]} elements")
     x = call.inputs[:1]
     values, indices = (*call.outputs, "")[:2]
     indices = indices or call.context.unique_tensor_name(f"{values or call.name}.indices")
     if count <= shape[axis] * SELECTED_UP_TO or count <= 1:
-        call.emit(selected(shape, axis, count, largest, dtype), x, indices, "indices")
+        call.emit(ranking.selected(shape, axis, count, largest, dtype), x, indices, "indices")
     else:
         ranked = call.context.unique_tensor_name(f"{indices}.ranks")
-        call.emit(ranks(shape, axis, largest, dtype), x, ranked, "ranks")
-        call.emit(at_ranks(shape, axis, count), (ranked,), indices, "indices")
+        call.emit(ranking.ranks(shape, axis, largest, dtype), x, ranked, "ranks")
+        call.emit(ranking.at_ranks(shape, axis, count), (ranked,), indices, "indices")
     if values:
         taken = (*shape[:axis], count, *shape[axis + 1 :])
-        func = gather_elements(shape, taken, axis, dtype)
+        func = indexing.gather_elements(shape, taken, axis, dtype)
         call.emit(func, (*x, indices), values, "values")
 
 
-RANKING: dict[str, Callable[[NodeCall], None]] = {"TopK": _top_k}
+OPERATORS: Emitters = {"TopK": _top_k}

@@ -14,25 +14,9 @@ from functools import partial
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.graph import Array
-from graphflow.kernels.definitions import (
-    ACTIVATIONS,
-    LANES,
-    Activation,
-    Recurrence,
-    binary,
-    concat,
-    copy,
-    gemm,
-    gru,
-    lstm,
-    pad,
-    reshape,
-    rnn,
-    take_slice,
-    transpose,
-)
+from graphflow.kernels.definitions import elementwise, linear, movement, recurrent, selection
 from graphflow.tir import PrimFunc
 
 BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = 3, 4, 5, 6, 7
@@ -70,24 +54,26 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
     direction = call.attribute("direction", "forward")
     reverses = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in reverses:
-        raise InvalidModel(f"{call.title}: direction {direction} does not exist")
+        raise call.invalid(f"direction {direction} does not exist")
     reverse = reverses[direction]
     activations = _activations(call, DEFAULTS[op], len(reverse))
     layer = _layer(call, GATES[op], len(reverse))
     clip = call.attribute("clip")
-    make: Callable[[Recurrence], PrimFunc]
+    make: Callable[[recurrent.Recurrence], PrimFunc]
     if op == "LSTM":
-        coupled = bool(call.attribute("input_forget", 0))
-        make = partial(lstm, peepholes=call.has(PEEPHOLES), coupled=coupled, quantized=quantized)
+        coupled = call.flag("input_forget")
+        make = partial(
+            recurrent.lstm, peepholes=call.has(PEEPHOLES), coupled=coupled, quantized=quantized
+        )
     elif op == "GRU":
-        before = bool(call.attribute("linear_before_reset", 0))
-        make = partial(gru, linear_before_reset=before)
+        before = call.flag("linear_before_reset")
+        make = partial(recurrent.gru, linear_before_reset=before)
     else:
-        before, make = False, rnn
+        before, make = False, recurrent.rnn
     lengths = call.has(LENGTHS)
     found: list[tuple[str, ...]] = []
     for d, backward in enumerate(reverse):
-        r = Recurrence(
+        r = recurrent.Recurrence(
             layer.steps,
             layer.batch,
             layer.hidden,
@@ -104,7 +90,7 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
             weights.append(_state(layer, INITIAL_C, d))
         if op == "LSTM" and call.has(PEEPHOLES):
             held = _part(call, PEEPHOLES, d, (3 * layer.hidden,))
-            weights.append(_reshaped(call, held, (3 * layer.hidden,), (3, layer.hidden)))
+            weights.append(_reshaped(call, held, (3, layer.hidden)))
         if apart:
             weights.append(_recurrent_bias(layer, d))
         if quantized:
@@ -112,7 +98,7 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
         if lengths:
             weights.append(call.inputs[LENGTHS])
         func = make(r)
-        names = tuple(call.part_name(f"{b.name}{d}") for b in func.outputs)
+        names = tuple(call.part_name(f"{b.name}{d}", call.name) for b in func.outputs)
         call.emit_all(func, weights, names, f"direction{d}")
         found.append(names)
     _emit_outputs(layer, found)
@@ -120,9 +106,9 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
 
 def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
     """The extents of a node, checked, and its input with the time axis first."""
-    flipped = bool(call.attribute("layout", 0))
+    flipped = call.flag("layout")
     if len(call.shape(0)) != 3 or len(call.shape(1)) != 3 or len(call.shape(2)) != 3:
-        raise InvalidModel(f"{call.title}: X, W and R must have three axes")
+        raise call.invalid("X, W and R must have three axes")
     x, shape = call.inputs[0], call.shape(0)
     hidden, features = call.shape(2)[2], shape[2]
     stated = call.attribute("hidden_size", hidden)
@@ -137,24 +123,23 @@ def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
     wanted[INITIAL_H] = wanted[INITIAL_C] = (*state, hidden)
     for position, expected in wanted.items():
         if call.has(position) and call.shape(position) != expected:
-            raise InvalidModel(
-                f"{call.title}: input {call.inputs[position]} has shape "
+            raise call.invalid(
+                f"input {call.inputs[position]} has shape "
                 f"{call.shape(position)}, not {expected} as {directions} directions of {hidden} "
                 f"units and an input of shape {shape} ask for"
             )
     if stated != hidden:
-        raise InvalidModel(f"{call.title}: hidden_size is {stated}, R has {hidden} units")
+        raise call.invalid(f"hidden_size is {stated}, R has {hidden} units")
+    steps, batch = (shape[1], shape[0]) if flipped else (shape[0], shape[1])
     if flipped:
-        func = transpose(shape, (1, 0, 2), call.dtype())
-        x, shape = call.emit_part(func, (x,), "steps_first"), func.outputs[0].shape
-    steps, batch = shape[0], shape[1]
-    x = _reshaped(call, x, shape, (steps * batch, features))
+        x = call.transposed(x, (1, 0, 2), "steps_first", call.dtype())
+    x = _reshaped(call, x, (steps * batch, features))
     return _Layer(call, gates, steps, batch, features, hidden, flipped, x)
 
 
 def _activations(
     call: NodeCall, defaults: tuple[str, ...], directions: int
-) -> list[tuple[Activation, ...]]:
+) -> list[tuple[recurrent.Activation, ...]]:
     """The activation functions of each direction.
 
     alpha and beta list the parameters in order, for those functions only that have one.
@@ -165,19 +150,17 @@ def _activations(
     if len(names) == len(defaults) < len(defaults) * directions:
         names *= directions
     if len(names) != len(defaults) * directions:
-        raise InvalidModel(
-            f"{call.title}: {len(names)} activations are named, it needs "
-            f"{len(defaults) * directions}"
+        raise call.invalid(
+            f"{len(names)} activations are named, it needs {len(defaults) * directions}"
         )
     values = {key: iter(call.attribute(f"activation_{key}", ()) or ()) for key in ("alpha", "beta")}
-    found: list[Activation] = []
+    found: list[recurrent.Activation] = []
     for name in names:
-        if name.lower() not in ACTIVATIONS:
-            raise InvalidModel(
-                f"{call.title}: activation {name} does not exist; there are "
-                f"{', '.join(ACTIVATIONS)}"
+        if name.lower() not in recurrent.ACTIVATIONS:
+            raise call.invalid(
+                f"activation {name} does not exist; there are {', '.join(recurrent.ACTIVATIONS)}"
             )
-        parameters, make = ACTIVATIONS[name.lower()]
+        parameters, make = recurrent.ACTIVATIONS[name.lower()]
         chosen = {key: float(next(values[key], n)) for key, n in parameters.items()}
         found.append(partial(make, **chosen))
     width = len(defaults)
@@ -193,7 +176,7 @@ def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
     call, width, rows = layer.call, layer.gates * layer.hidden, layer.steps * layer.batch
     weights = _part(call, 1, d, (width, layer.features))
     bias = () if not call.has(BIAS) else (_input_bias(layer, d, apart),)
-    func = gemm(
+    func = linear.gemm(
         (rows, layer.features),
         (width, layer.features),
         (width,) if bias and not scaled else None,
@@ -205,11 +188,12 @@ def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
     else:
         product = call.emit_part(func, (layer.x, weights), "product")
         factors = _part(call, FACTORS, d, (width,))
-        name = call.emit_part(binary("mul", (rows, width), (width,)), (product, factors), "inputs")
+        func = elementwise.binary("mul", (rows, width), (width,))
+        name = call.emit_part(func, (product, factors), "inputs")
         if bias:
-            func = binary("add", (rows, width), (width,))
+            func = elementwise.binary("add", (rows, width), (width,))
             name = call.emit_part(func, (name, *bias), "shifted")
-    return _reshaped(call, name, (rows, width), (layer.steps, layer.batch, width))
+    return _reshaped(call, name, (layer.steps, layer.batch, width))
 
 
 def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
@@ -221,12 +205,12 @@ def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
         recurrent[:split] = known[d, width : width + split]
         return call.add_part(np.add(known[d, :width], recurrent), f"bias{d}")
     both = _part(call, BIAS, d, (2 * width,))
-    of_input = _sliced(call, both, (2 * width,), 0, width)
-    summand = _sliced(call, both, (2 * width,), width, width + split)
+    of_input = call.sliced(both, 0, range(width), "slice", call.dtype())
+    summand = call.sliced(both, 0, range(width, width + split), "slice", call.dtype())
     if split < width:
-        func = pad((split,), (0,), (width - split,), "constant", 0.0, call.dtype())
+        func = selection.pad((split,), (0,), (width - split,), "constant", 0.0, call.dtype())
         summand = call.emit_part(func, (summand,), "bias")
-    func = binary("add", (width,), (width,), call.dtype())
+    func = elementwise.binary("add", (width,), (width,), call.dtype())
     return call.emit_part(func, (of_input, summand), "bias")
 
 
@@ -236,28 +220,28 @@ def _recurrent_bias(layer: _Layer, d: int) -> str:
     if not call.has(BIAS):
         return call.add_part(np.zeros(layer.hidden, call.dtype()), f"bias{d}")
     both = _part(call, BIAS, d, (2 * width,))
-    return _sliced(call, both, (2 * width,), 2 * width - layer.hidden, 2 * width)
+    return call.sliced(both, 0, range(2 * width)[-layer.hidden :], "slice", call.dtype())
 
 
 def _panels(layer: _Layer, d: int) -> str:
     """R as (panels, hidden, gates, lanes); units that the last panel lacks have zeros."""
     call, gates, hidden = layer.call, layer.gates, layer.hidden
-    panels = -(-hidden // LANES)
-    more = panels * LANES - hidden
+    panels = -(-hidden // recurrent.LANES)
+    more = panels * recurrent.LANES - hidden
     known = call.known(2)
     if known is not None:
         array: Array = known[d].reshape(gates, hidden, hidden)
         array = np.pad(array, ((0, 0), (0, more), (0, 0)))
-        array = array.reshape(gates, panels, LANES, hidden).transpose(1, 3, 0, 2)
+        array = array.reshape(gates, panels, recurrent.LANES, hidden).transpose(1, 3, 0, 2)
         return call.add_part(np.ascontiguousarray(array), f"weights{d}")
     name = _part(call, 2, d, (gates * hidden, hidden))
-    name = _reshaped(call, name, (gates * hidden, hidden), (gates, hidden, hidden))
+    shape = (gates, hidden, hidden)
+    name = _reshaped(call, name, shape)
     if more:
-        func = pad((gates, hidden, hidden), (0, 0, 0), (0, more, 0), "constant", 0.0, call.dtype())
+        func = selection.pad(shape, (0, 0, 0), (0, more, 0), "constant", 0.0, call.dtype())
         name = call.emit_part(func, (name,), f"weights{d}")
-    split = (gates, panels, LANES, hidden)
-    name = _reshaped(call, name, (gates, hidden + more, hidden), split)
-    return call.emit_part(transpose(split, (1, 3, 0, 2), call.dtype()), (name,), f"weights{d}")
+    name = _reshaped(call, name, (gates, panels, recurrent.LANES, hidden))
+    return call.transposed(name, (1, 3, 0, 2), f"weights{d}", call.dtype())
 
 
 def _state(layer: _Layer, position: int, d: int) -> str:
@@ -265,13 +249,9 @@ def _state(layer: _Layer, position: int, d: int) -> str:
     call, shape = layer.call, (layer.batch, layer.hidden)
     if not call.has(position):
         return call.add_part(np.zeros(shape, call.dtype()), "start")
-    name, given = call.inputs[position], call.shape(position)
     axis = 1 if layer.flipped else 0
-    ranges = [range(n) for n in given]
-    ranges[axis] = range(d, d + 1)
-    func = take_slice(given, ranges, call.dtype())
-    name = call.emit_part(func, (name,), "start")
-    return _reshaped(call, name, func.outputs[0].shape, shape)
+    own = call.sliced(call.inputs[position], axis, range(d, d + 1), "start", call.dtype())
+    return _reshaped(call, own, shape)
 
 
 def _part(call: NodeCall, position: int, d: int, shape: tuple[int, ...]) -> str:
@@ -279,51 +259,39 @@ def _part(call: NodeCall, position: int, d: int, shape: tuple[int, ...]) -> str:
     known = call.known(position)
     if known is not None:
         return call.add_part(np.ascontiguousarray(known[d].reshape(shape)), f"part{d}")
-    given = call.shape(position)
-    if given[0] == 1:
-        return _reshaped(call, call.inputs[position], given, shape)
-    ranges = [range(d, d + 1), *(range(n) for n in given[1:])]
-    func = take_slice(given, ranges, call.dtype())
-    name = call.emit_part(func, (call.inputs[position],), f"part{d}")
-    return _reshaped(call, name, func.outputs[0].shape, shape)
+    name = call.inputs[position]
+    if call.shape(position)[0] != 1:
+        name = call.sliced(name, 0, range(d, d + 1), f"part{d}", call.dtype())
+    return _reshaped(call, name, shape)
 
 
-def _sliced(call: NodeCall, name: str, shape: tuple[int, ...], start: int, stop: int) -> str:
-    return call.emit_part(take_slice(shape, [range(start, stop)], call.dtype()), (name,), "slice")
-
-
-def _reshaped(call: NodeCall, name: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
-    if old == new:
-        return name
-    return call.emit_part(reshape(old, new, call.dtype()), (name,), "reshape")
+def _reshaped(call: NodeCall, name: str, shape: tuple[int, ...]) -> str:
+    return call.reshaped(name, shape, "reshape", call.dtype())
 
 
 def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
     """Y and the final states, made of those of each direction."""
-    call = layer.call
-    state = (layer.batch, layer.hidden)
+    call, state = layer.call, (layer.batch, layer.hidden)
     for position, name in enumerate(call.outputs):
         if not name:
             continue
         if position >= len(found[0]):
             raise InvalidModel(f"{call.title} has no output {position}")
-        shape: tuple[int, ...] = state
         split: tuple[int, ...] = (1, *state)
-        order: tuple[int, ...] = (1, 0, 2)
-        axis = 0
+        axis, order = 0, [1, 0, 2]
         if position == 0:
-            shape, split = (layer.steps, *state), (layer.steps, 1, *state)
-            axis, order = 1, (2, 0, 1, 3)
-        parts = [_reshaped(call, names[position], shape, split) for names in found]
+            axis, split, order = 1, (layer.steps, 1, *state), [2, 0, 1, 3]
+        parts = [_reshaped(call, names[position], split) for names in found]
         whole = parts[0]
         if len(parts) > 1:
-            func = concat([split] * len(parts), axis, call.dtype())
+            func = movement.concat([split] * len(parts), axis, call.dtype())
             split = func.outputs[0].shape
             whole = call.emit_part(func, parts, f"joined{position}")
-        last = transpose(split, order, call.dtype()) if layer.flipped else copy(split, call.dtype())
-        call.emit(last, (whole,), name, f"output{position}")
+        if layer.flipped:
+            func = movement.transpose(split, order, call.dtype())
+        else:
+            func = movement.copy(split, call.dtype())
+        call.emit(func, (whole,), name, f"output{position}")
 
 
-RECURRENT: dict[str, Callable[[NodeCall], None]] = {
-    op: partial(emit_recurrent, op) for op in ("LSTM", "GRU", "RNN")
-}
+OPERATORS: Emitters = {op: partial(emit_recurrent, op) for op in ("LSTM", "GRU", "RNN")}

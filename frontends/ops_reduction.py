@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.ops_shape import axes_of
-from graphflow.kernels.definitions import (
-    Shape,
-    arg_reduce,
-    copy,
-    hardmax,
-    log_softmax,
-    log_sum_exp,
-    reduce,
-    reshape,
-    softmax,
-)
+from graphflow.kernels.definitions import movement, reduction
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.tir import PrimFunc
 
 
@@ -25,19 +16,19 @@ def _reduce(kind: str, axes_input_since: int, call: NodeCall) -> None:
     """If no axes are given all are reduced, or none with noop_with_empty_axes."""
     shape = call.shape(0)
     axes = axes_of(call, axes_input_since)
-    keepdims = bool(call.attribute("keepdims", 1))
-    unchanged = bool(call.attribute("noop_with_empty_axes", 0))
+    keepdims = call.flag("keepdims", True)
+    unchanged = call.flag("noop_with_empty_axes")
     if not axes and unchanged:
         if kind not in ("sum", "mean", "max", "min", "prod"):
             # Whether such a node still takes squares or logarithms, implementations disagree on.
             call.refuse("noop_with_empty_axes without axes", "name the axes, or drop the node")
-        call.emit(copy(shape, call.dtype()), call.inputs[:1])
+        call.emit(movement.copy(shape, call.dtype()), call.inputs[:1])
         return
     reduced = axes or range(len(shape))
     if kind == "log_sum_exp":
-        _emit_kept(call, log_sum_exp(shape, reduced, call.dtype()), reduced, keepdims)
+        _emit_kept(call, reduction.log_sum_exp(shape, reduced, call.dtype()), reduced, keepdims)
         return
-    call.emit(reduce(kind, shape, reduced, keepdims, call.dtype()), call.inputs[:1])
+    call.emit(reduction.reduce(kind, shape, reduced, keepdims, call.dtype()), call.inputs[:1])
 
 
 def _emit_kept(call: NodeCall, func: PrimFunc, axes: Iterable[int], keepdims: bool) -> None:
@@ -45,45 +36,42 @@ def _emit_kept(call: NodeCall, func: PrimFunc, axes: Iterable[int], keepdims: bo
     if keepdims:
         call.emit(func, call.inputs[:1])
         return
-    kept = func.outputs[0]
-    gone = {axis % len(kept.shape) for axis in axes}
-    name = call.context.unique_tensor_name(f"{call.outputs[0]}.kept")
-    call.emit(func, call.inputs[:1], name, "kept")
-    shape = tuple(n for axis, n in enumerate(kept.shape) if axis not in gone)
-    call.emit(reshape(kept.shape, shape, kept.dtype), (name,))
+    gone = {axis % len(call.shape(0)) for axis in axes}
+    kept = call.emit_part(func, call.inputs[:1], "kept")
+    before, dtype = func.outputs[0].shape, func.outputs[0].dtype
+    shape = tuple(n for axis, n in enumerate(before) if axis not in gone)
+    call.emit(movement.reshape(before, shape, dtype), (kept,))
 
 
 def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: NodeCall) -> None:
     """Over one axis since opset 13; before, over all axes from `axis` on together."""
     shape = call.shape(0)
-    if call.opset >= 13:
-        call.emit(make(shape, (call.attribute("axis", -1),), call.dtype()))
-        return
-    axis = call.attribute("axis", 1)
+    axis = call.attribute("axis", -1 if call.opset >= 13 else 1)
     first = axis + len(shape) if axis < 0 else axis
-    call.emit(make(shape, tuple(range(first, len(shape))), call.dtype()))
+    axes = (axis,) if call.opset >= 13 else tuple(range(first, len(shape)))
+    call.emit(make(shape, axes, call.dtype()))
 
 
 def _arg_reduce(kind: str, call: NodeCall) -> None:
-    axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
-    keepdims = bool(call.attribute("keepdims", 1))
-    _emit_kept(call, arg_reduce(kind, call.shape(0), axis, last, call.dtype()), (axis,), keepdims)
+    axis, last = call.attribute("axis", 0), call.flag("select_last_index")
+    keepdims = call.flag("keepdims", True)
+    _emit_kept(
+        call, reduction.arg_reduce(kind, call.shape(0), axis, last, call.dtype()), (axis,), keepdims
+    )
 
 
-REDUCTION: dict[str, Callable[[NodeCall], None]] = {
-    "Softmax": partial(_softmax, softmax),
-    "Hardmax": partial(_softmax, hardmax),
-    "LogSoftmax": partial(_softmax, log_softmax),
+_KINDS = {
+    "Mean": "mean", "Max": "max", "Min": "min", "Prod": "prod", "L1": "l1", "L2": "l2",
+    "SumSquare": "sum_square", "LogSum": "log_sum", "LogSumExp": "log_sum_exp",
+}  # fmt: skip
+"""The reductions whose axes are an input since opset 18."""
+
+OPERATORS: Emitters = {
+    "Softmax": partial(_softmax, reduction.softmax),
+    "Hardmax": partial(_softmax, reduction.hardmax),
+    "LogSoftmax": partial(_softmax, reduction.log_softmax),
     "ArgMax": partial(_arg_reduce, "max"),
     "ArgMin": partial(_arg_reduce, "min"),
     "ReduceSum": partial(_reduce, "sum", 13),
-    "ReduceMean": partial(_reduce, "mean", 18),
-    "ReduceMax": partial(_reduce, "max", 18),
-    "ReduceMin": partial(_reduce, "min", 18),
-    "ReduceProd": partial(_reduce, "prod", 18),
-    "ReduceL1": partial(_reduce, "l1", 18),
-    "ReduceL2": partial(_reduce, "l2", 18),
-    "ReduceSumSquare": partial(_reduce, "sum_square", 18),
-    "ReduceLogSum": partial(_reduce, "log_sum", 18),
-    "ReduceLogSumExp": partial(_reduce, "log_sum_exp", 18),
+    **{f"Reduce{name}": partial(_reduce, kind, 18) for name, kind in _KINDS.items()},
 }

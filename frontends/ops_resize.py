@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, isfinite
 
 import numpy as np
 
-from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.payload import require_extents
 from graphflow.graph import Array
-from graphflow.kernels.definitions import (
-    Coordinates,
-    copy,
-    filter_taps,
-    resize_linear,
-    resize_nearest,
-    resize_outside,
-    resize_taps,
-)
+from graphflow.kernels.definitions import movement, resize
 
 HALF = Fraction(1, 2)
 
@@ -37,42 +28,48 @@ class _ResizedAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filter:
-    """The interpolation attributes of the linear and the cubic mode."""
+class _Sampling:
+    """How a node finds the input elements of an output element, and what it makes of them."""
 
+    mode: str
+    coordinates: str = "asymmetric"
+    rounding: str = "floor"
+    """Of the nearest mode."""
+    outside: float | None = None
+    """The value of elements whose coordinates are not in the input, if they have one."""
     cubic: float = -0.75
     antialias: bool = False
     exclude_outside: bool = False
 
 
-def _coordinates(mode: str, axis: _ResizedAxis) -> Coordinates | None:
-    """The input coordinate of output index i; None if the mode does not exist."""
+def _coordinates(call: NodeCall, mode: str, axis: _ResizedAxis) -> resize.Coordinates:
+    """The input coordinate of output index i."""
     step = 1 / axis.scale
-    at_start = Coordinates(Fraction(0), Fraction(0))
+    at_start = resize.Coordinates(Fraction(0), Fraction(0))
     last, steps = axis.before - 1, axis.after - 1
     match mode:
         case "asymmetric":
-            return Coordinates(step, Fraction(0))
+            return resize.Coordinates(step, Fraction(0))
         case "half_pixel":
-            return Coordinates(step, HALF * step - HALF)
+            return resize.Coordinates(step, HALF * step - HALF)
         case "pytorch_half_pixel":
-            return Coordinates(step, HALF * step - HALF) if axis.after > 1 else at_start
+            return resize.Coordinates(step, HALF * step - HALF) if axis.after > 1 else at_start
         case "half_pixel_symmetric":
             # The part of the input that a rounded output extent misses is cut on both sides.
             covered = axis.after / (axis.scale * axis.before)
             shift = Fraction(axis.before, 2) * (1 - covered)
-            return Coordinates(step, shift + HALF * step - HALF)
+            return resize.Coordinates(step, shift + HALF * step - HALF)
         case "tf_half_pixel_for_nn":
-            return Coordinates(step, HALF * step)
+            return resize.Coordinates(step, HALF * step)
         case "align_corners":
             # As onnxruntime; ONNX's own data divides by the extent before it is rounded down.
-            return Coordinates(Fraction(last, steps), Fraction(0)) if steps > 0 else at_start
+            return resize.Coordinates(Fraction(last, steps), Fraction(0)) if steps > 0 else at_start
         case "tf_crop_and_resize":
             start, end = axis.region
             if steps > 0:
-                return Coordinates((end - start) * last / steps, start * last)
-            return Coordinates(Fraction(0), HALF * (start + end) * last)
-    return None
+                return resize.Coordinates((end - start) * last / steps, start * last)
+            return resize.Coordinates(Fraction(0), HALF * (start + end) * last)
+    raise call.invalid(f"coordinate_transformation_mode {mode} does not exist")
 
 
 def _resize(call: NodeCall) -> None:
@@ -88,24 +85,27 @@ def _resize(call: NodeCall) -> None:
             if growing:
                 call.refuse("growing and shrinking at once", "convert the model to opset 11")
             rounding = ["ceil"]
-        _emit(call, mode, axes, "asymmetric", rounding[0], None)
+        _emit(call, axes, _Sampling(mode, rounding=rounding[0]))
         return
-    sampling = _Filter(
-        float(call.attribute("cubic_coeff_a", -0.75)),
-        bool(call.attribute("antialias", 0)),
-        bool(call.attribute("exclude_outside", 0)),
-    )
     rounding_mode = call.attribute("nearest_mode", "round_prefer_floor")
     coordinates = call.attribute("coordinate_transformation_mode", "half_pixel")
     extrapolation = call.attribute("extrapolation_value", 0.0)
     outside = extrapolation if coordinates == "tf_crop_and_resize" else None
+    sampling = _Sampling(
+        mode,
+        coordinates,
+        rounding_mode,
+        outside,
+        float(call.attribute("cubic_coeff_a", -0.75)),
+        call.flag("antialias"),
+        call.flag("exclude_outside"),
+    )
     rank = len(call.shape(0))
     which = [call.normalized_axis(axis) for axis in call.attribute("axes", range(rank))]
     region = call.constant(1, "roi", rank=1).tolist() if outside is not None else ()
     if outside is not None and not (len(region) == 2 * len(which) and all(map(isfinite, region))):
-        raise InvalidModel(
-            f"{call.title}: roi {region} must have a finite start and end for each of {len(which)} "
-            "axes"
+        raise call.invalid(
+            f"roi {region} must have a finite start and end for each of {len(which)} axes"
         )
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     scales = call.constant(2, "scales", rank=1) if call.has(2) else np.zeros(0, np.float32)
@@ -113,7 +113,7 @@ def _resize(call: NodeCall) -> None:
         axes = _scaled(call, which, scales, region)
     else:
         axes = _sized(call, which, call.constant(3, "sizes", rank=1), policy, region)
-    _emit(call, mode, axes, coordinates, rounding_mode, outside, sampling)
+    _emit(call, axes, sampling)
 
 
 def _upsample(call: NodeCall) -> None:
@@ -121,14 +121,14 @@ def _upsample(call: NodeCall) -> None:
     given = call.opset < 9
     scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales", rank=1)
     axes = _scaled(call, range(len(call.shape(0))), scales, ())
-    _emit(call, mode, axes, "asymmetric", "floor", None)
+    _emit(call, axes, _Sampling(mode))
 
 
 def _require_positive(call: NodeCall, role: str, numbers: Array, axes: Sequence[int]) -> None:
     """`InvalidModel` unless there is one positive finite number for each of the axes."""
     if len(numbers) != len(axes) or not all(0 < number < inf for number in numbers):
-        raise InvalidModel(
-            f"{call.title}: {role} {numbers.tolist()} must be positive and finite, one for each of "
+        raise call.invalid(
+            f"{role} {numbers.tolist()} must be positive and finite, one for each of "
             f"{len(axes)} axes"
         )
 
@@ -155,7 +155,7 @@ def _sized(
     _require_positive(call, "sizes", sizes, which)
     axes = [_ResizedAxis(n, n, Fraction(1)) for n in call.shape(0)]
     if not all(axes[axis].before for axis in which):
-        raise InvalidModel(f"{call.title}: its input of shape {call.shape(0)} has no element")
+        raise call.invalid(f"its input of shape {call.shape(0)} has no element")
     factors = [Fraction(int(n), axes[axis].before) for axis, n in zip(which, sizes, strict=True)]
     extents = [int(n) for n in sizes]
     if policy in ("not_larger", "not_smaller"):
@@ -163,7 +163,7 @@ def _sized(
         extents = [floor(axes[axis].before * common + HALF) for axis in which]
         factors = [common] * len(factors)
     elif policy != "stretch":
-        raise InvalidModel(f"{call.title}: policy {policy} does not exist")
+        raise call.invalid(f"policy {policy} does not exist")
     for number, axis in enumerate(which):
         after, scale = extents[number], factors[number]
         axes[axis] = _ResizedAxis(axes[axis].before, after, scale, _region(region, number))
@@ -193,58 +193,45 @@ def _exact_bound(value: float) -> Fraction:
     return -_exact(np.float32(-value)) if value < 0 else _exact(np.float32(value))
 
 
-def _emit(
-    call: NodeCall,
-    mode: str,
-    axes: Sequence[_ResizedAxis],
-    coordinate_mode: str,
-    rounding: str,
-    outside: float | None,
-    sampling: _Filter | None = None,
-) -> None:
-    found = [_coordinates(coordinate_mode, axis) for axis in axes]
-    coordinates = [c for c in found if c is not None]
-    if len(coordinates) < len(found):
-        raise InvalidModel(
-            f"{call.title}: coordinate_transformation_mode {coordinate_mode} does not exist"
-        )
+def _emit(call: NodeCall, axes: Sequence[_ResizedAxis], sampling: _Sampling) -> None:
+    coordinates = [_coordinates(call, sampling.coordinates, axis) for axis in axes]
     shape, result = call.shape(0), tuple(axis.after for axis in axes)
-    sampling = sampling or _Filter()
+    mode, outside = sampling.mode, sampling.outside
     linear = mode in ("linear", "bilinear")
     # Coordinates inside the input have both of their neighbours there, or one with weight zero.
     filtered = sampling.antialias or (sampling.exclude_outside and outside is None)
     if mode == "cubic" or (linear and filtered):
-        _emit_filtered(call, "linear" if linear else mode, axes, coordinates, outside, sampling)
+        _emit_filtered(call, axes, coordinates, sampling)
         return
     if mode == "nearest":
-        func = resize_nearest(shape, result, coordinates, rounding, outside, call.dtype())
+        func = resize.resize_nearest(
+            shape, result, coordinates, sampling.rounding, outside, call.dtype()
+        )
     elif linear:
-        func = resize_linear(shape, result, coordinates, outside, call.dtype())
+        func = resize.resize_linear(shape, result, coordinates, outside, call.dtype())
     else:
-        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
+        raise call.invalid(f"mode {mode} does not exist")
     call.emit(func, call.inputs[:1])
 
 
 def _emit_filtered(
     call: NodeCall,
-    mode: str,
     axes: Sequence[_ResizedAxis],
-    coordinates: Sequence[Coordinates],
-    outside: float | None,
-    sampling: _Filter,
+    coordinates: Sequence[resize.Coordinates],
+    sampling: _Sampling,
 ) -> None:
     """One kernel for each resized axis, with a table of weights.
 
     Axes that shrink most come first, so that the later kernels have less to do.
     """
     name, shape, dtype = call.inputs[0], call.shape(0), call.dtype()
-    same = Coordinates(Fraction(1), Fraction(0))
+    same = resize.Coordinates(Fraction(1), Fraction(0))
     for k in sorted(range(len(axes)), key=lambda k: Fraction(axes[k].after, axes[k].before)):
         axis, where = axes[k], coordinates[k]
         if where == same and axis.before == axis.after:
             continue
-        taps = filter_taps(
-            mode,
+        taps = resize.filter_taps(
+            "cubic" if sampling.mode == "cubic" else "linear",
             where,
             (axis.before, axis.after),
             axis.scale,
@@ -254,12 +241,13 @@ def _emit_filtered(
         )
         table = call.add_part(taps.weights.astype(dtype), f"weights{k}")
         count = taps.weights.shape[1]
-        func = resize_taps(shape, k, axis.after, where, taps.first, count, dtype)
+        func = resize.resize_taps(shape, k, axis.after, where, taps.first, count, dtype)
         name, shape = call.emit_part(func, (name, table), f"axis{k}"), func.outputs[0].shape
-    if outside is None:
-        call.emit(copy(shape, dtype), (name,))
-        return
-    call.emit(resize_outside(call.shape(0), shape, coordinates, outside, dtype), (name,))
+    if sampling.outside is None:
+        func = movement.copy(shape, dtype)
+    else:
+        func = resize.resize_outside(call.shape(0), shape, coordinates, sampling.outside, dtype)
+    call.emit(func, (name,))
 
 
-RESIZE: dict[str, Callable[[NodeCall], None]] = {"Resize": _resize, "Upsample": _upsample}
+OPERATORS: Emitters = {"Resize": _resize, "Upsample": _upsample}

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
-from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.frontends.ops_window import weight_extents, window_attributes
-from graphflow.kernels.definitions import (
-    BORDERS,
-    Window,
-    convolution,
-    deformed_columns,
-    fill,
-    grid_places,
-    grid_sample,
-    reduce,
-    region_points,
-    reshape,
-    roi_align,
-)
+from graphflow.kernels.definitions import convolution, movement, reduction, sampling
+from graphflow.kernels.definitions.window import Window
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """The mode names since opset 20, by those of opset 16."""
@@ -31,15 +18,15 @@ def _grid_sample(call: NodeCall) -> None:
     mode = str(call.attribute("mode", "linear"))
     mode = MODES.get(mode, mode)
     border = str(call.attribute("padding_mode", "zeros"))
-    align = bool(call.attribute("align_corners", 0))
+    align = call.flag("align_corners")
     shape, grid = call.shape(0), call.shape(1)
     if len(grid) != len(shape) or len(shape) < 3 or grid[0] != shape[0]:
-        raise InvalidModel(f"{call.title}: a grid of shape {grid} does not fit {shape}")
+        raise call.invalid(f"a grid of shape {grid} does not fit {shape}")
     # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
-    moved = "zeros" if mode == "cubic" and border in BORDERS else border
-    func = grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
-    places = call.emit(func, call.inputs[1:2], call.part_name("places"), "places")
-    func = grid_sample(
+    moved = "zeros" if mode == "cubic" and border in sampling.BORDERS else border
+    func = sampling.grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
+    places = call.emit_part(func, call.inputs[1:2], "places")
+    func = sampling.grid_sample(
         shape, func.outputs[0].shape, mode, border, align, call.dtype(), call.dtype(1)
     )
     call.emit(func, (call.inputs[0], places))
@@ -56,34 +43,32 @@ def _roi_align(call: NodeCall) -> None:
     ratio = int(call.attribute("sampling_ratio", 0))
     scale = float(call.attribute("spatial_scale", 1.0))
     if mode not in ("avg", "max") or coordinates not in ("half_pixel", "output_half_pixel"):
-        raise InvalidModel(
-            f"{call.title}: mode {mode} with coordinates {coordinates} does not exist"
-        )
+        raise call.invalid(f"mode {mode} with coordinates {coordinates} does not exist")
     if len(shape) != 4 or rois[1:] != (4,) or call.shape(2) != rois[:1]:
-        raise InvalidModel(
-            f"{call.title}: data of shape {shape}, regions of shape {rois} and "
+        raise call.invalid(
+            f"data of shape {shape}, regions of shape {rois} and "
             f"batch indices of shape {call.shape(2)} do not fit"
         )
     half_pixel = coordinates == "half_pixel"
     require_from(call, 2, 0, shape[0] - 1)
     samples = (ratio, ratio)
     if ratio > 0:
-        func = fill((rois[0], 2), ratio, "int64")
-        counts = call.emit(func, (), call.part_name("points"), "points")
+        func = movement.fill((rois[0], 2), ratio, "int64")
+        counts = call.emit_part(func, (), "points")
         call.count_like(counts, 1)
     else:
         # Room for regions of twice the size of the image.
         most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
         samples = (most, most)
-        func = region_points(rois[0], outputs, scale, half_pixel, call.dtype())
-        counts = call.emit(func, call.inputs[1:2], call.part_name("points"), "points")
-        largest = reduce("max", (rois[0], 2), (0, 1), False, "int64")
+        func = sampling.region_points(rois[0], outputs, scale, half_pixel, call.dtype())
+        counts = call.emit_part(func, call.inputs[1:2], "points")
+        largest = reduction.reduce("max", (rois[0], 2), (0, 1), False, "int64")
         if rois[0]:
             given = call.filled(counts, 0, ".points")
-            limit = call.emit(largest, (given,), call.part_name("most_points"), "most_points")
+            limit = call.emit_part(largest, (given,), "most_points")
             subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)
-    func = roi_align(
+    func = sampling.roi_align(
         shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype()
     )
     call.emit(func, (*call.inputs[:3], counts))
@@ -95,34 +80,31 @@ def _deform_conv(call: NodeCall) -> None:
     if len(shape) != 4:
         call.refuse(f"data of rank {len(shape)}", "use two spatial axes")
     kernel = weight_extents(call, 1)
-    attributes = window_attributes(call, kernel)
-    window = Window.of(kernel, attributes.strides, attributes.pads, attributes.dilations)
+    window = Window.of(kernel, **window_attributes(call, kernel))
     out = window.output_shape(shape[2:])
     groups = int(call.attribute("offset_group", 1))
     taps, masked = prod(kernel), call.has(4)
     wanted = (shape[0], 2 * groups * taps, *out)
     fits = groups > 0 and shape[1] % groups == 0 and offsets == wanted
     if not fits or (masked and call.shape(4) != (shape[0], groups * taps, *out)):
-        raise InvalidModel(
-            f"{call.title}: offsets of shape {offsets} and the mask do not fit data "
+        raise call.invalid(
+            f"offsets of shape {offsets} and the mask do not fit data "
             f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
         )
-    func = deformed_columns(shape, out, window, groups, masked, call.dtype())
+    func = sampling.deformed_columns(shape, out, window, groups, masked, call.dtype())
     moved = (call.inputs[0], call.inputs[2], *(call.inputs[4:5] if masked else ()))
-    columns = call.emit(func, moved, call.part_name("columns"), "columns")
+    columns = call.emit_part(func, moved, "columns")
     flat = (shape[0], shape[1] * taps, *out)
-    func = reshape(func.outputs[0].shape, flat, call.dtype())
-    columns = call.emit(func, (columns,), call.part_name("flat"), "flat")
+    columns = call.reshaped(columns, flat, "flat", call.dtype())
     row = (weight[0], weight[1] * taps, 1, 1)
-    func = reshape(weight, row, call.dtype(1))
-    filters = call.emit(func, call.inputs[1:2], call.part_name("filters"), "filters")
-    func = convolution(
+    filters = call.reshaped(call.inputs[1], row, "filters", call.dtype(1))
+    func = convolution.convolution(
         flat, row, groups=int(call.attribute("group", 1)), bias=call.has(3), dtype=call.dtype()
     )
-    call.emit(func, (columns, filters, *(call.inputs[3:4] if call.has(3) else ())))
+    call.emit(func, (columns, filters, *call.inputs[3:4][: call.has(3)]))
 
 
-SAMPLING: dict[str, Callable[[NodeCall], None]] = {
+OPERATORS: Emitters = {
     "DeformConv": _deform_conv,
     "GridSample": _grid_sample,
     "RoiAlign": _roi_align,

@@ -5,18 +5,17 @@ Shapes are known when the model is compiled, so an input that holds one must be 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isfinite, prod
 
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.folding import LARGEST
 from graphflow.frontends.ops_compaction import emit_joined
 from graphflow.frontends.protos import check_dtype, known_array
 from graphflow.frontends.steps import only_element
-from graphflow.kernels.definitions import concat, fill, reshape, transpose
+from graphflow.kernels.definitions import movement
 
 
 def axes_of(call: NodeCall, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
@@ -34,7 +33,7 @@ def axes_of(call: NodeCall, input_since: int, rank: int | None = 1) -> tuple[int
 
 
 def _emit_reshape(call: NodeCall, shape: tuple[int, ...]) -> None:
-    func = reshape(call.shape(0), shape, call.dtype(), call.op.lower())
+    func = movement.reshape(call.shape(0), shape, call.dtype(), call.op.lower())
     call.emit(func, call.inputs[:1])
 
 
@@ -43,18 +42,16 @@ def _reshape(call: NodeCall) -> None:
     source = call.shape(0)
     if not call.attribute("allowzero", 0):
         if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
-            raise InvalidModel(
-                f"{call.title}: 0 in shape {wanted} copies an axis that the input of "
-                f"shape {source} does not have"
+            raise call.invalid(
+                f"0 in shape {wanted} copies an axis that the input of shape {source} does not have"
             )
         wanted = [source[axis] if n == 0 else n for axis, n in enumerate(wanted)]
     rest = prod(n for n in wanted if n != -1)
     if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
-        raise InvalidModel(
-            f"{call.title}: {prod(source)} elements do not determine the shape {wanted}"
-        )
+        raise call.invalid(f"{prod(source)} elements do not determine the shape {wanted}")
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
-    call.require_open(axis for axis, n in enumerate(stated) if n > 0)
+    sizes = call.sizes_in(1)
+    call.require_open((axis for axis, n in enumerate(stated) if n > 0), sizes)
 
 
 def _flatten(call: NodeCall) -> None:
@@ -69,7 +66,7 @@ def _squeeze(call: NodeCall) -> None:
         axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
     gone = {axis % len(shape) if shape else axis for axis in axes}
     if any(shape[axis] != 1 for axis in gone):
-        raise InvalidModel(f"{call.title}: axes {axes} of shape {shape} are not all of extent 1")
+        raise call.invalid(f"axes {axes} of shape {shape} are not all of extent 1")
     _emit_reshape(call, tuple(n for axis, n in enumerate(shape) if axis not in gone))
 
 
@@ -80,7 +77,7 @@ def _unsqueeze(call: NodeCall) -> None:
     rank = len(shape) + len(axes)
     new = {axis % rank for axis in axes}
     if len(new) != len(axes):
-        raise InvalidModel(f"{call.title}: axes {axes} name an axis twice")
+        raise call.invalid(f"axes {axes} name an axis twice")
     rest = iter(shape)
     _emit_reshape(call, tuple(1 if axis in new else next(rest) for axis in range(rank)))
 
@@ -88,16 +85,16 @@ def _unsqueeze(call: NodeCall) -> None:
 def _transpose(call: NodeCall) -> None:
     shape = call.shape(0)
     order = call.attribute("perm", tuple(reversed(range(len(shape)))))
-    call.emit(transpose(shape, order, call.dtype()))
+    call.emit(movement.transpose(shape, order, call.dtype()))
 
 
 def _concat(call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     axis, dtype = call.required("axis"), call.dtype()
     if any(call.is_counted(k, (axis % len(shapes[0]),)) for k in range(len(shapes))):
-        emit_joined(call, concat(shapes, axis, dtype), axis % len(shapes[0]))
+        emit_joined(call, movement.concat(shapes, axis, dtype), axis % len(shapes[0]))
         return
-    call.emit_tree(lambda shapes: concat(shapes, axis, dtype), stored=call.stored_dtype())
+    call.emit_tree(lambda shapes: movement.concat(shapes, axis, dtype), stored=call.stored_dtype())
 
 
 _CONSTANT_KINDS = {
@@ -125,11 +122,13 @@ def _constant_of_shape(call: NodeCall) -> None:
     shape = tuple(int(n) for n in call.constant(0, "shape", rank=1))
     tensor = call.attribute("value")
     if tensor is None:
-        call.emit(fill(shape, 0.0), ())
-        return
-    array = known_array(tensor, call.title)
-    check_dtype(call.title, array.dtype.name)
-    call.emit(fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ())
+        call.emit(movement.fill(shape, 0.0), ())
+    else:
+        array = known_array(tensor, call.title)
+        check_dtype(call.title, array.dtype.name)
+        value = only_element(call.title, array, "its value")
+        call.emit(movement.fill(shape, value, array.dtype.name), ())
+    call.count_alike(call.sizes_in(0))
 
 
 def _shape(call: NodeCall) -> None:
@@ -148,10 +147,10 @@ def _range(call: NodeCall) -> None:
         only_element(call.title, call.constant(k, role), role) for k, role in enumerate(roles)
     )
     if delta == 0:
-        raise InvalidModel(f"{call.title}: delta is 0")
+        raise call.invalid("delta is 0")
     if not all(map(isfinite, (start, limit, delta))):
-        raise InvalidModel(
-            f"{call.title}: start, limit and delta are {start}, {limit} and {delta}; all of them "
+        raise call.invalid(
+            f"start, limit and delta are {start}, {limit} and {delta}; all of them "
             "have to be finite"
         )
     if abs((limit - start) / delta) > LARGEST:
@@ -159,7 +158,7 @@ def _range(call: NodeCall) -> None:
     call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
 
 
-SHAPE: dict[str, Callable[[NodeCall], None]] = {
+OPERATORS: Emitters = {
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Squeeze": _squeeze,

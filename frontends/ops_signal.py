@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.steps import only_element
-from graphflow.kernels.definitions import (
-    binary,
-    copy,
-    fourier_factors,
-    frames,
-    matmul,
-    reshape,
-    transpose,
-)
+from graphflow.kernels.definitions import elementwise, linear, movement, signal
 
 LARGEST = 1 << 26
 """The most factors of a transform that is computed as a matrix product: 256 MiB of float32."""
@@ -34,14 +25,14 @@ def _scalar(call: NodeCall, position: int, role: str) -> int | None:
 def _dft(call: NodeCall) -> None:
     """The axis is an attribute before opset 20, and the third input since."""
     shape = call.shape(0)
-    inverse = bool(call.attribute("inverse", 0))
-    onesided = bool(call.attribute("onesided", 0))
+    inverse = call.flag("inverse")
+    onesided = call.flag("onesided")
     axis = call.attribute("axis", 1) if call.opset < 20 else _scalar(call, 2, "axis")
     axis = -2 if axis is None else axis
     rank = len(shape)
     if rank < 2 or not (-rank <= axis <= -2 or 0 <= axis <= rank - 2):
-        raise InvalidModel(
-            f"{call.title}: axis {axis} is no axis of a signal of shape {shape}; the last one "
+        raise call.invalid(
+            f"axis {axis} is no axis of a signal of shape {shape}; the last one "
             "holds the real and imaginary parts"
         )
     axis %= rank
@@ -50,43 +41,42 @@ def _dft(call: NodeCall) -> None:
         length = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
     factors = _factors(call, shape[axis], shape[-1], length, inverse, onesided)
     order = (*(k for k in range(rank - 1) if k != axis), axis, rank - 1)
-    name = _transposed(call, call.inputs[0], shape, order)
+    name = call.transposed(call.inputs[0], order, "axis_last", call.dtype())
     lead = tuple(shape[k] for k in order[:-2])
     name, found = _transformed(call, name, lead, factors)
     back = tuple(order.index(k) for k in range(rank))
-    call.emit(transpose(found, back, call.dtype()), (name,))
+    call.emit(movement.transpose(found, back, call.dtype()), (name,))
 
 
 def _stft(call: NodeCall) -> None:
     shape = call.shape(0)
     if len(shape) == 2:  # a real signal without the axis of its parts, as onnxruntime takes it
         shape = (*shape, 1)
-    onesided = bool(call.attribute("onesided", 1))
+    onesided = call.flag("onesided", True)
     step = _scalar(call, 1, "frame_step")
     length = _scalar(call, 3, "frame_length")
-    window = call.shape(2) if call.has(2) else None
+    window = call.optional_shape(2)
     if length is None:
         length = shape[1] if window is None else window[0]
     if window not in (None, (length,)) or step is None or len(shape) != 3:
-        raise InvalidModel(
-            f"{call.title}: a signal of shape {shape}, frames of {length} every {step} "
+        raise call.invalid(
+            f"a signal of shape {shape}, frames of {length} every {step} "
             f"and a window of shape {window} do not fit"
         )
     dtype = call.dtype()
-    name = call.inputs[0]
-    if call.shape(0) != shape:
-        name = call.emit_part(reshape(call.shape(0), shape, dtype), (name,), "signal")
-    func = frames(shape, length, step, dtype)
+    name = call.reshaped(call.inputs[0], shape, "signal", dtype)
+    func = signal.frames(shape, length, step, dtype)
     name, cut = call.emit_part(func, (name,), "frames"), func.outputs[0].shape
     factors = _factors(call, length, shape[2], length, False, onesided)
     weights = call.known(2)
     if weights is not None:
         factors = factors * weights.astype(np.float64).reshape(-1, 1, 1, 1)
     elif window is not None:
-        spread = call.emit_part(reshape(window, (length, 1), dtype), (call.inputs[2],), "window")
-        name = call.emit_part(binary("mul", cut, (length, 1), dtype), (name, spread), "windowed")
+        spread = call.reshaped(call.inputs[2], (length, 1), "window", dtype)
+        func = elementwise.binary("mul", cut, (length, 1), dtype)
+        name = call.emit_part(func, (name, spread), "windowed")
     name, found = _transformed(call, name, cut[:2], factors)
-    call.emit(copy(found, dtype), (name,))
+    call.emit(movement.copy(found, dtype), (name,))
 
 
 def _factors(
@@ -102,7 +92,7 @@ def _factors(
         raise InvalidModel(f"{what}: onesided is 1, so the signal must be {wanted}")
     if given * parts * length * 2 > LARGEST:
         call.refuse(f"a transform of {length} elements as a matrix", "split the transform")
-    return fourier_factors(given, parts == 2, length, inverse=inverse, onesided=onesided)
+    return signal.fourier_factors(given, parts == 2, length, inverse=inverse, onesided=onesided)
 
 
 def _transformed(
@@ -111,21 +101,13 @@ def _transformed(
     """The product of a signal (lead…, elements, parts) with the factors: its name and its shape."""
     given, parts, outputs, of_output = factors.shape
     dtype, rows = call.dtype(), prod(lead)
-    table = call.add_part(
-        factors.reshape(given * parts, outputs * of_output).astype(dtype), "factors"
-    )
-    flat = (rows, given * parts)
-    name = call.emit_part(reshape((*lead, given, parts), flat, dtype), (name,), "flat")
-    func = matmul(flat, (given * parts, outputs * of_output), dtype)
-    name = call.emit_part(func, (name, table), "product")
+    columns = factors.reshape(given * parts, outputs * of_output).astype(dtype)
+    table = call.add_part(columns, "factors")
+    flat = call.reshaped(name, (rows, given * parts), "flat", dtype)
+    func = linear.matmul((rows, given * parts), columns.shape, dtype)
+    name = call.emit_part(func, (flat, table), "product")
     result = (*lead, outputs, of_output)
-    return call.emit_part(reshape(func.outputs[0].shape, result, dtype), (name,), "parts"), result
+    return call.reshaped(name, result, "parts", dtype), result
 
 
-def _transposed(call: NodeCall, name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> str:
-    if order == tuple(range(len(shape))):
-        return name
-    return call.emit_part(transpose(shape, order, call.dtype()), (name,), "axis_last")
-
-
-SIGNAL: dict[str, Callable[[NodeCall], None]] = {"DFT": _dft, "STFT": _stft}
+OPERATORS: Emitters = {"DFT": _dft, "STFT": _stft}

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypedDict
 
-from graphflow.base.errors import InvalidModel
-from graphflow.frontends.call import NodeCall
+from graphflow.frontends.call import Emitters, NodeCall
+from graphflow.frontends.forwarded import forwarded
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.kernels.definitions import (
-    average_pool,
-    col2im,
+    columns,
     convolution,
-    global_average_pool,
-    global_lp_pool,
-    global_max_pool,
-    lp_pool,
-    max_pool,
-    max_pool_place,
-    pad,
-    put,
-    reshape,
-    transposed_convolution,
+    indexing,
+    movement,
+    pooling,
+    pooling_places,
+    selection,
 )
 from graphflow.tir import PrimFunc
 
 
-@dataclass(frozen=True, slots=True)
-class WindowAttributes:
+class WindowAttributes(TypedDict):
     """Window attributes, one number for each spatial axis; `pads` are all begins, then all ends."""
 
     strides: tuple[int, ...]
@@ -45,19 +36,17 @@ def window_attributes(call: NodeCall, kernel: Sequence[int]) -> WindowAttributes
     strides = tuple(call.attribute("strides", (1,) * rank))
     dilations = tuple(call.attribute("dilations", (1,) * rank))
     pads = tuple(call.attribute("pads", (0,) * (2 * rank)))
-    mode = call.attribute("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise InvalidModel(f"{call.title}: auto_pad {mode} does not exist")
+    mode = call.choice("auto_pad", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "NOTSET")
     if not len(kernel) == len(strides) == len(dilations) == rank:
-        raise InvalidModel(
-            f"{call.title}: kernel {tuple(kernel)}, strides {strides} and dilations "
+        raise call.invalid(
+            f"kernel {tuple(kernel)}, strides {strides} and dilations "
             f"{dilations} must have one number for each of {rank} spatial axes"
         )
     if mode == "VALID":
         pads = (0,) * (2 * rank)
     elif mode != "NOTSET":
         pads = _same_pads(spatial, kernel, strides, dilations, mode == "SAME_UPPER")
-    return WindowAttributes(strides, pads, dilations)
+    return WindowAttributes(strides=strides, pads=pads, dilations=dilations)
 
 
 def weight_extents(call: NodeCall, position: int) -> tuple[int, ...]:
@@ -68,9 +57,7 @@ def weight_extents(call: NodeCall, position: int) -> tuple[int, ...]:
     extents = call.shape(position)[2:]
     stated = tuple(call.attribute("kernel_shape", extents))
     if stated != extents:
-        raise InvalidModel(
-            f"{call.title}: kernel_shape {stated} is not that of the weight, {extents}"
-        )
+        raise call.invalid(f"kernel_shape {stated} is not that of the weight, {extents}")
     return extents
 
 
@@ -97,13 +84,10 @@ def _same_pads(
 
 def convolution_of(call: NodeCall, weight: int, bias: bool, dtype: str) -> PrimFunc:
     """The convolution of input 0 with the weight at input `weight`, by the node's attributes."""
-    window = window_attributes(call, weight_extents(call, weight))
-    return convolution(
+    return convolution.convolution(
         call.shape(0),
         call.shape(weight),
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
+        **window_attributes(call, weight_extents(call, weight)),
         groups=call.attribute("group", 1),
         bias=bias,
         dtype=dtype,
@@ -121,14 +105,14 @@ def _conv_transpose(call: NodeCall) -> None:
     extra = tuple(call.attribute("output_padding", (0,) * rank))
     wanted = call.attribute("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
-        raise InvalidModel(f"{call.title}: output_shape {tuple(wanted)} does not fit {rank} axes")
+        raise call.invalid(f"output_shape {tuple(wanted)} does not fit {rank} axes")
     mode = call.attribute("auto_pad", "NOTSET")
     begins, outputs = [], []
     for axis, extent in enumerate(x_shape[2:]):
-        stride, dilation = window.strides[axis], window.dilations[axis]
+        stride, dilation = window["strides"][axis], window["dilations"][axis]
         reach = (w_shape[2 + axis] - 1) * dilation + 1
         full = stride * (extent - 1) + extra[axis] + reach
-        begin, end = window.pads[axis], window.pads[rank + axis]
+        begin, end = window["pads"][axis], window["pads"][rank + axis]
         if wanted is not None or mode.startswith("SAME"):
             output = min(extent * stride, full) if wanted is None else wanted[axis - rank]
             total = max(full - output, 0)
@@ -137,13 +121,13 @@ def _conv_transpose(call: NodeCall) -> None:
             output = full - begin - end
         begins.append(begin)
         outputs.append(output)
-    func = transposed_convolution(
+    func = convolution.transposed_convolution(
         x_shape,
         w_shape,
         outputs,
-        strides=window.strides,
+        strides=window["strides"],
         pads_begin=begins,
-        dilations=window.dilations,
+        dilations=window["dilations"],
         groups=call.attribute("group", 1),
         bias=call.has(2),
         dtype=call.dtype(),
@@ -153,25 +137,32 @@ def _conv_transpose(call: NodeCall) -> None:
 
 def _max_pool(call: NodeCall) -> None:
     # The storage order only says how the second output, the indices, counts.
-    column_major = bool(call.attribute("storage_order", 0))
-    kernel = call.required("kernel_shape")
-    window = window_attributes(call, kernel)
-    attributes: dict[str, Any] = {
-        "strides": window.strides,
-        "pads": window.pads,
-        "dilations": window.dilations,
-        "ceil_mode": bool(call.attribute("ceil_mode", 0)),
-        "dtype": call.dtype(),
-    }
+    column_major = call.flag("storage_order")
+    pooling_of = _pooled(call)
     places = call.outputs[1] if len(call.outputs) > 1 else ""
     if places not in call.context.read:
         call.refuse_outputs_from(1)
-        call.emit(max_pool(call.shape(0), kernel, **attributes))
+        call.emit(pooling_of(pooling.max_pool))
         return
-    place = partial(max_pool_place, call.shape(0), kernel, **attributes)
-    call.emit(place(column_major=column_major), None, places, "indices")
+    place = pooling_of(pooling_places.max_pool_place, column_major=column_major)
+    call.emit(place, None, places, "indices")
     if call.outputs[0]:
-        call.emit(place(value=True))
+        call.emit(pooling_of(pooling_places.max_pool_place, value=True))
+
+
+def _pooled(call: NodeCall) -> Callable[..., PrimFunc]:
+    """Makes kernels of pooling from their definitions, with the attributes that all of them
+    have."""
+    kernel = call.required("kernel_shape")
+    window = window_attributes(call, kernel)
+    shape, ceil_mode, dtype = call.shape(0), call.flag("ceil_mode"), call.dtype()
+
+    def pooled(define: Callable[..., PrimFunc], *positional: Any, **named: Any) -> PrimFunc:
+        named |= {**window, "ceil_mode": ceil_mode, "dtype": dtype}
+        func: PrimFunc = define(shape, kernel, *positional, **named)
+        return func
+
+    return pooled
 
 
 def _max_unpool(call: NodeCall) -> None:
@@ -186,71 +177,47 @@ def _max_unpool(call: NodeCall) -> None:
     spatial = tuple(
         (n - 1) * stride - begin - end + k
         for n, stride, begin, end, k in zip(
-            shape[2:], window.strides, window.pads[:rank], window.pads[rank:], kernel, strict=True
+            shape[2:],
+            window["strides"],
+            window["pads"][:rank],
+            window["pads"][rank:],
+            kernel,
+            strict=True,
         )
     )
     whole = (*shape[:2], *spatial)
     wanted = whole
     if call.has(2):
-        wanted = tuple(int(n) for n in call.constant(2, "output_shape").reshape(-1))
+        wanted = call.numbers(2, "output_shape")
     if call.shape(1) != shape or len(wanted) != len(whole) or min(whole) < 0:
-        raise InvalidModel(
-            f"{call.title}: indices of shape {call.shape(1)} and the output shape "
+        raise call.invalid(
+            f"indices of shape {call.shape(1)} and the output shape "
             f"{wanted} do not fit an input of shape {shape}, which becomes {whole}"
         )
     require_from(call, 1, 0, prod(whole) - 1)
-    func = put(shape, prod(whole), call.dtype(), call.dtype(1))
-    flat = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
-    call.emit(func, call.inputs[:2], flat, "flat")
+    func = indexing.put(shape, prod(whole), call.dtype(), call.dtype(1))
+    flat = call.emit_part(func, call.inputs[:2], "flat")
     if wanted == whole:
-        call.emit(reshape((prod(whole),), whole, call.dtype()), (flat,))
+        call.emit(movement.reshape((prod(whole),), whole, call.dtype()), (flat,))
         return
-    shaped = call.context.unique_tensor_name(f"{call.outputs[0]}.shaped")
-    call.emit(reshape((prod(whole),), whole, call.dtype()), (flat,), shaped, "shaped")
+    shaped = call.reshaped(flat, whole, "shaped")
     ends = [m - n for m, n in zip(wanted, whole, strict=True)]
-    call.emit(pad(whole, [0] * len(whole), ends, dtype=call.dtype()), (shaped,))
+    call.emit(selection.pad(whole, [0] * len(whole), ends, dtype=call.dtype()), (shaped,))
 
 
 def _average_pool(call: NodeCall) -> None:
-    kernel = call.required("kernel_shape")
-    window = window_attributes(call, kernel)
-    func = average_pool(
-        call.shape(0),
-        kernel,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        ceil_mode=bool(call.attribute("ceil_mode", 0)),
-        count_include_pad=bool(call.attribute("count_include_pad", 0)),
-        dtype=call.dtype(),
-    )
-    call.emit(func)
+    include = call.flag("count_include_pad")
+    call.emit(_pooled(call)(pooling.average_pool, count_include_pad=include))
 
 
 def _lp_pool(call: NodeCall) -> None:
-    kernel = call.required("kernel_shape")
-    window = window_attributes(call, kernel)
-    func = lp_pool(
-        call.shape(0),
-        kernel,
-        int(call.attribute("p", 2)),
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        ceil_mode=bool(call.attribute("ceil_mode", 0)),
-        dtype=call.dtype(),
-    )
-    call.emit(func)
-
-
-def _global_lp_pool(call: NodeCall) -> None:
-    call.emit(global_lp_pool(call.shape(0), call.attribute("p", 2), call.dtype()))
+    call.emit(_pooled(call)(pooling.lp_pool, int(call.attribute("p", 2))))
 
 
 def _col2im(call: NodeCall) -> None:
-    image = tuple(int(n) for n in call.constant(1, "image_shape"))
-    block = tuple(int(n) for n in call.constant(2, "block_shape"))
-    func = col2im(
+    image = call.numbers(1, "image_shape")
+    block = call.numbers(2, "block_shape")
+    func = columns.col2im(
         call.shape(0),
         image,
         block,
@@ -262,23 +229,15 @@ def _col2im(call: NodeCall) -> None:
     call.emit(func, call.inputs[:1])
 
 
-def _global_average_pool(call: NodeCall) -> None:
-    call.emit(global_average_pool(call.shape(0), call.dtype()))
-
-
-def _global_max_pool(call: NodeCall) -> None:
-    call.emit(global_max_pool(call.shape(0), call.dtype()))
-
-
-WINDOW: dict[str, Callable[[NodeCall], None]] = {
+OPERATORS: Emitters = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
     "MaxUnpool": _max_unpool,
     "AveragePool": _average_pool,
-    "GlobalAveragePool": _global_average_pool,
-    "GlobalMaxPool": _global_max_pool,
+    "GlobalAveragePool": forwarded(pooling.global_average_pool),
+    "GlobalMaxPool": forwarded(pooling.global_max_pool),
     "LpPool": _lp_pool,
-    "GlobalLpPool": _global_lp_pool,
+    "GlobalLpPool": forwarded(pooling.global_lp_pool, p=("p", 2)),
     "Col2Im": _col2im,
 }

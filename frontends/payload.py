@@ -9,6 +9,7 @@ whether or not the data is there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import onnx
@@ -60,17 +61,13 @@ def require_extents(dims: Sequence[int], what: str) -> None:
     """Raise `InvalidModel` for a negative extent and for more than `MOST_ELEMENTS` elements, and
     `UnsupportedOp` for too many axes."""
     require_rank(len(dims), what)
-    count = 1
-    empty = False
-    for extent in dims:
-        if extent < 0:
-            raise InvalidModel(f"{what} has a negative extent, {extent}; the model is damaged")
-        empty = empty or extent == 0
-        count *= max(extent, 1)
-    if count > MOST_ELEMENTS:
+    negative = next((extent for extent in dims if extent < 0), None)
+    if negative is not None:
+        raise InvalidModel(f"{what} has a negative extent, {negative}; the model is damaged")
+    if prod(max(extent, 1) for extent in dims) > MOST_ELEMENTS:
         raise InvalidModel(
             f"{what} has extents {list(dims)}: more than {MOST_ELEMENTS} elements"
-            + (", but for one that is 0" if empty else "")
+            + (", but for one that is 0" if 0 in dims else "")
         )
 
 
@@ -80,7 +77,7 @@ def tensor_bytes(data_type: int, extents: Iterable[int]) -> int:
         raise InvalidModel(
             f"a tensor of element type {_type_text(data_type)} cannot be stored as raw data"
         )
-    return -(-_count(extents) * _BITS[data_type] // 8)
+    return -(-prod(extents) * _BITS[data_type] // 8)
 
 
 _NARROW = {
@@ -100,7 +97,7 @@ def check_tensor(tensor: onnx.TensorProto, what: str, is_apart: bool = False) ->
     """
     name = text_of(tensor.name, f"{what}: the name of a tensor")
     what = f"{what} {name}" if name else what
-    count = _count(check_extents(tensor, what))
+    count = prod(check_extents(tensor, what))
     kind = tensor.data_type
     if is_apart:
         return
@@ -137,13 +134,6 @@ def check_tensor(tensor: onnx.TensorProto, what: str, is_apart: bool = False) ->
                 f"{what} of type {_type_text(kind)} has an element that is not from {low} to "
                 f"{high}, which readers of models take for different numbers; correct it"
             )
-
-
-def _count(extents: Iterable[int]) -> int:
-    count = 1
-    for extent in extents:
-        count *= extent
-    return count
 
 
 def _type_text(kind: int) -> str:

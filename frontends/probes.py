@@ -178,7 +178,8 @@ PROBES: dict[str, Probe] = {
 """Probes of operators of the standard domain."""
 
 _X, _ROW = (1, 2, 4), (4,)
-_SCALE, _HALF = Typed(0.1, TensorProto.FLOAT), Typed(0.5, TensorProto.FLOAT)
+_FLOAT = TensorProto.FLOAT
+_SCALE, _HALF = Typed(0.1, _FLOAT), Typed(0.5, _FLOAT)
 _QUANTIZED = (_SCALE, 0)
 """The scale and the zero point of a quantized tensor."""
 
@@ -188,46 +189,20 @@ def _quantized(*inputs: Any, **more: Any) -> Probe:
     return Probe(*inputs, elements=_BYTES, **more)
 
 
-def _typed(element: int, *items: Any) -> list[Typed]:
-    return [Typed(item, element) for item in items]
-
-
 CONTRIB_PROBES: dict[str, Probe] = {
     "Attention": Probe(_X, (4, 12), (12,), num_heads=2),
     "BiasGelu": Probe(_X, _ROW),
-    "DequantizeLinear": Probe(
-        PLAIN, _SCALE, 0, elements=_SHORTS, element_of_results=TensorProto.FLOAT
-    ),
+    "DequantizeLinear": Probe(PLAIN, _SCALE, 0, elements=_SHORTS, element_of_results=_FLOAT),
     "DynamicQuantizeLSTM": _quantized(
-        *_typed(TensorProto.FLOAT, (2, 1, 3)),
-        (1, 3, 8),
-        (1, 2, 8),
-        *[None] * 5,
-        *_typed(TensorProto.FLOAT, [0.1]),
-        [0],
-        *_typed(TensorProto.FLOAT, [0.1]),
-        [0],
-        hidden_size=2,
-        rank_of_results=4,
-        element_of_results=TensorProto.FLOAT,
+        Typed((2, 1, 3), _FLOAT), (1, 3, 8), (1, 2, 8), *[None] * 5, Typed([0.1], _FLOAT), [0],
+        Typed([0.1], _FLOAT), [0], hidden_size=2, rank_of_results=4, element_of_results=_FLOAT,
     ),
     "DynamicQuantizeMatMul": _quantized(
-        *_typed(TensorProto.FLOAT, (2, 3)),
-        (3, 2),
-        _SCALE,
-        0,
-        *_typed(TensorProto.FLOAT, (2,)),
-        rank_of_results=2,
-        element_of_results=TensorProto.FLOAT,
+        Typed((2, 3), _FLOAT), (3, 2), _SCALE, 0, Typed((2,), _FLOAT), rank_of_results=2,
+        element_of_results=_FLOAT,
     ),
     "EmbedLayerNormalization": Probe(
-        *_typed(TensorProto.INT32, [[0, 1]]),
-        None,
-        (5, 4),
-        (3, 4),
-        None,
-        _ROW,
-        _ROW,
+        Typed([[0, 1]], TensorProto.INT32), None, (5, 4), (3, 4), None, _ROW, _ROW,
         rank_of_results=3,
     ),
     "FastGelu": Probe(_X),
@@ -237,30 +212,15 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "Gelu": Probe(_X),
     "LayerNormalization": Probe(_X, _ROW),
     "MatMulIntegerToFloat": _quantized(
-        (2, 3),
-        (3, 2),
-        _SCALE,
-        _SCALE,
-        0,
-        0,
-        *_typed(TensorProto.FLOAT, (2,)),
-        element_of_results=TensorProto.FLOAT,
+        (2, 3), (3, 2), _SCALE, _SCALE, 0, 0, Typed((2,), _FLOAT), element_of_results=_FLOAT
     ),
     "MultiHeadAttention": Probe(_X, _X, _X, num_heads=2),
     "QAttention": _quantized(
-        _X,
-        (4, 12),
-        *_typed(TensorProto.FLOAT, (12,)),
-        _SCALE,
-        _SCALE,
-        None,
-        0,
-        0,
-        num_heads=2,
-        element_of_results=TensorProto.FLOAT,
+        _X, (4, 12), Typed((12,), _FLOAT), _SCALE, _SCALE, None, 0, 0, num_heads=2,
+        element_of_results=_FLOAT,
     ),
     "QGemm": _quantized(
-        (2, 3), *_QUANTIZED, (3, 2), *_QUANTIZED, *_typed(TensorProto.INT32, (2,)), _HALF, 0
+        (2, 3), *_QUANTIZED, (3, 2), *_QUANTIZED, Typed((2,), TensorProto.INT32), _HALF, 0
     ),
     "QLinearAdd": _quantized(PLAIN, *_QUANTIZED, PLAIN, *_QUANTIZED, _HALF, 0),
     "QLinearAveragePool": _quantized(_IMAGE, *_QUANTIZED, _HALF, 0, kernel_shape=[2, 2]),
@@ -272,25 +232,19 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "QLinearSigmoid": _quantized(PLAIN, *_QUANTIZED, _HALF, 0),
     "QLinearSoftmax": _quantized(PLAIN, *_QUANTIZED, _HALF, 0, opset=13),
     "QLinearWhere": _quantized(
-        *_typed(TensorProto.BOOL, PLAIN),
-        PLAIN,
-        *_QUANTIZED,
-        PLAIN,
-        *_QUANTIZED,
-        _HALF,
-        0,
+        Typed(PLAIN, TensorProto.BOOL), PLAIN, *_QUANTIZED, PLAIN, *_QUANTIZED, _HALF, 0,
         rank_of_results=2,
     ),
     "QuantizeLinear": Probe(
-        *_typed(TensorProto.FLOAT, PLAIN), _SCALE, 0, elements=_SHORTS[:-1], rank_of_results=2
+        Typed(PLAIN, _FLOAT), _SCALE, 0, elements=_SHORTS[:-1], rank_of_results=2
     ),
     "QuickGelu": Probe(_X),
-    "RotaryEmbedding": Probe(_X, *_typed(TensorProto.INT64, [[0, 1]]), (5, 1), (5, 1), num_heads=2),
+    "RotaryEmbedding": Probe(_X, Typed([[0, 1]], TensorProto.INT64), (5, 1), (5, 1), num_heads=2),
     "SimplifiedLayerNormalization": Probe(_X, _ROW),
     "SkipLayerNormalization": Probe(_X, _X, _ROW),
     "SkipSimplifiedLayerNormalization": Probe(_X, _X, _ROW),
     "TransposeMatMul": Probe((2, 3), (3, 2)),
-}
+}  # fmt: skip
 """Probes of operators of com.microsoft, which have no schemas here; None is an absent input."""
 
 
@@ -309,7 +263,7 @@ def schema_model(schema: defs.OpSchema, opset: int, types: Mapping[str, int]) ->
             items[positions[name]] = value
         elif name in schema.attributes:
             attributes[name] = _attribute(value, types)
-    elements = [element_of(formal.type_str, types) for formal in formals]
+    elements = [formal_element(formal.type_str, types) for formal in formals]
     outputs = [f"o{k}" for k in range(max(schema.min_output, 1))]
     given = list(zip(items, elements, strict=True))
     inferred = (elements[0] if elements else TensorProto.FLOAT, probe.rank)
@@ -328,7 +282,7 @@ def contrib_model(op: str, opset: int, element: int) -> onnx.ModelProto:
     return _model(op, "com.microsoft", items, probe.named, ["o0"], opsets, (result, probe.rank))
 
 
-def element_of(type_str: str, types: Mapping[str, int]) -> int:
+def formal_element(type_str: str, types: Mapping[str, int]) -> int:
     """The element type of a formal parameter: that of its type variable, or its only type."""
     return types[type_str] if type_str in types else tensor_element(type_str)
 

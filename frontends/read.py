@@ -29,7 +29,7 @@ from graphflow.frontends.payload import check_extents, tensor_bytes, text_of
 from graphflow.frontends.weights import LARGE_BYTES, Content, ReadModel, parsed_apart, view_of
 from graphflow.graph import Array
 
-Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
+OnnxModel: TypeAlias = "str | Path | bytes | onnx.ModelProto"
 
 MOST_BYTES = (1 << 31) - 1
 """Protobuf's limit for one message."""
@@ -48,7 +48,7 @@ _PARSE_ERRORS = (
 )
 
 
-def read_model(model: Model) -> onnx.ModelProto:
+def read_model(model: OnnxModel) -> onnx.ModelProto:
     """The checked proto of a model, with all data; the same object if a proto was given.
 
     Raises `InvalidModel` for a file that cannot be read or is not ONNX, for external data that is
@@ -58,7 +58,7 @@ def read_model(model: Model) -> onnx.ModelProto:
     return open_model(model).whole()
 
 
-def open_model(model: Model | ReadModel) -> ReadModel:
+def open_model(model: OnnxModel | ReadModel) -> ReadModel:
     """The checked proto of a model, its large initializers beside it; errors are as `read_model`'s.
 
     A proto given keeps its data, and is checked each time: it may have been edited.

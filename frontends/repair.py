@@ -14,14 +14,12 @@ the given one does.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.checked import subgraphs
-
-STANDARD = ("", "ai.onnx")
+from graphflow.frontends.steps import STANDARD, names_read, subgraphs
 
 
 def repair(proto: onnx.ModelProto) -> None:
@@ -47,19 +45,14 @@ def _repair_graph(graph: onnx.GraphProto) -> None:
     for info in (*graph.input, *graph.output, *graph.value_info):
         _free_negative_extents(info.type)
     _sort(graph)
-    for inner in _inner_graphs(graph.node):
-        _repair_graph(inner)
-
-
-def _inner_graphs(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from subgraphs(attribute)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _repair_graph(inner)
 
 
 def _uses_standard(nodes: Sequence[onnx.NodeProto]) -> bool:
     return any(
-        node.domain in STANDARD or any(_uses_standard(g.node) for g in _inner_graphs([node]))
+        node.domain in STANDARD or any(_uses_standard(g.node) for g in subgraphs(node))
         for node in nodes
     )
 
@@ -87,26 +80,13 @@ def _sort(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
         for name in node.output:
             producers.setdefault(name, index)
     producers.pop("", None)
-    needs = [{producers[name] for name in _read(node) if name in producers} for node in nodes]
+    needs = [{producers[name] for name in names_read(node) if name in producers} for node in nodes]
     if all(max(need, default=-1) < index for index, need in enumerate(needs)):
         return
     order = _order(nodes, needs)
     kept = onnx.GraphProto(node=[nodes[index] for index in order])
     del graph.node[:]
     graph.node.extend(kept.node)
-
-
-def _read(node: onnx.NodeProto) -> set[str]:
-    """The tensors that a node reads, including those its subgraphs take from the enclosing
-    graph."""
-    found = {name for name in node.input if name}
-    for graph in _inner_graphs([node]):
-        made = {info.name for info in graph.input} | {t.name for t in graph.initializer}
-        for inner in graph.node:
-            made.update(inner.output)
-        read = {info.name for info in graph.output}.union(*map(_read, graph.node))
-        found |= read - made
-    return found
 
 
 def _order(nodes: Sequence[onnx.NodeProto], needs: Sequence[set[int]]) -> list[int]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.context import ImportContext
+from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.folding import LARGEST
 from graphflow.frontends.payload import require_extents
 from graphflow.frontends.steps import ImportStep, derived
@@ -52,9 +53,7 @@ class NodeRewrite:
 
     def constant(self, array: Array) -> str:
         """Add a constant and return its name."""
-        name = self.context.unique_tensor_name(f"{self.step.name}/constant")
-        self.context.add_constant(name, array)
-        return name
+        return self.context.new_constant(f"{self.step.name}/constant", array)
 
     def ints(self, numbers: Sequence[int]) -> str:
         """Add a constant int64 vector and return its name."""
@@ -69,8 +68,39 @@ class NodeRewrite:
         return self.context.type_of(name)[0]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor that the node reads."""
+        """The shape of a tensor that the node reads; ExtentsLost if a run decides an extent."""
+        if name in self.context.counted:
+            raise ExtentsLost(
+                f"{self.step}: how many elements its input {name} has is only known at run time, "
+                "and the node is expanded at import by this number; cut the model before this node"
+            )
         return self.context.type_of(name)[1]
+
+    @property
+    def result(self) -> str:
+        """The name of the node's first output."""
+        return str(self.step.node.output[0])
+
+    def input(self, position: int) -> str:
+        """The name of the input at `position`, '' where it is not given."""
+        return self.step.input(position)
+
+    def inputs(self, count: int) -> list[str]:
+        """The names of the first `count` inputs, '' for those that are not given."""
+        return [self.step.input(position) for position in range(count)]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The attribute's Python value, `default` where it is not given."""
+        return self.step.attribute(name, default)
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of some attributes that the node has."""
+        values = {name: self.step.attribute(name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def rank(self, name: str) -> int:
+        """The number of axes of a tensor that the node reads."""
+        return len(self.context.type_of(name)[1])
 
     def output(self, position: int) -> str:
         """The name of an output; '' if the node does not have it, or if nothing reads it."""
@@ -141,23 +171,23 @@ def add_statistics(
 def layer_normalization(body: NodeRewrite) -> None:
     """The kernel makes only the first output; the others are computed separately."""
     step = body.step
-    axis = step.attribute("axis", -1)
-    epsilon = step.attribute("epsilon", 1e-5)
-    x = step.input(0)
-    rank = len(body.shape(x))
+    axis = body.attribute("axis", -1)
+    epsilon = body.attribute("epsilon", 1e-5)
+    x = body.input(0)
+    rank = body.rank(x)
     inputs = [name for name in step.node.input if name]
-    body.add("LayerNormalization", *inputs, result=step.node.output[0], axis=axis, epsilon=epsilon)
+    body.add("LayerNormalization", *inputs, result=body.result, axis=axis, epsilon=epsilon)
     axes = range(axis % rank, rank)
     add_statistics(body, x, axes, epsilon, body.output(1), body.output(2))
 
 
 def _mean_variance_normalization(body: NodeRewrite) -> None:
     body.require_attributes("axes")
-    x = body.step.input(0)
-    axes = body.step.attribute("axes", [0, 2, 3])
+    x = body.input(0)
+    axes = body.attribute("axes", [0, 2, 3])
     _, difference, variance = deviations(body, x, axes)
     deviation = body.add("Add", body.add("Sqrt", variance), body.number(1e-9, x))
-    body.add("Div", difference, deviation, result=body.step.node.output[0])
+    body.add("Div", difference, deviation, result=body.result)
 
 
 def _affine_grid(body: NodeRewrite) -> None:
@@ -166,12 +196,12 @@ def _affine_grid(body: NodeRewrite) -> None:
     The function by which ONNX defines the operator drops the batch axis of a single image.
     """
     body.require_attributes("align_corners")
-    step, theta = body.step, body.step.input(0)
-    corners = bool(step.attribute("align_corners", 0))
-    size = body.context.constant(step.input(1))
+    step, theta = body.step, body.input(0)
+    corners = bool(body.attribute("align_corners", 0))
+    size = body.context.constant(body.input(1))
     if size is None:
-        asked = f"{step}: input {step.input(1)} (size)"
-        raise contents_missing(body.context.graph, body.context.known, step.input(1), asked)
+        asked = f"{step}: input {body.input(1)} (size)"
+        raise contents_missing(body.context.graph, body.context.known, body.input(1), asked)
     if size.shape not in ((4,), (5,)):
         raise InvalidModel(f"{step}: its size is {size.tolist()}; it has to be 4 or 5 extents")
     require_extents(size.tolist(), f"{step}: its result")
@@ -189,7 +219,7 @@ def _affine_grid(body: NodeRewrite) -> None:
         body.constant(points.astype(body.dtype(theta))),
         body.transpose(theta, (0, 2, 1)),
     )
-    body.reshape(product, (batch, *extents, rank), step.node.output[0])
+    body.reshape(product, (batch, *extents, rank), body.result)
 
 
 REWRITES: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {

@@ -119,8 +119,7 @@ def _concat(step: ImportStep, context: ImportContext) -> Sequence[Item]:
         _refuse(step, "an empty sequence is concatenated", "put a tensor in it")
     steps: list[Item] = []
     if step.attribute("new_axis", 0):
-        axes = context.unique_tensor_name(f"{result}/axes")
-        context.add_constant(axes, np.array([axis], np.int64))
+        axes = context.new_constant(f"{result}/axes", np.array([axis], np.int64))
         rows = [context.unique_tensor_name(f"{result}/{k}") for k in range(len(names))]
         steps += [
             derived(step, "Unsqueeze", [name, axes], [row], f"row_{k}")
@@ -141,13 +140,11 @@ def _split(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     context.add_sequence(result, TensorSequence(_elem_type(source, context), tuple(parts)))
     if not parts:
         return ()
-    given = context.unique_tensor_name(f"{result}/sizes")
-    context.add_constant(given, np.array(sizes, np.int64))
+    given = context.new_constant(f"{result}/sizes", np.array(sizes, np.int64))
     if step.input(1) or step.attribute("keepdims", 1):
         return [derived(step, "Split", [source, given], parts, "split", axis=axis)]
     rows = [context.unique_tensor_name(f"{part}/row") for part in parts]
-    axes = context.unique_tensor_name(f"{result}/axes")
-    context.add_constant(axes, np.array([axis], np.int64))
+    axes = context.new_constant(f"{result}/axes", np.array([axis], np.int64))
     squeezes = [
         derived(step, "Squeeze", [row, axes], [part], f"squeeze_{k}")
         for k, (row, part) in enumerate(zip(rows, parts, strict=True))

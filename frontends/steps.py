@@ -8,7 +8,7 @@ written for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from graphflow.base.errors import InvalidModel
+
+STANDARD = ("", "ai.onnx")
+"""The names of the standard domain."""
 
 WRITTEN_FOR = 20
 """The opset for which graphflow's own rewrites are written."""
@@ -148,7 +151,7 @@ def derived(
     )
 
 
-def names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+def tensor_names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """All tensor names in `nodes` and in their subgraphs."""
     names: set[str] = set()
     for node in nodes:
@@ -157,7 +160,7 @@ def names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
             names.update(info.name for info in (*graph.input, *graph.output))
             names.update(tensor.name for tensor in graph.initializer)
             names.update(tensor.values.name for tensor in graph.sparse_initializer)
-            names |= names_in(graph.node)
+            names |= tensor_names_in(graph.node)
     names.discard("")
     return names
 
@@ -179,12 +182,17 @@ def _names_read(proto: onnx.NodeProto) -> Iterator[str]:
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The graphs among the attributes of `node`."""
-    graphs: list[onnx.GraphProto] = []
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            graphs.append(attribute.g)
-        graphs.extend(attribute.graphs)
-    return graphs
+    return [graph for attribute in node.attribute for graph in graphs_of(attribute)]
+
+
+def graphs_of(attribute: onnx.AttributeProto) -> tuple[onnx.GraphProto, ...]:
+    """The graphs that an attribute holds."""
+    return (attribute.g, *attribute.graphs) if attribute.HasField("g") else (*attribute.graphs,)
+
+
+def versions_of(opsets: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """The version of each operator set by its domain, '' for the standard one."""
+    return {"" if e.domain == "ai.onnx" else e.domain: e.version for e in opsets}
 
 
 def named_apart(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:

@@ -19,8 +19,15 @@ from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import BodyGraph, body_of, copies, inlined
 from graphflow.frontends.context import ImportContext
 from graphflow.frontends.protos import dtype_name, known_array
-from graphflow.frontends.repair import STANDARD
-from graphflow.frontends.steps import After, ImportStep, Item, derived, named_apart, only_element
+from graphflow.frontends.steps import (
+    STANDARD,
+    After,
+    ImportStep,
+    Item,
+    derived,
+    named_apart,
+    only_element,
+)
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array
 
@@ -140,8 +147,7 @@ class _Unrolled:
         if not parts:
             self._add_empty(name, axis, position)
             return []
-        axes = self.context.unique_tensor_name(f"{name}/axes")
-        self.context.add_constant(axes, np.array([axis], np.int64))
+        axes = self.context.new_constant(f"{name}/axes", np.array([axis], np.int64))
         rows = [self.context.unique_tensor_name(f"{name}/{k}") for k in range(len(parts))]
         steps = [
             derived(self.step, "Unsqueeze", [part, axes], [row], f"row_{name}_{k}")
@@ -182,14 +188,12 @@ def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     known = _contents_in(body.graph, context.constant)
     certain = _trips(step.node, body.graph, context.constant, known) if goes_on else 0
     loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)], certain)
-    true = context.unique_tensor_name(f"{step.name}/true")
-    context.add_constant(true, np.array(True))
+    true = context.new_constant(f"{step.name}/true", np.array(True))
 
     def following(number: int) -> Sequence[Item]:
         if trips is not None and number >= trips:
             return loop.finish([0] * outputs, [False] * outputs)
-        index = context.unique_tensor_name(f"{step.name}/iteration")
-        context.add_constant(index, np.array(number, np.int64))
+        index = context.new_constant(f"{step.name}/iteration", np.array(number, np.int64))
         steps, results = loop.iteration(number, (index, true, *loop.states))
         loop.states = results[1 : 1 + len(states)]
         for rows, row in zip(loop.scanned, results[1 + len(states) :], strict=True):
@@ -283,8 +287,7 @@ def _taken(
 ) -> str:
     """The name of slice `position` of `source` along `axis`; the steps that take it are added to
     `items`."""
-    index = context.unique_tensor_name(f"{step.name}/position")
-    context.add_constant(index, np.array(position, np.int64))
+    index = context.new_constant(f"{step.name}/position", np.array(position, np.int64))
     name = context.unique_tensor_name(f"{source}.{position}")
     part = f"slice_{source}_{position}"
     items.append(derived(step, "Gather", [source, index], [name], part, axis=axis))

@@ -12,19 +12,18 @@ from collections.abc import Iterable
 import onnx
 from onnx import defs, helper
 
-from graphflow.frontends.steps import subgraphs
+from graphflow.frontends.steps import STANDARD, subgraphs
 
 DOMAIN = "com.microsoft"
-_STANDARD = ("", "ai.onnx")
 _ADDED = ("LayerNormalization", "SimplifiedLayerNormalization")
 """onnxruntime has no operators of these names in its own domain."""
 
 
 def move_added(proto: onnx.ModelProto) -> None:
     """Move nodes of onnxruntime's additions to the standard opset, in place, to its own domain."""
-    version = next((e.version for e in proto.opset_import if e.domain in _STANDARD), 0)
+    version = next((e.version for e in proto.opset_import if e.domain in STANDARD), 0)
     added = {name for name in _ADDED if not _is_defined(name, version)}
-    moved = _move(proto.graph.node, added, _STANDARD, DOMAIN)
+    moved = _move(proto.graph.node, added, STANDARD, DOMAIN)
     if moved and all(entry.domain != DOMAIN for entry in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
 

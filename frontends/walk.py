@@ -33,6 +33,7 @@ from graphflow.frontends.inference import schema_of
 from graphflow.frontends.rewrites import NodeRewrite
 from graphflow.frontends.sections import Member
 from graphflow.frontends.sequences import Resolver
+from graphflow.frontends.sized_values import sized_results
 from graphflow.frontends.steps import After, ImportStep, Item, names_read
 from graphflow.frontends.vendor import for_onnxruntime
 from graphflow.graph import Array, Removed, Value
@@ -155,11 +156,15 @@ class Walk:
                 f"{step} draws random numbers, so two runs differ and nothing can be compared, "
                 f"which is not built; pass the numbers as an input of the model"
             )
+        sized = sized_results(step, context)
+        if sized is not None:
+            for name, result in sized.items():
+                context.add_sized(name, result)
+            return ()
         resolve = operators.resolved.get(step.op) if step.is_standard else None
         following = resolve(step, context) if resolve is not None else None
-        if following is not None or step.key in operators.rewritten:
-            self._require_known_extents(step)
         if following is not None:
+            self._require_known_extents(step)
             return following
         taken = next((name for name in step.inputs if name in context.objects), None)
         if taken is not None and not calls_model_function(step, context):
@@ -305,7 +310,7 @@ class Walk:
         context = self.context
         self._require_same_meaning(step, reason)
         reads = names_read(step.node)
-        if any(name in context.counted for name in reads):
+        if any(name in context.counted or name in context.sized_values for name in reads):
             # A section would be given elements that no run gives.
             raise ExtentsLost(reason)
         for maker in feed(reads, step, context):

@@ -51,7 +51,7 @@ def conversion(
         if fill is None:  # the target may be a window, a small part of its storage's box
             ranges = _tightened(inside, ranges) or ranges
             inside = arith.simplify_predicate(inside, ranges)
-        place = tuple(arith.simplify(index, ranges) for index in place)
+        place = tuple(arith.simplify_index(index, ranges) for index in place)
     copy: tir.Body = (tir.Store(dst, p, tir.Load(src, place)),)
     if inside != arith.TRUE:
         rest = () if fill is None else (tir.Store(dst, p, fill),)
@@ -210,33 +210,50 @@ def _tightened(
     predicate: arith.Predicate, ranges: dict[arith.Var, arith.Interval]
 ) -> dict[arith.Var, arith.Interval] | None:
     """The ranges narrowed by the linear conjuncts of a predicate; None where no point is left."""
-    found = dict(ranges)
-    before: dict[arith.Var, arith.Interval] = {}
-    while before != found:
-        before = dict(found)
-        for part in arith.conjuncts(predicate):
-            if isinstance(part, arith.AtLeastZero):
-                _cut(part.expr, found)
-            elif isinstance(part, arith.IsZero):
-                _cut(part.expr, found)
-                _cut(-part.expr, found)
-        if any(low is None or high is None or low > high for low, high in found.values()):
+    before, after = ranges, narrowed(arith.conjuncts(predicate), ranges)
+    while before != after:
+        if any(low is None or high is None or low > high for low, high in after.values()):
             return None
+        before, after = after, narrowed(arith.conjuncts(predicate), after)
+    return after
+
+
+def narrowed(
+    conditions: Iterable[arith.Predicate], ranges: Mapping[arith.Var, arith.Interval]
+) -> dict[arith.Var, arith.Interval]:
+    """The ranges that linear conditions leave of the given ones, which may be open.
+
+    Conditions of other forms narrow nothing.  A round for each variable, and one more, finds what
+    follows through all of them; several conditions together may exclude more.
+    """
+    found = dict(ranges)
+    sides = [side for condition in conditions for side in _at_least_zero(condition)]
+    for _ in range(len(found) + 1):
+        for side in sides:
+            for atom, k in arith.terms_of(side)[0]:
+                if isinstance(atom, arith.Var) and atom in found:
+                    most = arith.bounds(side - atom * k, found)[1]
+                    if most is not None:
+                        found[atom] = _cut(found[atom], -most, k)
     return found
 
 
-def _cut(expr: arith.IndexExpr, ranges: dict[arith.Var, arith.Interval]) -> None:
-    """Narrows the range of each variable by `expr >= 0`, the others at their best."""
-    terms, constant = arith.terms_of(expr)
-    for var, k in terms:
-        if not isinstance(var, arith.Var):
-            continue
-        rest = arith.linear([term for term in terms if term[0] is not var], constant)
-        most = arith.bounds(rest, ranges)[1]
-        low, high = ranges[var]
-        if most is None or low is None or high is None:
-            continue
-        if k > 0:
-            ranges[var] = (max(low, -(most // k)), high)
-        else:
-            ranges[var] = (low, min(high, most // -k))
+def _at_least_zero(condition: arith.Predicate) -> tuple[arith.IndexExpr, ...]:
+    """The expressions that are at least zero where a condition holds."""
+    match condition:
+        case arith.AtLeastZero(expr=expr):
+            return (expr,)
+        case arith.IsZero(expr=expr):
+            return (expr, -expr)
+        case _:
+            return ()
+
+
+def _cut(interval: arith.Interval, least: int, k: int) -> arith.Interval:
+    """The part of an interval in which `k` times a number is at least `least`."""
+    low, high = interval
+    if k > 0:
+        end = -(-least // k)
+        return (end if low is None else max(low, end)), high
+    end = least // k
+    return low, (end if high is None else min(high, end))

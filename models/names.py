@@ -6,7 +6,7 @@ import onnx
 
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
 from graphflow.models.light import light, reseed
-from graphflow.models.zoo import build
+from graphflow.models.zoo import zoo_model
 
 
 def named(name: str, seed: int | None = None) -> onnx.ModelProto | None:
@@ -16,7 +16,7 @@ def named(name: str, seed: int | None = None) -> onnx.ModelProto | None:
     default from seed 0.
     """
     if name.startswith(ZOO_PREFIX):
-        return build(name.removeprefix(ZOO_PREFIX), 0 if seed is None else seed)
+        return zoo_model(name.removeprefix(ZOO_PREFIX), 0 if seed is None else seed)
     if name.startswith(LIGHT):
         model = light(name.removeprefix(LIGHT))
         return model if seed is None else reseed(model, seed)

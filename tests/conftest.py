@@ -16,6 +16,7 @@ import graphflow.codegen.targets as targets
 from graphflow.base.options import HOST_VARIABLE, KERNELS_VARIABLE, assumed_host
 from graphflow.base.processors import Caches
 from support.paths import BYTECODE, GOLDENS
+from support.seeds import FRESH
 from support.targets import USUAL
 from support.verified_steps import verified_steps
 
@@ -46,6 +47,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("fresh", settings.get_profile("graphflow"), derandomize=False)
 settings.load_profile("graphflow")
 
 
@@ -56,18 +58,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fuzz-seeds",
         metavar="LOW:HIGH",
-        help="seeds of the slow runs of test_fuzz.py and test_native_fuzz.py in tests/system",
+        help="seeds of tests/system/test_explore.py and of tests by support.seeds",
     )
     parser.addoption(
         "--verify-steps",
         action="store_true",
         help="verify each kernel after each step of its schedule, which takes several times longer",
     )
-    parser.addoption(
-        "--mutant-seeds",
-        metavar="LOW:HIGH",
-        help="seeds of the slow runs of tests/system/test_mutants.py",
-    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `--hypothesis-seed` the examples of properties are those of that seed."""
+    if config.getoption("--hypothesis-seed", None) is not None:
+        settings.load_profile("fresh")
+    if text := config.getoption("--fuzz-seeds"):
+        FRESH.extend(range(*map(int, text.split(":"))))
 
 
 gc.disable()  # passes over all that a long process keeps take 8 % of the time of the tests

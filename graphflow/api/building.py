@@ -21,13 +21,16 @@ from typing import Any, TypeAlias
 from graphflow.api.executable import Executable
 from graphflow.api.model import Single
 from graphflow.api.specialize import loaded
+from graphflow.base.arguments import chosen_options
 from graphflow.base.assumed import Assumption
 from graphflow.base.errors import GraphflowError, ParseError, VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
+from graphflow.codegen import host_target
 from graphflow.graph import OperatorGraph, graph_of, output_names
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.program import ProgramSpec
 from graphflow.schedule import (
     Schedule,
@@ -99,18 +102,18 @@ def build(
     step without which it does.
     """
     source = kernel(source) if isinstance(source, str) else source
-    chosen = Options.from_environment() if options is None else options
-    chosen = chosen if threads is None else replace(chosen, threads=threads)
+    chosen = chosen_options(options, threads)
 
     def compiled_of(source: PrimFunc | Schedule | OperatorGraph) -> Compiled:
-        return compile_graph(
-            _graph(source),
-            target=target,
-            layouts=layouts,
+        request = CompileRequest(
+            model=_graph(source),
+            target=host_target() if target is None else target,
+            layouts={} if layouts is None else layouts,
             sketches=sketches,
-            assume=assume,
+            assume={} if assume is None else assume,
             options=chosen,
         )
+        return compile_graph(request)
 
     try:
         compiled = compiled_of(source)

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from graphflow.base.arguments import Shapes
 from graphflow.base.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, open_section
-from graphflow.frontends import import_model
-from graphflow.pipeline.compiler_stages import Model
+from graphflow.frontends import OnnxModel, import_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Readiness:
 
 
 def check(
-    model: Model,
+    model: OnnxModel,
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,

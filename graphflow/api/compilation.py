@@ -10,37 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from numpy.typing import ArrayLike
 
+from graphflow import frontends
 from graphflow.api.executable import Executable
 from graphflow.api.model import Interface, Single, Values
 from graphflow.api.specialize import Specializer, loaded_alone
-from graphflow.base.arguments import Shapes, check_arguments
+from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.assumed import Assumption
-from graphflow.base.errors import UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.base.options import Options
+from graphflow.base.sizes import Size, sizes_of
 from graphflow.base.target import Target
+from graphflow.codegen import host_target
 from graphflow.foreign import ForeignNode, Section, open_section
-from graphflow.frontends import (
-    ReadModel,
-    check_supported,
-    fixed_values,
-    frozen_inputs,
-    input_defaults,
-    open_model,
-    signature,
-    symbolic_inputs,
-    tensor_names,
-)
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
-from graphflow.pipeline.compiler import Shared, compile_graph, model_name
-from graphflow.pipeline.compiler_stages import Model
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.program import OpenTensor
-from graphflow.schedule import Sketch, require_sketches
+from graphflow.schedule import Sketch
 
 MOST_OPENED = 1 << 30
 """The largest model, in bytes, that onnxruntime opens as a whole to find out whether it can run
@@ -48,7 +39,7 @@ it."""
 
 
 def compile(
-    model: Model,
+    model: frontends.OnnxModel,
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
@@ -62,6 +53,7 @@ def compile(
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Executable:
     """Compile an ONNX model: a path, the bytes of a file, or a proto.
 
@@ -79,74 +71,77 @@ def compile(
     hi)` of finite numbers, or the number that each element equals.  Results are undefined in a run
     where it does not hold; Options(check_assumes=True) checks every run.
 
+    `sizes` gives the least and the greatest extent of symbolic dimensions, by the names that the
+    model has for them: `{"batch": (1, 8)}`.  One program then serves all extents within these
+    bounds, in proportion to those of a run, if it is proven that no result depends on elements that
+    a run does not give.  Else a warning and the report say which tensor prevents that, and a
+    program is compiled for each shape, as it is for extents beyond the bounds.
+
     A graph input with an initializer is a constant, and a run that gives it is refused; if
     `overridable` names it, a run may give it, and the initializer is its default.
 
     Raises InvalidModel, UnsupportedOp and the other errors of the compiler's stages, and TypeError
     for arguments of other types.
     """
-    check_arguments(
-        input_shapes=input_shapes,
-        layouts=layouts,
-        assume=assume,
+    request = CompileRequest(
+        model=model,
+        name=str(model) if isinstance(model, str | Path) else None,
+        input_shapes={} if input_shapes is None else input_shapes,
+        input_values={} if input_values is None else input_values,
+        sizes=sizes_of({} if sizes is None else sizes),
         overridable=overridable,
-        target=target,
-        options=options,
-        threads=threads,
-    )
-    require_sketches(sketches)
-    opened = open_model(model)
-    proto = opened.proto
-    frozen_inputs(proto, overridable)  # refuses other names
-    chosen = Options.from_environment() if options is None else options
-    chosen = chosen if threads is None else replace(chosen, threads=threads)
-    name = str(model) if isinstance(model, str | Path) else None
-
-    values = fixed_values(proto, {} if input_values is None else input_values)
-    build = partial(
-        compile_graph,
-        opened,
-        name=name,
-        target=target,
-        layouts=layouts,
+        assume={} if assume is None else assume,
+        target=host_target() if target is None else target,
+        layouts={} if layouts is None else layouts,
         offers=offers,
         sketches=sketches,
-        assume=assume,
-        overridable=overridable,
-        options=chosen,
+        options=chosen_options(options, threads),
         progress=progress,
         counting=counting,
     )
-    given = {} if input_shapes is None else dict(input_shapes)
-    symbolic = tuple(n for n in symbolic_inputs(proto) if n not in given and n not in values)
+    return executable_of(request)
+
+
+def executable_of(request: CompileRequest) -> Executable:
+    """The executable of the ONNX model of a request; errors are as of `compile`.
+
+    If the shapes or values of some inputs are open, it compiles when it is run.
+    """
+    opened = frontends.open_model(request.model)
+    proto = opened.proto
+    frontends.frozen_inputs(proto, request.overridable)  # refuses other names
+    values = frontends.fixed_values(proto, request.input_values)
+    request = replace(request, model=opened, input_values=values)
+    symbolic = tuple(
+        n for n in frontends.symbolic_inputs(proto) if n not in {*request.input_shapes, *values}
+    )
+    _require_open(frontends.sized_axes(proto, request.sizes), symbolic)
     needed: tuple[str, ...] = ()
     if not symbolic:
         try:
-            return Executable(Single(loaded_alone(build(input_shapes=given, input_values=values))))
+            return Executable(Single(loaded_alone(compile_graph(request))))
         except ValuesNeeded as error:
             needed = error.inputs
-    _require_runnable(opened, chosen)
-    title = model_name(model) if name is None else name
-    interface = _interface(opened, title, given, values, overridable)
-    made = partial(build, shared=Shared())
-    return Executable(
-        Specializer(
-            made,
-            interface,
-            shapes=given,
-            values=values,
-            symbolic=symbolic,
-            most=chosen.programs,
-            needed=needed,
-        )
-    )
+    _require_runnable(opened, request.options)
+    return Executable(Specializer(request, _interface(opened, request, values), symbolic, needed))
 
 
-def _require_runnable(opened: ReadModel, options: Options) -> None:
+def _require_open(sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Sequence[str]) -> None:
+    """Raise InvalidModel for a size along an axis of an input whose shape or value is given."""
+    for size, axes in sized.items():
+        for name, axis in axes:
+            if name not in symbolic:
+                raise InvalidModel(
+                    f"sizes leaves {size.name!r} open, the extent of input {name} along axis "
+                    f"{axis}, and the shape of that input is given; leave out one of them"
+                )
+
+
+def _require_runnable(opened: frontends.ReadModel, options: Options) -> None:
     """Raise UnsupportedOp before the first run for operators that cannot be compiled for any
     shapes."""
     try:
-        check_supported(opened)
+        frontends.check_supported(opened)
     except UnsupportedOp as refusal:
         if options.fallback is None:
             raise
@@ -157,29 +152,23 @@ def _require_runnable(opened: ReadModel, options: Options) -> None:
             open_section(Section("model", proto.SerializeToString(), (node,), (), ()), 1)
 
 
-def _interface(
-    opened: ReadModel,
-    title: str,
-    shapes: Shapes,
-    values: Values,
-    overridable: Collection[str],
-) -> Interface:
+def _interface(opened: frontends.ReadModel, request: CompileRequest, values: Values) -> Interface:
     """What is known of a model before it is compiled, if shapes or values of some inputs are
     open."""
-    proto = opened.proto
+    proto, overridable = opened.proto, request.overridable
     inputs, outputs = (
         tuple(OpenTensor(*tensor) for tensor in tensors)
-        for tensors in signature(proto, overridable)
+        for tensors in frontends.signature(proto, overridable)
     )
-    known = {**shapes, **{name: array.shape for name, array in values.items()}}
+    known = {**request.input_shapes, **{name: array.shape for name, array in values.items()}}
     fixed = {name: tuple(shape) for name, shape in known.items()}
     return Interface(
-        title=title,
+        title=request.title,
         inputs=tuple(
             replace(tensor, shape=fixed.get(tensor.name, tensor.shape)) for tensor in inputs
         ),
         outputs=outputs,
-        tensors=tensor_names(proto),
-        defaults={**input_defaults(opened, overridable), **values},
-        frozen=frozen_inputs(proto, overridable),
+        tensors=frontends.tensor_names(proto),
+        defaults={**frontends.input_defaults(opened, overridable), **values},
+        frozen=frontends.frozen_inputs(proto, overridable),
     )

@@ -361,7 +361,9 @@ def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:
     """`value` in each element type that is poisoned; integer types get their smallest value for
     NaN."""
     found = {}
-    for scalar in model.program.spec.inputs[len(model.inputs) :]:
+    spec = model.program.spec
+    scalars = set(range(len(model.inputs), len(spec.inputs))) - {size.input for size in spec.sizes}
+    for scalar in (spec.inputs[number] for number in sorted(scalars)):
         dtype = np.dtype(scalar.dtype)
         smallest = np.iinfo(dtype).min if dtype.kind in "iu" else value
         found[scalar.name] = np.array(smallest if isnan(value) else value).astype(dtype)

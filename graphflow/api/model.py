@@ -21,7 +21,7 @@ from graphflow.base.errors import InvalidModel, Remedy
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.processes.once import Counts
 from graphflow.program import OpenTensor, TensorSpec
-from graphflow.runtime import Processor, Program, require_value
+from graphflow.runtime import Processor, Program, require_value, with_size_names
 
 if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file does not need
     from graphflow.inspect import TensorDecision
@@ -235,7 +235,9 @@ def describe_key(model: Model, deciding: Sequence[str]) -> str:
     for tensor in model.inputs:
         if tensor.name in deciding:
             value = model.values.get(tensor.name)
-            texts.append(f"{tensor}" + ("" if value is None else f" = {value.tolist()}"))
+            shown = with_size_names(model.program.spec, tensor)
+            texts.append(f"{shown}" + ("" if value is None else f" = {value.tolist()}"))
+    texts += [f"{size.name} from {size.lo} to {size.hi}" for size in model.program.spec.sizes]
     return ", ".join(texts)
 
 

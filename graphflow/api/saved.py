@@ -44,6 +44,7 @@ from graphflow.runtime import (
     load_programs,
     prepared_spec,
     save_programs,
+    takes_shapes,
     value_key,
 )
 
@@ -293,13 +294,9 @@ class SavedModels:
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, NDArray[Any]]
     ) -> SavedModel:
         for model in self.made:
-            extents = {tensor.name: tensor.shape for tensor in model.inputs}
             keys = {name: value_key(value) for name, value in model.values.items()}
-            if all(
-                shapes.get(name, extents[name]) == extents[name]
-                and (
-                    name not in keys or name not in values or value_key(values[name]) == keys[name]
-                )
+            if takes_shapes(model.program.spec, shapes) and all(
+                name not in keys or name not in values or value_key(values[name]) == keys[name]
                 for name in self.deciding
             ):
                 return model

@@ -1,9 +1,9 @@
 """Models with open shapes: one program is compiled for each set of input shapes and values.
 
-In: a function that compiles for given shapes and values, and the inputs whose shapes or values are
-open.  Out: the compiled model and its program for the inputs of a run.  What always holds: equal
-shapes and values give the same program while it is kept; two threads never compile the same program
-twice, and no run of an existing program waits for another compilation.
+In: a request, and the inputs whose shapes or values are open.  Out: the compiled model and its
+program for the inputs of a run.  What always holds: equal shapes and values give the same program
+while it is kept; two threads never compile the same program twice, and no run of an existing
+program waits for another compilation.
 
 Some inputs decide shapes by their values, such as the target shape of a Reshape.  A compilation
 that needs the value of such an input raises `ValuesNeeded`, which names it; from then on programs
@@ -23,11 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.api.releasing import without_weights
+from graphflow.api.sizes import sizes_within, with_room
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
 from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
 from graphflow.base.scalar_limits import ScalarLimits
+from graphflow.base.sizes import Size
+from graphflow.frontends import ExtentsLost
 from graphflow.inspect import (
     TensorDecision,
     decisions,
@@ -37,7 +40,8 @@ from graphflow.inspect import (
     tensor_decisions,
 )
 from graphflow.pipeline.clearing import clear_caches
-from graphflow.pipeline.compiler import Compiled
+from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Counts, Once
 from graphflow.program import TensorSpec
 from graphflow.runtime import Processor, Program, check_host, processor_of, value_key
@@ -85,7 +89,8 @@ class Loaded(Decided):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The model's own inputs."""
-        return self.program.spec.inputs[: len(self.compiled.imported.inputs)]
+        imported = self.compiled.imported
+        return self.program.spec.inputs[: len(imported.inputs) - len(imported.sizes)]
 
     @property
     def values(self) -> Values:
@@ -208,29 +213,26 @@ def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
 class Specializer:
     """Compiles on demand and keeps its programs: the `Models` of an executable with open shapes.
 
-    `build` compiles for given `input_shapes` and `input_values`, with the `earlier` compilations
-    whose programs are kept.  `symbolic` names inputs with open
-    shapes, `values` are fixed values, and `needed` names inputs that are known to decide by their
-    values.  `most` is how many programs are kept; beyond that the least recently used one is
-    dropped, with the kernels that no other one has and with what compilations remember.
+    `request` has the shapes and values that are fixed, `symbolic` names the inputs with open
+    shapes, and `needed` those that are known to decide by their values.  As many programs are kept
+    as the options say; beyond that the least recently used one is dropped, with the kernels that no
+    other one has and with what compilations remember.
+
+    One program serves all extents of the sizes of the request, unless `lost` says why none does.
     """
 
     def __init__(
         self,
-        build: Callable[..., Compiled],
+        request: CompileRequest,
         interface: Interface,
-        *,
-        shapes: Shapes,
-        values: Values,
         symbolic: tuple[str, ...],
-        most: int,
         needed: tuple[str, ...] = (),
     ) -> None:
+        self.lost = ""
         self.interface = interface
-        self._build = build
-        self._shapes, self._values = dict(shapes), dict(values)
+        self._request, self._shared = request, Shared()
         self._symbolic, self._needed = symbolic, needed
-        self._programs: Once[Key, Loaded] = Once(most)
+        self._programs: Once[Key, Loaded] = Once(request.options.programs)
         self._compiled_in_a_row = 0
         self._warned = False
 
@@ -340,28 +342,54 @@ class Specializer:
         check: Callable[[], None],
     ) -> Loaded:
         while True:
-            shapes = {name: shape_of(name) for name in self._symbolic}
+            given = {name: shape_of(name) for name in self._symbolic}
+            sizes = (
+                () if self.lost else sizes_within(given, self.interface.inputs, self._request.sizes)
+            )
+            shapes = with_room(given, self.interface.inputs, sizes)
             values = {name: value_of(name) for name in self._needed}
-            key = (*shapes.items(), *((name, value_key(v)) for name, v in values.items()))
+            key = (
+                *shapes.items(),
+                ("sizes", sizes),
+                *((name, value_key(v)) for name, v in values.items()),
+            )
 
-            def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
+            def make(
+                shapes: Shapes = shapes, values: Values = values, sizes: tuple[Size, ...] = sizes
+            ) -> Loaded:
                 check()
                 if self.counts.kept == self.counts.most:  # one of them will be dropped
                     clear_caches()
-                compiled = self._build(
-                    input_shapes={**self._shapes, **shapes},
-                    input_values={**self._values, **values},
-                    earlier=[one.compiled for one in self.made],
+                request = replace(
+                    self._request,
+                    input_shapes={**self._request.input_shapes, **shapes},
+                    input_values={**self._request.input_values, **values},
+                    sizes=sizes,
                 )
-                return loaded(compiled, self.made)
+                earlier = [one.compiled for one in self.made]
+                return loaded(compile_graph(request, self._shared, earlier), self.made)
 
             try:
                 return self._programs.get(key, make)
+            except ExtentsLost as error:
+                if not sizes:
+                    raise
+                self._lose_sizes(error)
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _lose_sizes(self, error: ExtentsLost) -> None:
+        """From now on compile for each shape, for the reason of this error, and say so once."""
+        self.lost = str(error)
+        names = ", ".join(str(size) for size in self._request.sizes)
+        warnings.warn(
+            f"no program of {self.interface.title} serves all sizes ({names}): {error}; a program "
+            "is compiled for each shape",
+            stacklevel=CALLER,
+        )
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
         """InvalidModel unless the inputs have the names and dtypes that the model declares.

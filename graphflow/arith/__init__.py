@@ -6,10 +6,10 @@ from graphflow.arith.bounds import (
     Ranges,
     bounds,
     largest_part,
-    simplify,
+    simplify_index,
     simplify_predicate,
 )
-from graphflow.arith.domain import ANYWHERE, Axis, Domain, box, joined
+from graphflow.arith.domain import ANYWHERE, Axis, Domain, box, joined_domains
 from graphflow.arith.images import Image, image_within, images_cover
 from graphflow.arith.index_expr import (
     Const,
@@ -37,7 +37,7 @@ from graphflow.arith.index_expr import (
 )
 from graphflow.arith.integer_sets import IntegerSet, Undecided
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name, isl_parameters
-from graphflow.arith.predicate import (
+from graphflow.arith.predicates import (
     FALSE,
     TRUE,
     And,
@@ -54,6 +54,7 @@ from graphflow.arith.predicate import (
     conjuncts,
     disjunction,
     equal,
+    equivalent,
     holds,
     less_than,
     negation,
@@ -64,6 +65,7 @@ from graphflow.arith.predicate import (
 from graphflow.arith.proof import Proof, Verdict, Witness
 from graphflow.arith.sets import (
     IslBudget,
+    holds_throughout,
     integer_of,
     out_of_budget,
     point_in,
@@ -115,11 +117,13 @@ __all__ = [
     "constant_value",
     "disjunction",
     "equal",
+    "equivalent",
     "evaluate",
     "floor_div",
     "floor_mod",
     "forget_unused",
     "holds",
+    "holds_throughout",
     "image_within",
     "images_cover",
     "integer_of",
@@ -127,7 +131,7 @@ __all__ = [
     "isl_index",
     "isl_name",
     "isl_parameters",
-    "joined",
+    "joined_domains",
     "largest_part",
     "less_than",
     "linear",
@@ -140,7 +144,7 @@ __all__ = [
     "prove",
     "prove_empty",
     "prove_injective",
-    "simplify",
+    "simplify_index",
     "simplify_predicate",
     "substitute",
     "substitute_in",

@@ -10,34 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from graphflow.arith import index_expr, predicates
 from graphflow.arith.bounds import Interval, bounds
-from graphflow.arith.index_expr import (
-    Const,
-    Extremum,
-    IndexExpr,
-    IndexLike,
-    Var,
-    as_index,
-    substitute,
-)
-from graphflow.arith.predicate import (
-    TRUE,
-    Predicate,
-    Truth,
-    at_most,
-    conjunction,
-    less_than,
-    substitute_in,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A variable that takes each integer value with `start <= var < stop`."""
 
-    var: Var
-    start: IndexExpr
-    stop: IndexExpr
+    var: index_expr.Var
+    start: index_expr.IndexExpr
+    stop: index_expr.IndexExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,70 +28,80 @@ class Domain:
     """Integer points: axes from the outermost in, bounds may use outer axes; `where` must hold."""
 
     axes: tuple[Axis, ...] = ()
-    where: Predicate = TRUE
+    where: predicates.Predicate = predicates.TRUE
 
-    def ranges(self) -> dict[Var, Interval]:
+    def ranges(self) -> dict[index_expr.Var, Interval]:
         """An interval for each variable, from the bounds of the axes."""
-        found: dict[Var, Interval] = {}
+        found: dict[index_expr.Var, Interval] = {}
         for axis in self.axes:
             low = bounds(axis.start, found)[0]
             high = bounds(axis.stop, found)[1]
             found[axis.var] = (low, None if high is None else high - 1)
         return found
 
-    def bounds(self) -> Iterator[Predicate]:
+    def bounds(self) -> Iterator[predicates.Predicate]:
         """What the bounds of the axes say that are no constants, one comparison each."""
         for axis in self.axes:
             for low in _operands(axis.start, "max"):
-                yield at_most(low, axis.var)
+                yield predicates.at_most(low, axis.var)
             for high in _operands(axis.stop, "min"):
-                yield less_than(axis.var, high)
+                yield predicates.less_than(axis.var, high)
 
-    def given(self, condition: Predicate) -> Domain:
+    def given(self, condition: predicates.Predicate) -> Domain:
         """The points of this domain for which `condition` holds too."""
-        if isinstance(condition, Truth) and condition.value:
+        if isinstance(condition, predicates.Truth) and condition.value:
             return self
-        return Domain(self.axes, conjunction((self.where, condition)))
+        return Domain(self.axes, predicates.conjunction((self.where, condition)))
 
-    def inside(self, var: Var, start: IndexLike, stop: IndexLike) -> Domain:
+    def inside(
+        self, var: index_expr.Var, start: index_expr.IndexLike, stop: index_expr.IndexLike
+    ) -> Domain:
         """This domain with one more axis, innermost."""
-        return Domain((*self.axes, Axis(var, as_index(start), as_index(stop))), self.where)
+        return Domain(
+            (*self.axes, Axis(var, index_expr.as_index(start), index_expr.as_index(stop))),
+            self.where,
+        )
 
-    def renamed(self, suffix: str) -> tuple[Domain, dict[Var, IndexExpr]]:
+    def renamed(self, suffix: str) -> tuple[Domain, dict[index_expr.Var, index_expr.IndexExpr]]:
         """A copy over fresh variables `name + suffix`, and the map from old to new."""
-        fresh: dict[Var, IndexExpr] = {a.var: Var(a.var.name + suffix) for a in self.axes}
+        fresh: dict[index_expr.Var, index_expr.IndexExpr] = {
+            a.var: index_expr.Var(a.var.name + suffix) for a in self.axes
+        }
         axes = tuple(
             Axis(
-                Var(axis.var.name + suffix),
-                substitute(axis.start, fresh),
-                substitute(axis.stop, fresh),
+                index_expr.Var(axis.var.name + suffix),
+                index_expr.substitute(axis.start, fresh),
+                index_expr.substitute(axis.stop, fresh),
             )
             for axis in self.axes
         )
-        return Domain(axes, substitute_in(self.where, fresh)), fresh
+        return Domain(axes, predicates.substitute_in(self.where, fresh)), fresh
 
     def __str__(self) -> str:
         axes = ", ".join(f"{a.start} <= {a.var} < {a.stop}" for a in self.axes)
-        return axes if self.where == TRUE else f"{axes}, {self.where}"
+        return axes if self.where == predicates.TRUE else f"{axes}, {self.where}"
 
 
-def _operands(bound: IndexExpr, kind: str) -> tuple[IndexExpr, ...]:
+def _operands(bound: index_expr.IndexExpr, kind: str) -> tuple[index_expr.IndexExpr, ...]:
     """What a bound is the maximum or minimum of, or the bound itself; nothing for a constant."""
-    if isinstance(bound, Extremum) and bound.kind == kind:
+    if isinstance(bound, index_expr.Extremum) and bound.kind == kind:
         return tuple(e for operand in bound.operands for e in _operands(operand, kind))
-    return () if isinstance(bound, Const) else (bound,)
+    return () if isinstance(bound, index_expr.Const) else (bound,)
 
 
 ANYWHERE = Domain()
 """The domain without axes: one point, nothing known."""
 
 
-def box(names: Sequence[Var], shape: Sequence[int]) -> Domain:
+def box(names: Sequence[index_expr.Var], shape: Sequence[int]) -> Domain:
     """All points of `shape`, one variable an axis."""
-    axes = tuple(Axis(v, as_index(0), as_index(n)) for v, n in zip(names, shape, strict=True))
+    axes = tuple(
+        Axis(v, index_expr.as_index(0), index_expr.as_index(n))
+        for v, n in zip(names, shape, strict=True)
+    )
     return Domain(axes)
 
 
-def joined(left: Domain, right: Domain) -> Domain:
+def joined_domains(left: Domain, right: Domain) -> Domain:
     """The Cartesian product of two domains over different variables."""
-    return Domain((*left.axes, *right.axes), conjunction((left.where, right.where)))
+    return Domain((*left.axes, *right.axes), predicates.conjunction((left.where, right.where)))

@@ -16,9 +16,9 @@ import islpy as isl
 from graphflow.arith.domain import Domain, box
 from graphflow.arith.index_expr import IndexExpr, Var
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name
-from graphflow.arith.predicate import Predicate, conjunction, substitute_in, within
+from graphflow.arith.predicates import Predicate, conjunction, substitute_in, within
 from graphflow.arith.proof import Proof
-from graphflow.arith.sets import decided, prove, read_domain
+from graphflow.arith.sets import proof_of_emptiness, prove, read_domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def images_cover(
             points = points.subtract(image.range(context))
         return points
 
-    return decided(text, missing, lambda points: (f"misses {points.sample_point()}", ()))
+    return proof_of_emptiness(text, missing, lambda points: (f"misses {points.sample_point()}", ()))
 
 
 def image_within(inner: Image, others: Sequence[Image]) -> Proof:
@@ -74,4 +74,4 @@ def image_within(inner: Image, others: Sequence[Image]) -> Proof:
         return points
 
     text = f"{inner} lies within {' or '.join(map(str, others)) or 'nothing'}"
-    return decided(text, missing, lambda points: (f"not at {points.sample_point()}", ()))
+    return proof_of_emptiness(text, missing, lambda points: (f"not at {points.sample_point()}", ()))

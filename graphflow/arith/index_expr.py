@@ -48,10 +48,10 @@ class IndexExpr:
         return self._written
 
     def __add__(self, other: IndexLike) -> IndexExpr:
-        return add(self, other)
+        return _add(self, other)
 
     def __radd__(self, other: IndexLike) -> IndexExpr:
-        return add(other, self)
+        return _add(other, self)
 
     def __sub__(self, other: IndexLike) -> IndexExpr:
         if isinstance(other, int):
@@ -64,13 +64,13 @@ class IndexExpr:
         return weighted(((as_index(other), 1), (self, -1)))
 
     def __neg__(self) -> IndexExpr:
-        return multiply(self, -1)
+        return _multiply(self, -1)
 
     def __mul__(self, other: IndexLike) -> IndexExpr:
-        return multiply(self, other)
+        return _multiply(self, other)
 
     def __rmul__(self, other: IndexLike) -> IndexExpr:
-        return multiply(self, other)
+        return _multiply(self, other)
 
     def __floordiv__(self, other: int) -> IndexExpr:
         return floor_div(self, other)
@@ -324,7 +324,7 @@ def weighted(parts: Iterable[Term]) -> IndexExpr:
     return linear(collected, constant)
 
 
-def add(left: IndexLike, right: IndexLike) -> IndexExpr:
+def _add(left: IndexLike, right: IndexLike) -> IndexExpr:
     """`left + right`."""
     a, b = as_index(left), as_index(right)
     if isinstance(b, Const):
@@ -346,7 +346,7 @@ def _shifted(expr: IndexExpr, amount: int) -> IndexExpr:
     return _intern(Sum, terms, constant + amount)
 
 
-def multiply(left: IndexLike, right: IndexLike) -> IndexExpr:
+def _multiply(left: IndexLike, right: IndexLike) -> IndexExpr:
     """`left · right`; one of the two must be a constant."""
     a, b = as_index(left), as_index(right)
     if isinstance(a, Const):
@@ -432,7 +432,7 @@ def _floor_mod(expr: IndexExpr, c: int) -> IndexExpr:
         common = gcd(common, k)
     if common > 1 and rest_constant % common == 0:
         reduced = linear([(a, k // common) for a, k in rest_terms], rest_constant // common)
-        return multiply(floor_mod(reduced, c // common), common)
+        return _multiply(floor_mod(reduced, c // common), common)
     return _intern(FloorMod, rest, c)
 
 

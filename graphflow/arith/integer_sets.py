@@ -17,23 +17,12 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.arith.bounds import simplify, simplify_predicate
+from graphflow.arith import index_expr
+from graphflow.arith.bounds import simplify_index, simplify_predicate
 from graphflow.arith.domain import Axis, Domain
-from graphflow.arith.index_expr import (
-    Extremum,
-    IndexExpr,
-    Var,
-    const,
-    floor_div,
-    linear,
-    maximum,
-    minimum,
-    terms_of,
-    variables,
-    weighted,
-)
+from graphflow.arith.index_expr import variables
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name
-from graphflow.arith.predicate import Predicate, at_least_zero, conjunction, disjunction, equal
+from graphflow.arith.predicates import Predicate, at_least_zero, conjunction, disjunction, equal
 from graphflow.arith.sets import OPERATION_BUDGET, IslBudget, integer_of, out_of_budget
 
 _IN, _OUT, _DIV = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.div
@@ -64,7 +53,7 @@ class Bound:
     Where `exact` is false the expression is a bound on that side, and not the closest.
     """
 
-    expr: IndexExpr
+    expr: index_expr.IndexExpr
     exact: bool
 
 
@@ -75,7 +64,7 @@ class IntegerSet:
     The isl set belongs to the thread that made it.
     """
 
-    variables: tuple[Var, ...]
+    variables: tuple[index_expr.Var, ...]
     points: Any
 
     @staticmethod
@@ -87,13 +76,13 @@ class IntegerSet:
             return IntegerSet(variables, isl.Set.read_from_str(context, text))
 
     @staticmethod
-    def nothing(variables: Sequence[Var]) -> IntegerSet:
+    def nothing(variables: Sequence[index_expr.Var]) -> IntegerSet:
         """The empty set."""
         with _decided() as context:
             text = f"{{ {_tuple(variables)} : false }}"
             return IntegerSet(tuple(variables), isl.Set.read_from_str(context, text))
 
-    def over(self, variables: Sequence[Var]) -> IntegerSet:
+    def over(self, variables: Sequence[index_expr.Var]) -> IntegerSet:
         """The same points over other coordinates: others than these are projected out, new ones
         take every value."""
         if tuple(variables) == self.variables:
@@ -106,7 +95,7 @@ class IntegerSet:
                 tuple(variables), self.points.apply(isl.Map.read_from_str(context, text))
             )
 
-    def _projected(self, variables: Sequence[Var]) -> IntegerSet:
+    def _projected(self, variables: Sequence[index_expr.Var]) -> IntegerSet:
         """The points without the coordinates that are not among these, which keep their order."""
         with _decided():
             points = self.points
@@ -115,14 +104,16 @@ class IntegerSet:
                     points = points.project_out(isl.dim_type.set, place, 1)
             return IntegerSet(tuple(variables), points)
 
-    def image(self, names: Sequence[Var], indices: Sequence[IndexExpr]) -> IntegerSet:
+    def image(
+        self, names: Sequence[index_expr.Var], indices: Sequence[index_expr.IndexExpr]
+    ) -> IntegerSet:
         """The points with one more coordinate for each index, called by the names."""
         with _decided() as context:
             text = ", ".join((*map(isl_name, self.variables), *map(isl_index, indices)))
             moved = isl.Map.read_from_str(context, f"{{ {_tuple(self.variables)} -> [{text}] }}")
             return IntegerSet((*self.variables, *names), self.points.apply(moved))
 
-    def renamed(self, names: Mapping[Var, Var]) -> IntegerSet:
+    def renamed(self, names: Mapping[index_expr.Var, index_expr.Var]) -> IntegerSet:
         """The same points under other names of coordinates."""
         return IntegerSet(tuple(names.get(v, v) for v in self.variables), self.points)
 
@@ -163,7 +154,7 @@ class IntegerSet:
             places = range(len(self.variables))
             return tuple(integer_of(self.points.dim_min_val(k)) for k in places)
 
-    def sample(self) -> dict[Var, int]:
+    def sample(self) -> dict[index_expr.Var, int]:
         """A point; Undecided where there is none."""
         with _decided():
             point = self.points.sample_point()
@@ -174,7 +165,7 @@ class IntegerSet:
                 for place, var in enumerate(self.variables)
             }
 
-    def bounds(self, var: Var, given: Sequence[Var]) -> tuple[Bound, Bound]:
+    def bounds(self, var: index_expr.Var, given: Sequence[index_expr.Var]) -> tuple[Bound, Bound]:
         """The least and the greatest value of a coordinate, for each value of others.
 
         Where the others have values for which there is no point, the bounds say nothing.  Where isl
@@ -193,10 +184,10 @@ class IntegerSet:
             with _decided():
                 last = part.points.dim(isl.dim_type.set) - 1
                 ends = (part.points.dim_min_val(last), part.points.dim_max_val(last))
-                low, high = (Bound(const(integer_of(end)), False) for end in ends)
+                low, high = (Bound(index_expr.const(integer_of(end)), False) for end in ends)
                 return low, high
 
-    def extent(self, var: Var, given: Sequence[Var]) -> int:
+    def extent(self, var: index_expr.Var, given: Sequence[index_expr.Var]) -> int:
         """The most values between the least and the greatest of a coordinate, those included, for
         any value of others; 0 for the empty set."""
         part = self.over((*given, var))
@@ -208,7 +199,9 @@ class IntegerSet:
             most = isl.Map.from_pw_aff(length).range().dim_max_val(0)
             return integer_of(most) + 1
 
-    def offset(self, var: Var, given: Sequence[Var]) -> tuple[IndexExpr, int]:
+    def offset(
+        self, var: index_expr.Var, given: Sequence[index_expr.Var]
+    ) -> tuple[index_expr.IndexExpr, int]:
         """A start and a constant length such that the coordinate always lies in between.
 
         The length is the least possible.  Of the starts that it permits the simplest is returned:
@@ -246,7 +239,7 @@ class IntegerSet:
                 raise Undecided("the form that isl gives a set is not one of index expressions")
             return found
 
-    def hull(self, given: Sequence[Var]) -> IntegerSet:
+    def hull(self, given: Sequence[index_expr.Var]) -> IntegerSet:
         """For each value of the given coordinates the smallest box of the others that covers the
         points."""
         rest = [var for var in self.variables if var not in given]
@@ -276,7 +269,7 @@ class IntegerSet:
             )
 
 
-def _tuple(variables: Sequence[Var]) -> str:
+def _tuple(variables: Sequence[index_expr.Var]) -> str:
     return f"[{', '.join(map(isl_name, variables))}]"
 
 
@@ -285,7 +278,7 @@ def _relation(points: Any, given: int) -> Any:
     return isl.Map.from_range(points).move_dims(_IN, 0, _OUT, 0, given)
 
 
-def _inside(part: IntegerSet, given: Sequence[Var], axis: Axis) -> bool:
+def _inside(part: IntegerSet, given: Sequence[index_expr.Var], axis: Axis) -> bool:
     """Whether the last coordinate lies between the bounds of the axis at every point."""
     text = isl_constraints(Domain((axis,)))
     with _decided() as context:
@@ -293,16 +286,16 @@ def _inside(part: IntegerSet, given: Sequence[Var], axis: Axis) -> bool:
         return bool(part.points.is_subset(box))
 
 
-def _operands(expr: IndexExpr) -> tuple[IndexExpr, ...]:
+def _operands(expr: index_expr.IndexExpr) -> tuple[index_expr.IndexExpr, ...]:
     """The operands of minima and maxima, the simplest first; else the expression."""
-    if not isinstance(expr, Extremum):
+    if not isinstance(expr, index_expr.Extremum):
         return (expr,)
     found = [e for operand in expr.operands for e in _operands(operand)]
     return tuple(sorted(found, key=lambda e: len(str(e))))
 
 
-def _ranges(context: Any, under: IntegerSet) -> dict[Var, tuple[int | None, int | None]]:
-    found: dict[Var, tuple[int | None, int | None]] = {}
+def _ranges(context: Any, under: IntegerSet) -> dict[index_expr.Var, tuple[int | None, int | None]]:
+    found: dict[index_expr.Var, tuple[int | None, int | None]] = {}
     for place, var in enumerate(under.variables):
         ends = [under.points.dim_min_val(place), under.points.dim_max_val(place)]
         low, high = (integer_of(e) if e.is_int() else None for e in ends)
@@ -316,36 +309,42 @@ def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
     reach = value.domain()
     ranges = _ranges(context, IntegerSet(given, reach))
     pieces = value.gist(reach).coalesce().get_pieces()
-    exprs = list(dict.fromkeys(simplify(_index(aff, given), ranges) for _, aff in pieces))
+    exprs = list(dict.fromkeys(simplify_index(_index(aff, given), ranges) for _, aff in pieces))
     for candidate in chain(_combined(exprs, kind), _from_constraints(part, kind)):
-        short = simplify(candidate, ranges)
+        short = simplify_index(candidate, ranges)
         text = f"{{ {_tuple(given)} -> [{isl_index(short)}] }}"
         again = isl.PwAff.read_from_str(context, text).intersect_domain(reach)
         if again.is_equal(value):
             return Bound(short, True)
     ends = isl.Map.from_pw_aff(value).range()
     end = ends.dim_min_val(0) if kind == "max" else ends.dim_max_val(0)
-    return Bound(const(integer_of(end) if end.is_int() else 0), False)
+    return Bound(index_expr.const(integer_of(end) if end.is_int() else 0), False)
 
 
-def _from_constraints(part: IntegerSet, kind: str) -> Iterator[IndexExpr]:
+def _from_constraints(part: IntegerSet, kind: str) -> Iterator[index_expr.IndexExpr]:
     """What the constraints on the last coordinate say of it: where it takes few values of the
     others, isl gives these one by one, such as 15 and 3 for `min(15, 19 - 16*o)`."""
     var = part.variables[-1]
-    outer, inner = (minimum, maximum) if kind == "max" else (maximum, minimum)
-    ends: list[IndexExpr] = []
+    outer, inner = (
+        (index_expr.minimum, index_expr.maximum)
+        if kind == "max"
+        else (index_expr.maximum, index_expr.minimum)
+    )
+    ends: list[index_expr.IndexExpr] = []
     for piece in part.points.coalesce().compute_divs().remove_redundancies().get_basic_sets():
         sides = []
         for constraint in piece.get_constraints():
             expr = _numerator(constraint.get_aff(), part.variables)
-            k = next((c for atom, c in terms_of(expr)[0] if atom is var), 0)
+            k = next((c for atom, c in index_expr.terms_of(expr)[0] if atom is var), 0)
             rest = expr - k * var
             if not k or var in variables(rest):
                 continue
             if constraint.is_equality() and (k > 0) == (kind == "min"):
                 k, rest = -k, -rest
             if (k > 0) == (kind == "max"):  # k·v + rest >= 0
-                sides.append(-floor_div(rest, k) if k > 0 else floor_div(rest, -k))
+                sides.append(
+                    -index_expr.floor_div(rest, k) if k > 0 else index_expr.floor_div(rest, -k)
+                )
         if not sides:
             return
         ends.append(reduce(inner, sides))
@@ -353,12 +352,16 @@ def _from_constraints(part: IntegerSet, kind: str) -> Iterator[IndexExpr]:
         yield reduce(outer, ends)
 
 
-def _combined(exprs: list[IndexExpr], kind: str) -> Iterator[IndexExpr]:
+def _combined(exprs: list[index_expr.IndexExpr], kind: str) -> Iterator[index_expr.IndexExpr]:
     """Ways to make one expression of those of the pieces, the likeliest first."""
     if not exprs:
-        yield const(0)
+        yield index_expr.const(0)
         return
-    operators = (maximum, minimum) if kind == "max" else (minimum, maximum)
+    operators = (
+        (index_expr.maximum, index_expr.minimum)
+        if kind == "max"
+        else (index_expr.minimum, index_expr.maximum)
+    )
     for operator in operators:
         yield reduce(operator, exprs)
     if 2 < len(exprs) <= MOST_PIECES:
@@ -369,13 +372,13 @@ def _combined(exprs: list[IndexExpr], kind: str) -> Iterator[IndexExpr]:
                     yield inner(outer(first, others[0]), outer(others[1], others[2]))
 
 
-def _index(aff: Any, variables: Sequence[Var]) -> IndexExpr:
+def _index(aff: Any, variables: Sequence[index_expr.Var]) -> index_expr.IndexExpr:
     """An affine expression of isl, with its integer divisions, as an index expression."""
     numerator = _numerator(aff, variables)
-    return floor_div(numerator, integer_of(aff.get_denominator_val()))
+    return index_expr.floor_div(numerator, integer_of(aff.get_denominator_val()))
 
 
-def _numerator(aff: Any, variables: Sequence[Var]) -> IndexExpr:
+def _numerator(aff: Any, variables: Sequence[index_expr.Var]) -> index_expr.IndexExpr:
     """The expression times its denominator."""
     scale = aff.get_denominator_val()
 
@@ -383,10 +386,10 @@ def _numerator(aff: Any, variables: Sequence[Var]) -> IndexExpr:
         return integer_of(value.mul(scale))
 
     dims = _IN if aff.dim(_IN) == len(variables) else isl.dim_type.set
-    terms: list[tuple[IndexExpr, int]] = [
+    terms: list[tuple[index_expr.IndexExpr, int]] = [
         (var, whole(aff.get_coefficient_val(dims, place))) for place, var in enumerate(variables)
     ]
-    rest = linear([t for t in terms if t[1]], whole(aff.get_constant_val()))
+    rest = index_expr.linear([t for t in terms if t[1]], whole(aff.get_constant_val()))
     for place in range(aff.dim(_DIV)):
         k = whole(aff.get_coefficient_val(_DIV, place))
         if not k:
@@ -395,12 +398,14 @@ def _numerator(aff: Any, variables: Sequence[Var]) -> IndexExpr:
         divisor = integer_of(inner.get_denominator_val())
         top = _numerator(inner, variables)
         if k == -1:  # a - floor(b / c) = floor((c·a - b + c - 1) / c)
-            rest = floor_div(weighted([(rest, divisor), (top, -1)]) + (divisor - 1), divisor)
+            rest = index_expr.floor_div(
+                index_expr.weighted([(rest, divisor), (top, -1)]) + (divisor - 1), divisor
+            )
         else:
-            rest = rest + k * floor_div(top, divisor)
+            rest = rest + k * index_expr.floor_div(top, divisor)
     return rest
 
 
-def _constraint(constraint: Any, variables: Sequence[Var]) -> Predicate:
+def _constraint(constraint: Any, variables: Sequence[index_expr.Var]) -> Predicate:
     expr = _numerator(constraint.get_aff(), variables)
     return equal(expr, 0) if constraint.is_equality() else at_least_zero(expr)

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from graphflow.arith.domain import Domain
 from graphflow.arith.index_expr import Const, Extremum, FloorDiv, FloorMod, IndexExpr, Sum, Var
-from graphflow.arith.predicate import And, AtLeastZero, IsZero, Not, Or, Predicate, Truth
+from graphflow.arith.predicates import And, AtLeastZero, IsZero, Not, Or, Predicate, Truth
 
 _OTHER_CHARACTER = re.compile("[^A-Za-z0-9]")
 

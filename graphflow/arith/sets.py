@@ -18,28 +18,12 @@ from typing import Any, assert_never
 
 import islpy as isl
 
+from graphflow.arith import predicates
 from graphflow.arith.bounds import simplify_predicate
-from graphflow.arith.domain import ANYWHERE, Domain, joined
+from graphflow.arith.domain import ANYWHERE, Domain, joined_domains
 from graphflow.arith.equations import contradict
 from graphflow.arith.index_expr import IndexExpr, Var, evaluate, substitute, variables
 from graphflow.arith.isl_text import isl_constraints, isl_name, isl_parameters
-from graphflow.arith.predicate import (
-    FALSE,
-    TRUE,
-    And,
-    AtLeastZero,
-    IsZero,
-    Not,
-    Or,
-    Predicate,
-    Truth,
-    conjunction,
-    conjuncts,
-    disjunction,
-    equal,
-    negation,
-    predicate_variables,
-)
 from graphflow.arith.proof import Proof, Verdict, Witness
 
 OPERATION_BUDGET = 200_000
@@ -49,23 +33,23 @@ _threads = threading.local()
 
 
 @lru_cache(maxsize=100_000)
-def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
+def prove(claim: predicates.Predicate, domain: Domain = ANYWHERE) -> Proof:
     """Whether `claim` holds at every point of `domain`."""
-    text = f"{claim} for {domain}" if domain.axes or domain.where != TRUE else str(claim)
+    text = f"{claim} for {domain}" if domain.axes or domain.where != predicates.TRUE else str(claim)
     ranges = domain.ranges()
     simplified = simplify_predicate(claim, ranges)
-    if simplified == TRUE:
+    if simplified == predicates.TRUE:
         return Proof(Verdict.PROVEN, text, "intervals")
     where = simplify_predicate(domain.where, ranges)
-    if where == FALSE:
+    if where == predicates.FALSE:
         return Proof(Verdict.PROVEN, text, "intervals", "no such point")
-    missing = set(conjuncts(simplified)) - set(conjuncts(where))
+    missing = set(predicates.conjuncts(simplified)) - set(predicates.conjuncts(where))
     if missing.issubset(simplify_predicate(bound, ranges) for bound in domain.bounds()):
         return Proof(Verdict.PROVEN, text, "premises")
     left = Domain(domain.axes, where)
-    if contradict(conjunction((where, negation(simplified))), ranges):
+    if contradict(predicates.conjunction((where, predicates.negation(simplified))), ranges):
         return Proof(Verdict.PROVEN, text, "equations")
-    point = point_in(left.given(negation(simplified)))
+    point = point_in(left.given(predicates.negation(simplified)))
     if point is not None:
         return Proof(Verdict.REFUTED, text, "a point", *_failing(point))
     return _prove_exactly(simplified, left, text)
@@ -77,7 +61,7 @@ def point_in(domain: Domain) -> dict[Var, int] | None:
     The search starts at the middle of the box; then one axis after the other is moved to its start
     or its end, if that violates the domain's conditions less.  None proves nothing.
     """
-    named = predicate_variables(domain.where)
+    named = predicates.predicate_variables(domain.where)
     parts = {axis.var: 1 for axis in domain.axes if axis.var in named}
     closest: int | None = None
     moves: list[dict[Var, int]] = [{}, *({var: part} for var in parts for part in (0, 2))]
@@ -93,20 +77,20 @@ def point_in(domain: Domain) -> dict[Var, int] | None:
     return None
 
 
-def _missing(predicate: Predicate, point: Mapping[Var, int]) -> int:
+def _missing(predicate: predicates.Predicate, point: Mapping[Var, int]) -> int:
     """By how much a predicate is violated at a point; 0 where it holds."""
     match predicate:
-        case Truth():
+        case predicates.Truth():
             return int(not predicate.value)
-        case AtLeastZero():
+        case predicates.AtLeastZero():
             return max(0, -evaluate(predicate.expr, point))
-        case IsZero():
+        case predicates.IsZero():
             return abs(evaluate(predicate.expr, point))
-        case Not():
+        case predicates.Not():
             return int(evaluate(predicate.member.expr, point) == 0)
-        case And():
+        case predicates.And():
             return sum(_missing(member, point) for member in predicate.members)
-        case Or():
+        case predicates.Or():
             return min(_missing(member, point) for member in predicate.members)
     assert_never(predicate)
 
@@ -125,16 +109,27 @@ def _point(domain: Domain, parts: Mapping[Var, int]) -> dict[Var, int] | None:
     return point
 
 
-def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
-    failing = domain.given(negation(claim))
+def _prove_exactly(claim: predicates.Predicate, domain: Domain, text: str) -> Proof:
+    failing = domain.given(predicates.negation(claim))
 
     def counterexamples(context: Any) -> Any:
         return read_domain(context, failing)
 
-    return decided(text, counterexamples, lambda points: _failing(_point_of(points, failing)))
+    return proof_of_emptiness(
+        text, counterexamples, lambda points: _failing(_point_of(points, failing))
+    )
 
 
-def decided(
+def holds_throughout(predicate: predicates.Predicate, domain: Domain) -> bool | None:
+    """Whether a predicate holds, or fails, at all points; None where neither is proven."""
+    if isinstance(predicate, predicates.Truth):
+        return predicate.value
+    if prove(predicate, domain).proven:
+        return True
+    return False if prove(predicates.negation(predicate), domain).proven else None
+
+
+def proof_of_emptiness(
     text: str,
     counterexamples: Callable[[Any], Any],
     shown: Callable[[Any], tuple[str, Witness]],
@@ -160,16 +155,18 @@ def decided(
 
 def prove_empty(domain: Domain, claim: str = "") -> Proof:
     """Whether `domain` has no point; `claim` is the text that the proof gets."""
-    proof = prove(FALSE, domain)
+    proof = prove(predicates.FALSE, domain)
     return replace(proof, claim=claim or proof.claim)
 
 
 def prove_injective(indices: Sequence[IndexExpr], domain: Domain) -> Proof:
     """Whether two different points of `domain` always give different `indices`."""
     other, fresh = domain.renamed("'")
-    same = [equal(index, substitute(index, fresh)) for index in indices]
-    differ = disjunction(negation(equal(a.var, fresh[a.var])) for a in domain.axes)
-    both = joined(domain, other).given(conjunction((*same, differ)))
+    same = [predicates.equal(index, substitute(index, fresh)) for index in indices]
+    differ = predicates.disjunction(
+        predicates.negation(predicates.equal(a.var, fresh[a.var])) for a in domain.axes
+    )
+    both = joined_domains(domain, other).given(predicates.conjunction((*same, differ)))
     return prove_empty(both, f"({', '.join(map(str, indices))}) is injective for {domain}")
 
 
@@ -217,7 +214,7 @@ def read_domain(context: Any, domain: Domain) -> Any:
 
 def free_variables(domain: Domain) -> list[Var]:
     """The variables of a domain that are none of its axes, such as scalars of a kernel."""
-    used = set(predicate_variables(domain.where))
+    used = set(predicates.predicate_variables(domain.where))
     for axis in domain.axes:
         used |= variables(axis.start) | variables(axis.stop)
     return sorted(used.difference(axis.var for axis in domain.axes), key=str)

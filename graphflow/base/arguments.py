@@ -1,12 +1,14 @@
 """Type checks of the arguments of `graphflow.compile`, made before anything else.
 
-In: arguments of any type.  Out: nothing, or a TypeError that names the argument, the value that was
-given and what to give instead.  Values of the right type are checked where they are used.
+In: arguments of any type.  Out: nothing, or the options that they state; or a TypeError that names
+the argument, the value that was given and what to give instead.  Values of the right type are
+checked where they are used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from graphflow.base.options import Options, is_index
@@ -16,19 +18,23 @@ Shapes: TypeAlias = "Mapping[str, Sequence[int]]"
 """The extents of inputs, by name."""
 
 
+def chosen_options(options: Options | None, threads: int | None) -> Options:
+    """The options given, or those of the environment; with `threads`, unless that is None."""
+    if threads is not None and not is_index(threads):
+        raise TypeError(f"threads is {threads!r}; give a number of threads, or None for all")
+    if options is None:
+        options = Options.from_environment()
+    elif not isinstance(options, Options):
+        raise TypeError(f"options is of type {_kind(options)}; give a graphflow.Options")
+    return options if threads is None else replace(options, threads=threads)
+
+
 def check_arguments(
-    *,
-    input_shapes: Any = None,
-    layouts: Any = None,
-    assume: Any = None,
-    overridable: Any = (),
-    target: Any = None,
-    options: Any = None,
-    threads: Any = None,
+    *, input_shapes: Any, layouts: Any, assume: Any, overridable: Any, target: Any
 ) -> None:
     """TypeError for the first argument of a type that `graphflow.compile` does not accept."""
     _check_names("input_shapes", input_shapes, "{name: (extents…)}")
-    for name, shape in (input_shapes or {}).items():
+    for name, shape in input_shapes.items():
         if not _is_shape(shape):
             raise TypeError(
                 f"input_shapes gives {shape!r} for {name}; give its extents, a sequence of integers"
@@ -38,17 +44,11 @@ def check_arguments(
     if isinstance(overridable, str) or not isinstance(overridable, Collection):
         raise TypeError(f"overridable is {overridable!r}; give a list of names of graph inputs")
     _check_each_name("overridable", overridable)
-    if target is not None and not isinstance(target, Target):
+    if not isinstance(target, Target):
         raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
-    if options is not None and not isinstance(options, Options):
-        raise TypeError(f"options is of type {_kind(options)}; give a graphflow.Options")
-    if threads is not None and not is_index(threads):
-        raise TypeError(f"threads is {threads!r}; give a number of threads, or None for all")
 
 
 def _check_names(what: str, value: Any, example: str) -> None:
-    if value is None:
-        return
     if not isinstance(value, Mapping):
         raise TypeError(f"{what} is of type {_kind(value)}; give a mapping such as {example}")
     _check_each_name(what, value)

@@ -88,7 +88,7 @@ def narrow_cpu(cpu: str) -> str:
     return "znver2" if is_amd(cpu) else "haswell"
 
 
-def narrowed(target: Target) -> Target:
+def restricted_to_avx2(target: Target) -> Target:
     """The processor restricted to AVX2: 32-byte vectors, 16 registers; its caches are the same.
 
     A target that has no AVX-512 is returned as it is.
@@ -153,3 +153,7 @@ that one core can fill).  Guests are virtual machines: one core of a Xeon E5-269
 description of caches, which has a second-level one of 4 MiB; and a Xeon 6972P that LLVM takes for a
 Rocket Lake.
 """
+
+TARGET_NAMES = ("host", "avx2", *PROCESSORS)
+"""The processors to compile for: this one, which is the default, this one without AVX-512, and
+those of the table."""

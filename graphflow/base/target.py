@@ -7,21 +7,31 @@ targets, and `codegen` has the functions that ask the host.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-
-from graphflow.base.dtypes import DTYPES
+from functools import cache
 
 COMPUTED_BYTES = 4
 """The narrowest element that kernels compute with: narrower stored types are widened to it."""
+
+
+@cache
+def element_bytes(dtype: str) -> int:
+    """Bytes of an element in memory, by the bits in the type's name (`bool` has none) and at least
+    one; without numpy, so that the command line can offer processors before it is imported."""
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A processor: the code generator and the cost model depend on these fields alone.
 
-    The first five fields decide what code is emitted.  All others are for prices; their defaults
-    describe the Intel and AMD server processors that the cost model was fitted on.  Plans for a
-    target of the table `PROCESSORS` are the same on every machine.
+    `cpu`, `features` and `vector_bytes` decide which instructions a kernel becomes, and
+    `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores;
+    `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of
+    variants and tiles; their defaults describe the server processors that the cost model was fitted
+    on.  Plans for a target of the table `PROCESSORS` are the same on every machine.
 
     | field | unit | source |
     |---|---|---|
@@ -93,7 +103,7 @@ class Target:
 
     def lanes(self, dtype: str) -> int:
         """The number of elements of a type that one vector register stores."""
-        return self.vector_bytes // DTYPES[dtype].itemsize
+        return self.vector_bytes // element_bytes(dtype)
 
     def computed_lanes(self, dtype: str) -> int:
         """The number of elements of a type that one vector register computes: narrow types are
@@ -101,4 +111,4 @@ class Target:
 
         This is the number of channels in a block of a layout and in a vector of a register tile.
         """
-        return self.vector_bytes // max(COMPUTED_BYTES, DTYPES[dtype].itemsize)
+        return self.vector_bytes // max(COMPUTED_BYTES, element_bytes(dtype))

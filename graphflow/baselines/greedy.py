@@ -16,47 +16,35 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TypeAlias
 
+from graphflow import flow
 from graphflow.cost import CostModel
-from graphflow.flow import (
-    Candidate,
-    Candidates,
-    Copy,
-    OperandRequirement,
-    Problem,
-    Production,
-    clashing,
-    copies_for,
-    copy_prices,
-    directly,
-    output_requirement,
-)
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout
 from graphflow.plan import CopyKind
 
-Chosen: TypeAlias = "dict[str, Candidate]"
+Chosen: TypeAlias = "dict[str, flow.Candidate]"
 
 
 class _Decided:
     """The candidates taken so far, and the prices of the copies between them."""
 
-    def __init__(self, graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> None:
+    def __init__(self, graph: OperatorGraph, candidates: flow.Candidates, cost: CostModel) -> None:
         self._graph, self._cost = graph, cost
         self._options = candidates.of_node
         self._chosen: Chosen = {}
         self._productions = {
-            value: Production(candidates.edge_types[value][0]) for value in graph.inputs
+            value: flow.Production(candidates.edge_types[value][0]) for value in graph.inputs
         }
-        self._possible: dict[str, list[Production]] = {}
+        self._possible: dict[str, list[flow.Production]] = {}
         for candidate in (c for options in candidates.of_node.values() for c in options):
             for value, production in candidate.productions():
                 self._possible.setdefault(value, []).append(production)
-        self._requirements: dict[str, list[OperandRequirement]] = {
-            value: [output_requirement(graph.values[value])] for value in graph.outputs
+        self._requirements: dict[str, list[flow.OperandRequirement]] = {
+            value: [flow.output_requirement(graph.values[value])] for value in graph.outputs
         }
 
-    def take(self, node: str, key: Callable[[Candidate], tuple[float, ...]]) -> None:
+    def take(self, node: str, key: Callable[[flow.Candidate], tuple[float, ...]]) -> None:
         """Take the candidate with the least key among those that earlier decisions do not
         exclude.
         """
@@ -70,7 +58,7 @@ class _Decided:
         """The candidates taken, in the order of the graph."""
         return {node: self._chosen[node] for node in self._options}
 
-    def above(self, candidate: Candidate) -> float:
+    def above(self, candidate: flow.Candidate) -> float:
         """By how many seconds the copies of its inputs grow if `candidate` reads them too.
 
         Infinite where its requirements exclude those of a reader that was decided.
@@ -86,7 +74,7 @@ class _Decided:
             total -= self._copying(value, production, known)
         return total
 
-    def below(self, candidate: Candidate) -> float:
+    def below(self, candidate: flow.Candidate) -> float:
         """The seconds of the copies of its outputs that the decided readers need."""
         return sum(
             self._copying(value, production, self._requirements.get(value, []))
@@ -96,8 +84,8 @@ class _Decided:
     def _copying(
         self,
         value: str,
-        production: Production | None,
-        requirements: Sequence[OperandRequirement],
+        production: flow.Production | None,
+        requirements: Sequence[flow.OperandRequirement],
     ) -> float:
         """The seconds of the conversions for requirements that the production does not satisfy.
 
@@ -105,29 +93,32 @@ class _Decided:
         where no production will satisfy those for which a copy will not do.
         """
         output = value in self._graph.outputs
-        if clashing(requirements):
+        if flow.clashing(requirements):
             return inf
         if production is None:
             held = [r for r in requirements if not r.input_aliasing.by_copy]
             possible = self._possible.get(value, ())
-            return 0.0 if any(all(directly(p, r, output) for r in held) for p in possible) else inf
+            served = any(all(flow.directly(p, r, output) for r in held) for p in possible)
+            return 0.0 if served else inf
         tensor = self._graph.values[value]
-        made: list[Copy] = []
+        made: list[flow.Copy] = []
         for requirement in requirements:
-            served = directly(production, requirement, output)
+            served = flow.directly(production, requirement, output)
             if served or any(copy.serves(requirement) for copy in made):
                 continue
             wanted = [
-                copy for copy in copies_for(tensor, requirement) if copy.kind == CopyKind.CONVERT
+                copy
+                for copy in flow.copies_for(tensor, requirement)
+                if copy.kind == CopyKind.CONVERT
             ]
             if not wanted:
                 return inf  # the reader's output would be inside a value with another layout
-            (prices,) = copy_prices(tensor, wanted, [production.edge_type], self._cost)
+            (prices,) = flow.copy_prices(tensor, wanted, [production.edge_type], self._cost)
             made += (copy.at(price) for copy, price in zip(wanted, prices, strict=True))
         return sum(copy.seconds for copy in made)
 
 
-def forward(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
+def forward(graph: OperatorGraph, candidates: flow.Candidates, cost: CostModel) -> Chosen:
     """From the inputs on, each node takes its cheapest candidate, conversions of its inputs
     included.
     """
@@ -137,7 +128,7 @@ def forward(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Ch
     return decided.chosen()
 
 
-def sinking(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
+def sinking(graph: OperatorGraph, candidates: flow.Candidates, cost: CostModel) -> Chosen:
     """Conversions move down: nodes without multiply-adds keep the layouts that their inputs
     have.
     """
@@ -151,7 +142,7 @@ def sinking(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Ch
     return decided.chosen()
 
 
-def hoisting(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
+def hoisting(graph: OperatorGraph, candidates: flow.Candidates, cost: CostModel) -> Chosen:
     """Conversions move up: nodes without multiply-adds produce the layouts that their readers
     require.
     """
@@ -165,28 +156,28 @@ def hoisting(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> C
     return decided.chosen()
 
 
-Planner: TypeAlias = Callable[[OperatorGraph, Candidates, CostModel], Chosen]
+Planner: TypeAlias = Callable[[OperatorGraph, flow.Candidates, CostModel], Chosen]
 
 PLANNERS: dict[str, Planner] = {"forward": forward, "sinking": sinking, "hoisting": hoisting}
 
 
-def _anchors(candidates: Candidates) -> tuple[str, ...]:
+def _anchors(candidates: flow.Candidates) -> tuple[str, ...]:
     """The nodes with multiply-adds, in the order of the graph."""
     options = candidates.of_node.items()
     return tuple(n for n, found in options if any(c.variant.work.flops for c in found))
 
 
 def plan_seconds(
-    graph: OperatorGraph, candidates: Candidates, chosen: Chosen, cost: CostModel
+    graph: OperatorGraph, candidates: flow.Candidates, chosen: Chosen, cost: CostModel
 ) -> float:
     """The price of the plan with these candidates and the cheapest copies between them, in
     seconds.
     """
-    alone = Candidates({node: (c,) for node, c in chosen.items()}, candidates.edge_types)
-    return Problem(graph, alone, cost).best.seconds
+    alone = flow.Candidates({node: (c,) for node, c in chosen.items()}, candidates.edge_types)
+    return flow.Problem(graph, alone, cost).best.seconds
 
 
-def greedy_pins(graph: OperatorGraph, chosen: Mapping[str, Candidate]) -> dict[str, Layout]:
+def greedy_pins(graph: OperatorGraph, chosen: Mapping[str, flow.Candidate]) -> dict[str, Layout]:
     """The layout of each inner value whose readers all take it without a conversion.
 
     A pin holds for a value and all its readers, so a converted value cannot be pinned: there the

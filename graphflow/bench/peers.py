@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import GraphflowError
 from graphflow.base.offered_names import PEER_NAMES
-from graphflow.pipeline.compiler_stages import Model
+from graphflow.frontends import OnnxModel
 
 try:
     import openvino
@@ -46,7 +46,7 @@ class Peer(Protocol):
 class OnnxRuntime:
     """onnxruntime's CPU provider with its default settings: all graph optimizations."""
 
-    def __init__(self, model: Model, threads: int) -> None:
+    def __init__(self, model: OnnxModel, threads: int) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -67,7 +67,7 @@ class OnnxRuntime:
 class OpenVino:
     """openvino's CPU plugin, optimized for latency, in float32."""
 
-    def __init__(self, model: Model, threads: int) -> None:
+    def __init__(self, model: OnnxModel, threads: int) -> None:
         if openvino is None:
             raise GraphflowError("openvino is not installed; leave it out of --against")
         source = _source(model)
@@ -89,7 +89,7 @@ class OpenVino:
         return dict(zip(self._names, results, strict=True))
 
 
-PEERS: dict[str, Callable[[Model, int], Peer]] = dict(
+PEERS: dict[str, Callable[[OnnxModel, int], Peer]] = dict(
     zip(PEER_NAMES, (OnnxRuntime, OpenVino), strict=True)
 )
 """Functions that load a peer, by the names that `--against` accepts."""
@@ -99,7 +99,7 @@ class PeerFailure(GraphflowError):
     """A peer cannot load a model, or cannot run it."""
 
 
-def load_peer(name: str, model: Model, threads: int) -> Peer:
+def load_peer(name: str, model: OnnxModel, threads: int) -> Peer:
     """The peer of that name with `model` loaded.
 
     Raises GraphflowError for a peer that does not exist, with the names of all, or that is not
@@ -129,7 +129,7 @@ def _failure(what: str) -> Iterator[None]:
         raise PeerFailure(f"{what}: {reason}") from error
 
 
-def _source(model: Model) -> str | bytes:
+def _source(model: OnnxModel) -> str | bytes:
     """The form of a model that peers read: a path, which may have external data beside it, or
     bytes."""
     if isinstance(model, onnx.ModelProto):

@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphflow.base.offered_names import LIGHT, PEER_NAMES, TARGET_NAMES, ZOO_PREFIX
+from graphflow.base.offered_names import HOST, LIGHT, PEER_NAMES, ZOO_PREFIX
 from graphflow.base.options import default_timings
+from graphflow.cli.on_demand import on_demand
 
 MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO_PREFIX}NAME"
 SAVED_HELP = f"{MODEL_HELP}, or a file that `compile -o` wrote"
@@ -37,15 +39,22 @@ def add_model_arguments(parser: argparse.ArgumentParser, help: str = SAVED_HELP)
     parser.add_argument("--dump", metavar="DIR", help="write the result of each stage to DIR")
 
 
+class _TargetNames:
+    """The names of targets, read from the table of processors when an argument or the help needs
+    them: the import takes longer than all of the parsing."""
+
+    def __iter__(self) -> Iterator[str]:
+        yield from on_demand("base.processors").TARGET_NAMES
+
+
 def add_target_argument(parser: argparse.ArgumentParser) -> None:
     """Add `--target`, the processor to compile for."""
     parser.add_argument(
         "--target",
-        choices=TARGET_NAMES,
-        default=TARGET_NAMES[0],
+        choices=_TargetNames(),
+        default=HOST,
         metavar="NAME",
-        help=f"the processor to compile for: {', '.join(TARGET_NAMES)}; avx2 is the host without "
-        "AVX-512",
+        help="the processor to compile for: %(choices)s; avx2 is the host without AVX-512",
     )
 
 

@@ -1,7 +1,8 @@
 """One model measured beside other runtimes: the numbers that `graphflow bench` prints.
 
-In: a model.  Out: a dict of plain values.  What always holds: all programs get the same inputs, and
-are timed through their public interface, from arrays to new arrays.
+In: a model, compiled and as it was given.  Out: a dict of plain values.  What always holds: all
+programs get the same inputs, and are timed through their public interface, from arrays to new
+arrays.
 """
 
 from __future__ import annotations
@@ -11,13 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from graphflow.api.compilation import compile
 from graphflow.api.executable import Executable
-from graphflow.base.arguments import Shapes
 from graphflow.base.offered_names import PEER_NAMES
-from graphflow.base.options import Options
 from graphflow.bench import (
     BlockTimes,
     PeerFailure,
@@ -32,44 +30,19 @@ from graphflow.bench import (
     measure_machine,
     peer_outputs,
 )
-from graphflow.pipeline.compiler_stages import Model
+from graphflow.frontends import OnnxModel
 from graphflow.program import random_inputs
 
 OURS = "graphflow"
 REFERENCE = PEER_NAMES[0]
 
 
-def bench(
-    model: Model,
-    *,
-    name: str | None = None,
-    threads: int | None = None,
-    against: Sequence[str] = (REFERENCE,),
-    input_shapes: Shapes | None = None,
-    input_values: Mapping[str, ArrayLike] | None = None,
-    options: Options | None = None,
-    protocol: Protocol | None = None,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Compile `model`, and `compare` it."""
-    exe = compile(
-        model,
-        input_shapes=input_shapes,
-        input_values=input_values,
-        threads=threads,
-        options=options,
-    )
-    found = compare(exe, model, against=against, protocol=protocol, seed=seed)
-    return found if name is None else {**found, "model": name}
-
-
 def compare(
     exe: Executable,
-    model: Model,
+    model: OnnxModel,
     *,
     against: Sequence[str] = (REFERENCE,),
     protocol: Protocol | None = None,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """Check and time `exe`, which was compiled from `model`; milliseconds are medians of
     alternating blocks.
@@ -81,7 +54,7 @@ def compare(
     installed.
     """
     compiled = exe.compiled
-    inputs = {**random_inputs(exe.inputs, seed), **exe.values}
+    inputs = {**random_inputs(exe.inputs), **exe.values}
     peers = _Peers()
     for name in dict.fromkeys((REFERENCE, *against)):
         peers.add(name, model, exe.threads, inputs)
@@ -112,7 +85,7 @@ class _Peers:
     failures: dict[str, str] = field(default_factory=dict)
 
     def add(
-        self, name: str, model: Model, threads: int, inputs: Mapping[str, NDArray[Any]]
+        self, name: str, model: OnnxModel, threads: int, inputs: Mapping[str, NDArray[Any]]
     ) -> None:
         """Load a peer and run it once."""
         try:

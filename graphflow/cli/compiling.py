@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphflow.api.compilation import compile
+from graphflow.api.compilation import executable_of
 from graphflow.api.executable import Executable
 from graphflow.api.specialize import Decided
 from graphflow.base.errors import InvalidModel
@@ -24,9 +24,10 @@ from graphflow.base.processors import PROCESSORS
 from graphflow.cli.executables import read_array
 from graphflow.cli.progress_bar import ProgressBar
 from graphflow.codegen import named_target
+from graphflow.frontends import OnnxModel
 from graphflow.models import named
 from graphflow.pipeline.compiler import compile_graph
-from graphflow.pipeline.compiler_stages import Model
+from graphflow.pipeline.request import CompileRequest
 from graphflow.runtime import is_container
 
 
@@ -39,8 +40,7 @@ def compiled(
     Until the context ends, a progress bar also shows compilations for the shapes that runs bring.
     """
     with ProgressBar(f"compiling {os.path.basename(wanted.model)}") as bar:
-        model = onnx_model(wanted.model, wanted.reseed)
-        yield compile(model, **_arguments(wanted, bar, shapes))
+        yield executable_of(_request(wanted, bar, shapes))
 
 
 @contextmanager
@@ -52,23 +52,25 @@ def decided(wanted: argparse.Namespace) -> Iterator[Executable | Decided]:
             yield exe
         return
     with ProgressBar(f"compiling {os.path.basename(wanted.model)}") as bar:
-        model = onnx_model(wanted.model, wanted.reseed)
-        yield Decided(compile_graph(model, **_arguments(wanted, bar, wanted.shape)))
+        yield Decided(compile_graph(_request(wanted, bar, wanted.shape)))
 
 
-def _arguments(
+def _request(
     wanted: argparse.Namespace, bar: ProgressBar, shapes: Sequence[tuple[str, tuple[int, ...]]]
-) -> dict[str, Any]:
-    """The arguments of a compilation for these input shapes."""
-    return {
-        "input_shapes": dict(shapes),
-        "input_values": values(wanted),
-        "target": named_target(wanted.target),
-        "overridable": wanted.overridable,
-        "options": options(wanted),
-        "progress": bar.stage,
-        "counting": bar.count,
-    }
+) -> CompileRequest:
+    """The compilation of the ONNX model for these input shapes, which the progress bar shows."""
+    model = onnx_model(wanted.model, wanted.reseed)
+    return CompileRequest(
+        model=model,
+        name=model if isinstance(model, str) else None,
+        input_shapes=dict(shapes),
+        input_values=values(wanted),
+        target=named_target(wanted.target),
+        overridable=wanted.overridable,
+        options=options(wanted),
+        progress=bar.stage,
+        counting=bar.count,
+    )
 
 
 def values(wanted: argparse.Namespace) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def values(wanted: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def onnx_model(name: str, seed: int | None) -> Model:
+def onnx_model(name: str, seed: int | None) -> OnnxModel:
     """The model that a name stands for: `light:NAME` of the onnx package, `zoo:NAME` of graphflow's
     networks, or the path itself.
 

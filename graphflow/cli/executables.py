@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from graphflow.api.executable import Executable, load
 from graphflow.base.errors import InvalidModel
-from graphflow.base.offered_names import TARGET_NAMES
+from graphflow.base.offered_names import HOST
 from graphflow.cli.on_demand import on_demand
 from graphflow.runtime import is_container
 
@@ -56,7 +56,7 @@ def decided(wanted: argparse.Namespace) -> Iterator[Any]:
 
 def _loaded(wanted: argparse.Namespace) -> Executable:
     for option, value in (
-        ("--target", wanted.target != TARGET_NAMES[0]),
+        ("--target", wanted.target != HOST),
         ("--dump", wanted.dump is not None),
         ("--reseed", wanted.reseed is not None),
         ("--shape", bool(wanted.shape)),

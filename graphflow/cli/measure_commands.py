@@ -9,12 +9,14 @@ from typing import Any
 
 from rich.console import Console
 
+from graphflow.api.compilation import executable_of
 from graphflow.bench import bench_table
-from graphflow.cli.comparison import bench
+from graphflow.cli.comparison import compare
 from graphflow.cli.compiling import onnx_model, options, values
 from graphflow.cli.drawing import stdout_console
 from graphflow.cli.progress_bar import ProgressBar
 from graphflow.codegen import named_target
+from graphflow.pipeline.request import CompileRequest
 from graphflow.tuning import tune
 
 
@@ -54,12 +56,12 @@ COMMANDS = {"bench": run_bench, "tune": run_tune}
 
 
 def _measured(name: str, wanted: argparse.Namespace) -> dict[str, Any]:
-    return bench(
-        onnx_model(name, wanted.reseed),
+    model = onnx_model(name, wanted.reseed)
+    request = CompileRequest(
+        model,
         name=name,
-        threads=wanted.threads,
-        against=wanted.against,
         input_shapes=dict(wanted.shape),
         input_values=values(wanted),
         options=options(wanted),
     )
+    return compare(executable_of(request), model, against=wanted.against)

@@ -1,15 +1,18 @@
-"""Instructions of AVX-512 that LLVM has no portable form for.
+"""Instructions of AVX-512 that LLVM has no portable form for, and its mask registers.
 
 In: a builder and float32 or index values of any number of lanes.  Out: values with as many lanes.
 What always holds: a value that does not fill a register is widened by undefined lanes, and a longer
 one is computed a register at a time; no lane depends on other lanes of its operands.
+
+LLVM keeps vectors of i1 in mask registers, whatever their width.  `Avx512Builder` avoids what LLVM
+makes of them that is wrong or slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
+from graphflow.llvm import IrBuilder, IrValue, int_constant, typed_constant
 
 RANGE_SMALLER, RANGE_LARGER = 0b0100, 0b0101
 """vrangeps: the smaller, the larger, with the sign that comparing gives."""
@@ -17,11 +20,11 @@ RANGE_NEARER_ZERO = 0b0010
 """vrangeps: the smaller absolute value, with the sign of the first operand; one that is NaN is
 passed over."""
 
-_ROUND_AS_SET = integer(4, "i32")
+_ROUND_AS_SET = int_constant(4, "i32")
 _MASKED: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
-    4: (128, integer(-1, "i8"), ()),
-    8: (256, integer(-1, "i8"), ()),
-    16: (512, integer(-1, "i16"), (_ROUND_AS_SET,)),
+    4: (128, int_constant(-1, "i8"), ()),
+    8: (256, int_constant(-1, "i8"), ()),
+    16: (512, int_constant(-1, "i16"), (_ROUND_AS_SET,)),
 }
 """By lanes of a register: its bits, the mask of all lanes, and the rounding argument if any."""
 
@@ -30,10 +33,56 @@ _MOST = max(_MASKED)
 TABLE_ENTRIES = 16
 """Entries of a table that one register holds."""
 
+MASK_ADDITION = {8: "b", 16: "w", 32: "d", 64: "q"}
+"""Suffixes of `llvm.x86.avx512.kadd`, by the number of lanes."""
+
+
+class Avx512Builder(IrBuilder):
+    """A builder for processors with mask registers."""
+
+    def lanes_from(self, begin: int, width: int) -> IrValue:
+        """Truth in the lanes from `begin` on, as a mask that LLVM does not know.
+
+        Of selections by lanes that it knows it makes shuffles, more of them than selections.
+        """
+        return self.remembered_at_entry(
+            ("lanes from", begin, width), lambda: self._unknown_lanes_from(begin, width)
+        )
+
+    def _unknown_lanes_from(self, begin: int, width: int) -> IrValue:
+        name, bits = f"%lanes{begin}.{width}", f"i{width} {-1 << begin}"
+        self.entry.append(f'  {name}.bits = call i{width} asm "", "=r,0"({bits})')
+        self.entry.append(f"  {name} = bitcast i{width} {name}.bits to <{width} x i1>")
+        return IrValue(name, "i1", width)
+
+    def readable(self, truths: IrValue) -> IrValue:
+        """A vector of i1 plus zero; anything else as it is.
+
+        Where the mask of a sign test is moved to a general register (vpmovq2m, kmov), LLVM 22
+        (X86CompressEVEX) makes that one instruction (vmovmskpd) and drops the mask register,
+        although it may be read again by an instruction that overwrites it (kshift, kor).  The sum
+        stands between the two instructions, so that LLVM does not combine them, and LLVM has no
+        rule that simplifies it.
+        """
+        if truths.element != "i1" or truths.lanes == 1 or truths.is_constant:
+            return truths
+        return self.remembered(("readable", truths.text), lambda: self._plus_zero(truths))
+
+    def _plus_zero(self, truths: IrValue) -> IrValue:
+        # Frozen, because the sum of lanes is one number: one that is poison would spoil all.
+        truths, lanes = self.freeze(truths), truths.lanes
+        width = max(lanes, min(MASK_ADDITION))
+        none = IrValue("zeroinitializer", "i1", lanes)
+        if lanes < width:
+            truths = self.shuffled(truths, none, [min(k, lanes) for k in range(width)])
+        name = f"llvm.x86.avx512.kadd.{MASK_ADDITION[width]}"
+        total = self.call(name, "i1", truths, none._replace(lanes=width), lanes=width)
+        return self.part(total, 0, lanes)
+
 
 def vrange(b: IrBuilder, choice: int, x: IrValue, y: IrValue) -> IrValue:
     """One of `x` and `y` in each lane, by the immediate operand `choice` of vrangeps."""
-    return _masked(b, "range", x, y, integer(choice, "i32"))
+    return _masked(b, "range", x, y, int_constant(choice, "i32"))
 
 
 def scaled(b: IrBuilder, x: IrValue, exponent: IrValue) -> IrValue:
@@ -48,13 +97,13 @@ def looked_up(b: IrBuilder, table: Sequence[float], indices: IrValue) -> IrValue
     """The entries of a table of `TABLE_ENTRIES` float32 numbers, by the low bits of i32 indices."""
     if len(table) != TABLE_ENTRIES:
         raise ValueError(f"a table has {TABLE_ENTRIES} entries, not {len(table)}")
-    entries = ", ".join(f"float {literal(entry, 'float32').text}" for entry in table)
+    entries = ", ".join(f"float {typed_constant(entry, 'float32').text}" for entry in table)
     constant = IrValue(f"<{entries}>", "float", TABLE_ENTRIES)
 
     def of_register(places: IrValue) -> IrValue:
-        whole = _in_lanes(b, places, TABLE_ENTRIES)
-        found = b.call("llvm.x86.avx512.permvar.sf.512", constant.type, constant, whole)
-        return b.part(IrValue(found.text, "float", TABLE_ENTRIES), 0, places.lanes)
+        filled, name = b.widened(places, TABLE_ENTRIES), "llvm.x86.avx512.permvar.sf.512"
+        fetched = b.call(name, "float", constant, filled, lanes=TABLE_ENTRIES)
+        return b.part(fetched, 0, places.lanes)
 
     return _by_registers(b, of_register, indices)
 
@@ -65,10 +114,10 @@ def _masked(b: IrBuilder, name: str, x: IrValue, y: IrValue, *more: IrValue) -> 
     def of_register(x: IrValue, y: IrValue) -> IrValue:
         lanes = next(count for count in _MASKED if count >= x.lanes)
         bits, mask, rounding = _MASKED[lanes]
-        left, right = (_in_lanes(b, operand, lanes) for operand in (x, y))
-        full = f"llvm.x86.avx512.mask.{name}.ps.{bits}"
-        found = b.call(full, left.type, left, right, *more, left, mask, *rounding)
-        return b.part(IrValue(found.text, x.element, lanes), 0, x.lanes)
+        left, right = (b.widened(operand, lanes) for operand in (x, y))
+        full, operands = f"llvm.x86.avx512.mask.{name}.ps.{bits}", (left, right, *more, left, mask)
+        result = b.call(full, x.element, *operands, *rounding, lanes=lanes)
+        return b.part(result, 0, x.lanes)
 
     return _by_registers(b, of_register, *b.matched(x, y))
 
@@ -84,10 +133,3 @@ def _by_registers(b: IrBuilder, compute: Callable[..., IrValue], *operands: IrVa
         for start in (0, half)
     )
     return b.shuffled(low, high, [*range(lanes)])
-
-
-def _in_lanes(b: IrBuilder, value: IrValue, lanes: int) -> IrValue:
-    """`value` with undefined lanes behind its own."""
-    if value.lanes == lanes:
-        return value
-    return b.gathered([value], lanes) if value.lanes == 1 else b.widened(value, lanes)

@@ -20,14 +20,15 @@ from graphflow import tir
 from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, literal, mangled
+from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
-from graphflow.codegen.instruction_set import CallOperands, instruction_for
-from graphflow.codegen.math import NARROWEST_HALVED, Math
+from graphflow.codegen.instruction_set import instruction_for, writers_for
+from graphflow.codegen.math import NARROWEST_HALVED
+from graphflow.llvm import IrValue, mangled, typed_constant
 
 MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
@@ -102,12 +103,9 @@ class PartEmitter:
     def __init__(self, func: tir.PrimFunc, target: Target) -> None:
         self.func = func
         self.target = target
-        self.builder = IrBuilder(target)
+        self.builder, math = writers_for(target, "body")
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
-        # Vectors of 64 bytes also work without, as two registers each.
-        has_avx512 = target.vector_bytes == 64 and "+avx512dq" in target.features.split(",")
-        math = Math(self.builder, has_avx512)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
 
     def function(self, name: str) -> list[str]:
@@ -229,7 +227,7 @@ class PartEmitter:
         if dtype == "bool":
             raw = b.readable(raw)
         if not mask.is_full:
-            idle = literal(tir.neutral_literal(stmt.op, dtype), dtype)
+            idle = typed_constant(tir.neutral_literal(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
         folded = self._folded(stmt.op, dtype, raw)
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
@@ -248,7 +246,7 @@ class PartEmitter:
             return self.expressions.math.extreme_lane(op.value, raw)
         name = f"llvm.vector.reduce.{_horizontal(op, dtype)}.{mangled(raw.element, raw.lanes)}"
         ordered = floating and op in (tir.ReduceOp.ADD, tir.ReduceOp.MUL)
-        first = (literal(-0.0 if op is tir.ReduceOp.ADD else 1.0, dtype),) if ordered else ()
+        first = (typed_constant(-0.0 if op is tir.ReduceOp.ADD else 1.0, dtype),) if ordered else ()
         return b.call(name, raw.element, *first, raw, flags="reassoc" if ordered else "")
 
     # ---- loops
@@ -281,21 +279,16 @@ class PartEmitter:
         may_be_empty = fewest is None or fewest < 1
         value = tir.matched_value(loop)
         if value is None:
-
-            def body(index: IrValue) -> None:
-                with self.indices.running(loop.var, index, interval):
-                    self._body(loop.body, mask)
-
-            self.builder.loop(first, last, may_be_empty, body)
-            return
-
-        def matched() -> None:
-            self._matched(loop, value, (first, last), interval, mask)
-
-        if may_be_empty:
-            self.builder.when(self.builder.compare("icmp slt", first, last), matched)
+            with (
+                self.builder.counted(first, last, may_be_empty) as index,
+                self.indices.running(loop.var, index, interval),
+            ):
+                self._body(loop.body, mask)
+        elif may_be_empty:
+            with self.builder.when(self.builder.compare("icmp slt", first, last)):
+                self._matched(loop, value, (first, last), interval, mask)
         else:
-            matched()
+            self._matched(loop, value, (first, last), interval, mask)
 
     def _matched(
         self,
@@ -317,12 +310,8 @@ class PartEmitter:
         )
         (test,) = loop.body
         assert isinstance(test, tir.If)
-
-        def then() -> None:
-            with self.indices.running(loop.var, index, interval):
-                self._body(test.then, mask)
-
-        b.when(inside, then)
+        with b.when(inside), self.indices.running(loop.var, index, interval):
+            self._body(test.then, mask)
 
     def _parallel(self, loop: tir.For) -> None:
         start = self.indices.resolved(loop.start)
@@ -330,12 +319,11 @@ class PartEmitter:
         interval = (low, None if high is None else high - 1)
         first = self.builder.binary("add nsw", IrValue("%lo", "i64"), self.indices.value(start))
         last = self.builder.binary("add nsw", IrValue("%hi", "i64"), self.indices.value(start))
-
-        def body(index: IrValue) -> None:
-            with self.indices.running(loop.var, index, interval):
-                self._body(loop.body, None)
-
-        self.builder.loop(first, last, True, body)
+        with (
+            self.builder.counted(first, last, may_be_empty=True) as index,
+            self.indices.running(loop.var, index, interval),
+        ):
+            self._body(loop.body, None)
 
     def _unrolled(self, loop: tir.For, mask: Mask | None) -> None:
         start, extent = self._constant_extent(loop)
@@ -382,11 +370,17 @@ class PartEmitter:
         if isinstance(truth, bool):
             self._body(stmt.then if truth else stmt.orelse, mask)
         elif isinstance(truth, IrValue) and truth.lanes == 1:
-            orelse = (lambda: self._body(stmt.orelse, mask)) if stmt.orelse else None
             if not tir.is_predicate(stmt.condition):
                 # A branch on memory that was never written would be undefined.
                 truth = self.builder.freeze(truth)
-            self.builder.when(truth, lambda: self._body(stmt.then, mask), orelse)
+            if not stmt.orelse:
+                with self.builder.when(truth):
+                    self._body(stmt.then, mask)
+                return
+            with self.builder.either(truth) as otherwise:
+                self._body(stmt.then, mask)
+                otherwise()
+                self._body(stmt.orelse, mask)
         else:
             assert mask is not None
             # Both masks first: `then` may overwrite what the condition reads.
@@ -401,7 +395,7 @@ class PartEmitter:
                     self._body(body, lanes)
 
 
-@tir.kept  # an unrolled loop around it emits it many times
+@tir.kept_by_node  # an unrolled loop around it emits it many times
 def _fits_lanes(loop: tir.For) -> bool:
     """Whether each statement in the body can be emitted once, for all lanes of a vector.
 

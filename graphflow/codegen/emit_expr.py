@@ -15,20 +15,20 @@ from graphflow import tir
 from graphflow.arith import Predicate, conjuncts, negation
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.emit_builder import (
-    ELEMENTS,
-    IrBuilder,
-    IrValue,
-    boolean,
-    integer,
-    literal,
-    mangled,
-)
 from graphflow.codegen.emit_index import Decision, Indices
-from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
+from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
 from graphflow.codegen.stored import StoredTypes
+from graphflow.llvm import (
+    ELEMENTS,
+    IrBuilder,
+    IrValue,
+    bool_constant,
+    int_constant,
+    mangled,
+    typed_constant,
+)
 
 FLOAT_OPERATIONS = {
     "add": "fadd contract",
@@ -61,7 +61,7 @@ class Expressions:
         """The value of `expr` in the active lanes."""
         match expr:
             case tir.Literal():
-                return literal(expr.value, expr.dtype)
+                return typed_constant(expr.value, expr.dtype)
             case tir.Load():
                 return self.memory.load(expr.buffer, expr.indices, mask)
             case tir.IndexValue():
@@ -126,7 +126,7 @@ class Expressions:
         if right.is_constant and right.lanes == 1 and right.text not in ("0", "-1"):
             # Never undefined; poison gives poison.
             return b.binary(operation, left, right)
-        zero, one = (integer(i, right.element) for i in (0, 1))
+        zero, one = (int_constant(i, right.element) for i in (0, 1))
         right = b.freeze(right)
         if dtype in tir.UNSIGNED:
             quotient = b.binary("udiv", left, b.intrinsic("umax", right, one))
@@ -140,27 +140,26 @@ class Expressions:
     def _absolute(self, x: IrValue) -> IrValue:
         """|x|; the lowest number gives itself, which read as unsigned is its magnitude."""
         name = f"llvm.abs.{mangled(x.element, x.lanes)}"
-        value = self.builder.call(name, x.type, x, boolean(False))
-        return IrValue(value.text, x.element, x.lanes)
+        return self.builder.call(name, x.element, x, bool_constant(False), lanes=x.lanes)
 
     def _shift(self, op: str, dtype: str, x: IrValue, bits: IrValue) -> IrValue:
         """`x` shifted; by its width or more, what is left is zeros or copies of the sign."""
         b, width = self.builder, 8 * tir.DTYPES[dtype].itemsize
-        most = b.intrinsic("umin", bits, integer(width - 1, bits.element))
+        most = b.intrinsic("umin", bits, int_constant(width - 1, bits.element))
         if op == "shr" and dtype not in tir.UNSIGNED:
             return b.binary("ashr", x, most)
         moved = b.binary("shl" if op == "shl" else "lshr", x, most)
-        inside = b.compare("icmp ult", bits, integer(width, bits.element))
-        return b.select(inside, moved, integer(0, x.element))
+        inside = b.compare("icmp ult", bits, int_constant(width, bits.element))
+        return b.select(inside, moved, int_constant(0, x.element))
 
     def _integer_power(self, dtype: str, base: IrValue, exponent: IrValue) -> IrValue:
         """By squaring, modulo 2^bits; a negative exponent gives 1 / base ** -exponent truncated."""
         b = self.builder
-        zero, one = (integer(i, base.element) for i in (0, 1))
+        zero, one = (int_constant(i, base.element) for i in (0, 1))
         result, square = one, base
         for bit in range(8 * tir.DTYPES[dtype].itemsize):
             wanted = b.compare(
-                "icmp ne", b.binary("and", exponent, integer(1 << bit, base.element)), zero
+                "icmp ne", b.binary("and", exponent, int_constant(1 << bit, base.element)), zero
             )
             result = b.select(wanted, b.binary("mul", result, square), result)
             square = b.binary("mul", square, square)
@@ -170,20 +169,20 @@ class Expressions:
         is_unit = b.binary(
             "or",
             b.compare("icmp eq", base, one),
-            b.compare("icmp eq", base, integer(-1, base.element)),
+            b.compare("icmp eq", base, int_constant(-1, base.element)),
         )
         negative = b.compare("icmp slt", exponent, zero)
-        vanishes = b.binary("and", negative, b.binary("xor", is_unit, boolean(True)))
+        vanishes = b.binary("and", negative, b.binary("xor", is_unit, bool_constant(True)))
         return b.select(vanishes, zero, result)
 
     def _unary(self, expr: tir.Unary, mask: Mask | None) -> IrValue:
         x = self.emit(expr.operand, mask)
         if expr.op == "not":
-            return self.builder.binary("xor", x, integer(-1, x.element))
+            return self.builder.binary("xor", x, int_constant(-1, x.element))
         if expr.dtype in tir.FLOATS:
             return self.math.unary(expr.op, x)
         if expr.op == "neg":
-            return self.builder.binary("sub", integer(0, x.element), x)
+            return self.builder.binary("sub", int_constant(0, x.element), x)
         if expr.op in ("floor", "ceil", "round") or (
             expr.op == "abs" and expr.dtype in tir.UNSIGNED
         ):
@@ -208,7 +207,7 @@ class Expressions:
             return self.stored.store(x, source, target)
         if target == "bool":
             operation = "fcmp une" if source in tir.FLOATS else "icmp ne"
-            return self.builder.compare(operation, x, literal(0, source))
+            return self.builder.compare(operation, x, typed_constant(0, source))
         to, bits = ELEMENTS[target], 8 * tir.DTYPES[target].itemsize
         if source in tir.FLOATS and target in tir.FLOATS:
             return self.builder.convert("fpext" if target == "float64" else "fptrunc", x, to)
@@ -243,7 +242,7 @@ class Expressions:
             return self._select_one(truth, expr, mask)
         assert mask is not None
         b, by_index = self.builder, tir.is_predicate(expr.condition)
-        yes, no = (narrowed(b, mask, truth, holds, by_index) for holds in (True, False))
+        yes, no = (lanes_where(b, mask, truth, holds, by_index) for holds in (True, False))
         if_true = self._side(expr.if_true, mask, yes)
         if_false = self._side(expr.if_false, mask, no)
         condition = truth if isinstance(truth, IrValue) else mask_value(b, Mask(truth))
@@ -256,7 +255,7 @@ class Expressions:
 
     def _side(self, expr: tir.Expr, outer: Mask, inner: Mask) -> IrValue:
         if inner.count == 0:
-            return literal(0, expr.dtype)
+            return typed_constant(0, expr.dtype)
         return self.emit(expr, inner if self._may_read_outside(expr) else outer)
 
     def _select_one(self, truth: IrValue, expr: tir.Select, mask: Mask | None) -> IrValue:
@@ -285,13 +284,13 @@ class Expressions:
     def given(self, condition: tir.Condition, truth: Decision, mask: Mask, holds: bool) -> Mask:
         """The lanes of `mask` in which the condition whose `truth` is given holds, or fails."""
         if not tir.is_predicate(condition):
-            return narrowed(self.builder, mask, truth, holds)
+            return lanes_where(self.builder, mask, truth, holds)
         predicate = cast(Predicate, condition)
         resolved = self.indices.resolved_predicate(predicate if holds else negation(predicate))
         if not conjuncts(resolved):
-            return narrowed(self.builder, mask, self.indices.truth(resolved), by_index=True)
+            return lanes_where(self.builder, mask, self.indices.truth(resolved), by_index=True)
         for member in conjuncts(resolved):
-            mask = narrowed(self.builder, mask, self.indices.truth(member), by_index=True)
+            mask = lanes_where(self.builder, mask, self.indices.truth(member), by_index=True)
         return mask
 
 

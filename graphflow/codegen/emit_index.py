@@ -23,7 +23,7 @@ from typing import TypeAlias, assert_never
 
 from graphflow import arith
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, integer, lanes_of
+from graphflow.llvm import IrBuilder, IrValue, bool_constant, int_constant, lanes_of
 
 Terms: TypeAlias = tuple[tuple[arith.IndexExpr, int], ...]
 
@@ -132,7 +132,7 @@ class Indices:
                 self._in(atom)
             ):
                 return arith.terms_of(
-                    arith.simplify(arith.substitute(expr, self._bindings), self.ranges)
+                    arith.simplify_index(arith.substitute(expr, self._bindings), self.ranges)
                 )
             if bound is None:
                 merged[atom] = merged.get(atom, 0) + k
@@ -180,7 +180,7 @@ class Indices:
         """The terms as they are in one lane."""
         assert self.lanes is not None
         expr = arith.substitute(arith.linear(terms, constant), {self.lanes.var: arith.const(lane)})
-        return arith.terms_of(arith.simplify(expr, self.ranges))
+        return arith.terms_of(arith.simplify_index(expr, self.ranges))
 
     # ---- values
 
@@ -213,7 +213,7 @@ class Indices:
     def sum(self, terms: Terms, constant: int) -> IrValue:
         """A resolved sum without the lane, as an i64."""
         ordered = sorted(terms, key=lambda term: self._depth(term[0]))
-        total = integer(0)
+        total = int_constant(0)
         key: Terms = ()
         for atom, k in ordered:
             key = (*key, (atom, k))
@@ -221,13 +221,13 @@ class Indices:
         if not constant:
             return total
         if not ordered:
-            return integer(constant)
-        return self.builder.binary("add nsw", total, integer(constant))
+            return int_constant(constant)
+        return self.builder.binary("add nsw", total, int_constant(constant))
 
     def _plus(self, total: IrValue, atom: arith.IndexExpr, k: int) -> IrValue:
         value = self._atom(atom)
         if k != 1:
-            value = self.builder.binary("mul nsw", value, integer(k))
+            value = self.builder.binary("mul nsw", value, int_constant(k))
         return value if total.text == "0" else self.builder.binary("add nsw", total, value)
 
     def _depth(self, atom: arith.IndexExpr) -> int:
@@ -256,19 +256,19 @@ class Indices:
 
     def _floor(self, numerator: arith.IndexExpr, divisor: int, want_rest: bool) -> IrValue:
         b = self.builder
-        value, by = self.sum(*arith.terms_of(numerator)), integer(divisor)
+        value, by = self.sum(*arith.terms_of(numerator)), int_constant(divisor)
         power = divisor & (divisor - 1) == 0
         if power and want_rest:
-            return b.binary("and", value, integer(divisor - 1))
+            return b.binary("and", value, int_constant(divisor - 1))
         if power:
-            return b.binary("ashr", value, integer(divisor.bit_length() - 1))
+            return b.binary("ashr", value, int_constant(divisor.bit_length() - 1))
         low = arith.bounds(numerator, self.ranges)[0]
         if low is not None and low >= 0:
             return b.binary("urem" if want_rest else "udiv", value, by)
         rest = b.binary("srem", value, by)
-        negative = b.compare("icmp slt", rest, integer(0))
+        negative = b.compare("icmp slt", rest, int_constant(0))
         if want_rest:
-            return b.binary("add", rest, b.select(negative, by, integer(0)))
+            return b.binary("add", rest, b.select(negative, by, int_constant(0)))
         return b.binary("add", b.binary("sdiv", value, by), b.convert("sext", negative, "i64"))
 
     # ---- truth
@@ -287,7 +287,7 @@ class Indices:
         b = self.builder
         match predicate:
             case arith.Truth():
-                return boolean(predicate.value)
+                return bool_constant(predicate.value)
             case arith.AtLeastZero():
                 return self._compared("icmp sge", predicate.expr)
             case arith.IsZero():
@@ -311,4 +311,4 @@ class Indices:
         narrow = low is not None and high is not None and low >= -(2**31) and high < 2**31
         if value.lanes > 1 and narrow:
             value = self.builder.convert("trunc", value, "i32")
-        return self.builder.compare(operation, value, integer(0, value.element))
+        return self.builder.compare(operation, value, int_constant(0, value.element))

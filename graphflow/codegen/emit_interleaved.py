@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphflow.codegen.emit_builder import IrBuilder, IrValue
 from graphflow.codegen.emit_mask import Mask
 from graphflow.codegen.emit_memory import Memory
+from graphflow.llvm import IrBuilder, IrValue
 from graphflow.tir import Load, Stmt, Store, walk_expr
 
 

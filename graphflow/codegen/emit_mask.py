@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, lanes_of
 from graphflow.codegen.emit_index import Decision
+from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def mask_value(builder: IrBuilder, mask: Mask) -> IrValue:
     return builder.binary("and", mask.dynamic, fixed)
 
 
-def narrowed(
+def lanes_where(
     builder: IrBuilder, mask: Mask, truth: Decision, holds: bool = True, by_index: bool = False
 ) -> Mask:
     """The lanes of `mask` for which `truth` holds too, or for which it does not.
@@ -87,7 +87,7 @@ def narrowed(
             # anything; and before it is negated, so that each lane runs for one of both sides.
             vector = builder.freeze(vector)
         if not holds:
-            vector = builder.binary("xor", vector, boolean(True))
+            vector = builder.binary("xor", vector, bool_constant(True))
         if mask.dynamic is not None:
             vector = builder.binary("and", mask.dynamic, vector)
         return Mask(mask.active, vector)

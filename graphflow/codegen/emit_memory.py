@@ -1,7 +1,8 @@
 """Emits loads and stores: flattened addresses, masked vectors, and the local buffers of a kernel.
 
 In: a buffer, index expressions and the mask of the active lanes.  Out: values, and stores.  What
-always holds: an inactive lane neither reads nor writes memory that the caller owns.  Local buffers
+always holds: an inactive lane writes nothing that the caller owns, and of its memory reads at most
+elements of the buffer, such as the first one, which exists.  Local buffers
 (scopes "register" and "scratch") have a padded last axis and spare elements at their end.  A whole
 vector may therefore be loaded from them, and stored to them where the inactive lanes fall into the
 padding.
@@ -9,28 +10,26 @@ padding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from math import gcd, prod
 
 from graphflow.arith import IndexExpr, weighted
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.emit_builder import (
-    ELEMENTS,
-    IrBuilder,
-    IrValue,
-    integer,
-    literal,
-    mangled,
-    vector_type,
-)
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
 from graphflow.cost import MOST_STRIDE, in_pieces
+from graphflow.llvm import (
+    ELEMENTS,
+    IrBuilder,
+    IrValue,
+    int_constant,
+    mangled,
+    typed_constant,
+)
 from graphflow.tir import DTYPES, Buffer, BufferWindow
 
 ALIGNMENT = 64
@@ -56,7 +55,7 @@ class BufferAddress:
 
     @property
     def element(self) -> str:
-        return "i8" if self.dtype == "bool" else ELEMENTS[self.dtype]
+        return _memory_element(self.dtype)
 
     @property
     def itemsize(self) -> int:
@@ -123,11 +122,10 @@ class Memory:
                 f"local buffers up to {buffer.name} take {self._local_bytes} bytes of stack, more "
                 f"than {LOCAL_BYTES_LIMIT}; make the tile smaller or the buffer a parameter"
             )
-        base = IrValue(f"%local.{len(self._places)}", "ptr")
-        place = BufferAddress(base, buffer.dtype, strides, prod(shape), True, length, row)
-        self._places[buffer.name] = place
-        self.builder.entry.append(
-            f"  {base.text} = alloca [{size} x {place.element}], align {ALIGNMENT}"
+        element, name = _memory_element(buffer.dtype), f"local.{len(self._places)}"
+        base = self.builder.alloca(f"[{size} x {element}]", ALIGNMENT, name)
+        self._places[buffer.name] = BufferAddress(
+            base, buffer.dtype, strides, prod(shape), True, length, row
         )
 
     # ---- addresses
@@ -158,20 +156,18 @@ class Memory:
         for _, k in terms:
             step = gcd(step, k)
         if constant:
-            text = f"getelementptr {place.element}, ptr {pointer.text}, i64 {constant}"
-            pointer = self.builder.emit(text, "ptr")
+            moved = (int_constant(constant),)
+            pointer = self.builder.element_address(place.element, pointer, moved)
         # A parameter may begin at any element of a storage.
         known = ALIGNMENT if place.local else place.itemsize
         alignment = gcd(known, step * place.itemsize) if step else known
         return pointer, alignment
 
     def _moved(self, place: BufferAddress, terms: Terms) -> IrValue:
-        offset = self.indices.sum(terms, 0)
-        return self._at(place, offset)
+        return self._at(place, self.indices.sum(terms, 0))
 
     def _at(self, place: BufferAddress, offset: IrValue) -> IrValue:
-        text = f"getelementptr {place.element}, ptr {place.base.text}, i64 {offset.text}"
-        return self.builder.emit(text, "ptr")
+        return self.builder.element_address(place.element, place.base, (offset,))
 
     def surely_inside(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> bool:
         """Whether the element is in bounds for all values of the enclosing loops' variables."""
@@ -217,18 +213,22 @@ class Memory:
 
     def load_first(self, address: Address, truth: IrValue) -> IrValue:
         """The elements from an address on in the lanes of `truth`, zero in the others."""
-        place = address.place
-        pointer, alignment = self._pointer(place, address.terms, address.constant)
-        kind = vector_type(place.element, truth.lanes)
-        name = f"llvm.masked.load.{mangled(place.element, truth.lanes)}.p0"
-        none = IrValue("zeroinitializer", place.element, truth.lanes)
-        value = self.builder.call(name, kind, pointer, integer(alignment, "i32"), truth, none)
-        return IrValue(value.text, place.element, truth.lanes)
-
-    def store_window(self, address: Address, value: IrValue) -> None:
-        """Store all lanes of a vector from an address on."""
         pointer, alignment = self._pointer(address.place, address.terms, address.constant)
-        self._store_raw(pointer, alignment, value)
+        return self._masked_load(address.place.element, pointer, alignment, truth)
+
+    def _masked_load(
+        self, element: str, pointer: IrValue, alignment: int, truth: IrValue
+    ) -> IrValue:
+        lanes = truth.lanes
+        name = f"llvm.masked.load.{mangled(element, lanes)}.p0"
+        none = IrValue("zeroinitializer", element, lanes)
+        aligned = int_constant(alignment, "i32")
+        return self.builder.call(name, element, pointer, aligned, truth, none, lanes=lanes)
+
+    def store_window(self, address: Address, raw: IrValue) -> None:
+        """Store all lanes of a value from an address on."""
+        pointer, alignment = self._pointer(address.place, address.terms, address.constant)
+        self.builder.store(raw, pointer, alignment)
 
     # ---- loads
 
@@ -239,7 +239,7 @@ class Memory:
         address = self.address(buffer, indices)
         if address.place.size == 0 and mask is not None:
             # No lane that runs reads it, and there is no first element for the others.
-            return literal(0, buffer.dtype)
+            return typed_constant(0, buffer.dtype)
         if mask is None or address.stride == 0:
             return self._load_one(address, mask)
         if address.stride == 1:
@@ -268,8 +268,8 @@ class Memory:
     def _load_column(self, address: Address, mask: Mask) -> IrValue:
         """Load whole rows and transpose them; LLVM merges the shuffles that several columns share.
 
-        Lanes beyond the rows are poison; `narrowed` and `integer_div` freeze the values that they
-        test.
+        Lanes beyond the rows are poison; `lanes_where` and `integer_div` freeze the values that
+        they test.
         """
         place = address.place
         column = address.constant % place.row
@@ -319,9 +319,7 @@ class Memory:
     def _with_lanes(self, value: IrValue, vector: IrValue, held: dict[int, int]) -> IrValue:
         """`value` with the elements of `vector` at the places `held` in those lanes."""
         size = max(value.lanes, vector.lanes)
-        low, high = (
-            x if x.lanes == size else self.builder.widened(x, size) for x in (value, vector)
-        )
+        low, high = (self.builder.widened(x, size) for x in (value, vector))
         places = [size + held[lane] if lane in held else lane for lane in range(value.lanes)]
         return self.builder.shuffled(low, high, places)
 
@@ -329,7 +327,7 @@ class Memory:
         place = address.place
         if mask is not None and mask.dynamic is not None and not self._inside(address, 1):
             offset = self.indices.sum(address.terms, address.constant)
-            pointer = self._at(place, self.builder.select(self._any(mask), offset, integer(0)))
+            pointer = self._at(place, self.builder.select(self._any(mask), offset, int_constant(0)))
             alignment = place.itemsize
         else:
             pointer, alignment = self._pointer(place, address.terms, address.constant)
@@ -342,14 +340,13 @@ class Memory:
     def _load_at(
         self, place: BufferAddress, pointer: IrValue, alignment: int, lanes: int
     ) -> IrValue:
-        kind = vector_type(place.element, lanes)
-        text = f"load {kind}, ptr {pointer.text}, align {alignment}"
-        return self._as_value(place, self.builder.emit(text, place.element, lanes))
+        raw = self.builder.load(pointer, place.element, alignment, lanes)
+        return self._as_value(place, raw)
 
     def _as_value(self, place: BufferAddress, raw: IrValue) -> IrValue:
         if place.dtype != "bool":
             return raw
-        return self.builder.compare("icmp ne", raw, integer(0, "i8"))
+        return self.builder.compare("icmp ne", raw, int_constant(0, "i8"))
 
     def _as_memory(self, place: BufferAddress, value: IrValue) -> IrValue:
         return self.builder.convert("zext", value, "i8") if place.dtype == "bool" else value
@@ -359,31 +356,16 @@ class Memory:
         pointer, alignment = self._pointer(place, address.terms, address.constant)
         if mask.is_full or (place.local and self._may_touch_whole(address, mask)):
             return self._load_at(place, pointer, alignment, width)
-        value = self._masked_load(place, pointer, alignment, mask)
-        return self._as_value(place, value)
-
-    def _masked_load(
-        self, place: BufferAddress, pointer: IrValue, alignment: int, mask: Mask
-    ) -> IrValue:
-        kind = vector_type(place.element, mask.width)
-        name = f"llvm.masked.load.{mangled(place.element, mask.width)}.p0"
-        truth = mask_value(self.builder, mask)
-        arguments = (
-            pointer,
-            integer(alignment, "i32"),
-            truth,
-            IrValue("zeroinitializer", place.element, mask.width),
-        )
         # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
-        value = self.builder.call(name, kind, *arguments)
-        return IrValue(value.text, place.element, mask.width)
+        truth = mask_value(self.builder, mask)
+        return self._as_value(place, self._masked_load(place.element, pointer, alignment, truth))
 
     def _load_lanes(self, address: Address, mask: Mask) -> IrValue:
         """One load per lane; an inactive lane loads the buffer's first element, which exists.
 
         Lanes beyond the loop's extent are poison, which costs no instruction.  The poison stays in
         its lane: such a lane is neither stored nor reduced, and a condition on it is frozen
-        (`narrowed`).
+        (`lanes_where`).
         """
         place = address.place
         items: list[IrValue] = []
@@ -405,7 +387,7 @@ class Memory:
         if mask.dynamic is None:
             return self._pointer(address.place, terms, constant)
         runs = self.builder.extract(mask.dynamic, lane)
-        offset = self.builder.select(runs, self.indices.sum(terms, constant), integer(0))
+        offset = self.builder.select(runs, self.indices.sum(terms, constant), int_constant(0))
         return self._at(address.place, offset), address.place.itemsize
 
     # ---- stores
@@ -417,13 +399,14 @@ class Memory:
         address = self.address(buffer, indices)
         raw = self.stored(address, value)
         if mask is None:
-            self._store_at(address, raw)
+            self.store_window(address, raw)
         elif address.stride == 1:
             self._store_vector(address, self.builder.splat(raw, mask.width), mask)
         elif address.stride == 0 and mask.dynamic is None:
-            self._store_at(address, self.builder.extract(raw, max(mask.lanes())))
+            self.store_window(address, self.builder.extract(raw, max(mask.lanes())))
         elif address.stride == 0 and raw.lanes == 1:
-            self.builder.when(self._any(mask), partial(self._store_at, address, raw))
+            with self.builder.when(self._any(mask)):
+                self.store_window(address, raw)
         else:
             self._store_lanes(address, raw, mask)
 
@@ -433,32 +416,23 @@ class Memory:
         parts = value if address.stride == 1 else self.builder.readable(value)
         return self._as_memory(address.place, parts)
 
-    def _store_at(self, address: Address, raw: IrValue) -> None:
-        pointer, alignment = self._pointer(address.place, address.terms, address.constant)
-        self._store_raw(pointer, alignment, raw)
-
-    def _store_raw(self, pointer: IrValue, alignment: int, raw: IrValue) -> None:
-        self.builder.do(f"store {raw.type} {raw.text}, ptr {pointer.text}, align {alignment}")
-
     def _store_vector(self, address: Address, raw: IrValue, mask: Mask) -> None:
         place = address.place
         pointer, alignment = self._pointer(place, address.terms, address.constant)
         if mask.is_full or (place.local and self.idle_lanes_in_padding(address, mask)):
-            self._store_raw(pointer, alignment, raw)
+            self.builder.store(raw, pointer, alignment)
         elif place.local and self._may_touch_whole(address, mask):
-            old = self.builder.emit(
-                f"load {raw.type}, ptr {pointer.text}, align {alignment}", raw.element, raw.lanes
-            )
+            old = self.builder.load(pointer, raw.element, alignment, raw.lanes)
             blended = self.builder.select(mask_value(self.builder, mask), raw, old)
-            self._store_raw(pointer, alignment, blended)
+            self.builder.store(blended, pointer, alignment)
         elif mask.dynamic is None and in_pieces(self.target):
             for start, lanes in mask.pieces():
                 piece = replace(address, constant=address.constant + start)
-                self._store_at(piece, self.builder.part(raw, start, lanes))
+                self.store_window(piece, self.builder.part(raw, start, lanes))
         else:
             name = f"llvm.masked.store.{mangled(place.element, mask.width)}.p0"
             truth = mask_value(self.builder, mask)
-            self.builder.call_void(name, raw, pointer, integer(alignment, "i32"), truth)
+            self.builder.call_void(name, raw, pointer, int_constant(alignment, "i32"), truth)
 
     def _may_touch_whole(self, address: Address, mask: Mask) -> bool:
         """Whether a vector at a local address stays in its memory; there is slack behind."""
@@ -476,19 +450,21 @@ class Memory:
     def _store_lanes(self, address: Address, raw: IrValue, mask: Mask) -> None:
         for lane in mask.lanes():
             item = self.builder.extract(raw, lane)
-            self.in_lane(mask, lane, partial(self._store_lane, address, lane, item))
+            if mask.dynamic is None:
+                self._store_lane(address, lane, item)
+            else:
+                with self.builder.when(self.builder.extract(mask.dynamic, lane)):
+                    self._store_lane(address, lane, item)
 
     def _store_lane(self, address: Address, lane: int, item: IrValue) -> None:
         terms, constant = self._lane_terms(address, lane)
         pointer, alignment = self._pointer(address.place, terms, constant)
-        self._store_raw(pointer, alignment, item)
+        self.builder.store(item, pointer, alignment)
 
-    def in_lane(self, mask: Mask, lane: int, body: Callable[[], None]) -> None:
-        """Emit `body()` so that it is executed only if the lane is active."""
-        if mask.dynamic is None:
-            body()
-        else:
-            self.builder.when(self.builder.extract(mask.dynamic, lane), body)
+
+def _memory_element(dtype: str) -> str:
+    """The LLVM type of an element in memory."""
+    return "i8" if dtype == "bool" else ELEMENTS[dtype]
 
 
 def _padded(length: int, lanes: int) -> int:

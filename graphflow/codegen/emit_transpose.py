@@ -8,7 +8,7 @@ columns of `n` rows.
 
 from __future__ import annotations
 
-from graphflow.codegen.emit_builder import IrBuilder, IrValue
+from graphflow.llvm import IrBuilder, IrValue
 
 CHUNK_BYTES = 16
 """One instruction (vpunpck) interleaves two vectors within chunks of 16 bytes, not across them."""
@@ -18,7 +18,7 @@ def column_of(builder: IrBuilder, rows: list[IrValue], column: int, itemsize: in
     """The vector of element `column` of each row; lanes beyond the rows are poison."""
     element, width = rows[0].element, rows[0].lanes
     size = max(width, 1 << (len(rows) - 1).bit_length())
-    level = [builder.widened(row, size) if width < size else row for row in rows]
+    level = [builder.widened(row, size) for row in rows]
     chunk = min(CHUNK_BYTES // itemsize, size)
     step = 1
     while step < size:

@@ -15,8 +15,8 @@ polynomial, since small results have to be exact to the last place as well.
 from __future__ import annotations
 
 from graphflow.codegen.avx512 import looked_up
-from graphflow.codegen.emit_builder import IrValue
 from graphflow.codegen.float_arithmetic import ROUNDING, FloatArithmetic
+from graphflow.llvm import IrValue
 
 SPACING = 17 / 64
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, literal
+from graphflow.llvm import IrBuilder, IrValue, typed_constant
 
 MANTISSA_BITS = 23
 ROUNDING = 1.5 * 2.0**MANTISSA_BITS
@@ -34,7 +34,7 @@ class FloatArithmetic:
 
     def constant(self, value: float, like: IrValue) -> IrValue:
         """`value` in the type of `like`."""
-        return literal(value, "float32" if like.element == "float" else "float64")
+        return typed_constant(value, "float32" if like.element == "float" else "float64")
 
     def fma(self, x: IrValue, y: IrValue, z: IrValue | float) -> IrValue:
         """`x · y + z`, rounded once."""

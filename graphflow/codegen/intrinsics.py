@@ -17,7 +17,7 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.emit_builder import IrValue
+from graphflow.llvm import IrValue
 from graphflow.tir import Intrinsic
 
 PATIENCE = 60.0

@@ -1,7 +1,7 @@
 """Elementary functions (exp, log, tanh, erf, pow, …) for scalars and vectors.
 
 In: a builder and float values.  Out: a value of the same type.  A float32 function is a polynomial
-after a reduction of the argument, and tables where AVX-512 has them in registers (exp, erf);
+after a reduction of the argument; where processors have tables in registers, a subclass uses them.
 `ERROR_ULPS` has the bound of its error in units in the last place.  Infinities, NaN, denormals and
 signed zeros give what IEEE arithmetic gives; exp(0) = 1,
 sigmoid(0) = 0.5, tanh(±0) = erf(±0) = ±0 are exact, and no result leaves the range of its
@@ -16,22 +16,13 @@ the lowest degree up).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.avx512 import (
-    RANGE_LARGER,
-    RANGE_NEARER_ZERO,
-    RANGE_SMALLER,
-    TABLE_ENTRIES,
-    looked_up,
-    scaled,
-    vrange,
-)
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
-from graphflow.codegen.erf_table import erf_by_table
 from graphflow.codegen.float_arithmetic import MANTISSA_BITS, ROUNDING, FloatArithmetic
 from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
+from graphflow.llvm import IrValue, int_constant, typed_constant
 from graphflow.tir import TRIGONOMETRIC
 
 LOG2_E = 1.4426950408889634
@@ -46,11 +37,6 @@ EXP = (
     0.0013819511514157057,
 )
 """(exp(r) − 1 − r) / r² on |r| <= ln 2 / 2."""
-
-EXP_NEAR_ZERO = (1.0, 0.5000161528587341, 0.16666649281978607)
-"""(exp(r) − 1) / r on |r| <= ln 2 / 32."""
-
-POWERS = tuple(2.0 ** (k / TABLE_ENTRIES) for k in range(TABLE_ENTRIES))
 
 EXP2_MINUS_1 = (
     0.6931471824645996, 0.24022649228572845, 0.05550367385149002,
@@ -104,8 +90,6 @@ EXP2_SERIES = tuple(
 )
 """2ʳ in r, for |r| <= ½, in double precision."""
 
-_CHOICES = {"max": RANGE_LARGER, "min": RANGE_SMALLER}
-
 NARROWEST_HALVED = 4
 """Lanes of the smallest register, whose halves are exchanged in place."""
 
@@ -116,14 +100,7 @@ LIBRARY = ("exp", "log", "tanh", "erf", *TRIGONOMETRIC)
 
 
 class Math(FloatArithmetic):
-    """Elementary functions written with one builder.
-
-    `has_avx512` allows its scaling, ranges and tables.
-    """
-
-    def __init__(self, builder: IrBuilder, has_avx512: bool) -> None:
-        super().__init__(builder)
-        self.has_avx512 = has_avx512
+    """Elementary functions written with one builder, by instructions that every processor has."""
 
     def unary(self, name: str, x: IrValue) -> IrValue:
         """`name` of a float32 or float64 value, a name of `tir.UNARY`."""
@@ -145,7 +122,7 @@ class Math(FloatArithmetic):
             case _ if name in TRIGONOMETRIC:
                 return self.by_library(name, x)
             case "exp":
-                return self._exp(x)
+                return self.exp(x)
             case "log":
                 return self._log(x)
             case "tanh":
@@ -159,7 +136,7 @@ class Math(FloatArithmetic):
         if x.element == "double":
             return self.each_lane("pow", x, y)
         for exponent in (1.0, 2.0, 3.0):
-            if y.text == literal(exponent, "float32").text:
+            if y.text == typed_constant(exponent, "float32").text:
                 return self.repeated(x, int(exponent))
         return self._power(x, y)
 
@@ -169,90 +146,50 @@ class Math(FloatArithmetic):
         dtype = "float32" if x.element == "float" else "float64"
         if name == "max":
             for operand, other in ((x, y), (y, x)):
-                if operand.text == literal(0.0, dtype).text:
+                if operand.text == typed_constant(0.0, dtype).text:
                     # One comparison does for NaN and for both zeros.
                     return b.select(b.compare("fcmp ugt", other, operand), other, operand)
-        a, c = b.matched(x, y)
-        if self.has_avx512 and a.element == "float":
-            return self._range(name, a, c)
-        return b.intrinsic("maximum" if name == "max" else "minimum", a, c)
+        return self.extremum_of(name, *b.matched(x, y))
 
-    def _range(self, name: str, x: IrValue, y: IrValue) -> IrValue:
-        """vrangeps orders signed zeros; where a NaN is involved, the sum is one.
-
-        Three instructions, where LLVM's own lowering takes six.
-        """
-        b = self.builder
-        unordered = b.compare("fcmp uno", x, y)
-        return b.select(unordered, b.binary("fadd", x, y), vrange(b, _CHOICES[name], x, y))
+    def extremum_of(self, name: str, x: IrValue, y: IrValue) -> IrValue:
+        """`extremum` of two values of one type."""
+        return self.builder.intrinsic("maximum" if name == "max" else "minimum", x, y)
 
     def extreme_lane(self, name: str, vector: IrValue) -> IrValue:
         """`max` or `min` of the lanes of a vector, at least four of them and a power of two.
 
         Half by half, for LLVM's own lowering decides about NaN and signs of zero in scalar
-        registers: 50 instructions that wait for each other.  With vrangeps, which passes over NaN,
-        these are looked for once, beside the halving.
+        registers: 50 instructions that wait for each other.
         """
-        b = self.builder
-        by_range = self.has_avx512 and vector.element == "float"
+        return self.folded(vector, partial(self.extremum, name))
 
-        def chosen(x: IrValue, y: IrValue) -> IrValue:
-            return vrange(b, _CHOICES[name], x, y) if by_range else self.extremum(name, x, y)
-
-        folded = vector
+    def folded(self, vector: IrValue, chosen: Callable[[IrValue, IrValue], IrValue]) -> IrValue:
+        """What remains of the lanes of a vector when of each two one is `chosen`."""
+        b, folded = self.builder, vector
         while folded.lanes > NARROWEST_HALVED:
             half = folded.lanes // 2
             folded = chosen(b.part(folded, 0, half), b.part(folded, half, half))
         for places in ([2, 3, 0, 1], [1, 0, 3, 2]):
             folded = chosen(folded, b.shuffled(folded, folded, places))
-        found = b.extract(folded, 0)
-        if not by_range:
-            return found
-        unordered = b.compare("fcmp uno", vector, vector)
-        some = b.call(f"llvm.vector.reduce.or.v{vector.lanes}i1", "i1", b.readable(unordered))
-        return b.select(some, self.constant(float("nan"), found), found)
+        return b.extract(folded, 0)
 
     # ---- float32
 
-    def _exp(self, x: IrValue) -> IrValue:
-        return self._exp_by_table(x) if self.has_avx512 else self._exp_by_polynomial(x)
+    def exp(self, x: IrValue) -> IrValue:
+        """exp(x) with an error of at most one unit."""
+        return self.exp_by_polynomial(x)
 
-    def _exp_by_polynomial(self, x: IrValue) -> IrValue:
+    def exp_by_polynomial(self, x: IrValue) -> IrValue:
         """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ; the error is at most 0.89 units."""
         b = self.builder
-        if self.has_avx512:
-            n, r, _ = self._reduced(x, ROUNDING)
-            return scaled(b, self.polynomial(self._limited(r), (1.0, 1.0, *EXP)), n)
         # Beyond these the result is infinite or zero; NaN passes both comparisons.
         x = self._at_most(x, 89.0)
         low = self.constant(-104.0, x)
         x = b.select(b.compare("fcmp olt", x, low), low, x)
-        _, r, rounded = self._reduced(x, ROUNDING)
+        _, r, rounded = self.reduced(x, ROUNDING)
         return self._scaled(self.polynomial(r, (1.0, 1.0, *EXP)), rounded)
 
-    def _exp_by_table(self, x: IrValue) -> IrValue:
-        """x = n·ln 2 + r for n in sixteenths; 2 to the fraction of n from a table, times exp(r).
-
-        11 instructions, of which 9 are for the multiply-add units; by a polynomial it is 12 of 13.
-        The largest error, of all arguments from −104 to 104, is 0.9989 units: the table's is 0.45
-        and that of the last sum 0.5.
-        """
-        b = self.builder
-        n, r, rounded = self._reduced(x, ROUNDING / TABLE_ENTRIES)
-        r = self._limited(r)
-        power = looked_up(b, POWERS, b.convert("bitcast", rounded, "i32"))
-        above = b.binary("fmul", self.polynomial(r, EXP_NEAR_ZERO), r)
-        return scaled(b, self.fma(power, above, power), n)
-
-    def _limited(self, r: IrValue) -> IrValue:
-        """A remainder as it is, and a number within ±½ for anything else.
-
-        Where x is so large that r is no remainder any more, but any number or NaN, exp(r) is so a
-        positive number, and 2ⁿ makes it zero, infinite or NaN.
-        """
-        return vrange(self.builder, RANGE_NEARER_ZERO, r, self.constant(0.5, r))
-
-    def _reduced(self, x: IrValue, rounding: float) -> tuple[IrValue, IrValue, IrValue]:
+    def reduced(self, x: IrValue, rounding: float) -> tuple[IrValue, IrValue, IrValue]:
         """n, r = x − n·ln 2 and n + `rounding`, where n is x / ln 2 rounded as `rounding` says."""
         rounded = self.fma(x, self.constant(LOG2_E, x), rounding)
         n = self.builder.binary("fsub", rounded, self.constant(rounding, x))
@@ -272,21 +209,21 @@ class Math(FloatArithmetic):
         """
         b = self.builder
         exponent = self._exponent(rounded)
-        mask = integer(-1 << MANTISSA_BITS, "i32")
-        half = b.binary("and", b.binary("ashr", exponent, integer(1, "i32")), mask)
+        mask = int_constant(-1 << MANTISSA_BITS, "i32")
+        half = b.binary("and", b.binary("ashr", exponent, int_constant(1, "i32")), mask)
         x = b.binary("fmul", x, self._power_of_two(half))
         return b.binary("fmul", x, self._power_of_two(b.binary("sub", exponent, half)))
 
     def _power_of_two(self, exponent: IrValue) -> IrValue:
         """2ⁿ for −127 < n < 128, from n·2²³."""
         b = self.builder
-        one = integer(BIAS << MANTISSA_BITS, "i32")
+        one = int_constant(BIAS << MANTISSA_BITS, "i32")
         return b.convert("bitcast", b.binary("add", exponent, one), "float")
 
     def _exponent(self, rounded: IrValue) -> IrValue:
         """n·2²³, whose bits are those of an exponent; `rounded` is n + `ROUNDING`."""
         bits = self.builder.convert("bitcast", rounded, "i32")
-        return self.builder.binary("shl", bits, integer(MANTISSA_BITS, "i32"))
+        return self.builder.binary("shl", bits, int_constant(MANTISSA_BITS, "i32"))
 
     def _sigmoid(self, x: IrValue) -> IrValue:
         """With e = exp(−|x|): 1 / (1 + e), or e / (1 + e) left of zero, which keeps denormals."""
@@ -294,7 +231,7 @@ class Math(FloatArithmetic):
         one = self.constant(1.0, x)
         size = self.negated(self.absolute(x))
         # Not by the table, whose error would make that of the quotient 2.1 units.
-        e = self.unary("exp", size) if x.element == "double" else self._exp_by_polynomial(size)
+        e = self.unary("exp", size) if x.element == "double" else self.exp_by_polynomial(size)
         left = b.compare("fcmp olt", x, self.constant(0.0, x))
         return b.binary("fdiv", b.select(left, e, one), b.binary("fadd", e, one))
 
@@ -324,12 +261,12 @@ class Math(FloatArithmetic):
 
     def _erf(self, x: IrValue) -> IrValue:
         size = self._at_most(self.absolute(x), ERF_MOST)
-        by_table = self.has_avx512
-        result = erf_by_table(self, size) if by_table else self._erf_by_polynomial(size)
-        return self.copysign(result, x)
+        return self.copysign(self.erf_of_size(size), x)
 
-    def _erf_by_polynomial(self, size: IrValue) -> IrValue:
-        """2ʸ − 1, which is −erf, for a polynomial y of |x|.
+    def erf_of_size(self, size: IrValue) -> IrValue:
+        """erf(|x|), perhaps with the other sign, for |x| <= `ERF_MOST`; NaN stays.
+
+        2ʸ − 1, which is −erf, for a polynomial y of |x|.
 
         With y = n + f and q = 2ᶠ − 1, 2ʸ − 1 is q·2ⁿ + (2ⁿ − 1).
         """
@@ -353,9 +290,9 @@ class Math(FloatArithmetic):
         tiny = b.compare("fcmp olt", x, self.constant(SMALLEST_NORMAL, x))
         normal = b.select(tiny, b.binary("fmul", x, self.constant(2.0**23, x)), x)
         bits = b.convert("bitcast", normal, "i32")
-        above = b.binary("sub", bits, integer(SQRT_HALF_BITS, "i32"))
-        n = b.binary("ashr", above, integer(MANTISSA_BITS, "i32"))
-        shift = b.binary("shl", n, integer(MANTISSA_BITS, "i32"))
+        above = b.binary("sub", bits, int_constant(SQRT_HALF_BITS, "i32"))
+        n = b.binary("ashr", above, int_constant(MANTISSA_BITS, "i32"))
+        shift = b.binary("shl", n, int_constant(MANTISSA_BITS, "i32"))
         fraction = b.convert("bitcast", b.binary("sub", bits, shift), "float")
         m = b.binary("fsub", fraction, self.constant(1.0, x))
         exponent = b.convert("sitofp", n, "float")
@@ -403,7 +340,7 @@ class Math(FloatArithmetic):
         half = b.binary("fmul", y, self.constant(0.5, y))
         even = b.compare("fcmp oeq", self.unary("floor", half), half)
         odd = b.binary("and", whole, b.binary("xor", even, IrValue("true", "i1")))
-        negative = b.compare("icmp slt", b.convert("bitcast", x, "i32"), integer(0, "i32"))
+        negative = b.compare("icmp slt", b.convert("bitcast", x, "i32"), int_constant(0, "i32"))
         flipped = b.binary("and", odd, negative)
         result = b.select(flipped, self.negated(size), size)
         below = b.compare("fcmp olt", x, self.constant(0.0, x))
@@ -416,10 +353,10 @@ class Math(FloatArithmetic):
         """log₂ of a double that was a float: 0, positive, infinite or NaN; never denormal."""
         b = self.builder
         bits = b.convert("bitcast", x, "i64")
-        above = b.binary("sub", bits, integer(0x3FE6A09E667F3BCD))
-        n = b.binary("ashr", above, integer(52))
+        above = b.binary("sub", bits, int_constant(0x3FE6A09E667F3BCD))
+        n = b.binary("ashr", above, int_constant(52))
         fraction = b.convert(
-            "bitcast", b.binary("sub", bits, b.binary("shl", n, integer(52))), "double"
+            "bitcast", b.binary("sub", bits, b.binary("shl", n, int_constant(52))), "double"
         )
         one = self.constant(1.0, x)
         s = b.binary("fdiv", b.binary("fsub", fraction, one), b.binary("fadd", fraction, one))
@@ -439,6 +376,6 @@ class Math(FloatArithmetic):
         n = b.intrinsic("roundeven", x)
         series = self.polynomial(b.binary("fsub", x, n), EXP2_SERIES)
         whole = b.freeze(b.convert("fptosi", n, "i32"))
-        biased = b.convert("sext", b.binary("add", whole, integer(1023, "i32")), "i64")
-        scale = b.convert("bitcast", b.binary("shl", biased, integer(52)), "double")
+        biased = b.convert("sext", b.binary("add", whole, int_constant(1023, "i32")), "i64")
+        scale = b.convert("bitcast", b.binary("shl", biased, int_constant(52)), "double")
         return b.binary("fmul", series, scale)

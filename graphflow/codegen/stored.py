@@ -2,7 +2,7 @@
 
 A storage-only type has no arithmetic: its values are cast to a carrier type, computed in that, and
 cast back.  In: a builder and values.  Out: values.  In LLVM IR a stored value is its bits, an
-integer as wide as the type is in memory (`emit_builder.ELEMENTS`).  float16 is cast by the
+integer as wide as the type is in memory (`llvm.ELEMENTS`).  float16 is cast by the
 processor's instructions; all other casts are integer arithmetic and exact float operations.
 
 What always holds: results equal those of numpy and `ml_dtypes` bit by bit, except for the payload
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from graphflow.base.dtypes import FLOATS
 from graphflow.base.errors import CodegenError
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
+from graphflow.llvm import IrBuilder, IrValue, int_constant, typed_constant
 
 MANTISSA, BIAS = 23, 127
 """Of float32."""
@@ -71,7 +71,7 @@ class StoredTypes:
                 "fpext", self.builder.convert("bitcast", x, "half"), "float"
             )
         elif source == "bfloat16":
-            bits = self.builder.binary("shl", self._bits(x), integer(16, "i32"))
+            bits = self.builder.binary("shl", self._bits(x), int_constant(16, "i32"))
             wide = self.builder.convert("bitcast", bits, "float")
         else:
             wide = self._small_float(x, FORMATS[source])
@@ -80,7 +80,9 @@ class StoredTypes:
     def store(self, x: IrValue, source: str, target: str) -> IrValue:
         """The bits of the stored type `target` nearest to a value of its carrier."""
         if target in INTEGER_BITS:
-            return self.builder.binary("and", x, integer((1 << INTEGER_BITS[target]) - 1, "i8"))
+            return self.builder.binary(
+                "and", x, int_constant((1 << INTEGER_BITS[target]) - 1, "i8")
+            )
         if source not in FLOATS:
             raise CodegenError(f"{source} cannot be cast to {target}; cast it to float32 first")
         if target == "float16":
@@ -98,19 +100,19 @@ class StoredTypes:
         return self.builder.convert("zext", x, "i32")
 
     def _and(self, x: IrValue, bits: int) -> IrValue:
-        return self.builder.binary("and", x, integer(bits, x.element))
+        return self.builder.binary("and", x, int_constant(bits, x.element))
 
     def _or(self, x: IrValue, y: IrValue) -> IrValue:
         return self.builder.binary("or", x, y)
 
     def _shifted(self, operation: str, x: IrValue, by: int) -> IrValue:
-        return self.builder.binary(operation, x, integer(by, x.element))
+        return self.builder.binary(operation, x, int_constant(by, x.element))
 
     def _is(self, comparison: str, x: IrValue, than: int) -> IrValue:
-        return self.builder.compare(f"icmp {comparison}", x, integer(than, x.element))
+        return self.builder.compare(f"icmp {comparison}", x, int_constant(than, x.element))
 
     def _chosen(self, condition: IrValue, code: int, otherwise: IrValue) -> IrValue:
-        return self.builder.select(condition, integer(code, otherwise.element), otherwise)
+        return self.builder.select(condition, int_constant(code, otherwise.element), otherwise)
 
     # ---- integers
 
@@ -134,8 +136,8 @@ class StoredTypes:
         inexact = b.compare("fcmp one", back, x)
         above = b.compare("fcmp ogt", b.intrinsic("fabs", back), b.intrinsic("fabs", x))
         bits = b.convert("bitcast", near, "i32")
-        towards_zero = b.select(above, b.binary("sub", bits, integer(1, "i32")), bits)
-        odd = b.select(inexact, self._or(towards_zero, integer(1, "i32")), bits)
+        towards_zero = b.select(above, b.binary("sub", bits, int_constant(1, "i32")), bits)
+        odd = b.select(inexact, self._or(towards_zero, int_constant(1, "i32")), bits)
         return b.convert("bitcast", odd, "float")
 
     def _brain_float(self, x: IrValue) -> IrValue:
@@ -143,9 +145,9 @@ class StoredTypes:
         b = self.builder
         bits = b.convert("bitcast", x, "i32")
         upper = self._shifted("lshr", bits, 16)
-        carry = b.binary("add", self._and(upper, 1), integer(0x7FFF, "i32"))
+        carry = b.binary("add", self._and(upper, 1), int_constant(0x7FFF, "i32"))
         rounded = self._shifted("lshr", b.binary("add", bits, carry), 16)
-        quiet = self._or(upper, integer(0x40, "i32"))
+        quiet = self._or(upper, int_constant(0x40, "i32"))
         is_nan = self._is("ugt", self._and(bits, SIZE_BITS), INFINITE)
         return b.convert("trunc", b.select(is_nan, quiet, rounded), "i16")
 
@@ -157,8 +159,8 @@ class StoredTypes:
         size = self._and(code, form.sign - 1)
         normal = self._shifted("shl", size, MANTISSA - form.mantissa_bits)
         rebased = (BIAS - form.bias) << MANTISSA
-        normal = b.binary("add", normal, integer(rebased, "i32"))
-        step = literal(2.0 ** (1 - form.bias - form.mantissa_bits), "float32")
+        normal = b.binary("add", normal, int_constant(rebased, "i32"))
+        step = typed_constant(2.0 ** (1 - form.bias - form.mantissa_bits), "float32")
         tiny = b.binary("fmul", b.convert("uitofp", size, "float"), step)
         is_tiny = self._is("ult", size, 1 << form.mantissa_bits)
         bits = b.select(is_tiny, b.convert("bitcast", tiny, "i32"), normal)
@@ -181,13 +183,13 @@ class StoredTypes:
         size = self._and(bits, SIZE_BITS)
         dropped = MANTISSA - form.mantissa_bits
         even = self._and(self._shifted("lshr", size, dropped), 1)
-        halfway = b.binary("add", even, integer((1 << (dropped - 1)) - 1, "i32"))
+        halfway = b.binary("add", even, int_constant((1 << (dropped - 1)) - 1, "i32"))
         normal = self._shifted("lshr", b.binary("add", size, halfway), dropped)
         rebased = (BIAS - form.bias) << form.mantissa_bits
-        normal = b.binary("sub", normal, integer(rebased, "i32"))
+        normal = b.binary("sub", normal, int_constant(rebased, "i32"))
         # Below the smallest normal number codes count multiples of the smallest one.
         magnitude = b.convert("bitcast", size, "float")
-        steps = literal(2.0 ** (form.bias - 1 + form.mantissa_bits), "float32")
+        steps = typed_constant(2.0 ** (form.bias - 1 + form.mantissa_bits), "float32")
         count = b.intrinsic("roundeven", b.binary("fmul", magnitude, steps))
         tiny = b.freeze(b.convert("fptosi", count, "i32"))
         is_tiny = self._is("ult", size, (BIAS + 1 - form.bias) << MANTISSA)
@@ -203,5 +205,5 @@ class StoredTypes:
             sign = self._chosen(self._is("eq", code, 0), 0, sign)
         code = self._or(code, sign)
         if form.nan is None:
-            code = b.select(is_nan, b.binary("xor", sign, integer(form.sign, "i32")), code)
+            code = b.select(is_nan, b.binary("xor", sign, int_constant(form.sign, "i32")), code)
         return b.convert("trunc", code, "i8")

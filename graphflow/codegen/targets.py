@@ -20,7 +20,7 @@ from graphflow.base.processors import (
     PROCESSORS,
     core_of,
     narrow_cpu,
-    narrowed,
+    restricted_to_avx2,
     without_avx512,
 )
 from graphflow.base.target import Target
@@ -47,7 +47,7 @@ def host_target() -> Target:
 
 def avx2_target() -> Target:
     """The host restricted to AVX2: 32-byte vectors, 16 registers."""
-    return narrowed(host_target())
+    return restricted_to_avx2(host_target())
 
 
 def named_target(name: str) -> Target:
@@ -69,7 +69,7 @@ def executed_as(processor: Target) -> Target:
     cpu, features, wide = _instructions()
     if processor.vector_bytes == NARROW_BYTES or not wide:
         cpu, features = narrow_cpu(cpu) if wide else cpu, without_avx512(features)
-        processor = narrowed(processor)
+        processor = restricted_to_avx2(processor)
     return replace(processor, cpu=cpu, features=features)
 
 

@@ -12,8 +12,8 @@ calls.
 
 from __future__ import annotations
 
-from graphflow.codegen.emit_builder import IrValue, integer, literal
 from graphflow.codegen.float_arithmetic import FloatArithmetic
+from graphflow.llvm import IrValue, int_constant, typed_constant
 
 LIMIT = 2.0**30
 """Below this the number of quarter turns fits an int32, and π/2 in two parts is exact enough."""
@@ -33,7 +33,7 @@ QUARTER_TURNS = {"sin": 0, "cos": 1, "tan": 0}
 def trigonometric(math: FloatArithmetic, name: str, x: IrValue) -> IrValue:
     """`sin`, `cos` or `tan` of a float32 value."""
     b = math.builder
-    near = b.compare("fcmp olt", math.absolute(x), literal(LIMIT, "float32"))
+    near = b.compare("fcmp olt", math.absolute(x), typed_constant(LIMIT, "float32"))
     # A branch on poison would be undefined; lanes that do not run may hold it.
     near = b.freeze(near)
     if near.lanes > 1:
@@ -46,14 +46,14 @@ def _reduced(math: FloatArithmetic, name: str, x: IrValue) -> IrValue:
     """x = n·π/2 + r; n decides which series is taken, and its sign."""
     b = math.builder
     wide = b.convert("fpext", x, "double")
-    turns = b.intrinsic("roundeven", b.binary("fmul", wide, literal(TWO_OVER_PI, "float64")))
-    r = math.fma(turns, literal(-HALF_PI_HIGH, "float64"), wide)
-    r = math.fma(turns, literal(-HALF_PI_LOW, "float64"), r)
+    turns = b.intrinsic("roundeven", b.binary("fmul", wide, typed_constant(TWO_OVER_PI, "float64")))
+    r = math.fma(turns, typed_constant(-HALF_PI_HIGH, "float64"), wide)
+    r = math.fma(turns, typed_constant(-HALF_PI_LOW, "float64"), r)
     square = b.binary("fmul", r, r)
     sine = b.binary("fmul", math.polynomial(square, SINE), r)
     cosine = math.polynomial(square, COSINE)
     quadrant = b.freeze(b.convert("fptosi", turns, "i32"))
-    quadrant = b.binary("add", quadrant, integer(QUARTER_TURNS[name], "i32"))
+    quadrant = b.binary("add", quadrant, int_constant(QUARTER_TURNS[name], "i32"))
     odd = _bit(math, quadrant, 1)
     if name == "tan":
         above = b.select(odd, math.negated(cosine), sine)
@@ -65,10 +65,10 @@ def _reduced(math: FloatArithmetic, name: str, x: IrValue) -> IrValue:
     if name == "cos":
         return result
     # The reduction loses the sign of a zero.
-    return b.select(b.compare("fcmp oeq", x, literal(0.0, "float32")), x, result)
+    return b.select(b.compare("fcmp oeq", x, typed_constant(0.0, "float32")), x, result)
 
 
 def _bit(math: FloatArithmetic, number: IrValue, bit: int) -> IrValue:
     b = math.builder
-    only = b.binary("and", number, integer(bit, "i32"))
-    return b.compare("icmp ne", only, integer(0, "i32"))
+    only = b.binary("and", number, int_constant(bit, "i32"))
+    return b.compare("icmp ne", only, int_constant(0, "i32"))

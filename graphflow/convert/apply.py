@@ -24,7 +24,7 @@ from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSp
 from graphflow.plan import Conversion, CopyKind, LayoutPlan
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
-from graphflow.tir import Literal, only_moves
+from graphflow.tir import Literal, PrimFunc, only_moves
 
 
 def apply_plan(graph: OperatorGraph, plan: LayoutPlan) -> PhysicalGraph:
@@ -78,6 +78,11 @@ class _Builder:
 
     def _dtype(self, value: str) -> str:
         return self.graph.values[value].dtype
+
+    def _counted(self, value: str) -> Mapping[int, str]:
+        """The axes of a value along which a run gives fewer elements, with the values that count
+        them."""
+        return self.graph.counted.get(self.graph.values[value], {})
 
     def _storage(self, name: str, kind: Space, dtype: str, elements: int) -> None:
         self.storages[name] = StorageSpec(name, kind, dtype, elements)
@@ -185,9 +190,20 @@ class _Builder:
             variant = choice.variant
             if isinstance(variant.recipe, Foreign):
                 self._check_contiguous(node, placements)
+            counted = {
+                buffer.name: self._counted(value)
+                for buffer, value in zip(node.func.outputs, node.outputs, strict=True)
+            }
             self.calls.append(
                 PhysicalCall(
-                    node.name, node.func, placements, variant.recipe, variant, pad, relied=known
+                    node.name,
+                    node.func,
+                    placements,
+                    variant.recipe,
+                    variant,
+                    pad,
+                    relied=known,
+                    counted=counted,
                 )
             )
         for value in node.outputs:
@@ -233,13 +249,7 @@ class _Builder:
             definition = conversion(
                 source.layout, target.layout, self._dtype(value), made.target.constant
             )
-            placements = {"src": source, "dst": target}
-            name = f"{made.kind} {value}"
-            self.calls.append(
-                PhysicalCall(
-                    name, definition, placements, made.recipe, moves=True, because=made.because
-                )
-            )
+            self._converts(made, definition, {"src": source, "dst": target})
 
     def _fill(self, made: Conversion, source: Placement, index: int) -> None:
         """The calls that write a constant to each padding region of a value, in place."""
@@ -250,14 +260,23 @@ class _Builder:
             if region.name == LOGICAL:
                 continue
             definition = fill_region(source.layout, region, self._dtype(made.value), fill)
-            target = definition.outputs[0].name
-            name = f"fill {made.value}"
-            placements = {target: source}
-            self.calls.append(
-                PhysicalCall(
-                    name, definition, placements, made.recipe, moves=True, because=made.because
-                )
+            self._converts(made, definition, {definition.outputs[0].name: source})
+
+    def _converts(
+        self, made: Conversion, definition: PrimFunc, placements: Mapping[str, Placement]
+    ) -> None:
+        """A call for a conversion of the plan."""
+        self.calls.append(
+            PhysicalCall(
+                f"{made.kind} {made.value}",
+                definition,
+                placements,
+                made.recipe,
+                moves=True,
+                because=made.because,
+                counted={definition.outputs[0].name: self._counted(made.value)},
             )
+        )
 
     # Constants -----------------------------------------------------------------------------------
 
@@ -278,21 +297,9 @@ class _Builder:
             packed = self._computed_in(value, layout)
             if packed is not None:
                 return packed
-        source = self._constant(value, plain)
-        name = f"{value}@{len(self.constants)}"
-        target = self._own(name, value, layout, "constant")
+        placements = {"src": self._constant(value, plain)}
         definition = conversion(plain, layout, self._dtype(value), _zero(self._dtype(value)))
-        self.prepare.append(
-            PhysicalCall(
-                f"pack {value}",
-                definition,
-                {"src": source, "dst": target},
-                Staged(),
-                moves=True,
-                prepare=True,
-            )
-        )
-        return target
+        return self._packs(value, layout, definition, placements, moves=True)
 
     def _computed_in(self, value: str, layout: Layout) -> Placement | None:
         """A constant that an elementwise kernel computes, computed in a layout; None for others."""
@@ -302,18 +309,24 @@ class _Builder:
         definition = computed_in(node.func, layout, _zero(self._dtype(value)))
         if definition is None:
             return None
-        placements = self._operands(node)
-        name = f"{value}@{len(self.constants)}"
-        target = self._own(name, value, layout, "constant")
-        placements[definition.outputs[0].name] = target
+        return self._packs(
+            value, layout, definition, self._operands(node), moves=only_moves(node.func)
+        )
+
+    def _packs(
+        self,
+        value: str,
+        layout: Layout,
+        definition: PrimFunc,
+        operands: Mapping[str, Placement],
+        moves: bool,
+    ) -> Placement:
+        """The place of a constant in a layout, which a call before the first run makes."""
+        target = self._own(f"{value}@{len(self.constants)}", value, layout, "constant")
+        placements = {**operands, definition.outputs[0].name: target}
         self.prepare.append(
             PhysicalCall(
-                f"pack {value}",
-                definition,
-                placements,
-                Staged(),
-                moves=only_moves(node.func),
-                prepare=True,
+                f"pack {value}", definition, placements, Staged(), moves=moves, prepare=True
             )
         )
         return target

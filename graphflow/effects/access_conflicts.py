@@ -14,35 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow import arith
+from graphflow import arith, tir
 from graphflow.effects.statements import claimed_loads
-from graphflow.tir import (
-    Access,
-    AccessKind,
-    Allocate,
-    Body,
-    For,
-    LoopKind,
-    accesses,
-    walk,
-)
 
 
 def conflicting(
-    first: Body, second: Body, domain: arith.Domain, at_once: bool = False
-) -> Iterator[tuple[Access, Access]]:
+    first: tir.Body, second: tir.Body, domain: arith.Domain, at_once: bool = False
+) -> Iterator[tuple[tir.Access, tir.Access]]:
     """Pairs of accesses, one of each body, to the same buffer, at least one of which writes.
 
     Buffers allocated in the bodies are left out, for each iteration has its own.  With `at_once`,
     for iterations that run at the same time, reductions with the same operator conflict too.
     """
     bodies = (first,) if second is first else (first, second)
-    private = {s.buffer for body in bodies for s in walk(body) if isinstance(s, Allocate)}
-    touched = [(*accesses(body, domain), *claimed_loads(body, domain)) for body in bodies]
+    private = {s.buffer for body in bodies for s in tir.walk(body) if isinstance(s, tir.Allocate)}
+    touched = [(*tir.accesses(body, domain), *claimed_loads(body, domain)) for body in bodies]
     others = touched[-1]
     for a in touched[0]:
         for b in others:
-            if a.buffer != b.buffer or a.kind is b.kind is AccessKind.READ or a.buffer in private:
+            if (
+                a.buffer != b.buffer
+                or a.kind is b.kind is tir.AccessKind.READ
+                or a.buffer in private
+            ):
                 continue
             if at_once or a.op is None or a.op is not b.op:
                 yield a, b
@@ -69,8 +63,8 @@ def fixes(
 
 
 def commuting(
-    first: Body,
-    second: Body,
+    first: tir.Body,
+    second: tir.Body,
     domain: arith.Domain,
     moving: tuple[arith.Var, ...],
     order: arith.Predicate,
@@ -90,8 +84,8 @@ def commuting(
 
 
 def _never_meet(
-    a: Access,
-    b: Access,
+    a: tir.Access,
+    b: tir.Access,
     moving: tuple[arith.Var, ...],
     shared: frozenset[arith.Var],
     order: arith.Predicate,
@@ -107,12 +101,12 @@ def _never_meet(
         arith.equal(x, arith.substitute(y, fresh))
         for x, y in zip(a.indices, b.indices, strict=True)
     ]
-    both = arith.joined(arith.Domain(a.domain.axes, a.domain.where), copy)
+    both = arith.joined_domains(arith.Domain(a.domain.axes, a.domain.where), copy)
     both = both.given(arith.conjunction((*same, order)))
     return arith.prove_empty(both, claim)
 
 
-def independent_iterations(stmt: For, domain: arith.Domain) -> Iterator[arith.Proof]:
+def independent_iterations(stmt: tir.For, domain: arith.Domain) -> Iterator[arith.Proof]:
     """For each conflicting pair: whether the iterations of a loop may run at once.
 
     `domain` is that around the loop.  Two threads may not reduce into one element; two lanes of a
@@ -123,9 +117,9 @@ def independent_iterations(stmt: For, domain: arith.Domain) -> Iterator[arith.Pr
     order = arith.disjunction(
         (arith.less_than(stmt.var, primed), arith.less_than(primed, stmt.var))
     )
-    at_once = stmt.kind is not LoopKind.VECTORIZED
+    at_once = stmt.kind is not tir.LoopKind.VECTORIZED
     return commuting(stmt.body, stmt.body, inner, (stmt.var,), order, at_once)
 
 
-def _text(access: Access) -> str:
+def _text(access: tir.Access) -> str:
     return ", ".join(map(str, access.indices))

@@ -12,17 +12,17 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.arith import Proof, Verdict
+from graphflow import arith, tir
 from graphflow.effects.dataflow import ReaderKind, flow_to_reads, reader_kind
+from graphflow.effects.paths import Path
 from graphflow.effects.questions import METHOD, first_pair, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess
-from graphflow.tir import For, PrimFunc
+from graphflow.effects.statements import Statement, StatementAccess
 
 _IN, _OUT = isl.dim_type.in_, isl.dim_type.out
 
 
-def no_carried_flow(func: PrimFunc, path: Path) -> Proof:
+def no_carried_flow(func: tir.PrimFunc, path: Path) -> arith.Proof:
     """Whether no iteration of the loop at `path` reads a value that an earlier one wrote.
 
     A reduction reads the element that it adds to, and an assumption the element that it is about.
@@ -30,13 +30,13 @@ def no_carried_flow(func: PrimFunc, path: Path) -> Proof:
     """
     relations = relations_of(func)
     loop = relations.model.at(path)
-    if not isinstance(loop.stmt, For):
+    if not isinstance(loop.stmt, tir.For):
         raise ValueError(f"statement {loop.number} of {func.name} is no loop")
     claim = f"no iteration of {loop.stmt.var} reads what an earlier one wrote"
     return answered(claim, lambda context: _carried(relations, context, loop, claim))
 
 
-def _carried(relations: Relations, context: Any, loop: Statement, claim: str) -> Proof:
+def _carried(relations: Relations, context: Any, loop: Statement, claim: str) -> arith.Proof:
     own = [a for a in relations.model.accesses if loop.holds(a.statement)]
     level = len(loop.loops)
     reason = ""
@@ -72,10 +72,10 @@ def _carried(relations: Relations, context: Any, loop: Statement, claim: str) ->
             here, there = point_text(witness[:count]), point_text(witness[count:])
             text = f"what {edge.source} at {here} holds is read by {edge.reader} at {there}"
             if must and edge.source.access.certain and edge.reader.access.certain:
-                return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
+                return arith.Proof(arith.Verdict.REFUTED, claim, METHOD, text, witness)
             reason = reason or f"where data decide, {text}"
-    verdict = Verdict.UNKNOWN if reason else Verdict.PROVEN
-    return Proof(verdict, claim, METHOD, reason)
+    verdict = arith.Verdict.UNKNOWN if reason else arith.Verdict.PROVEN
+    return arith.Proof(verdict, claim, METHOD, reason)
 
 
 def _meet(relations: Relations, context: Any, own: Sequence[StatementAccess], level: int) -> bool:

@@ -22,9 +22,9 @@ from typing import Any
 
 import islpy as isl
 
+from graphflow import tir
 from graphflow.effects.relations import Relations, latest
 from graphflow.effects.statements import StatementAccess
-from graphflow.tir import FLOATS, AccessKind, Assume, Buffer, Comparison, Literal, Load
 
 
 class ReaderKind(StrEnum):
@@ -73,7 +73,7 @@ class BufferFlow:
 def flow_of(
     relations: Relations,
     context: Any,
-    buffer: Buffer,
+    buffer: tir.Buffer,
     facts: bool = False,
     through: frozenset[StatementAccess] = frozenset(),
 ) -> BufferFlow:
@@ -98,7 +98,7 @@ def flow_of(
 
 
 def flow_to_reads(
-    relations: Relations, context: Any, buffer: Buffer
+    relations: Relations, context: Any, buffer: tir.Buffer
 ) -> Iterator[tuple[StatementAccess, BufferFlow]]:
     """Each access that sees values of a buffer, stores and the end of the kernel left out, with
     the part of the dataflow that leads to it."""
@@ -110,7 +110,7 @@ def flow_to_reads(
 def reaching(
     relations: Relations,
     context: Any,
-    buffer: Buffer,
+    buffer: tir.Buffer,
     reader: StatementAccess | None,
     facts: bool = False,
     through: frozenset[StatementAccess] = frozenset(),
@@ -134,11 +134,11 @@ def states_constant(access: StatementAccess) -> bool:
     Both zeros are equal to a zero, so such a claim about a float does not.
     """
     stmt = access.statement.stmt
-    if not isinstance(stmt, Assume) or not access.access.certain:
+    if not isinstance(stmt, tir.Assume) or not access.access.certain:
         return False
     match stmt.claim:
-        case Comparison(op="eq", left=Load(), right=Literal() as literal):
-            return literal.dtype not in FLOATS or literal.value != 0
+        case tir.Comparison(op="eq", left=tir.Load(), right=tir.Literal() as literal):
+            return literal.dtype not in tir.FLOATS or literal.value != 0
         case _:
             return False
 
@@ -163,7 +163,7 @@ class _Sink:
 
 
 def _sources(
-    relations: Relations, context: Any, buffer: Buffer, facts: bool, passing: frozenset[int]
+    relations: Relations, context: Any, buffer: tir.Buffer, facts: bool, passing: frozenset[int]
 ) -> list[_Source]:
     return [
         _Source(a, relations.elements(context, a), relations.times(context, a))
@@ -173,7 +173,7 @@ def _sources(
 
 
 def _sink(
-    relations: Relations, context: Any, buffer: Buffer, reader: StatementAccess | None
+    relations: Relations, context: Any, buffer: tir.Buffer, reader: StatementAccess | None
 ) -> _Sink:
     if reader is None:
         return _Sink(ReaderKind.AFTER, None, *relations.end(context, buffer))
@@ -273,4 +273,4 @@ def _not_ended(one: _Earlier, last: Any) -> Any:
 
 def reader_kind(access: StatementAccess) -> ReaderKind:
     """How an access sees values: a store sees what it overwrites, any other one reads."""
-    return ReaderKind.OVERWRITE if access.access.kind is AccessKind.WRITE else ReaderKind.READ
+    return ReaderKind.OVERWRITE if access.access.kind is tir.AccessKind.WRITE else ReaderKind.READ

@@ -23,6 +23,7 @@ from graphflow.effects.dataflow import states_constant
 from graphflow.effects.questions import METHOD, point_text
 from graphflow.effects.relations import Relations, latest
 from graphflow.effects.statements import Statement, StatementAccess
+from graphflow.effects.value_comparison import ComputedValue, HeldValue
 from graphflow.effects.value_numbers import INTEGERS, ValueNumbers
 
 MOST_WRITES = 256
@@ -42,6 +43,8 @@ MOST_OPEN = 4
 
 Point: TypeAlias = "tuple[int, ...]"
 
+Value: TypeAlias = ComputedValue | HeldValue
+
 
 class Untraceable(Exception):
     """The value of an instance is not known."""
@@ -55,6 +58,12 @@ class InstanceValues:
         self.numbers = ValueNumbers()
         self._depth = 0
         self._held: dict[tuple[StatementAccess, Point], int] = {}
+
+    def of(self, value: Value, point: Point) -> int:
+        """The number of a value in an instance."""
+        if isinstance(value, HeldValue):
+            return self.held(value.access, point)
+        return self.computed(value.expr, value.statement, point)
 
     def held(self, access: StatementAccess, point: Point) -> int:
         """What an element holds where an instance reads it, or before the instance stores to it."""
@@ -181,36 +190,33 @@ class InstanceValues:
         return isl.Set.read_from_str(self.context, text)
 
 
-def known_in_instances(
-    relations: Relations, context: Any, write: StatementAccess, claim: str
+def equal_in_instances(
+    relations: Relations, context: Any, one: Value, other: ComputedValue, claim: str, certain: bool
 ) -> arith.Proof:
-    """Whether each of the first instances of a store overwrites the value that it stores.
+    """Whether two values are the same in each of the first instances of the statement of `other`.
 
-    REFUTED by the first one that does not for some contents of the memory; PROVEN where there are
-    no other instances; UNKNOWN for kernels with scalars.
+    Both are values of one instance, that is, at equal iterations of the same loops.  REFUTED, if
+    the statement is `certain` to run, by the first instance in which they differ for some contents
+    of the memory; PROVEN where there are no other instances; UNKNOWN for kernels with scalars.
     """
-    statement = write.statement
-    assert isinstance(statement.stmt, tir.Store)
     if relations.model.func.scalars:
         return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, "the instances depend on scalars")
     values = InstanceValues(relations, context)
-    free = write.access.certain and relations.model.assumes_nothing
-    points, complete = first_instances(write.domain)
+    free = certain and relations.model.assumes_nothing
+    domain = other.statement.domain
+    points, complete = first_instances(domain)
     open_reasons = [] if complete else ["there are more instances than are looked at"]
     for point in points:
         try:
-            old = values.held(write, point)
-            new = values.computed(statement.stmt.value, statement, point)
+            first, second = values.of(one, point), values.of(other, point)
         except Untraceable as error:
             open_reasons.append(str(error))
         else:
-            if old == new:
+            if first == second:
                 continue
-            at = tuple(zip((axis.var.name for axis in write.domain.axes), point, strict=True))
-            reason = f"{write} may hold another value at {point_text(at)}"
-            if write.access.certain and values.numbers.differ(
-                statement.stmt.value.dtype, old, new, free
-            ):
+            at = tuple(zip((axis.var.name for axis in domain.axes), point, strict=True))
+            reason = f"{one} may be another value at {point_text(at)}"
+            if certain and values.numbers.differ(other.expr.dtype, first, second, free):
                 return arith.Proof(arith.Verdict.REFUTED, claim, METHOD, reason, at)
             open_reasons.append(reason)
         if len(open_reasons) == MOST_OPEN:

@@ -13,17 +13,17 @@ from typing import Any, cast
 
 import islpy as isl
 
-from graphflow import arith
+from graphflow import arith, tir
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
 from graphflow.effects.own_iterations import stored_before_read
+from graphflow.effects.paths import Path
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess, statements_of
-from graphflow.tir import AccessKind, Buffer, PrimFunc, Role
+from graphflow.effects.statements import Statement, StatementAccess, statements_of
 
 METHOD = "dataflow"
 
 
-def overwritten_unread(func: PrimFunc, path: Path) -> arith.Proof:
+def overwritten_unread(func: tir.PrimFunc, path: Path) -> arith.Proof:
     """Whether nothing sees what the statement at `path`, with all inside it, writes.
 
     A reduction does not see what it adds to; who reads its result does.
@@ -38,7 +38,7 @@ def overwritten_unread(func: PrimFunc, path: Path) -> arith.Proof:
     return _answered_of(relations, statement, [a for a in writes if a.access.writes], True, claim)
 
 
-def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> arith.Proof:
+def state_unread(func: tir.PrimFunc, path: Path, after_kernel: bool) -> arith.Proof:
     """Whether nothing outside of the statement at `path` sees what it writes to configuration.
 
     The end of the kernel counts with `after_kernel` only.  What is written to other buffers does
@@ -56,7 +56,7 @@ def state_unread(func: PrimFunc, path: Path, after_kernel: bool) -> arith.Proof:
     return _answered_of(relations, statement, writes, after_kernel, claim)
 
 
-def unread_outside(func: PrimFunc, path: Path, buffer: Buffer) -> arith.Proof:
+def unread_outside(func: tir.PrimFunc, path: Path, buffer: tir.Buffer) -> arith.Proof:
     """Whether nothing outside of the statement at `path` sees what it writes to a buffer.
 
     The end of the kernel counts for outputs and configuration state.
@@ -68,14 +68,14 @@ def unread_outside(func: PrimFunc, path: Path, buffer: Buffer) -> arith.Proof:
     return _answered_of(relations, statement, [a for a in own if a.access.writes], True, claim)
 
 
-def never_read(func: PrimFunc, buffer: Buffer) -> arith.Proof:
+def never_read(func: tir.PrimFunc, buffer: tir.Buffer) -> arith.Proof:
     """Whether no statement reads a buffer, nor assumes anything of it.
 
     A read in code that never runs counts; the reason says so.
     """
     claim = f"nothing reads {buffer.name}"
     for access in statements_of(func).of(buffer):
-        if access.access.kind is AccessKind.READ:
+        if access.access.kind is tir.AccessKind.READ:
             point = arith.point_in(access.domain)
             witness = tuple((var.name, value) for var, value in (point or {}).items())
             where = f"at {point_text(witness)}"
@@ -129,7 +129,7 @@ def _decided_by_form(
                 return _left(write, point, claim)
             return None
         # A reduction leaves what it finds in the same element, so that loads alone count.
-        readers = [a for a in others if a.access.kind is AccessKind.READ]
+        readers = [a for a in others if a.access.kind is tir.AccessKind.READ]
         met = [a for a in readers if not _apart(write, a)]
         if met:
             found = (_loaded(relations, write, a, others, statement, claim) for a in met)
@@ -148,7 +148,9 @@ def _apart(write: StatementAccess, read: StatementAccess) -> bool:
     copy, fresh = write.domain.renamed("'")
     here = (arith.substitute(e, fresh) for e in write.element)
     same = [arith.equal(a, b) for a, b in zip(read.element, here, strict=True)]
-    return arith.prove_empty(arith.joined(read.domain, copy).given(arith.conjunction(same))).proven
+    return arith.prove_empty(
+        arith.joined_domains(read.domain, copy).given(arith.conjunction(same))
+    ).proven
 
 
 def _loaded(
@@ -174,14 +176,14 @@ def _loaded(
     # A store behind the load comes before it in an earlier iteration of a loop around the load.
     around = load.statement.loops[shared:]
     end = relations.model.statements[around[0]].stop if around else load.statement.number
-    stores = (a for a in others if a.access.kind is AccessKind.WRITE)
+    stores = (a for a in others if a.access.kind is tir.AccessKind.WRITE)
     if any(inner[0] <= a.statement.number < end and not _comes_first(a, write) for a in stores):
         return None
     axes = write.domain.axes
     copy, fresh = arith.Domain(axes[shared:], write.domain.where).renamed("'")
     here = (arith.substitute(e, fresh) for e in write.element)
     same = [arith.equal(a, b) for a, b in zip(load.element, here, strict=True)]
-    both = arith.joined(load.domain, copy).given(arith.conjunction(same))
+    both = arith.joined_domains(load.domain, copy).given(arith.conjunction(same))
     point = arith.point_in(both)
     if point is None:
         return None
@@ -208,13 +210,13 @@ def _comes_first(store: StatementAccess, write: StatementAccess) -> bool:
     )
 
 
-def is_first_to_touch(func: PrimFunc, path: Path) -> bool:
+def is_first_to_touch(func: tir.PrimFunc, path: Path) -> bool:
     """Whether, by their form, each instance of the store at `path` is the first access of its
     element that writes it or claims something of it, in a buffer that begins undefined."""
     relations = relations_of(func)
     store = relations.model.made_by(relations.model.at(path))[-1]
     buffer = store.access.buffer
-    if any(buffer == p.buffer and p.role is not Role.OUTPUT for p in func.params):
+    if any(buffer == p.buffer and p.role is not tir.Role.OUTPUT for p in func.params):
         return False
     others = [a for a in relations.model.of(buffer) if a is not store]
     touching = [a for a in others if a.access.writes or a.is_claim]
@@ -250,7 +252,7 @@ def _unseen(
     open_reason = ""
     for buffer in dict.fromkeys(write.access.buffer for write in writes):
         outside = [a for a in relations.limited(buffer) if not statement.holds(a.statement)]
-        through = frozenset(a for a in outside if a.access.kind is AccessKind.REDUCE)
+        through = frozenset(a for a in outside if a.access.kind is tir.AccessKind.REDUCE)
         own = [write for write in writes if write.access.buffer == buffer]
         for reader in _readers(relations, own, outside, after_kernel):
             flow = reaching(relations, context, buffer, reader, through=through)
@@ -284,7 +286,7 @@ def _readers(
     out by a proof, which is memoized and costs less than its dataflow.
     """
     for access in outside:
-        if access.access.kind is AccessKind.READ and not all(_apart(w, access) for w in writes):
+        if access.access.kind is tir.AccessKind.READ and not all(_apart(w, access) for w in writes):
             yield access
     if after_kernel and writes and relations.model.outlives(writes[0].access.buffer):
         yield None
@@ -307,7 +309,7 @@ def _seen(edge: FlowEdge) -> tuple[str, arith.Witness]:
     return f"{edge.source} at {point_text(here)} {seen} at {point_text(there)}", witness
 
 
-def written_before_read(func: PrimFunc, buffer: Buffer) -> arith.Proof:
+def written_before_read(func: tir.PrimFunc, buffer: tir.Buffer) -> arith.Proof:
     """Whether no read of a buffer, and no assumption, sees what it held before the kernel."""
     claim = f"{buffer.name} is written before it is read"
     own = stored_before_read([a.access for a in statements_of(func).of(buffer)])
@@ -328,7 +330,7 @@ def written_before_read(func: PrimFunc, buffer: Buffer) -> arith.Proof:
 
 
 def never_touched(
-    func: PrimFunc, buffer: Buffer, names: Sequence[arith.Var], region: arith.Predicate
+    func: tir.PrimFunc, buffer: tir.Buffer, names: Sequence[arith.Var], region: arith.Predicate
 ) -> arith.Proof:
     """Whether no statement reads or writes an element of `buffer` in a region.
 

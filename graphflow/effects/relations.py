@@ -20,9 +20,8 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow import arith
+from graphflow import arith, tir
 from graphflow.effects.statements import KernelStatements, StatementAccess, statements_of
-from graphflow.tir import Buffer, PrimFunc
 
 MOST_ACCESSES = 64
 """Accesses to one buffer beyond which nothing is decided: each pair may cost a millisecond."""
@@ -77,7 +76,7 @@ class Relations:
         key = (access.number, reading)
         return self.once("times", key, lambda: isl.Map.read_from_str(context, text))
 
-    def end(self, context: Any, buffer: Buffer) -> tuple[Any, Any]:
+    def end(self, context: Any, buffer: tir.Buffer) -> tuple[Any, Any]:
         """The map from `End` to every element of an output, and the map to its time stamp."""
         names = [arith.Var(f"e{axis}") for axis in range(len(buffer.shape))]
         sides = zip(names, buffer.shape, strict=True)
@@ -103,7 +102,7 @@ class Relations:
             self._kept[kind, key] = make()
         return self._kept[kind, key]
 
-    def limited(self, buffer: Buffer) -> tuple[StatementAccess, ...]:
+    def limited(self, buffer: tir.Buffer) -> tuple[StatementAccess, ...]:
         """The accesses to a buffer; TooLarge where they are too many to decide anything."""
         found = self.model.of(buffer)
         if len(found) > MOST_ACCESSES:
@@ -114,9 +113,9 @@ class Relations:
 _threads = threading.local()
 
 
-def relations_of(func: PrimFunc) -> Relations:
+def relations_of(func: tir.PrimFunc) -> Relations:
     """The relations of a kernel for the current thread, made once while it is in use."""
-    known: OrderedDict[PrimFunc, Relations] | None = getattr(_threads, "known", None)
+    known: OrderedDict[tir.PrimFunc, Relations] | None = getattr(_threads, "known", None)
     if known is None:
         known = _threads.known = OrderedDict()
     found = known.get(func)

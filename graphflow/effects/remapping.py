@@ -13,20 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from graphflow.arith import Proof, Verdict, Witness
-from graphflow.effects.coarse_order import keeps_sources
+from graphflow import arith, tir
 from graphflow.effects.dataflow import flow_to_reads
+from graphflow.effects.outer_loop_order import keeps_sources
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import StatementAccess
-from graphflow.tir import Buffer, PrimFunc
 
 OUTER_LOOPS = "dataflow of the outer loops"
 
 
 def same_sources(
-    before: PrimFunc, after: PrimFunc, old: Sequence[Buffer], new: Sequence[Buffer]
-) -> Proof:
+    before: tir.PrimFunc, after: tir.PrimFunc, old: Sequence[tir.Buffer], new: Sequence[tir.Buffer]
+) -> arith.Proof:
     """Whether each read of the buffers `old` of `before` sees the same write in `after`.
 
     In `after` the same accesses are to the buffers `new`.  All of them are allocated in the
@@ -38,19 +37,21 @@ def same_sources(
         raise ValueError(f"{before.name} and {after.name} do not make the same accesses")
     claim = f"each read of {', '.join(b.name for b in old)} still sees the same write"
 
-    def ask_outer_loops(context: Any) -> Proof:
+    def ask_outer_loops(context: Any) -> arith.Proof:
         kept = keeps_sources(one, other, context, old[0], new[0])
-        return Proof(Verdict.PROVEN if kept else Verdict.UNKNOWN, claim, OUTER_LOOPS)
+        return arith.Proof(
+            arith.Verdict.PROVEN if kept else arith.Verdict.UNKNOWN, claim, OUTER_LOOPS
+        )
 
-    def ask(context: Any) -> Proof:
+    def ask(context: Any) -> arith.Proof:
         was, now = _Sources(one, context, old), _Sources(other, context, new)
         open_reason = ""
         for verdict, text, witness in (*_strange(was, now), *_lost(was, now)):
-            if verdict is Verdict.REFUTED:
-                return Proof(verdict, claim, METHOD, text, witness)
+            if verdict is arith.Verdict.REFUTED:
+                return arith.Proof(verdict, claim, METHOD, text, witness)
             open_reason = open_reason or f"where data decide, {text}"
-        verdict = Verdict.UNKNOWN if open_reason else Verdict.PROVEN
-        return Proof(verdict, claim, METHOD, open_reason)
+        verdict = arith.Verdict.UNKNOWN if open_reason else arith.Verdict.PROVEN
+        return arith.Proof(verdict, claim, METHOD, open_reason)
 
     if len(old) == len(new) == 1:
         coarse = answered(claim, ask_outer_loops)
@@ -68,7 +69,7 @@ def _key(access: StatementAccess) -> object:
 class _Sources:
     """The pairs of a write and a read that sees its value, of several buffers."""
 
-    def __init__(self, relations: Relations, context: Any, buffers: Iterable[Buffer]) -> None:
+    def __init__(self, relations: Relations, context: Any, buffers: Iterable[tir.Buffer]) -> None:
         self.accesses = relations.model.accesses
         self.may: dict[tuple[int, int], Any] = {}
         self.must: dict[tuple[int, int], Any] = {}
@@ -78,7 +79,7 @@ class _Sources:
                     found.update({(e.source.number, reader.number): e.pairs for e in edges})
 
 
-_Found = tuple[Verdict, str, Witness]
+_Found = tuple[arith.Verdict, str, arith.Witness]
 
 
 def _strange(was: _Sources, now: _Sources) -> Iterator[_Found]:
@@ -112,4 +113,4 @@ def _found(was: _Sources, ends: tuple[int, int], pairs: Any, certain: Any, how: 
         f"{reader} at {point_text(witness[count:])} {how} "
         f"{source} at {point_text(witness[:count])} stores"
     )
-    return Verdict.REFUTED if sure else Verdict.UNKNOWN, text, witness
+    return arith.Verdict.REFUTED if sure else arith.Verdict.UNKNOWN, text, witness

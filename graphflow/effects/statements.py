@@ -18,14 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias, assert_never, cast
+from typing import assert_never, cast
 
-from graphflow import tir
-from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, const, negation
-
-Path: TypeAlias = "tuple[tuple[int, bool], ...]"
-"""The way to a statement, from the outside in: its position in each body, and whether the body
-below it on the path is the else branch."""
+from graphflow import arith, tir
+from graphflow.effects.paths import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ class Statement:
     """The number of the first statement after it that is not inside it."""
     path: Path
     stmt: tir.Stmt
-    domain: Domain
+    domain: arith.Domain
     """The loops and the index conditions around it."""
     guards: tuple[tir.Expr, ...]
     """The conditions on data around it."""
@@ -87,11 +83,11 @@ class Statement:
         assert_never(self.stmt)
 
     @property
-    def time(self) -> tuple[IndexExpr, ...]:
+    def time(self) -> tuple[arith.IndexExpr, ...]:
         """The time stamp of an instance: numbers of loops and their variables in turn."""
         axes = zip(self.loops, self.domain.axes, strict=True)
-        pairs = (part for loop, axis in axes for part in (const(loop), axis.var))
-        return (*pairs, const(self.number))
+        pairs = (part for loop, axis in axes for part in (arith.const(loop), axis.var))
+        return (*pairs, arith.const(self.number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +98,17 @@ class StatementAccess:
     """Its position among all accesses of the kernel: reads of a statement before its write."""
     statement: Statement
     access: tir.Access
-    copies: tuple[Var, ...]
+    copies: tuple[arith.Var, ...]
     """The variables of the loops around the allocation of the buffer."""
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> arith.Domain:
         """The instances that make the access: those of the statement, without the sides of
         selects that they do not take."""
         return self.access.domain
 
     @property
-    def element(self) -> tuple[IndexExpr, ...]:
+    def element(self) -> tuple[arith.IndexExpr, ...]:
         """What identifies the element: the copy of the buffer, and the indices in it."""
         return (*self.copies, *self.access.indices)
 
@@ -171,7 +167,7 @@ class KernelStatements:
 def statements_of(func: tir.PrimFunc) -> KernelStatements:
     """The statements of a kernel and their accesses.  A kernel with a `callee` has none."""
     statements: list[Statement] = []
-    _collect(func.body, (), ANYWHERE, (), (), (), statements)
+    _collect(func.body, (), arith.ANYWHERE, (), (), (), statements)
     copies = {
         one.stmt.buffer: tuple(axis.var for axis in one.domain.axes)
         for one in statements
@@ -188,7 +184,7 @@ def statements_of(func: tir.PrimFunc) -> KernelStatements:
 def _collect(
     body: tir.Body,
     path: Path,
-    domain: Domain,
+    domain: arith.Domain,
     guards: tuple[tir.Expr, ...],
     branches: tuple[tuple[int, bool], ...],
     loops: tuple[int, ...],
@@ -211,8 +207,8 @@ def _collect(
                 then, orelse = domain, domain
                 within, taken, other = guards, branches, branches
                 if tir.is_predicate(stmt.condition):
-                    condition = cast(Predicate, stmt.condition)
-                    then, orelse = domain.given(condition), domain.given(negation(condition))
+                    condition = cast(arith.Predicate, stmt.condition)
+                    then, orelse = domain.given(condition), domain.given(arith.negation(condition))
                 else:
                     within = (*guards, cast(tir.Expr, stmt.condition))
                     taken, other = (*branches, (number, False)), (*branches, (number, True))
@@ -243,7 +239,7 @@ def _accesses(statement: Statement) -> Iterator[tir.Access]:
         yield access if certain or not access.certain else replace(access, certain=False)
 
 
-def claimed_loads(body: tir.Body, domain: Domain = ANYWHERE) -> Iterator[tir.Access]:
+def claimed_loads(body: tir.Body, domain: arith.Domain = arith.ANYWHERE) -> Iterator[tir.Access]:
     """The loads in claims of `Assume`, as reads: writing an element ends a claim about it."""
     if not any(isinstance(stmt, tir.Assume) for stmt in tir.walk(body)):
         return  # before domains are made, which most bodies do not need
@@ -252,10 +248,10 @@ def claimed_loads(body: tir.Body, domain: Domain = ANYWHERE) -> Iterator[tir.Acc
             yield from _claims_of(site.stmt, site.domain, not site.guards)
 
 
-def _claims_of(stmt: tir.Assume, domain: Domain, certain: bool) -> Iterator[tir.Access]:
+def _claims_of(stmt: tir.Assume, domain: arith.Domain, certain: bool) -> Iterator[tir.Access]:
     """The loads in an assumption, as reads at the points where it is made."""
     if tir.is_predicate(stmt.unless):
-        domain = domain.given(negation(cast(Predicate, stmt.unless)))
+        domain = domain.given(arith.negation(cast(arith.Predicate, stmt.unless)))
     else:
         certain = False
     for expr in tir.expressions_of(stmt):

@@ -14,10 +14,9 @@ from typing import Any
 
 import islpy as isl
 
-from graphflow.arith import Domain, IndexExpr, IslBudget, integer_of, out_of_budget
+from graphflow import arith, tir
 from graphflow.effects.relations import TooLarge, relations_of
 from graphflow.effects.statements import StatementAccess
-from graphflow.tir import AccessKind, Block, Buffer, Expr, PrimFunc, expr_text
 
 _MOST_TEXT = 400
 """Characters of a set beyond which only its box is shown."""
@@ -27,11 +26,11 @@ _MOST_TEXT = 400
 class TouchedByAccess:
     """The elements that one access touches: `indices` at the points of `domain`."""
 
-    kind: AccessKind
-    indices: tuple[IndexExpr, ...]
-    domain: Domain
+    kind: tir.AccessKind
+    indices: tuple[arith.IndexExpr, ...]
+    domain: arith.Domain
     """The loops around the access, and the condition on indices under which it is made."""
-    guards: tuple[Expr, ...]
+    guards: tuple[tir.Expr, ...]
     """The conditions on data under which it is made; without any, and if `certain`, it must be."""
     certain: bool
     stage: str
@@ -39,7 +38,7 @@ class TouchedByAccess:
 
     def __str__(self) -> str:
         where = str(self.domain) or "once"
-        guards = "".join(f", if {expr_text(guard)}" for guard in self.guards)
+        guards = "".join(f", if {tir.expr_text(guard)}" for guard in self.guards)
         may = "" if self.certain or self.guards else ", where data decide"
         stage = f" in {self.stage}" if self.stage else ""
         return f"[{', '.join(map(str, self.indices))}]{stage} for {where}{guards}{may}"
@@ -68,7 +67,7 @@ class TouchedElements:
 class DomainTouched:
     """What a kernel reads and writes of one buffer."""
 
-    buffer: Buffer
+    buffer: tir.Buffer
     accesses: tuple[TouchedByAccess, ...]
     read: TouchedElements
     """What loads may read; the target of a reduction is among `written`."""
@@ -86,14 +85,14 @@ class DomainTouched:
         ):
             lines.append(f"  {title}: {elements}")
             for access in self.accesses:
-                if (access.kind is AccessKind.READ) is reads:
+                if (access.kind is tir.AccessKind.READ) is reads:
                     lines.append(f"    {access}")
         if self.must_write != self.written:
             lines.append(f"  written for all data: {self.must_write}")
         return "\n".join(lines)
 
 
-def domain_touched(func: PrimFunc, buffer: Buffer) -> DomainTouched:
+def domain_touched(func: tir.PrimFunc, buffer: tir.Buffer) -> DomainTouched:
     """What a kernel reads and writes of a buffer, with the conditions under which it does.
 
     Claims of assumptions are no accesses.  For a buffer that is allocated inside of loops, the
@@ -111,10 +110,10 @@ def domain_touched(func: PrimFunc, buffer: Buffer) -> DomainTouched:
     )
 
 
-def _of(func: PrimFunc, access: StatementAccess) -> TouchedByAccess:
+def _of(func: tir.PrimFunc, access: StatementAccess) -> TouchedByAccess:
     around = relations_of(func).model.statements
     stages = [
-        s.stmt.name for s in around if isinstance(s.stmt, Block) and s.holds(access.statement)
+        s.stmt.name for s in around if isinstance(s.stmt, tir.Block) and s.holds(access.statement)
     ]
     one = access.access
     return TouchedByAccess(
@@ -127,13 +126,15 @@ def _of(func: PrimFunc, access: StatementAccess) -> TouchedByAccess:
     )
 
 
-def _elements(func: PrimFunc, buffer: Buffer, found: Sequence[StatementAccess]) -> TouchedElements:
+def _elements(
+    func: tir.PrimFunc, buffer: tir.Buffer, found: Sequence[StatementAccess]
+) -> TouchedElements:
     if not found:
         return TouchedElements(None, 0, "nothing")
     relations = relations_of(func)
     try:
         relations.limited(buffer)
-        with IslBudget() as context:
+        with arith.IslBudget() as context:
             every: Any = None
             for access in found:
                 elements = relations.elements(context, access).range()
@@ -144,7 +145,7 @@ def _elements(func: PrimFunc, buffer: Buffer, found: Sequence[StatementAccess]) 
     except TooLarge as error:
         return TouchedElements(None, None, f"unknown: {error}")
     except isl.Error as error:
-        if not out_of_budget(error):
+        if not arith.out_of_budget(error):
             raise
         return TouchedElements(None, None, "unknown: not decided within the operation limit")
 
@@ -155,8 +156,8 @@ def _described(elements: Any) -> TouchedElements:
     rank = elements.dim(isl.dim_type.set)
     sides = tuple(
         (
-            integer_of(elements.dim_min_val(axis)),
-            integer_of(elements.dim_max_val(axis)) + 1,
+            arith.integer_of(elements.dim_min_val(axis)),
+            arith.integer_of(elements.dim_max_val(axis)) + 1,
         )
         for axis in range(rank)
     )
@@ -166,4 +167,4 @@ def _described(elements: Any) -> TouchedElements:
     if len(text) > _MOST_TEXT:
         text = "a set of many pieces"
     count = elements.count_val()
-    return TouchedElements(sides, integer_of(count) if count.is_int() else None, text)
+    return TouchedElements(sides, arith.integer_of(count) if count.is_int() else None, text)

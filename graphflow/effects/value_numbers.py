@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphflow import tir
 from graphflow.base.dtypes import SIGNED, UNSIGNED, integer_limits
-from graphflow.tir import Buffer, Literal
 
 INTEGERS = (*SIGNED, *UNSIGNED)
 """The types whose additions, subtractions and multiplications wrap around."""
@@ -28,7 +28,7 @@ COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 class InitialElement:
     """What an element held before the kernel."""
 
-    buffer: Buffer
+    buffer: tir.Buffer
     element: tuple[int, ...]
 
 
@@ -50,7 +50,7 @@ class IntegerSum:
     """Pairs of a value and its factor; no factor is zero."""
 
 
-Term: TypeAlias = "Literal | InitialElement | AppliedOperator | IntegerSum"
+Term: TypeAlias = "tir.Literal | InitialElement | AppliedOperator | IntegerSum"
 
 
 class ValueNumbers:
@@ -70,12 +70,12 @@ class ValueNumbers:
             self._initial.append(frozenset(own).union(*(self._initial[n] for n in operands)))
         return self._numbers[term]
 
-    def literal(self, literal: Literal) -> int:
+    def literal(self, literal: tir.Literal) -> int:
         if literal.dtype in INTEGERS:
             return self.linear(literal.dtype, int(literal.value), {})
         return self._number(literal)
 
-    def initial(self, buffer: Buffer, element: tuple[int, ...]) -> int:
+    def initial(self, buffer: tir.Buffer, element: tuple[int, ...]) -> int:
         return self._number(InitialElement(buffer, element))
 
     def applied(self, operator: object, dtype: str, operands: Sequence[int]) -> int:
@@ -145,7 +145,7 @@ class ValueNumbers:
                 return True
         else:
             terms = self._terms[one], self._terms[other]
-            if all(isinstance(term, Literal) for term in terms):
+            if all(isinstance(term, tir.Literal) for term in terms):
                 return True
             parts = (one, other)
         return free and any(

@@ -10,15 +10,18 @@ from graphflow.graph.canonicalize import CONSTANT_LIMIT, canonicalize
 from graphflow.graph.channels import moved_channels
 from graphflow.graph.contents import (
     assumptions_about,
+    constant_inputs,
     contents,
     fact_of_array,
+    finite_inputs,
+    known_inputs,
 )
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse
+from graphflow.graph.hidden import SizeInput
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
-from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
@@ -35,6 +38,7 @@ __all__ = [
     "Node",
     "OperatorGraph",
     "Removed",
+    "SizeInput",
     "Value",
     "assumptions_about",
     "call",

@@ -92,7 +92,7 @@ def graph_of(kernel: Kernel) -> OperatorGraph:
     return graph
 
 
-def in_blocks(func: PrimFunc) -> PrimFunc:
+def nests_in_blocks(func: PrimFunc) -> PrimFunc:
     """`func` with each loop nest of its body in a block, as analyses take blocks for stages."""
     used = {stmt.name for stmt in walk(func.body) if isinstance(stmt, Block)}
     names = (name for k in count() if (name := f"compute{k or ''}") not in used)
@@ -111,7 +111,7 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
         outputs = output_names(kernel)
         func = _on_host(kernel.func, outputs)
         meaning = _on_host(kernel.definition, outputs) if _keeps_parameters(kernel) else func
-        return in_blocks(with_serial_loops(meaning)), (func,)
+        return nests_in_blocks(with_serial_loops(meaning)), (func,)
     if not isinstance(kernel, PrimFunc):
         raise VerifyError(
             f"a node calls a PrimFunc or a Schedule, not {type(kernel).__name__}; graphflow.kernel "
@@ -119,7 +119,7 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
         )
     kernel = _on_host(kernel, output_names(kernel))
     serial = all(loop.kind is LoopKind.SERIAL for loop in loops_of(kernel.body))
-    return in_blocks(with_serial_loops(kernel)), () if serial else (kernel,)
+    return nests_in_blocks(with_serial_loops(kernel)), () if serial else (kernel,)
 
 
 def _keeps_parameters(schedule: Schedule) -> bool:

@@ -9,7 +9,7 @@ graph inputs and outputs keep their names and their order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +28,13 @@ the program is loaded.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """A named rewrite of a graph in place; `run` returns the number of changes."""
-
-    name: str
-    run: Callable[[OperatorGraph], int]
-
-
 def canonicalize(graph: OperatorGraph) -> OperatorGraph:
     """A copy of `graph` after each of `PASSES` once, in order.  Raises InvalidModel where a guard
     on a constant does not hold.
     """
     out = graph.copy()
     for step in PASSES:
-        step.run(out)
+        step(out)
     out.validate()
     return out
 
@@ -195,12 +187,12 @@ def _bytes(array: Array) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-PASSES = (
-    Pass("drop identities", drop_identities),
-    Pass("evaluate constants", evaluate_constants),
-    Pass("check guards on constants", settle_guards),
-    Pass("remove dead nodes", remove_dead),
-    Pass("merge equal initializers", merge_initializers),
+PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
+    drop_identities,
+    evaluate_constants,
+    settle_guards,
+    remove_dead,
+    merge_initializers,
 )
 """In this order: constants are found behind identities; evaluating them, and dropping guards on
 them, leaves dead nodes."""

@@ -14,11 +14,8 @@ from typing import TypeAlias
 
 from graphflow import arith
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.definitions import Segment
+from graphflow.kernels.definitions.segments import CHANNELS, Segment
 from graphflow.tir import Buffer, moves_of
-
-CHANNELS = 1
-"""The axis of the channels."""
 
 Channel: TypeAlias = "tuple[str, int]"
 """A value and the number of one of its channels."""
@@ -39,8 +36,7 @@ def moves_in(node: Node) -> tuple[_Move, ...]:
     """The moves of which a node consists, each over a whole box; empty if the node computes
     anything.
     """
-    bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
-    found = []
+    bound, found = node.bound, []
     for store, load, domain in moves_of(node.func) or ():
         starts = [arith.constant_value(axis.start) for axis in domain.axes]
         if domain.where != arith.TRUE or any(starts) or load.buffer.name not in bound:
@@ -130,7 +126,7 @@ def _walked(graph: OperatorGraph, node: Node, move: _Move) -> Moved | None:
             return None
         values = dict(zip(move.place, place, strict=True))
         place = tuple(
-            arith.simplify(arith.substitute(e, values), ranges)  # type: ignore[arg-type]
+            arith.simplify_index(arith.substitute(e, values), ranges)  # type: ignore[arg-type]
             for e in move.origin
         )
         if _kept(axes, place, shape, move.source.shape):

@@ -2,13 +2,14 @@
 
 In: a graph, and what the user assumes about its inputs.  Out: a `Fact` for each value, from the
 elements of initializers and from evaluating bodies.  Facts are computed on first lookup, since few
-variants depend on any.  What always holds: layouts, variants and padding play no part, so the facts
+variants depend on any.  And the inputs of a node that have what its recipes ask of contents.  What
+always holds: layouts, variants and padding play no part, so the facts
 hold under every plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
 
@@ -17,8 +18,9 @@ import numpy as np
 from graphflow.base.assumed import Assumed, Assumption, parse_assumption, require_assumed
 from graphflow.base.dtypes import FLOATING, STORED
 from graphflow.base.errors import InvalidModel
-from graphflow.graph.operator_graph import OperatorGraph
+from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.value import Array
+from graphflow.kernels.recipes import KnownContents, contents_query
 from graphflow.layout import (
     LOGICAL,
     Constant,
@@ -153,3 +155,30 @@ def reciprocals_above(fact: Fact, array: Array | None) -> bool:
         case Constant():
             return order_key(fact.literal.value) >= order_key(0.0) or fact.literal.value < -1e-30
     return False
+
+
+def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:
+    """The parameters of `node` that are bound to constants."""
+    return frozenset(name for name, value in node.bound.items() if graph.is_constant(value))
+
+
+def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
+    """Those of the parameters `asked` that are proven to hold neither NaN nor infinity."""
+    bound = node.bound
+    return frozenset(name for name in asked if name in bound and is_finite(facts[bound[name]]))
+
+
+def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> KnownContents:
+    """The facts about the contents of a node's inputs that its recipes can use."""
+    bound, asked = node.bound, contents_query(node.func)
+
+    def excludes_negative_zero(value: str) -> bool:
+        array = graph.initializers.get(value) if graph.is_constant(value) else None
+        return reciprocals_above(facts[value], array)
+
+    return KnownContents(
+        finite=finite_inputs(node, asked.finite, facts),
+        excludes_negative_zero=frozenset(
+            name for name in asked.excludes_negative_zero if excludes_negative_zero(bound[name])
+        ),
+    )

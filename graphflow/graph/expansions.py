@@ -32,8 +32,7 @@ class Expansion:
     @property
     def sources(self) -> tuple[str, ...]:
         """The values that are read through movement."""
-        bound = zip(self.node.func.inputs, self.node.inputs, strict=True)
-        return tuple(value for buffer, value in bound if buffer.name in self.through)
+        return tuple(v for name, v in self.node.bound.items() if name in self.through)
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.graph.canonicalize import CONSTANT_LIMIT
+from graphflow.graph.contents import constant_inputs
 from graphflow.graph.expansions import Expansion, Expansions
-from graphflow.graph.known_inputs import constant_inputs
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import elements_touched
 from graphflow.graph.value import Array
-from graphflow.kernels.definitions import (
-    ScaledSum,
-    ScaledWeight,
-    Shift,
-    Vector,
-    scaled_sum,
-    scaled_weight,
-)
+from graphflow.kernels.definitions import scaled_sum
 from graphflow.tir import interpret, only_moves
 
 BITS: Mapping[str, type[np.unsignedinteger[Any]]] = {"float32": np.uint32, "float64": np.uint64}
@@ -93,19 +86,22 @@ def folding_of(graph: OperatorGraph, node: Node, taken: Set[str] = frozenset()) 
         raise NotFoldable(f"{node.name} computes nothing in a run")
     if not all(buffer.size for buffer in (*node.func.inputs, *node.func.outputs)):
         raise NotFoldable(f"{node.name} has an empty operand")
-    found = scaled_sum(node.func, constant_inputs(graph, node))
-    if isinstance(found, str):
-        raise NotFoldable(f"{node.name}: {found}")
-    return _Folder(graph, node, found, taken).folding()
+    try:
+        scaled = scaled_sum.scaled_sum(node.func, constant_inputs(graph, node))
+    except scaled_sum.NotScalable as error:
+        raise NotFoldable(f"{node.name}: {error}") from None
+    return _Folder(graph, node, scaled, taken).folding()
 
 
 FOLDED = "constants that scale and shift its sum are folded into its operands"
 
 
 class _Folder:
-    def __init__(self, graph: OperatorGraph, node: Node, found: ScaledSum, taken: Set[str]) -> None:
+    def __init__(
+        self, graph: OperatorGraph, node: Node, found: scaled_sum.ScaledSum, taken: Set[str]
+    ) -> None:
         self._graph, self._node, self._found, self._taken = graph, node, found, taken
-        self._bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+        self._bound = node.bound
         self._arrays: dict[str, Array] = {}
         self._nodes: dict[str, Node] = {}
 
@@ -122,9 +118,9 @@ class _Folder:
         inputs = []
         for what in found.inputs:
             match what:
-                case ScaledWeight():
+                case scaled_sum.ScaledWeight():
                     inputs.append(self._scaled(what, factor))
-                case Shift():
+                case scaled_sum.Shift():
                     assert shift is not None
                     inputs.append(shift)
                 case str():
@@ -157,7 +153,7 @@ class _Folder:
     def _free(self, wanted: str) -> str:
         return self._graph.free_name(wanted, {*self._taken, *self._arrays, *self._nodes})
 
-    def _vector(self, role: str, vector: Vector) -> str:
+    def _vector(self, role: str, vector: scaled_sum.Vector) -> str:
         """The value with the elements of a vector: one that there is, or a new initializer."""
         if vector.operand is not None:
             return self._bound[vector.operand]
@@ -169,7 +165,7 @@ class _Folder:
         (self._arrays[name],) = interpret(func, operands).values()
         return name
 
-    def _scaled(self, what: ScaledWeight, factor: str) -> str:
+    def _scaled(self, what: scaled_sum.ScaledWeight, factor: str) -> str:
         """The value of a scaled weight, which a new node computes."""
         value = self._bound[what.name]
         weight, scale = self._elements(value), self._elements(factor)
@@ -177,7 +173,7 @@ class _Folder:
         if reason:
             raise NotFoldable(f"{value} times the factor of {self._node.name} {reason}")
         name = self._free(f"{self._node.name}.{value}.scaled")
-        func = scaled_weight(weight.shape, scale.shape, what.axes, weight.dtype.name)
+        func = scaled_sum.scaled_weight(weight.shape, scale.shape, what.axes, weight.dtype.name)
         self._nodes[name] = Node(name, "Scale", func, (value, factor), (name,))
         return name
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import VerifyError, outside_interval
+from graphflow.base.sizes import Size
 from graphflow.graph.value import Value
 
 
@@ -46,6 +47,20 @@ class ValueGuard:
                 f"the guard {self.subject!r} on {self.value} allows nothing: "
                 f"{self.lo} exceeds {self.hi}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInput:
+    """A size of the graph: the tensor that holds its value in a run, and the axes of graph inputs
+    that have it as their extent.
+
+    `tensor` is a graph input behind the model's own: a run gives it the common extent of `axes`,
+    pairs of an input and an axis.  The graph has room for `size.hi` elements along each of them.
+    """
+
+    size: Size
+    tensor: str
+    axes: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,15 @@ from graphflow import tir
 from graphflow.arith import ANYWHERE, TRUE, Image, IntegerSet, Undecided, Var, equal, images_cover
 from graphflow.effects import written_before_read
 from graphflow.kernels.recipes import shared_loop
-from graphflow.schedule import Schedule, element_of, fresh_name, fresh_names, names_in, scan, whole
+from graphflow.schedule import (
+    Schedule,
+    all_elements,
+    declared_names,
+    element_variables,
+    fresh_name,
+    fresh_names,
+    scan,
+)
 
 
 def output_names(kernel: tir.PrimFunc | Schedule) -> dict[str, str]:
@@ -45,7 +53,7 @@ def output_names(kernel: tir.PrimFunc | Schedule) -> dict[str, str]:
 
 def _names(func: tir.PrimFunc) -> set[str]:
     buffers = {buffer.name for buffer in tir.buffers_of(func)}
-    return buffers | {*names_in(func.body)} | {var.name for var in func.scalars}
+    return buffers | {*declared_names(func.body)} | {var.name for var in func.scalars}
 
 
 def with_inout_copies(func: tir.PrimFunc, names: Mapping[str, str]) -> tir.PrimFunc:
@@ -82,7 +90,7 @@ def _is_stored_first(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
         for access in tir.accesses(func.body)
         if access.buffer == buffer and access.kind is tir.AccessKind.WRITE and access.certain
     ]
-    whole = images_cover(stores, TRUE, element_of(buffer), buffer.shape)
+    whole = images_cover(stores, TRUE, element_variables(buffer), buffer.shape)
     return whole.proven and written_before_read(func, buffer).proven
 
 
@@ -127,10 +135,10 @@ def _copies_of_iterations(
         if not loop.extent or _meet(own, loop):
             return None
         body = () if own.is_empty else copy(own, after.name)
-        rest = whole(after, ()) - own.over(element_of(after))
+        rest = all_elements(after, ()) - own.over(element_variables(after))
         if rest.is_empty:
             return body
-        rest = rest.over((loop.var, *element_of(after)))
+        rest = rest.over((loop.var, *element_variables(after)))
         is_first = equal(loop.var, loop.start)
         return (tir.If(is_first, copy(rest, f"{after.name}_rest")), *body)
     except Undecided:
@@ -144,13 +152,13 @@ def _index(name: str, buffer: tir.Buffer, taken: Collection[str]) -> tuple[Var, 
 
 def _elements_of_iterations(loop: tir.For, buffer: tir.Buffer) -> IntegerSet:
     """The elements that each iteration of a loop may access, over its variable and the element."""
-    over = (loop.var, *element_of(buffer))
+    over = (loop.var, *element_variables(buffer))
     touched = IntegerSet.nothing(over)
     for access in tir.accesses((loop,)):
         if access.buffer == buffer:
-            image = IntegerSet.of(access.domain).image(element_of(buffer), access.indices)
+            image = IntegerSet.of(access.domain).image(element_variables(buffer), access.indices)
             touched = touched | image.over(over)
-    return touched & whole(buffer, (loop.var,))
+    return touched & all_elements(buffer, (loop.var,))
 
 
 def _meet(own: IntegerSet, loop: tir.For) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from graphflow.base.target import Target
 from graphflow.cost import Timings
-from graphflow.graph.known_inputs import constant_inputs
+from graphflow.graph.contents import constant_inputs
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.recipes import (
     best_found,

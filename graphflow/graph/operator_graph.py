@@ -11,6 +11,7 @@ recurses, since networks are deep.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
@@ -19,7 +20,7 @@ import networkx as nx
 from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.foreign import ObjectSpec, Section
-from graphflow.graph.hidden import OutputTrim, ValueGuard
+from graphflow.graph.hidden import OutputTrim, SizeInput, ValueGuard
 from graphflow.graph.value import Array, Value, require_rank
 from graphflow.kernels.recipes import FoundSchedule
 from graphflow.schedule import Schedule, is_marked, require_sound
@@ -50,6 +51,11 @@ class Node:
     """What a search found, for those of the offered kernels that are from one."""
 
     @property
+    def bound(self) -> dict[str, str]:
+        """The value that is bound to each input of the kernel, by the buffer's name."""
+        return dict(zip((b.name for b in self.func.inputs), self.inputs, strict=True))
+
+    @property
     def by_user(self) -> bool:
         """Whether a user scheduled the kernel; such a node is neither fused nor changed."""
         return len(self.offered) > len(self.found) or is_marked(self.func)
@@ -70,6 +76,8 @@ class OperatorGraph:
     - results: the names of the model's own outputs, in order.
     - guards, trims: what each run checks in integer tensors, and to what extent it cuts outputs.
     - scalar_limits: what each run checks of the graph inputs that give scalars of kernels.
+    - sizes: extents of inputs that a run decides; counted: for axes of values the integer tensor
+      that holds how many elements a run gives there, of as many as there is room for.
     - initializers: tensors with known contents (for graph inputs: the default), by name.
     - removed: what became of tensors of the ONNX graph that have no value any more.
 
@@ -82,6 +90,8 @@ class OperatorGraph:
         self.guards: tuple[ValueGuard, ...] = ()
         self.trims: tuple[OutputTrim, ...] = ()
         self.scalar_limits: tuple[ScalarLimits, ...] = ()
+        self.sizes: tuple[SizeInput, ...] = ()
+        self.counted: Mapping[Value, Mapping[int, str]] = {}
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
         self.sections: dict[str, Section] = {}
@@ -102,18 +112,10 @@ class OperatorGraph:
         """An independent graph with the same nodes and values; the arrays of initializers are
         shared.
         """
-        other = OperatorGraph()
-        other.inputs, other.results = self.inputs, self.results
-        other.guards, other.trims = self.guards, self.trims
-        other.scalar_limits = self.scalar_limits
-        other.initializers = dict(self.initializers)
-        other.removed = dict(self.removed)
-        other.sections = dict(self.sections)
-        other.objects_in, other.objects_out = self.objects_in, self.objects_out
-        other._values, other._nodes = dict(self._values), dict(self._nodes)
-        other._next = self._next
-        other._order, other._graph = dict(self._order), self._graph.copy()
-        other._sorted, other._constants = self._sorted, self._constants
+        other = copy(self)
+        for name, part in vars(self).items():
+            if isinstance(part, dict | nx.MultiDiGraph):
+                setattr(other, name, part.copy())
         return other
 
     @property

@@ -17,12 +17,13 @@ so no access leaves its buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from graphflow import arith, tir
 from graphflow.base.errors import VerifyError
 from graphflow.graph.inout_copies import output_names, with_inout_copies
+from graphflow.kernels.conversion import narrowed
 from graphflow.kernels.recipes import shared_loop
 
 WIDEST = (-(2**31), 2**31 - 1)
@@ -50,15 +51,13 @@ def scalar_conditions(func: tir.PrimFunc) -> tuple[arith.Predicate, ...]:
     """What a run has to check of the scalars: what the kernel assumes of them wherever it runs, and
     the limits of `WIDEST` where they do not follow."""
     found = tuple(part for a in _assumed(func.body, func) for part in arith.conjuncts(_claim(a)))
-    free = _limits(found, dict.fromkeys(func.scalars, (None, None)))
+    free = narrowed(found, dict.fromkeys(func.scalars, (None, None)))
     wide = []
     for var, (low, high) in free.items():
-        wide += (
-            [arith.at_most(arith.const(WIDEST[0]), var)] if low is None or low < WIDEST[0] else []
-        )
-        wide += (
-            [arith.at_most(var, arith.const(WIDEST[1]))] if high is None or high > WIDEST[1] else []
-        )
+        if low is None or low < WIDEST[0]:
+            wide.append(arith.at_most(arith.const(WIDEST[0]), var))
+        if high is None or high > WIDEST[1]:
+            wide.append(arith.at_most(var, arith.const(WIDEST[1])))
     return tuple(dict.fromkeys((*found, *wide)))
 
 
@@ -77,7 +76,7 @@ def _dense(func: tir.PrimFunc) -> tir.PrimFunc:
 def _with_values(func: tir.PrimFunc) -> tir.PrimFunc:
     """The kernel with an input for each scalar, and its work inside a matched loop over each."""
     conditions = scalar_conditions(func)
-    limits = _limits(conditions, dict.fromkeys(func.scalars, WIDEST))
+    limits = narrowed(conditions, dict.fromkeys(func.scalars, WIDEST))
     domain = arith.Domain(
         tuple(
             arith.Axis(v, arith.const(low or 0), arith.const((high or 0) + 1))
@@ -173,7 +172,7 @@ def _split_head(func: tir.PrimFunc, body: tir.Body) -> tuple[tir.Body, tir.Body]
         count += 1
     head, rest = body[:count], body[count:]
     for stmt in tir.walk(rest):
-        loads = _claimed(stmt) if isinstance(stmt, tir.Assume) else []
+        loads = list(tir.loads_in((stmt,))) if isinstance(stmt, tir.Assume) else []
         if loads and all(load.buffer in func.inputs for load in loads):
             raise VerifyError(
                 f"{func.name}: `{tir.stmt_text(stmt)}` is about the elements of an input, and "
@@ -183,54 +182,8 @@ def _split_head(func: tir.PrimFunc, body: tir.Body) -> tuple[tir.Body, tir.Body]
     return head, rest
 
 
-def _claimed(stmt: tir.Assume) -> list[tir.Load]:
-    return [
-        e
-        for claim in tir.expressions_of(stmt)
-        for e in tir.walk_expr(claim)
-        if isinstance(e, tir.Load)
-    ]
-
-
 def _only_assumes(func: tir.PrimFunc, stmt: tir.Stmt) -> bool:
     kinds = (tir.Assume, tir.Block, tir.For, tir.If)
     if not all(isinstance(inner, kinds) for inner in tir.walk((stmt,))):
         return False
     return tir.substitute_body((stmt,), dict.fromkeys(func.scalars, arith.const(0))) == (stmt,)
-
-
-def _limits(
-    conditions: Iterable[arith.Predicate], known: Mapping[arith.Var, arith.Interval]
-) -> dict[arith.Var, arith.Interval]:
-    """The interval of each variable that linear conditions leave of the `known` ones."""
-    found = dict(known)
-    sides = [side for condition in conditions for side in _sides(condition)]
-    for _ in range(len(found) + 1):
-        for side in sides:
-            for atom, k in arith.terms_of(side)[0]:
-                if isinstance(atom, arith.Var) and atom in found:
-                    most = arith.bounds(side - atom * k, found)[1]
-                    if most is not None:
-                        found[atom] = _cut(found[atom], -most, k)
-    return found
-
-
-def _sides(condition: arith.Predicate) -> tuple[arith.IndexExpr, ...]:
-    """The expressions that are at least zero where a condition holds."""
-    match condition:
-        case arith.AtLeastZero(expr=expr):
-            return (expr,)
-        case arith.IsZero(expr=expr):
-            return (expr, -expr)
-        case _:
-            return ()
-
-
-def _cut(interval: arith.Interval, least: int, k: int) -> arith.Interval:
-    """The part of an interval in which `k` times a number is at least `least`."""
-    low, high = interval
-    if k > 0:
-        end = -(-least // k)
-        return (end if low is None else max(low, end)), high
-    end = least // k
-    return low, (end if high is None else min(high, end))

@@ -20,13 +20,8 @@ from dataclasses import dataclass, field, replace
 from graphflow.graph.channels import Moved, segments_of
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.definitions import (
-    ReadThrough,
-    Weight,
-    copied,
-    reduced_through,
-    take_slice,
-)
+from graphflow.kernels.definitions import selection
+from graphflow.kernels.definitions.segments import ReadThrough, Weight, copied, reduced_through
 from graphflow.tir import only_moves
 
 MOST_SEGMENTS = 32
@@ -178,29 +173,24 @@ def _through_operand(
     return replace(so_far, node=taking, through={**so_far.through, **through}, because=because)
 
 
-def _bound(node: Node) -> dict[str, str]:
-    return dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
-
-
 def _parts_are_known(graph: OperatorGraph, node: Node, made: ReadThrough) -> bool:
     """Whether the operands that have to be cut into parts are constants."""
-    bound = _bound(node)
-    return all(graph.is_constant(bound[w.name]) for w in made.inputs if isinstance(w, Weight))
+    cut = (node.bound[what.name] for what in made.inputs if isinstance(what, Weight))
+    return all(map(graph.is_constant, cut))
 
 
 def _inputs(
     wide: _Widened, node: Node, sources: Sequence[str], made: ReadThrough
 ) -> tuple[str, ...]:
     """The values bound to the inputs of the new kernel; parts of constants become new values."""
-    bound = _bound(node)
-    found = []
-    for what in made.inputs:
+    bound = node.bound
+
+    def value_of(what: int | Weight | str) -> str:
         if isinstance(what, int):
-            found.append(sources[what])
-        else:
-            operand = bound[what.name if isinstance(what, Weight) else what]
-            found.append(_part(wide, operand, what) if isinstance(what, Weight) else operand)
-    return tuple(found)
+            return sources[what]
+        return _part(wide, bound[what.name], what) if isinstance(what, Weight) else bound[what]
+
+    return tuple(map(value_of, made.inputs))
 
 
 def _part(wide: _Widened, value: str, wanted: Weight) -> str:
@@ -216,7 +206,7 @@ def _part(wide: _Widened, value: str, wanted: Weight) -> str:
     if key not in wide.parts:
         text = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
         wide.parts[key] = name = wide.graph.free_name(text)
-        func = take_slice(constant.shape, ranges, constant.dtype)
+        func = selection.take_slice(constant.shape, ranges, constant.dtype)
         wide.graph.add(Node(name, "Slice", func, (value,), (name,)))
     return wide.parts[key]
 

@@ -92,12 +92,7 @@ def _about_inputs(
 ) -> tir.Assume | None:
     """An assumption with the elements of inputs in the place of their copies; None where it is
     about something else."""
-    loads = [
-        e
-        for claim in tir.expressions_of(stmt)
-        for e in tir.walk_expr(claim)
-        if isinstance(e, tir.Load)
-    ]
+    loads = list(tir.loads_in((stmt,)))
     if not loads or not all(load.buffer in func.inputs or load.buffer in caches for load in loads):
         return None
     if tir.is_predicate(stmt.unless):

@@ -6,7 +6,7 @@ ONNX graph is in `edges` once, and the same model and options give the same repo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -44,29 +44,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
             for kept in plan.refused
         ],
         "refusals": [refused.report() for refused in refusals(compiled)],
-        "assumed": [
-            {
-                "tensor": assumed.tensor,
-                "assumption": str(assumed),
-                "checked": compiled.options.check_assumes,
-                "used_by": [
-                    {"node": use.node, "value": use.value, "fact": str(use.fact)}
-                    for use in compiled.plan.relied
-                    if assumed.tensor in use.tensors
-                ],
-            }
-            for assumed in (*compiled.plan.assumed, *compiled.stated)
-        ]
-        + [
-            {
-                "tensor": ", ".join(name for _, name in limits.inputs),
-                "assumption": condition,
-                "checked": True,
-                "used_by": [],
-            }
-            for limits in compiled.imported.scalar_limits
-            for condition in limits.conditions
-        ],
+        "assumed": [*_assumed(compiled)],
         "foreign": [
             {"section": spec.name, "node": node.name, "op": node.op, "reason": node.reason}
             for spec in compiled.spec.sections
@@ -98,6 +76,25 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "validation": None if compiled.validation is None else compiled.validation.report(),
         "summary": summary(compiled, edges),
     }
+
+
+def _assumed(compiled: Compiled) -> Iterator[dict[str, Any]]:
+    """What the caller and the kernels assume of inputs, and what runs check of scalars."""
+    for assumed in (*compiled.plan.assumed, *compiled.stated):
+        yield {
+            "tensor": assumed.tensor,
+            "assumption": str(assumed),
+            "checked": compiled.options.check_assumes,
+            "used_by": [
+                {"node": use.node, "value": use.value, "fact": str(use.fact)}
+                for use in compiled.plan.relied
+                if assumed.tensor in use.tensors
+            ],
+        }
+    for limits in compiled.imported.scalar_limits:
+        names = ", ".join(name for _, name in limits.inputs)
+        for condition in limits.conditions:
+            yield {"tensor": names, "assumption": condition, "checked": True, "used_by": []}
 
 
 def _end_to_end(plan: LayoutPlan) -> dict[str, Any] | None:

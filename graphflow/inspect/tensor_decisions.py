@@ -67,9 +67,9 @@ class TensorDecision:
     producer: str | None
     variant: str | None
     consumers: tuple[str, ...]
-    regions: tuple[RegionFact, ...]
-    readings: tuple[Reading, ...]
-    conversions: tuple[Conversion, ...]
+    regions: tuple[RegionFact, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    conversions: tuple[Conversion, ...] = ()
     others: tuple[Other, ...] = ()
     pinned: Pinned | None = None
 
@@ -244,9 +244,6 @@ def _without_storage(
         producer=producer,
         variant=variant,
         consumers=() if producer is None else (producer,),
-        regions=(),
-        readings=(),
-        conversions=(),
     )
 
 

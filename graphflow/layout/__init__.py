@@ -2,7 +2,7 @@
 
 from graphflow.layout.binary_spans import MIRRORED
 from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
-from graphflow.layout.evaluator import evaluate
+from graphflow.layout.evaluator import value_fact
 from graphflow.layout.facts import (
     SERVES,
     Constant,
@@ -25,10 +25,10 @@ from graphflow.layout.facts import (
 )
 from graphflow.layout.families import Family, families
 from graphflow.layout.index_map import IndexMap, logical_vars, physical_vars, smallest_box
-from graphflow.layout.inversion import solve
+from graphflow.layout.inversion import solve_indices
 from graphflow.layout.kernel_facts import RegionFacts, output_facts, packed_facts
 from graphflow.layout.layout import Layout, blocked, channels_last, channels_last_padded, row_major
-from graphflow.layout.spans import Span, step, whole
+from graphflow.layout.spans import Span, full_span, step
 from graphflow.layout.storage import LOGICAL, Region, StorageWindow, pad_region_name
 
 __all__ = [
@@ -57,12 +57,12 @@ __all__ = [
     "channels_last",
     "channels_last_padded",
     "dtype_limits",
-    "evaluate",
     "fact_of",
     "families",
     "fold_binary",
     "fold_cast",
     "fold_unary",
+    "full_span",
     "join",
     "logical_vars",
     "order_key",
@@ -74,7 +74,7 @@ __all__ = [
     "row_major",
     "serves",
     "smallest_box",
-    "solve",
+    "solve_indices",
     "step",
-    "whole",
+    "value_fact",
 ]

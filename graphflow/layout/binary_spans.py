@@ -12,91 +12,84 @@ from math import copysign, inf, isfinite, isnan
 
 import numpy as np
 
+from graphflow import tir
+from graphflow.layout import spans
 from graphflow.layout.facts import Number, dtype_limits, order_key
-from graphflow.layout.spans import (
-    TINY,
-    Span,
-    fitted,
-    flushed,
-    round_towards,
-    smallest_normal,
-    step,
-    typed,
-    whole,
-    widened,
-)
-from graphflow.tir import BINARY_FUNCTIONS, FLOATS, BinaryOp, ComparisonOp
 
 
-def binary_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
+def binary_span(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     """The span of `a op b`."""
-    found = flushed(_binary_span(op, flushed(a, dtype), flushed(b, dtype), dtype), dtype)
-    if op in ("max", "min") and dtype in FLOATS:
+    found = spans.flushed(
+        _binary_span(op, spans.flushed(a, dtype), spans.flushed(b, dtype), dtype), dtype
+    )
+    if op in ("max", "min") and dtype in tir.FLOATS:
         return _either_zero(found, (a, b), dtype)
     return found
 
 
-def _either_zero(found: Span, operands: tuple[Span, Span], dtype: str) -> Span:
+def _either_zero(
+    found: spans.Span, operands: tuple[spans.Span, spans.Span], dtype: str
+) -> spans.Span:
     """The span of a maximum or minimum, extended by a second zero if denormals may count as zeros.
 
     `max` and `min` order −0.0 below +0.0, but a denormal that is flushed may be taken for either.
     """
-    tiny = smallest_normal(dtype)
+    tiny = spans.smallest_normal(dtype)
     below = any(-tiny < x.hi and x.lo < 0 for x in operands)
     above = any(x.lo < tiny and x.hi > 0 for x in operands)
     lo = -0.0 if found.lo == 0 and below else found.lo
     hi = 0.0 if found.hi == 0 and above else found.hi
-    return Span(lo, hi, found.nan)
+    return spans.Span(lo, hi, found.nan)
 
 
-def _binary_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
+def _binary_span(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     match op:
         case "max" | "min":
             pick = max if op == "max" else min
             lo, hi = pick(a.lo, b.lo, key=order_key), pick(a.hi, b.hi, key=order_key)
-            return Span(lo, hi, a.nan or b.nan)
+            return spans.Span(lo, hi, a.nan or b.nan)
         case "and" | "or" | "xor":
             return _bitwise(op, a, b, dtype)
         case "shl" | "shr":
-            return Span(0, a.hi) if op == "shr" and a.lo >= 0 else whole(dtype)
+            return spans.Span(0, a.hi) if op == "shr" and a.lo >= 0 else spans.full_span(dtype)
         case "fmod":
             return _remainder(a, b)
         case "pow":
             return _power(a, b, dtype)
         case "add" | "sub" | "mul" | "div":
-            rule = _float_span if dtype in FLOATS else _integer_span
+            rule = _float_span if dtype in tir.FLOATS else _integer_span
             return rule(op, a, b, dtype)
     raise ValueError(f"no interval rule for the operator {op}")
 
 
-def _bitwise(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
+def _bitwise(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     """The span of an operator on single bits, of bools or of integers."""
     if dtype == "bool":
-        combine = BINARY_FUNCTIONS[op]
+        combine = tir.BINARY_FUNCTIONS[op]
         corners = [bool(combine(bool(p), bool(q))) for p in (a.lo, a.hi) for q in (b.lo, b.hi)]
-        return Span(min(corners), max(corners))
+        return spans.Span(min(corners), max(corners))
     upper = [int(x.hi) for x in (a, b) if x.lo >= 0]
     if op == "and" and upper:
-        return Span(0, min(upper))
+        return spans.Span(0, min(upper))
     if len(upper) < 2:
-        return whole(dtype)
+        return spans.full_span(dtype)
     lo = max(a.lo, b.lo) if op == "or" else 0
-    return Span(lo, (1 << max(upper).bit_length()) - 1)
+    return spans.Span(lo, (1 << max(upper).bit_length()) - 1)
 
 
-def _integer_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
+def _integer_span(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     match op:
         case "add":
-            return fitted(a.lo + b.lo, a.hi + b.hi, dtype)
+            return spans.fitted(a.lo + b.lo, a.hi + b.hi, dtype)
         case "sub":
-            return fitted(a.lo - b.hi, a.hi - b.lo, dtype)
+            return spans.fitted(a.lo - b.hi, a.hi - b.lo, dtype)
         case "mul":
             corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-            return fitted(min(corners), max(corners), dtype)
+            return spans.fitted(min(corners), max(corners), dtype)
     if b.has_zero:
-        return whole(dtype)
+        return spans.full_span(dtype)
     quotients = [_truncated(int(x), int(y)) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    return fitted(min(quotients), max(quotients), dtype)
+    return spans.fitted(min(quotients), max(quotients), dtype)
 
 
 def _truncated(x: int, y: int) -> int:
@@ -104,25 +97,25 @@ def _truncated(x: int, y: int) -> int:
     return size if (x < 0) == (y < 0) else -size
 
 
-def _float_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
+def _float_span(op: tir.BinaryOp, a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     nan = a.nan or b.nan
     match op:
         case "sub":
-            return _float_span("add", a, Span(-b.hi, -b.lo, b.nan), dtype)
+            return _float_span("add", a, spans.Span(-b.hi, -b.lo, b.nan), dtype)
         case "add":
             lo = _corner(op, a.lo, b.lo, dtype, -inf)
             hi = _corner(op, a.hi, b.hi, dtype, inf)
             opposite = (a.lo == -inf and b.hi == inf) or (a.hi == inf and b.lo == -inf)
-            return Span(-inf if isnan(lo) else lo, inf if isnan(hi) else hi, nan or opposite)
+            return spans.Span(-inf if isnan(lo) else lo, inf if isnan(hi) else hi, nan or opposite)
         case "mul":
             nan = nan or (a.has_zero and b.has_infinity) or (b.has_zero and a.has_infinity)
         case "div":
             if b.has_zero or (a.has_infinity and b.has_infinity):
-                return Span(-inf, inf, True)
+                return spans.Span(-inf, inf, True)
     pairs = [(x, y) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
     lows = [_corner(op, x, y, dtype, -inf) for x, y in pairs]
     highs = [_corner(op, x, y, dtype, inf) for x, y in pairs]
-    return Span(min(lows, key=order_key), max(highs, key=order_key), nan)
+    return spans.Span(min(lows, key=order_key), max(highs, key=order_key), nan)
 
 
 _EXACT: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
@@ -132,68 +125,72 @@ _EXACT: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 }
 
 
-def _corner(op: BinaryOp, x: Number, y: Number, dtype: str, towards: float) -> float:
+def _corner(op: tir.BinaryOp, x: Number, y: Number, dtype: str, towards: float) -> float:
     with np.errstate(all="ignore"):
-        nearest = float(BINARY_FUNCTIONS[op](typed(x, dtype), typed(y, dtype)))
+        nearest = float(tir.BINARY_FUNCTIONS[op](spans.typed(x, dtype), spans.typed(y, dtype)))
     if op == "mul" and isnan(nearest):
         # 0·∞ as a corner: next to it stand finite numbers times zero.
         return copysign(0.0, copysign(1.0, x) * copysign(1.0, y))
     if isnan(nearest) or not (isfinite(x) and isfinite(y)):
         return nearest
-    return round_towards(_EXACT[op](Fraction(x), Fraction(y)), nearest, dtype, towards)
+    return spans.round_towards(_EXACT[op](Fraction(x), Fraction(y)), nearest, dtype, towards)
 
 
-def _remainder(a: Span, b: Span) -> Span:
+def _remainder(a: spans.Span, b: spans.Span) -> spans.Span:
     """The span of `fmod`: its magnitude is at most that of either operand, its sign that of `a`."""
     nan = a.nan or b.nan or a.has_infinity or b.has_zero
     most = max(abs(b.lo), abs(b.hi))
     lo = max(a.lo, -most) if order_key(a.lo) < order_key(0.0) else 0.0
     hi = -0.0 if order_key(a.hi) < order_key(0.0) else min(a.hi, most)
     # A remainder of nothing is a zero with the sign of the dividend.
-    return Span(lo, hi, nan)
+    return spans.Span(lo, hi, nan)
 
 
-def _power(a: Span, b: Span, dtype: str) -> Span:
+def _power(a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     """The span of a power; powers of positive bases are monotone on each side of 1.
 
     Any other base gives the whole dtype.
     """
-    if dtype not in FLOATS or not a.lo > 0 or a.nan or b.nan or b.has_infinity:
-        return whole(dtype)
+    if dtype not in tir.FLOATS or not a.lo > 0 or a.nan or b.nan or b.has_infinity:
+        return spans.full_span(dtype)
     if a.has_infinity:
-        return Span(0.0, inf)
+        return spans.Span(0.0, inf)
     with np.errstate(all="ignore"):
         corners = [
-            float(typed(x, dtype) ** typed(y, dtype)) for x in (a.lo, a.hi) for y in (b.lo, b.hi)
+            float(spans.typed(x, dtype) ** spans.typed(y, dtype))
+            for x in (a.lo, a.hi)
+            for y in (b.lo, b.hi)
         ]
-    return Span(widened(min(corners), dtype, -inf), widened(max(corners), dtype, inf))
+    return spans.Span(
+        spans.widened(min(corners), dtype, -inf), spans.widened(max(corners), dtype, inf)
+    )
 
 
-def comparison_span(op: ComparisonOp, a: Span, b: Span, dtype: str) -> Span:
+def comparison_span(op: tir.ComparisonOp, a: spans.Span, b: spans.Span, dtype: str) -> spans.Span:
     """The span of `a op b`: certainly true, certainly false, or either."""
-    return _comparison_span(op, flushed(a, dtype), flushed(b, dtype))
+    return _comparison_span(op, spans.flushed(a, dtype), spans.flushed(b, dtype))
 
 
-def _comparison_span(op: ComparisonOp, a: Span, b: Span) -> Span:
+def _comparison_span(op: tir.ComparisonOp, a: spans.Span, b: spans.Span) -> spans.Span:
     match op:
         case "gt" | "ge":
             return _comparison_span("lt" if op == "gt" else "le", b, a)
         case "ne":
             equal = _comparison_span("eq", a, b)
-            return Span(not equal.hi, not equal.lo)
+            return spans.Span(not equal.hi, not equal.lo)
     nan = a.nan or b.nan
     match op:
         case "lt":
-            return Span(not nan and a.hi < b.lo, not a.lo >= b.hi)
+            return spans.Span(not nan and a.hi < b.lo, not a.lo >= b.hi)
         case "le":
-            return Span(not nan and a.hi <= b.lo, not a.lo > b.hi)
+            return spans.Span(not nan and a.hi <= b.lo, not a.lo > b.hi)
         case "eq":
             same = not nan and a.lo == a.hi == b.lo == b.hi
-            return Span(same, a.lo <= b.hi and b.lo <= a.hi)
+            return spans.Span(same, a.lo <= b.hi and b.lo <= a.hi)
     raise ValueError(f"no interval rule for the comparison {op}")
 
 
-MIRRORED: dict[ComparisonOp, ComparisonOp] = {
+MIRRORED: dict[tir.ComparisonOp, tir.ComparisonOp] = {
     "lt": "gt",
     "le": "ge",
     "gt": "lt",
@@ -205,7 +202,7 @@ MIRRORED: dict[ComparisonOp, ComparisonOp] = {
 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
-_NEGATED: dict[ComparisonOp, ComparisonOp] = {
+_NEGATED: dict[tir.ComparisonOp, tir.ComparisonOp] = {
     "lt": "ge",
     "le": "gt",
     "gt": "le",
@@ -217,8 +214,8 @@ _NEGATED: dict[ComparisonOp, ComparisonOp] = {
 
 
 def limited_span(
-    op: ComparisonOp, limit: Span, holds: bool, dtype: str, slack: float = 0.0
-) -> Span:
+    op: tir.ComparisonOp, limit: spans.Span, holds: bool, dtype: str, slack: float = 0.0
+) -> spans.Span:
     """The span of `x` where `x op limit` holds, or where it fails.
 
     Zeros of both signs compare equal, and denormals may compare as zeros.  If `x` is computed again
@@ -226,20 +223,20 @@ def limited_span(
     numbers as large as `slack` plus the limit.
     """
     lo, hi = dtype_limits(dtype)
-    limit = flushed(limit, dtype)
+    limit = spans.flushed(limit, dtype)
     truly = op if holds else _NEGATED[op]
-    floats = dtype in FLOATS
+    floats = dtype in tir.FLOATS
     nan = floats and (op != "ne") != holds
     if truly in ("lt", "le", "eq") and not limit.nan:
         hi = _beyond(limit.hi, slack, dtype, 1.0) if floats else limit.hi
     if truly in ("gt", "ge", "eq") and not limit.nan:
         lo = _beyond(limit.lo, slack, dtype, -1.0) if floats else limit.lo
-    return Span(lo, hi, nan)
+    return spans.Span(lo, hi, nan)
 
 
 def _beyond(limit: float, slack: float, dtype: str, sign: float) -> float:
     """The limit moved outward by the error of a recomputed value, and past the other zero."""
     if slack and isfinite(limit):
-        room = 8 * _EPSILON[dtype] * (abs(limit) + slack) + TINY
-        return step(float(typed(limit + sign * room, dtype)), dtype, sign * inf)
+        room = 8 * _EPSILON[dtype] * (abs(limit) + slack) + spans.TINY
+        return spans.step(float(spans.typed(limit + sign * room, dtype)), dtype, sign * inf)
     return copysign(0.0, sign) if limit == 0 else limit

@@ -14,16 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.base.dtypes import FLOATING, integer_limits
-from graphflow.tir import (
-    BINARY_FUNCTIONS,
-    DTYPES,
-    FLOATS,
-    UNARY_FUNCTIONS,
-    BinaryOp,
-    Literal,
-    UnaryOp,
-)
 
 EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
     "exp": (0.0, -inf),
@@ -46,49 +38,49 @@ EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
 """Where each transcendental is exact in native code too; zero stands for both zeros."""
 
 
-def fold_unary(op: UnaryOp, operand: Literal) -> Literal | None:
+def fold_unary(op: tir.UnaryOp, operand: tir.Literal) -> tir.Literal | None:
     """`op(operand)`."""
     points = EXACT_POINTS.get(op)
     if points is not None and operand.value not in points:
         return None
-    return _literal(UNARY_FUNCTIONS[op], operand)
+    return _literal(tir.UNARY_FUNCTIONS[op], operand)
 
 
-def fold_binary(op: BinaryOp, left: Literal, right: Literal) -> Literal | None:
+def fold_binary(op: tir.BinaryOp, left: tir.Literal, right: tir.Literal) -> tir.Literal | None:
     """`left op right`, rounded once."""
-    if op == "div" and left.dtype not in FLOATS and right.value == 0:
+    if op == "div" and left.dtype not in tir.FLOATS and right.value == 0:
         return None
     if op == "pow" and not _exact_power(left, right):
         return None
-    return _literal(BINARY_FUNCTIONS[op], left, right)
+    return _literal(tir.BINARY_FUNCTIONS[op], left, right)
 
 
-def fold_cast(operand: Literal, dtype: str) -> Literal | None:
+def fold_cast(operand: tir.Literal, dtype: str) -> tir.Literal | None:
     """`operand` converted; None where a float does not fit the integer type."""
     value = operand.value
     if isnan(value) and dtype != "bool":
         return None
-    if operand.dtype in FLOATS and dtype not in (*FLOATING, "bool"):
+    if operand.dtype in tir.FLOATS and dtype not in (*FLOATING, "bool"):
         low, high = integer_limits(dtype)
         if not low <= value <= high or int(value) > high:
             return None
-    return _literal(lambda x: x.astype(DTYPES[dtype]), operand)
+    return _literal(lambda x: x.astype(tir.DTYPES[dtype]), operand)
 
 
-def scalar(literal: Literal) -> Any:
+def scalar(literal: tir.Literal) -> Any:
     """The literal as a numpy scalar of its dtype."""
-    return np.asarray(literal.value, DTYPES[literal.dtype])[()]
+    return np.asarray(literal.value, tir.DTYPES[literal.dtype])[()]
 
 
-def _exact_power(base: Literal, exponent: Literal) -> bool:
-    if base.dtype not in FLOATS:
+def _exact_power(base: tir.Literal, exponent: tir.Literal) -> bool:
+    if base.dtype not in tir.FLOATS:
         return exponent.value >= 0
     return exponent.value == 0 or base.value == 1 or (base.value == 0 and exponent.value > 0)
 
 
-def _literal(function: Callable[..., Any], *operands: Literal) -> Literal | None:
+def _literal(function: Callable[..., Any], *operands: tir.Literal) -> tir.Literal | None:
     with np.errstate(all="ignore"):
         value = function(*(scalar(operand) for operand in operands))
     if value != value:
         return None
-    return Literal(value.item(), value.dtype.name)
+    return tir.Literal(value.item(), value.dtype.name)

@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from math import isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
-from graphflow import tir
-from graphflow.arith import Predicate, Ranges, Truth, bounds
+from graphflow import arith, tir
 from graphflow.layout.binary_spans import MIRRORED, binary_span, comparison_span, limited_span
 from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.facts import Constant, Fact, NoAccess, Range, Undefined, dtype_limits
-from graphflow.layout.spans import Span, hull, intersection, is_denormal, whole
+from graphflow.layout.spans import Span, full_span, hull, intersection, is_denormal
 from graphflow.layout.unary_spans import cast_span, unary_span
 
 FactOfLoad: TypeAlias = Callable[[tir.Load], Fact]
-Decide: TypeAlias = Callable[[Predicate], "bool | None"]
+Decide: TypeAlias = Callable[[arith.Predicate], "bool | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +39,16 @@ class AbstractValue:
     forbidden: bool = False
 
 
-def undecided(predicate: Predicate) -> bool | None:
+def undecided(predicate: arith.Predicate) -> bool | None:
     """The value of a constant predicate, else None: a `decide` that knows no ranges."""
-    return predicate.value if isinstance(predicate, Truth) else None
+    return predicate.value if isinstance(predicate, arith.Truth) else None
 
 
-def evaluate(
+def value_fact(
     expr: tir.Expr,
     fact_of_load: FactOfLoad,
     decide: Decide = undecided,
-    ranges: Ranges | None = None,
+    ranges: arith.Ranges | None = None,
 ) -> Fact:
     """The fact of `expr`; `decide` answers index predicates, `ranges` bound index variables.
 
@@ -79,15 +78,15 @@ def value_of_fact(fact: Fact, dtype: str) -> AbstractValue:
         case Range():
             return _marked(Span(fact.lo, fact.hi), dtype, None)
         case Undefined():
-            return AbstractValue(whole(dtype))
+            return AbstractValue(full_span(dtype))
         case NoAccess():
-            return AbstractValue(whole(dtype), forbidden=True)
+            return AbstractValue(full_span(dtype), forbidden=True)
     assert_never(fact)
 
 
 def _of_literal(literal: tir.Literal) -> AbstractValue:
     if isnan(literal.value):
-        return AbstractValue(whole(literal.dtype), literal)
+        return AbstractValue(full_span(literal.dtype), literal)
     return AbstractValue(Span(literal.value, literal.value), literal)
 
 
@@ -97,7 +96,7 @@ class KernelEvaluator:
 
     fact_of_load: FactOfLoad
     decide: Decide
-    ranges: Ranges
+    ranges: arith.Ranges
     within: tuple[tuple[tir.Expr, Span], ...] = ()
 
     def value(self, expr: tir.Expr) -> AbstractValue:
@@ -114,12 +113,12 @@ class KernelEvaluator:
             case tir.Load():
                 return value_of_fact(self.fact_of_load(expr), expr.dtype)
             case tir.IndexValue():
-                lo, hi = bounds(expr.index, self.ranges)
+                lo, hi = arith.bounds(expr.index, self.ranges)
                 low, high = dtype_limits("int64")
                 span = Span(low if lo is None else lo, high if hi is None else hi)
                 return AbstractValue(cast_span(span, "int64", expr.dtype))
             case tir.Undef():
-                return AbstractValue(whole(expr.dtype), poison=True)
+                return AbstractValue(full_span(expr.dtype), poison=True)
             case tir.Unary():
                 return self.unary(expr)
             case tir.Binary():
@@ -193,7 +192,7 @@ class KernelEvaluator:
                 continue
             limit = self.value(other).span
             span = limited_span(op, limit, holds, side.dtype, slack)
-            found[side] = intersection(found.get(side, whole(side.dtype)), span)
+            found[side] = intersection(found.get(side, full_span(side.dtype)), span)
         return replace(self, within=tuple(found.items()))
 
     def recomputed(self, expr: tir.Expr) -> float | None:
@@ -216,7 +215,7 @@ class KernelEvaluator:
 
     def condition(self, condition: tir.Condition) -> tuple[bool | None, tuple[AbstractValue, ...]]:
         if tir.is_predicate(condition):
-            return self.decide(cast(Predicate, condition)), ()
+            return self.decide(cast(arith.Predicate, condition)), ()
         value = self.value(cast(tir.Expr, condition))
         certain = value.span.is_point and not value.poison
         return bool(value.span.lo) if certain else None, (value,)

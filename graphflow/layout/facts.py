@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import copysign, inf, isfinite
 from typing import Any, TypeAlias
 
+from graphflow import tir
 from graphflow.base.dtypes import FLOATING, integer_limits
-from graphflow.tir import FLOATS, Literal, ReduceOp
 
 Number: TypeAlias = float | int | bool
 
@@ -34,7 +34,7 @@ def _same(a: Number, b: Number) -> bool:
 class Constant:
     """Every element has exactly these bits."""
 
-    literal: Literal
+    literal: tir.Literal
 
     def __str__(self) -> str:
         return f"{self.literal.value} {self.literal.dtype}"
@@ -90,7 +90,7 @@ Fact: TypeAlias = Constant | Range | Undefined | NoAccess
 
 def fact_of(value: Number, dtype: str) -> Constant:
     """The constant `value` of a dtype."""
-    return Constant(Literal(value, dtype))
+    return Constant(tir.Literal(value, dtype))
 
 
 def at_least_as_strong(fact: Fact, other: Fact) -> bool:
@@ -149,7 +149,7 @@ class Readable:
 class Equal:
     """Every element must have exactly these bits."""
 
-    literal: Literal
+    literal: tir.Literal
 
     def __str__(self) -> str:
         return f"equal to {self.literal.value} {self.literal.dtype}"
@@ -192,20 +192,20 @@ def serves(fact: Fact, demand: Demand) -> bool:
     return SERVES[type(fact), type(demand)](fact, demand)
 
 
-def reduction_demand(op: ReduceOp, dtype: str) -> tuple[Equal, ...]:
+def reduction_demand(op: tir.ReduceOp, dtype: str) -> tuple[Equal, ...]:
     """The constants, any one of which leaves the result of a reduction unchanged as padding."""
     smallest, largest = dtype_limits(dtype)
     match op:
-        case ReduceOp.ADD:
+        case tir.ReduceOp.ADD:
             # Both zeros: a sum that starts at -0.0 is the caller's to exclude.
-            neutral: tuple[Number, ...] = (0.0, -0.0) if dtype in FLOATS else (0,)
-        case ReduceOp.MUL:
+            neutral: tuple[Number, ...] = (0.0, -0.0) if dtype in tir.FLOATS else (0,)
+        case tir.ReduceOp.MUL:
             neutral = (1,)
-        case ReduceOp.MAX:
+        case tir.ReduceOp.MAX:
             neutral = (smallest,)
-        case ReduceOp.MIN:
+        case tir.ReduceOp.MIN:
             neutral = (largest,)
-    return tuple(Equal(Literal(value, dtype)) for value in neutral)
+    return tuple(Equal(tir.Literal(value, dtype)) for value in neutral)
 
 
 def dtype_limits(dtype: str) -> tuple[Number, Number]:

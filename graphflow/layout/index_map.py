@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from graphflow import arith
 from graphflow.base.errors import ScheduleError
-from graphflow.layout.inversion import solve
+from graphflow.layout.inversion import solve_indices
 
 Inverse: TypeAlias = "tuple[tuple[arith.Var, ...], tuple[arith.IndexExpr, ...]]"
 
@@ -198,7 +198,7 @@ def _invertible(
     ranges = {} if shape is None else {v: (0, n - 1) for v, n in zip(i, shape, strict=True)}
     # What single digits say of an index does not depend on how far it runs.
     plain = all(map(_is_digit, outputs))
-    known = _solved(outputs) if plain else solve(dict(zip(p, outputs, strict=True)), ranges)
+    known = _solved(outputs) if plain else solve_indices(dict(zip(p, outputs, strict=True)), ranges)
     single = {v: arith.as_index(0) for v, (_, last) in ranges.items() if last == 0}
     known = single | known
     missing = [str(v) for v in i if v not in known]
@@ -213,7 +213,7 @@ def _invertible(
     # The only index of an axis of one is 0: what leads back to that is right.
     back = zip(i, found.invert(outputs), strict=True)
     unclear = ((e, v) for v, e in back if e is not v and e is not single.get(v))
-    if any(arith.simplify(e, ranges) is not v for e, v in unclear):
+    if any(arith.simplify_index(e, ranges) is not v for e, v in unclear):
         proof = found._undone(shape)
         if not proof.proven:
             raise ScheduleError(f"index map {found}: the derived inverse is wrong, {proof}")
@@ -222,7 +222,7 @@ def _invertible(
 
 @lru_cache(maxsize=10_000)
 def _solved(outputs: tuple[arith.IndexExpr, ...]) -> dict[arith.IndexExpr, arith.IndexExpr]:
-    return solve(dict(zip(physical_vars(len(outputs)), outputs, strict=True)), {})
+    return solve_indices(dict(zip(physical_vars(len(outputs)), outputs, strict=True)), {})
 
 
 def _is_digit(expr: arith.IndexExpr) -> bool:

@@ -15,7 +15,7 @@ from graphflow import arith
 Known = dict[arith.IndexExpr, arith.IndexExpr]
 
 
-def solve(outputs: Mapping[arith.Var, arith.IndexExpr], ranges: arith.Ranges) -> Known:
+def solve_indices(outputs: Mapping[arith.Var, arith.IndexExpr], ranges: arith.Ranges) -> Known:
     """Atoms (variables, floors, mods) of `outputs`, and the physical expression of each."""
     known: Known = {}
     equations: list[tuple[arith.IndexExpr, arith.IndexExpr]] = [(e, p) for p, e in outputs.items()]

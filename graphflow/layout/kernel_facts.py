@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.layout.evaluator import evaluate
+from graphflow.layout.evaluator import value_fact
 from graphflow.layout.facts import Fact, NoAccess, Undefined, join
 from graphflow.layout.index_map import physical_vars
 from graphflow.layout.layout import Layout, row_major
@@ -243,12 +243,12 @@ class _RegionQuery:
         placed = _substituted(expr, values)
 
         def decide(predicate: arith.Predicate) -> bool | None:
-            return _decided(predicate, domain)
+            return arith.holds_throughout(predicate, domain)
 
         def load(node: tir.Load) -> Fact:
             return self.load(node, domain)
 
-        return evaluate(placed, load, decide, domain.ranges())
+        return value_fact(placed, load, decide, domain.ranges())
 
     def reduced(
         self,
@@ -279,7 +279,7 @@ class _RegionQuery:
             start,
             _substituted(stmt.value, values),
             lambda node: self.load(node, points),
-            lambda predicate: _decided(predicate, points),
+            lambda predicate: arith.holds_throughout(predicate, points),
             least,
             most,
         )
@@ -302,7 +302,9 @@ class _RegionQuery:
     def found(self, load: tir.Load, layout: Layout, domain: arith.Domain) -> Fact:
         """The join of the facts of all regions of the operand that the load may access."""
         ranges = domain.ranges()
-        place = tuple(arith.simplify(e, ranges) for e in self.kernel.physical(layout, load.indices))
+        place = tuple(
+            arith.simplify_index(e, ranges) for e in self.kernel.physical(layout, load.indices)
+        )
         names = dict(zip(layout.physical_axes, place, strict=True))
         if not _in_box(place, layout.physical_shape, domain, ranges):
             return NoAccess()
@@ -344,14 +346,6 @@ def _joined(parts: Sequence[Fact] | Iterator[Fact]) -> Fact:
 
 def _never(predicate: arith.Predicate, domain: arith.Domain) -> bool:
     return arith.prove(arith.negation(predicate), domain).proven
-
-
-def _decided(predicate: arith.Predicate, domain: arith.Domain) -> bool | None:
-    if isinstance(predicate, arith.Truth):
-        return predicate.value
-    if arith.prove(predicate, domain).proven:
-        return True
-    return False if _never(predicate, domain) else None
 
 
 def _always_runs(points: arith.Domain, domain: arith.Domain) -> bool:

@@ -15,24 +15,23 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 
-from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, simplify, substitute_in
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.layout.index_map import IndexMap, physical_vars, smallest_box
 from graphflow.layout.naming import describe
 from graphflow.layout.regions import membership, regions_of
 from graphflow.layout.storage import Region, StorageWindow
-from graphflow.tir import DTYPES, Buffer, Hashed, Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(Hashed):
+class Layout(tir.Hashed):
     """A tensor of `logical_shape` placed in a row-major box of `physical_shape`, in elements."""
 
     index_map: IndexMap = field(compare=False)
     logical_shape: tuple[int, ...]
     physical_shape: tuple[int, ...]
     separators: tuple[int, ...] = field(default=(), compare=False)
-    simplified: tuple[IndexExpr, ...] = field(init=False, repr=False)
+    simplified: tuple[arith.IndexExpr, ...] = field(init=False, repr=False)
     """The map's outputs, simplified on the logical shape: what equality compares."""
 
     def __post_init__(self) -> None:
@@ -53,10 +52,10 @@ class Layout(Hashed):
         if 0 not in self.logical_shape:
             pairs = zip(self.index_map.inputs, self.logical_shape, strict=True)
             ranges = {v: (0, n - 1) for v, n in pairs}
-            outputs = tuple(simplify(e, ranges) for e in outputs)
+            outputs = tuple(arith.simplify_index(e, ranges) for e in outputs)
         object.__setattr__(self, "simplified", outputs)
 
-    __hash__ = Hashed.__hash__
+    __hash__ = tir.Hashed.__hash__
 
     def _compared(self) -> object:
         return self.logical_shape, self.physical_shape, self.simplified
@@ -78,26 +77,26 @@ class Layout(Hashed):
 
     # Where things are ---------------------------------------------------------------------------
 
-    def physical_index(self, logical: Sequence[IndexLike]) -> tuple[IndexExpr, ...]:
+    def physical_index(self, logical: Sequence[arith.IndexLike]) -> tuple[arith.IndexExpr, ...]:
         """Where a logical index lives."""
         return self.index_map.apply(logical)
 
-    def logical_index(self, physical: Sequence[IndexLike]) -> tuple[IndexExpr, ...]:
+    def logical_index(self, physical: Sequence[arith.IndexLike]) -> tuple[arith.IndexExpr, ...]:
         """The logical index at a place of the box; outside `logical_shape` for padding."""
         return self.index_map.invert(physical)
 
     @property
-    def physical_axes(self) -> tuple[Var, ...]:
+    def physical_axes(self) -> tuple[arith.Var, ...]:
         """p0, p1 …: the variables of predicates and regions."""
         return physical_vars(len(self.physical_shape))
 
-    def is_logical(self, physical: Sequence[IndexLike] | None = None) -> Predicate:
+    def is_logical(self, physical: Sequence[arith.IndexLike] | None = None) -> arith.Predicate:
         """When a place of the box holds an element of the tensor, simplified on the box."""
         predicate = membership(self.index_map, self.logical_shape, self.physical_shape).logical
         if physical is None:
             return predicate
         names = zip(self.physical_axes, physical, strict=True)
-        return substitute_in(predicate, {v: as_index(e) for v, e in names})
+        return arith.substitute_in(predicate, {v: arith.as_index(e) for v, e in names})
 
     def regions(self) -> tuple[Region, ...]:
         """The logical region, then one for each combination of padded logical axes that occurs.
@@ -125,13 +124,13 @@ class Layout(Hashed):
         """Whether the box has a place without an element."""
         return self.padding_elements != 0
 
-    def buffer(self, name: str, dtype: str, scope: Scope = "global") -> Buffer:
+    def buffer(self, name: str, dtype: str, scope: tir.Scope = "global") -> tir.Buffer:
         """A buffer with this layout's box."""
-        return Buffer(name, self.physical_shape, dtype, scope, self.separators)
+        return tir.Buffer(name, self.physical_shape, dtype, scope, self.separators)
 
     def bytes(self, dtype: str) -> int:
         """Size of such a buffer in bytes."""
-        return prod(self.physical_shape) * DTYPES[dtype].itemsize
+        return prod(self.physical_shape) * tir.DTYPES[dtype].itemsize
 
     # Other layouts made from this one -----------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from graphflow.arith import FloorMod, Var, terms_of
+from graphflow import arith
 from graphflow.layout.index_map import IndexMap
 
 AXIS_LETTERS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 def describe(index_map: IndexMap, logical_shape: Shape, physical_shape: Shape) -> str:
     """The name of the map, and of the box where it is not the one that the name implies."""
     name, implied = _name(index_map, logical_shape)
-    offsets = tuple(terms_of(e)[1] for e in index_map.outputs)
+    offsets = tuple(arith.terms_of(e)[1] for e in index_map.outputs)
     if implied is None and any(offsets):
         unshifted = index_map.then(IndexMap.shift([-offset for offset in offsets]))
         name, implied = _name(unshifted, logical_shape)
@@ -62,7 +62,7 @@ def _name(index_map: IndexMap, shape: Shape) -> tuple[str, Shape | None]:
         box = tuple(shape[axis] for axis in order)
         return _permuted_name(letters, order), box
     inner = index_map.outputs[-1] if index_map.outputs else None
-    if isinstance(inner, FloorMod) and inner.numerator in index_map.inputs:
+    if isinstance(inner, arith.FloorMod) and inner.numerator in index_map.inputs:
         axis, width = index_map.inputs.index(inner.numerator), inner.divisor
         if letters and index_map == IndexMap.split(rank, axis, width, inner_last=True):
             blocks = -(-shape[axis] // width)
@@ -74,9 +74,9 @@ def _name(index_map: IndexMap, shape: Shape) -> tuple[str, Shape | None]:
 def _permutation(index_map: IndexMap) -> tuple[int, ...] | None:
     if index_map.physical_rank != index_map.logical_rank:
         return None
-    if not all(isinstance(e, Var) for e in index_map.outputs):
+    if not all(isinstance(e, arith.Var) for e in index_map.outputs):
         return None
-    return tuple(index_map.inputs.index(e) for e in index_map.outputs if isinstance(e, Var))
+    return tuple(index_map.inputs.index(e) for e in index_map.outputs if isinstance(e, arith.Var))
 
 
 def _blocked_name(letters: str, axis: int, width: int) -> str:

@@ -11,7 +11,8 @@ from math import isfinite
 
 import numpy as np
 
-from graphflow.layout.evaluator import Decide, FactOfLoad, evaluate
+from graphflow import tir
+from graphflow.layout.evaluator import Decide, FactOfLoad, value_fact
 from graphflow.layout.facts import (
     Constant,
     Fact,
@@ -22,16 +23,15 @@ from graphflow.layout.facts import (
     join,
     order_key,
 )
-from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, ReduceOp
 
 FIXPOINT_STEPS = 4
 """Joins without a fixpoint after which the fact is derived from the number of iterations."""
 
 
 def reduction_fact(
-    op: ReduceOp,
+    op: tir.ReduceOp,
     start: Fact,
-    value: Expr,
+    value: tir.Expr,
     fact_of_load: FactOfLoad,
     decide: Decide,
     least: int,
@@ -43,21 +43,21 @@ def reduction_fact(
     """
     if most == 0:
         return start
-    accumulator = Load(Buffer("accumulator", (), value.dtype), ())
-    combined = Binary(op.value, accumulator, value)
-    loaded: dict[Load, Fact] = {}
+    accumulator = tir.Load(tir.Buffer("accumulator", (), value.dtype), ())
+    combined = tir.Binary(op.value, accumulator, value)
+    loaded: dict[tir.Load, Fact] = {}
 
-    def fact_of_term(load: Load) -> Fact:
+    def fact_of_term(load: tir.Load) -> Fact:
         # What is taken in is the same in each step, only the accumulator grows.
         if load not in loaded:
             loaded[load] = fact_of_load(load)
         return loaded[load]
 
     def once(fact: Fact) -> Fact:
-        def known(load: Load) -> Fact:
+        def known(load: tir.Load) -> Fact:
             return fact if load == accumulator else fact_of_term(load)
 
-        return evaluate(combined, known, decide)
+        return value_fact(combined, known, decide)
 
     current = once(start) if least else join(start, once(start))
     for _ in range(FIXPOINT_STEPS):
@@ -65,10 +65,10 @@ def reduction_fact(
         if grown == current:
             return current
         current = grown
-    taken = evaluate(value, fact_of_term, decide)
+    taken = value_fact(value, fact_of_term, decide)
     if isinstance(taken, NoAccess):
         return taken
-    if op is ReduceOp.ADD and most is not None:
+    if op is tir.ReduceOp.ADD and most is not None:
         return _sum(start, taken, least, most, value.dtype)
     return Undefined()
 
@@ -88,7 +88,7 @@ def _sum(start: Fact, taken: Fact, least: int, most: int, dtype: str) -> Fact:
         return Undefined()
     lo = first[0] + each[0] * (most if each[0] < 0 else least)
     hi = first[1] + each[1] * (most if each[1] > 0 else least)
-    if dtype not in FLOATS:
+    if dtype not in tir.FLOATS:
         info = np.iinfo(dtype)
         return Range(lo, hi) if info.min <= lo and hi <= info.max else Undefined()
     limits = np.finfo(dtype)

@@ -45,11 +45,15 @@ def membership(index_map: IndexMap, logical_shape: Shape, physical_shape: Shape)
     ranges = _ranges(names, physical_shape)
     logical = index_map.invert(names)
     inside = tuple(
-        arith.simplify_predicate(arith.within(arith.simplify(index, ranges), 0, extent), ranges)
+        arith.simplify_predicate(
+            arith.within(arith.simplify_index(index, ranges), 0, extent), ranges
+        )
         for index, extent in zip(logical, logical_shape, strict=True)
     )
     again = index_map.apply(logical)
-    same = (arith.equal(arith.simplify(a, ranges), p) for a, p in zip(again, names, strict=True))
+    same = (
+        arith.equal(arith.simplify_index(a, ranges), p) for a, p in zip(again, names, strict=True)
+    )
     return Membership(arith.simplify_predicate(arith.conjunction(same), ranges), inside)
 
 

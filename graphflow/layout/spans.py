@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from graphflow import tir
 from graphflow.base.dtypes import FLOATING
 from graphflow.layout.facts import Number, dtype_limits, order_key
-from graphflow.tir import DTYPES, FLOATS
 
 RELATIVE_SLACK = 2.0**-14
 """Relative difference allowed between a native transcendental function and numpy's."""
@@ -61,7 +61,7 @@ class Span:
         return not self.nan and order_key(self.lo) == order_key(self.hi)
 
 
-def whole(dtype: str) -> Span:
+def full_span(dtype: str) -> Span:
     """Every bit pattern of a dtype."""
     lo, hi = dtype_limits(dtype)
     return Span(lo, hi, dtype in FLOATING)
@@ -90,12 +90,12 @@ def smallest_normal(dtype: str) -> float:
 
 def is_denormal(value: Number, dtype: str) -> bool:
     """Whether a program that flushes denormals may take `value` as zero."""
-    return dtype in FLOATS and 0 < abs(value) < smallest_normal(dtype)
+    return dtype in tir.FLOATS and 0 < abs(value) < smallest_normal(dtype)
 
 
 def flushed(x: Span, dtype: str) -> Span:
     """`x`, and the zeros that its denormal numbers become in a program that flushes denormals."""
-    if dtype not in FLOATS:
+    if dtype not in tir.FLOATS:
         return x
     lo = 0.0 if x.lo > 0 and is_denormal(x.lo, dtype) else x.lo
     hi = -0.0 if x.hi < 0 and is_denormal(x.hi, dtype) else x.hi
@@ -105,11 +105,11 @@ def flushed(x: Span, dtype: str) -> Span:
 def fitted(lo: Number, hi: Number, dtype: str) -> Span:
     """The integer span, or all numbers of the dtype if the operation might wrap."""
     low, high = dtype_limits(dtype)
-    return Span(lo, hi) if low <= lo and hi <= high else whole(dtype)
+    return Span(lo, hi) if low <= lo and hi <= high else full_span(dtype)
 
 
 def typed(value: Number, dtype: str) -> Any:
-    return np.asarray(value, DTYPES[dtype])[()]
+    return np.asarray(value, tir.DTYPES[dtype])[()]
 
 
 def step(value: float, dtype: str, towards: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graphflow.arith import Domain, Predicate, Var, box, holds
+from graphflow import arith
 
 LOGICAL = "logical"
 """The name of the region that holds the tensor itself."""
@@ -27,18 +27,18 @@ class Region:
     """The points of a physical box at which `predicate` holds."""
 
     name: str
-    predicate: Predicate
-    axes: tuple[Var, ...]
+    predicate: arith.Predicate
+    axes: tuple[arith.Var, ...]
     shape: tuple[int, ...]
 
-    def domain(self) -> Domain:
+    def domain(self) -> arith.Domain:
         """The points of the region."""
-        return box(self.axes, self.shape).given(self.predicate)
+        return arith.box(self.axes, self.shape).given(self.predicate)
 
     def contains(self, point: Sequence[int]) -> bool:
         """Whether the region has this point of the box."""
-        values: Mapping[Var, int] = dict(zip(self.axes, point, strict=True))
-        return holds(self.predicate, values)
+        values: Mapping[arith.Var, int] = dict(zip(self.axes, point, strict=True))
+        return arith.holds(self.predicate, values)
 
 
 @dataclass(frozen=True, slots=True)

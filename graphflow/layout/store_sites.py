@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphflow import arith
-from graphflow.tir import Buffer, PrimFunc, Reduce, Site, Store, loads_in, sites
+from graphflow import arith, tir
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSite:
     """A store with the loops around it, and the reductions into the same element."""
 
-    store: Store
+    store: tir.Store
     domain: arith.Domain
-    reductions: tuple[tuple[Reduce, arith.Domain], ...]
+    reductions: tuple[tuple[tir.Reduce, arith.Domain], ...]
 
     def place(
         self, indices: Sequence[arith.IndexExpr]
@@ -65,20 +64,20 @@ class StoreSite:
         return arith.conjunction((*inside, arith.substitute_in(self.domain.where, values)))
 
 
-def writers_of(func: PrimFunc) -> dict[Buffer, tuple[StoreSite, ...] | None]:
+def writers_of(func: tir.PrimFunc) -> dict[tir.Buffer, tuple[StoreSite, ...] | None]:
     """The writers of each buffer in program order; None where the body is not a sequence of stages.
 
     Also None for a buffer whose contents depend on itself: on earlier elements, or on what an
     earlier stage wrote to it.
     """
-    found: dict[Buffer, tuple[StoreSite, ...] | None] = {}
-    sources: dict[Buffer, set[Buffer]] = {}
-    for site in sites(func.body):
-        if isinstance(site.stmt, Store | Reduce):
+    found: dict[tir.Buffer, tuple[StoreSite, ...] | None] = {}
+    sources: dict[tir.Buffer, set[tir.Buffer]] = {}
+    for site in tir.sites(func.body):
+        if isinstance(site.stmt, tir.Store | tir.Reduce):
             earlier = found.get(site.stmt.buffer, ())
             found[site.stmt.buffer] = None if earlier is None else _extended(earlier, site)
             sources.setdefault(site.stmt.buffer, set()).update(
-                load.buffer for load in loads_in((site.stmt,))
+                load.buffer for load in tir.loads_in((site.stmt,))
             )
     for buffer in found:
         if _follows_from(buffer, buffer, sources):
@@ -87,10 +86,10 @@ def writers_of(func: PrimFunc) -> dict[Buffer, tuple[StoreSite, ...] | None]:
 
 
 def _follows_from(
-    buffer: Buffer, origin: Buffer, sources: Mapping[Buffer, Collection[Buffer]]
+    buffer: tir.Buffer, origin: tir.Buffer, sources: Mapping[tir.Buffer, Collection[tir.Buffer]]
 ) -> bool:
     """Whether values stored to `buffer` depend on `origin`, directly or through other buffers."""
-    seen: set[Buffer] = set()
+    seen: set[tir.Buffer] = set()
     left = [buffer]
     while left:
         for source in sources.get(left.pop(), ()):
@@ -102,13 +101,13 @@ def _follows_from(
     return False
 
 
-def _extended(writers: tuple[StoreSite, ...], site: Site) -> tuple[StoreSite, ...] | None:
+def _extended(writers: tuple[StoreSite, ...], site: tir.Site) -> tuple[StoreSite, ...] | None:
     stmt = site.stmt
     if site.guards:
         return None
-    if isinstance(stmt, Store):
+    if isinstance(stmt, tir.Store):
         return (*writers, StoreSite(stmt, site.domain, ()))
-    assert isinstance(stmt, Reduce)
+    assert isinstance(stmt, tir.Reduce)
     last = writers[-1] if writers else None
     outer = last.domain.axes if last else ()
     if last is None or site.domain.axes[: len(outer)] != outer:

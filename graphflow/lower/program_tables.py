@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from graphflow.base.target import Target
-from graphflow.graph import Node, OperatorGraph, Value
+from graphflow.graph import Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
 from graphflow.lower.called_kernels import Maker, lower_kernels
 from graphflow.lower.memory_plan import pack, plan_arena
+from graphflow.lower.run_portions import any_counted, portion_of
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (
     BufferRef,
     GuardedOutput,
+    InputSize,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
@@ -91,8 +93,12 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
     places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
     outputs = [f"output:{name}" for name in physical.outputs]
     places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
+    numbers = {n: k for k, n in enumerate(physical.inputs)} if any_counted(physical) else {}
     calls = tuple(
-        (call, _step(k, call, symbol, kernels, places, shared=physical.shared or call.prepare))
+        (
+            call,
+            _step(k, call, symbol, kernels, places, physical.shared or call.prepare, numbers),
+        )
         for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
     )
     return Lowered(kernels, calls, places, arena_bytes, constant_bytes, kept_bytes, physical)
@@ -114,7 +120,9 @@ def _step(
     kernels: Mapping[str, LoweredKernel],
     places: Mapping[str, BufferRef],
     shared: bool,
+    numbers: Mapping[str, int],
 ) -> ProgramStep:
+    """The step of a call; `numbers` has the number of the input that holds each size."""
     buffers = []
     for buffer in (param.buffer for param in call.definition.params):
         place = call.placements[buffer.name]
@@ -122,7 +130,8 @@ def _step(
         buffers.append(replace(places[place.storage], offset=begin))
     buffers += [places[_workspace_name(number, b.name)] for b in _workspace(kernels, symbol)]
     extent = kernels[symbol].extent if symbol in kernels else 1
-    return ProgramStep(symbol, tuple(buffers), extent, threads=0 if shared else 1)
+    part = portion_of(call, kernels[symbol], numbers) if symbol in kernels and numbers else None
+    return ProgramStep(symbol, tuple(buffers), extent, 0 if shared else 1, part)
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
@@ -159,7 +168,13 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
             for t in graph.trims
         ),
         signatures={symbol: _signature(kernel) for symbol, kernel in lowered.kernels.items()},
+        sizes=tuple(_input_size(one, physical.inputs) for one in graph.sizes),
     )
+
+
+def _input_size(one: SizeInput, inputs: tuple[str, ...]) -> InputSize:
+    axes = tuple((inputs.index(name), axis) for name, axis in one.axes)
+    return InputSize(one.size.name, inputs.index(one.tensor), one.size.lo, one.size.hi, axes)
 
 
 def _signature(kernel: LoweredKernel) -> Signature:

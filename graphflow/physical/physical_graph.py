@@ -7,7 +7,7 @@ placement of a call names a storage of the graph.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ class PhysicalCall:
     - prepare: whether it runs once, when the program is loaded.
     - because: why a conversion is made, for the report.
     - relied: whether the plan relies on what the call leaves in its output's padding.
+    - counted: for axes of outputs the value that holds how many elements a run gives there.
     """
 
     name: str
@@ -73,6 +74,7 @@ class PhysicalCall:
     prepare: bool = False
     because: str = ""
     relied: bool = False
+    counted: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The compiler: its stages turn an ONNX model into a native program.
 
-In: a model, shapes of its symbolic inputs, a target, options.  Out: a `Compiled` that keeps the
+In: a `CompileRequest`.  Out: a `Compiled` that keeps the
 result of each stage, so that every later question about a decision is answered from it.  What
 always holds: no worker process is left when a compilation ends, except those of a shared crew.
 """
@@ -9,37 +9,28 @@ from __future__ import annotations
 
 import time
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-import onnx
-
-from graphflow.base.arguments import check_arguments
 from graphflow.base.assumed import Assumed, Assumption, Stated
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, Trace
-from graphflow.codegen import host_target
-from graphflow.cost import NO_TIMINGS, Timings, TimingTable
-from graphflow.frontends import ReadModel, frozen_inputs, tensor_names
+from graphflow.frontends import fixed_values, frozen_inputs, tensor_names
 from graphflow.graph import Array, OperatorGraph, take_assumptions
-from graphflow.layout import Layout
 from graphflow.lower import Lowered
 from graphflow.physical import PhysicalGraph
 from graphflow.pipeline import compiler_stages as stages
-from graphflow.pipeline.compiler_stages import Model
 from graphflow.pipeline.dumps import refusals_text
 from graphflow.pipeline.kernel_cache import KernelCache, Made
+from graphflow.pipeline.request import CompileRequest
+from graphflow.pipeline.services import Services
 from graphflow.plan import LayoutPlan
 from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.workers import Crew, Workers
 from graphflow.program import ProgramSpec
-from graphflow.runtime import default_threads
-from graphflow.schedule import ParameterLayout, Sketch, require_sketches
+from graphflow.schedule import ParameterLayout
 from graphflow.validation import Validation
-
-Source: TypeAlias = "Model | ReadModel | OperatorGraph"
 
 WORKER_MODULES = ("graphflow.pipeline.making",)
 
@@ -55,9 +46,12 @@ class Shared:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The results of the stages: `imported` is the graph with one kernel per ONNX node, `graph` the
-    fusion groups (with the expansions that the plan takes in place of their nodes), `plan` the
-    decisions about `graph`, `lowered` its kernels, `spec` the program.
+    """The results of the stages, with what later questions need of the request.  The request itself
+    is not kept: it holds the model's weights.
+
+    `imported` is the graph with one kernel per ONNX node, `graph` the fusion groups (with the
+    expansions that the plan takes in place of their nodes), `plan` the decisions about `graph`,
+    `lowered` its kernels, `spec` the program.
 
     `tensors` are the names of the model's own tensors, in its order; `stated` is what user-written
     kernels assume of its inputs; `frozen` are graph inputs whose initializers are constants.
@@ -105,74 +99,30 @@ class Compiled:
 
 
 def compile_graph(
-    model: Source,
-    *,
-    name: str | None = None,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    input_values: Mapping[str, Array] | None = None,
-    target: Target | None = None,
-    layouts: Mapping[str, Layout | str] | None = None,
-    offers: Callable[[OperatorGraph], None] | None = None,
-    sketches: Sequence[Sketch] = (),
-    assume: Mapping[str, Assumption] | None = None,
-    overridable: Collection[str] = (),
-    options: Options | None = None,
-    progress: Callable[[str], None] | None = None,
-    counting: Callable[[int, int], None] | None = None,
-    shared: Shared | None = None,
-    earlier: Sequence[Compiled] = (),
+    request: CompileRequest, shared: Shared | None = None, earlier: Sequence[Compiled] = ()
 ) -> Compiled:
-    """Run all stages; the host is the default target, `name` is the model's name in reports.
+    """Run all stages.
 
-    `input_values` are values that every run will give for these inputs; shapes may depend on them.
-    An `OperatorGraph` skips the import; what its kernels assume of its inputs is taken out of them
-    and kept in `stated`.
-
-    `layouts` pins values of the fused graph to layouts, given as layouts or by name; `assume`
-    states what holds for inputs; `overridable` names graph inputs whose initializers are defaults.
-    `offers` is called with the graph before fusion, to offer schedules of its nodes' kernels.
-    `sketches` are those whose search results in the timing table are offered as well.
-    `progress` is called with the name of each stage as it begins, `counting` with the numbers of
-    kernels that the stage has made and will make.  Every error of graphflow passes, with a note
-    that names its stage.  However this function ends, no worker process is left, except those of
-    the crew that is `shared` by the compilations of one model.  Kernels that are in one of the
-    `earlier` compilations of a model with a crew are not made again.
+    What the kernels of an `OperatorGraph` assume of its inputs is taken out of them and kept in
+    `stated`.  Every error of graphflow passes, with a note that names its stage.  However this
+    function ends, no worker process is left, except those of the crew that is `shared` by the
+    compilations of one model.  Kernels that are in one of the `earlier` compilations of a model
+    with a crew are not made again.
     """
-    check_arguments(
-        input_shapes=input_shapes,
-        layouts=layouts,
-        assume=assume,
-        overridable=overridable,
-        target=target,
-        options=options,
-    )
-    require_sketches(sketches)
-    chosen = Options.from_environment() if options is None else options
-    trace = Trace(chosen, progress=progress, counting=counting)
-    on = host_target() if target is None else target
-    threads = default_threads() if chosen.threads is None else chosen.threads
-    timings = _timings(chosen, on, threads)
-    made = None if shared is None else ChainMap(*(dict(one.made) for one in earlier))
-    cache = KernelCache(kernel_folder(chosen.cache), trace, earlier=made)
     start = time.perf_counter()
+    options, target = request.options, request.target
+    trace = Trace(options, progress=request.progress, counting=request.counting)
+    timings = request.timings()
+    made = None if shared is None else ChainMap(*(dict(one.made) for one in earlier))
+    cache = KernelCache(kernel_folder(options.cache), trace, earlier=made)
     staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
     with collection_deferred(), staff as workers:
-        if isinstance(model, OperatorGraph):
-            given = _of_graph(model, assume)
-        else:
-            contents = {} if shared is None else shared.contents
-            proto = stages.READ.traced(trace)(model, contents)
-            imported = stages.IMPORT.traced(trace)(
-                proto, input_shapes, input_values, overridable, chosen, contents
-            )
-            frozen = frozen_inputs(proto, overridable)
-            given = Imported(imported, tensor_names(proto), assume, frozen=frozen)
+        services = Services(target, options, trace, workers, cache)
+        given = _given(request, {} if shared is None else shared.contents, trace)
         canonical = stages.CANONICALIZE.traced(trace)(given.graph)
-        groups = stages.FUSE.traced(trace)(
-            canonical, offers, sketches, timings, on, chosen, trace, workers, cache
-        )
-        graph, plan = stages.FLOW.traced(trace)(groups, on, threads, layouts, timings, given.assume)
-        built = _built(graph, plan, on, chosen, trace, workers, cache)
+        groups = stages.FUSE.then(services.expect).traced(trace)(canonical, request, timings)
+        graph, plan = stages.FLOW.traced(trace)(groups, request, timings, given.assume)
+        built = _built(graph, plan, request, services)
     for kernel in built.lowered.kernels.values():
         if kernel.instead_of is not None:
             trace.notice(
@@ -182,10 +132,10 @@ def compile_graph(
         trace.event("flow", "refused", lambda: refusals_text(plan), CHANGES_LEVEL)
     trace.close()
     return Compiled(
-        name=model_name(model) if name is None else name,
+        name=request.title,
         tensors=given.tensors,
-        target=on,
-        options=chosen,
+        target=target,
+        options=options,
         imported=given.graph,
         graph=graph,
         plan=plan,
@@ -198,7 +148,7 @@ def compile_graph(
         stated=given.stated,
         frozen=given.frozen,
         validation=built.validation,
-        values=dict(input_values or {}),
+        values=given.values,
         cached=cache.found,
         digests=cache.digests,
     )
@@ -206,14 +156,15 @@ def compile_graph(
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A graph as the compiler begins with it, and what is known of it: `tensors`, `stated` and
-    `frozen` as in `Compiled`, and what is assumed of whole inputs."""
+    """A graph as the compiler begins with it, and what is known of it: `tensors`, `stated`,
+    `frozen` and `values` as in `Compiled`, and what is assumed of whole inputs."""
 
     graph: OperatorGraph
     tensors: tuple[str, ...]
-    assume: Mapping[str, Assumption] | None
+    assume: Mapping[str, Assumption]
     stated: tuple[Stated, ...] = ()
     frozen: tuple[str, ...] = ()
+    values: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,29 +177,37 @@ class Built:
     spec: ProgramSpec
 
 
-def _of_graph(model: OperatorGraph, assume: Mapping[str, Assumption] | None) -> Imported:
-    """A graph that is given in place of a model, without what its kernels assume of its inputs."""
-    model.validate()
-    graph, found = take_assumptions(model)
-    whole, stated = _promised(found, {} if assume is None else assume)
-    return Imported(graph, tuple(model.values), whole, stated)
+def _given(request: CompileRequest, contents: dict[int, Array], trace: Trace) -> Imported:
+    """The graph of a model, which is read and imported; or the graph that is given in place of a
+    model, without what its kernels assume of its inputs."""
+    if isinstance(request.model, OperatorGraph):
+        request.model.validate()
+        graph, found = take_assumptions(request.model)
+        whole, stated = _promised(found, request.assume)
+        return Imported(graph, tuple(request.model.values), whole, stated)
+    opened = stages.READ.traced(trace)(request.model)
+    graph = stages.IMPORT.traced(trace)(opened, request, contents)
+    return Imported(
+        graph,
+        tensor_names(opened.proto),
+        request.assume,
+        frozen=frozen_inputs(opened.proto, request.overridable),
+        values=fixed_values(opened.proto, request.input_values),
+    )
 
 
 def _built(
-    graph: OperatorGraph,
-    plan: LayoutPlan,
-    target: Target,
-    options: Options,
-    trace: Trace,
-    workers: Workers,
-    cache: KernelCache,
+    graph: OperatorGraph, plan: LayoutPlan, request: CompileRequest, services: Services
 ) -> Built:
     """The program of a plan, made by the stages after flow; its kernels are kept in the cache."""
+    trace, cache = services.trace, services.cache
     physical = stages.CONVERT.traced(trace)(graph, plan)
-    executed = stages.POISON.traced(trace)(graph, plan, physical, options)
-    lowered = stages.LOWER.traced(trace)(executed, target, options, trace, workers, cache)
-    objects = stages.CODEGEN.traced(trace)(lowered, target, trace, workers, cache)
-    validation = stages.VALIDATE.traced(trace)(lowered, objects, target, options, trace, workers)
+    executed = stages.POISON.traced(trace)(graph, plan, physical, request)
+    lower = stages.LOWER.then(services.require_memory)
+    lowered = lower.traced(trace)(executed, request.target, services.kernels)
+    codegen = stages.CODEGEN.then(lambda _: services.show(lowered))
+    objects = codegen.traced(trace)(lowered.kernels, services.objects)
+    validation = stages.VALIDATE.traced(trace)(lowered, objects, request, services.checks)
     spec = stages.ASSEMBLE.traced(trace)(graph, lowered, objects)
     cache.keep(lowered.kernels, objects)
     return Built(executed, lowered, validation, spec)
@@ -274,35 +233,9 @@ def _promised(
 
 
 def program_of(
-    graph: OperatorGraph,
-    plan: LayoutPlan,
-    target: Target,
-    options: Options,
-    trace: Trace,
-    workers: Workers,
+    graph: OperatorGraph, plan: LayoutPlan, request: CompileRequest, trace: Trace, workers: Workers
 ) -> ProgramSpec:
     """The program of a plan, made by the stages after flow."""
-    cache = KernelCache(kernel_folder(options.cache), trace)
-    return _built(graph, plan, target, options, trace, workers, cache).spec
-
-
-def _timings(options: Options, target: Target, threads: int) -> Timings:
-    """The measured times for this processor, if the options name a timing table."""
-    if options.timings is None:
-        return NO_TIMINGS
-    return TimingTable(options.timings, target, threads).timings()
-
-
-def model_name(model: Source) -> str:
-    """The name of a model in reports: its path, or the name of its graph or of its kernels."""
-    match model:
-        case OperatorGraph():
-            return ", ".join(dict.fromkeys(node.op for node in model.nodes)) or "graph"
-        case ReadModel():
-            return model_name(model.proto)
-        case onnx.ModelProto():
-            return str(model.graph.name) or "model"
-        case bytes():
-            return "model"
-        case _:
-            return str(model)
+    cache = KernelCache(kernel_folder(request.options.cache), trace)
+    services = Services(request.target, request.options, trace, workers, cache)
+    return _built(graph, plan, request, services).spec

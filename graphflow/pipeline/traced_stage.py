@@ -7,7 +7,7 @@ stage names it, and memory that runs out in it is a GraphflowError too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, ParamSpec, TypeVar
 
 from graphflow.base.errors import GraphflowError
@@ -28,6 +28,17 @@ class Stage(Generic[Given, Found]):
     run: Callable[Given, Found]
     show: Callable[[Found], str] | None = None
     level: int = CHANGES_LEVEL
+
+    def then(self, serve: Callable[[Found], None]) -> Stage[Given, Found]:
+        """This stage, which ends after `serve` was called with its result: the time of that, and
+        its errors, are those of the stage."""
+
+        def run(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+            found = self.run(*args, **kwargs)
+            serve(found)
+            return found
+
+        return replace(self, run=run)
 
     def traced(self, trace: Trace) -> Callable[Given, Found]:
         """The function, with its time and the text of its result in `trace`."""

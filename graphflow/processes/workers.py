@@ -8,6 +8,12 @@ that a worker cannot do is done in this process, and the trace gets the reason. 
 A worker is `sys.executable` with this process's `sys.path`, and imports graphflow: the user's
 `__main__` is not imported and nothing is forked, so threads and notebooks work.  It has a session
 of its own, so that Ctrl-C at a terminal reaches only its parent.
+
+The standard library's pools do not keep this: with the start method `spawn`, each worker runs the
+user's `__main__` again, so that a script without a guard, or from stdin, breaks the pool; and when
+the parent is killed, workers of `ProcessPoolExecutor` wait for ever, as each holds both ends of the
+queue of calls.  One worker that dies ends all calls under way with `BrokenProcessPool`, without its
+exit status or its task; and Ctrl-C returns only when the calls under way are done.
 """
 
 from __future__ import annotations

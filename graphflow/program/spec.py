@@ -60,10 +60,44 @@ class ProgramStep:
     buffers: tuple[BufferRef, ...]
     extent: int
     threads: int = 0
+    portion: Portion | None = None
 
     def workers(self, threads: int) -> int:
         """How many of the program's `threads` threads get iterations of this step."""
         return min(self.threads or threads, threads, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The part of a step's iterations that a run executes.
+
+    The iterations are `groups` of equally many, and of each group these are the first ceil(count ·
+    n / most) ones, where n is the value of input number `input`, which is from 1 to `most`.
+    """
+
+    input: int
+    most: int
+    groups: int = 1
+
+    def of(self, extent: int, n: int) -> int:
+        """How many iterations of each group a run of size `n` executes, of `extent` in all."""
+        return -(-extent * n // (self.groups * self.most))
+
+
+@dataclass(frozen=True, slots=True)
+class InputSize:
+    """An extent that each run decides: input number `input` holds it, and is not the caller's.
+
+    `axes` are pairs of the number of an input and an axis, which all have this extent in a run;
+    their specs have the greatest one.  `lo` and `hi` are the least and the greatest, and `name`
+    is what the model calls it.
+    """
+
+    name: str
+    input: int
+    lo: int
+    hi: int
+    axes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +228,8 @@ class ProgramSpec:
       them.
     - hidden: how many of the last outputs are not the model's, but read by `guards` and `trimmed`.
     - signatures: the limits of kernels; steps of these kernels stay inside the program's memory.
+    - sizes: the extents of inputs that each run decides; `inputs` and `outputs` have room for the
+      greatest.
 
     Raises VerifyError if the parts are not consistent.
     """
@@ -214,11 +250,14 @@ class ProgramSpec:
     objects_in: tuple[ObjectSpec, ...] = ()
     objects_out: tuple[ObjectSpec, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
+    sizes: tuple[InputSize, ...] = ()
 
     @property
     def input_names(self) -> list[str]:
-        """The names of all inputs of a run: tensors, then objects."""
-        return [*(t.name for t in self.inputs), *(o.name for o in self.objects_in)]
+        """The names of all inputs that a run is given: tensors, then objects."""
+        held = {size.input for size in self.sizes}
+        given = (t.name for k, t in enumerate(self.inputs) if k not in held)
+        return [*given, *(o.name for o in self.objects_in)]
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
@@ -242,6 +281,7 @@ class ProgramSpec:
             )
         self._check_constants()
         self._check_hidden()
+        self._check_sizes()
         self._check_objects()
         symbols = {symbol for symbol, _ in self.objects}
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
@@ -302,6 +342,28 @@ class ProgramSpec:
                 raise VerifyError(
                     f"{where}: output {trim.extents} has no element {trim.element} to trim it by"
                 )
+
+    def _check_sizes(self) -> None:
+        for size in self.sizes:
+            where = f"the size {size.name}"
+            if not 0 <= size.input < len(self.inputs):
+                raise VerifyError(f"{where}: there is no input {size.input}")
+            held = self.inputs[size.input]
+            if (held.dtype, held.shape) != ("int64", ()):
+                raise VerifyError(f"{where}: {held} is no integer")
+            if not 1 <= size.lo <= size.hi or not size.axes:
+                raise VerifyError(f"{where}: from {size.lo} to {size.hi} of {len(size.axes)} axes")
+            for number, axis in size.axes:
+                shape = self.inputs[number].shape if 0 <= number < len(self.inputs) else ()
+                if not 0 <= axis < len(shape) or shape[axis] != size.hi:
+                    raise VerifyError(f"{where}: axis {axis} of input {number} is not {size.hi}")
+        most = {size.input: size.hi for size in self.sizes}
+        for step in (*self.prepare, *self.run):
+            part = step.portion
+            if part is not None and most.get(part.input) != part.most:
+                raise VerifyError(f"a step of {step.symbol} depends on input {part.input}, no size")
+            if part is not None and (part.groups < 1 or step.extent % part.groups):
+                raise VerifyError(f"{step.extent} iterations are not {part.groups} equal groups")
 
     def _check_integers(self, where: str, output: int) -> None:
         if not 0 <= output < len(self.outputs):

@@ -12,6 +12,7 @@ from graphflow.runtime.saved_program import (
     prepared_spec,
     save_programs,
 )
+from graphflow.runtime.sizes import takes_shapes, with_size_names
 
 __all__ = [
     "Borrowed",
@@ -28,5 +29,7 @@ __all__ = [
     "processor_of",
     "require_value",
     "save_programs",
+    "takes_shapes",
     "value_key",
+    "with_size_names",
 ]

@@ -48,7 +48,7 @@ _OF_OWNER = _Owner().references()
 whether an argument counts."""
 
 
-def address_of(array: NDArray[Any]) -> int:
+def data_address(array: NDArray[Any]) -> int:
     """The address of the first element.
 
     Asked from the buffer where there is one, in half a microsecond; numpy's own ways build a dict
@@ -80,7 +80,7 @@ def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
         return memory[:nbytes]
     with contextlib.suppress(OSError):  # a kernel without them serves ordinary pages
         mapping.madvise(mmap.MADV_HUGEPAGE)
-    start = -address_of(memory) % _HUGE_PAGE
+    start = -data_address(memory) % _HUGE_PAGE
     return memory[start : start + nbytes]
 
 
@@ -94,8 +94,8 @@ def release(block: NDArray[np.uint8], start: int) -> None:
     while isinstance(mapping, np.ndarray):
         mapping = mapping.base
     mapping = mapping.obj if isinstance(mapping, memoryview) else mapping
-    base = address_of(np.frombuffer(mapping, np.uint8))
-    first = address_of(block) - base + start
+    base = data_address(np.frombuffer(mapping, np.uint8))
+    first = data_address(block) - base + start
     first += -first % (_HUGE_PAGE if len(block) >= 2 * _HUGE_PAGE else mmap.PAGESIZE)
     if first < len(mapping):
         mapping.madvise(mmap.MADV_DONTNEED, first)
@@ -126,7 +126,7 @@ class Recycled:
         # No variable refers to the block yet: it would count.
         if self._block is None or getrefcount(self._block) > _OF_OWNER:
             block = np.empty(self._nbytes + ALIGNMENT, np.uint8)
-            address = address_of(block)
+            address = data_address(block)
             self._offset = -address % ALIGNMENT
             self.address = address + self._offset
             if self._nbytes > _MOST_RECYCLED:

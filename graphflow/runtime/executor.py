@@ -19,7 +19,7 @@ from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime.aligned_memory import (
-    address_of,
+    data_address,
     is_usable,
     release,
     store,
@@ -38,6 +38,7 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
+from graphflow.runtime.sizes import fits, size_given, sized_axes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -123,6 +124,8 @@ class Program:
             ) from error
         self._phases = tuple(phases_of(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
+        self._held = {size.input: size for size in spec.sizes}
+        self._sized = sized_axes(spec)
         self._names = frozenset(spec.input_names)
         # Only tensors that the caller need not convert or fetch from elsewhere.
         self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
@@ -141,11 +144,13 @@ class Program:
         objects = {} if self._plain else self._objects(inputs)
         arena = self._arena()
         for index, array in enumerate(arrays):
+            staging = arena.staging[index]
             arena.addresses[index] = (
-                address_of(array)
-                if is_usable(array)
-                else _copied_address(array, arena.staging[index])
+                data_address(array)
+                if is_usable(array) and array.shape == staging.shape
+                else _copied_address(array, staging)
             )
+        arena.set_sizes({k: int(arrays[k]) for k in self._held})
         outputs = self._new_outputs(arena)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
@@ -174,7 +179,7 @@ class Program:
                 case NativePhase():
                     self._walk(arena, phase.table, arena.jobs[phase.job])
                 case ForeignPhase():
-                    phase.run(arena, address_of(self._constants), objects)
+                    phase.run(arena, data_address(self._constants), objects)
 
     def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.
@@ -228,7 +233,7 @@ class Program:
             if offset in self._borrowed.parts:
                 continue
             if offset >= spec.run_constant_bytes and is_usable(array):
-                apart[offset] = address_of(array)
+                apart[offset] = data_address(array)
             else:
                 store(constants, offset, array)
         steps = tuple(s for k, s in enumerate(spec.prepare) if k not in self._borrowed.steps)
@@ -249,7 +254,7 @@ class Program:
         constants: NDArray[np.uint8],
         apart: Mapping[int, int] = MappingProxyType({}),
     ) -> StepTable:
-        places = {k: address_of(part) for k, part in self._borrowed.parts.items()}
+        places = {k: data_address(part) for k, part in self._borrowed.parts.items()}
         places.update(apart)
         return step_table(
             steps, self._code.addresses, constants, len(self.spec.inputs), self.threads, places
@@ -278,12 +283,15 @@ class Program:
     def _accept(self, inputs: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
         if inputs.keys() != self._names:
             self._refuse_names(inputs)
-        arrays = []
-        for tensor, dtype in self._inputs:
+        arrays: list[NDArray[Any]] = []
+        for number, (tensor, dtype) in enumerate(self._inputs):
+            if number in self._held:
+                arrays.append(size_given(self._held[number], self.spec, arrays))
+                continue
             array = inputs[tensor.name]
             if type(array) is not np.ndarray:
                 array = _as_array(tensor, array)
-            if array.shape != tensor.shape or (
+            if not fits(array.shape, tensor.shape, self._sized.get(number, ())) or (
                 array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype
             ):
                 raise InvalidModel(
@@ -324,8 +332,8 @@ class BoundRun:
         self._objects = program._objects(inputs)
         self._arena = program._new_arena()
         for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
-            np.copyto(copy, array)
-            self._arena.addresses[index] = address_of(copy)
+            self._arena.addresses[index] = _copied_address(array, copy)
+        self._arena.set_sizes({k: int(arrays[k]) for k in program._held})
         self._buffers = program._new_outputs(self._arena)
         self.outputs = named_results(program.spec, self._buffers)
         self._under_way: list[object] = []
@@ -371,7 +379,7 @@ def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8
             f"{spec.constant_bytes} bytes, {len(spec.constants)} initial constants and "
             f"{len(spec.prepare)} steps that prepare them"
         )
-    if len(prepared) and address_of(prepared) % ALIGNMENT:
+    if len(prepared) and data_address(prepared) % ALIGNMENT:
         raise VerifyError(f"prepared constants must begin at a multiple of {ALIGNMENT} bytes")
     return prepared
 
@@ -396,6 +404,6 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 
 def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
-    """The address of a copy in `staging`."""
-    np.copyto(staging, array)
-    return address_of(staging)
+    """The address of a copy at the beginning of each axis of `staging`."""
+    np.copyto(staging[(*map(slice, array.shape), ...)], array)
+    return data_address(staging)

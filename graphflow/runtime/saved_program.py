@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +28,8 @@ from graphflow.program import (
     ALIGNMENT,
     BufferRef,
     GuardedOutput,
+    InputSize,
+    Portion,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
@@ -85,22 +87,15 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
     """
     signatures = _signatures(spec)
     used = reachable(spec.objects, set(signatures))
-    return ProgramSpec(
+    return replace(
+        spec,
         objects=tuple((symbol, code) for symbol, code in spec.objects if symbol in used),
         prepare=(),
-        run=spec.run,
         constants=(),
         constant_bytes=spec.run_constant_bytes,
+        kept_bytes=None,
         arena_bytes=_arena_bytes(spec),
-        inputs=spec.inputs,
-        outputs=spec.outputs,
         signatures=signatures,
-        sections=spec.sections,
-        objects_in=spec.objects_in,
-        objects_out=spec.objects_out,
-        hidden=spec.hidden,
-        guards=spec.guards,
-        trimmed=spec.trimmed,
     )
 
 
@@ -280,6 +275,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
                 step.extent,
                 step.threads,
                 [[b.space, b.position, b.offset] for b in step.buffers],
+                [] if (p := step.portion) is None else [p.input, p.most, p.groups],
             ]
             for step in spec.run
         ],
@@ -293,6 +289,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "hidden": spec.hidden,
         "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
         "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
+        "sizes": [[s.name, s.input, s.lo, s.hi, [list(a) for a in s.axes]] for s in spec.sizes],
     }
 
 
@@ -358,6 +355,7 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
         trimmed=tuple(
             TrimmedOutput(*map(integer, listed(row, 4))) for row in listed(program["trimmed"])
         ),
+        sizes=tuple(map(_input_size, listed(program["sizes"]))),
     )
     _signatures(spec)
     for place, tensor in enumerate(spec.outputs):
@@ -371,9 +369,16 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
 
 
 def _step(row: Any) -> ProgramStep:
-    symbol, extent, threads, buffers = listed(row, 4)
+    symbol, extent, threads, buffers, part = listed(row, 5)
     refs = tuple(map(_reference, listed(buffers)))
-    return ProgramStep(text(symbol), refs, integer(extent), integer(threads))
+    portion = Portion(*map(integer, listed(part, 3))) if listed(part) else None
+    return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion)
+
+
+def _input_size(row: Any) -> InputSize:
+    name, number, lo, hi, axes = listed(row, 5)
+    pairs = tuple((integer(k), integer(axis)) for k, axis in (listed(p, 2) for p in listed(axes)))
+    return InputSize(text(name), integer(number), integer(lo), integer(hi), pairs)
 
 
 def _reference(row: Any) -> BufferRef:

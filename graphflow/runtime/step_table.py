@@ -18,15 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep
-from graphflow.runtime.aligned_memory import Recycled, address_of, zeroed_block
-from graphflow.runtime.driver import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
+from graphflow.program import ALIGNMENT, BufferRef, Portion, ProgramSpec, ProgramStep
+from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
+from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
-
-FLUSH_DENORMALS = 0x8040
-"""Bits of the x86 control word MXCSR: denormal results and operands count as zero."""
 
 _STEP, _PATCH, _JOB = STEP.dtype, PATCH.dtype, JOB.ctype
 
@@ -40,6 +37,8 @@ class StepTable:
     pointers: the address of each parameter of each step; but at `arena_slots` its offset in the
         arena, and 0 where a patch belongs.
     parallel: whether any step has several threads.
+    portions: for steps of which a run executes a part, their row, all their iterations, and that
+        part.
     """
 
     steps: NDArray[np.void]
@@ -47,6 +46,7 @@ class StepTable:
     arena_slots: NDArray[np.int64]
     patches: NDArray[np.void]
     parallel: bool
+    portions: tuple[tuple[int, int, Portion], ...] = ()
 
 
 def step_table(
@@ -64,10 +64,11 @@ def step_table(
     """
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros(len(steps), _STEP)
-    base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
+    base, pointers, arena_slots, patches = data_address(constants), list[int](), [], []
     for row, step in zip(rows, steps, strict=True):
         row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
-        row["extent"], row["threads"] = step.extent, step.workers(threads)
+        row["extent"] = row["length"] = row["stride"] = step.extent
+        row["threads"] = step.workers(threads)
         for ref in step.buffers:
             slot, value = len(pointers), 0
             match ref.space:
@@ -90,6 +91,11 @@ def step_table(
         arena_slots=np.array(arena_slots, np.int64),
         patches=np.array(patches, _PATCH),
         parallel=bool(shared.any()),
+        portions=tuple(
+            (k, step.extent, step.portion)
+            for k, step in enumerate(steps)
+            if step.portion is not None
+        ),
     )
 
 
@@ -97,11 +103,15 @@ class Arena:
     """The memory of one run at a time.
 
     `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
-    with the addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses
+    with the addresses of the inputs, then of the outputs, before a run, and `set_sizes` called if
+    the program has sizes.  `jobs` are the addresses
     of native jobs, one for each table; `outputs` give the arrays of the graph outputs.
     """
 
-    __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "outputs", "staging")
+    __slots__ = (
+        "_base", "_inputs", "_jobs", "_keep", "_portions",
+        "addresses", "jobs", "outputs", "staging",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -111,33 +121,43 @@ class Arena:
         patience_ns: int = PATIENCE_NS,
     ) -> None:
         memory = zeroed_block(spec.arena_bytes)
-        self._base, self._inputs = address_of(memory), len(spec.inputs)
+        self._base, self._inputs = data_address(memory), len(spec.inputs)
         self.staging = _staging(spec)
         self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
+        self._portions: list[tuple[NDArray[np.void], int, Portion]] = []
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
-        self._jobs = [job for job, _ in made]
+        self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
         self._keep = (memory, made, tables)
 
+    def set_sizes(self, values: Mapping[int, int]) -> None:
+        """Let each step execute its part for a run in which inputs of these numbers hold sizes."""
+        for step, extent, part in self._portions:
+            step["stride"] = extent // part.groups
+            step["length"] = part.of(extent, values[part.input])
+            step["extent"] = part.groups * step["length"]
+
     def _job(
         self, table: StepTable, flush_denormals: bool, patience_ns: int
-    ) -> tuple[Any, NDArray[np.int64]]:
-        """The job of a table, and the pointers to which it refers."""
+    ) -> tuple[Any, NDArray[np.int64], NDArray[np.void]]:
+        """The job of a table, and the pointers and steps to which it refers."""
         pointers = table.pointers.copy()
+        steps = table.steps.copy() if table.portions else table.steps
+        self._portions += [(steps[k : k + 1], extent, part) for k, extent, part in table.portions]
         pointers[table.arena_slots] += self._base
         job = _JOB(
             parallel=table.parallel,
-            steps=address_of(table.steps),
+            steps=data_address(steps),
             step_count=len(table.steps),
-            pointers=address_of(pointers),
-            patches=address_of(table.patches),
+            pointers=data_address(pointers),
+            patches=data_address(table.patches),
             patch_count=len(table.patches),
             addresses=ctypes.addressof(self.addresses),
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
             patience_ns=patience_ns,
         )
-        return job, pointers
+        return job, pointers, steps
 
     def address(self, ref: BufferRef, constants: int) -> int:
         """The address of a buffer; `constants` is the address of the constant block."""

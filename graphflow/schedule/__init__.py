@@ -45,9 +45,9 @@ from graphflow.schedule.conditions.no_ops import remove_no_op
 from graphflow.schedule.facts.bound_inference import (
     LoopRange,
     Requirement,
-    element_of,
+    all_elements,
+    element_variables,
     infer_bounds,
-    whole,
 )
 from graphflow.schedule.facts.claims import claims, forbids_access
 from graphflow.schedule.facts.known_state import in_state
@@ -84,7 +84,7 @@ from graphflow.schedule.padding.overcompute import (
     remove_overcompute_through_branching,
 )
 from graphflow.schedule.places.addresses import places_in
-from graphflow.schedule.places.place_names import fresh_name, fresh_names, names_in
+from graphflow.schedule.places.place_names import declared_names, fresh_name, fresh_names
 from graphflow.schedule.places.places import constant_extent
 from graphflow.schedule.stages.attach import compute_at, reverse_compute_at
 from graphflow.schedule.stages.lifting import (
@@ -110,7 +110,7 @@ from graphflow.schedule.steps.base_schedule import replay
 from graphflow.schedule.steps.frame import Handle, Refusal, Rewrite, ScheduleStep
 from graphflow.schedule.user.methods import Schedule
 from graphflow.schedule.user.parameter_layouts import ParameterLayout, parameter_layouts
-from graphflow.schedule.user.search_space import ChoiceValue, Point, SearchSpace, point_text
+from graphflow.schedule.user.search_space import ChoiceValue, Point, SearchSpace, choices_text
 from graphflow.schedule.user.sketches import Sketch, require_sketches, sketch
 
 __all__ = [
@@ -134,6 +134,7 @@ __all__ = [
     "UnliftableStages",
     "absorb_padding",
     "add_loop",
+    "all_elements",
     "assume_finite",
     "assume_reciprocal",
     "bind_config",
@@ -142,11 +143,13 @@ __all__ = [
     "cache_read",
     "cache_write",
     "call_eqv",
+    "choices_text",
     "claims",
     "commute_expr",
     "compute_at",
     "constant_extent",
     "cut_loop",
+    "declared_names",
     "delete_buffer",
     "delete_config",
     "derive_padding",
@@ -154,7 +157,7 @@ __all__ = [
     "divide_dim",
     "divide_loop",
     "divide_with_recompute",
-    "element_of",
+    "element_variables",
     "elide_padding",
     "eliminate_dead_code",
     "expand_dim",
@@ -188,12 +191,10 @@ __all__ = [
     "mult_dim",
     "mult_loops",
     "name_statement",
-    "names_in",
     "parallelize_loop",
     "parameter_layouts",
     "partition_loop",
     "places_in",
-    "point_text",
     "prefetch",
     "rearrange_dim",
     "remove_branching_through_overcompute",
@@ -236,6 +237,5 @@ __all__ = [
     "unroll_buffer",
     "unroll_loop",
     "vectorize_loop",
-    "whole",
     "write_config",
 ]

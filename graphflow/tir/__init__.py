@@ -14,7 +14,7 @@ from graphflow.tir.meaning.operators import (
 from graphflow.tir.meaning.to_python import compile_to_python
 from graphflow.tir.nodes.config import Config
 from graphflow.tir.nodes.declared import fields_of, memories_of
-from graphflow.tir.nodes.expr import (
+from graphflow.tir.nodes.exprs import (
     BINARY,
     COMPARISONS,
     EXPRESSIONS,
@@ -46,7 +46,7 @@ from graphflow.tir.nodes.expr import (
 )
 from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.hints import PREFETCH16
-from graphflow.tir.nodes.kept import Kept, kept
+from graphflow.tir.nodes.kept import Kept, kept_by_node
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.nodes.printer import (
     condition_text,
@@ -56,7 +56,7 @@ from graphflow.tir.nodes.printer import (
     stmt_text,
     to_text,
 )
-from graphflow.tir.nodes.stmt import (
+from graphflow.tir.nodes.stmts import (
     AT_ONCE,
     Allocate,
     Assume,
@@ -208,7 +208,7 @@ __all__ = [
     "is_dense",
     "is_identifier",
     "is_predicate",
-    "kept",
+    "kept_by_node",
     "loads_in",
     "loops_of",
     "map_as_written",

@@ -20,7 +20,7 @@ from graphflow.graph import Node, OperatorGraph, searchable_nodes
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import point_key, search_key, timed_searches
 from graphflow.processes.workers import Workers
-from graphflow.schedule import Point, Refusal, Sketch, point_text
+from graphflow.schedule import Point, Refusal, Sketch, choices_text
 from graphflow.tuning.harness import Harness, Kernels
 from graphflow.tuning.subjects import Subject, schedule_subject
 
@@ -64,7 +64,7 @@ class Searched:
             f"known, {len(self.refused)} refused, of {self.space} points"
         )
         if self.best is not None:
-            tried += f"; {1e6 * self.seconds:.1f} µs with {point_text(self.best)}"
+            tried += f"; {1e6 * self.seconds:.1f} µs with {choices_text(self.best)}"
         if self.default_seconds is not None:
             tried += f", {1e6 * self.default_seconds:.1f} µs with the default choices"
         return "\n".join((tried, *(f"  {n} × {why}" for why, n in self.reasons().items())))
@@ -114,18 +114,11 @@ class ScheduleSearch:
         kernels = self._compiled(missing, trace, workers)
         found = [subject for _, _, subject in missing if (subject.key, 0) in kernels]
         progress("searching schedules, timing")
-        self._time(found, kernels, trace)
+        self.harness.time_into(self.table, found, kernels, trace)
         for _ in range(REPETITIONS):
-            self._time(self._fastest(trials), kernels, trace)
+            self.harness.time_into(self.table, self._fastest(trials), kernels, trace)
         timed = timed_searches(self.table.known)
         return tuple(_searched(trial, timed.get(trial.search, {})) for trial in trials)
-
-    def _time(self, found: Sequence[Subject], kernels: Kernels, trace: Trace) -> None:
-        done = 0
-        for batch in self.harness.times(found, kernels):
-            self.table.add(batch)
-            done += len(batch)
-            trace.count(done, len(found))
 
     def _fastest(self, trials: Sequence[_Trial]) -> list[Subject]:
         """The fastest points of each trial that were compiled now, to be timed again."""
@@ -166,7 +159,7 @@ class ScheduleSearch:
         if isinstance(made, Refusal):
             trial.refused.append((point, made))
             return
-        what = f"sketch {trial.sketch.name} with {point_text(point)}"
+        what = f"sketch {trial.sketch.name} with {choices_text(point)}"
         try:
             subject = schedule_subject(graph, node, made.func, target, key, what)
         except (ScheduleError, VerifyError) as error:
@@ -199,7 +192,7 @@ def _refusal(error: Exception) -> Refusal:
 
 
 def _searched(trial: _Trial, timed: Mapping[str, float]) -> Searched:
-    seconds = {point: timed[point_text(point)] for point in trial.points}
+    seconds = {point: timed[choices_text(point)] for point in trial.points}
     best = min(seconds, key=lambda point: seconds[point], default=None)
     return Searched(
         trial.node.op,

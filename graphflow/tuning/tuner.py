@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from numpy.typing import ArrayLike
 
-from graphflow.base.arguments import Shapes
+from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.errors import SHAPES, InvalidModel, LayoutConflict
 from graphflow.base.options import Options, default_timings
 from graphflow.base.target import Target
@@ -35,20 +35,16 @@ from graphflow.bench import Protocol
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timings, TimingTable
 from graphflow.flow import Planning
-from graphflow.frontends import import_model, read_model, symbolic_inputs
+from graphflow.frontends import OnnxModel, import_model, open_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse, graph_of, take_assumptions
 from graphflow.pipeline.compiler import WORKER_MODULES, program_of
-from graphflow.pipeline.compiler_stages import (
-    SKETCHES,
-    Model,
-    compiler_digest,
-    with_found_schedules,
-    worker_count,
-)
+from graphflow.pipeline.compiler_stages import SKETCHES, compiler_digest, with_found_schedules
+from graphflow.pipeline.request import CompileRequest
+from graphflow.pipeline.services import worker_count
 from graphflow.processes.workers import Workers
 from graphflow.program import ProgramSpec
-from graphflow.runtime import check_host, default_threads, processor_of
-from graphflow.schedule import Sketch, require_sketches
+from graphflow.runtime import check_host, processor_of
+from graphflow.schedule import Sketch
 from graphflow.tir import PrimFunc
 from graphflow.tuning.end_to_end_timing import (
     END_TO_END_PROTOCOL,
@@ -65,7 +61,7 @@ from graphflow.tuning.measurement_candidates import (
 from graphflow.tuning.schedule_search import ScheduleSearch, Searched
 from graphflow.tuning.subjects import Subject, subjects
 
-Tunable: TypeAlias = "Model | PrimFunc | OperatorGraph"
+Tunable: TypeAlias = "OnnxModel | PrimFunc | OperatorGraph"
 
 OPTIMISM = 1.5
 """The factor by which an estimate may be too high without misleading the choice."""
@@ -138,34 +134,45 @@ def tune(
     A kernel that a user wrote, or a graph of them, is tuned like a model.  Raises CodegenError
     where this processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
     """
-    require_sketches(sketches)
-    chosen = Options.from_environment() if options is None else options
-    aim = host_target() if target is None else target
-    count = threads or chosen.threads or default_threads()
+    request = CompileRequest(
+        model=graph_of(model) if isinstance(model, PrimFunc) else model,
+        input_shapes={} if input_shapes is None else input_shapes,
+        input_values={} if input_values is None else input_values,
+        target=host_target() if target is None else target,
+        sketches=sketches,
+        options=chosen_options(options, threads),
+        counting=counting,
+    )
+    aim = request.target
     check_host(processor_of(aim.cpu, aim.features), "what is to be timed")
-    table = TimingTable(timings or chosen.timings or default_timings(), aim, count)
-    graph = _graph(model, input_shapes or {}, input_values or {})
-    trace = Trace(chosen, counting=counting)
+    path = timings or request.options.timings or default_timings()
+    table = TimingTable(path, aim, request.threads)
+    graph = _graph(request)
+    trace = Trace(request.options, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
-        harness = Harness(aim, count, PROTOCOL if protocol is None else protocol)
+        harness = Harness(aim, request.threads, PROTOCOL if protocol is None else protocol)
         end_to_end_protocol = END_TO_END_PROTOCOL if protocol is None else protocol
         searched: tuple[Searched, ...] = ()
         if search > 0:
             every = (*SKETCHES, *sketches)
             schedules = ScheduleSearch(harness, table, search, seed, compiler_digest())
             searched = schedules.run(graph, every, trace, workers, progress)
-        graph = with_found_schedules(graph, sketches, Timings(table.known), aim)
-        tuner = _Tuner(graph, table, harness, end_to_end_protocol, trace, workers, chosen, progress)
+        graph = with_found_schedules(graph, request, Timings(table.known))
+        tuner = _Tuner(
+            graph, request, table, harness, end_to_end_protocol, trace, workers, progress
+        )
         tuned, timed = tuner.run(), sum(found.timed for found in searched)
         known = tuned.known - timed
         return replace(tuned, timed=tuned.timed + timed, known=known, searched=searched)
 
 
-def _graph(model: Tunable, shapes: Shapes, values: Mapping[str, ArrayLike]) -> OperatorGraph:
-    if isinstance(model, PrimFunc | OperatorGraph):
-        graph, _ = take_assumptions(graph_of(model) if isinstance(model, PrimFunc) else model)
+def _graph(request: CompileRequest) -> OperatorGraph:
+    """The fusion groups of a model of known shapes, or of a graph of kernels."""
+    if isinstance(request.model, OperatorGraph):
+        graph, _ = take_assumptions(request.model)
         return fuse(canonicalize(graph))
-    proto = read_model(model)
+    proto = open_model(request.model).whole()
+    shapes, values = request.input_shapes, request.input_values
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
     if missing:
         raise InvalidModel(
@@ -188,12 +195,12 @@ class _Tuner:
     """One run of the tuner: what it tunes, with what, and how many timings it has made."""
 
     graph: OperatorGraph
+    request: CompileRequest
     table: TimingTable
     harness: Harness
     end_to_end_protocol: Protocol
     trace: Trace
     workers: Workers
-    options: Options
     progress: Callable[[str], None]
     timed: int = 0
 
@@ -272,19 +279,13 @@ class _Tuner:
         self.timed += len(named)
 
     def _program(self, found: Planning) -> ProgramSpec:
-        return program_of(
-            found.graph, found.plan(), self.harness.target, self.options, self.trace, self.workers
-        )
+        return program_of(found.graph, found.plan(), self.request, self.trace, self.workers)
 
     def _time(self, wanted: list[Subject], where: str) -> None:
         if not self.workers.started:
-            self.workers.start(worker_count(len(wanted), self.options), self.trace)
+            self.workers.start(worker_count(len(wanted), self.request.options), self.trace)
         self.progress(f"{where}, compiling")
         kernels = self.harness.compiled(wanted, self.trace, self.workers)
         self.progress(f"{where}, timing")
-        done = 0
-        for batch in self.harness.times(wanted, kernels):
-            self.table.add(batch)
-            done += len(batch)
-            self.timed += len(batch)
-            self.trace.count(done, len(wanted))
+        self.harness.time_into(self.table, wanted, kernels, self.trace)
+        self.timed += len(wanted)

@@ -3,12 +3,13 @@
 from graphflow.validation.check import Check, check_kernel
 from graphflow.validation.elements import Elements, Evaluation, OverBudget, Unsolved
 from graphflow.validation.error_bounds import with_errors
-from graphflow.validation.stage import Validation, validate
+from graphflow.validation.stage import KernelChecks, Validation, validate
 
 __all__ = [
     "Check",
     "Elements",
     "Evaluation",
+    "KernelChecks",
     "OverBudget",
     "Unsolved",
     "Validation",

@@ -24,13 +24,13 @@ from graphflow.validation.compare import (
     Differs,
     Disagree,
     RunPair,
-    check_places,
-    check_values,
+    compare_places,
+    compare_values,
 )
 from graphflow.validation.elements import Unsolved
 from graphflow.validation.expected import Found, Oracle
 from graphflow.validation.inputs import Array, AssumedInputs, Kind, logical_inputs
-from graphflow.validation.native import LinkedKernel, Slices, Trespass, pieces, whole
+from graphflow.validation.native import LinkedKernel, Slices, Trespass, one_slice, three_slices
 from graphflow.validation.padding_contents import FILL, check_claims, relied_on
 from graphflow.validation.parameter_positions import PlacedParameter, placed_params
 from graphflow.validation.sampled_elements import samples
@@ -45,7 +45,7 @@ seconds."""
 ROUNDS = ("ordinary", "special")
 
 UNDEFINED = (float("nan"), 7.5e29)
-"""What undefined padding, and workspaces, hold in each of the two runs."""
+"""What undefined padding holds in each of the two runs; workspaces hold NaN in both."""
 
 BEFORE = {
     "f": (-1234.5, 4321.25), "i": (-77, 93), "u": (77, 93), "b": (True, False), "V": (1, 0),
@@ -129,7 +129,7 @@ class Checker:
         ordinary = name == ROUNDS[0]
         arrays, expected = self.ordinary() if ordinary else self.expected(special=True)
         if ordinary and relied_on(self.kernel.task, self.placed.values()):
-            memory = self.run(arrays, 0, whole(self.kernel.extent), undefined=FILL)
+            memory = self.run(arrays, 0, one_slice(self.kernel.extent), undefined=FILL)
             check_claims(self.kernel.task, self.placed, arrays, memory)
         results = list(self.compared(arrays, expected))
         counts = [(r.equal + r.rounded + r.unjudged, r.rounded, r.unjudged) for r in results]
@@ -178,18 +178,18 @@ class Checker:
     def compared(self, arrays: Mapping[str, Array], expected: Found) -> Iterator[ComparisonCounts]:
         """Run natively and compare each output."""
         extent = self.kernel.extent
-        first = self.run(arrays, 0, whole(extent))
-        second = self.run(arrays, 1, pieces(extent))
+        first = self.run(arrays, 0, one_slice(extent))
+        second = self.run(arrays, 1, three_slices(extent))
         for buffer in self.definition.outputs:
             placed = self.placed[buffer]
             name = buffer.name
             before = BEFORE[first[name].dtype.kind]
             runs = RunPair(first[name], second[name], before)
             try:
-                check_places(placed, runs)
+                compare_places(placed, runs)
             except Disagree as difference:
                 raise Differs(f"{difference}: {self.cause(arrays, first, placed)}") from None
-            yield check_values(placed, runs, expected.get(buffer, {}), self.oracle, arrays)
+            yield compare_values(placed, runs, expected.get(buffer, {}), self.oracle, arrays)
 
     def run(
         self,
@@ -226,9 +226,9 @@ class Checker:
             kept = [memory[name][elements].tobytes() for memory in (first, other)]
             return kept[0] == kept[1]
 
-        if not same(self.run(arrays, 1, whole(extent), before=0)):
+        if not same(self.run(arrays, 1, one_slice(extent), before=0)):
             return "it depends on padding that is undefined"
-        if not same(self.run(arrays, 0, whole(extent), before=1)):
+        if not same(self.run(arrays, 0, one_slice(extent), before=1)):
             return "it depends on what its output held before"
         return "it depends on the slices in which its parallel loop is run"
 

@@ -52,7 +52,7 @@ class ComparisonCounts:
     unjudged: int
 
 
-def check_places(placed: PlacedParameter, runs: RunPair) -> None:
+def compare_places(placed: PlacedParameter, runs: RunPair) -> None:
     """Check that a kernel wrote every position that it must write, and no other.
 
     Needs no results of the definition.  Raises `Differs`.
@@ -111,7 +111,7 @@ def _check_padding(placed: PlacedParameter, runs: RunPair, untouched: Array) -> 
         )
 
 
-def check_values(
+def compare_values(
     placed: PlacedParameter,
     runs: RunPair,
     expected: Mapping[int, Any],

@@ -9,13 +9,13 @@ whole definition gives it, or `Unsolved` says why it cannot be computed alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
 from graphflow import arith, tir
-from graphflow.layout import solve
+from graphflow.layout import solve_indices
 
 Memory: TypeAlias = Any
 """Memory that the interpreter's code indexes by flat positions: an array, a list, or a dict."""
@@ -163,37 +163,24 @@ def _stage(nest: tir.Stmt) -> ElementStage:
     (place,) = places
     axes, body = _outer_loops(nest, frozenset().union(*map(arith.variables, place)))
     index = tuple(arith.Var(f"element.{k}") for k in range(len(place)))
-    ranges: dict[arith.Var, arith.Interval] = {
-        v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)
-    }
+    ranges = {v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)}
     values = _solved(place, index, axes)
-    reached = arith.conjunction(
-        (
-            *(
-                arith.within(
-                    values[a.var],
-                    arith.substitute(a.start, values),
-                    arith.substitute(a.stop, values),
-                )
-                for a in axes
-            ),
-            *(
-                arith.equal(arith.substitute(e, values), v)
-                for e, v in zip(place, index, strict=True)
-            ),
-        )
-    )
+    conditions = [
+        arith.within(values[a.var], *(arith.substitute(e, values) for e in (a.start, a.stop)))
+        for a in axes
+    ]
+    conditions += [
+        arith.equal(arith.substitute(e, values), v) for e, v in zip(place, index, strict=True)
+    ]
     body = _simplified(tir.substitute_body(body, values), ranges)
-    reached = arith.simplify_predicate(reached, ranges)
+    reached = arith.simplify_predicate(arith.conjunction(conditions), ranges)
     memories = tuple(dict.fromkeys((*written, *(load.buffer for load in tir.loads_in(body)))))
     params = tuple(
         tir.Param(b, tir.Role.OUTPUT if b in written else tir.Role.INPUT) for b in memories
     )
     func = tir.PrimFunc("element", params, (tir.If(reached, body),))
-    free = {v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)}
-    return ElementStage(
-        written, memories, _cost(body, ranges), tir.compile_to_python(func, free=free)
-    )
+    run = tir.compile_to_python(func, free=ranges)
+    return ElementStage(written, memories, _cost(body, ranges), run)
 
 
 def _outer_loops(nest: tir.Stmt, wanted: frozenset[arith.Var]) -> tuple[list[arith.Axis], tir.Body]:
@@ -219,12 +206,7 @@ def _solved(
     place: tuple[arith.IndexExpr, ...], index: tuple[arith.Var, ...], axes: list[arith.Axis]
 ) -> dict[arith.Var, arith.IndexExpr]:
     """The values of the loop variables at which a stage writes to `index`, if it does."""
-    ranges: dict[arith.Var, arith.Interval] = {}
-    for axis in axes:
-        start, stop = arith.constant_value(axis.start), arith.constant_value(axis.stop)
-        if start is not None and stop is not None:
-            ranges[axis.var] = (start, stop - 1)
-    known = solve(dict(zip(index, place, strict=True)), ranges)
+    known = solve_indices(dict(zip(index, place, strict=True)), _constant_ranges(axes))
     for axis in axes:
         if arith.constant_value(axis.stop - axis.start) == 1:
             known.setdefault(axis.var, axis.start)
@@ -236,16 +218,24 @@ def _solved(
 
 
 def _simplified(body: tir.Body, ranges: Mapping[arith.Var, arith.Interval]) -> tir.Body:
-    known = dict(ranges)
-    for loop in tir.loops_of(body):
-        start, stop = arith.constant_value(loop.start), arith.constant_value(loop.stop)
-        if start is not None and stop is not None and start < stop:
-            known[loop.var] = (start, stop - 1)
+    loops = (arith.Axis(loop.var, loop.start, loop.stop) for loop in tir.loops_of(body))
+    inner = _constant_ranges(loops)
+    known = {**ranges, **{var: span for var, span in inner.items() if span[0] <= span[1]}}
 
     def on_predicate(predicate: arith.Predicate) -> arith.Predicate:
         return arith.simplify_predicate(predicate, known)
 
-    return tir.map_indices(body, lambda index: arith.simplify(index, known), on_predicate)
+    return tir.map_indices(body, lambda index: arith.simplify_index(index, known), on_predicate)
+
+
+def _constant_ranges(axes: Iterable[arith.Axis]) -> dict[arith.Var, tuple[int, int]]:
+    """The first and last values of those variables whose bounds are constant."""
+    bounds = {a.var: (arith.constant_value(a.start), arith.constant_value(a.stop)) for a in axes}
+    return {
+        var: (start, stop - 1)
+        for var, (start, stop) in bounds.items()
+        if start is not None and stop is not None
+    }
 
 
 def _cost(body: tir.Body, ranges: Mapping[arith.Var, arith.Interval]) -> int:
@@ -274,6 +264,6 @@ def _most(
     return max(extent, 0)
 
 
-def iterations(func: tir.PrimFunc) -> int:
+def counted_iterations(func: tir.PrimFunc) -> int:
     """The number of stores and reductions in a run of `func`.  Raises `Unsolved`."""
     return _cost(func.body, {})

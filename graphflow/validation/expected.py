@@ -21,7 +21,7 @@ from graphflow.validation.elements import (
     Evaluation,
     OverBudget,
     Unsolved,
-    iterations,
+    counted_iterations,
 )
 from graphflow.validation.error_bounds import with_errors
 from graphflow.validation.inputs import Array
@@ -59,7 +59,7 @@ class Oracle:
     @staticmethod
     def of(func: PrimFunc) -> Oracle:
         """Decide how elements are computed; raises `Unsolved` if every way is too expensive."""
-        count = iterations(func)
+        count = counted_iterations(func)
         if count <= ALL:
             return Oracle(func, True)
         oracle = Oracle(func, False)

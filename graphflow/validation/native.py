@@ -107,12 +107,12 @@ class LinkedKernel:
         return {name: held[name].view for name in held if name in outputs}
 
 
-def whole(extent: int) -> Slices:
+def one_slice(extent: int) -> Slices:
     """The loop in one slice."""
     return ((0, extent),)
 
 
-def pieces(extent: int) -> Slices:
+def three_slices(extent: int) -> Slices:
     """The loop in three slices, the last one first."""
     first, second = extent // 3, extent - extent // 3
     return ((second, extent), (0, first), (first, second))

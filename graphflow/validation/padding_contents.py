@@ -2,8 +2,8 @@
 
 In: the task of a kernel whose plan relies on facts about the padding of its output, the logical
 inputs, and the memory after a run in which the padding of all inputs was filled with constants.
-Out: nothing, or `Differs`.  What is checked: the facts that flow finds by evaluating the definition
-on these constants hold of the memory that the kernel left.
+Out: nothing, or `Differs`.  What is checked: where the definition, evaluated on these constants as
+flow does it, gives a constant, the kernel left it in the memory.  Ranges are not checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stage `validate`: compares every distinct kernel of a program with its definition.
 
-In: lowered kernels and their object code.  Out: a `Validation`, or None if the options do not ask
-for one.  `VerifyError` names each kernel that differs, with the calls that run it.
+In: lowered kernels and their object code.  Out: a `Validation`.  `VerifyError` names each kernel
+that differs, with the calls that run it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from graphflow.base.errors import VerifyError
-from graphflow.base.options import Options
 from graphflow.base.target import Target
-from graphflow.base.trace import Trace
 from graphflow.kernels.lowering import LoweredKernel
-from graphflow.processes.workers import Workers
 from graphflow.runtime import check_host, processor_of
-from graphflow.validation.check import ROUNDS, Check, Coverage, check_kernel
+from graphflow.validation.check import ROUNDS, Check, Coverage
+
+KernelChecks: TypeAlias = (
+    "Callable[[Mapping[str, tuple[LoweredKernel, bytes]]], Mapping[str, Check]]"
+)
+"""Compares kernels, given with their object code, with their definitions, by symbol."""
 
 MOST_NAMED = 4
 """The most calls of a kernel that a message names."""
@@ -72,33 +74,29 @@ def validate(
     describe: Callable[[str], str],
     objects: Mapping[str, bytes],
     target: Target,
-    options: Options,
-    trace: Trace,
-    workers: Workers,
-) -> Validation | None:
-    """Validate all kernels if the options say so; `describe` says what runs the kernel of a symbol.
+    dump: str | None,
+    check: KernelChecks,
+) -> Validation:
+    """Validate all kernels with `check`, which is `check_kernel` of each, in worker processes or
+    here; `describe` says what runs the kernel of a symbol, `dump` is the folder of its texts.
 
     Raises `VerifyError` if a kernel differs from its definition, and CodegenError if this processor
     cannot run the kernels.
     """
-    if not options.validate:
-        return None
     start = time.perf_counter()
     check_host(processor_of(target.cpu, target.features), "the program to validate")
-    tasks = {symbol: (kernel, objects[symbol]) for symbol, kernel in kernels.items()}
-    checks = tuple(workers.map(check_kernel, tasks, trace).values())
+    checks = tuple(check({s: (kernel, objects[s]) for s, kernel in kernels.items()}).values())
     wrong = [check for check in checks if check.difference is not None]
     if wrong:
-        raise VerifyError(_message(wrong, len(checks), describe, options))
+        raise VerifyError(_message(wrong, len(checks), describe, dump))
     return Validation(checks, time.perf_counter() - start)
 
 
 def _message(
-    wrong: list[Check], total: int, describe: Callable[[str], str], options: Options
+    wrong: list[Check], total: int, describe: Callable[[str], str], folder: str | None
 ) -> str:
     lines = [f"{len(wrong)} of {total} kernels differ from their definitions:"]
     lines += [f"  {describe(check.symbol)}: {check.difference}" for check in wrong]
-    folder = options.dump
     if folder is None:
         lines.append(
             "compile with --dump DIR (Options(dump=DIR)) and look at "

@@ -8,16 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from graphflow.arith import conjunction, equal, floor_div, floor_mod, within
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    indices_of,
-    kernel,
-    linearize,
-    loops_over,
-    reduction_stage,
-)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import Buffer, Load, PrimFunc, ReduceOp
 
@@ -47,28 +40,11 @@ def col2im(
     channels = x_shape[1] // taps
     x = Buffer("x", x_shape, dtype)
     y = Buffer("y", (x_shape[0], channels, *image), dtype)
-    loops = loops_over(("n", "c", *spatial_names("o", window.rank)), y.shape)
-    inner = loops_over(spatial_names("k", window.rank), window.kernel)
-    reached = [
-        o + begin - k * dilation
-        for (o, _), (k, _), begin, dilation in zip(
-            loops[2:], inner, window.pads_begin, window.dilations, strict=True
-        )
-    ]
-    strided = list(zip(reached, window.strides, places, strict=True))
-    n, c, *_ = indices_of(loops)
-    tap = linearize(indices_of(inner), window.kernel)
-    place = linearize([floor_div(at, stride) for at, stride, _ in strided], places)
-    whole = [equal(floor_mod(at, stride), 0) for at, stride, _ in strided]
-    inside = [within(at, 0, count * stride) for at, stride, count in strided]
-    stage = reduction_stage(
-        "col2im",
-        ReduceOp.ADD,
-        y,
-        loops,
-        indices_of(loops),
-        inner,
-        Load(x, (n, c * taps + tap, place)),
-        where=conjunction((*inside, *whole)),
-    )
-    return kernel("col2im", (x,), (y,), (stage,))
+    loops = stages.loops_over(("n", "c", *spatial_names("o", window.rank)), y.shape)
+    inner = stages.loops_over(spatial_names("k", window.rank), window.kernel)
+    n, c, *_ = stages.indices_of(loops)
+    tap = stages.linearize(stages.indices_of(inner), window.kernel)
+    numbers, covered = window.covering(loops[2:], inner, window.pads_begin, places)
+    value = Load(x, (n, c * taps + tap, stages.linearize(numbers, places)))
+    stage = stages.reduction_stage("col2im", ReduceOp.ADD, y, loops, inner, value, where=covered)
+    return stages.kernel("col2im", (x,), (y,), (stage,))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.arith import Var, conjunction, equal, floor_div, floor_mod, within
+from graphflow.arith import Predicate, Var
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels.definitions.stages import Shape, kernel, loops_over, reduction_stage
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.kernels.definitions.window import Window, spatial_names
-from graphflow.tir import Binary, Buffer, Load, PrimFunc, ReduceOp
+from graphflow.tir import Binary, Buffer, Expr, Load, PrimFunc, ReduceOp
 
 
 def convolution(
@@ -37,36 +38,61 @@ def convolution(
     _check(x_shape, w_shape, groups)
     window = Window.of(w_shape[2:], strides, pads, dilations)
     out_spatial = window.output_shape(x_shape[2:])
-    group_outputs = w_shape[0] // groups
     x, w = Buffer("x", x_shape, dtype), Buffer("w", w_shape, dtype)
     b = Buffer("b", (w_shape[0],), dtype)
     y = Buffer("y", (x_shape[0], w_shape[0], *out_spatial), dtype)
 
-    n, g, oc, ic = Var("n"), Var("g"), Var("oc"), Var("ic")
-    outer = loops_over(spatial_names("o", window.rank), out_spatial)
-    taps = loops_over(spatial_names("k", window.rank), window.kernel)
-    channels = ((g, groups), (oc, group_outputs)) if groups > 1 else ((oc, group_outputs),)
-    out_channel = g * group_outputs + oc if groups > 1 else oc
-    in_channel = g * w_shape[1] + ic if groups > 1 else ic
-    places = window.positions(outer, taps)
-    target = (n, out_channel, *(var for var, _ in outer))
+    loops = _ConvolutionLoops(groups, (w_shape[0] // groups, w_shape[1]), window, out_spatial)
+    places = window.positions(loops.outer, loops.taps)
     product = Binary(
         "mul",
-        Load(x, (n, in_channel, *places)),
-        Load(w, (out_channel, ic, *(var for var, _ in taps))),
+        Load(x, (loops.n, loops.in_channel, *places)),
+        Load(w, (loops.out_channel, loops.ic, *stages.indices_of(loops.taps))),
     )
-    stage = reduction_stage(
-        name,
-        ReduceOp.ADD,
-        y,
-        ((n, x_shape[0]), *channels, *outer),
-        target,
-        ((ic, w_shape[1]), *taps),
-        product,
-        init=Load(b, (out_channel,)) if bias else None,
-        where=window.inside(places, x_shape[2:]),
+    return loops.kernel(
+        name, (x, w), y, product, b if bias else None, window.inside(places, x_shape[2:])
     )
-    return kernel(name, (x, w, b) if bias else (x, w), (y,), (stage,))
+
+
+class _ConvolutionLoops:
+    """The loops n, g, oc and spatial, and ic and taps; `channels` are those of a group."""
+
+    def __init__(
+        self, groups: int, channels: tuple[int, int], window: Window, out_spatial: Sequence[int]
+    ) -> None:
+        self.n, g, oc, self.ic = Var("n"), Var("g"), Var("oc"), Var("ic")
+        outputs, inputs = channels
+        self.outer = stages.loops_over(spatial_names("o", window.rank), out_spatial)
+        self.taps = stages.loops_over(spatial_names("k", window.rank), window.kernel)
+        self.channels = ((g, groups), (oc, outputs)) if groups > 1 else ((oc, outputs),)
+        self.oc = oc
+        self.out_channel = g * outputs + oc if groups > 1 else oc
+        self.in_channel = g * inputs + self.ic if groups > 1 else self.ic
+        self.inputs = inputs
+
+    def kernel(
+        self,
+        name: str,
+        operands: tuple[Buffer, Buffer],
+        y: Buffer,
+        product: Expr,
+        bias: Buffer | None,
+        where: Predicate,
+    ) -> PrimFunc:
+        """The kernel that sums the products where `where` holds, beginning with the bias."""
+        stage = stages.reduction_stage(
+            name,
+            ReduceOp.ADD,
+            y,
+            ((self.n, y.shape[0]), *self.channels, *self.outer),
+            ((self.ic, self.inputs), *self.taps),
+            product,
+            indices=(self.n, self.out_channel, *stages.indices_of(self.outer)),
+            init=None if bias is None else Load(bias, (self.out_channel,)),
+            where=where,
+        )
+        inputs = operands if bias is None else (*operands, bias)
+        return stages.kernel(name, inputs, (y,), (stage,))
 
 
 def _check(x_shape: Shape, w_shape: Shape, groups: int) -> None:
@@ -114,40 +140,16 @@ def transposed_convolution(
     window = Window.of(w_shape[2:], strides, None, dilations)
     if len(begins) != rank or len(out_spatial) != rank or min(out_spatial) < 0:
         raise InvalidModel(f"pads {begins} and output {tuple(out_spatial)} do not fit {w_shape}")
-    outputs, inputs = w_shape[1], x_shape[1] // groups
+    outputs = w_shape[1]
     x, w = Buffer("x", x_shape, dtype), Buffer("w", w_shape, dtype)
     b = Buffer("b", (outputs * groups,), dtype)
     y = Buffer("y", (x_shape[0], outputs * groups, *out_spatial), dtype)
 
-    n, g, oc, ic = Var("n"), Var("g"), Var("oc"), Var("ic")
-    outer = loops_over(spatial_names("o", rank), tuple(out_spatial))
-    taps = loops_over(spatial_names("k", rank), window.kernel)
-    channels = ((g, groups), (oc, outputs)) if groups > 1 else ((oc, outputs),)
-    out_channel = g * outputs + oc if groups > 1 else oc
-    in_channel = g * inputs + ic if groups > 1 else ic
-    reached = [
-        o + begin - k * dilation
-        for (o, _), (k, _), begin, dilation in zip(
-            outer, taps, begins, window.dilations, strict=True
-        )
-    ]
-    strided = list(zip(reached, window.strides, x_shape[2:], strict=True))
+    loops = _ConvolutionLoops(groups, (outputs, x_shape[1] // groups), window, out_spatial)
+    places, covered = window.covering(loops.outer, loops.taps, begins, x_shape[2:])
     product = Binary(
         "mul",
-        Load(x, (n, in_channel, *(floor_div(place, stride) for place, stride, _ in strided))),
-        Load(w, (in_channel, oc, *(var for var, _ in taps))),
+        Load(x, (loops.n, loops.in_channel, *places)),
+        Load(w, (loops.in_channel, loops.oc, *stages.indices_of(loops.taps))),
     )
-    whole = [equal(floor_mod(place, stride), 0) for place, stride, _ in strided]
-    inside = [within(place, 0, extent * stride) for place, stride, extent in strided]
-    stage = reduction_stage(
-        "conv_transpose",
-        ReduceOp.ADD,
-        y,
-        ((n, x_shape[0]), *channels, *outer),
-        (n, out_channel, *(var for var, _ in outer)),
-        ((ic, inputs), *taps),
-        product,
-        init=Load(b, (out_channel,)) if bias else None,
-        where=conjunction((*inside, *whole)),
-    )
-    return kernel("conv_transpose", (x, w, b) if bias else (x, w), (y,), (stage,))
+    return loops.kernel("conv_transpose", (x, w), y, product, b if bias else None, covered)

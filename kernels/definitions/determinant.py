@@ -9,34 +9,28 @@ from __future__ import annotations
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import compared, divide, multiply, subtract
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-)
+from graphflow.kernels.definitions.stages import Shape
 
 
 def determinant(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[…] = det x[…, :, :]`; that of an empty matrix is 1."""
-    if dtype not in tir.FLOATS:
-        raise UnsupportedOp(f"det of {dtype} is not built; cast the input to float32")
+    stages.require_floats("det", dtype)
     if len(x_shape) < 2 or x_shape[-1] != x_shape[-2]:
         raise InvalidModel(f"a tensor of shape {x_shape} holds no square matrices")
     n = x_shape[-1]
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape[:-2], dtype)
-    loops = loops_over("b", y.shape)
-    batch = indices_of(loops)
+    loops = stages.loops_over("b", y.shape)
+    batch = stages.indices_of(loops)
     rows = _RowElimination(n, dtype)
-    copied = loops_over("c", (n, n))
-    at = indices_of(copied)
+    copied = stages.loops_over("c", (n, n))
+    at = stages.indices_of(copied)
     column = Var("k")
     body: tir.Body = (
         *tir.nest(copied, (tir.Store(rows.work, at, tir.Load(x, (*batch, *at))),)),
-        _put(rows.product, literal(1, dtype)),
+        _put(rows.product, stages.literal(1, dtype)),
         rows.over(
             column,
             const(0),
@@ -45,7 +39,7 @@ def determinant(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
         tir.Store(y, batch, _got(rows.product)),
     )
     block = tir.Block("determinant", tir.nest(loops, body))
-    return kernel("determinant", (x,), (y,), (*map(tir.Allocate, rows.buffers), block))
+    return stages.kernel("determinant", (x,), (y,), (*map(tir.Allocate, rows.buffers), block))
 
 
 def _got(scalar: tir.Buffer) -> tir.Expr:
@@ -117,7 +111,9 @@ class _RowElimination:
         pivot = self.element(k, k)
         # A column of zeros has made the product zero: what the rows hold then does not matter.
         ratio = tir.Select(
-            compared("ne", pivot, 0), divide(self.element(row, k), pivot), literal(0, self.dtype)
+            compared("ne", pivot, 0),
+            divide(self.element(row, k), pivot),
+            stages.literal(0, self.dtype),
         )
         less = subtract(self.element(row, at), multiply(_got(self.ratio), self.element(k, at)))
         return (

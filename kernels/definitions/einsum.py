@@ -11,14 +11,9 @@ from functools import reduce as fold
 
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import multiply
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    reduction_stage,
-)
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.tir import Buffer, Expr, Load, PrimFunc, ReduceOp
 
 
@@ -52,10 +47,10 @@ def einsum(
 
     value = fold(multiply, map(element, operands, terms))
     if not summed:
-        stage = elementwise_stage("einsum", y, loops, value)
+        stage = stages.elementwise_stage("einsum", y, loops, value)
     else:
-        stage = reduction_stage("einsum", ReduceOp.ADD, y, loops, indices_of(loops), summed, value)
-    return kernel("einsum", operands, (y,), (stage,))
+        stage = stages.reduction_stage("einsum", ReduceOp.ADD, y, loops, summed, value)
+    return stages.kernel("einsum", operands, (y,), (stage,))
 
 
 def label_extents(shapes: Sequence[Shape], terms: Sequence[Sequence[str]]) -> dict[str, int]:

@@ -16,6 +16,7 @@ import numpy as np
 from graphflow import tir
 from graphflow.arith import IndexExpr, const
 from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
     clipped,
@@ -24,14 +25,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     leaky_relu,
     remainder,
 )
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    elementwise_stage,
-    kernel,
-    literal,
-    loops_over,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 
 LONGEST_CHAIN = 64
 """The most operands that one expression combines.
@@ -53,9 +47,9 @@ def elementwise(
     """
     buffers = [tir.Buffer(key, shape, kind) for key, (shape, kind) in operands.items()]
     y = tir.Buffer("y", broadcast([b.shape for b in buffers]), dtype or buffers[0].dtype)
-    loops = loops_over("i", y.shape)
+    loops = stages.loops_over("i", y.shape)
     loads = [tir.Load(buffer, broadcast_indices(buffer.shape, loops)) for buffer in buffers]
-    return kernel(name, buffers, (y,), (elementwise_stage(name, y, loops, value(*loads)),))
+    return stages.elementwise_kernel(name, buffers, y, loops, value(*loads))
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -210,14 +204,14 @@ def clip(
 
 
 def _bound(bound: float | Shape | None, dtype: str) -> tir.Literal | None:
-    return None if bound is None or isinstance(bound, tuple) else literal(bound, dtype)
+    return None if bound is None or isinstance(bound, tuple) else stages.literal(bound, dtype)
 
 
 def normalization_scale(shape: Shape, epsilon: float, dtype: str = "float32") -> tir.PrimFunc:
     """`y = gamma / sqrt(variance + epsilon)`: the factor of a batch normalization per channel."""
 
     def value(gamma: tir.Expr, variance: tir.Expr) -> tir.Expr:
-        spread = tir.Binary("add", variance, literal(epsilon, dtype))
+        spread = tir.Binary("add", variance, stages.literal(epsilon, dtype))
         return tir.Binary("div", gamma, tir.Unary("sqrt", spread))
 
     operands = {"gamma": (shape, dtype), "variance": (shape, dtype)}
@@ -240,11 +234,10 @@ def scale_and_shift(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
         raise InvalidModel(f"input {x_shape} has no channel axis; it needs a rank of at least 2")
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     scale, shift = (tir.Buffer(key, (x_shape[1],), dtype) for key in ("scale", "shift"))
-    loops = loops_over("i", x_shape)
+    loops = stages.loops_over("i", x_shape)
     channel = (loops[1][0],)
     scaled = tir.Binary(
         "mul", tir.Load(x, tuple(var for var, _ in loops)), tir.Load(scale, channel)
     )
     value = tir.Binary("add", scaled, tir.Load(shift, channel))
-    stage = elementwise_stage("scale_and_shift", y, loops, value)
-    return kernel("scale_and_shift", (x, scale, shift), (y,), (stage,))
+    return stages.elementwise_kernel("scale_and_shift", (x, scale, shift), y, loops, value)

@@ -15,18 +15,9 @@ from typing import TypeAlias
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    cleared,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-    normalized_axes,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 
 IndexTuple: TypeAlias = tuple[IndexExpr, ...]
 
@@ -73,18 +64,16 @@ def gather_at(
     index_dtype: str = "int64",
 ) -> tir.PrimFunc:
     """`y[a…, k…, b…] = x[a…, indices[k…], b…]`, where the index is that of `axis`."""
-    (axis,) = normalized_axes((axis,), len(x_shape))
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
     x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
     y = tir.Buffer("y", (*x_shape[:axis], *indices_shape, *x_shape[axis + 1 :]), dtype)
-    before, within = loops_over("a", x_shape[:axis]), loops_over("k", indices_shape)
+    before, within = stages.loops_over("a", x_shape[:axis]), stages.loops_over("k", indices_shape)
     row = (Var("row"), x_shape[axis])
-    position = from_front(tir.Load(indices, indices_of(within)), x_shape[axis])
-    outer = (*indices_of(before), *indices_of(within))
-    source = (*indices_of(before), row[0])
+    position = from_front(stages.element(indices, within), x_shape[axis])
+    outer = (*stages.indices_of(before), *stages.indices_of(within))
+    source = (*stages.indices_of(before), row[0])
     body = _gathered(y, outer, x, source, x_shape[axis + 1 :], (row,), (position,))
-    return kernel(
-        "gather", (x, indices), (y,), (tir.Block("gather", tir.nest((*before, *within), body)),)
-    )
+    return stages.nest_kernel("gather", (x, indices), y, (*before, *within), body)
 
 
 def gather_elements(
@@ -95,17 +84,16 @@ def gather_elements(
     index_dtype: str = "int64",
 ) -> tir.PrimFunc:
     """`y[i…] = x[i…]` with the index on `axis` replaced by `indices[i…]`."""
-    (axis,) = normalized_axes((axis,), len(x_shape))
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
     _check_elements(x_shape, indices_shape, axis)
     x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
     y = tir.Buffer("y", indices_shape, dtype)
-    loops, row = loops_over("i", indices_shape), (Var("row"), x_shape[axis])
-    at = indices_of(loops)
+    loops, row = stages.loops_over("i", indices_shape), (Var("row"), x_shape[axis])
+    at = stages.indices_of(loops)
     position = from_front(tir.Load(indices, at), x_shape[axis])
     source = (*at[:axis], row[0], *at[axis + 1 :])
     body = _gathered(y, at, x, source, (), (row,), (position,))
-    stage = tir.Block("gather_elements", tir.nest(loops, body))
-    return kernel("gather_elements", (x, indices), (y,), (stage,))
+    return stages.nest_kernel("gather_elements", (x, indices), y, loops, body)
 
 
 def gather_nd(
@@ -124,12 +112,12 @@ def gather_nd(
     x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
     rest = x_shape[batch + taken :]
     y = tir.Buffer("y", (*indices_shape[:-1], *rest), dtype)
-    outer = loops_over("k", indices_shape[:-1])
-    at = indices_of(outer)
-    rows = loops_over("row", x_shape[batch : batch + taken])
-    source = (*at[:batch], *indices_of(rows))
+    outer = stages.loops_over("k", indices_shape[:-1])
+    at = stages.indices_of(outer)
+    rows = stages.loops_over("row", x_shape[batch : batch + taken])
+    source = (*at[:batch], *stages.indices_of(rows))
     body = _gathered(y, at, x, source, rest, rows, _positions(indices, at, rows))
-    return kernel("gather_nd", (x, indices), (y,), (tir.Block("gather_nd", tir.nest(outer, body)),))
+    return stages.nest_kernel("gather_nd", (x, indices), y, outer, body)
 
 
 def scatter_elements(
@@ -144,18 +132,19 @@ def scatter_elements(
 
     Updates of one element are made in row-major order, or combined by `reduction`.
     """
-    (axis,) = normalized_axes((axis,), len(x_shape))
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
     _check_elements(x_shape, indices_shape, axis)
     x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", indices_shape, index_dtype)
     updates, y = tir.Buffer("updates", indices_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    loops, row = loops_over("i", indices_shape), Var("row")
-    at = indices_of(loops)
+    loops, row = stages.loops_over("i", indices_shape), Var("row")
+    at = stages.indices_of(loops)
     target = (*at[:axis], row, *at[axis + 1 :])
     update = _update(reduction, y, target, tir.Load(updates, at))
     position = from_front(tir.Load(indices, at), x_shape[axis])
     body = (matched(row, x_shape[axis], position, (update,)),)
-    stage = tir.Block("scatter_elements", tir.nest(loops, body))
-    return kernel("scatter_elements", (x, indices, updates), (y,), (_copied(x, y), stage))
+    return stages.nest_kernel(
+        "scatter_elements", (x, indices, updates), y, loops, body, _copied(x, y)
+    )
 
 
 def scatter_nd(
@@ -174,13 +163,12 @@ def scatter_nd(
     rest = x_shape[taken:]
     updates = tir.Buffer("updates", (*indices_shape[:-1], *rest), dtype)
     y = tir.Buffer("y", x_shape, dtype)
-    outer, inner = loops_over("k", indices_shape[:-1]), loops_over("b", rest)
-    at, rows = indices_of(outer), loops_over("row", x_shape[:taken])
-    target = (*indices_of(rows), *indices_of(inner))
-    update = _update(reduction, y, target, tir.Load(updates, (*at, *indices_of(inner))))
+    outer, inner = stages.loops_over("k", indices_shape[:-1]), stages.loops_over("b", rest)
+    at, rows = stages.indices_of(outer), stages.loops_over("row", x_shape[:taken])
+    target = (*stages.indices_of(rows), *stages.indices_of(inner))
+    update = _update(reduction, y, target, tir.Load(updates, (*at, *stages.indices_of(inner))))
     body = matched_nest(rows, _positions(indices, at, rows), tir.nest(inner, (update,)))
-    stage = tir.Block("scatter_nd", tir.nest(outer, body))
-    return kernel("scatter_nd", (x, indices, updates), (y,), (_copied(x, y), stage))
+    return stages.nest_kernel("scatter_nd", (x, indices, updates), y, outer, body, _copied(x, y))
 
 
 def reverse_sequence(
@@ -199,20 +187,15 @@ def reverse_sequence(
         )
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     lengths = tir.Buffer("lengths", (x_shape[batch_axis],), index_dtype)
-    outer, row = loops_over("i", x_shape[:2]), (Var("row"), x_shape[time_axis])
-    at = indices_of(outer)
+    outer, row = stages.loops_over("i", x_shape[:2]), (Var("row"), x_shape[time_axis])
+    at = stages.indices_of(outer)
     step = tir.IndexValue(at[time_axis])
     length = as_int64(tir.Load(lengths, (at[batch_axis],)))
     mirrored = subtract(subtract(length, 1), step)
     position = tir.Select(tir.Comparison("lt", step, length), mirrored, step)
     source = tuple(row[0] if axis == time_axis else at[axis] for axis in range(2))
     body = _gathered(y, at, x, source, x_shape[2:], (row,), (position,))
-    return kernel(
-        "reverse_sequence",
-        (x, lengths),
-        (y,),
-        (tir.Block("reverse_sequence", tir.nest(outer, body)),),
-    )
+    return stages.nest_kernel("reverse_sequence", (x, lengths), y, outer, body)
 
 
 def put(
@@ -221,11 +204,11 @@ def put(
     """`y[indices[i…]] = x[i…]` in a vector of `size` elements, which is zero elsewhere."""
     x, indices = tir.Buffer("x", x_shape, dtype), tir.Buffer("indices", x_shape, index_dtype)
     y = tir.Buffer("y", (size,), dtype)
-    loops, place = loops_over("i", x_shape), Var("place")
-    at = indices_of(loops)
+    loops, place = stages.loops_over("i", x_shape), Var("place")
+    at = stages.indices_of(loops)
     store = tir.Store(y, (place,), tir.Load(x, at))
-    placed = tir.nest(loops, (matched(place, size, as_int64(tir.Load(indices, at)), (store,)),))
-    return kernel("put", (x, indices), (y,), (cleared(y), tir.Block("put", placed)))
+    placed = (matched(place, size, as_int64(tir.Load(indices, at)), (store,)),)
+    return stages.nest_kernel("put", (x, indices), y, loops, placed, stages.cleared(y))
 
 
 def write_slices(
@@ -240,7 +223,7 @@ def write_slices(
 
     With `circular`, positions beyond the end wrap around to the beginning.
     """
-    (axis,) = normalized_axes((axis,), len(x_shape))
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
     rests = [shape[:axis] + shape[axis + 1 :] for shape in (x_shape, update_shape)]
     if axis == 0 or rests[0] != rests[1] or update_shape[axis] > x_shape[axis]:
         raise InvalidModel(
@@ -248,17 +231,17 @@ def write_slices(
         )
     x, updates = tir.Buffer("x", x_shape, dtype), tir.Buffer("updates", update_shape, dtype)
     starts, y = tir.Buffer("starts", x_shape[:1], index_dtype), tir.Buffer("y", x_shape, dtype)
-    outer = loops_over("i", update_shape[: axis + 1])
-    inner = loops_over("b", update_shape[axis + 1 :])
-    at, row, extent = indices_of(outer), Var("row"), x_shape[axis]
+    outer = stages.loops_over("i", update_shape[: axis + 1])
+    inner = stages.loops_over("b", update_shape[axis + 1 :])
+    at, row, extent = stages.indices_of(outer), Var("row"), x_shape[axis]
     position = add(as_int64(tir.Load(starts, at[:1])), tir.IndexValue(at[axis]))
     if circular:
         position = subtract(position, multiply(divide(position, extent), extent))
-    target = (*at[:axis], row, *indices_of(inner))
-    store = tir.Store(y, target, tir.Load(updates, (*at, *indices_of(inner))))
-    body = tir.nest(outer, (matched(row, extent, position, tir.nest(inner, (store,))),))
+    target = (*at[:axis], row, *stages.indices_of(inner))
+    store = tir.Store(y, target, tir.Load(updates, (*at, *stages.indices_of(inner))))
+    body = (matched(row, extent, position, tir.nest(inner, (store,))),)
     inputs = (x, updates, starts)
-    return kernel("write_slices", inputs, (y,), (_copied(x, y), tir.Block("write_slices", body)))
+    return stages.nest_kernel("write_slices", inputs, y, outer, body, _copied(x, y))
 
 
 def one_hot(
@@ -272,19 +255,16 @@ def one_hot(
 
     Float indices are truncated; an index outside of `-depth <= index < depth` equals no `d`.
     """
-    (axis,) = normalized_axes((axis,), len(indices_shape) + 1)
-    indices, values = (
-        tir.Buffer("indices", indices_shape, index_dtype),
-        tir.Buffer("values", (2,), dtype),
-    )
+    (axis,) = stages.normalized_axes((axis,), len(indices_shape) + 1)
+    indices = tir.Buffer("indices", indices_shape, index_dtype)
+    values = tir.Buffer("values", (2,), dtype)
     y = tir.Buffer("y", (*indices_shape[:axis], depth, *indices_shape[axis:]), dtype)
-    loops = loops_over("i", y.shape)
-    at = indices_of(loops)
+    loops = stages.loops_over("i", y.shape)
+    at = stages.indices_of(loops)
     position = from_front(tir.Load(indices, (*at[:axis], *at[axis + 1 :])), depth)
     here = tir.Comparison("eq", tir.IndexValue(at[axis]), position)
     value = tir.Select(here, tir.Load(values, (const(1),)), tir.Load(values, (const(0),)))
-    stage = elementwise_stage("one_hot", y, loops, value)
-    return kernel("one_hot", (indices, values), (y,), (stage,))
+    return stages.elementwise_kernel("one_hot", (indices, values), y, loops, value)
 
 
 def _gathered(
@@ -300,9 +280,10 @@ def _gathered(
 
     The variables of `rows` occur in `source` and are bound to `values`.
     """
-    empty, copied = (loops_over(prefix, rest) for prefix in ("z", "b"))
-    clear = tir.Store(y, (*at, *indices_of(empty)), literal(0, y.dtype))
-    copy = tir.Store(y, (*at, *indices_of(copied)), tir.Load(x, (*source, *indices_of(copied))))
+    empty, copied = (stages.loops_over(prefix, rest) for prefix in ("z", "b"))
+    clear = tir.Store(y, (*at, *stages.indices_of(empty)), stages.literal(0, y.dtype))
+    behind = stages.indices_of(copied)
+    copy = tir.Store(y, (*at, *behind), tir.Load(x, (*source, *behind)))
     return (*tir.nest(empty, (clear,)), *matched_nest(rows, values, tir.nest(copied, (copy,))))
 
 
@@ -348,5 +329,5 @@ def _update(reduction: str, y: tir.Buffer, target: IndexTuple, value: tir.Expr) 
 
 
 def _copied(x: tir.Buffer, y: tir.Buffer) -> tir.Block:
-    loops = loops_over("c", x.shape)
-    return elementwise_stage("copied", y, loops, tir.Load(x, indices_of(loops)))
+    loops = stages.loops_over("c", x.shape)
+    return stages.elementwise_stage("copied", y, loops, stages.element(x, loops))

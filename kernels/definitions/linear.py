@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from graphflow.arith import Var
 from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    elementwise_stage,
-    indices_of,
-    intermediate,
-    kernel,
-    literal,
-    reduction_stage,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.tir import Binary, Buffer, Expr, Load, PrimFunc, ReduceOp
 
 
@@ -45,39 +37,33 @@ def gemm(
         raise InvalidModel(f"inner extents differ: {depth} of {a_shape}, {depth_b} of {b_shape}")
     if c_shape is not None and broadcast([(rows, columns), c_shape]) != (rows, columns):
         raise InvalidModel(f"shape {c_shape} does not broadcast to ({rows}, {columns})")
-    a, b, y = (
-        Buffer("a", a_shape, dtype),
-        Buffer("b", b_shape, dtype),
-        Buffer("y", (rows, columns), dtype),
-    )
+    a, b = Buffer("a", a_shape, dtype), Buffer("b", b_shape, dtype)
+    y = Buffer("y", (rows, columns), dtype)
     c = None if c_shape is None else Buffer("c", c_shape, dtype)
     inputs = (a, b) if c is None else (a, b, c)
     i, j, k = Var("i"), Var("j"), Var("k")
     loops: tuple[Loop, ...] = ((i, rows), (j, columns))
-    product = Binary(
-        "mul",
-        Load(a, (k, i) if transpose_a else (i, k)),
-        Load(b, (j, k) if transpose_b else (k, j)),
-    )
+    at_a, at_b = (k, i) if transpose_a else (i, k), (j, k) if transpose_b else (k, j)
+    product = Binary("mul", Load(a, at_a), Load(b, at_b))
     if alpha == 1.0:
         init = None if c is None else _summand(c, loops, beta)
-        stage = reduction_stage(
-            "gemm", ReduceOp.ADD, y, loops, (i, j), ((k, depth),), product, init
+        stage = stages.reduction_stage(
+            "gemm", ReduceOp.ADD, y, loops, ((k, depth),), product, init=init
         )
-        return kernel("gemm", inputs, (y,), (stage,))
-    total, allocate = intermediate("total", y.shape, dtype)
-    stage = reduction_stage("gemm", ReduceOp.ADD, total, loops, (i, j), ((k, depth),), product)
+        return stages.kernel("gemm", inputs, (y,), (stage,))
+    total = Buffer("total", y.shape, dtype)
+    stage = stages.reduction_stage("gemm", ReduceOp.ADD, total, loops, ((k, depth),), product)
     outer: tuple[Loop, ...] = ((Var("p"), rows), (Var("q"), columns))
-    value: Expr = Binary("mul", literal(alpha, dtype), Load(total, indices_of(outer)))
+    value: Expr = Binary("mul", stages.literal(alpha, dtype), stages.element(total, outer))
     if c is not None:
         value = Binary("add", value, _summand(c, outer, beta))
-    scale = elementwise_stage("gemm_scale", y, outer, value)
-    return kernel("gemm", inputs, (y,), (allocate, stage, scale))
+    scale = stages.elementwise_stage("gemm_scale", y, outer, value)
+    return stages.kernel("gemm", inputs, (y,), (stage, scale))
 
 
 def _summand(c: Buffer, loops: tuple[Loop, ...], beta: float) -> Expr:
     value = Load(c, broadcast_indices(c.shape, loops))
-    return value if beta == 1.0 else Binary("mul", literal(beta, c.dtype), value)
+    return value if beta == 1.0 else Binary("mul", stages.literal(beta, c.dtype), value)
 
 
 def matmul(a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
@@ -97,10 +83,8 @@ def matmul(a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
     a, b = Buffer("a", a_shape, dtype), Buffer("b", b_shape, dtype)
     y = Buffer("y", tuple(extent for _, extent in loops), dtype)
     k = Var("k")
-    at_a = (*broadcast_indices(a_shape[:-2], lead), *indices_of(row), k)
-    at_b = (*broadcast_indices(b_shape[:-2], lead), k, *indices_of(column))
+    at_a = (*broadcast_indices(a_shape[:-2], lead), *stages.indices_of(row), k)
+    at_b = (*broadcast_indices(b_shape[:-2], lead), k, *stages.indices_of(column))
     product = Binary("mul", Load(a, at_a), Load(b, at_b))
-    stage = reduction_stage(
-        "matmul", ReduceOp.ADD, y, loops, indices_of(loops), ((k, depth),), product
-    )
-    return kernel("matmul", (a, b), (y,), (stage,))
+    stage = stages.reduction_stage("matmul", ReduceOp.ADD, y, loops, ((k, depth),), product)
+    return stages.kernel("matmul", (a, b), (y,), (stage,))

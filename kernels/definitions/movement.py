@@ -10,18 +10,8 @@ from collections.abc import Sequence
 from math import prod
 
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    delinearize,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    linearize,
-    literal,
-    loops_over,
-    normalized_axes,
-    store_stage,
-)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.tir import Buffer, Load, PrimFunc
 
 
@@ -41,29 +31,31 @@ def reshape(
             f"{prod(y_shape)}: a reshape keeps their number"
         )
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
-    loops = loops_over("i", y_shape)
+    loops = stages.loops_over("i", y_shape)
     if x_shape == y_shape:
-        source = indices_of(loops)
+        source = stages.indices_of(loops)
     else:
-        source = delinearize(linearize(indices_of(loops), y_shape), x_shape, loops)
-    return kernel(name, (x,), (y,), (elementwise_stage(name, y, loops, Load(x, source)),))
+        source = stages.delinearize(
+            stages.linearize(stages.indices_of(loops), y_shape), x_shape, loops
+        )
+    return stages.elementwise_kernel(name, (x,), y, loops, Load(x, source))
 
 
 def transpose(x_shape: Shape, permutation: Sequence[int], dtype: str = "float32") -> PrimFunc:
     """Axis k of `y` is axis `permutation[k]` of `x`."""
-    if normalized_axes(permutation, len(x_shape)) != tuple(range(len(x_shape))):
+    if stages.normalized_axes(permutation, len(x_shape)) != tuple(range(len(x_shape))):
         raise InvalidModel(f"{tuple(permutation)} is not a permutation of {len(x_shape)} axes")
     x = Buffer("x", x_shape, dtype)
     y = Buffer("y", tuple(x_shape[axis] for axis in permutation), dtype)
-    loops = loops_over("i", y.shape)
+    loops = stages.loops_over("i", y.shape)
     place = {axis: var for axis, (var, _) in zip(permutation, loops, strict=True)}
     value = Load(x, tuple(place[axis] for axis in range(len(x_shape))))
-    return kernel("transpose", (x,), (y,), (elementwise_stage("transpose", y, loops, value),))
+    return stages.elementwise_kernel("transpose", (x,), y, loops, value)
 
 
 def concat(shapes: Sequence[Shape], axis: int, dtype: str = "float32") -> PrimFunc:
     """The operands x0, x1, … concatenated along `axis`; one stage writes each of them."""
-    (axis,) = normalized_axes((axis,), len(shapes[0]))
+    (axis,) = stages.normalized_axes((axis,), len(shapes[0]))
     rests = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
     if len(rests) != 1 or len({len(shape) for shape in shapes}) != 1:
         listed = ", ".join(map(str, shapes))
@@ -71,18 +63,18 @@ def concat(shapes: Sequence[Shape], axis: int, dtype: str = "float32") -> PrimFu
     total = sum(shape[axis] for shape in shapes)
     y = Buffer("y", (*shapes[0][:axis], total, *shapes[0][axis + 1 :]), dtype)
     operands = [Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(shapes)]
-    stages, offset = [], 0
+    parts, offset = [], 0
     for k, operand in enumerate(operands):
-        loops = loops_over(f"i{k}_", operand.shape)
+        loops = stages.loops_over(f"i{k}_", operand.shape)
         target = [var + offset if a == axis else var for a, (var, _) in enumerate(loops)]
-        value = Load(operand, indices_of(loops))
-        stages.append(store_stage(f"concat{k}", y, loops, target, value))
+        value = stages.element(operand, loops)
+        parts.append(stages.store_stage(f"concat{k}", y, loops, target, value))
         offset += operand.shape[axis]
-    return kernel("concat", operands, (y,), stages)
+    return stages.kernel("concat", operands, (y,), parts)
 
 
 def fill(shape: Shape, value: float, dtype: str = "float32") -> PrimFunc:
     """`y[i…] = value`; a kernel without inputs."""
     y = Buffer("y", shape, dtype)
-    loops = loops_over("i", shape)
-    return kernel("fill", (), (y,), (elementwise_stage("fill", y, loops, literal(value, dtype)),))
+    loops = stages.loops_over("i", shape)
+    return stages.elementwise_kernel("fill", (), y, loops, stages.literal(value, dtype))

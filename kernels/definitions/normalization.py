@@ -8,12 +8,14 @@ never counted as data.
 from __future__ import annotations
 
 from math import prod
+from typing import TypeAlias
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.arith import IndexExpr, Var, floor_div, simplify_index, within
+from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
-from graphflow.kernels.definitions.reduction import axes_stage, kept, without_axes
+from graphflow.kernels.definitions.reduction import axes_stage, kept_variables, without_axes
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
     add,
@@ -23,19 +25,9 @@ from graphflow.kernels.definitions.scalar_functions import (
     square,
     subtract,
 )
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    elementwise_stage,
-    indices_of,
-    intermediate,
-    kernel,
-    literal,
-    loops_over,
-    normalized_axes,
-    ranges_of,
-    reduction_stage,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
+
+Loops: TypeAlias = tuple[Loop, ...]
 
 
 def layer_normalization(
@@ -51,8 +43,8 @@ def layer_normalization(
 
     Scale and shift broadcast to x.
     """
-    (lead,) = normalized_axes((axis,), len(x_shape))
-    loops = loops_over("i", x_shape)
+    (lead,) = stages.normalized_axes((axis,), len(x_shape))
+    loops = stages.loops_over("i", x_shape)
     parameters = []
     for name, shape in (("scale", scale_shape), ("shift", shift_shape)):
         if shape is None:
@@ -86,8 +78,10 @@ def group_normalization(
             f"scale and shift have {parameters} elements, input {x_shape} needs one for each "
             f"channel, or for each of {groups} groups"
         )
-    loops = loops_over("i", x_shape)
-    each = (simplify(floor_div(loops[1][0], channels // parameters), ranges_of(loops)),)
+    loops = stages.loops_over("i", x_shape)
+    each = (
+        simplify_index(floor_div(loops[1][0], channels // parameters), stages.ranges_of(loops)),
+    )
     loads = [tir.Load(tir.Buffer(key, (parameters,), dtype), each) for key in ("scale", "shift")]
     return _normalization(name, x_shape, 2, channels // groups, loops, loads, epsilon, dtype)
 
@@ -97,86 +91,74 @@ def _normalization(
     x_shape: Shape,
     lead: int,
     group: int,
-    loops: tuple[Loop, ...],
+    loops: Loops,
     parameters: list[tir.Load],
     epsilon: float,
     dtype: str,
 ) -> tir.PrimFunc:
     """Statistics for each point of the first `lead` axes, where `group` consecutive points of the
     last of them share one."""
-    if dtype not in tir.FLOATS:
-        raise UnsupportedOp(f"{name} of {dtype} is not built; cast the input to float32")
+    stages.require_floats(name, dtype)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     shape = x_shape[:lead] if group == 1 else (*x_shape[: lead - 1], x_shape[lead - 1] // group)
     inner = x_shape[lead:] if group == 1 else (group, *x_shape[lead:])
     count = prod(inner)
 
-    def element(outer: tuple[Loop, ...], reduced: tuple[Loop, ...]) -> tir.Load:
-        at, rest = indices_of(outer), indices_of(reduced)
+    def element(outer: Loops, reduced: Loops) -> tir.Load:
+        at, rest = stages.indices_of(outer), stages.indices_of(reduced)
         if group > 1:
             at, rest = (*at[:-1], at[-1] * group + rest[0]), rest[1:]
         return tir.Load(x, (*at, *rest))
 
-    total, make_total = intermediate("total", shape, dtype)
-    mean, make_mean = intermediate("mean", shape, dtype)
-    squares, make_squares = intermediate("squares", shape, dtype)
-    factor, make_factor = intermediate("factor", shape, dtype)
-    first, second = loops_over("s", shape), loops_over("v", shape)
-    taps, again = loops_over("r", inner), loops_over("q", inner)
-    averaged, scaled = loops_over("m", shape), loops_over("f", shape)
-    difference = subtract(element(second, again), tir.Load(mean, indices_of(second)))
-    variance = divide(tir.Load(squares, indices_of(scaled)), count)
+    total, mean, squares, factor = (
+        tir.Buffer(role, shape, dtype) for role in ("total", "mean", "squares", "factor")
+    )
+    first, second, averaged, scaled = (stages.loops_over(prefix, shape) for prefix in "svmf")
+    taps, again = stages.loops_over("r", inner), stages.loops_over("q", inner)
+    average = divide(stages.element(total, averaged), count)
+    difference = subtract(element(second, again), stages.element(mean, second))
+    variance = divide(stages.element(squares, scaled), count)
     deviation = tir.Unary("sqrt", add(variance, epsilon))
+    inverse = divide(stages.literal(1, dtype), deviation)
 
-    place = indices_of(loops[:lead])
+    place = stages.indices_of(loops[:lead])
     if group > 1:
         place = (*place[:-1], floor_div(place[-1], group))
-    value: tir.Expr = subtract(tir.Load(x, indices_of(loops)), tir.Load(mean, place))
+    value: tir.Expr = subtract(stages.element(x, loops), tir.Load(mean, place))
     value = multiply(value, tir.Load(factor, place))
     for combine, parameter in zip((multiply, add), parameters, strict=False):
         value = combine(value, parameter)
-    add_op = tir.ReduceOp.ADD
+
+    def summed(part: str, out: tir.Buffer, at: Loops, reduced: Loops, term: tir.Expr) -> tir.Block:
+        return stages.reduction_stage(f"{name}_{part}", tir.ReduceOp.ADD, out, at, reduced, term)
+
     body = (
-        make_total,
-        reduction_stage(
-            f"{name}_sum", add_op, total, first, indices_of(first), taps, element(first, taps)
-        ),
-        make_mean,
-        elementwise_stage(
-            f"{name}_mean", mean, averaged, divide(tir.Load(total, indices_of(averaged)), count)
-        ),
-        make_squares,
-        reduction_stage(
-            f"{name}_squares", add_op, squares, second, indices_of(second), again,
-            square(difference),
-        ),
-        make_factor,
-        elementwise_stage(
-            f"{name}_factor", factor, scaled, divide(literal(1, dtype), deviation)
-        ),
-        elementwise_stage(f"{name}_scale", y, loops, value),
-    )  # fmt: skip
-    return kernel(name, (x, *(load.buffer for load in parameters)), (y,), body)
+        summed("sum", total, first, taps, element(first, taps)),
+        stages.elementwise_stage(f"{name}_mean", mean, averaged, average),
+        summed("squares", squares, second, again, square(difference)),
+        stages.elementwise_stage(f"{name}_factor", factor, scaled, inverse),
+        stages.elementwise_stage(f"{name}_scale", y, loops, value),
+    )
+    return stages.kernel(name, (x, *(load.buffer for load in parameters)), (y,), body)
 
 
 def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float32") -> tir.PrimFunc:
     """`y = x / (Σ |x| ^ p) ^ (1/p)` along axis, with p 1 or 2; 0 if the norm is 0."""
-    if dtype not in tir.FLOATS:
-        raise UnsupportedOp(f"LpNormalization of {dtype} is not built; cast the input to float32")
+    stages.require_floats("LpNormalization", dtype)
     if p not in (1, 2):
         raise InvalidModel(f"a norm of order {p} is none of ONNX's LpNormalization; p is 1 or 2")
-    reduced = normalized_axes((axis,), len(x_shape))
+    reduced = stages.normalized_axes((axis,), len(x_shape))
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    total, allocate = intermediate("total", without_axes(x_shape, reduced, False), dtype)
+    total = tir.Buffer("total", without_axes(x_shape, reduced, False), dtype)
     term = UNARY_VALUES["abs" if p == 1 else "square"]
-    gather = axes_stage("lp_sum", tir.ReduceOp.ADD, x, total, reduced, False, "i", "r", term)
-    loops = loops_over("o", x_shape)
-    norm: tir.Expr = tir.Load(total, kept(loops, reduced))
+    gather = axes_stage("lp_sum", tir.ReduceOp.ADD, x, total, reduced, term=term)
+    loops = stages.loops_over("o", x_shape)
+    norm: tir.Expr = tir.Load(total, kept_variables(loops, reduced))
     norm = norm if p == 1 else tir.Unary("sqrt", norm)
-    share = divide(tir.Load(x, indices_of(loops)), norm)
-    value = tir.Select(compared("eq", norm, 0), literal(0, dtype), share)
-    stage = elementwise_stage("lp_normalization", y, loops, value)
-    return kernel("lp_normalization", (x,), (y,), (allocate, gather, stage))
+    share = divide(stages.element(x, loops), norm)
+    value = tir.Select(compared("eq", norm, 0), stages.literal(0, dtype), share)
+    stage = stages.elementwise_stage("lp_normalization", y, loops, value)
+    return stages.kernel("lp_normalization", (x,), (y,), (gather, stage))
 
 
 def local_response_normalization(
@@ -193,33 +175,27 @@ def local_response_normalization(
 
     With an even size there is one channel more above than below; missing channels count as zero.
     """
-    if dtype not in tir.FLOATS:
-        raise UnsupportedOp(f"LRN of {dtype} is not built; cast the input to float32")
+    stages.require_floats("LRN", dtype)
     if len(x_shape) < 2 or size < 1:
         raise InvalidModel(f"LRN of size {size} over input {x_shape}: it needs channels and a size")
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    total, allocate = intermediate("total", x_shape, dtype)
-    loops, out = loops_over("i", x_shape), loops_over("o", x_shape)
+    total = tir.Buffer("total", x_shape, dtype)
+    loops, out = stages.loops_over("i", x_shape), stages.loops_over("o", x_shape)
     tap = Var("k")
     # Taps further away than there are channels meet none of them.
     below = min((size - 1) // 2, x_shape[1] - 1)
     taps = below + 1 + min(size // 2, x_shape[1] - 1)
     channel: IndexExpr = loops[1][0] + tap - below
-    at = indices_of(loops)
-    gather = reduction_stage(
-        "lrn_sum",
-        tir.ReduceOp.ADD,
-        total,
-        loops,
-        at,
-        ((tap, taps),),
-        square(tir.Load(x, (at[0], channel, *at[2:]))),
-        where=within(channel, 0, x_shape[1]),
+    at = stages.indices_of(loops)
+    term = square(tir.Load(x, (at[0], channel, *at[2:])))
+    inside = within(channel, 0, x_shape[1])
+    gather = stages.reduction_stage(
+        "lrn_sum", tir.ReduceOp.ADD, total, loops, ((tap, taps),), term, where=inside
     )
-    place = indices_of(out)
-    base = add(multiply(tir.Load(total, place), alpha / size), bias)
-    value = divide(tir.Load(x, place), _power(base, beta))
-    return kernel("lrn", (x,), (y,), (allocate, gather, elementwise_stage("lrn", y, out, value)))
+    base = add(multiply(stages.element(total, out), alpha / size), bias)
+    value = divide(stages.element(x, out), _power(base, beta))
+    stage = stages.elementwise_stage("lrn", y, out, value)
+    return stages.kernel("lrn", (x,), (y,), (gather, stage))
 
 
 def _power(base: tir.Expr, exponent: float) -> tir.Expr:
@@ -227,4 +203,4 @@ def _power(base: tir.Expr, exponent: float) -> tir.Expr:
     if exponent == 0.75:
         root = tir.Unary("sqrt", base)
         return multiply(root, tir.Unary("sqrt", root))
-    return tir.Binary("pow", base, literal(exponent, base.dtype))
+    return tir.Binary("pow", base, stages.literal(exponent, base.dtype))

@@ -12,17 +12,9 @@ from collections.abc import Sequence
 
 from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, const, simplify_predicate
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import compared
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    indices_of,
-    kernel,
-    linearize,
-    literal,
-    loops_over,
-    neutral,
-    ranges_of,
-)
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.kernels.definitions.window import Window, spatial_names
 
 
@@ -48,15 +40,12 @@ def max_pool_place(
     x = tir.Buffer("x", x_shape, dtype)
     shape = (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode))
     y = tir.Buffer("y", shape, dtype if value else "int64")
-    best, found, at = (
-        tir.Buffer("best", (1,), dtype),
-        tir.Buffer("found", (1,), "int64"),
-        (const(0),),
-    )
-    loops = loops_over(("n", "c", *spatial_names("o", window.rank)), shape)
-    taps = loops_over(spatial_names("k", window.rank), window.kernel)
+    best, found = tir.Buffer("best", (1,), dtype), tir.Buffer("found", (1,), "int64")
+    at = (const(0),)
+    loops = stages.loops_over(("n", "c", *spatial_names("o", window.rank)), shape)
+    taps = stages.loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)
-    lead = indices_of(loops[:2])
+    lead = stages.indices_of(loops[:2])
     element = tir.Load(x, (*lead, *places))
     is_better: tir.Expr = tir.Comparison("gt", element, tir.Load(best, at))
     is_better = tir.Binary("or", compared("lt", tir.Load(found, at), 0), is_better)
@@ -64,20 +53,20 @@ def max_pool_place(
     update: tir.Stmt = tir.If(
         is_better, (tir.Store(best, at, element), tir.Store(found, at, place))
     )
-    inside = simplify_predicate(window.inside(places, x_shape[2:]), ranges_of((*loops, *taps)))
+    inside = simplify_predicate(
+        window.inside(places, x_shape[2:]), stages.ranges_of((*loops, *taps))
+    )
     if inside != TRUE:
         update = tir.If(inside, (update,))
     body = (
         tir.Allocate(best),
         tir.Allocate(found),
-        tir.Store(best, at, neutral(tir.ReduceOp.MAX, dtype)),
-        tir.Store(found, at, literal(-1, "int64")),
+        tir.Store(best, at, stages.neutral(tir.ReduceOp.MAX, dtype)),
+        tir.Store(found, at, stages.literal(-1, "int64")),
         *tir.nest(taps, (update,)),
-        tir.Store(y, indices_of(loops), tir.Load(best if value else found, at)),
+        tir.Store(y, stages.indices_of(loops), tir.Load(best if value else found, at)),
     )
-    return kernel(
-        "max_pool_place", (x,), (y,), (tir.Block("max_pool_place", tir.nest(loops, body)),)
-    )
+    return stages.nest_kernel("max_pool_place", (x,), y, loops, body)
 
 
 def _place(
@@ -86,4 +75,4 @@ def _place(
     spatial = x_shape[2:]
     if column_major:
         places, spatial = places[::-1], spatial[::-1]
-    return linearize((*lead, *places), (*x_shape[:2], *spatial))
+    return stages.linearize((*lead, *places), (*x_shape[:2], *spatial))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from graphflow.arith import IndexExpr, const, floor_div
 from graphflow.base.dtypes import FLOATING, integer_limits
 from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import (
     add,
     clipped,
@@ -21,15 +22,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     multiply,
     subtract,
 )
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select, Unary
 
 WIDE = "float32"
@@ -53,15 +46,12 @@ def quantize(
     """
     x, scale = Buffer("x", shape, dtype), Buffer("scale", scale_shape, WIDE)
     y = Buffer("y", shape, target)
-    inputs, zero_point = [x, scale], None
-    loops = loops_over("i", shape)
+    loops = stages.loops_over("i", shape)
     at = parameter_indices(scale_shape, shape, loops, axis, block)
-    if zero_shape is not None:
-        inputs.append(zero := Buffer("zero", zero_shape, target))
-        zero_point = Load(zero, parameter_indices(zero_shape, shape, loops, axis, block))
-    quotient = divide(converted(Load(x, indices_of(loops)), WIDE), Load(scale, at))
+    zeros, zero_point = _zero_point(zero_shape, target, shape, loops, axis, block)
+    quotient = divide(converted(stages.element(x, loops), WIDE), Load(scale, at))
     value = rounded(quotient, zero_point, target, saturate)
-    return kernel("quantize", inputs, (y,), (elementwise_stage("quantize", y, loops, value),))
+    return stages.elementwise_kernel("quantize", (x, scale, *zeros), y, loops, value)
 
 
 def dequantize(
@@ -75,31 +65,38 @@ def dequantize(
 ) -> PrimFunc:
     """`y = (x − zero) · scale` as float32."""
     x, scale = Buffer("x", shape, dtype), Buffer("scale", scale_shape, WIDE)
-    inputs, y = [x, scale], Buffer("y", shape, WIDE)
-    loops = loops_over("i", shape)
+    y, loops = Buffer("y", shape, WIDE), stages.loops_over("i", shape)
     at = parameter_indices(scale_shape, shape, loops, axis, block)
-    exact = WIDE if dtype in FLOATING else "int32"
-    value = converted(Load(x, indices_of(loops)), exact)
-    if zero_shape is not None:
-        inputs.append(zero := Buffer("zero", zero_shape, dtype))
-        place = parameter_indices(zero_shape, shape, loops, axis, block)
-        value = subtract(value, converted(Load(zero, place), exact))
+    zeros, zero_point = _zero_point(zero_shape, dtype, shape, loops, axis, block)
+    value = _centred(stages.element(x, loops), zero_point, WIDE if dtype in FLOATING else "int32")
     value = multiply(converted(value, WIDE), Load(scale, at))
-    return kernel("dequantize", inputs, (y,), (elementwise_stage("dequantize", y, loops, value),))
+    return stages.elementwise_kernel("dequantize", (x, scale, *zeros), y, loops, value)
 
 
 def shifted(shape: Shape, dtype: str, zero_shape: Shape | None, axis: int) -> PrimFunc:
     """`y = x − zero` as int32, which is exact; `y = x` if there is no zero point."""
     x, y = Buffer("x", shape, dtype), Buffer("y", shape, "int32")
-    loops = loops_over("i", shape)
-    value = converted(Load(x, indices_of(loops)), "int32")
-    inputs = [x]
-    if zero_shape is not None:
-        zero = Buffer("zero", zero_shape, dtype)
-        at = parameter_indices(zero_shape, shape, loops, axis)
-        value = subtract(value, converted(Load(zero, at), "int32"))
-        inputs.append(zero)
-    return kernel("shifted", inputs, (y,), (elementwise_stage("shifted", y, loops, value),))
+    loops = stages.loops_over("i", shape)
+    zeros, zero_point = _zero_point(zero_shape, dtype, shape, loops, axis)
+    value = _centred(stages.element(x, loops), zero_point, "int32")
+    return stages.elementwise_kernel("shifted", (x, *zeros), y, loops, value)
+
+
+def _zero_point(
+    own: Shape | None, dtype: str, shape: Shape, loops: Sequence[Loop], axis: int, block: int = 0
+) -> tuple[tuple[Buffer, ...], Load | None]:
+    """The parameter of a zero point of shape `own` and its element for each of `loops`, if there
+    is one."""
+    if own is None:
+        return (), None
+    zero = Buffer("zero", own, dtype)
+    return (zero,), Load(zero, parameter_indices(own, shape, loops, axis, block))
+
+
+def _centred(x: Expr, zero: Expr | None, exact: str) -> Expr:
+    """`x − zero`, computed in the dtype `exact`."""
+    value = converted(x, exact)
+    return value if zero is None else subtract(value, converted(zero, exact))
 
 
 def requantize(
@@ -117,17 +114,16 @@ def requantize(
     x, y = Buffer("x", shape, "int32"), Buffer("y", shape, target)
     scales = [Buffer(name, s, WIDE) for name, s in zip("abc", scale_shapes, strict=True)]
     zero = Buffer("zero", zero_shape, target)
-    loops = loops_over("i", shape)
+    loops = stages.loops_over("i", shape)
     places = [
         parameter_indices(buffer.shape, shape, loops, axis)
         for buffer, axis in zip(scales, axes, strict=True)
     ]
     a, b, c = (Load(buffer, at) for buffer, at in zip(scales, places, strict=True))
-    product = multiply(converted(Load(x, indices_of(loops)), WIDE), divide(multiply(a, b), c))
+    product = multiply(converted(stages.element(x, loops), WIDE), divide(multiply(a, b), c))
     zero_place = parameter_indices(zero_shape, shape, loops, axes[2])
     value = rounded(product, Load(zero, zero_place), target)
-    stage = elementwise_stage("requantize", y, loops, value)
-    return kernel("requantize", (x, *scales, zero), (y,), (stage,))
+    return stages.elementwise_kernel("requantize", (x, *scales, zero), y, loops, value)
 
 
 def dynamic_scale() -> PrimFunc:
@@ -137,8 +133,9 @@ def dynamic_scale() -> PrimFunc:
     It is 1 if all elements are zero, as in onnxruntime, so that nothing is divided by zero.
     """
     low, high, y = (Buffer(name, (), WIDE) for name in ("low", "high", "y"))
-    stage = elementwise_stage("dynamic_scale", y, (), scale_of_range(*_with_zero(low, high)))
-    return kernel("dynamic_scale", (low, high), (y,), (stage,))
+    return stages.elementwise_kernel(
+        "dynamic_scale", (low, high), y, (), scale_of_range(*_with_zero(low, high))
+    )
 
 
 def dynamic_zero_point() -> PrimFunc:
@@ -146,24 +143,23 @@ def dynamic_zero_point() -> PrimFunc:
     low, scale, y = Buffer("low", (), WIDE), Buffer("scale", (), WIDE), Buffer("y", (), "uint8")
     lowest, _ = _with_zero(low, low)
     value = converted(zero_point_of_range(lowest, Load(scale, ())), "uint8")
-    stage = elementwise_stage("dynamic_zero_point", y, (), value)
-    return kernel("dynamic_zero_point", (low, scale), (y,), (stage,))
+    return stages.elementwise_kernel("dynamic_zero_point", (low, scale), y, (), value)
 
 
 def scale_of_range(low: Expr, high: Expr) -> Expr:
     """The scale with which uint8 covers the numbers from `low` to `high`, among which is 0."""
     extent = subtract(high, low)
-    return Select(compared("eq", extent, 0), literal(1, WIDE), divide(extent, 255))
+    return Select(compared("eq", extent, 0), stages.literal(1, WIDE), divide(extent, 255))
 
 
 def zero_point_of_range(low: Expr, scale: Expr) -> Expr:
     """The zero point, a whole float32, that belongs to `scale_of_range`."""
-    quotient = divide(subtract(literal(0, WIDE), low), scale)
-    return clipped(Unary("round", quotient), literal(0, WIDE), literal(255, WIDE))
+    quotient = divide(subtract(stages.literal(0, WIDE), low), scale)
+    return clipped(Unary("round", quotient), stages.literal(0, WIDE), stages.literal(255, WIDE))
 
 
 def _with_zero(low: Buffer, high: Buffer) -> tuple[Expr, Expr]:
-    zero = literal(0, WIDE)
+    zero = stages.literal(0, WIDE)
     return clipped(Load(low, ()), None, zero), clipped(Load(high, ()), zero, None)
 
 
@@ -177,7 +173,7 @@ def rounded(x: Expr, zero: Expr | None, target: str, saturate: bool = True) -> E
     if zero is not None:
         whole = add(whole, converted(zero, WIDE))
     low, high = integer_limits(target)
-    return converted(clipped(whole, literal(low, WIDE), literal(high, WIDE)), target)
+    return converted(clipped(whole, stages.literal(low, WIDE), stages.literal(high, WIDE)), target)
 
 
 def parameter_indices(

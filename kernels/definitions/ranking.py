@@ -14,18 +14,9 @@ from collections.abc import Sequence
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, as_index, const, less_than, minimum
 from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.indexing import as_int64, matched
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    cleared,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-    normalized_axes,
-    reduction_stage,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 
 
 def stands_before(a: tir.Expr, b: tir.Expr, largest: bool) -> tir.Expr:
@@ -50,14 +41,11 @@ def selected(
     the last of the list.
     """
     axis, y_shape = _checked(x_shape, axis, count)
-    x, y, kept = (
-        tir.Buffer("x", x_shape, dtype),
-        tir.Buffer("y", y_shape, "int64"),
-        tir.Buffer("kept", (count,), dtype),
-    )
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, "int64")
+    kept = tir.Buffer("kept", (count,), dtype)
     if not y.size:
-        return kernel("selected", (x,), (y,), ())
-    outer = loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
+        return stages.kernel("selected", (x,), (y,), ())
+    outer = stages.loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
     first, rest = Var("i"), Var("j")
     place = _on_axis(outer, axis, first)
     begin = _inserted(x, y, kept, place, axis, first, largest, "f")
@@ -68,7 +56,7 @@ def selected(
     test = tir.If(stands_before(tir.Load(x, place), last, largest), insert)
     improve = tir.For(rest, const(count), const(x_shape[axis]), tir.LoopKind.SERIAL, (test,))
     body = tir.nest(outer, (tir.Allocate(kept), fill, improve))
-    return kernel("selected", (x,), (y,), (tir.Block("selected", body),))
+    return stages.kernel("selected", (x,), (y,), (tir.Block("selected", body),))
 
 
 def _inserted(
@@ -109,7 +97,7 @@ def _inserted(
     put = (tir.Store(kept, (to,), element), tir.Store(y, slot(to), tir.IndexValue(place[axis])))
     return (
         tir.Allocate(ahead),
-        tir.Store(ahead, at, literal(0, "int64")),
+        tir.Store(ahead, at, stages.literal(0, "int64")),
         tir.For(p, const(0), as_index(filled), tir.LoopKind.SERIAL, (counted,)),
         tir.For(q, const(0), as_index(moving), tir.LoopKind.SERIAL, (move,)),
         matched(to, count, tir.Load(ahead, at), put),
@@ -118,35 +106,35 @@ def _inserted(
 
 def ranks(x_shape: Shape, axis: int, largest: bool = True, dtype: str = "float32") -> tir.PrimFunc:
     """`y[…, i, …]` is the number of elements of `axis` before element i in the order, int32."""
-    (axis,) = normalized_axes((axis,), len(x_shape))
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, "int32")
-    loops, others = loops_over("i", x_shape), loops_over("j", (x_shape[axis],))
-    at = indices_of(loops)
+    loops, others = stages.loops_over("i", x_shape), stages.loops_over("j", (x_shape[axis],))
+    at = stages.indices_of(loops)
     own, (j, _) = at[axis], others[0]
     element, other = tir.Load(x, at), tir.Load(x, (*at[:axis], j, *at[axis + 1 :]))
     # Of equal elements the one with the lower index comes first.
     ahead = tir.Cast(tir.Unary("not", stands_before(element, other, largest)), "int32")
     after = tir.Cast(stands_before(other, element, largest), "int32")
     comes_first = tir.Select(less_than(j, own), ahead, after)
-    stage = reduction_stage("ranks", tir.ReduceOp.ADD, y, loops, at, others, comes_first)
-    return kernel("ranks", (x,), (y,), (stage,))
+    stage = stages.reduction_stage("ranks", tir.ReduceOp.ADD, y, loops, others, comes_first)
+    return stages.kernel("ranks", (x,), (y,), (stage,))
 
 
 def at_ranks(x_shape: Shape, axis: int, count: int) -> tir.PrimFunc:
     """`y[…, r, …]` is the index on `axis` of the element with rank `x` = r, for r < `count`."""
     axis, y_shape = _checked(x_shape, axis, count)
     x, y = tir.Buffer("x", x_shape, "int32"), tir.Buffer("y", y_shape, "int64")
-    loops, rank = loops_over("i", x_shape), Var("rank")
-    at = indices_of(loops)
+    loops, rank = stages.loops_over("i", x_shape), Var("rank")
+    at = stages.indices_of(loops)
     store = tir.Store(y, (*at[:axis], rank, *at[axis + 1 :]), tir.IndexValue(at[axis]))
-    placed = tir.nest(loops, (matched(rank, count, as_int64(tir.Load(x, at)), (store,)),))
-    return kernel("at_ranks", (x,), (y,), (cleared(y), tir.Block("at_ranks", placed)))
+    placed = (matched(rank, count, as_int64(tir.Load(x, at)), (store,)),)
+    return stages.nest_kernel("at_ranks", (x,), y, loops, placed, stages.cleared(y))
 
 
 def _checked(x_shape: Shape, axis: int, count: int) -> tuple[int, Shape]:
     """The axis counted from the front, and the shape of the result; InvalidModel for a wrong
     count."""
-    (axis,) = normalized_axes((axis,), len(x_shape))
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
     if not 0 <= count <= x_shape[axis]:
         raise InvalidModel(
             f"{count} elements of axis {axis} are wanted, which has {x_shape[axis]} in shape "
@@ -157,5 +145,5 @@ def _checked(x_shape: Shape, axis: int, count: int) -> tuple[int, Shape]:
 
 def _on_axis(outer: Sequence[Loop], axis: int, index: IndexExpr) -> tuple[IndexExpr, ...]:
     """The index with `index` on `axis` and the variables of `outer` on the other axes."""
-    others = indices_of(outer)
+    others = stages.indices_of(outer)
     return (*others[:axis], index, *others[axis:])

@@ -17,6 +17,7 @@ from itertools import count
 from graphflow import tir
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.quantized import scale_of_range, zero_point_of_range
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
@@ -27,7 +28,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     multiply,
     subtract,
 )
-from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal
+from graphflow.kernels.definitions.stages import Loop, Shape
 
 LANES = 16
 """Units of a panel: one vector of float32 on AVX-512, two on AVX2, where panels of eight units took
@@ -113,7 +114,9 @@ def lstm(
 
     def finish(at: _Unit) -> tir.Body:
         forgotten = (
-            subtract(literal(1, r.dtype), at.load(i)) if coupled else f(peeped(at, forget, 2))
+            subtract(stages.literal(1, r.dtype), at.load(i))
+            if coupled
+            else f(peeped(at, forget, 2))
         )
         kept = multiply(forgotten, at.load(cell))
         grown = add(kept, multiply(at.load(i), at.load(update)))
@@ -163,7 +166,7 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> tir.PrimFunc:
 
     def finish(at: _Unit) -> tir.Body:
         share = at.load(z)
-        fresh = multiply(subtract(literal(1, r.dtype), share), at.load(new))
+        fresh = multiply(subtract(stages.literal(1, r.dtype), share), at.load(new))
         return (
             at.store(new, g(k.clipped(candidate(at)))),
             at.store(z, f(k.clipped(at.load(z)))),
@@ -208,7 +211,7 @@ class _Unit:
         value = tir.Load(buffer, where)
         if self.inside is None:
             return value
-        return tir.Select(self.inside, value, literal(0, buffer.dtype))
+        return tir.Select(self.inside, value, stages.literal(0, buffer.dtype))
 
     def where_inside(self, stmt: tir.Stmt) -> tir.Stmt:
         return stmt if self.inside is None else tir.If(self.inside, (stmt,))
@@ -321,64 +324,47 @@ class _RecurrentKernel:
         self.states += sequences
         batch = self.fresh("b", self.r.batch)
         first, second = self.fresh("u", self.r.hidden), self.fresh("u", self.r.hidden)
-        at, ends = (batch[0],), (literal(0, self.r.dtype), literal(255, self.r.dtype))
-        scale, middle = tir.Load(step, at), tir.Load(zero, at)
+        at, dtype = (batch[0],), self.r.dtype
+        ends = lowest, _ = stages.literal(0, dtype), stages.literal(255, dtype)
+        least, most, scale, middle = (tir.Load(buffer, at) for buffer in sequences)
         seen = tir.Load(self.h, (*at, first[0]))
         whole = tir.Unary("round", divide(tir.Load(self.h, (*at, second[0])), scale))
-        code = clipped(add(whole, middle), *ends)
-        self.step += tir.nest(
-            (batch,),
-            (
-                tir.Store(low, at, ends[0]),
-                tir.Store(high, at, ends[0]),
-                *tir.nest(
-                    (first,),
-                    (
-                        tir.Reduce(tir.ReduceOp.MIN, low, at, seen),
-                        tir.Reduce(tir.ReduceOp.MAX, high, at, seen),
-                    ),
-                ),
-                tir.Store(step, at, scale_of_range(tir.Load(low, at), tir.Load(high, at))),
-                tir.Store(zero, at, zero_point_of_range(tir.Load(low, at), scale)),
-                *tir.nest(
-                    (second,), (tir.Store(centred, (*at, second[0]), subtract(code, middle)),)
-                ),
-            ),
+        code = subtract(clipped(add(whole, middle), *ends), middle)
+        ranged = (
+            tir.Reduce(tir.ReduceOp.MIN, low, at, seen),
+            tir.Reduce(tir.ReduceOp.MAX, high, at, seen),
         )
-        self.sum_panels(sums, centred, start=lambda _at, _gate: ends[0])
+        quantized = (
+            tir.Store(low, at, lowest),
+            tir.Store(high, at, lowest),
+            *tir.nest((first,), ranged),
+            tir.Store(step, at, scale_of_range(least, most)),
+            tir.Store(zero, at, zero_point_of_range(least, scale)),
+            *tir.nest((second,), (tir.Store(centred, (*at, second[0]), code),)),
+        )
+        self.step += tir.nest((batch,), quantized)
+        self.sum_panels(sums, centred, start=lambda _at, _gate: lowest)
 
-        def scaled(at: _Unit) -> tir.Body:
-            width = self.r.hidden
-            return tuple(
-                at.store(
-                    total,
-                    add(
-                        self.gate(at, g),
-                        multiply(
-                            at.load(total),
-                            multiply(
-                                tir.Load(step, (at.batch,)), at.guarded(scales, offset=g * width)
-                            ),
-                        ),
-                    ),
-                )
-                for g, total in enumerate(sums)
-            )
+        def scaled(at: _Unit, gate: int, total: tir.Buffer) -> tir.Stmt:
+            scale_of_gate = at.guarded(scales, offset=gate * self.r.hidden)
+            factor = multiply(tir.Load(step, (at.batch,)), scale_of_gate)
+            product = multiply(at.load(total), factor)
+            return at.store(total, add(self.gate(at, gate), product))
 
-        self.over_units(scaled)
+        self.over_units(lambda at: tuple(scaled(at, g, total) for g, total in enumerate(sums)))
 
     def clipped(self, value: tir.Expr) -> tir.Expr:
         bound = self.r.clip
         if bound is None:
             return value
-        return clipped(value, literal(-bound, value.dtype), literal(bound, value.dtype))
+        low, high = (stages.literal(end, value.dtype) for end in (-bound, bound))
+        return clipped(value, low, high)
 
     def valid(self, at: _Unit) -> tir.Expr | None:
         if self.lengths is None:
             return None
-        return compared(
-            "lt", tir.IndexValue(self.time, "int32"), tir.Load(self.lengths, (at.batch,))
-        )
+        length = tir.Load(self.lengths, (at.batch,))
+        return compared("lt", tir.IndexValue(self.time, "int32"), length)
 
     def chosen(self, at: _Unit, value: tir.Expr, otherwise: tir.Expr) -> tir.Expr:
         valid = self.valid(at)
@@ -386,7 +372,7 @@ class _RecurrentKernel:
 
     def result(self, at: _Unit, value: tir.Expr) -> tir.Body:
         """The new hidden state and the output of this step."""
-        zero = literal(0, self.r.dtype)
+        zero = stages.literal(0, self.r.dtype)
         output = tir.Store(
             self.y, (self.time, at.batch, at.unit), self.chosen(at, at.load(self.h), zero)
         )
@@ -410,4 +396,4 @@ class _RecurrentKernel:
             tir.Block(f"{self.name}_steps", tir.nest(((self.t, self.r.steps),), tuple(self.step))),
             tir.Block(f"{self.name}_last", tuple(ends)),
         )
-        return kernel(self.name, inputs, outputs, body)
+        return stages.kernel(self.name, inputs, outputs, body)

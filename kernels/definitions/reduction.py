@@ -12,7 +12,8 @@ from math import prod
 
 from graphflow import tir
 from graphflow.arith import IndexExpr
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
     compared,
@@ -20,20 +21,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     square,
     subtract,
 )
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    elementwise_stage,
-    indices_of,
-    intermediate,
-    kernel,
-    linearize,
-    literal,
-    loops_over,
-    neutral,
-    normalized_axes,
-    reduction_stage,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +73,18 @@ def reduce(
     """
     name = name or f"reduce_{kind}"
     how = REDUCTIONS[kind]
-    reduced = normalized_axes(axes, len(x_shape))
+    reduced = stages.normalized_axes(axes, len(x_shape))
     y_shape = without_axes(x_shape, reduced, keepdims)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, dtype)
     if how.finish is None:
-        stage = axes_stage(name, how.op, x, y, reduced, keepdims, "i", "r", how.term)
-        return kernel(name, (x,), (y,), (stage,))
-    total, allocate = intermediate("total", y_shape, dtype)
-    gather = axes_stage(f"{name}_sum", how.op, x, total, reduced, keepdims, "i", "r", how.term)
-    loops = loops_over("j", y_shape)
-    value = how.finish(tir.Load(total, indices_of(loops)), prod(x_shape[axis] for axis in reduced))
-    finish = elementwise_stage(f"{name}_{how.finish_name}", y, loops, value)
-    return kernel(name, (x,), (y,), (allocate, gather, finish))
+        stage = axes_stage(name, how.op, x, y, reduced, term=how.term)
+        return stages.kernel(name, (x,), (y,), (stage,))
+    total = tir.Buffer("total", y_shape, dtype)
+    gather = axes_stage(f"{name}_sum", how.op, x, total, reduced, term=how.term)
+    loops = stages.loops_over("j", y_shape)
+    value = how.finish(stages.element(total, loops), prod(x_shape[axis] for axis in reduced))
+    finish = stages.elementwise_stage(f"{name}_{how.finish_name}", y, loops, value)
+    return stages.kernel(name, (x,), (y,), (gather, finish))
 
 
 def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
@@ -105,21 +93,23 @@ def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
     The reduced axes stay with extent 1.  If the largest element is infinite it is not subtracted,
     as inf − inf is NaN.
     """
-    _check_float("log_sum_exp", dtype)
-    reduced = normalized_axes(axes, len(x_shape))
+    stages.require_floats("log_sum_exp", dtype)
+    reduced = stages.normalized_axes(axes, len(x_shape))
     y_shape = without_axes(x_shape, reduced, True)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, dtype)
 
     def finite(largest: tir.Expr) -> tir.Expr:
         is_finite = compared("lt", tir.Unary("abs", largest), float("inf"))
-        return tir.Select(is_finite, largest, literal(0, dtype))
+        return tir.Select(is_finite, largest, stages.literal(0, dtype))
 
     sums = _sums_of_powers("lse", x, reduced, finite)
-    out = loops_over("d", y_shape)
-    shift = finite(tir.Load(sums.largest, kept(out, reduced)))
-    value = tir.Binary("add", tir.Unary("log", tir.Load(sums.total, kept(out, reduced))), shift)
-    stage = elementwise_stage("lse_log", y, out, value)
-    return kernel("log_sum_exp", (x,), (y,), (*sums.stages, stage))
+    out = stages.loops_over("d", y_shape)
+    shift = finite(tir.Load(sums.largest, kept_variables(out, reduced)))
+    value = tir.Binary(
+        "add", tir.Unary("log", tir.Load(sums.total, kept_variables(out, reduced))), shift
+    )
+    stage = stages.elementwise_stage("lse_log", y, out, value)
+    return stages.kernel("log_sum_exp", (x,), (y,), (*sums.stages, stage))
 
 
 def arg_reduce(
@@ -135,22 +125,22 @@ def arg_reduce(
     `kind` is max or min; the axis stays with extent 1.  NaN is taken for the extreme.  Two stages:
     the extreme, then the smallest (or largest) index at which it occurs.
     """
-    reduced = normalized_axes((axis,), len(x_shape))
+    reduced = stages.normalized_axes((axis,), len(x_shape))
     if x_shape[reduced[0]] == 0:
         raise InvalidModel(f"axis {axis} of shape {x_shape} is empty and has no {kind}")
     y_shape = without_axes(x_shape, reduced, True)
     inner = without_axes(x_shape, reduced, False)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, "int64")
-    best, make_best = intermediate("best", inner, dtype)
-    loops, along = loops_over("j", y_shape), loops_over("s", (x_shape[reduced[0]],))
-    where = _joined_indices(len(x_shape), reduced, True, loops, along)
+    best = tir.Buffer("best", inner, dtype)
+    loops, along = stages.loops_over("j", y_shape), stages.loops_over("s", (x_shape[reduced[0]],))
+    where = _joined_indices(len(x_shape), reduced, loops, along)
     element = tir.Load(x, where)
-    is_best = _is_extreme(element, tir.Load(best, kept(loops, reduced)))
+    is_best = _is_extreme(element, tir.Load(best, kept_variables(loops, reduced)))
     op = tir.ReduceOp.MAX if last else tir.ReduceOp.MIN
-    place = tir.Select(is_best, tir.IndexValue(along[0][0]), neutral(op, "int64"))
-    extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced, False, "i", "r")
-    stage = reduction_stage(f"arg{kind}", op, y, loops, indices_of(loops), along, place)
-    return kernel(f"arg{kind}", (x,), (y,), (make_best, extreme, stage))
+    place = tir.Select(is_best, tir.IndexValue(along[0][0]), stages.neutral(op, "int64"))
+    extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced)
+    stage = stages.reduction_stage(f"arg{kind}", op, y, loops, along, place)
+    return stages.kernel(f"arg{kind}", (x,), (y,), (extreme, stage))
 
 
 def _is_extreme(element: tir.Expr, extreme: tir.Expr) -> tir.Expr:
@@ -167,35 +157,27 @@ def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
     Three stages: the maximum, the first position at which it occurs, and the comparison with that
     position.  NaN is larger than any number.
     """
-    reduced = normalized_axes(axes, len(x_shape))
+    reduced = stages.normalized_axes(axes, len(x_shape))
     inner = without_axes(x_shape, reduced, False)
     extents = [x_shape[axis] for axis in reduced]
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    largest, make_largest = intermediate("largest", inner, dtype)
-    first, make_first = intermediate("first", inner, "int64")
-    loops, along = loops_over("j", inner), loops_over("s", extents)
-    element = tir.Load(x, _joined_indices(len(x_shape), reduced, False, loops, along))
-    is_largest = _is_extreme(element, tir.Load(largest, indices_of(loops)))
-    position = tir.IndexValue(linearize(indices_of(along), extents))
-    place = tir.Select(is_largest, position, neutral(tir.ReduceOp.MIN, "int64"))
-    out = loops_over("d", x_shape)
-    own = tir.IndexValue(linearize([out[axis][0] for axis in reduced], extents))
-    chosen = tir.Comparison("eq", own, tir.Load(first, kept(out, reduced)))
-    value = tir.Select(chosen, literal(1, dtype), literal(0, dtype))
-    return kernel(
-        "hardmax",
-        (x,),
-        (y,),
-        (
-            make_largest,
-            axes_stage("hardmax_max", tir.ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
-            make_first,
-            reduction_stage(
-                "hardmax_first", tir.ReduceOp.MIN, first, loops, indices_of(loops), along, place
-            ),
-            elementwise_stage("hardmax_one", y, out, value),
-        ),
+    largest = tir.Buffer("largest", inner, dtype)
+    first = tir.Buffer("first", inner, "int64")
+    loops, along = stages.loops_over("j", inner), stages.loops_over("s", extents)
+    element = tir.Load(x, _joined_indices(len(x_shape), reduced, loops, along))
+    is_largest = _is_extreme(element, stages.element(largest, loops))
+    position = tir.IndexValue(stages.linearize(stages.indices_of(along), extents))
+    place = tir.Select(is_largest, position, stages.neutral(tir.ReduceOp.MIN, "int64"))
+    out = stages.loops_over("d", x_shape)
+    own = tir.IndexValue(stages.linearize([out[axis][0] for axis in reduced], extents))
+    chosen = tir.Comparison("eq", own, tir.Load(first, kept_variables(out, reduced)))
+    value = tir.Select(chosen, stages.literal(1, dtype), stages.literal(0, dtype))
+    body = (
+        axes_stage("hardmax_max", tir.ReduceOp.MAX, x, largest, reduced),
+        stages.reduction_stage("hardmax_first", tir.ReduceOp.MIN, first, loops, along, place),
+        stages.elementwise_stage("hardmax_one", y, out, value),
     )
+    return stages.kernel("hardmax", (x,), (y,), body)
 
 
 def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
@@ -205,21 +187,20 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
     between 1 and the number of its terms or NaN, so its reciprocal is a normal number or NaN, and a
     product is within 1.5 ulp of the quotient; one division serves a whole row.
     """
-    _check_float("softmax", dtype)
-    reduced = normalized_axes(axes, len(x_shape))
+    stages.require_floats("softmax", dtype)
+    reduced = stages.normalized_axes(axes, len(x_shape))
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     sums = _sums_of_powers("softmax", x, reduced, lambda largest: largest)
-    share, make_share = intermediate("share", sums.total.shape, dtype)
-    rows, out = loops_over("f", share.shape), loops_over("d", x_shape)
-    one = tir.Binary("div", literal(1, dtype), tir.Load(sums.total, indices_of(rows)))
-    powers = tir.Load(sums.powers, indices_of(out))
-    value = tir.Binary("mul", powers, tir.Load(share, kept(out, reduced)))
+    share = tir.Buffer("share", sums.total.shape, dtype)
+    rows, out = stages.loops_over("f", share.shape), stages.loops_over("d", x_shape)
+    one = tir.Binary("div", stages.literal(1, dtype), stages.element(sums.total, rows))
+    powers = stages.element(sums.powers, out)
+    value = tir.Binary("mul", powers, tir.Load(share, kept_variables(out, reduced)))
     divided = (
-        make_share,
-        elementwise_stage("softmax_share", share, rows, one),
-        elementwise_stage("softmax_scale", y, out, value),
+        stages.elementwise_stage("softmax_share", share, rows, one),
+        stages.elementwise_stage("softmax_scale", y, out, value),
     )
-    return kernel("softmax", (x,), (y,), (*sums.stages, *divided))
+    return stages.kernel("softmax", (x,), (y,), (*sums.stages, *divided))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,60 +221,42 @@ def _sums_of_powers(
     `shift` of the largest element is subtracted, so that no power overflows.
     """
     inner = without_axes(x.shape, reduced, False)
-    largest, make_largest = intermediate("largest", inner, x.dtype)
-    powers, make_powers = intermediate("powers", x.shape, x.dtype)
-    total, make_total = intermediate("total", inner, x.dtype)
-    loops = loops_over("e", x.shape)
+    largest = tir.Buffer("largest", inner, x.dtype)
+    powers = tir.Buffer("powers", x.shape, x.dtype)
+    total = tir.Buffer("total", inner, x.dtype)
+    loops = stages.loops_over("e", x.shape)
     shifted = subtract(
-        tir.Load(x, indices_of(loops)), shift(tir.Load(largest, kept(loops, reduced)))
+        stages.element(x, loops), shift(tir.Load(largest, kept_variables(loops, reduced)))
     )
-    stages = (
-        make_largest,
-        axes_stage(f"{prefix}_max", tir.ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
-        make_powers,
-        elementwise_stage(f"{prefix}_exp", powers, loops, tir.Unary("exp", shifted)),
-        make_total,
-        axes_stage(f"{prefix}_sum", tir.ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
+    statements = (
+        axes_stage(f"{prefix}_max", tir.ReduceOp.MAX, x, largest, reduced),
+        stages.elementwise_stage(f"{prefix}_exp", powers, loops, tir.Unary("exp", shifted)),
+        axes_stage(f"{prefix}_sum", tir.ReduceOp.ADD, powers, total, reduced, "j", "s"),
     )
-    return _SumsOfPowers(largest, powers, total, stages)
+    return _SumsOfPowers(largest, powers, total, statements)
 
 
 def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
     """`y = x − max − log Σ exp(x − max)`, max and sum over `axes` together, as in `softmax`."""
-    _check_float("log_softmax", dtype)
-    reduced = normalized_axes(axes, len(x_shape))
+    stages.require_floats("log_softmax", dtype)
+    reduced = stages.normalized_axes(axes, len(x_shape))
     inner = without_axes(x_shape, reduced, False)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    largest, make_largest = intermediate("largest", inner, dtype)
-    shifted, make_shifted = intermediate("shifted", x_shape, dtype)
-    total, make_total = intermediate("total", inner, dtype)
-    down, out = loops_over("e", x_shape), loops_over("d", x_shape)
-    difference = subtract(tir.Load(x, indices_of(down)), tir.Load(largest, kept(down, reduced)))
-    logarithm = tir.Unary("log", tir.Load(total, kept(out, reduced)))
+    largest = tir.Buffer("largest", inner, dtype)
+    shifted = tir.Buffer("shifted", x_shape, dtype)
+    total = tir.Buffer("total", inner, dtype)
+    down, out = stages.loops_over("e", x_shape), stages.loops_over("d", x_shape)
+    difference = subtract(stages.element(x, down), tir.Load(largest, kept_variables(down, reduced)))
+    logarithm = tir.Unary("log", tir.Load(total, kept_variables(out, reduced)))
+    value = subtract(stages.element(shifted, out), logarithm)
     exp = UNARY_VALUES["exp"]
-    return kernel(
-        "log_softmax",
-        (x,),
-        (y,),
-        (
-            make_largest,
-            axes_stage("log_softmax_max", tir.ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
-            make_shifted,
-            elementwise_stage("log_softmax_shift", shifted, down, difference),
-            make_total,
-            axes_stage(
-                "log_softmax_sum", tir.ReduceOp.ADD, shifted, total, reduced, False, "j", "s", exp
-            ),
-            elementwise_stage(
-                "log_softmax_log", y, out, subtract(tir.Load(shifted, indices_of(out)), logarithm)
-            ),
-        ),
+    body = (
+        axes_stage("log_softmax_max", tir.ReduceOp.MAX, x, largest, reduced),
+        stages.elementwise_stage("log_softmax_shift", shifted, down, difference),
+        axes_stage("log_softmax_sum", tir.ReduceOp.ADD, shifted, total, reduced, "j", "s", exp),
+        stages.elementwise_stage("log_softmax_log", y, out, value),
     )
-
-
-def _check_float(name: str, dtype: str) -> None:
-    if dtype not in tir.FLOATS:
-        raise UnsupportedOp(f"{name} of {dtype} is not built; cast the input to float32")
+    return stages.kernel("log_softmax", (x,), (y,), body)
 
 
 def without_axes(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -303,7 +266,7 @@ def without_axes(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
-def kept(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...]:
+def kept_variables(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...]:
     """The variables of the loops whose axes are not in `axes`."""
     return tuple(var for axis, (var, _) in enumerate(loops) if axis not in axes)
 
@@ -314,40 +277,27 @@ def axes_stage(
     x: tir.Buffer,
     out: tir.Buffer,
     axes: tuple[int, ...],
-    keepdims: bool,
-    prefix: str,
-    reduce_prefix: str,
+    prefix: str = "i",
+    reduce_prefix: str = "r",
     term: Callable[[tir.Expr], tir.Expr] | None = None,
 ) -> tir.Block:
     """`out = op over axes of term(x)`; without a term, of x itself.
 
     Loops are called `prefix`k for the axes of `out`, and `reduce_prefix`k for the reduced ones.
     """
-    loops = loops_over(prefix, out.shape)
-    reduce_loops = loops_over(reduce_prefix, [x.shape[axis] for axis in axes])
-    value: tir.Expr = tir.Load(
-        x, _joined_indices(len(x.shape), axes, keepdims, loops, reduce_loops)
-    )
+    loops = stages.loops_over(prefix, out.shape)
+    reduce_loops = stages.loops_over(reduce_prefix, [x.shape[axis] for axis in axes])
+    value: tir.Expr = tir.Load(x, _joined_indices(len(x.shape), axes, loops, reduce_loops))
     if term is not None:
         value = term(value)
-    return reduction_stage(name, op, out, loops, indices_of(loops), reduce_loops, value)
+    return stages.reduction_stage(name, op, out, loops, reduce_loops, value)
 
 
 def _joined_indices(
-    rank: int,
-    axes: tuple[int, ...],
-    keepdims: bool,
-    loops: tuple[Loop, ...],
-    reduce_loops: tuple[Loop, ...],
+    rank: int, axes: tuple[int, ...], loops: tuple[Loop, ...], reduce_loops: tuple[Loop, ...]
 ) -> tuple[IndexExpr, ...]:
-    """The index of the reduced tensor in loops over the result and over the reduced axes."""
-    outer, inner = iter(loops), iter(reduce_loops)
-    where: list[IndexExpr] = []
-    for axis in range(rank):
-        if axis in axes:
-            where.append(next(inner)[0])
-            if keepdims:
-                next(outer)
-        else:
-            where.append(next(outer)[0])
-    return tuple(where)
+    """The index of the reduced tensor in loops over the result, of any rank, and over the reduced
+    axes."""
+    others = kept_variables(loops, axes) if len(loops) == rank else stages.indices_of(loops)
+    outer, inner = iter(others), iter(stages.indices_of(reduce_loops))
+    return tuple(next(inner if axis in axes else outer) for axis in range(rank))

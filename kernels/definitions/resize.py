@@ -18,19 +18,10 @@ from numpy.typing import NDArray
 
 from graphflow import arith
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import add, divide, multiply, subtract
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-    ranges_of,
-    reduction_stage,
-)
-from graphflow.tir import FLOATS, Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp, Select
+from graphflow.kernels.definitions.stages import Loop, Shape
+from graphflow.tir import Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp, Select
 
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
@@ -64,13 +55,13 @@ def resize_nearest(
     if rounding not in NEAREST_MODES:
         raise InvalidModel(f"nearest_mode {rounding} does not exist")
     x, y, loops = _buffers(x_shape, y_shape, coordinates, dtype)
-    ranges = ranges_of(loops)
+    ranges = stages.ranges_of(loops)
     source: list[arith.IndexExpr] = []
     for (var, _), where, n in zip(loops, coordinates, x_shape, strict=True):
         place = _rounded(*where.over(var), rounding)
-        source.append(arith.simplify(arith.minimum(arith.maximum(place, 0), n - 1), ranges))
+        source.append(arith.simplify_index(arith.minimum(arith.maximum(place, 0), n - 1), ranges))
     value = _or_outside(Load(x, tuple(source)), coordinates, x_shape, loops, outside)
-    return kernel("resize", (x,), (y,), (elementwise_stage("resize", y, loops, value),))
+    return stages.elementwise_kernel("resize", (x,), y, loops, value)
 
 
 def _rounded(numerator: arith.IndexExpr, unit: int, rounding: str) -> arith.IndexExpr:
@@ -96,13 +87,12 @@ def resize_linear(
 
     Coordinates outside of x are clamped, or give `outside` if that is given.
     """
-    if dtype not in FLOATS:
-        raise UnsupportedOp(f"linear resizing of {dtype} is not built; cast the input to float32")
+    stages.require_floats("linear resizing", dtype)
     x, y, loops = _buffers(x_shape, y_shape, coordinates, dtype)
     value = _or_outside(
         _interpolated(x, coordinates, loops, ()), coordinates, x_shape, loops, outside
     )
-    return kernel("resize", (x,), (y,), (elementwise_stage("resize", y, loops, value),))
+    return stages.elementwise_kernel("resize", (x,), y, loops, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +179,7 @@ def resize_taps(
     Only `axis` is resized, to extent `after`; the weights have shape (after, taps).  Positions
     outside of x are clamped.
     """
-    if dtype not in FLOATS:
-        raise UnsupportedOp(f"filtered resizing of {dtype} is not built; cast the input to float32")
+    stages.require_floats("filtered resizing", dtype)
     y_shape = (*x_shape[:axis], after, *x_shape[axis + 1 :])
     same = Coordinates(Fraction(1), Fraction(0))
     x, y, loops = _buffers(x_shape, y_shape, [same] * len(x_shape), dtype)
@@ -201,10 +190,14 @@ def resize_taps(
         arith.maximum(arith.floor_div(numerator, unit) + first + tap, 0), x_shape[axis] - 1
     )
     at = [v for v, _ in loops]
-    source = (*at[:axis], arith.simplify(place, ranges_of((*loops, (tap, taps)))), *at[axis + 1 :])
+    source = (
+        *at[:axis],
+        arith.simplify_index(place, stages.ranges_of((*loops, (tap, taps)))),
+        *at[axis + 1 :],
+    )
     value = multiply(Load(x, source), Load(table, (var, tap)))
-    stage = reduction_stage("resize", ReduceOp.ADD, y, loops, tuple(at), ((tap, taps),), value)
-    return kernel("resize", (x, table), (y,), (stage,))
+    stage = stages.reduction_stage("resize", ReduceOp.ADD, y, loops, ((tap, taps),), value)
+    return stages.kernel("resize", (x, table), (y,), (stage,))
 
 
 def resize_outside(
@@ -216,8 +209,8 @@ def resize_outside(
 ) -> PrimFunc:
     """`y` is the resized tensor `r`, or `outside` where the coordinates are not in x."""
     r, y, loops = _buffers(y_shape, y_shape, coordinates, dtype)
-    value = _or_outside(Load(r, indices_of(loops)), coordinates, x_shape, loops, outside)
-    return kernel("resize", (r,), (y,), (elementwise_stage("resize", y, loops, value),))
+    value = _or_outside(stages.element(r, loops), coordinates, x_shape, loops, outside)
+    return stages.elementwise_kernel("resize", (r,), y, loops, value)
 
 
 def _interpolated(
@@ -230,25 +223,25 @@ def _interpolated(
     axis = len(at)
     if axis == len(x.shape):
         return Load(x, at)
-    var, ranges, extent = loops[axis][0], ranges_of(loops), x.shape[axis]
+    var, ranges, extent = loops[axis][0], stages.ranges_of(loops), x.shape[axis]
     numerator, unit = coordinates[axis].over(var)
     if (
         unit == 1
-        and arith.simplify(arith.minimum(arith.maximum(numerator, 0), extent - 1), ranges)
+        and arith.simplify_index(arith.minimum(arith.maximum(numerator, 0), extent - 1), ranges)
         is numerator
     ):
         return _interpolated(x, coordinates, loops, (*at, numerator))
-    clamped = arith.simplify(
+    clamped = arith.simplify_index(
         arith.minimum(arith.maximum(numerator, 0), unit * (extent - 1)), ranges
     )
-    low = arith.simplify(arith.floor_div(clamped, unit), ranges)
-    high = arith.simplify(arith.minimum(low + 1, extent - 1), ranges)
+    low = arith.simplify_index(arith.floor_div(clamped, unit), ranges)
+    high = arith.simplify_index(arith.minimum(low + 1, extent - 1), ranges)
     weight = divide(
-        IndexValue(arith.simplify(arith.floor_mod(clamped, unit), ranges), x.dtype), unit
+        IndexValue(arith.simplify_index(arith.floor_mod(clamped, unit), ranges), x.dtype), unit
     )
     below = _interpolated(x, coordinates, loops, (*at, low))
     above = _interpolated(x, coordinates, loops, (*at, high))
-    share = multiply(below, subtract(literal(1, x.dtype), weight))
+    share = multiply(below, subtract(stages.literal(1, x.dtype), weight))
     return add(share, multiply(above, weight))
 
 
@@ -265,8 +258,12 @@ def _or_outside(
     for (var, _), where, n in zip(loops, coordinates, x_shape, strict=True):
         numerator, unit = where.over(var)
         inside = arith.conjunction((inside, arith.within(numerator, 0, unit * (n - 1) + 1)))
-    inside = arith.simplify_predicate(inside, ranges_of(loops))
-    return value if inside == arith.TRUE else Select(inside, value, literal(outside, value.dtype))
+    inside = arith.simplify_predicate(inside, stages.ranges_of(loops))
+    return (
+        value
+        if inside == arith.TRUE
+        else Select(inside, value, stages.literal(outside, value.dtype))
+    )
 
 
 def _buffers(
@@ -276,4 +273,4 @@ def _buffers(
         raise InvalidModel(f"shapes {x_shape} and {y_shape} must have the same rank to be resized")
     if min(x_shape, default=1) < 1:
         raise InvalidModel(f"a tensor of shape {x_shape} has no elements to resize")
-    return Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype), loops_over("i", y_shape)
+    return Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype), stages.loops_over("i", y_shape)

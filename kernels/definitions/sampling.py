@@ -15,17 +15,10 @@ from itertools import product
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.indexing import as_int64, matched_nest
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-    store_stage,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.kernels.definitions.window import Window
 
 CUBIC = -0.75
@@ -54,10 +47,10 @@ def grid_places(
         raise InvalidModel(f"a grid of shape {grid_shape} does not fit {len(extents)} spatial axes")
     grid = tir.Buffer("grid", grid_shape, dtype)
     y = tir.Buffer("y", (len(extents), *grid_shape[:-1]), dtype)
-    stages = []
+    parts = []
     for k, extent in enumerate(extents):
-        loops = loops_over(f"i{k}_", grid_shape[:-1])
-        at = indices_of(loops)
+        loops = stages.loops_over(f"i{k}_", grid_shape[:-1])
+        at = stages.indices_of(loops)
         scaled = add(tir.Load(grid, (*at, const(len(extents) - 1 - k))), 1.0)
         if align_corners:
             place = multiply(divide(scaled, 2.0), float(extent - 1))
@@ -69,8 +62,8 @@ def grid_places(
             place = _clamped(place, extent)
         elif border == "reflection":
             place = _reflected(place, extent, align_corners)
-        stages.append(store_stage(f"places{k}", y, loops, (const(k), *at), place))
-    return kernel("grid_places", (grid,), (y,), stages)
+        parts.append(stages.store_stage(f"places{k}", y, loops, (const(k), *at), place))
+    return stages.kernel("grid_places", (grid,), (y,), parts)
 
 
 def grid_sample(
@@ -95,8 +88,8 @@ def grid_sample(
     x, places = tir.Buffer("x", x_shape, dtype), tir.Buffer("places", places_shape, place_dtype)
     out = places_shape[2:]
     y = tir.Buffer("y", (*x_shape[:2], *out), dtype)
-    loops = loops_over("o", (x_shape[0], *out))
-    at = indices_of(loops)
+    loops = stages.loops_over("o", (x_shape[0], *out))
+    at = stages.indices_of(loops)
     body = _zeroed(y, at)
     taps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     rank = len(out)
@@ -117,9 +110,7 @@ def grid_sample(
             positions.append(as_int64(whole))
             weights.append(_weight(subtract(place, low), tap, mode == "cubic"))
         body += _added(x, y, at, positions, weights, str(number))
-    return kernel(
-        "grid_sample", (x, places), (y,), (tir.Block("grid_sample", tir.nest(loops, body)),)
-    )
+    return stages.nest_kernel("grid_sample", (x, places), y, loops, body)
 
 
 def roi_align(
@@ -143,12 +134,9 @@ def roi_align(
     batches = tir.Buffer("batches", (regions,), "int64")
     counts = tir.Buffer("counts", (regions, 2), "int64")
     y = tir.Buffer("y", (regions, x_shape[1], *outputs), dtype)
-    (r, *bins), loops = (
-        (Var("r"), Var("i"), Var("j")),
-        loops_over(("r", "i", "j"), (regions, *outputs)),
-    )
-    points = loops_over(("s", "t"), samples)
-    at = (r, *bins)
+    loops = stages.loops_over(("r", "i", "j"), (regions, *outputs))
+    r, *bins = at = stages.indices_of(loops)
+    points = stages.loops_over(("s", "t"), samples)
     image = tir.Load(batches, (r,))
     places = [
         _in_bin(
@@ -174,7 +162,7 @@ def roi_align(
             inner = _clamped(places[k], x_shape[2 + k])
             low = tir.Unary("floor", inner)
             positions.append(
-                as_int64(tir.Binary("min", add(low, float(tap)), literal(last, dtype)))
+                as_int64(tir.Binary("min", add(low, float(tap)), stages.literal(last, dtype)))
             )
             weights.append(_weight(subtract(inner, low), tap, False))
         corners += _added(x, y, at, positions, weights, str(number), op)
@@ -185,15 +173,14 @@ def roi_align(
     beside: tir.Body = ()
     if largest:
         channels, to = _channels(y, at, "e")
-        beside = tir.nest((channels,), (tir.Reduce(op, y, to, literal(0, dtype)),))
+        beside = tir.nest((channels,), (tir.Reduce(op, y, to, stages.literal(0, dtype)),))
     sampled = tir.nest(points, (tir.If(there, (tir.If(inside, corners, beside),)),))
     body = (*_zeroed(y, at, float("-inf") if largest else 0.0), *sampled)
     if largest:
         body += _where_empty(y, at, counts, r)
     else:
         body += _mean(y, at, counts, r)
-    stage = tir.Block("roi_align", tir.nest(loops, body))
-    return kernel("roi_align", (x, rois, batches, counts), (y,), (stage,))
+    return stages.nest_kernel("roi_align", (x, rois, batches, counts), y, loops, body)
 
 
 def region_side(
@@ -206,7 +193,8 @@ def region_side(
         for corner in (1 - k, 3 - k)
     )
     length = subtract(stop, start)
-    return start, length if half_pixel else tir.Binary("max", length, literal(1.0, rois.dtype))
+    least = stages.literal(1.0, rois.dtype)
+    return start, length if half_pixel else tir.Binary("max", length, least)
 
 
 def region_points(
@@ -215,14 +203,14 @@ def region_points(
     """`y[r, k]` is the number of points of a bin along axis k of region r: its length, rounded
     up."""
     rois, y = tir.Buffer("rois", (regions, 4), dtype), tir.Buffer("y", (regions, 2), "int64")
-    stages = []
+    parts = []
     for k in range(2):
-        loops = loops_over(f"r{k}_", (regions,))
-        (r,) = indices_of(loops)
+        loops = stages.loops_over(f"r{k}_", (regions,))
+        (r,) = stages.indices_of(loops)
         length = region_side(rois, r, k, scale, half_pixel)[1]
         wanted = as_int64(tir.Unary("ceil", divide(length, float(outputs[k]))))
-        stages.append(store_stage(f"points{k}", y, loops, (r, const(k)), wanted))
-    return kernel("region_points", (rois,), (y,), stages)
+        parts.append(stages.store_stage(f"points{k}", y, loops, (r, const(k)), wanted))
+    return stages.kernel("region_points", (rois,), (y,), parts)
 
 
 def deformed_columns(
@@ -244,8 +232,10 @@ def deformed_columns(
     offsets = tir.Buffer("offsets", (batch, 2 * offset_groups * taps, *out), dtype)
     mask = tir.Buffer("mask", (batch, offset_groups * taps, *out), dtype)
     y = tir.Buffer("y", (batch, channels, taps, *out), dtype)
-    loops = loops_over(("n", "g", "u", "v", "i", "j"), (batch, offset_groups, *window.kernel, *out))
-    n, g, u, v, i, j = indices_of(loops)
+    loops = stages.loops_over(
+        ("n", "g", "u", "v", "i", "j"), (batch, offset_groups, *window.kernel, *out)
+    )
+    n, g, u, v, i, j = stages.indices_of(loops)
     share = channels // offset_groups
     tap = u * window.kernel[1] + v
 
@@ -258,8 +248,8 @@ def deformed_columns(
         begin = o * window.strides[k] + t * window.dilations[k] - window.pads_begin[k]
         moved = tir.Load(offsets, (n, (g * taps + tap) * 2 + k, i, j))
         places.append(add(moved, tir.IndexValue(begin, dtype)))
-    (clear,) = loops_over("z", (share,))
-    body = tir.nest((clear,), (tir.Store(y, where(clear[0])[0], literal(0, dtype)),))
+    (clear,) = stages.loops_over("z", (share,))
+    body = tir.nest((clear,), (tir.Store(y, where(clear[0])[0], stages.literal(0, dtype)),))
     for number, corner in enumerate(product((0, 1), repeat=2)):
         positions: list[tir.Expr] = []
         weights: list[tir.Expr] = []
@@ -269,22 +259,21 @@ def deformed_columns(
             weights.append(_weight(subtract(places[k], low), tapped, False))
         if masked:
             weights.append(tir.Load(mask, (n, g * taps + tap, i, j)))
-        rows = loops_over(f"row{number}_", x_shape[2:])
-        (inner,) = loops_over(f"c{number}_", (share,))
+        rows = stages.loops_over(f"row{number}_", x_shape[2:])
+        (inner,) = stages.loops_over(f"c{number}_", (share,))
         to, lead = where(inner[0])
-        value = multiply(tir.Load(x, (*lead, *indices_of(rows))), reduce(multiply, weights))
+        value = multiply(tir.Load(x, (*lead, *stages.indices_of(rows))), reduce(multiply, weights))
         update = tir.Reduce(tir.ReduceOp.ADD, y, to, value)
         body += matched_nest(rows, positions, tir.nest((inner,), (update,)))
     inputs = (x, offsets, mask) if masked else (x, offsets)
-    stage = tir.Block("deformed_columns", tir.nest(loops, body))
-    return kernel("deformed_columns", inputs, (y,), (stage,))
+    return stages.nest_kernel("deformed_columns", inputs, y, loops, body)
 
 
 # Places and weights ------------------------------------------------------------------------------
 
 
 def _clamped(place: tir.Expr, extent: int) -> tir.Expr:
-    low, high = literal(0.0, place.dtype), literal(float(extent - 1), place.dtype)
+    low, high = stages.literal(0.0, place.dtype), stages.literal(float(extent - 1), place.dtype)
     return tir.Binary("min", tir.Binary("max", place, low), high)
 
 
@@ -297,13 +286,15 @@ def _reflected(place: tir.Expr, extent: int, align_corners: bool) -> tir.Expr:
     half = 0.0 if align_corners else 0.5
     low, high = -half, extent - 1 + half
     if low == high:
-        return literal(low, place.dtype)
+        return stages.literal(low, place.dtype)
     below = compared("lt", place, low)
-    beyond = tir.Select(below, subtract(literal(low, place.dtype), place), subtract(place, high))
+    beyond = tir.Select(
+        below, subtract(stages.literal(low, place.dtype), place), subtract(place, high)
+    )
     turns = tir.Unary("floor", divide(beyond, high - low))
     rest = subtract(beyond, multiply(turns, high - low))
     odd = tir.Comparison("ne", multiply(tir.Unary("floor", divide(turns, 2.0)), 2.0), turns)
-    from_low, from_high = add(rest, low), subtract(literal(high, place.dtype), rest)
+    from_low, from_high = add(rest, low), subtract(stages.literal(high, place.dtype), rest)
     mirrored = tir.Select(
         below, tir.Select(odd, from_high, from_low), tir.Select(odd, from_low, from_high)
     )
@@ -314,10 +305,10 @@ def _reflected(place: tir.Expr, extent: int, align_corners: bool) -> tir.Expr:
 def _weight(distance: tir.Expr, tap: int, cubic: bool) -> tir.Expr:
     """The weight of neighbour `tap` of a position that is `distance` behind neighbour 0."""
     if not cubic:
-        return distance if tap else subtract(literal(1.0, distance.dtype), distance)
+        return distance if tap else subtract(stages.literal(1.0, distance.dtype), distance)
     near = add(distance, 1.0) if tap == -1 else distance
     if tap > 0:
-        near = subtract(literal(float(tap), distance.dtype), distance)
+        near = subtract(stages.literal(float(tap), distance.dtype), distance)
     if tap in (0, 1):
         inner = subtract(multiply(near, CUBIC + 2), CUBIC + 3)
         return add(multiply(multiply(inner, near), near), 1.0)
@@ -352,7 +343,7 @@ def _channels(
 
 def _zeroed(y: tir.Buffer, at: Sequence[IndexExpr], value: float = 0.0) -> tir.Body:
     channels, to = _channels(y, at, "z")
-    return tir.nest((channels,), (tir.Store(y, to, literal(value, y.dtype)),))
+    return tir.nest((channels,), (tir.Store(y, to, stages.literal(value, y.dtype)),))
 
 
 def _added(
@@ -370,13 +361,13 @@ def _added(
     Positions are those of the spatial axes, preceded by that of the image if it is not `at[0]`.
     """
     channels, to = _channels(y, at, f"c{name}_")
-    spatial = loops_over(f"row{name}_", x.shape[2:])
+    spatial = stages.loops_over(f"row{name}_", x.shape[2:])
     image: IndexExpr = at[0]
     rows: tuple[Loop, ...] = spatial
     if len(positions) > len(spatial):
         image = Var(f"image{name}_")
         rows = ((image, x.shape[0]), *spatial)
-    value: tir.Expr = tir.Load(x, (image, channels[0], *indices_of(spatial)))
+    value: tir.Expr = tir.Load(x, (image, channels[0], *stages.indices_of(spatial)))
     if not weights:
         return matched_nest(rows, positions, tir.nest((channels,), (tir.Store(y, to, value),)))
     weight = reduce(multiply, weights)
@@ -397,7 +388,7 @@ def _points(counts: tir.Buffer, r: IndexExpr) -> tir.Expr:
 
 def _mean(y: tir.Buffer, at: Sequence[IndexExpr], counts: tir.Buffer, r: IndexExpr) -> tir.Body:
     channels, to = _channels(y, at, "d")
-    number = tir.Cast(tir.Binary("max", _points(counts, r), literal(1, "int64")), y.dtype)
+    number = tir.Cast(tir.Binary("max", _points(counts, r), stages.literal(1, "int64")), y.dtype)
     return tir.nest((channels,), (tir.Store(y, to, divide(tir.Load(y, to), number)),))
 
 
@@ -406,11 +397,8 @@ def _where_empty(
 ) -> tir.Body:
     """Zero if a bin has no points."""
     channels, to = _channels(y, at, "d")
-    return (
-        tir.If(
-            _has_none(counts, r), tir.nest((channels,), (tir.Store(y, to, literal(0, y.dtype)),))
-        ),
-    )
+    clear = tir.nest((channels,), (tir.Store(y, to, stages.literal(0, y.dtype)),))
+    return (tir.If(_has_none(counts, r), clear),)
 
 
 def _has_none(counts: tir.Buffer, r: IndexExpr) -> tir.Expr:

@@ -14,7 +14,7 @@ from math import pi, sqrt
 from graphflow import tir
 from graphflow.base.dtypes import CARRIERS, HALVES, STORED, STORED_FLOATS, largest
 from graphflow.base.errors import UnsupportedOp
-from graphflow.kernels.definitions.stages import literal
+from graphflow.kernels.definitions import stages
 
 
 def add(a: tir.Expr, b: tir.Expr | float) -> tir.Expr:
@@ -48,7 +48,7 @@ def square(x: tir.Expr) -> tir.Expr:
 
 
 def _operand(value: tir.Expr | float, dtype: str) -> tir.Expr:
-    return literal(value, dtype) if isinstance(value, int | float) else value
+    return stages.literal(value, dtype) if isinstance(value, int | float) else value
 
 
 def clipped(x: tir.Expr, low: tir.Expr | None, high: tir.Expr | None) -> tir.Expr:
@@ -83,7 +83,7 @@ def converted(x: tir.Expr, dtype: str, saturate: bool = False) -> tir.Expr:
         return converted(converted(x, CARRIERS[dtype][0]), dtype, saturate)
     if saturate and dtype in STORED_FLOATS and dtype not in HALVES:
         limit = largest(dtype)
-        x = clipped(x, literal(-limit, x.dtype), literal(limit, x.dtype))
+        x = clipped(x, stages.literal(-limit, x.dtype), stages.literal(limit, x.dtype))
     return tir.Cast(x, dtype)
 
 
@@ -93,12 +93,12 @@ def leaky_relu(x: tir.Expr, alpha: tir.Expr | float) -> tir.Expr:
 
 
 def _relu(x: tir.Expr) -> tir.Expr:
-    return tir.Select(compared("lt", x, 0), literal(0, x.dtype), x)
+    return tir.Select(compared("lt", x, 0), stages.literal(0, x.dtype), x)
 
 
 def _hard_sigmoid(x: tir.Expr, alpha: float, beta: float) -> tir.Expr:
     line = add(multiply(x, alpha), beta)
-    return clipped(line, literal(0, x.dtype), literal(1, x.dtype))
+    return clipped(line, stages.literal(0, x.dtype), stages.literal(1, x.dtype))
 
 
 def _hard_swish(x: tir.Expr) -> tir.Expr:
@@ -126,7 +126,7 @@ def _softsign(x: tir.Expr) -> tir.Expr:
 
 def _thresholded_relu(x: tir.Expr, alpha: float) -> tir.Expr:
     """`x if x > alpha else 0`: also 0 for NaN, as in the function by which ONNX defines it."""
-    return tir.Select(compared("gt", x, alpha), x, literal(0, x.dtype))
+    return tir.Select(compared("gt", x, alpha), x, stages.literal(0, x.dtype))
 
 
 def _gelu(x: tir.Expr) -> tir.Expr:
@@ -144,14 +144,14 @@ def _mish(x: tir.Expr) -> tir.Expr:
 
 
 def _reciprocal(x: tir.Expr) -> tir.Expr:
-    return divide(literal(1, x.dtype), x)
+    return divide(stages.literal(1, x.dtype), x)
 
 
 def _sign(x: tir.Expr) -> tir.Expr:
-    one = literal(1, x.dtype)
+    one = stages.literal(1, x.dtype)
     if x.dtype in tir.UNSIGNED:
         return tir.Select(compared("gt", x, 0), one, x)
-    below = tir.Select(compared("lt", x, 0), literal(-1, x.dtype), x)
+    below = tir.Select(compared("lt", x, 0), stages.literal(-1, x.dtype), x)
     return tir.Select(compared("gt", x, 0), one, below)
 
 
@@ -170,7 +170,7 @@ def _swish(x: tir.Expr, alpha: float) -> tir.Expr:
 
 def _shrink(x: tir.Expr, lambd: float, bias: float) -> tir.Expr:
     # NaN compares with nothing and becomes zero, as in onnx's function.
-    zero = literal(0, x.dtype)
+    zero = stages.literal(0, x.dtype)
     above = tir.Select(compared("gt", x, lambd), subtract(x, bias), zero)
     return tir.Select(compared("lt", x, -lambd), add(x, bias), above)
 
@@ -196,7 +196,7 @@ def powered(p: int) -> Callable[[tir.Expr], tir.Expr]:
         if p == 2:
             return square(x)
         size = tir.Unary("abs", x)
-        return size if p == 1 else tir.Binary("pow", size, literal(p, x.dtype))
+        return size if p == 1 else tir.Binary("pow", size, stages.literal(p, x.dtype))
 
     return power
 
@@ -205,7 +205,7 @@ def root(x: tir.Expr, p: int) -> tir.Expr:
     """The p-th root of a number that is at least zero."""
     if p == 1:
         return x
-    return tir.Unary("sqrt", x) if p == 2 else tir.Binary("pow", x, literal(1 / p, x.dtype))
+    return tir.Unary("sqrt", x) if p == 2 else tir.Binary("pow", x, stages.literal(1 / p, x.dtype))
 
 
 def remainder(a: tir.Expr, b: tir.Expr, truncated: bool) -> tir.Expr:

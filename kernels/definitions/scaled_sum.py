@@ -25,16 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, constant_value, substitute, variables
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    loops_over,
-)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,9 @@ class Vector:
         loops = [
             (axis_variable(axis), n) for axis, n in zip(self.axes or (0,), self.shape, strict=True)
         ]
-        stage = elementwise_stage("vector", out, loops, self.value)
-        return kernel("vector", tuple(dict.fromkeys(read)), (out,), (stage,))
+        return stages.elementwise_kernel(
+            "vector", tuple(dict.fromkeys(read)), out, loops, self.value
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +111,21 @@ def scaled_weight(weight: Shape, factor: Shape, axes: Sequence[int], dtype: str)
         tir.Buffer("a", factor, dtype),
         tir.Buffer("y", weight, dtype),
     )
-    loops = loops_over("j", weight)
-    at = indices_of(loops)
+    loops = stages.loops_over("j", weight)
+    at = stages.indices_of(loops)
     chosen = tuple(at[axis] for axis in axes) or (const(0),)
     value = tir.Binary("mul", tir.Load(w, at), tir.Load(a, chosen))
-    return kernel("scaled", (w, a), (y,), (elementwise_stage("scaled", y, loops, value),))
+    return stages.elementwise_kernel("scaled", (w, a), y, loops, value)
 
 
-def scaled_sum(func: tir.PrimFunc, constants: frozenset[str]) -> ScaledSum | str:
-    """`func` with its sum scaled through its operands; or why that is impossible.
+class NotScalable(Exception):
+    """Why the sum of a kernel cannot be scaled through its operands."""
 
-    `constants` are the inputs whose elements are known before a run.  Requires that
+
+def scaled_sum(func: tir.PrimFunc, constants: frozenset[str]) -> ScaledSum:
+    """`func` with its sum scaled through its operands.
+
+    `constants` are the inputs whose elements are known before a run.  Raises NotScalable unless
 
     1. the kernel has one reduction stage, which stores first values and adds products of floats;
     2. the stages that follow, at least one of which multiplies, are elementwise, and each reads the
@@ -134,26 +136,16 @@ def scaled_sum(func: tir.PrimFunc, constants: frozenset[str]) -> ScaledSum | str
 
     As many stages are taken as meet the second condition; the others remain.
     """
-    found = _sum_of(func)
-    if isinstance(found, str):
-        return found
-    taken = _stages_after(func, found, constants)
+    total = _sum_of(func)
+    taken = _stages_after(func, total, constants)
     if taken.factor is None:
-        return f"nothing multiplies the sum {found.target.name} by constants alone"
-    start = _first_value(found, constants)
-    if isinstance(start, str):
-        return start
-    shape = found.target.shape
+        raise NotScalable(f"nothing multiplies the sum {total.target.name} by constants alone")
+    whole = taken.after(_first_value(total, constants))
+    shape = total.target.shape
     factor = _vector(taken.factor, shape)
-    whole = taken.after(start)
     shift = None if whole.summand is None else _vector(whole.summand, shape)
-    weights = []
-    for update in found.updates:
-        weight = _weight(update, factor, constants)
-        if isinstance(weight, str):
-            return weight
-        weights.append(weight)
-    return _rewritten(func, found, taken, factor, shift, weights)
+    weights = [_weight(update, factor, constants) for update in total.updates]
+    return _rewritten(func, total, taken, factor, shift, weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,44 +172,37 @@ class _Affine:
 
     def then(self, stage: _Affine) -> _Affine:
         """This, and then another stage."""
-        after = stage.after(self.summand)
-        return _Affine(
-            stage.result,
-            _product(self.factor, stage.factor),
-            after.summand,
-            (*self.stages, *stage.stages),
-        )
+        names = (*self.stages, *stage.stages)
+        factor = _joined("mul", self.factor, stage.factor)
+        return _Affine(stage.result, factor, stage.after(self.summand).summand, names)
 
     def after(self, start: tir.Expr | None) -> _Affine:
         """The same of a sum with a first value."""
-        moved = None if start is None else _product(start, self.factor)
-        return replace(self, summand=_total(moved, self.summand))
+        moved = None if start is None else _joined("mul", start, self.factor)
+        return replace(self, summand=_joined("add", moved, self.summand))
 
 
-def _product(left: tir.Expr | None, right: tir.Expr | None) -> tir.Expr | None:
+def _joined(
+    op: Literal["add", "mul"], left: tir.Expr | None, right: tir.Expr | None
+) -> tir.Expr | None:
+    """The sum or the product of two numbers, None being 0 or 1."""
     if left is None or right is None:
         return right if left is None else left
-    return tir.Binary("mul", left, right)
+    return tir.Binary(op, left, right)
 
 
-def _total(left: tir.Expr | None, right: tir.Expr | None) -> tir.Expr | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return tir.Binary("add", left, right)
-
-
-def _sum_of(func: tir.PrimFunc) -> _Sum | str:
+def _sum_of(func: tir.PrimFunc) -> _Sum:
     updates = [s for s in tir.walk(func.body) if isinstance(s, tir.Reduce)]
     targets = {s.buffer for s in updates}
     if len(targets) != 1 or len(func.outputs) != 1:
-        return f"{func.name} reduces into {len(targets)} buffers, and not into one"
+        raise NotScalable(f"{func.name} reduces into {len(targets)} buffers, and not into one")
     (target,) = targets
     if target.dtype not in tir.FLOATS or any(s.op is not tir.ReduceOp.ADD for s in updates):
-        return f"{target.name} is no sum of floats"
+        raise NotScalable(f"{target.name} is no sum of floats")
     stages = [s for s in func.body if isinstance(s, tir.Block)]
     writing = [s for s in stages if any(w.buffer == target for w in tir.writes_in(s.body))]
     if len(writing) != 1 or target in func.outputs:
-        return f"{target.name} is no result between two stages"
+        raise NotScalable(f"{target.name} is no result between two stages")
     (block,) = writing
     body: tir.Body = block.body
     while len(body) == 1 and isinstance(body[0], tir.For):
@@ -225,17 +210,19 @@ def _sum_of(func: tir.PrimFunc) -> _Sum | str:
     start = body[0]
     writes = list(tir.writes_in(block.body))
     if not isinstance(start, tir.Store) or len(writes) != len(updates) + 1:
-        return f"the stage of {target.name} does more than to store a value and add to it"
+        raise NotScalable(
+            f"the stage of {target.name} does more than to store a value and add to it"
+        )
     if any(w.buffer != target or w.indices != start.indices for w in writes):
-        return f"the stage of {target.name} adds to other elements than it stores"
+        raise NotScalable(f"the stage of {target.name} adds to other elements than it stores")
     if any(load.buffer == target for load in tir.loads_in((block,))):
-        return f"the stage of {target.name} reads what it sums"
+        raise NotScalable(f"the stage of {target.name} reads what it sums")
     return _Sum(block, target, start, tuple(updates))
 
 
-def _stages_after(func: tir.PrimFunc, found: _Sum, constants: frozenset[str]) -> _Affine:
+def _stages_after(func: tir.PrimFunc, total: _Sum, constants: frozenset[str]) -> _Affine:
     """What the stages behind a sum make of it, as far as they are affine with constants."""
-    done = _Affine(found.target)
+    done = _Affine(total.target)
     while done.result not in func.outputs:
         readers = [
             stmt
@@ -258,10 +245,10 @@ def _affine_stage(block: tir.Block, read: tir.Buffer, constants: frozenset[str])
     if store is None or (written.shape, written.dtype) != (read.shape, read.dtype):
         return None
     at = {v: axis_variable(axis) for axis, v in enumerate(_loop_variables(store))}
-    found = _affine(store.value, tir.Load(read, store.indices), constants)
-    if found is None:
+    parts = _affine(store.value, tir.Load(read, store.indices), constants)
+    if parts is None:
         return None
-    factor, summand = (None if e is None else _at_axes(e, at, read.shape) for e in found)
+    factor, summand = (None if e is None else _at_axes(e, at, read.shape) for e in parts)
     return _Affine(written, factor, summand, (block.name,))
 
 
@@ -302,11 +289,13 @@ def _affine(
         return None
     factor, summand = inner
     if expr.op == "mul":
-        return _product(factor, other), None if summand is None else _product(summand, other)
+        moved = None if summand is None else tir.Binary("mul", summand, other)
+        return _joined("mul", factor, other), moved
     if expr.op == "sub" and summand is not None:
         return factor, tir.Binary("sub", summand, other)
     minus = tir.Literal(-1.0, other.dtype)
-    return factor, _total(summand, other if expr.op == "add" else tir.Binary("mul", other, minus))
+    added = other if expr.op == "add" else tir.Binary("mul", other, minus)
+    return factor, _joined("add", summand, added)
 
 
 def _is_constant(expr: tir.Expr, constants: frozenset[str]) -> bool:
@@ -322,62 +311,64 @@ def _is_constant(expr: tir.Expr, constants: frozenset[str]) -> bool:
     return False
 
 
-def _first_value(found: _Sum, constants: frozenset[str]) -> tir.Expr | str | None:
-    """The first value of the sum over the variables of axes, None for 0; or why it is unknown."""
-    start, target = found.start.value, found.start.indices
+def _first_value(total: _Sum, constants: frozenset[str]) -> tir.Expr | None:
+    """The first value of the sum over the variables of axes, None for 0."""
+    start, target = total.start.value, total.start.indices
     if isinstance(start, tir.Literal):
         return None if start.value == 0 else start
     if not isinstance(start, tir.Load) or start.buffer.name not in constants:
-        return f"the first values of {found.target.name} are no constants"
+        raise NotScalable(f"the first values of {total.target.name} are no constants")
     indices: list[IndexExpr] = []
     for index in start.indices:
         axis = next((k for k, e in enumerate(target) if e is index), None)
         if axis is None and constant_value(index) is None:
-            return f"{start.buffer.name} is not indexed by the axes of {found.target.name}"
+            raise NotScalable(
+                f"{start.buffer.name} is not indexed by the axes of {total.target.name}"
+            )
         indices.append(index if axis is None else axis_variable(axis))
-    return _at_axes(tir.Load(start.buffer, tuple(indices)), {}, found.target.shape)
+    return _at_axes(tir.Load(start.buffer, tuple(indices)), {}, total.target.shape)
 
 
 def _vector(value: tir.Expr, shape: Shape) -> Vector:
-    used = {
-        v
-        for e in tir.walk_expr(value)
-        if isinstance(e, tir.Load)
-        for i in e.indices
-        for v in variables(i)
-    }
+    loads = (e for e in tir.walk_expr(value) if isinstance(e, tir.Load))
+    used = {v for load in loads for index in load.indices for v in variables(index)}
     axes = tuple(axis for axis in range(len(shape)) if axis_variable(axis) in used)
     return Vector(axes, tuple(shape[axis] for axis in axes) or (1,), value)
 
 
 def _weight(
     update: tir.Reduce, factor: Vector, constants: frozenset[str]
-) -> tuple[tir.Load, ScaledWeight] | str:
-    """The constant factor of a product to multiply by `factor`, or why there is none."""
-    read = [e for e in tir.walk_expr(update.value) if isinstance(e, tir.Load)]
+) -> tuple[tir.Load, ScaledWeight]:
+    """The constant factor of a product to multiply by `factor`."""
+    read = [e.buffer for e in tir.walk_expr(update.value) if isinstance(e, tir.Load)]
     refusal = f"no constant is a factor of what is added to {update.buffer.name}"
     for load in _factors(update.value):
         name = load.buffer.name
         if name not in constants or load.dtype != update.buffer.dtype:
             continue
-        if sum(other.buffer == load.buffer for other in read) != 1:
+        axes = [_axis_along(load, update.indices[axis]) for axis in factor.axes]
+        fits = [
+            axis is not None and load.buffer.shape[axis] == extent
+            for axis, extent in zip(axes, factor.shape, strict=False)
+        ]
+        if read.count(load.buffer) != 1:
             refusal = f"{name} is read twice in what is added to {update.buffer.name}"
-            continue
-        axes = []
-        for axis, extent in zip(factor.axes, factor.shape, strict=False):
-            along = [k for k, e in enumerate(load.indices) if e is update.indices[axis]]
-            if not along or load.buffer.shape[along[0]] != extent:
-                refusal = (
-                    f"the factor varies along axis {axis} of {update.buffer.name}, and {name} "
-                    "does not"
-                )
-                break
-            axes.append(along[0])
-        else:
-            if len(set(axes)) == len(axes):
-                return load, ScaledWeight(name, tuple(axes))
+        elif not all(fits):
+            missing = factor.axes[fits.index(False)]
+            refusal = (
+                f"the factor varies along axis {missing} of {update.buffer.name}, and {name} does "
+                "not"
+            )
+        elif len(set(axes)) < len(axes):
             refusal = f"two axes of {update.buffer.name} are one axis of {name}"
-    return refusal
+        else:
+            return load, ScaledWeight(name, tuple(axis for axis in axes if axis is not None))
+    raise NotScalable(refusal)
+
+
+def _axis_along(load: tir.Load, index: IndexExpr) -> int | None:
+    """The axis of a tensor that is indexed by `index`, None if none is."""
+    return next((axis for axis, e in enumerate(load.indices) if e is index), None)
 
 
 def _factors(value: tir.Expr) -> Iterator[tir.Load]:
@@ -391,7 +382,7 @@ def _factors(value: tir.Expr) -> Iterator[tir.Load]:
 
 def _rewritten(
     func: tir.PrimFunc,
-    found: _Sum,
+    total: _Sum,
     taken: _Affine,
     factor: Vector,
     shift: Vector | None,
@@ -400,26 +391,28 @@ def _rewritten(
     names = {buffer.name for buffer in tir.buffers_of(func)}
     scaled: dict[ScaledWeight, tir.Buffer] = {}
     exchanged: dict[tir.Reduce, tir.Reduce] = {}
-    for update, (load, what) in zip(found.updates, weights, strict=True):
+    for update, (load, what) in zip(total.updates, weights, strict=True):
         if what not in scaled:
             scaled[what] = replace(load.buffer, name=_fresh(f"{what.name}_scaled", names))
-        exchanged[update] = _with_weight(update, load, scaled[what], taken.result)
-    first, held = found.start.value, None
+        made = tir.Load(scaled[what], load.indices)
+        value = tir.map_expr(update.value, partial(_exchanged, load, made))
+        exchanged[update] = replace(update, buffer=taken.result, value=value)
+    first, held = total.start.value, None
     if shift is not None:
-        held = tir.Buffer(_fresh("shift", names), shift.shape, found.target.dtype)
-        first = tir.Load(held, shift.indices(lambda axis: found.start.indices[axis]))
-    start = tir.Store(taken.result, found.start.indices, first)
-    gone = _results(func, found, taken)
+        held = tir.Buffer(_fresh("shift", names), shift.shape, total.target.dtype)
+        first = tir.Load(held, shift.indices(lambda axis: total.start.indices[axis]))
+    start = tir.Store(taken.result, total.start.indices, first)
+    gone = _results(func, total, taken)
 
     def changed(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
         match stmt:
-            case tir.Store() if stmt is found.start:
+            case tir.Store() if stmt is total.start:
                 return start
             case tir.Reduce():
                 return exchanged[stmt]
             case tir.Block() if stmt.name in taken.stages:
                 return ()
-            case tir.Allocate() if stmt.buffer == found.target:
+            case tir.Allocate() if stmt.buffer == total.target:
                 return () if taken.result in func.outputs else tir.Allocate(taken.result)
             case tir.Allocate() if stmt.buffer in gone or stmt.buffer == taken.result:
                 return ()
@@ -444,18 +437,14 @@ def _rewritten(
     )
 
 
-def _results(func: tir.PrimFunc, found: _Sum, taken: _Affine) -> set[tir.Buffer]:
+def _results(func: tir.PrimFunc, total: _Sum, taken: _Affine) -> set[tir.Buffer]:
     """The buffers that held the sum and what the stages made of it, but for the last of these."""
     stages = [s for s in func.body if isinstance(s, tir.Block) and s.name in taken.stages]
-    return {found.target, *(w.buffer for w in tir.writes_in(tuple(stages)))} - {taken.result}
+    return {total.target, *(w.buffer for w in tir.writes_in(tuple(stages)))} - {taken.result}
 
 
-def _with_weight(
-    update: tir.Reduce, load: tir.Load, scaled: tir.Buffer, target: tir.Buffer
-) -> tir.Reduce:
-    made = tir.Load(scaled, load.indices)
-    value = tir.map_expr(update.value, lambda e: made if e == load else e)
-    return tir.Reduce(update.op, target, update.indices, value)
+def _exchanged(before: tir.Load, after: tir.Load, expr: tir.Expr) -> tir.Expr:
+    return after if expr == before else expr
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

@@ -10,18 +10,8 @@ from __future__ import annotations
 from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, const, less_than, simplify_predicate
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-    neutral,
-    normalized_axes,
-    ranges_of,
-    store_stage,
-)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 
 
 def cumulative(
@@ -37,9 +27,9 @@ def cumulative(
     With `exclusive` the element at i is left out, and the first result is the neutral element of
     `op`; with `reverse` the scan runs from the end of the axis.
     """
-    (axis,) = normalized_axes((axis,), len(shape))
+    (axis,) = stages.normalized_axes((axis,), len(shape))
     x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape, dtype)
-    loops = loops_over("i", shape)
+    loops = stages.loops_over("i", shape)
     step = loops[axis][0]
 
     def place(count: IndexExpr) -> tuple[IndexExpr, ...]:
@@ -49,11 +39,11 @@ def cumulative(
 
     before = tir.Load(y, place(step - 1))
     taken = tir.Load(x, place(step - 1 if exclusive else step))
-    first: tir.Expr = neutral(op, dtype) if exclusive else taken
-    later = simplify_predicate(less_than(const(0), step), ranges_of(loops))
+    first: tir.Expr = stages.neutral(op, dtype) if exclusive else taken
+    later = simplify_predicate(less_than(const(0), step), stages.ranges_of(loops))
     value = tir.Select(later, tir.Binary(op.value, before, taken), first)
-    stage = store_stage("scan", y, loops, place(step), value)
-    return kernel(f"cumulative_{op.value}", (x,), (y,), (stage,))
+    stage = stages.store_stage("scan", y, loops, place(step), value)
+    return stages.kernel(f"cumulative_{op.value}", (x,), (y,), (stage,))
 
 
 def triangle(
@@ -67,15 +57,15 @@ def triangle(
     if len(shape) < 2:
         raise InvalidModel(f"a tensor of shape {shape} has no triangle; it needs two axes")
     x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape, dtype)
-    loops = loops_over("i", shape)
+    loops = stages.loops_over("i", shape)
     offset = loops[-1][0] - loops[-2][0]
-    element, zero = tir.Load(x, indices_of(loops)), literal(0, dtype)
+    element, zero = stages.element(x, loops), stages.literal(0, dtype)
     if diagonal is None:
         k = tir.Buffer("k", (), "int64")
         inside = tir.Comparison("ge" if upper else "le", tir.IndexValue(offset), tir.Load(k, ()))
         value: tir.Expr = tir.Select(inside, element, zero)
-        return kernel("triangle", (x, k), (y,), (elementwise_stage("triangle", y, loops, value),))
+        return stages.elementwise_kernel("triangle", (x, k), y, loops, value)
     known = less_than(diagonal - 1, offset) if upper else less_than(offset, diagonal + 1)
-    condition = simplify_predicate(known, ranges_of(loops))
+    condition = simplify_predicate(known, stages.ranges_of(loops))
     value = element if condition == TRUE else tir.Select(condition, element, zero)
-    return kernel("triangle", (x,), (y,), (elementwise_stage("triangle", y, loops, value),))
+    return stages.elementwise_kernel("triangle", (x,), y, loops, value)

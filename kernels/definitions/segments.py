@@ -14,13 +14,8 @@ from math import lcm
 
 from graphflow import tir
 from graphflow.arith import Var, const, predicate_variables, variables
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    indices_of,
-    kernel,
-    loops_over,
-    store_stage,
-)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 
 CHANNELS = 1
 """The axis of the channels."""
@@ -73,15 +68,20 @@ def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) ->
     segments = in_turns(segments)
     y = tir.Buffer("y", (sources[0][0], total, *sources[0][CHANNELS + 1 :]), dtype)
     operands = [tir.Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(sources)]
-    stages = []
+    parts = []
     for k, segment in enumerate(segments):
-        loops = loops_over(f"i{k}_", (*y.shape[:CHANNELS], segment.count, *y.shape[CHANNELS + 1 :]))
-        before, (channel, *behind) = indices_of(loops[:CHANNELS]), indices_of(loops[CHANNELS:])
+        loops = stages.loops_over(
+            f"i{k}_", (*y.shape[:CHANNELS], segment.count, *y.shape[CHANNELS + 1 :])
+        )
+        before, (channel, *behind) = (
+            stages.indices_of(loops[:CHANNELS]),
+            stages.indices_of(loops[CHANNELS:]),
+        )
         target = (*before, segment.at + segment.stride * channel, *behind)
         origin = (*before, segment.begin + segment.step * channel, *behind)
         value = tir.Load(operands[segment.source], origin)
-        stages.append(store_stage(f"segment{k}", y, loops, target, value))
-    return kernel("segments", operands, (y,), stages)
+        parts.append(stages.store_stage(f"segment{k}", y, loops, target, value))
+    return stages.kernel("segments", operands, (y,), parts)
 
 
 def in_turns(segments: Sequence[Segment]) -> tuple[Segment, ...]:

@@ -11,19 +11,9 @@ from collections.abc import Sequence
 
 from graphflow import arith
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-    normalized_axes,
-    ranges_of,
-    store_stage,
-)
+from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select
 
 MOST_RUNS = 64
@@ -35,19 +25,19 @@ def take_slice(
 ) -> PrimFunc:
     """`y[i…] = x[ranges[0][i0], …]`; steps may be negative, a range may be empty."""
     x, y = Buffer("x", x_shape, dtype), Buffer("y", tuple(map(len, ranges)), dtype)
-    loops = loops_over("i", y.shape)
+    loops = stages.loops_over("i", y.shape)
     source = tuple(
         var * wanted.step + wanted.start for wanted, (var, _) in zip(ranges, loops, strict=True)
     )
-    return kernel(name, (x,), (y,), (elementwise_stage(name, y, loops, Load(x, source)),))
+    return stages.elementwise_kernel(name, (x,), y, loops, Load(x, source))
 
 
 def expand(x_shape: Shape, shape: Shape, dtype: str = "float32") -> PrimFunc:
     """`y = x`, broadcast with `shape`."""
     x, y = Buffer("x", x_shape, dtype), Buffer("y", broadcast([x_shape, shape]), dtype)
-    loops = loops_over("i", y.shape)
+    loops = stages.loops_over("i", y.shape)
     value = Load(x, broadcast_indices(x_shape, loops))
-    return kernel("expand", (x,), (y,), (elementwise_stage("expand", y, loops, value),))
+    return stages.elementwise_kernel("expand", (x,), y, loops, value)
 
 
 def tile(x_shape: Shape, repeats: Sequence[int], dtype: str = "float32") -> PrimFunc:
@@ -56,13 +46,13 @@ def tile(x_shape: Shape, repeats: Sequence[int], dtype: str = "float32") -> Prim
         raise InvalidModel(f"repeats {tuple(repeats)} do not fit a tensor of shape {x_shape}")
     y_shape = tuple(n * times for n, times in zip(x_shape, repeats, strict=True))
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
-    loops = loops_over("i", y_shape)
-    ranges = ranges_of(loops)
+    loops = stages.loops_over("i", y_shape)
+    ranges = stages.ranges_of(loops)
     source = tuple(
-        arith.simplify(arith.floor_mod(var, max(n, 1)), ranges)
+        arith.simplify_index(arith.floor_mod(var, max(n, 1)), ranges)
         for n, (var, _) in zip(x_shape, loops, strict=True)
     )
-    return kernel("tile", (x,), (y,), (elementwise_stage("tile", y, loops, Load(x, source)),))
+    return stages.elementwise_kernel("tile", (x,), y, loops, Load(x, source))
 
 
 def gather(
@@ -73,7 +63,7 @@ def gather(
 
     There is one stage for each run of equally spaced positions; `UnsupportedOp` beyond `MOST_RUNS`.
     """
-    (axis,) = normalized_axes((axis,), len(x_shape))
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
     wanted = [positions] if isinstance(positions, int) else list(positions)
     extent = x_shape[axis]
     outside = [p for p in wanted if not -extent <= p < extent]
@@ -88,20 +78,20 @@ def gather(
     kept = () if isinstance(positions, int) else (len(wanted),)
     x = Buffer("x", x_shape, dtype)
     y = Buffer("y", (*x_shape[:axis], *kept, *x_shape[axis + 1 :]), dtype)
-    stages, done = [], 0
+    parts, done = [], 0
     for k, run in enumerate(runs):
         extents = (*x_shape[:axis], *(len(run) for _ in kept), *x_shape[axis + 1 :])
-        loops = loops_over(f"i{k}_" if len(runs) > 1 else "i", extents)
-        at = list(indices_of(loops))
+        loops = stages.loops_over(f"i{k}_" if len(runs) > 1 else "i", extents)
+        at = list(stages.indices_of(loops))
         source, target = list(at), list(at)
         if kept:
             source[axis] = at[axis] * run.step + run.start
             target[axis] = at[axis] + done
         else:
             source.insert(axis, arith.const(run.start))
-        stages.append(store_stage(f"gather{k}", y, loops, target, Load(x, tuple(source))))
+        parts.append(stages.store_stage(f"gather{k}", y, loops, target, Load(x, tuple(source))))
         done += len(run)
-    return kernel("gather", (x,), (y,), stages)
+    return stages.kernel("gather", (x,), (y,), parts)
 
 
 def runs_of(indices: Sequence[int], extent: int) -> list[range]:
@@ -149,7 +139,7 @@ def pad(
     left = tuple(
         n + min(begin, 0) + min(end, 0) for n, begin, end in zip(x_shape, begins, ends, strict=True)
     )
-    loops = loops_over("i", y_shape)
+    loops = stages.loops_over("i", y_shape)
     places = [var - max(begin, 0) for (var, _), begin in zip(loops, begins, strict=True)]
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
     inputs = [x]
@@ -159,17 +149,17 @@ def pad(
             inputs.append(Buffer("value", value, dtype))
             filling = Load(inputs[1], (arith.const(0),) * len(value))
         else:
-            filling = literal(value, dtype)
+            filling = stages.literal(value, dtype)
         # Where all of x is cropped away it stays a parameter nevertheless.
         empty = min(left, default=1) <= 0
         stored = filling if empty else _or_else(x, places, left, starts, loops, filling)
     else:
         source = [
-            arith.simplify(_mirrored(mode, place, n, y_n) + start, ranges_of(loops))
+            arith.simplify_index(_mirrored(mode, place, n, y_n) + start, stages.ranges_of(loops))
             for place, n, y_n, start in zip(places, left, y_shape, starts, strict=True)
         ]
         stored = Load(x, tuple(source))
-    return kernel("pad", inputs, (y,), (elementwise_stage("pad", y, loops, stored),))
+    return stages.elementwise_kernel("pad", inputs, y, loops, stored)
 
 
 def _or_else(
@@ -185,7 +175,7 @@ def _or_else(
     inside = arith.conjunction(
         arith.within(place, 0, n) for place, n in zip(places, left, strict=True)
     )
-    inside = arith.simplify_predicate(inside, ranges_of(loops))
+    inside = arith.simplify_predicate(inside, stages.ranges_of(loops))
     return load if inside == arith.TRUE else Select(inside, load, otherwise)
 
 
@@ -223,13 +213,12 @@ def depth_to_space(
     depth = x_shape[1] // (block * block)
     y_shape = (x_shape[0], depth, x_shape[2] * block, x_shape[3] * block)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
-    loops = loops_over("i", y_shape)
-    n, c, h, w = indices_of(loops)
+    loops = stages.loops_over("i", y_shape)
+    n, c, h, w = stages.indices_of(loops)
     within_block = arith.floor_mod(h, block) * block + arith.floor_mod(w, block)
     channel = c * (block * block) + within_block if column_row else within_block * depth + c
     value = Load(x, (n, channel, arith.floor_div(h, block), arith.floor_div(w, block)))
-    stage = elementwise_stage("depth_to_space", y, loops, value)
-    return kernel("depth_to_space", (x,), (y,), (stage,))
+    return stages.elementwise_kernel("depth_to_space", (x,), y, loops, value)
 
 
 def space_to_depth(
@@ -244,12 +233,11 @@ def space_to_depth(
     depth = x_shape[1]
     y_shape = (x_shape[0], depth * block * block, x_shape[2] // block, x_shape[3] // block)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
-    loops = loops_over("i", y_shape)
-    n, d, h, w = indices_of(loops)
+    loops = stages.loops_over("i", y_shape)
+    n, d, h, w = stages.indices_of(loops)
     place, channel = arith.floor_div(d, depth), arith.floor_mod(d, depth)
     if channel_first:
         place, channel = arith.floor_mod(d, block * block), arith.floor_div(d, block * block)
     row, column = arith.floor_div(place, block), arith.floor_mod(place, block)
     value = Load(x, (n, channel, h * block + row, w * block + column))
-    stage = elementwise_stage("space_to_depth", y, loops, value)
-    return kernel("space_to_depth", (x,), (y,), (stage,))
+    return stages.elementwise_kernel("space_to_depth", (x,), y, loops, value)

@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels.definitions.stages import (
-    Shape,
-    elementwise_stage,
-    indices_of,
-    kernel,
-    loops_over,
-)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Shape
 from graphflow.tir import Buffer, Load, PrimFunc
 
 
@@ -29,10 +24,10 @@ def frames(x_shape: Shape, length: int, step: int, dtype: str = "float32") -> Pr
     count = (x_shape[1] - length) // step + 1
     x = Buffer("x", x_shape, dtype)
     y = Buffer("y", (x_shape[0], count, length, *x_shape[2:]), dtype)
-    loops = loops_over("i", y.shape)
-    batch, frame, place, *rest = indices_of(loops)
+    loops = stages.loops_over("i", y.shape)
+    batch, frame, place, *rest = stages.indices_of(loops)
     value = Load(x, (batch, frame * step + place, *rest))
-    return kernel("frames", (x,), (y,), (elementwise_stage("frames", y, loops, value),))
+    return stages.elementwise_kernel("frames", (x,), y, loops, value)
 
 
 def fourier_factors(

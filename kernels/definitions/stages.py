@@ -15,7 +15,7 @@ import numpy as np
 
 from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATING
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 
 Shape: TypeAlias = tuple[int, ...]
 Loop: TypeAlias = tuple[arith.Var, int]
@@ -32,6 +32,11 @@ def loops_over(names: str | Sequence[str], shape: Sequence[int]) -> tuple[Loop, 
 def indices_of(loops: Iterable[Loop]) -> tuple[arith.IndexExpr, ...]:
     """The loop variables as indices."""
     return tuple(var for var, _ in loops)
+
+
+def element(buffer: tir.Buffer, loops: Iterable[Loop]) -> tir.Load:
+    """The element of a buffer at the loop variables."""
+    return tir.Load(buffer, indices_of(loops))
 
 
 def ranges_of(loops: Iterable[Loop]) -> dict[arith.Var, arith.Interval]:
@@ -68,18 +73,19 @@ def reduction_stage(
     op: tir.ReduceOp,
     out: tir.Buffer,
     loops: Sequence[Loop],
-    indices: Sequence[arith.IndexLike],
     reduce_loops: Sequence[Loop],
     value: tir.Expr,
+    *,
+    indices: Sequence[arith.IndexExpr] | None = None,
     init: tir.Expr | None = None,
     where: arith.Predicate = arith.TRUE,
 ) -> tir.Block:
     """`for loops: out[indices] = init; for reduce_loops: if where: out[indices] ⊕= value`.
 
-    `init` is by default the neutral element.  Conditions of `where` that always hold within the
-    extents are dropped.
+    `indices` are by default the variables of `loops`, `init` is by default the neutral element.
+    Conditions of `where` that always hold within the extents are dropped.
     """
-    target = tuple(arith.as_index(index) for index in indices)
+    target = indices_of(loops) if indices is None else tuple(indices)
     update: tir.Stmt = tir.Reduce(op, out, target, value)
     guard = arith.simplify_predicate(where, ranges_of((*loops, *reduce_loops)))
     if guard != arith.TRUE:
@@ -102,6 +108,12 @@ def neutral(op: tir.ReduceOp, dtype: str) -> tir.Literal:
     return tir.Literal(int(limits.max if op is tir.ReduceOp.MIN else limits.min), dtype)
 
 
+def require_floats(what: str, dtype: str) -> None:
+    """Raise `UnsupportedOp`, which begins with `what`, for a dtype of integers."""
+    if dtype not in tir.FLOATS:
+        raise UnsupportedOp(f"{what} of {dtype} is not built; cast the input to float32")
+
+
 def literal(value: float, dtype: str) -> tir.Literal:
     """`value` as a constant of `dtype`."""
     if dtype in FLOATING:
@@ -112,18 +124,48 @@ def literal(value: float, dtype: str) -> tir.Literal:
 def kernel(
     name: str, inputs: Sequence[tir.Buffer], outputs: Sequence[tir.Buffer], body: Sequence[tir.Stmt]
 ) -> tir.PrimFunc:
-    """A PrimFunc whose parameters are the inputs, then the outputs."""
+    """A PrimFunc whose parameters are the inputs, then the outputs.
+
+    A buffer between two statements of the body is allocated in front of the first one, which writes
+    it.
+    """
+    allocated = {stmt.buffer for stmt in tir.walk(tuple(body)) if isinstance(stmt, tir.Allocate)}
+    there = allocated.union(inputs, outputs)
+    statements: list[tir.Stmt] = []
+    for stmt in body:
+        made = dict.fromkeys(write.buffer for write in tir.writes_in((stmt,)))
+        statements += [tir.Allocate(buffer) for buffer in made if buffer not in there]
+        there.update(made)
+        statements.append(stmt)
     params = [tir.Param(buffer, tir.Role.INPUT) for buffer in inputs]
     params += [tir.Param(buffer, tir.Role.OUTPUT) for buffer in outputs]
     # Operators such as `and` are words of Python, which the text form cannot have as a name.
     plain = name if tir.is_identifier(name) else f"{name}_"
-    return tir.PrimFunc(plain, tuple(params), tuple(body))
+    return tir.PrimFunc(plain, tuple(params), tuple(statements))
 
 
-def intermediate(name: str, shape: Shape, dtype: str) -> tuple[tir.Buffer, tir.Allocate]:
-    """A buffer between two stages, and the statement that allocates it."""
-    buffer = tir.Buffer(name, shape, dtype)
-    return buffer, tir.Allocate(buffer)
+def elementwise_kernel(
+    name: str,
+    inputs: Sequence[tir.Buffer],
+    y: tir.Buffer,
+    loops: Sequence[Loop],
+    value: tir.Expr,
+) -> tir.PrimFunc:
+    """A kernel of one elementwise stage of its name."""
+    return kernel(name, inputs, (y,), (elementwise_stage(name, y, loops, value),))
+
+
+def nest_kernel(
+    name: str,
+    inputs: Sequence[tir.Buffer],
+    y: tir.Buffer,
+    loops: Sequence[Loop],
+    body: tir.Body,
+    first: tir.Stmt | None = None,
+) -> tir.PrimFunc:
+    """A kernel of one nest, which is a stage of its name; `first` is a statement in front of it."""
+    stage = tir.Block(name, tir.nest(loops, body))
+    return kernel(name, inputs, (y,), (stage,) if first is None else (first, stage))
 
 
 def linearize(indices: Sequence[arith.IndexExpr], shape: Sequence[int]) -> arith.IndexExpr:
@@ -146,11 +188,11 @@ def delinearize(
     step = 1
     for axis in reversed(range(len(shape))):
         extent = max(shape[axis], 1)
-        index = arith.simplify(arith.floor_div(position, step), ranges)
+        index = arith.simplify_index(arith.floor_div(position, step), ranges)
         # The outermost index needs no remainder: the position is inside the shape.
         if any(n != 1 for n in shape[:axis]):
             index = index % extent
-        indices.append(arith.simplify(index, ranges) if extent > 1 else arith.const(0))
+        indices.append(arith.simplify_index(index, ranges) if extent > 1 else arith.const(0))
         step *= extent
     return tuple(reversed(indices))
 

@@ -11,18 +11,11 @@ from functools import reduce
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
+from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.compaction import compacted
 from graphflow.kernels.definitions.indexing import matched
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
-from graphflow.kernels.definitions.stages import (
-    Loop,
-    cleared,
-    indices_of,
-    kernel,
-    literal,
-    loops_over,
-    store_stage,
-)
+from graphflow.kernels.definitions.stages import Loop
 
 CHUNK = 16
 """The number of scores that are compared at once, in vector lanes."""
@@ -35,15 +28,15 @@ def box_sides(batches: int, boxes: int, centered: bool) -> tir.PrimFunc:
     """
     given = tir.Buffer("boxes", (batches, boxes, 4), "float32")
     y = tir.Buffer("y", (batches, 5, boxes), "float32")
-    stages = []
+    parts = []
     for side in range(5):
-        loops = loops_over((f"b{side}", f"k{side}"), (batches, boxes))
-        b, k = indices_of(loops)
+        loops = stages.loops_over((f"b{side}", f"k{side}"), (batches, boxes))
+        b, k = stages.indices_of(loops)
         corners = _corners(given, (b, k), centered)
         bounds = [bound for pair in corners for bound in pair]
         value = bounds[side] if side < 4 else _area(*corners)
-        stages.append(store_stage(f"side{side}", y, loops, (b, const(side), k), value))
-    return kernel("box_sides", (given,), (y,), stages)
+        parts.append(stages.store_stage(f"side{side}", y, loops, (b, const(side), k), value))
+    return stages.kernel("box_sides", (given,), (y,), parts)
 
 
 def picked_boxes(
@@ -63,16 +56,16 @@ def picked_boxes(
     # The scores of the boxes that are left; NaN, which exceeds nothing, for the others.
     live = tir.Buffer("live", (-(-boxes // CHUNK) * CHUNK,), "float32")
     found, at = tir.Buffer("found", (1,), "int64"), (const(0),)
-    (b, c), outer = (Var("b"), Var("c")), loops_over(("b", "c"), (batches, classes))
-    ((i, _),) = first = loops_over("i", (boxes,))
-    ((k, _),) = third = loops_over("k", (boxes,))
-    ((i_behind, _),) = behind = loops_over("p", (live.size - boxes,))
-    ((t, _),) = turns = loops_over("t", (most,))
-    row, gone = Var("row"), literal(float("nan"), "float32")
+    (b, c), outer = (Var("b"), Var("c")), stages.loops_over(("b", "c"), (batches, classes))
+    ((i, _),) = first = stages.loops_over("i", (boxes,))
+    ((k, _),) = third = stages.loops_over("k", (boxes,))
+    ((i_behind, _),) = behind = stages.loops_over("p", (live.size - boxes,))
+    ((t, _),) = turns = stages.loops_over("t", (most,))
+    row, gone = Var("row"), stages.literal(float("nan"), "float32")
     score: tir.Expr = tir.Load(scores, (b, c, i))
     if thresholds[1]:
         score = tir.Select(tir.Comparison("gt", score, tir.Load(least, at)), score, gone)
-    limit: tir.Expr = tir.Load(overlap, at) if thresholds[0] else literal(0, "float32")
+    limit: tir.Expr = tir.Load(overlap, at) if thresholds[0] else stages.literal(0, "float32")
     overlaps = _overlap(_sides(sides, b, row), _sides(sides, b, k), limit)
     kept = tir.Select(overlaps, gone, tir.Load(live, (k,)))
     suppress = (*tir.nest(third, (tir.Store(live, (k,), kept),)), tir.Store(live, (row,), gone))
@@ -85,14 +78,13 @@ def picked_boxes(
     body = (
         tir.Allocate(live),
         tir.Allocate(found),
-        tir.Store(found, at, literal(0, "int64")),
+        tir.Store(found, at, stages.literal(0, "int64")),
         *tir.nest(first, (tir.Store(live, (i,), score),)),
         *tir.nest(behind, (tir.Store(live, (i_behind + boxes,), gone),)),
         *tir.nest(turns, turn),
     )
     given = [b for b, is_given in zip((overlap, least), thresholds, strict=True) if is_given]
-    stage = tir.Block("picked_boxes", tir.nest(outer, body))
-    return kernel("picked_boxes", (sides, scores, *given), (y,), (stage,))
+    return stages.nest_kernel("picked_boxes", (sides, scores, *given), y, outer, body)
 
 
 def _first_of_largest(values: tir.Buffer, found: tir.Buffer) -> tir.Body:
@@ -101,21 +93,22 @@ def _first_of_largest(values: tir.Buffer, found: tir.Buffer) -> tir.Body:
     Each lane of a chunk keeps its own maximum and first position, so no step depends on the one
     before.
     """
-    none, at = literal(values.size, "int64"), (const(0),)
-    largest, places = (
-        tir.Buffer("largest", (CHUNK,), "float32"),
-        tir.Buffer("places", (CHUNK,), "int64"),
-    )
+    none, at = stages.literal(values.size, "int64"), (const(0),)
+    largest = tir.Buffer("largest", (CHUNK,), "float32")
+    places = tir.Buffer("places", (CHUNK,), "int64")
     best = tir.Buffer("best", (1,), "float32")
-    lowest = literal(float("-inf"), "float32")
+    lowest = stages.literal(float("-inf"), "float32")
 
     def chunks(name: str) -> tuple[Sequence[Loop], Var, IndexExpr]:
-        loops = loops_over((f"{name}c", f"{name}v"), (values.size // CHUNK, CHUNK))
+        loops = stages.loops_over((f"{name}c", f"{name}v"), (values.size // CHUNK, CHUNK))
         (chunk, _), (place, _) = loops
         return loops, place, chunk * CHUNK + place
 
-    ((u, _),), ((v, _),) = clear, gather = loops_over("u", (CHUNK,)), loops_over("v", (CHUNK,))
-    ((w, _),) = settle = loops_over("w", (CHUNK,))
+    ((u, _),), ((v, _),) = clear, gather = (
+        stages.loops_over("u", (CHUNK,)),
+        stages.loops_over("v", (CHUNK,)),
+    )
+    ((w, _),) = settle = stages.loops_over("w", (CHUNK,))
     first, lane, place = chunks("m")
     second, other, there = chunks("w")
     exceeds = tir.Comparison("gt", tir.Load(values, (place,)), tir.Load(largest, (lane,)))
@@ -142,7 +135,7 @@ def _first_of_largest(values: tir.Buffer, found: tir.Buffer) -> tir.Body:
         *tir.nest(second, (tir.Store(places, (other,), sooner),)),
         tir.Store(found, at, none),
         *tir.nest(settle, (tir.Reduce(tir.ReduceOp.MIN, found, at, tir.Load(places, (w,))),)),
-        tir.Store(found, at, tir.Select(is_none, literal(-1, "int64"), tir.Load(found, at))),
+        tir.Store(found, at, tir.Select(is_none, stages.literal(-1, "int64"), tir.Load(found, at))),
     )
 
 
@@ -152,16 +145,14 @@ def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:
     room = batches * classes * most
     y, place = tir.Buffer("y", (room, 3), "int64"), Var("place")
     b, c, t = Var("b"), Var("c"), Var("t")
-    loops = loops_over(("b", "c", "t"), picked.shape)
-    numbers: tuple[tir.Expr, ...] = (
-        tir.IndexValue(b),
-        tir.IndexValue(c),
-        tir.Load(picked, (b, c, t)),
-    )
+    loops = stages.loops_over(("b", "c", "t"), picked.shape)
+    numbers: list[tir.Expr] = [tir.IndexValue(b), tir.IndexValue(c), tir.Load(picked, (b, c, t))]
     stores = tuple(tir.Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
     is_picked = compared("ge", tir.Load(picked, (b, c, t)), 0)
     body = compacted(loops, is_picked, place, room, stores)
-    return kernel("listed_boxes", (picked,), (y,), (cleared(y), tir.Block("listed_boxes", body)))
+    return stages.kernel(
+        "listed_boxes", (picked,), (y,), (stages.cleared(y), tir.Block("listed_boxes", body))
+    )
 
 
 def _corners(

@@ -14,14 +14,17 @@ from graphflow.arith import (
     IndexExpr,
     Predicate,
     conjunction,
+    equal,
     floor_div,
+    floor_mod,
     maximum,
     minimum,
-    simplify,
+    simplify_index,
     within,
 )
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels.definitions.stages import Loop, Shape, ranges_of
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Loop, Shape
 
 
 def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
@@ -129,6 +132,27 @@ class Window:
             )
         )
 
+    def covering(
+        self, outer: Sequence[Loop], taps: Sequence[Loop], begins: Shape, count: Sequence[int]
+    ) -> tuple[tuple[IndexExpr, ...], Predicate]:
+        """The windows in whose taps positions lie: their numbers, and the predicate that they are
+        among the first `count` ones.
+
+        Window w has tap k at `w · stride + k · dilation − begin`, with `begins` in place of the
+        pads, as they may be negative.
+        """
+        reached = [
+            o + begin - k * dilation
+            for (o, _), (k, _), begin, dilation in zip(
+                outer, taps, begins, self.dilations, strict=True
+            )
+        ]
+        strided = list(zip(reached, self.strides, count, strict=True))
+        whole = [equal(floor_mod(place, stride), 0) for place, stride, _ in strided]
+        inside = [within(place, 0, extent * stride) for place, stride, extent in strided]
+        numbers = tuple(floor_div(place, stride) for place, stride, _ in strided)
+        return numbers, conjunction((*inside, *whole))
+
     def inside(self, places: Sequence[IndexExpr], spatial: Sequence[int]) -> Predicate:
         """The predicate that the input has an element at `places`."""
         return conjunction(within(p, 0, n) for p, n in zip(places, spatial, strict=True))
@@ -150,5 +174,5 @@ class Window:
             # Taps k with low <= start + k·dilation < high, as a range [first, last) of k.
             first = maximum(0, -floor_div(start - low, dilation))
             last = minimum(self.kernel[axis], -floor_div(start - high, dilation))
-            factors.append(simplify(maximum(0, last - first), ranges_of(outer)))
+            factors.append(simplify_index(maximum(0, last - first), stages.ranges_of(outer)))
         return tuple(factors)

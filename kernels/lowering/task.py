@@ -23,8 +23,8 @@ from graphflow.schedule import (
     Refusal,
     Rewrite,
     Schedule,
+    declared_names,
     fresh_name,
-    names_in,
     require_in_bounds,
 )
 
@@ -147,7 +147,7 @@ def _with_plain_names(
     func: tir.PrimFunc, found: Sequence[tir.Buffer]
 ) -> dict[tir.Buffer, tir.Buffer]:
     """By buffer that with a name of its own without dots, which no place of the kernel has."""
-    taken = {*names_in(func.body), *(param.buffer.name for param in func.params)}
+    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
     plain: dict[tir.Buffer, tir.Buffer] = {}
     for buffer in found:
         name = buffer.name

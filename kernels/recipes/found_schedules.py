@@ -18,7 +18,7 @@ from graphflow.kernels.recipes.make_kernel import build
 from graphflow.kernels.recipes.reduction_sketch import over_logical_indices
 from graphflow.layout import row_major
 from graphflow.processes.digest import text_digest
-from graphflow.schedule import Point, Schedule, SearchSpace, Sketch, point_text
+from graphflow.schedule import Point, Schedule, SearchSpace, Sketch, choices_text
 from graphflow.tir import PrimFunc
 
 PREFIX = "search"
@@ -45,7 +45,7 @@ class FoundSchedule:
         if self.default_seconds is not None:
             default = f"; {1e6 * self.default_seconds:.1f} µs with the default choices"
         return (
-            f"sketch {self.sketch} with {point_text(self.point)}: {1e6 * self.seconds:.1f} µs "
+            f"sketch {self.sketch} with {choices_text(self.point)}: {1e6 * self.seconds:.1f} µs "
             f"measured, the best of {self.timed} timed{default}"
         )
 
@@ -61,7 +61,7 @@ def search_key(sketch: Sketch, definition: PrimFunc, compiler: str) -> str:
 
 def point_key(search: str, point: Point) -> str:
     """The key of a point, `search` being what `search_key` returns."""
-    return search + point_text(point)
+    return search + choices_text(point)
 
 
 def timed_searches(known: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -89,7 +89,7 @@ def best_found(
     made = None if point is None else sketch.schedule(definition, target, point)
     if point is None or not isinstance(made, Schedule):
         return None
-    default = timed.get(point_text(space.default()))
+    default = timed.get(choices_text(space.default()))
     return made, FoundSchedule(made.func, sketch.name, point, seconds, len(timed), default)
 
 
@@ -116,4 +116,4 @@ def _point_of(space: SearchSpace, text: str) -> Point | None:
         for name, domain in space.domains
     ]
     point = tuple((name, value) for name, value in found if value is not None)
-    return point if point_text(point) == text else None
+    return point if choices_text(point) == text else None

@@ -302,7 +302,7 @@ def _is_copy(
         same = arith.conjunction(
             arith.equal(a, b) for a, b in zip(load.indices, there, strict=True)
         )
-        if arith.prove_empty(arith.joined(domain, copy).given(same)).proven:
+        if arith.prove_empty(arith.joined_domains(domain, copy).given(same)).proven:
             continue
         if isinstance(stmt, tir.Reduce) or not isinstance(stmt.value, tir.Load):
             return False

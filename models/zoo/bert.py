@@ -11,22 +11,7 @@ from math import sqrt
 import numpy as np
 import onnx
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.exporting import (
-    LOWEST,
-    cut,
-    dense,
-    embedding,
-    gelu,
-    integer,
-    integers,
-    join_heads,
-    layer_norm_apart,
-    number,
-    size,
-    split_heads,
-    unsqueeze,
-)
+from graphflow.models.zoo.exporting import LOWEST, ExportingBuilder
 
 VOCABULARY = 1000
 POSITIONS = 64
@@ -37,7 +22,7 @@ def bert(
     seed: int, layers: int = 3, width: int = 128, heads: int = 4, positions: int = POSITIONS
 ) -> onnx.ModelProto:
     """An encoder with a pooler; `width` is a multiple of `heads`, texts have up to `positions`."""
-    b = ModelBuilder(seed, opset=14, name="bert")
+    b = ExportingBuilder(seed, opset=14, name="bert")
     dims = ("batch_size", "sequence_length")
     ids, mask, types = (
         b.input(name, dims, "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
@@ -46,11 +31,11 @@ def bert(
     x = _embed(b, ids, types, width, positions)
     for _ in range(layers):
         attended = _attention(b, x, bias, width, heads)
-        x = layer_norm_apart(b, b.add(dense(b, attended, width, width), x), width)
-        hidden = gelu(b, dense(b, x, width, 4 * width))
-        x = layer_norm_apart(b, b.add(dense(b, hidden, 4 * width, width), x), width)
+        x = b.layer_norm_apart(b.add(b.dense(attended, width, width), x), width)
+        hidden = b.gelu(b.dense(x, width, 4 * width))
+        x = b.layer_norm_apart(b.add(b.dense(hidden, 4 * width, width), x), width)
     last = b.node("Identity", [x], ["last_hidden_state"])
-    first = b.node("Gather", [x, integer(b, 0)], axis=1)
+    first = b.node("Gather", [x, b.integer(0)], axis=1)
     weights = [b.weight(width, width, scale=width**-0.5), b.weight(width, scale=0.1)]
     pooled = b.node("Tanh", [b.node("Gemm", [first, *weights], transB=1)], ["pooler_output"])
     b.output(last, shape=(*dims, width))
@@ -58,30 +43,30 @@ def bert(
     return b.model()
 
 
-def _mask_bias(b: ModelBuilder, mask: str) -> str:
+def _mask_bias(b: ExportingBuilder, mask: str) -> str:
     """(batch, 1, 1, sequence): 0 where the mask is 1, the lowest float32 where it is 0."""
-    spread = b.node("Cast", [unsqueeze(b, unsqueeze(b, mask, 1), 2)], to=onnx.TensorProto.FLOAT)
-    inverted = b.node("Sub", [number(b, 1.0), spread])
-    return b.node("Mul", [inverted, number(b, LOWEST)])
+    spread = b.node("Cast", [b.unsqueeze(b.unsqueeze(mask, 1), 2)], to=onnx.TensorProto.FLOAT)
+    inverted = b.node("Sub", [b.number(1.0), spread])
+    return b.node("Mul", [inverted, b.number(LOWEST)])
 
 
-def _embed(b: ModelBuilder, ids: str, types: str, width: int, rows: int) -> str:
+def _embed(b: ExportingBuilder, ids: str, types: str, width: int, rows: int) -> str:
     """The sum of the embeddings of words, types and positions, normalized.
 
     Positions are a buffer that is cut to the length of the sequence.
     """
     buffer = b.constant(np.arange(rows, dtype=np.int64)[None])
-    stop = unsqueeze(b, size(b, ids, 1), 0)
-    positions = cut(b, buffer, 1, integers(b, 0), stop)
-    x = b.add(embedding(b, ids, VOCABULARY, width), embedding(b, types, TYPES, width))
-    return layer_norm_apart(b, b.add(x, embedding(b, positions, rows, width)), width)
+    stop = b.unsqueeze(b.size(ids, 1), 0)
+    positions = b.cut(buffer, 1, b.integers(0), stop)
+    x = b.add(b.embedding(ids, VOCABULARY, width), b.embedding(types, TYPES, width))
+    return b.layer_norm_apart(b.add(x, b.embedding(positions, rows, width)), width)
 
 
-def _attention(b: ModelBuilder, x: str, bias: str, width: int, heads: int) -> str:
+def _attention(b: ExportingBuilder, x: str, bias: str, width: int, heads: int) -> str:
     head = width // heads
-    query = split_heads(b, dense(b, x, width, width), heads, head)
-    key = split_heads(b, dense(b, x, width, width), heads, head, perm=(0, 2, 3, 1))
-    value = split_heads(b, dense(b, x, width, width), heads, head)
-    scores = b.node("Div", [b.node("MatMul", [query, key]), number(b, sqrt(head))])
+    query = b.split_heads(b.dense(x, width, width), heads, head)
+    key = b.split_heads(b.dense(x, width, width), heads, head, perm=(0, 2, 3, 1))
+    value = b.split_heads(b.dense(x, width, width), heads, head)
+    scores = b.node("Div", [b.node("MatMul", [query, key]), b.number(sqrt(head))])
     weights = b.node("Softmax", [b.add(scores, bias)], axis=-1)
-    return join_heads(b, b.node("MatMul", [weights, value]), width)
+    return b.join_heads(b.node("MatMul", [weights, value]), width)

@@ -93,7 +93,7 @@ EXPORTS = {**EXPORTED, **FULL_SIZE}
 """Every network that is written as an exporter writes it, in both sizes."""
 
 
-def build(name: str, seed: int = 0) -> onnx.ModelProto:
+def zoo_model(name: str, seed: int = 0) -> onnx.ModelProto:
     """The model `name` of the zoo, or `probe:PATTERN:CHANNELS` for any number of channels.
 
     Raises `InvalidModel` for a name that is neither.

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.exporting import dense, gelu, layer_norm
+from graphflow.models.zoo.exporting import ExportingBuilder
 from graphflow.models.zoo.layers import BRANCH_GAIN
 
 TINY = ((96, 3), (192, 3), (384, 9), (768, 3))
@@ -31,7 +30,7 @@ def convnext(
 
     `stages` are channels and blocks.
     """
-    b = ModelBuilder(seed, opset=17, name="convnext")
+    b = ExportingBuilder(seed, opset=17, name="convnext")
     pixels = b.input("pixel_values", (1, 3, image, image))
     x = _norm_of_channels(b, _patches(b, pixels, stages[0][0], STEM))
     for number, (channels, blocks) in enumerate(stages):
@@ -42,33 +41,33 @@ def convnext(
     width = b.channels(x)
     pooled = b.node("ReduceMean", [x], axes=[-2, -1], keepdims=0)
     weights = [b.weight(classes, width, scale=width**-0.5), b.weight(classes, scale=0.1)]
-    logits = b.node("Gemm", [layer_norm(b, pooled, width), *weights], ["logits"], transB=1)
+    logits = b.node("Gemm", [b.layer_norm(pooled, width), *weights], ["logits"], transB=1)
     b.output(logits)
     return b.model()
 
 
-def _patches(b: ModelBuilder, x: str, channels: int, size: int) -> str:
+def _patches(b: ExportingBuilder, x: str, channels: int, size: int) -> str:
     """A convolution whose windows do not overlap."""
     return b.conv(x, channels, size, strides=[size, size], gain=1.0)
 
 
-def _norm_of_channels(b: ModelBuilder, x: str) -> str:
+def _norm_of_channels(b: ExportingBuilder, x: str) -> str:
     """`LayerNorm2d`: the channels go behind the pixels, are normalized, and go back."""
     channels = b.channels(x)
     last = b.node("Transpose", [x], perm=[0, 2, 3, 1])
-    y = b.node("Transpose", [layer_norm(b, last, channels)], perm=[0, 3, 1, 2])
+    y = b.node("Transpose", [b.layer_norm(last, channels)], perm=[0, 3, 1, 2])
     b.set_channels(y, channels)
     return y
 
 
-def _block(b: ModelBuilder, x: str) -> str:
+def _block(b: ExportingBuilder, x: str) -> str:
     """Each channel convolved, then for each pixel a norm and two linear layers, scaled, added."""
     channels = b.channels(x)
     y = b.conv(x, channels, 7, group=channels, pads=[3] * 4, gain=1.0)
-    y = layer_norm(b, b.node("Transpose", [y], perm=[0, 2, 3, 1]), channels)
-    y = gelu(b, dense(b, y, channels, 4 * channels))
+    y = b.layer_norm(b.node("Transpose", [y], perm=[0, 2, 3, 1]), channels)
+    y = b.gelu(b.dense(y, channels, 4 * channels))
     scale = b.weight(channels, scale=BRANCH_GAIN)
-    y = b.node("Mul", [scale, dense(b, y, 4 * channels, channels, gain=2.0)])
+    y = b.node("Mul", [scale, b.dense(y, 4 * channels, channels, gain=2.0)])
     out = b.add(x, b.node("Transpose", [y], perm=[0, 3, 1, 2]))
     b.set_channels(out, channels)
     return out

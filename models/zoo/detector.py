@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.exporting import integer, integers, number, reshape, silu, size, unsqueeze
+from graphflow.models.zoo.exporting import ExportingBuilder
 from graphflow.models.zoo.layers import pads
 
 CLASSES = 5
@@ -22,13 +21,13 @@ KEPT = 20
 
 def detector(seed: int, image: int = 96) -> onnx.ModelProto:
     """Heads on maps of 1/8 and 1/16 of the image; `image` is a multiple of 16."""
-    b = ModelBuilder(seed, opset=17, name="detector")
+    b = ExportingBuilder(seed, opset=17, name="detector")
     x = b.input("images", (1, 3, image, image))
     for channels in (16, 32):
-        x = silu(b, b.conv(x, channels, 3, strides=[2, 2], pads=pads(3)))
+        x = b.silu(b.conv(x, channels, 3, strides=[2, 2], pads=pads(3)))
     maps = []
     for channels in (48, 64):
-        x = silu(b, b.conv(x, channels, 3, strides=[2, 2], pads=pads(3)))
+        x = b.silu(b.conv(x, channels, 3, strides=[2, 2], pads=pads(3)))
         maps.append(x)
     logits = b.node("Concat", [_head(b, x, CLASSES, 4.0) for x in maps], axis=1)
     offsets = b.node("Concat", [_head(b, x, 4, 0.5) for x in maps], axis=1)
@@ -42,11 +41,11 @@ def detector(seed: int, image: int = 96) -> onnx.ModelProto:
     return b.model()
 
 
-def _head(b: ModelBuilder, x: str, values: int, gain: float) -> str:
+def _head(b: ExportingBuilder, x: str, values: int, gain: float) -> str:
     """(1, cells, values) from a 1x1 convolution."""
-    y = b.conv(silu(b, b.conv(x, 32, 3, pads=pads(3))), values, 1, gain=gain)
+    y = b.conv(b.silu(b.conv(x, 32, 3, pads=pads(3))), values, 1, gain=gain)
     y = b.node("Transpose", [y], perm=[0, 2, 3, 1])
-    return reshape(b, y, size(b, y, 0), -1, values)
+    return b.reshape(y, b.size(y, 0), -1, values)
 
 
 def _cells(image: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -61,42 +60,42 @@ def _cells(image: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return np.array([centres], np.float32), np.array([strides], np.float32)
 
 
-def _boxes(b: ModelBuilder, offsets: str, image: int) -> str:
+def _boxes(b: ExportingBuilder, offsets: str, image: int) -> str:
     """(1, cells, 4) corners: centres move by half a cell, sides are about four cells long."""
     centres, strides = _cells(image)
     shift, growth = (f"{offsets}.{part}" for part in ("shift", "growth"))
-    b.node("Split", [offsets, integers(b, 2, 2)], [shift, growth], axis=2)
+    b.node("Split", [offsets, b.integers(2, 2)], [shift, growth], axis=2)
     moved = b.node("Mul", [shift, b.constant(strides / 2)])
     centre = b.add(moved, b.constant(centres))
     half = b.node("Mul", [b.node("Exp", [growth]), b.constant(strides * 2)])
     corners = [b.node("Sub", [centre, half]), b.add(centre, half)]
     together = b.node("Concat", corners, axis=2)
-    return b.node("Clip", [together, number(b, 0.0), number(b, float(image))])
+    return b.node("Clip", [together, b.number(0.0), b.number(float(image))])
 
 
-def _best(b: ModelBuilder, boxes: str, scores: str) -> tuple[str, str]:
+def _best(b: ExportingBuilder, boxes: str, scores: str) -> tuple[str, str]:
     """The boxes and scores of the candidates whose best class scores highest.
 
     Boxes are gathered by GatherND, scores by GatherElements, as different exporters do.
     """
     best = b.node("ReduceMax", [scores], axes=[2], keepdims=0)
     index = f"{best}.index"
-    b.node("TopK", [best, integers(b, CANDIDATES)], [f"{best}.top", index], axis=1)
-    column = unsqueeze(b, index, 2)
+    b.node("TopK", [best, b.integers(CANDIDATES)], [f"{best}.top", index], axis=1)
+    column = b.unsqueeze(index, 2)
     chosen = b.node("GatherND", [boxes, column], batch_dims=1)
-    spread = b.node("Expand", [column, integers(b, 1, CANDIDATES, CLASSES)])
+    spread = b.node("Expand", [column, b.integers(1, CANDIDATES, CLASSES)])
     return chosen, b.node("GatherElements", [scores, spread], axis=1)
 
 
-def _suppress(b: ModelBuilder, boxes: str, scores: str) -> None:
+def _suppress(b: ExportingBuilder, boxes: str, scores: str) -> None:
     """Non-maximum suppression for each class, and what it selects as the outputs."""
     turned = b.node("Transpose", [scores], perm=[0, 2, 1])
-    limits = [integers(b, KEPT), b.literal(np.array([0.5], np.float32))]
+    limits = [b.integers(KEPT), b.literal(np.array([0.5], np.float32))]
     limits.append(b.literal(np.array([0.7], np.float32)))
     selected = b.node("NonMaxSuppression", [boxes, turned, *limits])
-    classes = b.node("Gather", [selected, integer(b, 1)], ["classes"], axis=1)
-    position = b.node("Gather", [selected, integer(b, 2)], axis=1)
-    flat = b.node("Squeeze", [boxes, integers(b, 0)])
+    classes = b.node("Gather", [selected, b.integer(1)], ["classes"], axis=1)
+    position = b.node("Gather", [selected, b.integer(2)], axis=1)
+    flat = b.node("Squeeze", [boxes, b.integers(0)])
     b.node("Gather", [flat, position], ["boxes"], axis=0)
-    pairs = b.node("Concat", [unsqueeze(b, position, 1), unsqueeze(b, classes, 1)], axis=1)
-    b.node("GatherND", [b.node("Squeeze", [scores, integers(b, 0)]), pairs], ["scores"])
+    pairs = b.node("Concat", [b.unsqueeze(position, 1), b.unsqueeze(classes, 1)], axis=1)
+    b.node("GatherND", [b.node("Squeeze", [scores, b.integers(0)]), pairs], ["scores"])

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.layers import conv_bias
+from graphflow.models.zoo.layers import NetworkBuilder
 
 MAPS = ("Sigmoid", "Tanh", "Relu", "LeakyRelu")
 
 
-def frames(
+def frames_head(
     seed: int, count: int = 4, channels: int = 32, extent: int = 112, blocks: int = 1
 ) -> onnx.ModelProto:
     """The head over `count` frames: separable convolutions, of which `blocks` are residual."""
-    b = ModelBuilder(seed, name="frames")
+    b = NetworkBuilder(seed, name="frames")
     x, *others = [b.input(f"frame_{k}", (1, channels, extent, extent)) for k in range(count)]
     for other in others:
         x = b.add(x, other)
@@ -32,5 +31,5 @@ def frames(
     return b.model()
 
 
-def _separable(b: ModelBuilder, x: str, channels: int) -> str:
-    return conv_bias(b, b.relu(conv_bias(b, x, channels, 3, group=channels)), channels, 1)
+def _separable(b: NetworkBuilder, x: str, channels: int) -> str:
+    return b.conv_bias(b.relu(b.conv_bias(x, channels, 3, group=channels)), channels, 1)

@@ -13,21 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.exporting import (
-    dense,
-    embedding,
-    gelu_tanh,
-    integer,
-    integers,
-    join_heads,
-    layer_norm,
-    number,
-    shape,
-    size,
-    split_heads,
-    unsqueeze,
-)
+from graphflow.models.zoo.exporting import ExportingBuilder
 
 VOCABULARY = 500
 POSITIONS = 128
@@ -38,7 +24,7 @@ HEADS = 3
 
 def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS) -> onnx.ModelProto:
     """A decoder; inputs `past_key_values.I.key` and `.value` answer outputs `present.I.…`."""
-    b = ModelBuilder(seed, opset=17, name="gpt")
+    b = ExportingBuilder(seed, opset=17, name="gpt")
     head = width // heads
     ids = b.input("input_ids", ("batch", "sequence"), "int64")
     mask = b.input("attention_mask", ("batch", "total"), "int64")
@@ -50,52 +36,52 @@ def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS)
         for layer in range(layers)
     ]
     x = b.add(
-        embedding(b, ids, VOCABULARY, width),
-        embedding(b, _positions(b, ids, mask), POSITIONS, width),
+        b.embedding(ids, VOCABULARY, width),
+        b.embedding(_positions(b, ids, mask), POSITIONS, width),
     )
     bias = _bias(b, ids, mask, past[0][0])
     presents: list[str] = []
     for layer, (keys, values) in enumerate(past):
         names = [f"present.{layer}.{part}" for part in ("key", "value")]
-        normal = layer_norm(b, x, width)
+        normal = b.layer_norm(x, width)
         x = b.add(_attention(b, normal, bias, (keys, values), names, width, heads), x)
-        hidden = gelu_tanh(b, dense(b, layer_norm(b, x, width), width, 4 * width))
-        x = b.add(x, dense(b, hidden, 4 * width, width))
+        hidden = b.gelu_tanh(b.dense(b.layer_norm(x, width), width, 4 * width))
+        x = b.add(x, b.dense(hidden, 4 * width, width))
         presents += names
     weight = b.weight(width, VOCABULARY, scale=width**-0.5)
-    b.node("MatMul", [layer_norm(b, x, width), weight], ["logits"])
+    b.node("MatMul", [b.layer_norm(x, width), weight], ["logits"])
     b.output("logits", shape=("batch", "sequence", VOCABULARY))
     b.output(*presents, shape=("batch", heads, "total", head))
     return b.model()
 
 
-def _positions(b: ModelBuilder, ids: str, mask: str) -> str:
+def _positions(b: ExportingBuilder, ids: str, mask: str) -> str:
     """(batch, sequence): how many tokens that count stand before each; 1 for those that do not."""
-    counted = b.node("Sub", [b.node("CumSum", [mask, integer(b, 1)]), integer(b, 1)])
-    padding = b.node("Equal", [mask, integer(b, 0)])
-    positions = b.node("Where", [padding, integer(b, 1), counted])
-    start = unsqueeze(b, b.node("Neg", [size(b, ids, 1)]), 0)
-    limits = [start, integers(b, np.iinfo(np.int64).max), integers(b, 1), integers(b, 1)]
+    counted = b.node("Sub", [b.node("CumSum", [mask, b.integer(1)]), b.integer(1)])
+    padding = b.node("Equal", [mask, b.integer(0)])
+    positions = b.node("Where", [padding, b.integer(1), counted])
+    start = b.unsqueeze(b.node("Neg", [b.size(ids, 1)]), 0)
+    limits = [start, b.integers(np.iinfo(np.int64).max), b.integers(1), b.integers(1)]
     return b.node("Slice", [positions, *limits])
 
 
-def _bias(b: ModelBuilder, ids: str, mask: str, keys: str) -> str:
+def _bias(b: ExportingBuilder, ids: str, mask: str, keys: str) -> str:
     """(batch, 1, sequence, total): minus infinity where a token may not look, elsewhere 0."""
-    length, past = size(b, ids, 1), size(b, keys, 2)
+    length, past = b.size(ids, 1), b.size(keys, 2)
     total = b.add(length, past)
     never = numpy_helper.from_array(np.array([-np.inf], np.float32))
-    full = b.node("ConstantOfShape", [shape(b, length, total)], value=never)
-    causal = b.node("Trilu", [full, b.add(past, integer(b, 1))], upper=1)
-    causal = unsqueeze(b, causal, 0, 1)
-    wanted = shape(b, size(b, ids, 0), 1, length, total)
+    full = b.node("ConstantOfShape", [b.shape(length, total)], value=never)
+    causal = b.node("Trilu", [full, b.add(past, b.integer(1))], upper=1)
+    causal = b.unsqueeze(causal, 0, 1)
+    wanted = b.shape(b.size(ids, 0), 1, length, total)
     causal = b.node("Expand", [causal, wanted])
-    seen = b.node("Cast", [unsqueeze(b, mask, 1, 2)], to=onnx.TensorProto.BOOL)
+    seen = b.node("Cast", [b.unsqueeze(mask, 1, 2)], to=onnx.TensorProto.BOOL)
     hidden = b.node("Not", [seen])
-    return b.node("Where", [hidden, number(b, -np.inf), causal])
+    return b.node("Where", [hidden, b.number(-np.inf), causal])
 
 
 def _attention(
-    b: ModelBuilder,
+    b: ExportingBuilder,
     x: str,
     bias: str,
     past: tuple[str, str],
@@ -105,17 +91,17 @@ def _attention(
 ) -> str:
     """Queries against the keys of all tokens so far; names these and their values `presents`."""
     head = width // heads
-    packed = dense(b, x, width, 3 * width)
+    packed = b.dense(x, width, 3 * width)
     parts = [f"{presents[0]}.{part}" for part in ("q", "k", "v")]
-    b.node("Split", [packed, integers(b, width, width, width)], parts, axis=2)
-    query, *new = (split_heads(b, part, heads, head) for part in parts)
+    b.node("Split", [packed, b.integers(width, width, width)], parts, axis=2)
+    query, *new = (b.split_heads(part, heads, head) for part in parts)
     keys, values = (
         b.node("Concat", [old, fresh], [name], axis=2)
         for old, fresh, name in zip(past, new, presents, strict=True)
     )
     turned = b.node("Transpose", [keys], perm=[0, 1, 3, 2])
-    scores = b.node("Div", [b.node("MatMul", [query, turned]), number(b, sqrt(head))])
+    scores = b.node("Div", [b.node("MatMul", [query, turned]), b.number(sqrt(head))])
     weights = b.node("Softmax", [b.add(scores, bias)], axis=-1)
     # A token of padding in front sees nothing: 0 / 0, which `scaled_dot_product_attention` makes 0.
-    weights = b.node("Where", [b.node("IsNaN", [weights]), number(b, 0.0), weights])
-    return dense(b, join_heads(b, b.node("MatMul", [weights, values]), width), width, width)
+    weights = b.node("Where", [b.node("IsNaN", [weights]), b.number(0.0), weights])
+    return b.dense(b.join_heads(b.node("MatMul", [weights, values]), width), width, width)

@@ -7,18 +7,9 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.layers import (
-    BRANCH_GAIN,
-    classify,
-    conv_bn,
-    divisible_by_8,
-    hard_swish,
-    relu6,
-    squeeze_excite,
-)
+from graphflow.models.zoo.layers import BRANCH_GAIN, NetworkBuilder, divisible_by_8
 
-Activation = Callable[[ModelBuilder, str], str]
+Activation = Callable[[NetworkBuilder, str], str]
 
 V2_STAGES = (
     (1, 16, 1, 1),
@@ -49,35 +40,35 @@ V3_SMALL_BLOCKS = (
 
 def mobilenet_v2(seed: int, width: float = 1.0, size: int = 224) -> onnx.ModelProto:
     """MobileNetV2, its channels times `width`: 0.3 G multiply-adds at width 1."""
-    b = ModelBuilder(seed, name=f"mobilenet_v2_{width}")
-    x = conv_bn(b, b.input("input", (1, 3, size, size)), divisible_by_8(32 * width), 3, 2)
-    x = relu6(b, x)
+    b = NetworkBuilder(seed, name=f"mobilenet_v2_{width}")
+    x = b.conv_bn(b.input("input", (1, 3, size, size)), divisible_by_8(32 * width), 3, 2)
+    x = b.relu6(x)
     for expansion, wanted, blocks, first_stride in V2_STAGES:
         channels = divisible_by_8(wanted * width)
         for block in range(blocks):
             expanded = expansion * b.channels(x)
             stride = first_stride if block == 0 else 1
-            x = inverted_residual(b, x, channels, expanded, 3, stride, relu6)
-    x = relu6(b, conv_bn(b, x, divisible_by_8(1280 * max(1.0, width)), 1))
-    b.output(classify(b, x, 1000))
+            x = inverted_residual(b, x, channels, expanded, 3, stride, NetworkBuilder.relu6)
+    x = b.relu6(b.conv_bn(x, divisible_by_8(1280 * max(1.0, width)), 1))
+    b.output(b.classify(x, 1000))
     return b.model()
 
 
 def mobilenet_v3_small(seed: int, size: int = 224) -> onnx.ModelProto:
     """MobileNetV3-Small: 0.06 G multiply-adds."""
-    b = ModelBuilder(seed, name="mobilenet_v3_small")
-    x = hard_swish(b, conv_bn(b, b.input("input", (1, 3, size, size)), 16, 3, 2))
+    b = NetworkBuilder(seed, name="mobilenet_v3_small")
+    x = b.hard_swish(b.conv_bn(b.input("input", (1, 3, size, size)), 16, 3, 2))
     for kernel, expanded, channels, gated, swish, stride in V3_SMALL_BLOCKS:
-        activation = hard_swish if swish else ModelBuilder.relu
+        activation = NetworkBuilder.hard_swish if swish else NetworkBuilder.relu
         x = inverted_residual(b, x, channels, expanded, kernel, stride, activation, gated)
-    x = hard_swish(b, conv_bn(b, x, 576, 1))
-    x = hard_swish(b, classify(b, x, 1024))
+    x = b.hard_swish(b.conv_bn(x, 576, 1))
+    x = b.hard_swish(b.classify(x, 1024))
     b.output(b.linear(x, 1000, gain=2.0))
     return b.model()
 
 
 def inverted_residual(
-    b: ModelBuilder,
+    b: NetworkBuilder,
     x: str,
     channels: int,
     expanded: int,
@@ -90,11 +81,11 @@ def inverted_residual(
     y = x
     if expanded != b.channels(x):
         # What comes in has no activation behind it: 2 would double its power.
-        y = activation(b, conv_bn(b, y, expanded, 1, gain=1.0))
-    y = activation(b, conv_bn(b, y, expanded, kernel, stride, group=expanded))
+        y = activation(b, b.conv_bn(y, expanded, 1, gain=1.0))
+    y = activation(b, b.conv_bn(y, expanded, kernel, stride, group=expanded))
     if gated:
-        y = squeeze_excite(b, y, divisible_by_8(expanded / 4), hard=True)
+        y = b.squeeze_excite(y, divisible_by_8(expanded / 4), hard=True)
     residual = stride == 1 and b.channels(x) == channels
     bn_gain = BRANCH_GAIN if residual else 1.0
-    y = conv_bn(b, y, channels, 1, gain=8.0 if gated else 2.0, bn_gain=bn_gain)
+    y = b.conv_bn(y, channels, 1, gain=8.0 if gated else 2.0, bn_gain=bn_gain)
     return b.add(x, y) if residual else y

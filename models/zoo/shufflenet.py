@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.layers import channel_shuffle, conv_bias, max_pool
+from graphflow.models.zoo.layers import NetworkBuilder
 
 STAGES = ((116, 4), (232, 8), (464, 4))
 """Channels, units."""
@@ -16,37 +15,37 @@ STAGES = ((116, 4), (232, 8), (464, 4))
 
 def shufflenet_v2(seed: int, size: int = 224) -> onnx.ModelProto:
     """ShuffleNetV2 1.0x: 0.15 G multiply-adds; `size` is a multiple of 32."""
-    b = ModelBuilder(seed, name="shufflenet_v2")
-    x = b.relu(conv_bias(b, b.input("input", (1, 3, size, size)), 24, 3, 2))
-    x = max_pool(b, x, 3, 2)
+    b = NetworkBuilder(seed, name="shufflenet_v2")
+    x = b.relu(b.conv_bias(b.input("input", (1, 3, size, size)), 24, 3, 2))
+    x = b.max_pool(x, 3, 2)
     for k, (channels, units) in enumerate(STAGES):
         x = stage(b, x, channels, units, size // 8 >> k)
-    x = b.relu(conv_bias(b, x, 1024, 1))
+    x = b.relu(b.conv_bias(x, 1024, 1))
     x = b.node("ReduceMean", [x], axes=[2, 3], keepdims=0)
     b.output(b.linear(x, 1000))
     return b.model()
 
 
-def stage(b: ModelBuilder, x: str, channels: int, units: int, extent: int) -> str:
+def stage(b: NetworkBuilder, x: str, channels: int, units: int, extent: int) -> str:
     """A unit that halves the map, to `extent` rows and columns, and those that keep its size."""
-    x = channel_shuffle(b, _reducing_unit(b, x, channels // 2), 2, extent, extent)
+    x = b.channel_shuffle(_reducing_unit(b, x, channels // 2), 2, extent, extent)
     for _ in range(units - 1):
-        x = channel_shuffle(b, _unit(b, x), 2, extent, extent)
+        x = b.channel_shuffle(_unit(b, x), 2, extent, extent)
     return x
 
 
-def _unit(b: ModelBuilder, x: str) -> str:
+def _unit(b: NetworkBuilder, x: str) -> str:
     half = b.channels(x) // 2
     kept, y = b.split(x, half, half)
-    y = b.relu(conv_bias(b, y, half, 1))
-    y = conv_bias(b, y, half, 3, group=half)
-    return b.concat(kept, b.relu(conv_bias(b, y, half, 1, gain=1.0)))
+    y = b.relu(b.conv_bias(y, half, 1))
+    y = b.conv_bias(y, half, 3, group=half)
+    return b.concat(kept, b.relu(b.conv_bias(y, half, 1, gain=1.0)))
 
 
-def _reducing_unit(b: ModelBuilder, x: str, half: int) -> str:
+def _reducing_unit(b: NetworkBuilder, x: str, half: int) -> str:
     channels = b.channels(x)
-    left = conv_bias(b, x, channels, 3, 2, group=channels)
-    left = b.relu(conv_bias(b, left, half, 1, gain=1.0))
-    right = b.relu(conv_bias(b, x, half, 1))
-    right = conv_bias(b, right, half, 3, 2, group=half)
-    return b.concat(left, b.relu(conv_bias(b, right, half, 1, gain=1.0)))
+    left = b.conv_bias(x, channels, 3, 2, group=channels)
+    left = b.relu(b.conv_bias(left, half, 1, gain=1.0))
+    right = b.relu(b.conv_bias(x, half, 1))
+    right = b.conv_bias(right, half, 3, 2, group=half)
+    return b.concat(left, b.relu(b.conv_bias(right, half, 1, gain=1.0)))

@@ -11,79 +11,78 @@ from collections.abc import Callable
 import onnx
 
 from graphflow.base.errors import InvalidModel
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.layers import channel_shuffle, conv_bias, max_pool, squeeze_excite
+from graphflow.models.zoo.layers import NetworkBuilder
 
 EXTENT = 28
 
 
-def conv_conv(b: ModelBuilder, x: str, channels: int) -> str:
+def conv_conv(b: NetworkBuilder, x: str, channels: int) -> str:
     """Two convolutions in a row: what passes between them is free."""
-    return conv_bias(b, b.relu(conv_bias(b, x, channels, 3)), channels, 3)
+    return b.conv_bias(b.relu(b.conv_bias(x, channels, 3)), channels, 3)
 
 
-def residual(b: ModelBuilder, x: str, channels: int) -> str:
+def residual(b: NetworkBuilder, x: str, channels: int) -> str:
     """Two paths that must meet in one layout."""
-    x = b.relu(conv_bias(b, x, channels, 3))
-    y = conv_bias(b, b.relu(conv_bias(b, x, channels, 3)), channels, 3)
+    x = b.relu(b.conv_bias(x, channels, 3))
+    y = b.conv_bias(b.relu(b.conv_bias(x, channels, 3)), channels, 3)
     return b.relu(b.add(x, y))
 
 
-def conv_maxpool_conv(b: ModelBuilder, x: str, channels: int) -> str:
+def conv_maxpool_conv(b: NetworkBuilder, x: str, channels: int) -> str:
     """A window whose border is minus infinity between convolutions whose border is zero."""
-    y = max_pool(b, b.relu(conv_bias(b, x, channels, 3)), 3, 2)
-    return conv_bias(b, y, channels, 3)
+    y = b.max_pool(b.relu(b.conv_bias(x, channels, 3)), 3, 2)
+    return b.conv_bias(y, channels, 3)
 
 
-def concat(b: ModelBuilder, x: str, channels: int) -> str:
+def two_halves(b: NetworkBuilder, x: str, channels: int) -> str:
     """Two tensors side by side: their blocks align only if the channels do."""
-    left = b.relu(conv_bias(b, x, channels, 1))
-    right = b.relu(conv_bias(b, x, channels, 3))
-    return conv_bias(b, b.concat(left, right), channels, 1)
+    left = b.relu(b.conv_bias(x, channels, 1))
+    right = b.relu(b.conv_bias(x, channels, 3))
+    return b.conv_bias(b.concat(left, right), channels, 1)
 
 
-def pointwise_depthwise(b: ModelBuilder, x: str, channels: int) -> str:
+def pointwise_depthwise(b: NetworkBuilder, x: str, channels: int) -> str:
     """Pointwise, depthwise, pointwise: dense and per-channel kernels in turn."""
-    y = b.relu(conv_bias(b, x, channels, 1))
-    y = b.relu(conv_bias(b, y, channels, 3, group=channels))
-    return conv_bias(b, y, channels, 1)
+    y = b.relu(b.conv_bias(x, channels, 1))
+    y = b.relu(b.conv_bias(y, channels, 3, group=channels))
+    return b.conv_bias(y, channels, 1)
 
 
-def gate(b: ModelBuilder, x: str, channels: int) -> str:
+def gate(b: NetworkBuilder, x: str, channels: int) -> str:
     """Squeeze-and-excite between convolutions: a mean that must leave padding out."""
-    y = b.relu(conv_bias(b, x, channels, 3))
-    y = squeeze_excite(b, y, max(channels // 4, 1), hard=False)
-    return conv_bias(b, y, channels, 1, gain=8.0)
+    y = b.relu(b.conv_bias(x, channels, 3))
+    y = b.squeeze_excite(y, max(channels // 4, 1), hard=False)
+    return b.conv_bias(y, channels, 1, gain=8.0)
 
 
-def slice_half(b: ModelBuilder, x: str, channels: int) -> str:
+def slice_half(b: NetworkBuilder, x: str, channels: int) -> str:
     """Half of the channels read in the middle of a block."""
-    y = b.relu(conv_bias(b, x, channels, 3))
+    y = b.relu(b.conv_bias(x, channels, 3))
     y = b.slice_channels(y, channels // 2, channels)
-    return conv_bias(b, y, channels, 1)
+    return b.conv_bias(y, channels, 1)
 
 
-def grouped(b: ModelBuilder, x: str, channels: int) -> str:
+def grouped(b: NetworkBuilder, x: str, channels: int) -> str:
     """A convolution in four groups between dense ones."""
-    y = b.relu(conv_bias(b, x, channels, 1))
-    y = b.relu(conv_bias(b, y, channels, 3, group=4))
-    return conv_bias(b, y, channels, 1)
+    y = b.relu(b.conv_bias(x, channels, 1))
+    y = b.relu(b.conv_bias(y, channels, 3, group=4))
+    return b.conv_bias(y, channels, 1)
 
 
-def shuffle(b: ModelBuilder, x: str, channels: int) -> str:
+def shuffle(b: NetworkBuilder, x: str, channels: int) -> str:
     """Channels of two groups in turn, between convolutions."""
-    y = b.relu(conv_bias(b, x, channels, 1))
-    y = channel_shuffle(b, y, 2, EXTENT, EXTENT)
-    return conv_bias(b, y, channels, 1)
+    y = b.relu(b.conv_bias(x, channels, 1))
+    y = b.channel_shuffle(y, 2, EXTENT, EXTENT)
+    return b.conv_bias(y, channels, 1)
 
 
-Pattern = Callable[[ModelBuilder, str, int], str]
+Pattern = Callable[[NetworkBuilder, str, int], str]
 
 PATTERNS: dict[str, tuple[Pattern, int]] = {
     "conv_conv": (conv_conv, 1),
     "residual": (residual, 1),
     "conv_maxpool_conv": (conv_maxpool_conv, 1),
-    "concat": (concat, 1),
+    "concat": (two_halves, 1),
     "pw_dw_pw": (pointwise_depthwise, 1),
     "squeeze_excite": (gate, 1),
     "slice_half": (slice_half, 2),
@@ -106,7 +105,7 @@ def probe(pattern: str, channels: int, seed: int) -> onnx.ModelProto:
             f"probe {pattern} cannot have {channels} channels; give a positive multiple of "
             f"{divisor}"
         )
-    b = ModelBuilder(seed, name=f"probe_{pattern}_{channels}")
+    b = NetworkBuilder(seed, name=f"probe_{pattern}_{channels}")
     x = b.input("input", (1, channels, EXTENT, EXTENT))
     b.output(build(b, x, channels))
     return b.model()

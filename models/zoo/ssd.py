@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.layers import conv_bn, pads, relu6
+from graphflow.models.zoo.layers import NetworkBuilder, pads
 from graphflow.models.zoo.mobilenet import inverted_residual
 
 CLASSES = 21
@@ -21,13 +20,13 @@ RATIOS = (0.5, 1.0, 2.0)
 
 def ssd(seed: int, size: int = 160) -> onnx.ModelProto:
     """Heads on maps of 1/8, 1/16 and 1/32 of the image; `size` is a multiple of 32."""
-    b = ModelBuilder(seed, name="ssd")
-    x = relu6(b, conv_bn(b, b.input("input", (1, 3, size, size)), 16, 3, 2))
-    x = inverted_residual(b, x, 24, 64, 3, 2, relu6)
+    b = NetworkBuilder(seed, name="ssd")
+    x = b.relu6(b.conv_bn(b.input("input", (1, 3, size, size)), 16, 3, 2))
+    x = inverted_residual(b, x, 24, 64, 3, 2, NetworkBuilder.relu6)
     maps = []
     for channels in (32, 64, 96):
-        x = inverted_residual(b, x, channels, 4 * b.channels(x), 3, 2, relu6)
-        x = inverted_residual(b, x, channels, 4 * channels, 3, 1, relu6)
+        x = inverted_residual(b, x, channels, 4 * b.channels(x), 3, 2, NetworkBuilder.relu6)
+        x = inverted_residual(b, x, channels, 4 * channels, 3, 1, NetworkBuilder.relu6)
         maps.append(x)
     extents = [size // 8, size // 16, size // 32]
     scores = b.node("Concat", [_head(b, x, CLASSES) for x in maps], axis=1)
@@ -37,7 +36,7 @@ def ssd(seed: int, size: int = 160) -> onnx.ModelProto:
     return b.model()
 
 
-def _head(b: ModelBuilder, x: str, values: int) -> str:
+def _head(b: NetworkBuilder, x: str, values: int) -> str:
     """(1, cells * anchors, values) from a 3x3 convolution, the cells in the order of the image."""
     y = b.conv(x, len(RATIOS) * values, 3, pads=pads(3), gain=0.5)
     y = b.node("Transpose", [y], perm=[0, 2, 3, 1])
@@ -56,7 +55,7 @@ def _anchors(extents: list[int]) -> NDArray[np.float32]:
     return np.array([found], np.float32)
 
 
-def _corners(b: ModelBuilder, offsets: str, anchors: NDArray[np.float32]) -> str:
+def _corners(b: NetworkBuilder, offsets: str, anchors: NDArray[np.float32]) -> str:
     """Left, top, right, bottom, from offsets in units of the anchors."""
     centres, sides = b.constant(anchors[..., :2]), b.constant(anchors[..., 2:])
     variances = [b.constant(np.array(n, np.float32)) for n in (0.1, 0.2)]
@@ -68,7 +67,7 @@ def _corners(b: ModelBuilder, offsets: str, anchors: NDArray[np.float32]) -> str
     return b.node("Concat", [low, high], ["boxes"], axis=-1)
 
 
-def _values(b: ModelBuilder, x: str, start: int, stop: int) -> str:
+def _values(b: NetworkBuilder, x: str, start: int, stop: int) -> str:
     axis = 2
     limits = [b.constant(np.array([n], np.int64)) for n in (start, stop, axis)]
     return b.node("Slice", [x, *limits])

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.exporting import dense, embedding, integers, shape, size
+from graphflow.models.zoo.exporting import ExportingBuilder
 
 VOCABULARY = 800
 DIRECTIONS = 2
@@ -19,16 +18,16 @@ def tagger(
     seed: int, width: int = 48, hidden: int = 64, layers: int = 2, tags: int = 17
 ) -> onnx.ModelProto:
     """Embedding, `layers` of LSTM in both directions, a linear layer, LogSoftmax and ArgMax."""
-    b = ModelBuilder(seed, opset=13, name="tagger")
+    b = ExportingBuilder(seed, opset=13, name="tagger")
     dims = ("batch", "sequence")
     ids = b.input("word_ids", dims, "int64")
-    x = embedding(b, ids, VOCABULARY, width)
+    x = b.embedding(ids, VOCABULARY, width)
     x = b.node("Transpose", [x], perm=[1, 0, 2])
     zeros = _initial(b, ids, hidden)
     for layer in range(layers):
         x = _lstm(b, x, zeros, DIRECTIONS * hidden if layer else width, hidden)
     x = b.node("Transpose", [x], perm=[1, 0, 2])
-    logits = dense(b, x, DIRECTIONS * hidden, tags, gain=8.0)
+    logits = b.dense(x, DIRECTIONS * hidden, tags, gain=8.0)
     b.node("LogSoftmax", [logits], ["log_probabilities"], axis=-1)
     b.node("ArgMax", ["log_probabilities"], ["tags"], axis=-1, keepdims=0)
     b.output("log_probabilities", shape=(*dims, tags))
@@ -36,14 +35,14 @@ def tagger(
     return b.model()
 
 
-def _initial(b: ModelBuilder, ids: str, hidden: int) -> str:
+def _initial(b: ExportingBuilder, ids: str, hidden: int) -> str:
     """(directions, batch, hidden) of zeros: `torch.zeros` with the batch of the ids."""
     zero = onnx.numpy_helper.from_array(np.zeros(1, np.float32))
-    wanted = shape(b, DIRECTIONS, size(b, ids, 0), hidden)
+    wanted = b.shape(DIRECTIONS, b.size(ids, 0), hidden)
     return b.node("ConstantOfShape", [wanted], value=zero)
 
 
-def _lstm(b: ModelBuilder, x: str, initial: str, inputs: int, hidden: int) -> str:
+def _lstm(b: ExportingBuilder, x: str, initial: str, inputs: int, hidden: int) -> str:
     """(sequence, batch, directions * hidden); the sequence comes and goes as the first axis."""
     weights = [
         b.weight(DIRECTIONS, 4 * hidden, inputs, scale=inputs**-0.5),
@@ -54,4 +53,4 @@ def _lstm(b: ModelBuilder, x: str, initial: str, inputs: int, hidden: int) -> st
         "LSTM", [x, *weights, "", initial, initial], hidden_size=hidden, direction="bidirectional"
     )
     together = b.node("Transpose", [name], perm=[0, 2, 1, 3])
-    return b.node("Reshape", [together, integers(b, 0, 0, -1)])
+    return b.node("Reshape", [together, b.integers(0, 0, -1)])

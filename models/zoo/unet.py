@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.layers import conv_bias, max_pool
+from graphflow.models.zoo.layers import NetworkBuilder
 
 CHANNELS = (20, 40, 80)
 
@@ -16,13 +15,13 @@ def unet(seed: int, size: int = 128, resize: bool = False) -> onnx.ModelProto:
 
     The way up is a ConvTranspose, or with `resize` a nearest Resize and a 1x1 convolution.
     """
-    b = ModelBuilder(seed, name="unet_resize" if resize else "unet")
+    b = NetworkBuilder(seed, name="unet_resize" if resize else "unet")
     x = b.input("input", (1, 3, size, size))
     skips = []
     for channels in CHANNELS[:-1]:
         x = _two_convs(b, x, channels)
         skips.append(x)
-        x = max_pool(b, x, 2, 2)
+        x = b.max_pool(x, 2, 2)
     x = _two_convs(b, x, CHANNELS[-1])
     for skip in reversed(skips):
         channels = b.channels(skip)
@@ -32,13 +31,13 @@ def unet(seed: int, size: int = 128, resize: bool = False) -> onnx.ModelProto:
     return b.model()
 
 
-def _two_convs(b: ModelBuilder, x: str, channels: int) -> str:
+def _two_convs(b: NetworkBuilder, x: str, channels: int) -> str:
     for _ in range(2):
-        x = b.relu(conv_bias(b, x, channels, 3))
+        x = b.relu(b.conv_bias(x, channels, 3))
     return x
 
 
-def _resized(b: ModelBuilder, x: str, channels: int) -> str:
+def _resized(b: NetworkBuilder, x: str, channels: int) -> str:
     scales = b.constant(np.array([1, 1, 2, 2], np.float32))
     y = b.node(
         "Resize",

@@ -18,6 +18,7 @@ from graphflow.frontends import ReadModel, open_model
 from graphflow.layout import channels_last, row_major
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.program import BufferRef, ProgramStep
 from graphflow.runtime import Borrowed, Program
 from support.programs import X, Y, add, inc, spec, vector
@@ -35,7 +36,9 @@ def _convolutions(seed: int = 1, channels: int = 40) -> ReadModel:
 
 
 def _compiled(model: ReadModel, layout: Any, **options: Any) -> Compiled:
-    return compile_graph(model, layouts={_PINNED: layout}, options=Options(threads=1, **options))
+    return compile_graph(
+        CompileRequest(model, layouts={_PINNED: layout}, options=Options(threads=1, **options))
+    )
 
 
 def _two_layouts(model: ReadModel) -> tuple[Compiled, Compiled]:
@@ -126,7 +129,7 @@ def test_sections_borrow_nothing() -> None:
     model.graph.output.append(
         onnx.helper.make_tensor_value_info("drawn", onnx.TensorProto.INT32, [1, 1])
     )
-    compiled = compile_graph(model, options=Options(threads=1))
+    compiled = compile_graph(CompileRequest(model, options=Options(threads=1)))
     assert compiled.spec.sections
     program = Program(compiled.spec, 1)
     assert not borrowed(compiled, [(compiled, program)]).parts

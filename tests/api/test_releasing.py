@@ -15,6 +15,7 @@ from graphflow.api.releasing import LARGE, ReleasedConstant
 from graphflow.base.errors import GraphflowError
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.runtime import Program
 
 OPTIONS = gf.Options(threads=1, workers=0)
@@ -40,7 +41,7 @@ def large_arrays() -> int:
 def test_weights_are_released_and_answers_stay(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(network(), path)
-    compiled = compile_graph(str(path), options=OPTIONS)
+    compiled = compile_graph(CompileRequest(str(path), options=OPTIONS))
     expected = Program(compiled.spec, 1).run({"x": X})
     exe = gf.compile(path, options=OPTIONS)
     (output,) = expected

@@ -30,7 +30,7 @@ from graphflow.codegen import avx2_target
 from graphflow.models import ModelBuilder
 from graphflow.program import ALIGNMENT, ProgramSpec, random_inputs
 from graphflow.runtime import Program, is_container, load_programs, processor_of
-from graphflow.runtime.aligned_memory import address_of, release, zeroed_block
+from graphflow.runtime.aligned_memory import data_address, release, zeroed_block
 from graphflow.runtime.container import (
     CHUNK,
     FORMAT_VERSION,
@@ -256,7 +256,7 @@ def test_only_what_runs_need_is_stored(tmp_path: Path) -> None:
 
 def test_constants_are_mapped_at_a_page_and_cannot_be_written(saved: Path) -> None:
     constants = gf.load(saved).program.prepared
-    assert len(constants) and address_of(constants) % PAGE == 0
+    assert len(constants) and data_address(constants) % PAGE == 0
     with pytest.raises(ValueError, match="read-only"):
         constants[0] = 1
 
@@ -654,7 +654,7 @@ def test_a_copy_is_aligned_and_cannot_be_written(saved: Path) -> None:
     loaded = gf.load(saved, mmap=False)
     assert_same_results(small(), loaded)
     constants = loaded.program.prepared
-    assert len(constants) and address_of(constants) % ALIGNMENT == 0
+    assert len(constants) and data_address(constants) % ALIGNMENT == 0
     with pytest.raises(ValueError, match="read-only"):
         constants[0] = 1
     loaded.save(saved)
@@ -803,7 +803,7 @@ def test_sections_of_any_size_come_back(tmp_path: Path) -> None:
             file.read("none")
     for name, content in sections.items():
         assert mapped[name].tobytes() == content
-        assert not content or address_of(mapped[name]) % PAGE == 0
+        assert not content or data_address(mapped[name]) % PAGE == 0
 
 
 def test_every_chunk_of_a_large_section_is_checked(tmp_path: Path) -> None:

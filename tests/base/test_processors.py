@@ -7,9 +7,10 @@ from dataclasses import fields
 
 import pytest
 
-from graphflow.base.offered_names import TARGET_NAMES
-from graphflow.base.processors import PROCESSORS, core_of, narrowed
-from graphflow.base.target import Target
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.offered_names import HOST
+from graphflow.base.processors import PROCESSORS, TARGET_NAMES, core_of, restricted_to_avx2
+from graphflow.base.target import Target, element_bytes
 from support.source import MODULES
 
 
@@ -29,15 +30,15 @@ def test_the_table_has_processors_that_differ() -> None:
     sizes = [target.l2_bytes for target in PROCESSORS.values()]
     assert (min(sizes), max(sizes)) == (256 << 10, 4 << 20)
     assert max(target.l3_bytes for target in PROCESSORS.values()) > 480 << 20
-    assert ("host", "avx2", *PROCESSORS) == TARGET_NAMES
+    assert (HOST, "avx2", *PROCESSORS) == TARGET_NAMES
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_a_restricted_processor_keeps_its_caches(name: str) -> None:
     target = PROCESSORS[name]
-    narrow = narrowed(target)
+    narrow = restricted_to_avx2(target)
     assert narrow.vector_bytes == 32 and not re.search(r"\+(avx512|avx10|evex)", narrow.features)
-    assert narrowed(narrow) is narrow
+    assert restricted_to_avx2(narrow) is narrow
     rates = {*core_of(target.cpu, wide=False), "name", "cpu", "features"}
     for field in fields(Target):
         if field.name not in rates:
@@ -46,12 +47,30 @@ def test_a_restricted_processor_keeps_its_caches(name: str) -> None:
 
 
 def test_no_other_module_names_a_processor() -> None:
-    """Tiles and prices follow from the fields of a target; the command line offers the names."""
-    names = {target.cpu for target in PROCESSORS.values()} | {"znver2"}
-    quoted = [f'"{name}"' for name in names]
+    """Tiles, prices and instructions follow from the fields of a target."""
+    names = {name for target in PROCESSORS.values() for name in (target.name, target.cpu)}
+    quoted = [f'"{name}"' for name in names | {"znver2"}]
     found = [
         module
         for module, path in MODULES.items()
         if any(name in path.read_text(encoding="utf-8") for name in quoted)
     ]
-    assert found == ["graphflow.base.offered_names", "graphflow.base.processors"]
+    assert found == ["graphflow.base.processors"]
+
+
+def test_features_are_named_where_instructions_are_made() -> None:
+    """The emitter and `math` ask no target for a feature: what needs one is in these modules."""
+    named = re.compile(r"\"(llvm\.x86|\+\w+\"|avx512)")
+    found = [name for name, path in MODULES.items() if named.search(path.read_text("utf-8"))]
+    assert sorted(found) == [
+        "graphflow.base.processors",
+        "graphflow.codegen.avx512",
+        "graphflow.codegen.x86_instructions",
+        "graphflow.runtime.driver.system",
+    ]
+
+
+def test_elements_have_the_bytes_that_their_names_say() -> None:
+    assert {name: element_bytes(name) for name in DTYPES} == {
+        name: dtype.itemsize for name, dtype in DTYPES.items()
+    }

@@ -35,14 +35,14 @@ from graphflow.bench import (
     relative_error,
 )
 from graphflow.bench.peers import PEERS
-from graphflow.cli.comparison import bench, compare
+from graphflow.cli.comparison import compare
 from graphflow.codegen import host_target
 from graphflow.flow import NodeVariants, variants_of
+from graphflow.frontends import OnnxModel
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Family, families
 from graphflow.models import ModelBuilder
-from graphflow.pipeline.compiler_stages import Model
 
 QUICK = Protocol(blocks=2, idle=0.0, discarded=0.0, measured=0.001)
 
@@ -151,7 +151,7 @@ def test_a_saturated_softmax_is_reported_as_a_weak_check() -> None:
     x = build.input("x", (1, 8))
     scores = build.node("Mul", [x, build.constant(np.float32([1e5]))])
     build.output(build.node("Softmax", [scores], axis=1))
-    found = bench(build.model(), threads=1, protocol=QUICK)
+    found = compare(gf.compile(build.model(), threads=1), build.model(), protocol=QUICK)
     assert found["max_rel_error"] == 0.0 and found["check_is_weak"]
     assert "hardly vary" in str(bench_table([found]).caption)
 
@@ -183,7 +183,7 @@ def test_a_bench_has_the_documented_fields_and_the_programs_agree() -> None:
     build = ModelBuilder(name="tiny")
     x = build.input("x", (1, 3, 8, 8))
     build.output(build.relu(build.conv(x, 6, 3)))
-    found = bench(build.model(), threads=1, protocol=QUICK)
+    found = compare(gf.compile(build.model(), threads=1), build.model(), protocol=QUICK)
     assert {
         "model", "threads", "graphflow_ms", "onnxruntime_ms", "speedup", "max_rel_error",
         "compile_s", "onnxruntime_load_s", "floor_ms", "gflop",
@@ -205,7 +205,7 @@ class Loading:
 
     load_seconds = 0.0
 
-    def __init__(self, model: Model, threads: int) -> None:
+    def __init__(self, model: OnnxModel, threads: int) -> None:
         raise RuntimeError("Exception from src/core.cpp:92:\n\nno [conversion] for Sigmoid\n")
 
     def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
@@ -215,7 +215,7 @@ class Loading:
 class Running(Loading):
     """A peer that loads a model, and cannot run it."""
 
-    def __init__(self, model: Model, threads: int) -> None: ...
+    def __init__(self, model: OnnxModel, threads: int) -> None: ...
 
     def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
         raise ValueError("no [conversion] for Sigmoid")
@@ -230,7 +230,8 @@ def test_a_peer_that_cannot_take_a_model_is_named_and_the_others_are_timed(
     build = ModelBuilder(name="tiny")
     build.output(build.relu(build.input("x", (2, 3))))
     others = [other for other in ("onnxruntime",) if other != name]
-    found = bench(build.model(), threads=1, against=[*others, name], protocol=QUICK)
+    exe = gf.compile(build.model(), threads=1)
+    found = compare(exe, build.model(), against=[*others, name], protocol=QUICK)
     assert f"{name} cannot" in found["failures"][name]
     assert "no [conversion] for Sigmoid" in found["failures"][name]
     assert [f"{other}_ms" in found for other in ("graphflow", *others, name)] == [

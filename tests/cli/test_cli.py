@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from graphflow.base.offered_names import TARGET_NAMES
+from graphflow.base.processors import TARGET_NAMES
 from graphflow.base.version import VERSION
 from graphflow.cli import main
 from graphflow.codegen import avx2_target, named_target

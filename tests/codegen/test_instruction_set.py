@@ -16,8 +16,8 @@ from graphflow.codegen import (
     instruction,
     instructions_of,
 )
+from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.emit import emit_ir
-from graphflow.codegen.emit_memory import Memory
 from graphflow.tir import PREFETCH16, PrimFunc, interpret, parse, to_text
 from support.native import Native
 
@@ -32,8 +32,8 @@ def caller(call: str, name: str, params: str, around: str = "") -> PrimFunc:
 
 def is_mapped(func: PrimFunc, target: Target) -> bool:
     """Whether the call in a kernel is emitted as an operation, not as the definition's body."""
-    store = Memory.store_window
-    with patch.object(Memory, "store_window", autospec=True, side_effect=store) as stored:
+    store = CallOperands.store
+    with patch.object(CallOperands, "store", autospec=True, side_effect=store) as stored:
         emit_ir(func, "k", target)
     return stored.called
 

@@ -13,7 +13,7 @@ from graphflow.arith import Var, const
 from graphflow.base.dtypes import CARRIERS, DTYPES, STORED, STORED_FLOATS, STORED_INTEGERS, largest
 from graphflow.base.errors import VerifyError
 from graphflow.codegen import avx2_target, host_target
-from graphflow.layout import Range, evaluate
+from graphflow.layout import Range, value_fact
 from support.native import Native, flushed_denormals
 
 TARGETS = (host_target(), avx2_target())
@@ -167,7 +167,7 @@ def test_facts_of_casts_cover_them(stored: str) -> None:
     load = tir.Load(tir.Buffer("x", (), "float32"), ())
     cast = tir.Cast(load, stored)
     for lo, hi in ((-1.0, 1.0), (0.3, 0.4), (-0.0, 5.0), (-1e-9, 1e-9), (1.0, 1e9), (-500.0, 2.0)):
-        fact = evaluate(cast, lambda _, held=Range(lo, hi): held)  # noqa: B008
+        fact = value_fact(cast, lambda _, held=Range(lo, hi): held)  # noqa: B008
         for number in np.linspace(lo, hi, 33).astype("float32"):
             with np.errstate(all="ignore"):
                 value = float(number.astype(DTYPES[stored]))

@@ -13,7 +13,7 @@ from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan, verify_plan
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import convolution, elementwise, movement
 from graphflow.kernels.recipes import View, kernel_variants, memory_key
 from graphflow.layout import Undefined, blocked, channels_last, fact_of, row_major
 from graphflow.physical import PhysicalGraph
@@ -87,7 +87,7 @@ def same_contents_twice() -> OperatorGraph:
     """As identities between two outputs leave it: one tensor under two names."""
     net = Net(x=(1, 4, 3, 4))
     a = net.unary("a", "relu", "x")
-    return net.done(a, net.add("b", d.copy((1, 4, 3, 4)), a))
+    return net.done(a, net.add("b", movement.copy((1, 4, 3, 4)), a))
 
 
 def output_is_input() -> OperatorGraph:
@@ -111,7 +111,7 @@ def output_is_computed_constant() -> OperatorGraph:
 def output_is_a_view() -> OperatorGraph:
     net = Net(x=(1, 4, 3, 4))
     a = net.unary("a", "relu", "x")
-    return net.done(net.add("r", d.reshape((1, 4, 3, 4), (1, 48)), a))
+    return net.done(net.add("r", movement.reshape((1, 4, 3, 4), (1, 48)), a))
 
 
 def output_of_a_conv_and_read() -> OperatorGraph:
@@ -130,16 +130,16 @@ def shared_weights() -> OperatorGraph:
     net = Net(x=(1, 5, 6, 6), z=(1, 5, 2, 2))
     w = np.random.default_rng(0).standard_normal((9, 5, 1, 1)).astype(np.float32)
     net.graph.add_initializer("w", w)
-    a = net.add("a", d.convolution((1, 5, 6, 6), w.shape), "x", "w")
-    b = net.add("b", d.convolution((1, 5, 2, 2), w.shape), "z", "w")
-    return net.done(a, b, net.add("s", d.unary("exp", w.shape), "w"))
+    a = net.add("a", convolution.convolution((1, 5, 6, 6), w.shape), "x", "w")
+    b = net.add("b", convolution.convolution((1, 5, 2, 2), w.shape), "z", "w")
+    return net.done(a, b, net.add("s", elementwise.unary("exp", w.shape), "w"))
 
 
 def weight_that_is_an_input() -> OperatorGraph:
     """An initializer that is a graph input too is not constant."""
     net = Net(x=(1, 5, 6, 6), w=(6, 5, 1, 1))
     net.graph.add_initializer("w", np.zeros((6, 5, 1, 1), np.float32))
-    return net.done(net.add("y", d.convolution((1, 5, 6, 6), (6, 5, 1, 1)), "x", "w"))
+    return net.done(net.add("y", convolution.convolution((1, 5, 6, 6), (6, 5, 1, 1)), "x", "w"))
 
 
 OUTPUTS = [

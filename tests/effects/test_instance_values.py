@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from random import Random
 
-import numpy as np
 import pytest
 
 from graphflow.arith import Domain, Var, Verdict, const, less_than
 from graphflow.effects import stores_known_value
 from graphflow.effects.instance_values import MOST_INSTANCES, first_instances
-from graphflow.schedule.places.addresses import rewrite_path
-from graphflow.tir import PrimFunc, Store, interpret, parse, to_text
-from support.effect_kernels import each_path
-from support.native import Array
-from support.typed_kernels import TYPES, TypedKernel, typed_arrays
+from graphflow.tir import PrimFunc, parse
+from support.typed_kernels import check_typed
 
 LAST = ((1, False), (0, False))
 
@@ -113,40 +107,6 @@ def kernel(x: i32[1000], y: out[i32[1]]):
     assert proof.verdict is Verdict.UNKNOWN
 
 
-def check_typed(seed: int) -> Counter[Verdict]:
-    """The answers about the stores of a random kernel, of which the proven ones are brute-forced.
-
-    Without a store that is proven to store what is there, outputs are the same bits.
-    """
-    random = Random(seed)
-    dtype, other = TYPES[seed % len(TYPES)], random.choice(TYPES)
-    func = TypedKernel(random.randint, seed % 2 == 0, dtype=dtype, other=other).func()
-    found: Counter[Verdict] = Counter()
-    for path, stmt in each_path(func.body):
-        if not isinstance(stmt, Store):
-            continue
-        proof = stores_known_value(func, path)
-        found[proof.verdict] += 1
-        if not proof.proven:
-            continue
-        less = rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
-        rng = np.random.default_rng(seed)
-        for _ in range(4):
-            arrays = typed_arrays(func, rng)
-            both = (bits(interpret(f, arrays, undefined=5.0)) for f in (func, less))
-            assert next(both) == next(both), f"seed {seed}, {path}\n{to_text(func)}\n{proof}"
-    return found
-
-
-def bits(arrays: Mapping[str, Array]) -> dict[str, bytes]:
-    """The bytes of each array, with one NaN for all."""
-    return {
-        name: (np.where(a == a, a, np.array(np.nan, a.dtype)) if a.dtype.kind == "f" else a)
-        .tobytes()
-        for name, a in arrays.items()
-    }  # fmt: skip
-
-
 def checked(seeds: range) -> Counter[Verdict]:
     return sum(map(check_typed, seeds), Counter[Verdict]())
 
@@ -155,9 +115,3 @@ def checked(seeds: range) -> Counter[Verdict]:
 def test_proofs_about_values_of_every_type() -> None:
     found = checked(range(60))
     assert found[Verdict.PROVEN] > 30 and found[Verdict.REFUTED] > 30, found
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_proofs_about_values_of_many_kernels() -> None:
-    assert checked(range(60, 2000))[Verdict.PROVEN] > 1000

@@ -28,9 +28,9 @@ from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import elementwise, movement, pooling
 from graphflow.models import ModelBuilder
-from graphflow.models.zoo import build
+from graphflow.models.zoo import zoo_model
 from graphflow.tir import PrimFunc
 from support.factors import random_factors, total
 from support.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
@@ -220,7 +220,7 @@ def test_work_grows_with_the_number_of_residual_blocks() -> None:
 
 def test_a_pyramid_up_and_down_is_solved_by_elimination(capfd: pytest.CaptureFixture[str]) -> None:
     """Its core needs tables larger than a narrow network does, and a good order."""
-    problem = problem_of(fuse(canonicalize(import_model(build("feature_pyramid")))))
+    problem = problem_of(fuse(canonicalize(import_model(zoo_model("feature_pyramid")))))
     assert not problem.residuals
     assert problem.best.gap == 0.0
     tables = [b.best.size * len(problem.reduced.own[b.variable]) for b in problem.reduced.buckets]
@@ -274,7 +274,7 @@ def broom(rng: np.random.Generator) -> OperatorGraph:
         elif kind == "concat":
             ends.append(net.concat(f"v{k}", a, f"x{k}"))
         elif kind == "reshape":
-            ends.append(net.add(f"v{k}", d.reshape((1, 8, 3, 4), (1, 96)), a))
+            ends.append(net.add(f"v{k}", movement.reshape((1, 8, 3, 4), (1, 96)), a))
         elif kind == "reduce":
             ends.append(net.over_channels(f"v{k}", "sum", a))
         else:
@@ -326,14 +326,17 @@ def chain_of(funcs: list[PrimFunc], count: int) -> OperatorGraph:
 
 
 def pooled() -> list[PrimFunc]:
-    return [d.max_pool((1, 8, 4, 4), (3, 3), pads=(1, 1, 1, 1)), d.unary("exp", (1, 8, 4, 4))]
+    return [
+        pooling.max_pool((1, 8, 4, 4), (3, 3), pads=(1, 1, 1, 1)),
+        elementwise.unary("exp", (1, 8, 4, 4)),
+    ]
 
 
-def elementwise() -> list[PrimFunc]:
-    return [d.unary(op, (1, 8)) for op in ("relu", "exp")]
+def elementwise_kernels() -> list[PrimFunc]:
+    return [elementwise.unary(op, (1, 8)) for op in ("relu", "exp")]
 
 
-@pytest.mark.parametrize("make", [pooled, elementwise], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", [pooled, elementwise_kernels], ids=lambda f: f.__name__)
 def test_deep_graphs_meet_no_recursion_limit(make: Callable[[], list[PrimFunc]]) -> None:
     graph = fuse(canonicalize(chain_of(make(), DEEP)))
     plan = plan_layouts(graph, SHORT, 1)
@@ -341,7 +344,7 @@ def test_deep_graphs_meet_no_recursion_limit(make: Callable[[], list[PrimFunc]])
 
 
 def test_groups_have_a_limit() -> None:
-    graph = fuse(canonicalize(chain_of(elementwise(), DEEP)))
+    graph = fuse(canonicalize(chain_of(elementwise_kernels(), DEEP)))
     members = [len(node.origins) or node.op.count("+") + 1 for node in graph.nodes]
     assert sum(members) == DEEP
     assert max(members) == GROUP_LIMIT
@@ -349,14 +352,14 @@ def test_groups_have_a_limit() -> None:
 
 
 def test_a_group_joined_before_has_the_names_of_this_one() -> None:
-    relu, exp = elementwise()
+    relu, exp = elementwise_kernels()
     fuser = KernelFuser()
     for a, b, c in (("x", "y", "z"), ("p", "q", "r")):
         calls = [BoundKernel(relu, (a,), (b,)), BoundKernel(exp, (b,), (c,))]
         made = fuser.fuse("both", calls, (c,))
         assert made == fuse_kernels("both", calls, (c,))
         assert (made.inputs, made.outputs) == ((a,), (c,))
-    first, add = BoundKernel(relu, ("x",), ("y",)), d.binary("add", (1, 8), (1, 8))
+    first, add = BoundKernel(relu, ("x",), ("y",)), elementwise.binary("add", (1, 8), (1, 8))
     crossed = [first, BoundKernel(add, ("y", "x"), ("z",))]
     straight = [first, BoundKernel(add, ("y", "y"), ("z",))]
     assert fuser.fuse("both", crossed, ("z",)) == fuse_kernels("both", crossed, ("z",))

@@ -15,7 +15,7 @@ from graphflow.flow import Problem, enumerate_candidates, expansions_of, find_pl
 from graphflow.flow.candidates import Candidates
 from graphflow.flow.solve import TABLE_LIMIT
 from graphflow.graph import OperatorGraph, interpret_graph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import movement
 from support.exhaustive import Exhaustive
 from support.nets import SHORT, TARGET, Net
 from support.placing import interpret_physical
@@ -107,9 +107,9 @@ def test_nothing_reads_a_value_between_two_steps() -> None:
     """A channel shuffle of three nodes has its first two results in no family of layouts."""
     net = Net(x=(1, 6, 3, 4))
     net.unary("a", "relu", "x")
-    net.add("split", d.reshape((1, 6, 3, 4), (1, 2, 3, 3, 4)), "a")
-    net.add("turned", d.transpose((1, 2, 3, 3, 4), (0, 2, 1, 3, 4)), "split")
-    net.add("shuffled", d.reshape((1, 3, 2, 3, 4), (1, 6, 3, 4)), "turned")
+    net.add("split", movement.reshape((1, 6, 3, 4), (1, 2, 3, 3, 4)), "a")
+    net.add("turned", movement.transpose((1, 2, 3, 3, 4), (0, 2, 1, 3, 4)), "split")
+    net.add("shuffled", movement.reshape((1, 3, 2, 3, 4), (1, 6, 3, 4)), "turned")
     net.conv("y", "shuffled", 4)
     graph = net.done("y")
     expansions = expansions_of(graph)

@@ -16,7 +16,7 @@ from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.flow.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import linear, movement
 from graphflow.kernels.recipes import Tiled, View, memory_key
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import (
@@ -298,9 +298,9 @@ def attention(tokens: int, heads: int, width: int) -> OperatorGraph:
     """Scores of queries and keys, both as projections leave them: heads inside tokens."""
     shape = (1, tokens, heads, width)
     net = Net(q=shape, k=shape)
-    queries = net.add("queries", d.transpose(shape, (0, 2, 1, 3)), "q")
-    keys = net.add("keys", d.transpose(shape, (0, 2, 3, 1)), "k")
-    product = d.matmul((1, heads, tokens, width), (1, heads, width, tokens))
+    queries = net.add("queries", movement.transpose(shape, (0, 2, 1, 3)), "q")
+    keys = net.add("keys", movement.transpose(shape, (0, 2, 3, 1)), "k")
+    product = linear.matmul((1, heads, tokens, width), (1, heads, width, tokens))
     return net.done(net.add("scores", product, queries, keys))
 
 
@@ -321,7 +321,7 @@ def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: T
 def test_a_transpose_that_is_executed_has_a_reason(perm: tuple[int, ...], target: Target) -> None:
     shape = (1, 24, 9, 10)
     net = Net(x=shape)
-    graph = net.done(net.add("y", d.transpose(shape, perm), "x"))
+    graph = net.done(net.add("y", movement.transpose(shape, perm), "x"))
     plan = plan_layouts(graph, target, 1)
     (made,) = (*plan.conversions, *plan.moves)
     if made.kind is CopyKind.MOVE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphflow.cost import CostModel
 from graphflow.flow import enumerate_candidates, variants_of
 from graphflow.graph import OperatorGraph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import selection
 from graphflow.kernels.recipes import View
 from graphflow.layout import Layout, row_major
 from support.nets import SHORT, Net
@@ -14,7 +14,7 @@ from support.nets import SHORT, Net
 def _part(net: Net, name: str, source: str, channels: range) -> str:
     shape = net.shape(source)
     ranges = [range(shape[0]), channels, *map(range, shape[2:])]
-    return net.add(name, d.take_slice(shape, ranges), source)
+    return net.add(name, selection.take_slice(shape, ranges), source)
 
 
 def _padded_views(graph: OperatorGraph, pins: dict[str, Layout] | None = None) -> set[str]:

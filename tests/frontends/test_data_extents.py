@@ -18,16 +18,12 @@ from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.data_extents import ExtentsLost, passed_counts
 from graphflow.kernels.definitions import (
-    binary,
-    concat,
-    expand,
-    gather_at,
-    matmul,
-    reduce,
-    reshape,
-    softmax,
-    take_slice,
-    transpose,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    reduction,
+    selection,
 )
 from graphflow.tir import DTYPES, PrimFunc, interpret
 from support.random_kernels import KernelOptions
@@ -81,25 +77,25 @@ def test_elements_that_a_run_does_not_give_change_nothing(
 
 
 TAKEN = [
-    (transpose((3, 4), (1, 0)), {0: "n"}, {1: "n"}),
-    (binary("add", (3, 4), (4,)), {0: "n"}, {0: "n"}),
-    (reshape((3, 4), (3, 2, 2)), {0: "n"}, {0: "n"}),
-    (take_slice((3, 4), (range(3), range(1, 3))), {0: "n"}, {0: "n"}),
-    (gather_at((3, 4), (2,), 1), {0: "n"}, {0: "n"}),
-    (matmul((3, 4), (4, 5)), {0: "n"}, {0: "n"}),
-    (softmax((3, 4), (1,)), {0: "n"}, {0: "n"}),
-    (expand((3, 1), (1, 5)), {0: "n"}, {0: "n"}),
+    (movement.transpose((3, 4), (1, 0)), {0: "n"}, {1: "n"}),
+    (elementwise.binary("add", (3, 4), (4,)), {0: "n"}, {0: "n"}),
+    (movement.reshape((3, 4), (3, 2, 2)), {0: "n"}, {0: "n"}),
+    (selection.take_slice((3, 4), (range(3), range(1, 3))), {0: "n"}, {0: "n"}),
+    (indexing.gather_at((3, 4), (2,), 1), {0: "n"}, {0: "n"}),
+    (linear.matmul((3, 4), (4, 5)), {0: "n"}, {0: "n"}),
+    (reduction.softmax((3, 4), (1,)), {0: "n"}, {0: "n"}),
+    (selection.expand((3, 1), (1, 5)), {0: "n"}, {0: "n"}),
 ]
 LEFT = [
-    (binary("add", (3, 4), (3, 1)), "together with those of another tensor"),
-    (reshape((3, 4), (12,)), "it takes x"),
-    (reshape((3, 4), (4, 3)), "it takes x"),
-    (take_slice((3, 4), (range(2), range(4))), "it takes x"),
-    (take_slice((3, 4), (range(2, -1, -1), range(4))), "it takes x"),
-    (concat([(3, 4), (3, 4)], 0), "it makes|together"),
-    (gather_at((3, 4), (2,), 0), "together with those of another tensor"),
-    (reduce("sum", (3, 4), (0,), False), "it combines all elements of the axis"),
-    (softmax((3, 4), (0,)), "it takes|it makes|combines|together"),
+    (elementwise.binary("add", (3, 4), (3, 1)), "together with those of another tensor"),
+    (movement.reshape((3, 4), (12,)), "it takes x"),
+    (movement.reshape((3, 4), (4, 3)), "it takes x"),
+    (selection.take_slice((3, 4), (range(2), range(4))), "it takes x"),
+    (selection.take_slice((3, 4), (range(2, -1, -1), range(4))), "it takes x"),
+    (movement.concat([(3, 4), (3, 4)], 0), "it makes|together"),
+    (indexing.gather_at((3, 4), (2,), 0), "together with those of another tensor"),
+    (reduction.reduce("sum", (3, 4), (0,), False), "it combines all elements of the axis"),
+    (reduction.softmax((3, 4), (0,)), "it takes|it makes|combines|together"),
 ]
 
 
@@ -116,7 +112,7 @@ def test_counts_are_lost(func: PrimFunc, reason: str) -> None:
 
 
 def test_two_tensors_must_be_counted_alike() -> None:
-    func = binary("add", (3, 4), (3, 4))
+    func = elementwise.binary("add", (3, 4), (3, 4))
     one, other = func.inputs
     assert passed_counts(func, {one: {0: "n"}, other: {0: "n"}}) == {func.outputs[0]: {0: "n"}}
     with pytest.raises(ExtentsLost, match="as many elements as"):
@@ -126,7 +122,7 @@ def test_two_tensors_must_be_counted_alike() -> None:
 
 
 def test_there_is_no_room_for_any_number_of_elements() -> None:
-    func = matmul((5000, 4), (4, 5000))
+    func = linear.matmul((5000, 4), (4, 5000))
     one, other = func.inputs
     counts = {one: {0: "n"}, other: {1: "n"}}
     with pytest.raises(ExtentsLost, match="there may be 25000000 elements of y, more than"):

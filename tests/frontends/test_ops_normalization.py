@@ -15,7 +15,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from graphflow.kernels.definitions import group_normalization
+from graphflow.kernels.definitions import normalization
 from graphflow.tir import interpret
 from support.single import noise, peer, single
 
@@ -113,7 +113,7 @@ def test_group_normalization_has_parameters_of_groups_or_of_channels(count: int)
     # ONNX had them of groups at opset 18, which its checker calls deprecated.
     x = noise(2, 6, 3, 2)
     parameters = [noise(count, seed=k) for k in (1, 2)]
-    func = group_normalization(x.shape, 3, count)
+    func = normalization.group_normalization(x.shape, 3, count)
     feeds = {"x": x, "scale": parameters[0], "shift": parameters[1]}
     grouped = x.reshape(2, 3, -1)
     centered = grouped - grouped.mean(axis=2, keepdims=True)

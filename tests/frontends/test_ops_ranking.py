@@ -14,7 +14,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import ranking
 from graphflow.tir import interpret
 from support.single import noise, peer, single
 
@@ -36,9 +36,9 @@ def in_order(x: Any, largest: bool) -> Any:
 def both_ways(x: Any, axis: int, count: int, largest: bool) -> list[Any]:
     """The indices, found by selection and by ranks."""
     dtype = x.dtype.name
-    first = interpret(d.selected(x.shape, axis, count, largest, dtype), {"x": x})["y"]
-    ranked = interpret(d.ranks(x.shape, axis, largest, dtype), {"x": x})["y"]
-    second = interpret(d.at_ranks(x.shape, axis, count), {"x": ranked})["y"]
+    first = interpret(ranking.selected(x.shape, axis, count, largest, dtype), {"x": x})["y"]
+    ranked = interpret(ranking.ranks(x.shape, axis, largest, dtype), {"x": x})["y"]
+    second = interpret(ranking.at_ranks(x.shape, axis, count), {"x": ranked})["y"]
     return [first, second]
 
 

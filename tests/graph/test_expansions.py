@@ -15,7 +15,7 @@ from graphflow.graph import (
     reading_through,
 )
 from graphflow.graph.folded_constants import folding_constants
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import elementwise
 from support.nets import Net
 
 
@@ -30,7 +30,12 @@ def scaled_after_movement() -> OperatorGraph:
     for name in ("left", "right"):
         net.conv(f"t_{name}", name, 4, 3)
         net.graph.add_initializer(f"s_{name}", np.full((4, 1, 1), 1.5, np.float32))
-        net.add(name + "_y", d.binary("mul", (1, 4, 4, 4), (4, 1, 1)), f"t_{name}", f"s_{name}")
+        net.add(
+            name + "_y",
+            elementwise.binary("mul", (1, 4, 4, 4), (4, 1, 1)),
+            f"t_{name}",
+            f"s_{name}",
+        )
     return fuse(net.done("left_y", "right_y"))
 
 

@@ -24,7 +24,7 @@ from graphflow.graph import (
     is_identity,
     reads_in_place,
 )
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import convolution, elementwise, linear, movement, reduction
 from graphflow.models import ModelBuilder
 from graphflow.tir import Allocate, Block, buffers_of, loops_of, only_moves, verify, walk
 
@@ -38,7 +38,7 @@ def graph_of(*inputs: tuple[str, tuple[int, ...]]) -> OperatorGraph:
 
 
 def relu(graph: OperatorGraph, x: str, y: str, name: str = "") -> str:
-    func = d.unary("relu", graph.values[x].shape)
+    func = elementwise.unary("relu", graph.values[x].shape)
     graph.add(Node(name or f"make_{y}", "Relu", func, (x,), (y,), (f"make_{y}",)))
     return y
 
@@ -62,7 +62,7 @@ def ops(graph: OperatorGraph) -> list[str]:
 def test_producer_consumers_and_order():
     graph = graph_of(("x", (2, 3)))
     relu(graph, "x", "a")
-    add = d.binary("add", (2, 3), (2, 3))
+    add = elementwise.binary("add", (2, 3), (2, 3))
     call(graph, "Add", add, ("a", "a"), "b")
     relu(graph, "a", "c")
     graph.set_outputs(("b", "c"))
@@ -78,7 +78,7 @@ def test_replacing_keeps_the_place_and_removing_frees_the_value():
     graph = graph_of(("x", (2,)))
     relu(graph, "x", "a")
     relu(graph, "x", "b")
-    graph.replace("make_a", Node("other", "Abs", d.unary("abs", (2,)), ("x",), ("a",)))
+    graph.replace("make_a", Node("other", "Abs", elementwise.unary("abs", (2,)), ("x",), ("a",)))
     assert [n.name for n in graph.nodes] == ["other", "make_b"]
     graph.remove("make_b")
     assert graph.consumers("x") == ((graph.node("other"), 0),)
@@ -102,13 +102,13 @@ def test_a_copy_is_independent():
 def test_wrong_edits_and_shapes_are_refused():
     graph = graph_of(("x", (2,)))
     with pytest.raises(VerifyError, match="reads y, which is not a value"):
-        graph.add(Node("n", "Relu", d.unary("relu", (2,)), ("y",), ("z",)))
+        graph.add(Node("n", "Relu", elementwise.unary("relu", (2,)), ("y",), ("z",)))
     with pytest.raises(VerifyError, match="has 1 inputs and 1 outputs, the node binds 2 and 1"):
-        graph.add(Node("n", "Relu", d.unary("relu", (2,)), ("x", "x"), ("z",)))
+        graph.add(Node("n", "Relu", elementwise.unary("relu", (2,)), ("x", "x"), ("z",)))
     relu(graph, "x", "a")
     with pytest.raises(VerifyError, match="has a producer already"):
-        graph.add(Node("n", "Relu", d.unary("relu", (2,)), ("x",), ("a",)))
-    graph.add(Node("wide", "Relu", d.unary("relu", (3,)), ("x",), ("w",)))
+        graph.add(Node("n", "Relu", elementwise.unary("relu", (2,)), ("x",), ("a",)))
+    graph.add(Node("wide", "Relu", elementwise.unary("relu", (3,)), ("x",), ("w",)))
     with pytest.raises(VerifyError, match=r"node wide.*float32\(3,\).*value x is float32\(2,\)"):
         graph.validate()
 
@@ -116,7 +116,7 @@ def test_wrong_edits_and_shapes_are_refused():
 def test_a_cycle_is_named():
     graph = graph_of(("x", (2,)))
     graph.add_value(Value("b", "float32", (2,)))
-    call(graph, "Add", d.binary("add", (2,), (2,)), ("x", "b"), "a")
+    call(graph, "Add", elementwise.binary("add", (2,), (2,)), ("x", "b"), "a")
     relu(graph, "a", "b")
     with pytest.raises(InvalidModel, match="cycle through nodes make_"):
         graph.topological()
@@ -128,8 +128,8 @@ def test_constants_depend_on_initializers_that_cannot_be_overridden():
     graph.add_initializer("c", np.ones(2, np.float32))
     relu(graph, "c", "rc")
     relu(graph, "w", "rw")
-    call(graph, "Fill", d.fill((2,), 1.0), (), "f")
-    call(graph, "Add", d.binary("add", (2,), (2,)), ("rc", "x"), "s")
+    call(graph, "Fill", movement.fill((2,), 1.0), (), "f")
+    call(graph, "Add", elementwise.binary("add", (2,), (2,)), ("rc", "x"), "s")
     constant = {name: graph.is_constant(name) for name in graph.values}
     assert [name for name, known in constant.items() if known] == ["c", "rc", "f"]
     relu(graph, "f", "rf")
@@ -150,7 +150,7 @@ def test_constants_stay_known_through_edits():
     relu(graph, "c", "a")
     relu(graph, "x", "b")
     check("c", "a")
-    call(graph, "Add", d.binary("add", (2,), (2,)), ("a", "b"), "s")
+    call(graph, "Add", elementwise.binary("add", (2,), (2,)), ("a", "b"), "s")
     check("c", "a")
     graph.replace("make_b", replace(graph.node("make_b"), inputs=("a",)))
     check("c", "a", "b", "s")  # who reads what became constant is constant too
@@ -163,7 +163,7 @@ def test_constants_stay_known_through_edits():
 
 def test_ten_thousand_nodes():
     graph = graph_of(("x", (2,)))
-    func = d.unary("relu", (2,))
+    func = elementwise.unary("relu", (2,))
     last = "x"
     for k in range(10_000):
         graph.add(Node(f"n{k}", "Relu", func, (last,), (f"v{k}",)))
@@ -180,28 +180,32 @@ def test_ten_thousand_nodes():
 
 
 def test_structure_is_read_from_bodies():
-    assert elementwise_store(d.unary("relu", (2, 3))) is not None
-    assert elementwise_store(d.unary("relu", ())) is not None
-    for func in (d.softmax((2, 3), (1,)), d.matmul((2, 3), (3, 2)), d.concat([(2,), (2,)], 0)):
+    assert elementwise_store(elementwise.unary("relu", (2, 3))) is not None
+    assert elementwise_store(elementwise.unary("relu", ())) is not None
+    for func in (
+        reduction.softmax((2, 3), (1,)),
+        linear.matmul((2, 3), (3, 2)),
+        movement.concat([(2,), (2,)], 0),
+    ):
         assert elementwise_store(func) is None
-    add = d.binary("add", (2, 3), (3,))
+    add = elementwise.binary("add", (2, 3), (3,))
     assert reads_in_place(add, 0)
     assert not reads_in_place(add, 1)
-    assert not reads_in_place(d.transpose((2, 2), (1, 0)), 0)
-    assert not reads_in_place(d.reshape((4,), (2, 2)), 0)
-    moves = [d.concat([(2,), (2,)], 0), d.reshape((4,), (2, 2)), d.copy((2,))]
+    assert not reads_in_place(movement.transpose((2, 2), (1, 0)), 0)
+    assert not reads_in_place(movement.reshape((4,), (2, 2)), 0)
+    moves = [movement.concat([(2,), (2,)], 0), movement.reshape((4,), (2, 2)), movement.copy((2,))]
     assert all(only_moves(func) for func in moves)
-    assert not only_moves(d.unary("relu", (2,)))
+    assert not only_moves(elementwise.unary("relu", (2,)))
 
 
 def test_identities_are_found_whatever_their_name():
-    assert is_identity(d.copy((2, 3)))
-    assert is_identity(d.reshape((2, 3), (2, 3)))
-    assert is_identity(d.transpose((2, 2), (0, 1)))
-    assert is_identity(d.cast((2,), "float32", "float32"))
-    assert not is_identity(d.transpose((2, 2), (1, 0)))
-    assert not is_identity(d.cast((2,), "float32", "int32"))
-    assert not is_identity(d.reshape((2, 3), (6,)))
+    assert is_identity(movement.copy((2, 3)))
+    assert is_identity(movement.reshape((2, 3), (2, 3)))
+    assert is_identity(movement.transpose((2, 2), (0, 1)))
+    assert is_identity(elementwise.cast((2,), "float32", "float32"))
+    assert not is_identity(movement.transpose((2, 2), (1, 0)))
+    assert not is_identity(elementwise.cast((2,), "float32", "int32"))
+    assert not is_identity(movement.reshape((2, 3), (6,)))
 
 
 # Canonical variant
@@ -210,8 +214,8 @@ def test_identities_are_found_whatever_their_name():
 def test_identities_disappear_and_their_tensors_are_remembered():
     graph = graph_of(("x", (2,)))
     relu(graph, "x", "a")
-    call(graph, "Identity", d.copy((2,)), ("a",), "b")
-    call(graph, "Dropout", d.copy((2,)), ("b",), "c")
+    call(graph, "Identity", movement.copy((2,)), ("a",), "b")
+    call(graph, "Dropout", movement.copy((2,)), ("b",), "c")
     relu(graph, "c", "y")
     graph.set_outputs(("y",))
     out = canonicalize(graph)
@@ -225,7 +229,7 @@ def test_identities_disappear_and_their_tensors_are_remembered():
 def test_an_identity_before_an_output_gives_its_name_to_the_producer():
     graph = graph_of(("x", (2,)))
     relu(graph, "x", "a")
-    call(graph, "Identity", d.copy((2,)), ("a",), "y")
+    call(graph, "Identity", movement.copy((2,)), ("a",), "y")
     relu(graph, "a", "z")
     graph.set_outputs(("y", "z"))
     out = canonicalize(graph)
@@ -235,9 +239,9 @@ def test_an_identity_before_an_output_gives_its_name_to_the_producer():
 
 def test_an_identity_stays_where_both_names_are_needed():
     graph = graph_of(("x", (2,)))
-    call(graph, "Identity", d.copy((2,)), ("x",), "y")
+    call(graph, "Identity", movement.copy((2,)), ("x",), "y")
     relu(graph, "x", "a")
-    call(graph, "Identity", d.copy((2,)), ("a",), "b")
+    call(graph, "Identity", movement.copy((2,)), ("a",), "b")
     graph.set_outputs(("y", "a", "b"))
     out = canonicalize(graph)
     assert ops(out) == ["Identity", "Relu", "Identity"]
@@ -247,12 +251,12 @@ def test_an_identity_stays_where_both_names_are_needed():
 
 def test_small_constants_are_evaluated_and_large_ones_kept():
     graph = graph_of(("x", (2,)))
-    call(graph, "Fill", d.fill((2,), 2.0), (), "two")
+    call(graph, "Fill", movement.fill((2,), 2.0), (), "two")
     graph.add_initializer("w", np.array([1, -1], np.float32))
-    call(graph, "Mul", d.binary("mul", (2,), (2,)), ("two", "w"), "scaled")
-    call(graph, "Add", d.binary("add", (2,), (2,)), ("x", "scaled"), "y")
-    call(graph, "Fill", d.fill((CONSTANT_LIMIT,), 1.0), (), "edge")
-    call(graph, "Fill", d.fill((CONSTANT_LIMIT + 1,), 1.0), (), "big")
+    call(graph, "Mul", elementwise.binary("mul", (2,), (2,)), ("two", "w"), "scaled")
+    call(graph, "Add", elementwise.binary("add", (2,), (2,)), ("x", "scaled"), "y")
+    call(graph, "Fill", movement.fill((CONSTANT_LIMIT,), 1.0), (), "edge")
+    call(graph, "Fill", movement.fill((CONSTANT_LIMIT + 1,), 1.0), (), "big")
     graph.set_outputs(("y", "edge", "big"))
     out = canonicalize(graph)
     assert [n.name for n in out.nodes] == ["make_y", "make_big"]
@@ -267,7 +271,7 @@ def test_an_overridable_initializer_is_not_folded():
     graph = graph_of(("x", (2,)), ("w", (2,)))
     graph.add_initializer("w", np.ones(2, np.float32))
     relu(graph, "w", "rw")
-    call(graph, "Add", d.binary("add", (2,), (2,)), ("x", "rw"), "y")
+    call(graph, "Add", elementwise.binary("add", (2,), (2,)), ("x", "rw"), "y")
     graph.set_outputs(("y",))
     out = canonicalize(graph)
     assert ops(out) == ["Relu", "Add"]
@@ -299,7 +303,9 @@ def test_equal_initializers_become_one_by_bits():
     last = "x"
     for name, values in arrays.items():
         graph.add_initializer(name, np.array(values, np.float32))
-        last = call(graph, "Add", d.binary("add", (2,), (2,)), (last, name), f"with_{name}")
+        last = call(
+            graph, "Add", elementwise.binary("add", (2,), (2,)), (last, name), f"with_{name}"
+        )
     graph.set_outputs((last,))
     out = canonicalize(graph)
     assert list(out.initializers) == ["zero", "minus", "nan"]
@@ -314,7 +320,9 @@ def conv(graph: OperatorGraph, x: str, y: str, channels: int = 2) -> str:
     depth = graph.values[x].shape[1]
     weight = f"{y}_w"
     graph.add_initializer(weight, noise(channels, depth, 3, 3, seed=len(graph)))
-    func = d.convolution(graph.values[x].shape, (channels, depth, 3, 3), pads=(1, 1, 1, 1))
+    func = convolution.convolution(
+        graph.values[x].shape, (channels, depth, 3, 3), pads=(1, 1, 1, 1)
+    )
     return call(graph, "Conv", func, (x, weight), y)
 
 
@@ -337,8 +345,8 @@ def test_an_anchor_takes_unary_broadcast_and_residual_tails():
     graph = graph_of(X)
     conv(graph, "x", "c")
     graph.add_initializer("s", noise(2, 1, 1))
-    call(graph, "Mul", d.binary("mul", (1, 2, 4, 4), (2, 1, 1)), ("c", "s"), "m")
-    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("x", "m"), "a")
+    call(graph, "Mul", elementwise.binary("mul", (1, 2, 4, 4), (2, 1, 1)), ("c", "s"), "m")
+    call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("x", "m"), "a")
     relu(graph, "a", "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)
@@ -388,7 +396,7 @@ def test_a_value_with_two_uses_or_a_graph_output_stays_outside():
     conv(graph, "x", "c")
     relu(graph, "c", "r")
     conv(graph, "r", "c2")
-    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("c2", "r"), "y")
+    call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("c2", "r"), "y")
     relu(graph, "y", "z")
     graph.set_outputs(("y", "z"))
     fused = fuse(graph)
@@ -398,8 +406,8 @@ def test_a_value_with_two_uses_or_a_graph_output_stays_outside():
 
 def gate(graph: OperatorGraph, x: str, y: str, shape=(1, 2, 4, 4)) -> str:
     """y = x * sigmoid(x)."""
-    call(graph, "Sigmoid", d.unary("sigmoid", graph.values[x].shape), (x,), f"s_{y}")
-    return call(graph, "Mul", d.binary("mul", shape, shape), (f"s_{y}", x), y)
+    call(graph, "Sigmoid", elementwise.unary("sigmoid", graph.values[x].shape), (x,), f"s_{y}")
+    return call(graph, "Mul", elementwise.binary("mul", shape, shape), (f"s_{y}", x), y)
 
 
 def test_results_that_meet_again_join_the_group():
@@ -419,10 +427,10 @@ def test_operands_from_elsewhere_may_come_in_between():
     """The sum reads a product that is computed after the convolution."""
     graph = graph_of(X)
     conv(graph, "x", "c")
-    call(graph, "Sigmoid", d.unary("sigmoid", (1, 2, 4, 4)), ("c",), "s")
+    call(graph, "Sigmoid", elementwise.unary("sigmoid", (1, 2, 4, 4)), ("c",), "s")
     conv(graph, "x", "d")
-    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("s", "d"), "a")
-    call(graph, "Mul", d.binary("mul", (1, 2, 4, 4), (1, 2, 4, 4)), ("a", "c"), "y")
+    call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("s", "d"), "a")
+    call(graph, "Mul", elementwise.binary("mul", (1, 2, 4, 4), (1, 2, 4, 4)), ("a", "c"), "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)
     assert sorted(ops(fused)) == ["Conv", "Conv+Sigmoid+Add+Mul"]
@@ -445,7 +453,7 @@ def test_results_that_meet_behind_another_reduction_stay_outside():
     conv(graph, "x", "c")
     relu(graph, "c", "r")
     conv(graph, "r", "e")
-    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("e", "c"), "y")
+    call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("e", "c"), "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)
     assert ops(fused) == ["Conv", "Relu", "Conv+Add"]
@@ -456,9 +464,9 @@ def test_results_that_meet_in_other_places_stay_outside():
     """A trap: all rows of the product read the one row of the sigmoid."""
     graph = graph_of(("x", (1, 4)), ("m", (3, 4)))
     relu(graph, "x", "r")
-    call(graph, "Sigmoid", d.unary("sigmoid", (1, 4)), ("r",), "s")
-    call(graph, "Mul", d.binary("mul", (1, 4), (3, 4)), ("s", "m"), "p")
-    call(graph, "Add", d.binary("add", (3, 4), (1, 4)), ("p", "r"), "y")
+    call(graph, "Sigmoid", elementwise.unary("sigmoid", (1, 4)), ("r",), "s")
+    call(graph, "Mul", elementwise.binary("mul", (1, 4), (3, 4)), ("s", "m"), "p")
+    call(graph, "Add", elementwise.binary("add", (3, 4), (1, 4)), ("p", "r"), "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)
     assert not any(op.startswith("Relu+") for op in ops(fused))
@@ -469,7 +477,7 @@ def test_of_two_chains_that_meet_only_one_takes_the_addition():
     graph = graph_of(X)
     conv(graph, "x", "a")
     conv(graph, "x", "b")
-    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("a", "b"), "s")
+    call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("a", "b"), "s")
     relu(graph, "s", "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)
@@ -481,7 +489,7 @@ def test_of_two_chains_that_meet_only_one_takes_the_addition():
 def test_the_same_value_on_both_sides_of_a_tail():
     graph = graph_of(X)
     conv(graph, "x", "c")
-    call(graph, "Mul", d.binary("mul", (1, 2, 4, 4), (1, 2, 4, 4)), ("c", "c"), "y")
+    call(graph, "Mul", elementwise.binary("mul", (1, 2, 4, 4), (1, 2, 4, 4)), ("c", "c"), "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)
     assert ops(fused) == ["Conv+Mul"]
@@ -491,7 +499,7 @@ def test_the_same_value_on_both_sides_of_a_tail():
 def test_chains_without_an_anchor_fuse():
     graph = graph_of(X)
     relu(graph, "x", "a")
-    call(graph, "Exp", d.unary("exp", X[1]), ("a",), "y")
+    call(graph, "Exp", elementwise.unary("exp", X[1]), ("a",), "y")
     graph.set_outputs(("y",))
     assert ops(fuse(graph)) == ["Relu+Exp"]
     assert_same_meaning(graph, fuse(graph))
@@ -502,7 +510,7 @@ def test_a_tail_that_does_not_read_in_place_stays_outside():
     conv(graph, "x", "c")
     graph.add_initializer("big", noise(3, 2, 4, 4))
     # Broadcasting repeats the result of the convolution, so an element is used several times.
-    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (3, 2, 4, 4)), ("c", "big"), "y")
+    call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (3, 2, 4, 4)), ("c", "big"), "y")
     graph.set_outputs(("y",))
     assert ops(fuse(graph)) == ["Conv", "Add"]
 
@@ -510,10 +518,10 @@ def test_a_tail_that_does_not_read_in_place_stays_outside():
 def test_moving_kernels_neither_absorb_nor_are_absorbed():
     graph = graph_of(X)
     conv(graph, "x", "c")
-    call(graph, "Reshape", d.reshape(X[1], (1, 32)), ("c",), "flat")
+    call(graph, "Reshape", movement.reshape(X[1], (1, 32)), ("c",), "flat")
     relu(graph, "flat", "r")
-    call(graph, "Concat", d.concat([(1, 32), (1, 32)], 1), ("r", "r"), "j")
-    call(graph, "Exp", d.unary("exp", (1, 64)), ("j",), "y")
+    call(graph, "Concat", movement.concat([(1, 32), (1, 32)], 1), ("r", "r"), "j")
+    call(graph, "Exp", elementwise.unary("exp", (1, 64)), ("j",), "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)
     assert ops(fused) == ["Conv", "Reshape", "Relu", "Concat", "Exp"]
@@ -522,11 +530,11 @@ def test_moving_kernels_neither_absorb_nor_are_absorbed():
 
 def test_constant_nodes_stay_alone():
     graph = graph_of(("x", (8192,)))
-    call(graph, "Fill", d.fill((8192,), 2.0), (), "f")
+    call(graph, "Fill", movement.fill((8192,), 2.0), (), "f")
     graph.add_initializer("w", np.ones(8192, np.float32))
-    call(graph, "Sqrt", d.unary("sqrt", (8192,)), ("w",), "r")
-    call(graph, "Mul", d.binary("mul", (8192,), (8192,)), ("f", "r"), "k")
-    call(graph, "Add", d.binary("add", (8192,), (8192,)), ("x", "k"), "y")
+    call(graph, "Sqrt", elementwise.unary("sqrt", (8192,)), ("w",), "r")
+    call(graph, "Mul", elementwise.binary("mul", (8192,), (8192,)), ("f", "r"), "k")
+    call(graph, "Add", elementwise.binary("add", (8192,), (8192,)), ("x", "k"), "y")
     graph.set_outputs(("y",))
     fused = fuse(canonicalize(graph))
     (live,) = (node for node in fused.nodes if not fused.is_constant(node.outputs[0]))
@@ -535,8 +543,8 @@ def test_constant_nodes_stay_alone():
 
 def test_a_multi_stage_anchor_keeps_its_intermediates():
     graph = graph_of(("x", (3, 4)))
-    call(graph, "Softmax", d.softmax((3, 4), (1,)), ("x",), "s")
-    call(graph, "Softmax", d.softmax((3, 4), (0,)), ("s",), "t")
+    call(graph, "Softmax", reduction.softmax((3, 4), (1,)), ("x",), "s")
+    call(graph, "Softmax", reduction.softmax((3, 4), (0,)), ("s",), "t")
     relu(graph, "t", "y")
     graph.set_outputs(("y",))
     fused = fuse(graph)

@@ -22,10 +22,9 @@ from graphflow.graph import (
     reading_through,
 )
 from graphflow.graph.channels import segments_of
-from graphflow.kernels.definitions import Segment
-from graphflow.models import ModelBuilder
-from graphflow.models.zoo import build
-from graphflow.models.zoo.layers import channel_shuffle, conv_bias
+from graphflow.kernels.definitions.segments import Segment
+from graphflow.models.zoo import zoo_model
+from graphflow.models.zoo.layers import NetworkBuilder
 from support.targets import processors
 
 SIDE = 6
@@ -33,16 +32,16 @@ SIDE = 6
 
 def units(channels: int, count: int, depthwise: bool = False) -> onnx.ModelProto:
     """Split, convolve one half, join, shuffle: `count` times; then who needs the channels."""
-    b = ModelBuilder(3, name="units")
+    b = NetworkBuilder(3, name="units")
     x = b.input("input", (1, channels, SIDE, SIDE))
-    x = b.relu(conv_bias(b, x, channels, 1))
+    x = b.relu(b.conv_bias(x, channels, 1))
     for _ in range(count):
         left = b.slice_channels(x, 0, channels // 2)
         right = b.slice_channels(x, channels // 2, channels)
-        right = b.relu(conv_bias(b, right, channels // 2, 3))
-        x = channel_shuffle(b, b.concat(left, right), 2, SIDE, SIDE)
+        right = b.relu(b.conv_bias(right, channels // 2, 3))
+        x = b.channel_shuffle(b.concat(left, right), 2, SIDE, SIDE)
     groups = channels if depthwise else 1
-    b.output(conv_bias(b, x, channels, 3, group=groups))
+    b.output(b.conv_bias(x, channels, 3, group=groups))
     return b.model()
 
 
@@ -109,7 +108,7 @@ def test_segments_are_runs_of_equal_steps() -> None:
 
 
 def test_nothing_changes_where_nobody_reduces_over_channels() -> None:
-    b = ModelBuilder(0, name="pooled")
+    b = NetworkBuilder(0, name="pooled")
     x = b.input("input", (1, 6, SIDE, SIDE))
     b.output(b.relu(b.concat(b.relu(x), x)))
     graph = fused(b.model())
@@ -156,7 +155,7 @@ def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
     """
     along_rows = target.vector_bytes == 64 and target.l1_bytes > 32 << 10
     conversions += name == "densenet40_k12" and along_rows
-    graph, plan = plan_groups(fused(build(name)), target, 2)
+    graph, plan = plan_groups(fused(zoo_model(name)), target, 2)
     assert len(plan.conversions) <= conversions
     assert sum(made.seconds for made in plan.conversions) < 0.005 * plan.seconds
     moving = {node for move in plan.moves for node, _ in move.consumers}
@@ -167,7 +166,7 @@ def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
 
 def weight_read_twice(value: str = "") -> onnx.ModelProto:
     """The weight of a product over moved channels is read behind the product too."""
-    b = ModelBuilder(5, name="twice")
+    b = NetworkBuilder(5, name="twice")
     halves = [b.relu(b.input("x", (8, 4))), b.node("Sigmoid", [b.input("z", (8, 4))])]
     w = b.constant(np.random.default_rng(4).standard_normal((8, 8)).astype(np.float32), "w")
     y = b.add(b.node("MatMul", [b.concat(*halves), w]), w)

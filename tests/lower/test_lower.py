@@ -15,7 +15,7 @@ from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import reduction
 from graphflow.kernels.lowering import remove_assume, remove_undef
 from graphflow.lower import Lowered, lower
 from graphflow.lower.memory_plan import align, pack, plan_arena
@@ -157,7 +157,7 @@ def test_lowering_twice_gives_the_same_kernels() -> None:
 
 def test_large_intermediates_become_planned_memory() -> None:
     net = Net(x=(1, 64))
-    program = lowered(net.done(net.add("y", d.softmax((1, 64), (1,)), "x")))
+    program = lowered(net.done(net.add("y", reduction.softmax((1, 64), (1,)), "x")))
     (step,) = [s for call, s in program.calls]
     kernel = program.kernels[step.symbol]
     assert len(kernel.func.params) == 2 + len(kernel.workspace)

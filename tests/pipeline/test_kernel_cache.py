@@ -32,6 +32,7 @@ from graphflow.models import ModelBuilder
 from graphflow.pipeline import kernel_cache
 from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.kernel_cache import KernelCache, source_files
+from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.digest import Digests
 from graphflow.runtime import Program
 from graphflow.tir import Literal, to_text
@@ -48,7 +49,9 @@ def network(channels: int = 6, batch: int = 1) -> onnx.ModelProto:
 
 
 def compiled(model: onnx.ModelProto, cache: Path | str, **options: Any) -> Compiled:
-    return compile_graph(model, options=Options(cache=str(cache), workers=0, **options))
+    return compile_graph(
+        CompileRequest(model, options=Options(cache=str(cache), workers=0, **options))
+    )
 
 
 def texts(made: Compiled) -> list[tuple[Any, ...]]:
@@ -124,14 +127,14 @@ def test_what_a_compilation_asks_again_starts_no_workers(
         lambda self, count, trace: started.append(count),
     )
     options = Options(cache=str(tmp_path), workers=3)
-    compile_graph(network(), options=options)
+    compile_graph(CompileRequest(network(), options=options))
     assert started[0] == 3
     started.clear()
-    compile_graph(network(), options=options)
+    compile_graph(CompileRequest(network(), options=options))
     assert started == []
     for path in entries(tmp_path):
         path.unlink()
-    compile_graph(network(), options=options)
+    compile_graph(CompileRequest(network(), options=options))
     assert started == [3]
 
 
@@ -261,10 +264,10 @@ def test_other_makers_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_another_target_finds_nothing(tmp_path: Path) -> None:
     options = Options(cache=str(tmp_path), workers=0)
-    compile_graph(network(), options=options)
+    compile_graph(CompileRequest(network(), options=options))
     other = replace(host_target(), name="other")
-    assert compile_graph(network(), target=other, options=options).cached == 0
-    assert compile_graph(network(), target=other, options=options).cached > 0
+    assert compile_graph(CompileRequest(network(), target=other, options=options)).cached == 0
+    assert compile_graph(CompileRequest(network(), target=other, options=options)).cached > 0
 
 
 # Symbols -----------------------------------------------------------------------------------------
@@ -375,7 +378,9 @@ def shaped(width: int, earlier: list[Compiled] | None, cache: str | Path = "off"
     build.output(build.relu(build.conv(x, 32, 3, pads=[1, 1, 1, 1])))
     options = Options(cache=str(cache), workers=0, threads=2)
     shared = None if earlier is None else Shared()
-    return compile_graph(build.model(), options=options, shared=shared, earlier=earlier or [])
+    return compile_graph(
+        CompileRequest(build.model(), options=options), shared=shared, earlier=earlier or []
+    )
 
 
 def test_kernels_of_another_shape_are_taken_from_memory_as_they_would_be_made() -> None:
@@ -419,9 +424,10 @@ def test_a_model_of_open_shapes_makes_no_kernel_twice() -> None:
 COMPILE = """
 import sys
 from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.base.options import Options
 options = Options(cache=sys.argv[1], workers=0)
-made = compile_graph(bytes.fromhex(sys.argv[2]), options=options)
+made = compile_graph(CompileRequest(bytes.fromhex(sys.argv[2]), options=options))
 print(made.cached, len(made.lowered.kernels), hash(made.spec.objects), flush=True)
 """
 

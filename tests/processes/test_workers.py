@@ -26,14 +26,12 @@ from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.cli import main
 from graphflow.codegen import avx2_target, host_target
-from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.lower import kernel_task
 from graphflow.models import ModelBuilder
-from graphflow.pipeline import compiler, compiler_stages
+from graphflow.pipeline import services
 from graphflow.pipeline.compiler import WORKER_MODULES, Compiled, compile_graph
-from graphflow.pipeline.compiler_stages import promised_kernels, worker_count
+from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.task_share import WorkerTraceback
 from graphflow.processes.workers import Crew, Workers
 from support.chores import (
@@ -85,7 +83,7 @@ def mapped(
 
 @functools.cache
 def compiled_here() -> Compiled:
-    return compile_graph(convolutions(), options=Options(workers=0))
+    return compile_graph(CompileRequest(convolutions(), options=Options(workers=0)))
 
 
 # The same as in one process ---------------------------------------------------------------------
@@ -94,8 +92,10 @@ def compiled_here() -> Compiled:
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=lambda t: str(t.name))
 def test_objects_are_the_same_bit_for_bit(ready: None, count: int, target: Any) -> None:
-    here = compile_graph(convolutions(), target=target, options=Options(workers=0))
-    there = compile_graph(convolutions(), target=target, options=Options(workers=count))
+    here = compile_graph(CompileRequest(convolutions(), target=target, options=Options(workers=0)))
+    there = compile_graph(
+        CompileRequest(convolutions(), target=target, options=Options(workers=count))
+    )
     assert there.spec.objects == here.spec.objects
     assert there.spec.run == here.spec.run and there.spec.prepare == here.spec.prepare
     assert len(here.spec.objects) > 4
@@ -103,7 +103,10 @@ def test_objects_are_the_same_bit_for_bit(ready: None, count: int, target: Any) 
 
 
 def test_what_inspection_needs_comes_back(ready: None) -> None:
-    here, there = compiled_here(), compile_graph(convolutions(), options=Options(workers=2))
+    here, there = (
+        compiled_here(),
+        compile_graph(CompileRequest(convolutions(), options=Options(workers=2))),
+    )
     assert there.lowered.kernels == here.lowered.kernels
     assert list(there.lowered.kernels) == list(here.lowered.kernels)
 
@@ -118,7 +121,9 @@ def test_dumps_are_the_same_and_each_kernel_is_timed(ready: None, tmp_path: Path
     texts = []
     for count in (0, 2):
         folder = tmp_path / str(count)
-        compile_graph(convolutions(), options=Options(workers=count, dump=str(folder)))
+        compile_graph(
+            CompileRequest(convolutions(), options=Options(workers=count, dump=str(folder)))
+        )
         files = {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*.*")}
         times = json.loads(files.pop("timings.json"))
         assert set(times["steps"]) == {"schedule", "proofs", "llvm"}
@@ -179,10 +184,12 @@ def test_who_watches_hears_the_count(
     stages: list[str] = []
     counts: list[tuple[str, int, int]] = []
     compile_graph(
-        convolutions(),
-        options=Options(workers=workers),
-        progress=stages.append,
-        counting=lambda done, total: counts.append((stages[-1], done, total)),
+        CompileRequest(
+            convolutions(),
+            options=Options(workers=workers),
+            progress=stages.append,
+            counting=lambda done, total: counts.append((stages[-1], done, total)),
+        )
     )
     total = len(compiled_here().lowered.kernels)
     expected = [(s, k + 1, total) for s in counted for k in range(total)]
@@ -300,7 +307,7 @@ def test_another_installation_is_not_talked_to(monkeypatch: pytest.MonkeyPatch) 
 
 def test_notices_are_kept_with_the_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "")
-    compiled = compile_graph(convolutions(), options=Options(workers=2))
+    compiled = compile_graph(CompileRequest(convolutions(), options=Options(workers=2)))
     (notice,) = compiled.notices
     assert notice.startswith("worker processes cannot be started: sys.executable is ''")
     assert compiled.spec.objects == compiled_here().spec.objects
@@ -309,45 +316,16 @@ def test_notices_are_kept_with_the_compiled_model(monkeypatch: pytest.MonkeyPatc
 def test_an_error_in_a_compile_names_kernel_and_stage(
     ready: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    narrow = compiler.host_target()
+    narrow = host_target()
     bad = type(narrow)(name="bad", cpu=narrow.cpu, features=narrow.features,
                        vector_bytes=narrow.vector_bytes, vector_registers=16)  # fmt: skip
-    monkeypatch.setattr(compiler_stages, "make_object", refuse_code)
+    monkeypatch.setattr(services, "make_object", refuse_code)
     with pytest.raises(CodegenError, match="no code for k") as caught:
-        compile_graph(convolutions(), target=bad, options=Options(workers=2))
+        compile_graph(CompileRequest(convolutions(), target=bad, options=Options(workers=2)))
     assert caught.value.__notes__ == ["in kernel k0", "in stage codegen"]
 
 
 # How many ---------------------------------------------------------------------------------------
-
-
-def test_few_kernels_few_threads_or_a_wish_mean_no_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(compiler_stages, "default_threads", lambda: 8)
-    assert worker_count(1000, Options()) == 8
-    assert worker_count(1000, Options(threads=3)) == 3
-    assert worker_count(1000, Options(threads=64)) == 8
-    assert worker_count(40, Options()) == 2
-    assert worker_count(20, Options()) == 0
-    assert worker_count(1000, Options(threads=1)) == 0
-    assert worker_count(1000, Options(workers=0)) == 0
-    assert worker_count(1, Options(workers=5)) == 5
-
-
-def test_equal_definitions_and_movement_promise_no_kernels() -> None:
-    """Many groups are no reason to start workers, but many kernels."""
-    build = ModelBuilder(seed=1, name="alike")
-    x = build.input("x", (1, 64, 5, 5))
-    parts = [build.relu(build.slice_channels(x, k, k + 2)) for k in range(0, 64, 2)]
-    build.output(build.node("Concat", parts, axis=1))
-    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 1
-    build = ModelBuilder(seed=1, name="various")
-    y = build.input("x", (1, 3, 19, 19))
-    for channels in range(4, 9):  # each packs its weights
-        y = build.conv(y, channels, 3)
-    build.output(y)
-    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 10
 
 
 def test_a_negative_number_of_workers_is_refused() -> None:
@@ -362,6 +340,7 @@ import os, signal, sys, threading, time
 sys.path.insert(0, {tests!r})
 import processes.test_workers as t
 from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.processes.workers import Crew, Workers
@@ -384,7 +363,7 @@ def exists(pid):
 
 def same():
     here = t.compiled_here().spec.objects
-    found = compile_graph(t.convolutions(), options=Options(workers=1))
+    found = compile_graph(CompileRequest(t.convolutions(), options=Options(workers=1)))
     assert found.spec.objects == here
     assert not found.notices, found.notices
     assert pids and not any(map(exists, pids)), pids
@@ -599,9 +578,11 @@ def interrupted(stage, kill):
     current = ""
     pids.clear()
     try:
-        compile_graph(
-            t.convolutions(), options=Options(workers=1), progress=progress, counting=counting
+        options = Options(workers=1)
+        request = CompileRequest(
+            t.convolutions(), options=options, progress=progress, counting=counting
         )
+        compile_graph(request)
     except KeyboardInterrupt:
         print(stage, "interrupted;", len(pids), "started, left:", [p for p in pids if exists(p)])
     try:

@@ -182,7 +182,7 @@ def test_a_result_is_given_on_every_way() -> None:
 
 def test_operands_have_the_type_that_is_asked_for() -> None:
     body = NativeBody(None)
-    wide, narrow = body.constant(1, INT64), body.constant(1, INT32)
+    wide, narrow = body.local(INT64).load(), body.local(INT32).load()
     with pytest.raises(CodegenError, match="is i32 where i64 is wanted"):
         _ = wide + narrow
     with pytest.raises(CodegenError, match="no part of"):
@@ -210,7 +210,7 @@ meet: load monotonic, atomicrmw add acq_rel, store monotonic
 move_apart: load monotonic, load monotonic, store monotonic
 nanoseconds
 publish: load monotonic, store monotonic
-spread: load monotonic, cmpxchg acquire monotonic, store monotonic, store release
+spread_apart: load monotonic, cmpxchg acquire monotonic, store monotonic, store release
 start_workers
 wait_for_change: load acquire, store monotonic, atomicrmw add seq_cst, load acquire, \
 atomicrmw sub seq_cst

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
 from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime import Program, default_threads
-from graphflow.runtime.aligned_memory import Recycled, address_of, zeroed_block
+from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
 from graphflow.runtime.cpus import cgroup_quota
 from support.paths import TESTS
 from support.programs import (
@@ -334,7 +334,7 @@ def test_inputs_whose_elements_are_aligned_are_read_in_place(
     """Kernels need no more: numpy's own arrays begin at multiples of 16, and were copied before."""
     program = Program(increments(16), 1)
     memory = np.zeros(16 * 4 + 128, np.uint8)
-    first = -address_of(memory) % 64 + begin
+    first = -data_address(memory) % 64 + begin
     x = memory[first : first + 64].view(np.float32)
     x[...] = 5
     copies: list[Any] = []
@@ -383,7 +383,7 @@ def test_addresses_of_arrays_without_a_writable_buffer() -> None:
     read_only = np.arange(12, dtype=np.float32)
     read_only.flags.writeable = False
     for array in (read_only, np.zeros((4, 6))[:, ::2], np.zeros((0, 3)), np.zeros(3, "M8[s]")):
-        assert address_of(array) == array.ctypes.data
+        assert data_address(array) == array.ctypes.data
 
 
 def test_outputs_are_fresh_and_aligned() -> None:
@@ -393,15 +393,15 @@ def test_outputs_are_fresh_and_aligned() -> None:
     second = program.run({"x": x + 5})["y"]
     assert (first == 1).all() and (second == 6).all()
     assert not np.shares_memory(first, second)
-    assert address_of(first) % ALIGNMENT == address_of(second) % ALIGNMENT == 0
+    assert data_address(first) % ALIGNMENT == data_address(second) % ALIGNMENT == 0
     assert first.flags.writeable and first.flags.c_contiguous
 
 
 def test_memory_of_an_output_is_used_again_when_nothing_refers_to_it() -> None:
     memory = Recycled((4, 6), np.dtype(np.float32))
-    place = address_of(memory.array())
+    place = data_address(memory.array())
     assert memory.address == place and place % ALIGNMENT == 0
-    assert address_of(memory.array()) == place
+    assert data_address(memory.array()) == place
 
 
 @pytest.mark.parametrize(
@@ -424,9 +424,9 @@ def test_memory_that_anything_refers_to_is_left_alone(kept: Callable[[Any], obje
     program = Program(increments(24), 1)
     x = np.zeros(24, np.float32)
     y = program.run({"x": x})["y"]
-    place, one = address_of(y), kept(y.reshape(4, 6))
+    place, one = data_address(y), kept(y.reshape(4, 6))
     del y
-    assert address_of(program.run({"x": x + 5})["y"]) != place
+    assert data_address(program.run({"x": x + 5})["y"]) != place
     del one
     others = [program.run({"x": x + k})["y"] for k in range(4)]
     assert [float(other[7]) for other in others] == [1, 2, 3, 4]
@@ -798,7 +798,7 @@ def test_cgroup_quotas(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 5_000_000])
 def test_blocks_are_aligned_and_zero(nbytes: int) -> None:
     block = zeroed_block(nbytes)
-    assert block.nbytes == nbytes and address_of(block) % ALIGNMENT == 0
+    assert block.nbytes == nbytes and data_address(block) % ALIGNMENT == 0
     assert not block.any()
     block[:] = 1
 

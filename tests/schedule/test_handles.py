@@ -51,7 +51,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.schedule.places.place_names import place_names
+from graphflow.schedule.places.place_names import names_of_places
 from graphflow.tir import loops_of, to_text
 from support.paths import ROOT
 from support.schedule_checks import kernel, same
@@ -156,15 +156,15 @@ def names(s: Schedule, place: Handle) -> str:
 def test_a_handle_survives_every_kind_of_step(name: str) -> None:
     body, params, primitive, arguments, moved = CASES[name]
     before = Schedule.of(kernel(body, params))
-    held = {place: before.handle(place) for place in place_names(before.func)}
+    held = {place: before.handle(place) for place in names_of_places(before.func)}
     after = before.apply(primitive, *arguments)
     assert after is not before
     assert {old: names(after, place) for old, place in held.items()} == {
         old: moved.get(old, old) for old in held
     }
     for made in (place for places in after.made.values() for place in places):
-        assert after[made] in place_names(after.func)
-        assert all(now.name in place_names(after.func) for now in after.forward(made))
+        assert after[made] in names_of_places(after.func)
+        assert all(now.name in names_of_places(after.func) for now in after.forward(made))
 
 
 def test_a_handle_survives_the_steps_that_want_padding() -> None:

@@ -49,6 +49,9 @@ from support.sequence_cases import MOST_TEXT, SEQUENCE_STEPS
 MOST_STEPS = 8
 """Primitives of a schedule, those included that are refused."""
 
+MOST_NOT_BUILDING = 0.005
+"""The share of schedules that may be refused when they are built, each naming the step."""
+
 MOST_DRAWS = 24
 """Draws for one schedule: one that finds no place for its primitive does not count as a step."""
 

@@ -21,7 +21,7 @@ from graphflow.schedule import (
     vectorize_loop,
 )
 from graphflow.schedule import replace as replace_statement
-from graphflow.schedule.places.place_names import fresh_name, place_names
+from graphflow.schedule.places.place_names import fresh_name, names_of_places
 from support.buffer_cases import buffer_kernel
 from support.loop_cases import LOOP_CASES, Arguments, at, edited, one_of
 from support.primitive_cases import PrimitiveCase
@@ -115,7 +115,7 @@ def _called_instead(func: tir.PrimFunc, call: str, schedule: Schedule) -> tir.Pr
 def _instruction(func: tir.PrimFunc, number: Number) -> Arguments:
     """A statement with a definition of it, at times with other numbers or with lanes."""
     place = one_of(places_of(func, tir.For, tir.Block), number)
-    name = fresh_name("part", lambda n: any(n in place for place in place_names(func)))
+    name = fresh_name("part", lambda n: any(n in place for place in names_of_places(func)))
     try:
         call = _call_of(extract_subproc(func, place or "", name).func, name)
     except ScheduleError:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, tir
+from graphflow.effects import domain_at
 from graphflow.schedule import (
     lift_conditions,
     merge_conditions,
@@ -18,7 +19,7 @@ from graphflow.schedule import (
     split_condition,
     stride_loop,
 )
-from graphflow.schedule.places.addresses import domain_at, path_of
+from graphflow.schedule.places.addresses import path_of
 from graphflow.schedule.places.places import loops_around
 from support.buffer_cases import buffer_kernel
 from support.loop_cases import Arguments, at, edited, kernel_with_conditions, loop_places, one_of

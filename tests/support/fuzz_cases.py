@@ -34,6 +34,7 @@ from graphflow.layout import Layout, families
 from graphflow.pipeline import compiler_stages
 from graphflow.pipeline.traced_stage import Stage
 from support.fuzz_reference import Peer, Reference, differs
+from support.fuzz_test import shrunk
 from support.fuzzing import random_model
 from support.padded import HUGE, POISONS, Array, Arrays, compile_pinned, no_masks, normal_inputs
 
@@ -332,24 +333,15 @@ def outcome(executable: gf.Executable, wrong: str) -> Outcome:
 # Shrinking ---------------------------------------------------------------------------------------
 
 
-def shrink(case: Case, tries: int = 60) -> Case:
-    """A smaller case that is wrong too: fewer pins and outputs, and inner tensors as inputs."""
+def complaint(seed: int, case: Case) -> str:
+    """What is wrong with the case of a seed, and a smaller one that is wrong too."""
+    small = shrunk(case, smaller, lambda c: bool(run_case(c).wrong), 60)
+    return f"seed {seed}: {run_case(case).wrong}\n\nshrunk: {run_case(small).wrong}\n{small}"
+
+
+def smaller(case: Case) -> Iterator[Case]:
+    """Fewer pins and outputs, and inner tensors as inputs."""
     values = Peer(case.model).values(case.inputs)
-    left = tries
-    smaller = True
-    while smaller and left > 0:
-        smaller = False
-        for candidate in _smaller(case, values):
-            left -= 1
-            if left < 0:
-                break
-            if run_case(candidate).wrong:
-                case, smaller = candidate, True
-                break
-    return case
-
-
-def _smaller(case: Case, values: Arrays) -> Any:
     outputs = [output.name for output in case.model.graph.output]
     if len(outputs) > 1:
         for name in outputs:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from graphflow import arith, tir
+from graphflow.effects import statement_at
 from graphflow.schedule import (
     add_loop,
     commute_expr,
@@ -26,8 +27,8 @@ from graphflow.schedule import (
     specialize,
     unroll_loop,
 )
-from graphflow.schedule.places.addresses import address_of, path_of, statement_at
-from graphflow.schedule.places.place_names import fresh_copy, place_names
+from graphflow.schedule.places.addresses import path_of, statement_address
+from graphflow.schedule.places.place_names import fresh_copy, names_of_places
 from graphflow.schedule.places.places import loops_around, rewrite_around
 from support.effect_kernels import each_path
 from support.primitive_cases import PrimitiveCase, effect_kernel, literal
@@ -41,7 +42,9 @@ def neighbours(func: tir.PrimFunc) -> list[tuple[str, str]]:
     """The places of all pairs of statements that follow each other."""
     paths = dict(each_path(func.body))
     nexts = ((path, (*path[:-1], (path[-1][0] + 1, False))) for path in paths)
-    return [(address_of(func, a), address_of(func, b)) for a, b in nexts if b in paths]
+    return [
+        (statement_address(func, a), statement_address(func, b)) for a, b in nexts if b in paths
+    ]
 
 
 def at(func: tir.PrimFunc, place: str) -> Any:
@@ -65,7 +68,7 @@ def edited(
 
 
 def copied(func: tir.PrimFunc, body: tir.Body, suffix: str) -> tir.Body:
-    return fresh_copy(body, suffix, place_names(func))[0]
+    return fresh_copy(body, suffix, names_of_places(func))[0]
 
 
 def loop_places(func: tir.PrimFunc, number: Number) -> str | None:
@@ -242,7 +245,7 @@ def _with_loop(number: Number) -> tir.PrimFunc:
 
 
 def _to_remove(func: tir.PrimFunc, _: Number) -> Arguments:
-    return ("r",) if "r" in place_names(func) else None
+    return ("r",) if "r" in names_of_places(func) else None
 
 
 def _without_loop(func: tir.PrimFunc, loop: str) -> tir.PrimFunc:
@@ -278,7 +281,7 @@ def _unrolled(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
         return None  # nothing would be left, which is for dead code
     pieces: list[tir.Stmt] = []
     for k in range(stmt.extent):
-        piece = fresh_copy(stmt.body, f"_u{k}", place_names(func))[0]
+        piece = fresh_copy(stmt.body, f"_u{k}", names_of_places(func))[0]
         pieces += tir.substitute_body(piece, {stmt.var: stmt.start + k})
     return edited(func, loop, lambda _: tuple(pieces))
 
@@ -437,7 +440,7 @@ def _to_lift(func: tir.PrimFunc, number: Number) -> Arguments:
 def _above(func: tir.PrimFunc, place: str) -> tuple[str, Any, bool]:
     *outer, (position, otherwise), _ = path_of(func, place)
     path = (*outer, (position, False))
-    return address_of(func, path), statement_at(func, path), otherwise
+    return statement_address(func, path), statement_at(func, path), otherwise
 
 
 def _lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:

@@ -1,7 +1,8 @@
 """A process that compiles and runs damaged models, and reports each outcome to its parent.
 
-`python -m support.mutants KIND` reads one seed per line from stdin, and answers each with a line:
-`SEED ok TEXT` or `SEED wrong TEXT`.  Before it gives a model to onnxruntime for comparison it
+`python -m support.mutants KIND` says that it is ready, reads one seed per line from stdin, and
+answers each with a line: `SEED ok TEXT` or `SEED wrong TEXT`.  Before it gives a model to
+onnxruntime for comparison it
 prints `SEED peer`, so that a crash of onnxruntime does not count as one of graphflow.  The memory
 of the process is limited.  Models of odd seeds are compiled without a fallback.  `KIND.peer` gives
 the models to onnxruntime alone, and so tells whether onnxruntime crashes on a model.
@@ -31,6 +32,7 @@ from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import GraphflowError
 from graphflow.frontends import read_model
 from graphflow.program import OpenTensor, random_inputs
+from support.fuzz_process import READY
 from support.mutant_files import try_saved
 from support.mutant_models import Base, built, of_one_operator, with_sections
 from support.mutations import (
@@ -304,6 +306,7 @@ def main() -> None:
     def say(seed: int, text: str) -> None:
         print(seed, text, file=answers, flush=True)
 
+    print(READY, file=answers, flush=True)
     for line in sys.stdin:
         seed = int(line)
         try:

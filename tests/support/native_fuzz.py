@@ -1,16 +1,12 @@
 """The comparison of native code with the interpreter for one random kernel.
 
 In: a `NativeCase` or a `BuiltCase`, and a target.  Out: nothing, or a text with all that is needed
-to see it again.  As a script: `python -m support.native_fuzz LOW HIGH` runs these seeds on all
-targets of this machine, prints what is wrong and exits with 1 if anything is.
+to see it again.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -24,7 +20,7 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from support.native import Array, Native, flushed_denormals
-from support.native_kernels import FUNCTIONS, NativeCase, is_rounded, native_case
+from support.native_kernels import FUNCTIONS, NativeCase, is_rounded
 from support.random_kernels import UserKernel
 from support.strategies import INTEGER_KERNELS, input_arrays
 
@@ -51,10 +47,8 @@ class Expected:
     tolerances: dict[str, Array]
 
 
-@lru_cache(maxsize=1024)
-def expected(seed: int) -> Expected:
-    """What the interpreter gives for `native_case(seed)`."""
-    case = native_case(seed)
+def expected(case: NativeCase) -> Expected:
+    """What the interpreter gives."""
     func, arrays = case.func, case.arrays
     with flushed_denormals(case.flush):
         outputs = tir.interpret(func, arrays)
@@ -100,9 +94,15 @@ def _magnitudes(func: tir.PrimFunc) -> tir.PrimFunc:
     return replace(func, body=tir.map_body(func.body, change))
 
 
-def difference(case: NativeCase, target: Target) -> str:
-    """How native code differs from the interpreter, at the first element that does; "" if not."""
-    want = expected(case.seed)
+def difference(case: NativeCase, *targets: Target) -> str:
+    """How native code for one of the targets differs from the interpreter, at the first element
+    that does; "" if none does."""
+    want = expected(case)
+    found = (_difference_on(target, case, want) for target in targets)
+    return next(filter(None, found), "")
+
+
+def _difference_on(target: Target, case: NativeCase, want: Expected) -> str:
     native = Native(case.func, target)
     with flushed_denormals(case.flush):
         got = native(case.arrays, case.slices)
@@ -113,6 +113,12 @@ def difference(case: NativeCase, target: Target) -> str:
             found = f"{name}{list(index)} is {got[name][index]!r}, not {array[index]!r}"
             return f"{found}, on {target.name}\n{_case_text(case)}"
     return ""
+
+
+def whole_loop(func: tir.PrimFunc) -> tuple[int, int]:
+    """All iterations of its parallel loop; one where it has none."""
+    loops = (x for x in tir.loops_of(func.body) if x.kind is tir.LoopKind.PARALLEL)
+    return 0, next((loop.extent or 0 for loop in loops), 1)
 
 
 def _case_text(case: NativeCase) -> str:
@@ -200,30 +206,3 @@ def built_difference(case: BuiltCase, target: Target) -> str:
         if any((arrays[name] != array).any() for name, array in before.items()):
             return f"an array of the caller is changed, {head}"
     return ""
-
-
-def run_seeds(low: int, high: int) -> Iterator[str]:
-    """What is wrong, for each of these seeds and each target where something is."""
-    for seed in range(low, high):
-        for target in TARGETS:
-            print(f"seed {seed} on {target.name}", file=sys.stderr, flush=True)
-            yield from filter(
-                None,
-                (
-                    difference(native_case(seed), target),
-                    built_difference(built_case(seed), target),
-                ),
-            )
-
-
-def main() -> None:
-    low, high = map(int, sys.argv[1:])
-    wrong = False
-    for text in run_seeds(low, high):
-        print(text, end="\n\n", flush=True)
-        wrong = True
-    sys.exit(wrong)
-
-
-if __name__ == "__main__":
-    main()

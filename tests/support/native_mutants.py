@@ -16,10 +16,11 @@ from unittest import mock
 from llvmlite import binding as llvm
 
 from graphflow.codegen import emit, emit_expr, emit_mask, emit_memory, host_target
-from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, lanes_of
+from graphflow.codegen.avx512 import Avx512Builder
 from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
-from graphflow.codegen.emit_mask import Mask, narrowed
+from graphflow.codegen.emit_mask import Mask, lanes_where
 from graphflow.codegen.emit_memory import Memory
+from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
 from graphflow.tir import DTYPES, FLOATS
 from support.mutated import Patches, seen_as
 from support.native_fuzz import TARGETS, difference
@@ -45,7 +46,7 @@ def everywhere(name: str, replacement: Any) -> Patches:
 def mask_by_select(builder: IrBuilder, mask: Mask) -> IrValue:
     if mask.dynamic is None or all(mask.active):
         return mask.dynamic or lanes_of(mask.active, "i1")
-    return builder.select(lanes_of(mask.active, "i1"), mask.dynamic, boolean(False))
+    return builder.select(lanes_of(mask.active, "i1"), mask.dynamic, bool_constant(False))
 
 
 def mask_of_all_lanes(builder: IrBuilder, mask: Mask) -> IrValue:
@@ -55,7 +56,7 @@ def mask_of_all_lanes(builder: IrBuilder, mask: Mask) -> IrValue:
 def always_first_side(
     builder: IrBuilder, mask: Mask, truth: Any, holds: bool = True, by_index: bool = False
 ) -> Mask:
-    return narrowed(builder, mask, truth, by_index=by_index)
+    return lanes_where(builder, mask, truth, by_index=by_index)
 
 
 def plain_division(self: Expressions, dtype: str, left: IrValue, right: IrValue) -> IrValue:
@@ -81,7 +82,7 @@ COMPARE, CAST = Expressions.compare, Expressions.cast
 
 MUTANTS: dict[str, Mutant] = {
     "both sides of a condition run in the same lanes": Mutant(
-        everywhere("narrowed", always_first_side), 30
+        everywhere("lanes_where", always_first_side), 30
     ),
     "idle lanes run": Mutant(everywhere("mask_value", mask_of_all_lanes), 18),
     "idle lanes take part in reductions": Mutant(
@@ -101,7 +102,7 @@ MUTANTS: dict[str, Mutant] = {
 if host_target().vector_bytes == 64 and llvm.llvm_version_info[0] == 22:
     # The mistake is LLVM's own; what the emitter does is not to provoke it.
     MUTANTS["a mask register is dropped"] = Mutant(
-        [(IrBuilder, "readable", lambda self, truths: truths),
+        [(Avx512Builder, "readable", lambda self, truths: truths),
          *everywhere("mask_value", mask_by_select)], 157,
     )  # fmt: skip
 
@@ -114,7 +115,7 @@ def main() -> None:
         for seed in map(int, seeds):
             print(f"seed {seed}", flush=True)
             try:
-                wrong = any(difference(native_case(seed), target) for target in TARGETS)
+                wrong = bool(difference(native_case(seed), *TARGETS))
             except AssertionError:
                 # Bytes beside an output were written.
                 wrong = True

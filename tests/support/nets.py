@@ -15,7 +15,7 @@ from graphflow.convert import apply_plan
 from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import convolution, elementwise, movement, reduction
 from graphflow.kernels.recipes import View
 from graphflow.layout import (
     Equal,
@@ -60,20 +60,20 @@ class Net:
         self.graph.add_initializer(f"{name}_w", weights)
         pads = (kernel // 2,) * 4
         return self.add(
-            name, d.convolution(self.shape(x), weights.shape, pads=pads), x, f"{name}_w"
+            name, convolution.convolution(self.shape(x), weights.shape, pads=pads), x, f"{name}_w"
         )
 
     def unary(self, name: str, op: str, x: str) -> str:
-        return self.add(name, d.unary(op, self.shape(x)), x)
+        return self.add(name, elementwise.unary(op, self.shape(x)), x)
 
     def sum(self, name: str, a: str, b: str) -> str:
-        return self.add(name, d.binary("add", self.shape(a), self.shape(b)), a, b)
+        return self.add(name, elementwise.binary("add", self.shape(a), self.shape(b)), a, b)
 
     def concat(self, name: str, *parts: str, axis: int = 1) -> str:
-        return self.add(name, d.concat([self.shape(p) for p in parts], axis), *parts)
+        return self.add(name, movement.concat([self.shape(p) for p in parts], axis), *parts)
 
     def over_channels(self, name: str, kind: str, x: str) -> str:
-        return self.add(name, d.reduce(kind, self.shape(x), (1,)), x)
+        return self.add(name, reduction.reduce(kind, self.shape(x), (1,)), x)
 
     def done(self, *outputs: str) -> OperatorGraph:
         self.graph.set_outputs(outputs)

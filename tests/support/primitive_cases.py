@@ -22,7 +22,7 @@ import numpy as np
 from graphflow import tir
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
-from graphflow.schedule.places.place_names import place_names
+from graphflow.schedule.places.place_names import names_of_places
 from support.effect_kernels import EffectKernel
 from support.random_kernels import Number
 
@@ -85,13 +85,33 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
 
     AssertionError, with both kernels, where the primitive applied and the meaning changed.
     """
+    drawn = drawn_for(case, seed)
+    return None if drawn.arguments is None else try_on(case, drawn)
+
+
+@dataclass(frozen=True)
+class Application:
+    """A primitive on a kernel, by the name of its `PrimitiveCase`."""
+
+    name: str
+    func: tir.PrimFunc
+    arguments: tuple[Any, ...] | None
+
+
+def drawn_for(case: PrimitiveCase, seed: int) -> Application:
     random = Random(f"{case.name} {seed}")
     func = case.kernel(random.randint)
-    arguments = case.arguments(func, random.randint)
-    if arguments is None or not is_same(func, func):
+    return Application(case.name, func, case.arguments(func, random.randint))
+
+
+def try_on(case: PrimitiveCase, drawn: Application) -> Outcome | None:
+    """The outcome of one application, as of `try_primitive`."""
+    func, arguments = drawn.func, drawn.arguments
+    assert arguments is not None
+    if not is_same(func, func):
         return None
     schedule = Schedule.of(func)
-    held = [schedule.handle(name) for name in place_names(func)]
+    held = [schedule.handle(name) for name in names_of_places(func)]
     try:
         after = schedule.apply(case.primitive, *arguments)
     except ScheduleError:
@@ -102,11 +122,11 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
     if after.func is func:
         return None
     before, made = tir.to_text(func), tir.to_text(after.func)
-    story = f"{case.name}{arguments}, seed {seed}\n{before}\nbecame\n{made}"
+    story = f"{case.name}{arguments}\n{before}\nbecame\n{made}"
     tir.verify(after.func, "scheduled")
     assert means_the_same(func, after.func), story
     assert leaves_the_same(func, after.func, after.fields), story
-    there = set(place_names(after.func))
+    there = set(names_of_places(after.func))
     for place in held:
         assert there.issuperset(now.name for now in after.forward(place)), story
     for places in after.made.values():
@@ -123,7 +143,7 @@ def apply_sequence(
     """
     random = Random(seed)
     schedule = Schedule.of(func)
-    held = [schedule.handle(name) for name in place_names(func)]
+    held = [schedule.handle(name) for name in names_of_places(func)]
     tried = 0
     for _ in range(DRAWS_PER_STEP * steps):
         if tried == steps or len(tir.to_text(schedule.func)) > MOST_TEXT:
@@ -134,7 +154,7 @@ def apply_sequence(
             continue
         tried += 1
         schedule = schedule.attempt(case.primitive, *arguments)
-        there = set(place_names(schedule.func))
+        there = set(names_of_places(schedule.func))
         for place in held:
             assert there.issuperset(now.name for now in schedule.forward(place)), schedule.trace()
     tir.verify(schedule.func, "scheduled")

@@ -10,7 +10,7 @@ import numpy as np
 from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.frontends.sections import foreign_kernel
 from graphflow.graph import OperatorGraph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import movement, pooling, selection
 from graphflow.plan import EdgeType
 from support.nets import (
     Net,
@@ -43,12 +43,12 @@ def random_graph(
         elif kind == "concat":
             net.concat(name, x, other)
         elif kind == "pool":
-            net.add(name, d.max_pool(shape, (2, 2), pads=(1, 1, 0, 0)), x)
+            net.add(name, pooling.max_pool(shape, (2, 2), pads=(1, 1, 0, 0)), x)
         elif kind == "slice":
             half = (range(1), range(-(-shape[1] // 2)), *map(range, shape[2:]))
-            net.add(name, d.take_slice(shape, half), x)
+            net.add(name, selection.take_slice(shape, half), x)
         elif kind == "transpose":
-            net.add(name, d.transpose(shape, (0, 2, 3, 1)), x)
+            net.add(name, movement.transpose(shape, (0, 2, 3, 1)), x)
         elif kind == "section":
             value = net.graph.values[x]
             net.add(name, foreign_kernel(name, [value], [value]), x)

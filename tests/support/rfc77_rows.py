@@ -153,7 +153,7 @@ ANALYSES = (
             "test_b3_never_across_data_written_between "
             "test_b3_a_constant_that_was_stored_until_it_is_overwritten "
             "test_b3_a_constant_that_is_assumed",
-            "effects/test_known_values: test_a_write_ends_an_assumption",
+            "effects/test_equal_values: test_a_write_ends_an_assumption",
             "schedule/conditions/test_conditions: test_a_fact_ends_where_the_buffer_is_written",
         ),
     ),

@@ -11,7 +11,7 @@ shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,10 +37,12 @@ from graphflow.schedule import (
 from graphflow.tir.meaning.operators import undefined_value
 from graphflow.tir.meaning.to_python import compile_to_python
 from support import schedule_families, schedule_rows
+from support.fuzz_test import Failure, shrunk
 from support.placing import Native, positions
 from support.schedule_kernels import Dice, Kernel, random_kernel
 from support.schedule_trial import Crashed, Trial
 from support.schedule_ways import random_schedule
+from support.smaller_kernels import smaller_kernels
 
 assert schedule_families and schedule_rows
 
@@ -69,14 +71,6 @@ class Outcome:
     native: int = 0
     kernel: Kernel | None = None
     steps: tuple[ScheduleStep, ...] = ()
-
-
-@dataclass(frozen=True)
-class Failure(Exception):
-    """Something is wrong with a kernel, of a kind that shrinking keeps."""
-
-    kind: str
-    text: str
 
 
 class Watched(list[Any]):
@@ -507,46 +501,68 @@ def verdict(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> tupl
         return f"{type(e).__name__}: {e}", type(e).__name__, 0
 
 
-def shrunk(seed: int, outcome: Outcome) -> tuple[tuple[ScheduleStep, ...], str]:
-    """Steps that are all needed for the same kind of failure, and its text."""
-    kernel, steps, text = outcome.kernel, outcome.steps, outcome.wrong
-    assert kernel is not None
-    smaller = True
-    while smaller:
-        smaller = False
-        for k in reversed(range(len(steps))):
-            fewer = (*steps[:k], *steps[k + 1 :])
-            found = applied(kernel, fewer, seed)
-            if found is not None and found[1] == outcome.kind:
-                steps, text, smaller = fewer, found[0], True
-                break
-    return steps, text
+@dataclass(frozen=True)
+class ScheduleCase:
+    """Steps on a kernel; the seed is that of the inputs."""
+
+    kernel: Kernel
+    steps: tuple[ScheduleStep, ...]
+    seed: int
+
+    def __str__(self) -> str:
+        return "\n".join((tir.to_text(self.kernel.func), *map(str, self.steps)))
 
 
-def applied(kernel: Kernel, steps: Sequence[ScheduleStep], seed: int) -> tuple[str, str] | None:
-    """What is wrong after the steps, and its kind; None where one of them is refused."""
-    schedule = Schedule.of(kernel.func)
-    for step in steps:
+def case_of(seed: int, outcome: Outcome) -> ScheduleCase:
+    assert outcome.kernel is not None
+    return ScheduleCase(outcome.kernel, outcome.steps, seed)
+
+
+Verify = Callable[[Kernel, Schedule, int], tuple[str, str]]
+"""What is wrong with a schedule, and its kind; the seed is that of inputs."""
+
+
+def natively_too(kernel: Kernel, schedule: Schedule, seed: int) -> tuple[str, str]:
+    return verdict(kernel, schedule, seed, True)[:2]
+
+
+def applied(case: ScheduleCase, verify: Verify = natively_too) -> Failure | None:
+    """What is wrong after the steps; None too where one of them is refused."""
+    schedule = Schedule.of(case.kernel.func)
+    for step in case.steps:
         try:
             schedule = schedule.apply(step.primitive, *step.arguments, **dict(step.options))
             tir.verify(schedule.func, "scheduled")
         except ScheduleError:
             return None
         except Exception as error:
-            return f"{step} raised {type(error).__name__}: {error}", f"crash {type(error).__name__}"
-    wrong, kind, _ = verdict(kernel, schedule, seed, True)
-    return wrong, kind
+            name = type(error).__name__
+            return Failure(f"crash {name}", f"{step} raised {name}: {error}")
+    wrong, kind = verify(case.kernel, schedule, case.seed)
+    return Failure(kind, wrong) if kind else None
+
+
+def smaller(case: ScheduleCase) -> Iterator[ScheduleCase]:
+    """Without one of the steps, and with a kernel that has a part less."""
+    for k in reversed(range(len(case.steps))):
+        yield replace(case, steps=(*case.steps[:k], *case.steps[k + 1 :]))
+    for func in smaller_kernels(case.kernel.func, "scheduled"):
+        yield replace(case, kernel=replace(case.kernel, func=func))
 
 
 def complaint(seed: int, outcome: Outcome) -> str:
     """The seed, the definition, the steps that are needed, and the difference."""
-    steps, text = shrunk(seed, outcome)
-    kernel = outcome.kernel
-    assert kernel is not None
-    lines = [f"seed {seed} ({kernel.family}), {outcome.kind}: {text}", "", tir.to_text(kernel.func)]
-    lines += [str(step) for step in steps]
+
+    def fails(case: ScheduleCase) -> bool:
+        found = applied(case)
+        return found is not None and found.kind == outcome.kind
+
+    case = shrunk(case_of(seed, outcome), smaller, fails)
+    found = applied(case)
+    text = found.text if found else outcome.wrong
+    lines = [f"seed {seed} ({case.kernel.family}), {outcome.kind}: {text}", "", str(case)]
     if not outcome.kind.startswith("crash"):
-        lines += ["", tir.to_text(replay(kernel.func, steps))]
+        lines += ["", tir.to_text(replay(case.kernel.func, case.steps))]
     return "\n".join(lines)
 
 

@@ -34,6 +34,7 @@ from graphflow.schedule import (
     ScheduleStep,
 )
 from graphflow.tir import FLOATS, PrimFunc, to_text
+from support.fuzz_test import shrunk
 from support.placing import interpret_physical
 from support.schedule_cases import SPECIALS, WILD, Array, same_bits
 from support.schedule_kernels import Dice
@@ -300,20 +301,13 @@ def _rounding(want: Array) -> float:
 # Shrinking ----------------------------------------------------------------------------------------
 
 
-def shrink_graph(case: GraphCase, kind: str) -> GraphCase:
-    """A smaller case that fails in the same way: fewer nodes, offers, steps and pins."""
-    smaller = True
-    while smaller:
-        smaller = False
-        for candidate in _smaller(case):
-            # Twice, since what is undefined may be right by chance.
-            if all(run_graph(candidate).kind == kind for _ in range(2)):
-                case, smaller = candidate, True
-                break
-    return case
+def fails_twice(case: GraphCase, kind: str) -> bool:
+    """Whether a case fails like this, twice, since what is undefined may be right by chance."""
+    return all(run_graph(case).kind == kind for _ in range(2))
 
 
-def _smaller(case: GraphCase) -> Iterator[GraphCase]:
+def smaller_graphs(case: GraphCase) -> Iterator[GraphCase]:
+    """Fewer nodes, offers, steps and pins."""
     for node in case.nodes:
         if case.outputs != node.outputs:
             yield _only(case, node.outputs)
@@ -356,7 +350,7 @@ def _only(case: GraphCase, outputs: tuple[str, ...]) -> GraphCase:
 
 
 def graph_complaint(seed: int, case: GraphCase, outcome: GraphOutcome) -> str:
-    small = shrink_graph(case, outcome.kind)
+    small = shrunk(case, smaller_graphs, lambda c: fails_twice(c, outcome.kind))
     wrong = run_graph(small).wrong or outcome.wrong
     return f"seed {seed}, {outcome.kind}: {wrong}\n\n{small}"
 

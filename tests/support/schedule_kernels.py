@@ -119,6 +119,8 @@ class Sketch:
     exact: bool = False
     rounded: bool = False
     taken: set[str] = field(default_factory=set)
+    whole: PrimFunc | None = None
+    """The kernel, of a family that does not write it as lines."""
 
     # -- names
 
@@ -234,7 +236,7 @@ class Sketch:
 
     def kernel(self, family: str) -> Kernel:
         head = f"@primfunc\ndef k({', '.join(self.params)}):"
-        func = parse("\n".join([head, *indented(self.lines)]))
+        func = self.whole or parse("\n".join([head, *indented(self.lines)]))
         verify(func, "definition")
         minus_zero = any("= f32(-0.0)" in line or "= f64(-0.0)" in line for line in self.lines)
         return Kernel(func, family, self.exact, dict(self.limits), minus_zero, self.rounded)

@@ -1,17 +1,31 @@
 """Kernels whose stages meet in a loop over rows, and schedules that give each row its own memory.
 
-Importing this module adds the family `rows` and the way `private_rows`, which are drawn only where
-a `Focus` names them: other seeds give what they gave without.  In half of the kernels something
-stands against a private buffer or against accumulators: an element of another row, one that is not
-stored, or a condition inside the reduction.
+Importing this module adds the families `rows` and `definition` and the way `private_rows`, which
+are drawn only where a `Focus` names them: other seeds give what they gave without.  In half of the
+kernels of `rows` something stands against a private buffer or against accumulators: an element of
+another row, one that is not stored, or a condition inside the reduction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import isfinite
 
 from graphflow.schedule import parallelize_loop, rfactor, sink_alloc, vectorize_loop
-from graphflow.tir import Allocate, For, PrimFunc, Reduce, accesses, loops_of, walk
+from graphflow.tir import (
+    Allocate,
+    Expr,
+    For,
+    Literal,
+    PrimFunc,
+    Reduce,
+    accesses,
+    loops_of,
+    map_expressions,
+    walk,
+)
+from support.random_kernels import KernelOptions, RandomKernel
 from support.schedule_families import guarded, neutral, reduce, zero
 from support.schedule_kernels import Sketch, family, indented, indexed, nest
 from support.schedule_trial import Trial
@@ -19,6 +33,29 @@ from support.schedule_ways import WAYS
 
 NEVER = 1e-12
 """The weight of what is drawn only by name."""
+
+
+DEFINITIONS = KernelOptions(
+    stage="definition",
+    dtypes=("float64", "int32", "bool"),
+    unary=("neg", "abs", "not"),
+    binary=("add", "sub", "mul", "max", "min", "and", "or"),
+)
+
+
+@family(NEVER)
+def definition(s: Sketch) -> None:
+    """Whatever support/random_kernels.py makes: several stages of any shape, conditions, tiles."""
+    s.exact = True
+
+    def whole(expr: Expr) -> Expr:
+        """Floats as small whole numbers; infinities and NaN stay."""
+        if not isinstance(expr, Literal) or expr.dtype != "float64" or not isfinite(expr.value):
+            return expr
+        return Literal(float(round(expr.value)) if abs(expr.value) < 9 else 2.0, expr.dtype)
+
+    func = RandomKernel(s.dice.between, DEFINITIONS).func()
+    s.whole = replace(func, body=map_expressions(func.body, whole))
 
 
 @family(NEVER)

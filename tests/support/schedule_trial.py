@@ -22,7 +22,7 @@ from graphflow.schedule import (
     ScheduleStep,
     remove_branching_through_overcompute,
 )
-from graphflow.schedule.places.place_names import place_names
+from graphflow.schedule.places.place_names import names_of_places
 from support.schedule_kernels import CLASHING, Dice
 
 OVERCOMPUTE = remove_branching_through_overcompute.__name__
@@ -48,7 +48,7 @@ class Trial:
         each: Callable[[tir.PrimFunc], object] = lambda func: tir.verify(func, "scheduled"),
     ) -> None:
         self.schedule = Schedule.of(definition)
-        self.held = [self.schedule.handle(name) for name in place_names(definition)]
+        self.held = [self.schedule.handle(name) for name in names_of_places(definition)]
         self.dice, self.each = dice, each
         self.tried: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
@@ -68,18 +68,24 @@ class Trial:
             if self.schedule is not before:
                 self.each(self.func)
                 self.follow()
-        except ScheduleError:
-            return False
+        except ScheduleError as error:
+            if tir.to_text(before.func) in str(error):
+                return False
+            raise self.crash(primitive, arguments, options) from AssertionError(
+                f"the refusal does not show the kernel: {error}"
+            )
         except Exception as error:
-            named = tuple(options.items())
-            raise Crashed(ScheduleStep(primitive, arguments, named, (), {})) from error
+            raise self.crash(primitive, arguments, options) from error
         changed = self.schedule is not before
         self.taken[name] += changed
         return changed
 
+    def crash(self, primitive: Callable[..., Any], arguments: Any, options: Any) -> Crashed:
+        return Crashed(ScheduleStep(primitive, arguments, tuple(options.items()), (), {}))
+
     def follow(self) -> None:
         """Handles of the definition's places give places of the kernel, each of them once."""
-        there = set(place_names(self.func))
+        there = set(names_of_places(self.func))
         for place in self.held:
             found = [now.name for now in self.schedule.forward(place)]
             assert there.issuperset(found), (place.name, found)

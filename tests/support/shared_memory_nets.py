@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphflow.graph import OperatorGraph, Value
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import movement, selection
 from support.nets import (
     Net,
 )
@@ -60,7 +60,7 @@ def reshape_then_concat() -> OperatorGraph:
     """The reshaped memory is a window of a larger one, under a shape of equal rank."""
     net = Net(x=(1, 6, 2))
     a = net.unary("a", "relu", "x")
-    r = net.add("r", d.reshape((1, 6, 2), (1, 3, 4)), a)
+    r = net.add("r", movement.reshape((1, 6, 2), (1, 3, 4)), a)
     net.graph.add_value(Value("z", "float32", (1, 7, 4)))
     net.graph.set_inputs(["x", "z"])
     b = net.unary("b", "exp", "z")
@@ -70,7 +70,7 @@ def reshape_then_concat() -> OperatorGraph:
 def flatten_then_concat() -> OperatorGraph:
     net = Net(x=(1, 6, 2, 2), z=(1, 5))
     a, b = net.unary("a", "relu", "x"), net.unary("b", "exp", "z")
-    r = net.add("r", d.reshape((1, 6, 2, 2), (1, 24)), a)
+    r = net.add("r", movement.reshape((1, 6, 2, 2), (1, 24)), a)
     return net.done(net.unary("y", "neg", net.concat("c", b, r)))
 
 
@@ -78,13 +78,13 @@ def reshape_of_a_window() -> OperatorGraph:
     net = Net(x=(1, 4, 3, 4))
     a, b = net.unary("a", "relu", "x"), net.unary("b", "exp", "x")
     net.concat("c", a, b)
-    r = net.add("r", d.reshape((1, 4, 3, 4), (1, 48)), a)
+    r = net.add("r", movement.reshape((1, 4, 3, 4), (1, 48)), a)
     return net.done("c", net.unary("y", "neg", r))
 
 
 def reshape_of_an_input() -> OperatorGraph:
     net = Net(x=(1, 4, 3, 4))
-    return net.done(net.add("r", d.reshape((1, 4, 3, 4), (1, 48)), "x"))
+    return net.done(net.add("r", movement.reshape((1, 4, 3, 4), (1, 48)), "x"))
 
 
 def output_and_window() -> OperatorGraph:
@@ -97,14 +97,14 @@ def output_and_window() -> OperatorGraph:
 def concat_then_reshape() -> OperatorGraph:
     net = Net(x=(1, 4, 3, 4))
     a, b = net.unary("a", "relu", "x"), net.unary("b", "exp", "x")
-    return net.done(net.add("r", d.reshape((1, 8, 3, 4), (1, 96)), net.concat("c", a, b)))
+    return net.done(net.add("r", movement.reshape((1, 8, 3, 4), (1, 96)), net.concat("c", a, b)))
 
 
 def part(net: Net, name: str, source: str, channels: range) -> str:
     shape = net.graph.values[source].shape
     ranges = [range(n) for n in shape]
     ranges[1] = channels
-    return net.add(name, d.take_slice(shape, ranges), source)
+    return net.add(name, selection.take_slice(shape, ranges), source)
 
 
 def halves() -> OperatorGraph:
@@ -139,15 +139,15 @@ def slice_then_reshape() -> OperatorGraph:
     """Row-major, half of the channels is one piece of memory; channels-last it is not."""
     net = Net(x=(1, 8, 3, 4))
     half = part(net, "p", net.unary("a", "relu", "x"), range(4, 8))
-    flat = net.add("r", d.reshape((1, 4, 3, 4), (1, 48)), half)
+    flat = net.add("r", movement.reshape((1, 4, 3, 4), (1, 48)), half)
     return net.done(net.unary("y", "exp", flat), net.unary("z", "tanh", half))
 
 
 def reshaped_twice() -> OperatorGraph:
     net = Net(x=(1, 8, 3, 4))
     a = net.unary("a", "relu", "x")
-    flat = net.add("r", d.reshape((1, 8, 3, 4), (1, 96)), a)
-    rows = net.add("s", d.reshape((1, 8, 3, 4), (1, 24, 4)), a)
+    flat = net.add("r", movement.reshape((1, 8, 3, 4), (1, 96)), a)
+    rows = net.add("s", movement.reshape((1, 8, 3, 4), (1, 24, 4)), a)
     return net.done(net.unary("y", "exp", flat), net.unary("z", "tanh", rows))
 
 
@@ -157,10 +157,10 @@ def reshaped_parts_of_an_output() -> OperatorGraph:
     rows = []
     for name, size in (("x", (3, 4)), ("z", (2, 2))):
         a = net.unary(f"a{name}", "relu", name)
-        turned = net.add(f"t{name}", d.transpose((1, 4, *size), (0, 2, 3, 1)), a)
+        turned = net.add(f"t{name}", movement.transpose((1, 4, *size), (0, 2, 3, 1)), a)
         count = size[0] * size[1]
-        rows.append(net.add(f"r{name}", d.reshape((1, *size, 4), (1, count, 4)), turned))
-    return net.done(net.add("c", d.concat([(1, 12, 4), (1, 4, 4)], 1), *rows))
+        rows.append(net.add(f"r{name}", movement.reshape((1, *size, 4), (1, count, 4)), turned))
+    return net.done(net.add("c", movement.concat([(1, 12, 4), (1, 4, 4)], 1), *rows))
 
 
 def shuffled_halves() -> OperatorGraph:
@@ -168,9 +168,9 @@ def shuffled_halves() -> OperatorGraph:
     net = Net(x=(1, 16, 5, 5))
     a, b = net.conv("a", "x", 8), net.conv("b", "x", 8)
     joined = net.concat("c", a, b)
-    apart = net.add("r", d.reshape((1, 16, 5, 5), (1, 2, 8, 5, 5)), joined)
-    turned = net.add("t", d.transpose((1, 2, 8, 5, 5), (0, 2, 1, 3, 4)), apart)
-    mixed = net.add("s", d.reshape((1, 8, 2, 5, 5), (1, 16, 5, 5)), turned)
+    apart = net.add("r", movement.reshape((1, 16, 5, 5), (1, 2, 8, 5, 5)), joined)
+    turned = net.add("t", movement.transpose((1, 2, 8, 5, 5), (0, 2, 1, 3, 4)), apart)
+    mixed = net.add("s", movement.reshape((1, 8, 2, 5, 5), (1, 16, 5, 5)), turned)
     left, right = part(net, "left", mixed, range(8)), part(net, "right", mixed, range(8, 16))
     return net.done(net.concat("y", left, net.conv("e", right, 8)))
 
@@ -180,7 +180,7 @@ def every_second() -> OperatorGraph:
     net = Net(x=(1, 4, 6, 6))
     a = net.unary("a", "relu", "x")
     ranges = [range(1), range(4), range(0, 6, 2), range(0, 6, 2)]
-    rows = net.add("rows", d.take_slice((1, 4, 6, 6), ranges), a)
+    rows = net.add("rows", selection.take_slice((1, 4, 6, 6), ranges), a)
     return net.done(net.conv("y", rows, 5), net.unary("z", "exp", a))
 
 

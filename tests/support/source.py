@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from support.paths import ROOT
@@ -34,6 +35,7 @@ NAMESPACES = (
     "graphflow.api",
     "graphflow.base",
     "graphflow.kernels",
+    "graphflow.kernels.definitions",
     "graphflow.pipeline",
     "graphflow.processes",
 )
@@ -43,6 +45,18 @@ NAMESPACES = (
 def part_of(module: str) -> str:
     """The folder or file directly below graphflow that a module belongs to."""
     return [*module.split("."), ""][1]
+
+
+@cache
+def exported(package: str) -> frozenset[str]:
+    """The names that a package itself imports or defines."""
+    names: set[str] = set()
+    for node in TREES[package].body if package in TREES else ():
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+    return frozenset(names)
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
@@ -55,8 +69,8 @@ def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
             assert node.level == 0, "imports are absolute"
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                # Below a package, a name that it exports may be that of one of its modules too.
-                is_module = node.module in NAMESPACES and whole in MODULES
+                # A package may export a name that one of its modules has too.
+                is_module = whole in MODULES and alias.name not in exported(str(node.module))
                 yield node, whole if is_module else str(node.module)
 
 

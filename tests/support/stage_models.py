@@ -22,6 +22,9 @@ LARGEST = 6000
 
 AROUND = ("Relu", "Neg", "Abs", "Sigmoid", "Tanh", "Add", "Sub", "Mul", "Max", "Scale", "Shift")
 
+STAGE_SPECIALS = 0.4
+"""The share of seeds with special numbers in their inputs."""
+
 
 def random_stage_model(seed: int) -> onnx.ModelProto:
     """The model of a seed: two to four stages, each with elementwise operators before or after."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow.effects import statements_of
-from graphflow.schedule.places.addresses import address_of
+from graphflow.schedule.places.addresses import statement_address
 from graphflow.tir import Allocate, Call, PrimFunc, Stmt
 
 
@@ -12,7 +12,7 @@ def addressed(func: PrimFunc, *kinds: type) -> list[tuple[str, Stmt]]:
     model = statements_of(func)
     calls = [one for one in model.statements if isinstance(one.stmt, Call)]
     return [
-        (address_of(func, one.path), one.stmt)
+        (statement_address(func, one.path), one.stmt)
         for one in model.statements
         if not any(call is not one and call.holds(one) for call in calls)
         and (not kinds or isinstance(one.stmt, kinds))

@@ -31,7 +31,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Family, families
 from graphflow.models import ZOO, expose, light, light_names, reseed
-from graphflow.models.zoo import build
+from graphflow.models.zoo import zoo_model
 from graphflow.plan import Conversion, LayoutPlan
 from support.padded import FAMILIES, POISONS, normal_inputs
 from support.targets import processors
@@ -73,7 +73,7 @@ TARGETS = {"host": host_target, "other": other_target}
 def model_of(name: str) -> onnx.ModelProto:
     """The model with random weights, and with the inputs of its softmaxes as further outputs."""
     kind, _, rest = name.partition(":")
-    model = light(rest) if kind == "light" else build(rest)
+    model = light(rest) if kind == "light" else zoo_model(rest)
     exposed = expose(model, [n.input[0] for n in model.graph.node if n.op_type == "Softmax"])
     # Last, as exposing copies the weights.
     return reseed(exposed, 0) if kind == "light" else exposed

@@ -31,7 +31,7 @@ from graphflow.graph import (
     moved_channels,
     reading_through,
 )
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import convolution, elementwise, movement, reduction
 from graphflow.kernels.lowering import KernelTask, make_kernel
 from graphflow.kernels.lowering.task import instead_of_tile
 from graphflow.kernels.recipes import Tiled, View, kernel_variants, lifted, memory_key
@@ -393,14 +393,14 @@ def between_neighbours(func: PrimFunc) -> OperatorGraph:
         graph.add_value(Value(f"in_{buffer.name}", buffer.dtype, buffer.shape))
     graph.set_inputs([f"in_{buffer.name}" for buffer in func.inputs])
     for buffer in func.inputs:
-        before = d.unary("abs", buffer.shape)
+        before = elementwise.unary("abs", buffer.shape)
         graph.add(Node(f"abs_{buffer.name}", "Abs", before, (f"in_{buffer.name}",), (buffer.name,)))
     names = tuple(b.name for b in func.outputs)
     graph.add(Node("n", func.name, func, tuple(b.name for b in func.inputs), names))
     outputs = []
     for buffer in func.outputs:
         if buffer.dtype == "float32":
-            after = d.unary("neg", buffer.shape)
+            after = elementwise.unary("neg", buffer.shape)
             graph.add(Node(f"n_{buffer.name}", "Neg", after, (buffer.name,), (f"o_{buffer.name}",)))
             outputs.append(f"o_{buffer.name}")
         else:
@@ -461,15 +461,15 @@ def test_nothing_is_known_of_what_is_computed_from_itself(name: str) -> None:
 def test_overlapping_moves_are_no_views() -> None:
     func = kernel("overlapping moves")
     assert not any(isinstance(f.recipe, View) for f in kernel_variants(func, frozenset(), TARGET))
-    apart = d.concat([(1, 16, 2, 2), (1, 8, 2, 2)], 1)
+    apart = movement.concat([(1, 16, 2, 2), (1, 8, 2, 2)], 1)
     assert any(isinstance(f.recipe, View) for f in kernel_variants(apart, frozenset(), TARGET))
     graph = OperatorGraph()
     graph.add_value(Value("x", "float32", (1, 16, 2, 2)))
     graph.set_inputs(["x"])
     for op, name in (("neg", "b"), ("abs", "a")):  # the one that wins is computed first
-        graph.add(Node(name, op, d.unary(op, (1, 16, 2, 2)), ("x",), (name,)))
+        graph.add(Node(name, op, elementwise.unary(op, (1, 16, 2, 2)), ("x",), (name,)))
     graph.add(Node("both", "Both", func, ("a", "b"), ("v",)))
-    graph.add(Node("end", "Exp", d.unary("exp", (1, 24, 2, 2)), ("v",), ("y",)))
+    graph.add(Node("end", "Exp", elementwise.unary("exp", (1, 24, 2, 2)), ("v",), ("y",)))
     graph.set_outputs(["y"])
     assert_as_meant(graph, arrays_for(graph))
 
@@ -504,7 +504,7 @@ def test_channels_are_traced_where_whole_channels_move(rest: str, through: bool)
     graph.add(Node("both", "Both", joined, ("a", "b"), ("v",)))
     weights = np.random.default_rng(0).integers(-3, 4, (8, 16, 1, 1)).astype("float32")
     graph.add_initializer("w", weights)
-    point = d.convolution((1, 16, 2, 2), (8, 16, 1, 1))
+    point = convolution.convolution((1, 16, 2, 2), (8, 16, 1, 1))
     graph.add(Node("point", "Conv", point, ("v", "w"), ("y",)))
     graph.set_outputs(["y"])
     expansions = reading_through(Expansions(graph), moved_channels(graph), {"v"})
@@ -532,7 +532,7 @@ def test_names_that_a_recipe_would_use_cost_no_tile() -> None:
 
 
 def test_a_refused_tile_is_made_stage_by_stage_and_says_why() -> None:
-    definition = d.convolution((1, 8, 6, 6), (20, 4, 3, 3), groups=2, pads=(1, 1, 1, 1))
+    definition = convolution.convolution((1, 8, 6, 6), (20, 4, 3, 3), groups=2, pads=(1, 1, 1, 1))
     variant = next(
         variant
         for variant in kernel_variants(definition, frozenset({"w"}), TARGET)
@@ -574,8 +574,8 @@ def test_constants_with_two_outputs() -> None:
     graph.add_value(Value("x", "float32", (6, 9)))
     graph.set_inputs(["x"])
     graph.add(Node("constant", "two", two, ("c",), ("a", "b")))
-    graph.add(Node("sum", "Add", d.binary("add", (6, 9), (6, 9)), ("x", "a"), ("y",)))
-    graph.add(Node("rows", "Neg", d.unary("neg", (6,)), ("b",), ("z",)))
+    graph.add(Node("sum", "Add", elementwise.binary("add", (6, 9), (6, 9)), ("x", "a"), ("y",)))
+    graph.add(Node("rows", "Neg", elementwise.unary("neg", (6,)), ("b",), ("z",)))
     graph.set_outputs(["y", "z", "b"])
     for pins in ({}, {"y": _shifted((6, 9), 2)}):
         assert_as_meant(graph, arrays_for(graph), pins)
@@ -587,7 +587,7 @@ def test_constants_with_two_outputs() -> None:
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_softmax_in_any_order_of_axes(order: tuple[int, ...]) -> None:
     shape = (2, 3, 9)
-    graph = chain("float32", d.softmax(shape, (2,)), d.softmax(shape, (2,)))
+    graph = chain("float32", reduction.softmax(shape, (2,)), reduction.softmax(shape, (2,)))
     pin = Layout.of(IndexMap.permute(order), shape)
     assert_as_meant(graph, arrays_for(graph), {"v0": pin})
 
@@ -598,7 +598,11 @@ def test_stages_in_any_layout(seed: int) -> None:
     rng = random.Random(seed)
     shape = tuple(rng.choice([1, 3, 5, 9]) for _ in range(rng.randint(1, 4)))
     axis = rng.randrange(len(shape))
-    funcs = [d.softmax(shape, (axis,)), d.unary("exp", shape), d.softmax(shape, (axis,))]
+    funcs = [
+        reduction.softmax(shape, (axis,)),
+        elementwise.unary("exp", shape),
+        reduction.softmax(shape, (axis,)),
+    ]
     graph = chain("float32", *funcs)
     pins = {name: random_layout(rng, shape) for name in ("v0", "v1") if rng.random() < 0.8}
     if len(shape) == 4 and rng.random() < 0.5:
@@ -616,7 +620,7 @@ def test_two_outputs_can_be_pinned() -> None:
 def test_a_pin_that_others_need() -> None:
     """Each layout that a user gives is offered around: pins can be met together, and not alone."""
     shape = (1, 16, 3, 3)
-    graph = chain("float32", *(d.unary(op, shape) for op in ("abs", "exp", "neg")))
+    graph = chain("float32", *(elementwise.unary(op, shape) for op in ("abs", "exp", "neg")))
     odd = Layout.of(IndexMap.offset(4, 3, 1), shape)
     pins = {"v0": channels_last(shape), "v1": "NCHW8c", "y": odd}
     plan = None
@@ -629,7 +633,9 @@ def test_a_pin_that_others_need() -> None:
 
 def test_a_pin_that_no_tile_can_have_is_still_refused() -> None:
     """What has tiles alone says which layouts these can have."""
-    graph = chain("float32", d.unary("abs", (1, 16, 3, 3)), d.unary("exp", (1, 16, 3, 3)))
+    graph = chain(
+        "float32", elementwise.unary("abs", (1, 16, 3, 3)), elementwise.unary("exp", (1, 16, 3, 3))
+    )
     pins = {"v0": "NHWC", "y": "NCHW8c"}
     with pytest.raises(LayoutConflict, match="has no variant with"):
         plan_layouts(graph, TARGET, 2, pins)

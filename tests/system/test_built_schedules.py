@@ -1,7 +1,6 @@
 """Random schedules build: what the primitives accept is compiled and computes the same.
 
-support/built_schedules.py draws and runs them.  `-m slow` runs 20,000, in slices of 2,500, or the
-seeds of `--fuzz-seeds LOW:HIGH`: `0:10000` and `10000:20000` are the halves for two processes.
+support/built_schedules.py draws and runs them.
 """
 
 from __future__ import annotations
@@ -9,22 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import pytest
-
-from support.built_schedules import Built, not_building, run_built, text_of
+from support.built_schedules import MOST_NOT_BUILDING, Built, not_building, run_built, text_of
 
 SEEDS = range(60)
-ALL_SEEDS, SLICE = (0, 20_000), 2500
-MOST_NOT_BUILDING = 0.005
-"""The share of schedules that may be refused when they are built, each naming the step."""
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "built_seeds" in metafunc.fixturenames:
-        text = metafunc.config.getoption("--fuzz-seeds")
-        low, high = map(int, text.split(":")) if text else ALL_SEEDS
-        slices = [range(k, min(k + SLICE, high)) for k in range(low, high, SLICE)]
-        metafunc.parametrize("built_seeds", slices, ids=lambda s: f"{s.start}:{s.stop}")
 
 
 def check(seeds: Sequence[int]) -> None:
@@ -51,9 +37,3 @@ def report(found: Sequence[Built]) -> str:
 
 def test_random_schedules_build() -> None:
     check(SEEDS)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(0)
-def test_many_random_schedules_build(built_seeds: range) -> None:
-    check(built_seeds)

@@ -10,7 +10,8 @@ from graphflow.base.errors import CodegenError, GraphflowError, MemoryLimitExcee
 from graphflow.codegen import avx2_target, compile_object
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from graphflow.kernels.definitions import Window, max_pool
+from graphflow.kernels.definitions import pooling
+from graphflow.kernels.definitions.window import Window
 from graphflow.kernels.recipes.schedules.tile import UNROLL_BUDGET, emitted_statements
 from graphflow.models import ModelBuilder
 from graphflow.tir import loops_of
@@ -53,7 +54,7 @@ def test_taps_that_never_meet_the_input_are_not_visited() -> None:
     window = Window.of((100001,), None, (50000, 50000))
     kept = window.reaching((5,), window.output_shape((5,)))
     assert (kept.kernel, kept.pads_begin) == ((9,), (4,))
-    func = max_pool((1, 1, 5), (100001,), pads=(50000, 50000))
+    func = pooling.max_pool((1, 1, 5), (100001,), pads=(50000, 50000))
     assert max(loop.extent or 0 for loop in loops_of(func.body)) == 9
     # Every second tap of a window that begins far before the input.
     strided = Window.of((1000,), (3,), (997, 2), (2,))

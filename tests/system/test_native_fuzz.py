@@ -2,9 +2,7 @@
 
 support/native_kernels.py makes lowered kernels, support/random_kernels.py kernels as users write
 them, which are built; support/native_fuzz.py compares their results.  By default 250 and 100 of
-them run, each on one of the targets.  `-m slow` runs all of `--fuzz-seeds LOW:HIGH`, 0:25000
-unless told otherwise, in a process for each slice, because LLVM keeps memory of every kernel; seeds
-are independent, so that runs can be divided and resumed.
+them run, each on one of the targets.
 """
 
 from __future__ import annotations
@@ -25,17 +23,6 @@ from support.native_kernels import FAMILIES, is_rounded, native_case
 from support.native_mutants import MUTANTS, NOTICED
 from support.paths import TESTS
 
-ALL = (0, 25_000)
-SLICE = 250
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seeds" in metafunc.fixturenames:
-        text = metafunc.config.getoption("--fuzz-seeds")
-        low, high = map(int, text.split(":")) if text else ALL
-        slices = [range(k, min(k + SLICE, high)) for k in range(low, high, SLICE)]
-        metafunc.parametrize("seeds", slices, ids=lambda s: f"{s.start}:{s.stop}")
-
 
 @pytest.mark.parametrize("first", range(0, len(ORDINARY), 25))
 def test_random_kernels(first: int) -> None:
@@ -49,16 +36,6 @@ def test_random_kernels_as_users_write_them(first: int) -> None:
     for seed in BUILT[first : first + 25]:
         wrong = built_difference(built_case(seed), TARGETS[seed % len(TARGETS)])
         assert not wrong, wrong
-
-
-@pytest.mark.slow
-def test_many_random_kernels(seeds: range) -> None:
-    """Every seed is run; what a crash says last is the seed that caused it."""
-    script = [sys.executable, "-m", "support.native_fuzz", str(seeds.start), str(seeds.stop)]
-    done = subprocess.run(
-        script, cwd=TESTS, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-500:]
 
 
 # The cases themselves ----------------------------------------------------------------------------

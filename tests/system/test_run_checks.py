@@ -11,7 +11,7 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, RunError, VerifyError
 from graphflow.graph import Node, OperatorGraph, canonicalize, fuse
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import elementwise, reduction
 from graphflow.program import GuardedOutput, ProgramSpec, TensorSpec, TrimmedOutput
 
 IDS = "Gather node g: the largest index in tensor ids"
@@ -27,9 +27,9 @@ def looked_up(bound: int = 3) -> OperatorGraph:
     graph = OperatorGraph()
     graph.add_input("x", "float32", (3,))
     graph.add_input("ids", "int64", (4,))
-    add(graph, "double", d.binary("add", (3,), (3,)), "x", "x")
-    add(graph, "least", d.reduce("min", (4,), (0,), False, "int64"), "ids")
-    add(graph, "most", d.reduce("max", (4,), (0,), False, "int64"), "ids")
+    add(graph, "double", elementwise.binary("add", (3,), (3,)), "x", "x")
+    add(graph, "least", reduction.reduce("min", (4,), (0,), False, "int64"), "ids")
+    add(graph, "most", reduction.reduce("max", (4,), (0,), False, "int64"), "ids")
     graph.add_guard("least", -bound, bound - 1, "Gather node g: the least index in tensor ids")
     graph.add_guard("most", -bound, bound - 1, IDS)
     graph.set_outputs(("double",))
@@ -46,8 +46,8 @@ def cut_along(*axes: int) -> OperatorGraph:
     graph = OperatorGraph()
     graph.add_input("x", "float32", (3, 4))
     graph.add_input("ends", "int64", (2,))
-    add(graph, "y", d.binary("add", (3, 4), (3, 4)), "x", "x")
-    add(graph, "counts", d.binary("add", (2,), (2,), "int64"), "ends", "ends")
+    add(graph, "y", elementwise.binary("add", (3, 4), (3, 4)), "x", "x")
+    add(graph, "counts", elementwise.binary("add", (2,), (2,), "int64"), "ends", "ends")
     graph.set_outputs(("y",))
     for axis in axes:
         graph.trim_output("y", axis, "counts", axis)

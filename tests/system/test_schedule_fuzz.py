@@ -1,14 +1,13 @@
 """Fuzzing of schedules: random schedules of random kernels, and random graphs of them, are correct.
 
 support/schedule_cases.py and support/schedule_graphs.py make and run a case.  By default 200
-kernels and 25 graphs run.  `-m slow` runs 50,000 and 5,000, or the seeds of `--fuzz-seeds
-LOW:HIGH`; seeds are independent, so that processes can share the work and a run can be resumed.  A
-case that is wrong is shrunk before it is shown.
+kernels and 25 graphs run.  A case that is wrong is shrunk before it is shown.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -36,24 +35,10 @@ from support.schedule_trial import OVERCOMPUTE
 
 KERNELS, KERNEL_SLICE = range(200), 50
 GRAPHS, GRAPH_SLICE = range(25), 5
-ALL_KERNELS, ALL_GRAPHS = (0, 50_000), (0, 5_000)
-SLOW_KERNELS, SLOW_GRAPHS = 2_000, 100
 
 
 def slices(low: int, high: int, size: int) -> list[range]:
     return [range(k, min(k + size, high)) for k in range(low, high, size)]
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    text = metafunc.config.getoption("--fuzz-seeds")
-    chosen = tuple(map(int, text.split(":"))) if text else None
-    for name, bounds, size in (
-        ("kernel_seeds", ALL_KERNELS, SLOW_KERNELS),
-        ("graph_seeds", ALL_GRAPHS, SLOW_GRAPHS),
-    ):
-        if name in metafunc.fixturenames:
-            low, high = chosen or bounds
-            metafunc.parametrize(name, slices(low, high, size), ids=lambda s: f"{s.start}:{s.stop}")
 
 
 @cache
@@ -158,23 +143,21 @@ def test_private_buffers_and_accumulators_are_taken_and_refused() -> None:
         assert 0.2 * tried < taken < 0.9 * tried, report(row_outcomes())
 
 
-@pytest.mark.slow
-def test_many_random_schedules(kernel_seeds: range) -> None:
-    """Every seed is run, so that one that fails hides no other; the first that does is shrunk."""
-    outcomes = [run_case(seed) for seed in kernel_seeds]
-    print(report(outcomes))
-    fail_on_kernels(kernel_seeds, outcomes)
-    if len(outcomes) >= KERNEL_SLICE:
-        assert enough_run_over(outcomes), report(outcomes)
+DEFINITIONS = range(200)
+REACHED = (
+    *("divide_loop", "mult_loops", "reorder_loops", "fission", "cut_loop", "shift_loop"),
+    *("mark_unrolled", "vectorize_loop", "parallelize_loop", "stage_mem", "bind_expr"),
+    *("cache_read", "cache_write", "transform_layout", "sequential_buffer_access"),
+    *("simplify", "eliminate_dead_code", "fuse", "restrict_loop"),
+)
 
 
-@pytest.mark.slow
-def test_many_random_graphs_of_scheduled_kernels(graph_seeds: range) -> None:
-    outcomes = [run_graph(make_graph(seed)) for seed in graph_seeds]
-    print(graph_report(outcomes))
-    fail_on_graphs(graph_seeds, outcomes)
-    if len(outcomes) >= SLOW_GRAPHS:
-        assert enough_meet(outcomes), graph_report(outcomes)
+def test_random_schedules_of_whatever_a_definition_may_be() -> None:
+    """What primitives accept computes the same, and each of them is accepted."""
+    outcomes = [run_case(seed, Focus("definition")) for seed in DEFINITIONS]
+    fail_on_kernels(DEFINITIONS, outcomes)
+    taken = sum((outcome.taken for outcome in outcomes), Counter[str]())
+    assert [name for name in REACHED if not taken[name]] == [], report(outcomes)
 
 
 # Mutants -----------------------------------------------------------------------------------------
@@ -220,7 +203,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         37,
     ),
     "any constant serves any demand": (
-        [(neutral, "serves", constants_serve)],
+        [seen_as(neutral, "layout", serves=constants_serve)],
         Focus("reduction", "more_terms"),
         22,
     ),
@@ -246,7 +229,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
     ),
     "no load meets overcompute": ([seen_as(questions, "arith", prove_empty=proven)], ANY, 22),
     "nothing reads what is not copied back": (
-        [(memory, "unread_outside", bounded)],
+        [seen_as(memory, "effects", unread_outside=bounded)],
         Focus("stages", "another_order"),
         2,
     ),
@@ -261,12 +244,12 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         68,
     ),
     "other numbers are neutral": (
-        [(neutral, "reduction_demand", swapped_neutral)],
+        [seen_as(neutral, "layout", reduction_demand=swapped_neutral)],
         Focus("reduction", "more_terms"),
         82,
     ),
     "private buffers are stored by some iteration": (
-        [(private, "written_before_read", bounded)],
+        [seen_as(private, "effects", written_before_read=bounded)],
         ROWS,
         4,
     ),

@@ -8,7 +8,6 @@ from support.schedule_cases import complaint, report
 from support.sequence_cases import FAMILIES, MOST_STEPS, mean_length, run_sequence
 
 SEEDS = range(17)
-SLOW_SEEDS = range(17, 880)
 
 
 def check(kind: str, seeds: range) -> None:
@@ -34,11 +33,3 @@ def test_sequences(kind: str) -> None:
 def test_bools_that_are_not_stored_are_not_compared() -> None:
     """The first and the last element: a register that nothing stored is copied to them."""
     assert not run_sequence("stencil", 418).wrong
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_many_sequences(kind: str) -> None:
-    """5,178 in all, of which more than 5,000 run natively."""
-    check(kind, SLOW_SEEDS)

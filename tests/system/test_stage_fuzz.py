@@ -3,7 +3,7 @@ whatever undefined padding holds.
 
 support/stage_models.py draws the models; layouts, prices, poison and the comparison are those of
 support/fuzz_cases.py.  Two of five cases have infinities, NaN, signed zeros or huge numbers in
-their inputs.  `-m slow` runs all of `--fuzz-seeds LOW:HIGH`, 0:1000 unless told otherwise.
+their inputs.
 """
 
 from __future__ import annotations
@@ -13,31 +13,15 @@ from functools import lru_cache
 import pytest
 
 from graphflow.kernels.recipes import SharedLoops
-from support.fuzz_cases import Case, compile_case, make_case, run_case, shrink
-from support.stage_models import random_stage_model
+from support.fuzz_cases import Case, compile_case, complaint, make_case, run_case
+from support.stage_models import STAGE_SPECIALS, random_stage_model
 
 ORDINARY = range(16)
-ALL = (0, 1000)
-SLICE = 100
-SPECIAL_SHARE = 0.4
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seeds" in metafunc.fixturenames:
-        text = metafunc.config.getoption("--fuzz-seeds")
-        low, high = map(int, text.split(":")) if text else ALL
-        slices = [range(k, min(k + SLICE, high)) for k in range(low, high, SLICE)]
-        metafunc.parametrize("seeds", slices, ids=lambda s: f"{s.start}:{s.stop}")
 
 
 @lru_cache(maxsize=len(ORDINARY))
 def case_of(seed: int) -> Case:
-    return make_case(seed, random_stage_model, SPECIAL_SHARE)
-
-
-def complaint(seed: int, case: Case) -> str:
-    small = shrink(case)
-    return f"seed {seed}: {run_case(case).wrong}\n\nshrunk: {run_case(small).wrong}\n{small}"
+    return make_case(seed, random_stage_model, STAGE_SPECIALS)
 
 
 @pytest.mark.parametrize("seed", ORDINARY)
@@ -56,11 +40,3 @@ def test_the_cases_reach_what_they_should() -> None:
         recipes = [choice.variant.recipe for choice in made.choices.values()]
         across |= {r.lane_loop is not None for r in recipes if isinstance(r, SharedLoops)}
     assert across == {False, True}
-
-
-@pytest.mark.slow
-def test_many_random_stages(seeds: range) -> None:
-    """Every seed is run, so that one that fails hides no other; the first that does is shrunk."""
-    cases = {seed: make_case(seed, random_stage_model, SPECIAL_SHARE) for seed in seeds}
-    wrong = [seed for seed, case in cases.items() if run_case(case).wrong]
-    assert not wrong, f"{wrong}\n\n{complaint(wrong[0], cases[wrong[0]])}"

@@ -15,6 +15,9 @@ from support.source import MODULES
 APART = ("support", "system")
 """Folders that mirror no package: what tests share, and what runs the compiler end to end."""
 
+BESIDE = ("conftest.py", "explore.py")
+"""Modules beside the folders, which are no tests."""
+
 WITHOUT_MODULE = {
     "frontends/test_data_shapes.py": "operators of several modules, alike in what data decides",
     "frontends/test_operators.py": "each attribute of the operators, whichever module imports them",
@@ -52,7 +55,7 @@ def test_folders_mirror_the_packages() -> None:
 def test_support_has_no_tests_and_other_folders_nothing_else() -> None:
     for path in sorted(TESTS.rglob("*.py")):
         place = path.relative_to(TESTS)
-        is_support = place.parts[0] == "support" or place.name == "conftest.py"
+        is_support = place.parts[0] in ("support", "regressions") or place.name in BESIDE
         assert is_support != place.name.startswith("test_"), f"{place} is in the wrong folder"
 
 

@@ -12,7 +12,7 @@ from graphflow.base.target import Target
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.flow import plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, interpret_graph
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import elementwise, movement, reduction
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout
 from graphflow.schedule import (
@@ -68,13 +68,15 @@ def test_any_layout_can_be_pinned(seed: int) -> None:
     shape = tuple(rng.choice([3, 4, 5, 7]) for _ in range(rng.randint(1, 3)))
     axis = len(shape) - 1
     first = (
-        d.unary("abs", shape),
-        d.reduce("max", shape, (axis,)),
-        d.softmax(shape, (axis,)),
-        d.concat([shape, shape], axis),
+        elementwise.unary("abs", shape),
+        reduction.reduce("max", shape, (axis,)),
+        reduction.softmax(shape, (axis,)),
+        movement.concat([shape, shape], axis),
     )[seed % 4]
     middle = first.outputs[0].shape
-    graph = in_a_row(first, d.unary("exp", middle), d.reduce("sum", middle, (axis,)))
+    graph = in_a_row(
+        first, elementwise.unary("exp", middle), reduction.reduce("sum", middle, (axis,))
+    )
     pins = {name: random_layout(rng, middle) for name in ("v0", "v1")}
     assert_runs(graph, pins, seed)
 
@@ -84,7 +86,7 @@ def test_kernels_scheduled_in_any_layouts(seed: int) -> None:
     """Caches in layouts and with padding that agree with the neighbours' or not."""
     rng = random.Random(seed)
     shape = tuple(rng.choice([3, 5, 7, 14]) for _ in range(rng.randint(1, 2)))
-    graph = in_a_row(*(d.unary(op, shape) for op in ("abs", "exp", "neg")))
+    graph = in_a_row(*(elementwise.unary(op, shape) for op in ("abs", "exp", "neg")))
     usual = random_layout(rng, shape)
     for node in graph.nodes:
         ends = [usual if rng.random() < 0.8 else random_layout(rng, shape) for _ in "xy"]

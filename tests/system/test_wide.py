@@ -20,10 +20,11 @@ from graphflow.codegen import emit_ir, host_target
 from graphflow.codegen.emit import MOST_STAGES
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
-from graphflow.kernels.definitions.elementwise import LONGEST_CHAIN, variadic
+from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.recipes.variants.view_variants import in_a_row
 from graphflow.pipeline.compiler import compile_graph
-from graphflow.tir import Block, Expr, Store, children, kept, walk
+from graphflow.pipeline.request import CompileRequest
+from graphflow.tir import Block, Expr, Store, children, kept_by_node, walk
 
 HERE = Options(workers=0)
 
@@ -93,10 +94,15 @@ def test_a_sum_of_more_operands_than_python_allows_calls() -> None:
 
 @pytest.mark.parametrize(
     ("count", "depth"),
-    [(2, 1), (LONGEST_CHAIN, LONGEST_CHAIN - 1), (LONGEST_CHAIN + 1, LONGEST_CHAIN), (4096, 126)],
+    [
+        (2, 1),
+        (elementwise.LONGEST_CHAIN, elementwise.LONGEST_CHAIN - 1),
+        (elementwise.LONGEST_CHAIN + 1, elementwise.LONGEST_CHAIN),
+        (4096, 126),
+    ],
 )
 def test_sums_are_no_deeper_than_their_chains(count: int, depth: int) -> None:
-    func = variadic("add", [(2,)] * count)
+    func = elementwise.variadic("add", [(2,)] * count)
     (store,) = (stmt for stmt in walk(func.body) if isinstance(stmt, Store))
 
     def deep(expr: Expr) -> int:
@@ -108,7 +114,7 @@ def test_sums_are_no_deeper_than_their_chains(count: int, depth: int) -> None:
 @pytest.mark.decisions
 def test_few_stages_are_one_function_and_many_are_several() -> None:
     for count, functions in ((MOST_STAGES, 1), (2 * MOST_STAGES, 2)):
-        lowered = compile_graph(concatenated(count), options=HERE).lowered
+        lowered = compile_graph(CompileRequest(concatenated(count), options=HERE)).lowered
         (kernel,) = lowered.kernels.values()
         text = emit_ir(kernel.func, "k", host_target())
         assert text.count("define internal") == functions
@@ -139,9 +145,9 @@ def calls(work: Callable[[], object]) -> int:
 def test_twice_as_many_operands_take_little_more_than_twice_the_work(
     build: Callable[[int], onnx.ModelProto],
 ) -> None:
-    compile_graph(build(3), options=HERE)  # what is made once
+    compile_graph(CompileRequest(build(3), options=HERE))  # what is made once
     few, many = (
-        calls(lambda n=n: compile_graph(build(n), options=HERE))  # type: ignore[misc]
+        calls(lambda n=n: compile_graph(CompileRequest(build(n), options=HERE)))  # type: ignore[misc]
         for n in (80, 160)
     )
     assert many < 2.7 * few
@@ -173,12 +179,12 @@ def test_a_group_that_cannot_close_is_given_up_at_once() -> None:
 def test_a_finding_is_made_once_for_each_object_and_not_for_equal_ones() -> None:
     asked: list[Block] = []
 
-    @kept
+    @kept_by_node
     def found(block: Block) -> int:
         asked.append(block)
         return len(asked)
 
-    @kept
+    @kept_by_node
     def other(block: Block) -> str:
         return block.name
 

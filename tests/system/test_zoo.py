@@ -15,7 +15,7 @@ import pytest
 import graphflow
 from graphflow.base.options import Options, assumed_host
 from graphflow.models import EXPORTED
-from graphflow.models.zoo import build
+from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.catalog import EXPORTS
 from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
 
@@ -38,7 +38,7 @@ the last norm makes 0.2 % of the network's price less than reading its columns i
 
 @cache
 def built(name: str) -> onnx.ModelProto:
-    return build(name)
+    return zoo_model(name)
 
 
 @cache
@@ -102,8 +102,8 @@ def test_the_network_is_valid_and_its_outputs_depend_on_its_inputs(name: str) ->
 @pytest.mark.parametrize("name", EXPORTED)
 def test_bytes_depend_on_the_seed_alone(name: str) -> None:
     first = built(name).SerializeToString(deterministic=True)
-    assert build(name, seed=0).SerializeToString(deterministic=True) == first
-    assert build(name, seed=1).SerializeToString(deterministic=True) != first
+    assert zoo_model(name, seed=0).SerializeToString(deterministic=True) == first
+    assert zoo_model(name, seed=1).SerializeToString(deterministic=True) != first
 
 
 LARGE = {"convnext_tiny"}
@@ -114,7 +114,7 @@ LARGE = {"convnext_tiny"}
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in FULL_SIZE]
 )
 def test_networks_of_full_size_have_the_published_number_of_weights(name: str) -> None:
-    initializers = build(name).graph.initializer
+    initializers = zoo_model(name).graph.initializer
     count = sum(prod(tensor.dims) for tensor in initializers if tensor.data_type == FLOAT)
     assert count == pytest.approx(WEIGHTS[name], rel=0.01)
 

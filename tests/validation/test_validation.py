@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,37 +22,25 @@ from graphflow.codegen import ObjectTask, compile_object, host_target, make_obje
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.definitions import (
-    Coordinates,
-    Segment,
-    arg_reduce,
-    average_pool,
-    binary,
     convolution,
-    copied,
-    depth_to_space,
-    gather,
-    gemm,
-    group_normalization,
-    layer_normalization,
-    local_response_normalization,
-    log_sum_exp,
-    max_pool,
-    pad,
-    reduce,
-    resize_linear,
-    softmax,
-    transposed_convolution,
-    unary,
+    elementwise,
+    linear,
+    normalization,
+    pooling,
+    reduction,
+    resize,
+    selection,
 )
+from graphflow.kernels.definitions.segments import Segment, copied
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Placements, Staged
 from graphflow.layout import IndexMap, Layout, blocked, channels_last_padded, row_major
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.single_patterns import PATTERNS, probe
-from graphflow.pipeline import compiler_stages
+from graphflow.pipeline import services
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.compiler_stages import validated
-from graphflow.processes.workers import Workers
+from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import Schedule, cache_read, cache_write, transform_layout
 from graphflow.tir import Literal, PrimFunc, interpret, parse, to_text
 from graphflow.validation import (
@@ -71,32 +59,39 @@ from support.fuzz_cases import compile_case, make_case
 
 SHAPE = (1, 6, 3, 4)
 PADDED = channels_last_padded(SHAPE, 8)
-SAME, TWICE = Coordinates(Fraction(1), Fraction(0)), Coordinates(Fraction(1, 2), Fraction(-1, 4))
+SAME, TWICE = (
+    resize.Coordinates(Fraction(1), Fraction(0)),
+    resize.Coordinates(Fraction(1, 2), Fraction(-1, 4)),
+)
 
 
 # Single elements --------------------------------------------------------------------------------
 
 DEFINITIONS: dict[str, PrimFunc] = {
-    "convolution": convolution(SHAPE, (4, 3, 3, 3), pads=[1, 1, 1, 1], groups=2, bias=True),
-    "transposed": transposed_convolution(SHAPE, (6, 2, 3, 3), (7, 9), strides=[2, 2], groups=2),
-    "gather": gather(SHAPE, 1, [4, 2, 0, 1, 5]),
+    "convolution": convolution.convolution(
+        SHAPE, (4, 3, 3, 3), pads=[1, 1, 1, 1], groups=2, bias=True
+    ),
+    "transposed": convolution.transposed_convolution(
+        SHAPE, (6, 2, 3, 3), (7, 9), strides=[2, 2], groups=2
+    ),
+    "gather": selection.gather(SHAPE, 1, [4, 2, 0, 1, 5]),
     "segments": copied(
         [SHAPE, SHAPE], [Segment(0, 0, 2, 1, 1, 4), Segment(1, 1, 2, 0, 1, 4)], "float32"
     ),
-    "softmax": softmax(SHAPE, [1]),
-    "log_sum_exp": log_sum_exp(SHAPE, [2, 3]),
-    "layer": layer_normalization(SHAPE, 2, (3, 4), (3, 4)),
-    "group": group_normalization(SHAPE, 3, 6),
-    "lrn": local_response_normalization(SHAPE, 3),
-    "resize": resize_linear(SHAPE, (1, 6, 6, 8), [SAME, SAME, TWICE, TWICE]),
-    "mean": average_pool(SHAPE, [2, 2], pads=[1, 0, 0, 1]),
-    "argmax": arg_reduce("max", SHAPE, 1, last=True),
-    "gemm": gemm((3, 5), (5, 4), (4,), alpha=0.5, beta=2.0),
-    "reflect": pad(SHAPE, (0, 0, 2, 1), (0, 0, 1, 3), "reflect"),
-    "crop": pad(SHAPE, (0, 1, -1, 0), (0, 2, 0, 1), value=3.0),
-    "blocks": depth_to_space((1, 8, 2, 3), 2),
-    "scalar": reduce("sum", (3, 4), [0, 1], keepdims=False),
-    "integers": binary("div", (5,), (3, 1), "int8"),
+    "softmax": reduction.softmax(SHAPE, [1]),
+    "log_sum_exp": reduction.log_sum_exp(SHAPE, [2, 3]),
+    "layer": normalization.layer_normalization(SHAPE, 2, (3, 4), (3, 4)),
+    "group": normalization.group_normalization(SHAPE, 3, 6),
+    "lrn": normalization.local_response_normalization(SHAPE, 3),
+    "resize": resize.resize_linear(SHAPE, (1, 6, 6, 8), [SAME, SAME, TWICE, TWICE]),
+    "mean": pooling.average_pool(SHAPE, [2, 2], pads=[1, 0, 0, 1]),
+    "argmax": reduction.arg_reduce("max", SHAPE, 1, last=True),
+    "gemm": linear.gemm((3, 5), (5, 4), (4,), alpha=0.5, beta=2.0),
+    "reflect": selection.pad(SHAPE, (0, 0, 2, 1), (0, 0, 1, 3), "reflect"),
+    "crop": selection.pad(SHAPE, (0, 1, -1, 0), (0, 2, 0, 1), value=3.0),
+    "blocks": selection.depth_to_space((1, 8, 2, 3), 2),
+    "scalar": reduction.reduce("sum", (3, 4), [0, 1], keepdims=False),
+    "integers": elementwise.binary("div", (5,), (3, 1), "int8"),
     "pack": conversion(row_major(SHAPE), PADDED, "float32", Literal(2.0, "float32")),
     "window": conversion(row_major(SHAPE), PADDED.halo((0, 1, 0, 0), (0, 0, 2, 0)), "float32"),
     "fill": fill_region(PADDED, PADDED.region("pad(1)"), "float32", Literal(7.0, "float32")),
@@ -131,7 +126,7 @@ def test_single_elements_are_those_of_the_whole(name: str) -> None:
 
 
 def test_an_element_costs_what_it_needs() -> None:
-    func = convolution((1, 64, 50, 50), (32, 64, 3, 3))
+    func = convolution.convolution((1, 64, 50, 50), (32, 64, 3, 3))
     arrays = random_arrays(func)
     (output,) = func.outputs
     single = evaluation(func, arrays, limit=2 * (64 * 9 + 1))
@@ -236,7 +231,8 @@ def test_bounds_hold_in_double_precision(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "func", [max_pool(SHAPE, [2, 2]), DEFINITIONS["argmax"], unary("relu", SHAPE)]
+    "func",
+    [pooling.max_pool(SHAPE, [2, 2]), DEFINITIONS["argmax"], elementwise.unary("relu", SHAPE)],
 )
 def test_what_only_chooses_has_no_bounds(func: PrimFunc) -> None:
     assert not with_errors(func)[1]
@@ -285,9 +281,9 @@ def padded(pad_x: float | str = "undef", pad_y: float | str | None = 3.0) -> Pla
     return (("x", PADDED, pad_x), ("y", PADDED, pad_y))
 
 
-POOL, SUM = max_pool(SHAPE, [3, 3], pads=[1, 1, 1, 1]), reduce("sum", SHAPE, [1])
+POOL, SUM = pooling.max_pool(SHAPE, [3, 3], pads=[1, 1, 1, 1]), reduction.reduce("sum", SHAPE, [1])
 SUMMED: Placements = (("x", PADDED, "undef"), ("y", row_major((1, 1, 3, 4)), None))
-RELU = unary("relu", SHAPE)
+RELU = elementwise.unary("relu", SHAPE)
 PACK = DEFINITIONS["pack"]
 
 
@@ -308,7 +304,7 @@ def test_correct_kernels_pass(definition: PrimFunc, placements: Placements) -> N
 
 
 WINDOWED: Placements = (("x", row_major(SHAPE), None), ("y", PADDED, None))
-NEGATIVE = unary("neg", SHAPE)
+NEGATIVE = elementwise.unary("neg", SHAPE)
 
 ELEMENT = "x[0, i1, i2, i3]"
 ONLY_ABOVE_ZERO = swap(f"< f32(0.0)), f32(0.0), {ELEMENT}", f"> f32(0.0)), {ELEMENT}, f32(0.0)")
@@ -403,7 +399,7 @@ MUTANTS: dict[str, tuple[PrimFunc, Placements, Callable[[str], str], str]] = {
         r"must be (nan|-0.0) and is 0.0; .*\(special inputs\)",
     ),
     "a function too coarse": (
-        unary("exp", SHAPE),
+        elementwise.unary("exp", SHAPE),
         (),
         swap(f"exp({ELEMENT})", f"exp({ELEMENT} * f32(1.000001))"),
         "give or take",
@@ -426,7 +422,7 @@ def test_mutants_are_found(name: str) -> None:
 
 def test_a_constant_that_may_be_assumed_is_there() -> None:
     """A maximum over the whole box is right where the padding is −∞, and wrong elsewhere."""
-    largest = reduce("max", SHAPE, [1])
+    largest = reduction.reduce("max", SHAPE, [1])
     output = ("y", row_major((1, 1, 3, 4)), None)
     boxed = swap("vectorized(0, 6)", "vectorized(0, 8)")
     assert (
@@ -458,7 +454,7 @@ def test_padding_that_the_plan_relies_on_must_follow_from_the_definition() -> No
 # Samples ----------------------------------------------------------------------------------------
 
 BIG = (1, 20, 40, 40)
-LARGE = max_pool(BIG, [3, 3], pads=[1, 1, 1, 1])
+LARGE = pooling.max_pool(BIG, [3, 3], pads=[1, 1, 1, 1])
 PLACES: Placements = tuple(
     (n, channels_last_padded(BIG, 32), v) for n, v in (("x", "undef"), ("y", 3.0))
 )
@@ -489,7 +485,7 @@ def test_large_kernels_go_without_special_inputs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_logarithms_are_taken_of_positive_numbers() -> None:
-    func = unary("log", SHAPE)
+    func = elementwise.unary("log", SHAPE)
     check = checked(lowered(func))
     assert check.difference is None and check.compared > 0 and not check.unjudged
     found = Checker(lowered(func), compile_object(lowered(func).func, "k0", host_target()))
@@ -555,9 +551,9 @@ def test_nothing_is_run_unless_asked_for() -> None:
 
 
 def test_worker_processes_give_the_same_checks() -> None:
-    alone = compile_graph(network(), options=here(validate=True)).validation
+    alone = compile_graph(CompileRequest(network(), options=here(validate=True))).validation
     helped = compile_graph(
-        network(), options=Options(threads=1, workers=2, validate=True)
+        CompileRequest(network(), options=Options(threads=1, workers=2, validate=True))
     ).validation
     assert alone is not None and helped is not None and alone.checks == helped.checks
 
@@ -574,7 +570,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, part: str, change: Callable[[str], 
             task = (parse(change(text)), symbol, target)
         return make_object(task, trace)
 
-    monkeypatch.setattr(compiler_stages, "make_object", make)
+    monkeypatch.setattr(services, "make_object", make)
     return symbols
 
 
@@ -603,10 +599,16 @@ def test_all_kernels_that_differ_are_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_processor_that_cannot_run_them_is_refused() -> None:
     target = replace(host_target(), features="+feature-of-tomorrow")
-    compiled = compile_graph(network(), options=here())
+    compiled = compile_graph(CompileRequest(network(), options=here()))
     objects = dict(compiled.spec.objects)
+    request = CompileRequest(network(), target=target, options=here(validate=True))
     with pytest.raises(CodegenError, match=r"the program to validate .* lacks feature-of-tomorrow"):
-        validated(compiled.lowered, objects, target, here(validate=True), Trace(here()), Workers())
+        validated(compiled.lowered, objects, request, checks_here)
+
+
+def checks_here(tasks: Mapping[str, tuple[LoweredKernel, bytes]]) -> dict[str, Check]:
+    trace = Trace(Options())
+    return {symbol: check_kernel(task, trace) for symbol, task in tasks.items()}
 
 
 def test_the_command_line_validates(
@@ -647,7 +649,7 @@ def test_kernels_that_a_user_scheduled_are_validated() -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_probes_of_the_zoo_are_validated(pattern: str) -> None:
     model = probe(pattern, 20, seed=1)
-    validation = compile_graph(model, options=here(validate=True)).validation
+    validation = compile_graph(CompileRequest(model, options=here(validate=True))).validation
     assert validation is not None and not validation.skipped
     assert sum(check.unjudged for check in validation.checks) == 0
 
@@ -657,8 +659,6 @@ def test_random_graphs_in_padded_layouts_are_validated(seed: int) -> None:
     """The networks of the zoo have next to no padding; random prices give plans that do."""
     compiled = compile_case(make_case(seed)).compiled
     objects = dict(compiled.spec.objects)
-    options = here(validate=True)
-    found = validated(
-        compiled.lowered, objects, compiled.target, options, Trace(options), Workers()
-    )
+    request = CompileRequest(b"", target=compiled.target, options=here(validate=True))
+    found = validated(compiled.lowered, objects, request, checks_here)
     assert found is not None and not found.skipped

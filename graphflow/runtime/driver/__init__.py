@@ -10,8 +10,10 @@ in `runs`.
 from graphflow.runtime.driver.loading import Driver, driver, new_engine
 from graphflow.runtime.driver.records import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 from graphflow.runtime.driver.runs import ORPHANED
+from graphflow.runtime.driver.system import FLUSH_DENORMALS
 
 __all__ = [
+    "FLUSH_DENORMALS",
     "JOB",
     "JOB_FREE",
     "JOB_PAUSED",

@@ -59,7 +59,14 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
         with f.when(me.below(threads)):
             kernel = step.at("kernel").load()
             parameters = pointers.at(step.at("first_pointer").load())
-            call = _KernelCall(kernel, parameters, step.at("extent").load(), threads)
+            call = _KernelCall(
+                kernel,
+                parameters,
+                step.at("extent").load(),
+                step.at("length").load(),
+                step.at("stride").load(),
+                threads,
+            )
             with f.either(threads.equals(1)) as otherwise:
                 call.run(f, 0, call.extent)
                 otherwise()
@@ -77,15 +84,36 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
 
 @dataclass(frozen=True, slots=True)
 class _KernelCall:
-    """What a step calls, as values of the function that walks the steps."""
+    """What a step calls, as values of the function that walks the steps.
+
+    Of each `stride` iterations of the kernel's parallel loop the first `length` are executed,
+    `extent` of them in all.
+    """
 
     kernel: NativeValue
     parameters: NativePlace
     extent: NativeValue
+    length: NativeValue
+    stride: NativeValue
     threads: NativeValue
 
     def run(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
-        """The call for the iterations from `begin` to `end`."""
+        """The calls for the iterations from `begin` to `end`, of those that are executed."""
+        with f.either(self.length.equals(self.stride)) as otherwise:
+            self._call(f, begin, end)
+            otherwise()
+            at = f.local(INT64, begin)
+            with f.loop() as walk:
+                with f.when(at.load().at_least(end)):
+                    walk.leave()
+                group = at.load() // self.length
+                whole = (group + 1) * self.length
+                stop = f.select(whole.below(end), whole, end, INT64)
+                left_out = group * (self.stride - self.length)
+                self._call(f, at.load() + left_out, stop + left_out)
+                at.store(stop)
+
+    def _call(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
         f.run_pointer(self.kernel, (POINTER, self.parameters), (INT64, begin), (INT64, end))
 
 

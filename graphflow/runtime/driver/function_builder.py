@@ -1,4 +1,4 @@
-"""Writes native functions as LLVM IR: structured control flow, calls, local variables.
+"""Writes native functions as LLVM IR: parameters, local variables, calls, loops that are left.
 
 In: a decorated Python function for each native function; it is called once, with a `NativeBody`
 and the parameters, and writes the instructions.  Out: `module_text`, the IR of the exported
@@ -12,17 +12,17 @@ in registers whose address is passed to no call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from graphflow.base.errors import CodegenError
+from graphflow.llvm import IrBuilder, IrValue, call_text
 from graphflow.runtime.driver.instructions import (
     AddressOf,
-    Instructions,
     NativePlace,
     NativeValue,
     Operand,
-    llvm_type,
+    as_ir,
 )
 from graphflow.runtime.driver.structs import (
     INT64,
@@ -56,7 +56,7 @@ class NativeFunction:
     @property
     def parameter_types(self) -> str:
         """The LLVM types of the parameters, as a declaration lists them."""
-        types = [llvm_type(kind) for kind in self.parameters.values()]
+        types = [kind.llvm for kind in self.parameters.values()]
         return ", ".join([*types, "..."] if self.variadic else types)
 
 
@@ -79,7 +79,7 @@ def function(
 class NativeLoop:
     """A loop under construction, which only `leave` or the end of the function ends."""
 
-    body: NativeBody
+    builder: IrBuilder
     head: str
     end: str
     ended: list[bool] = field(default_factory=list)
@@ -87,136 +87,114 @@ class NativeLoop:
     def leave(self) -> None:
         """Go on behind the loop."""
         self.ended.append(True)
-        self.body.jump(self.end)
+        self.builder.jump(self.end)
 
     def again(self) -> None:
         """Begin the next iteration."""
-        self.body.jump(self.head)
+        self.builder.jump(self.head)
 
 
-class NativeBody(Instructions):
+class NativeBody:
     """The body of one function under construction."""
 
     def __init__(self, result: ScalarType | None) -> None:
-        super().__init__()
+        self.builder = IrBuilder()
         self.called: dict[str, NativeFunction] = {}
-        self.slots: list[str] = []
         self._result = result
 
     # ---- memory
 
     def place(self, address: NativeValue, kind: DataType) -> NativePlace:
         """The memory that a pointer points to."""
-        return NativePlace(self, address, kind)
+        return NativePlace(address, kind)
 
     def array(self, address: NativeValue, element: DataType) -> NativePlace:
         """The elements that a pointer points to."""
-        return NativePlace(self, address, ArrayType(element, 0))
+        return NativePlace(address, ArrayType(element, 0))
 
     def local(self, kind: DataType, initial: Operand = None, alignment: int = 0) -> NativePlace:
         """A variable on the stack, undefined where `initial` is not given."""
-        name = f"%{self._name('slot')}"
-        self.slots.append(f"  {name} = alloca {kind.llvm}, align {alignment or kind.alignment}")
-        place = NativePlace(self, NativeValue(self, name, POINTER), kind)
+        name = self.builder.fresh("slot")
+        address = self.builder.alloca(kind.llvm, alignment or kind.alignment, name)
+        place = NativePlace(NativeValue(self.builder, address), kind)
         if initial is not None:
             place.store(initial)
         return place
 
-    # ---- calls
+    # ---- values and calls
+
+    def select(
+        self, condition: NativeValue, if_true: Operand, if_false: Operand, kind: ScalarType
+    ) -> NativeValue:
+        """`if_true` where the condition holds, else `if_false`."""
+        sides = (as_ir(if_true, kind.llvm), as_ir(if_false, kind.llvm))
+        return NativeValue(self.builder, self.builder.select(condition.ir, *sides))
 
     def call(self, callee: NativeFunction, *arguments: Operand) -> NativeValue:
         """Call a function that has a result."""
         if callee.result is None:
             raise CodegenError(f"{callee.name} has no result")
-        return self.value(self._called(callee, arguments), callee.result)
+        text = self._called(callee, arguments)
+        return NativeValue(self.builder, self.builder.emit(text, callee.result.llvm))
 
     def run(self, callee: NativeFunction, *arguments: Operand) -> None:
         """Call a function for its effect; its result, if any, is ignored."""
         if callee.result is None:
-            self.do(self._called(callee, arguments))
+            self.builder.do(self._called(callee, arguments))
         else:
             self.call(callee, *arguments)
 
     def run_pointer(self, callee: NativeValue, *arguments: tuple[ScalarType, Operand]) -> None:
         """Call a function without a result by its address, with arguments of stated types."""
-        passed = ", ".join(f"{kind.llvm} {self.operand(value, kind)}" for kind, value in arguments)
-        self.do(f"call void {callee.text}({passed})")
+        passed = [as_ir(value, kind.llvm) for kind, value in arguments]
+        self.builder.do(call_text(callee.ir.text, "void", passed))
 
     def address_of(self, callee: NativeFunction) -> NativeValue:
         """The address of a function."""
         self.called[callee.name] = callee
-        return NativeValue(self, f"@{callee.name}", POINTER)
+        return NativeValue(self.builder, IrValue(f"@{callee.name}", POINTER.llvm))
 
     def _called(self, callee: NativeFunction, arguments: Sequence[Operand]) -> str:
         self.called[callee.name] = callee
-        kinds: list[ScalarType | AddressOf] = list(callee.parameters.values())
+        kinds = [kind.llvm for kind in callee.parameters.values()]
+        result = callee.result_type
         if callee.variadic:
-            kinds += [self._promoted(argument) for argument in arguments[len(kinds) :]]
-        passed = ", ".join(
-            f"{llvm_type(kind)} {self.operand(argument, kind)}"
-            for argument, kind in zip(arguments, kinds, strict=True)
-        )
-        listed = f" ({callee.parameter_types})" if callee.variadic else ""
-        return f"call {callee.result_type}{listed} @{callee.name}({passed})"
-
-    def _promoted(self, argument: Operand) -> ScalarType:
-        """The type of an argument that the callee does not state: of 64 bits, or as it is."""
-        if isinstance(argument, int):
-            return INT64
-        return argument.type if isinstance(argument, NativeValue) else POINTER
+            kinds += [_promoted(argument) for argument in arguments[len(kinds) :]]
+            result = f"{result} ({callee.parameter_types})"
+        passed = [as_ir(value, kind) for value, kind in zip(arguments, kinds, strict=True)]
+        return call_text(f"@{callee.name}", result, passed)
 
     # ---- control flow
 
     def give(self, value: Operand = None) -> None:
         """Return from the function, with the null pointer where a pointer is not given."""
-        result = self._result
-        self._end(f"ret {result.llvm} {self.operand(value, result)}" if result else "ret void")
+        if self._result is None:
+            self.builder.end_block("ret void")
+        else:
+            returned = as_ir(value, self._result.llvm)
+            self.builder.end_block(f"ret {returned.type} {returned.text}")
 
-    @contextmanager
-    def when(self, condition: NativeValue) -> Iterator[None]:
+    def when(self, condition: NativeValue) -> AbstractContextManager[None]:
         """What is written inside happens only if the condition holds."""
-        then, end = self._name("then"), self._name("end")
-        self._end(f"br i1 {condition.text}, label %{then}, label %{end}")
-        self._begin(then)
-        yield
-        self._fall_through(end)
+        return self.builder.when(condition.ir)
 
-    @contextmanager
-    def either(self, condition: NativeValue) -> Iterator[Callable[[], None]]:
-        """What is written inside happens if the condition holds.
-
-        The context is a function that begins the other side: what follows its call happens if the
-        condition does not hold.
-        """
-        then, other, end = self._name("then"), self._name("else"), self._name("end")
-        reached: list[bool] = []
-
-        def finish() -> None:
-            if self._is_open:
-                reached.append(True)
-                self.jump(end)
-
-        def otherwise() -> None:
-            finish()
-            self._begin(other)
-
-        self._end(f"br i1 {condition.text}, label %{then}, label %{other}")
-        self._begin(then)
-        yield otherwise
-        finish()
-        if reached:
-            self._begin(end)
+    def either(self, condition: NativeValue) -> AbstractContextManager[Callable[[], None]]:
+        """What is written inside happens if the condition holds, and what follows the call of the
+        context if it does not."""
+        return self.builder.either(condition.ir)
 
     @contextmanager
     def loop(self) -> Iterator[NativeLoop]:
         """What is written inside happens again and again, until `leave`."""
-        loop = NativeLoop(self, self._name("loop"), self._name("end"))
-        self._fall_through(loop.head)
-        yield loop
-        if self._is_open:
+        builder = self.builder
+        loop = NativeLoop(builder, builder.fresh("loop"), builder.fresh("end"))
+        builder.begin_block(loop.head)
+        with builder.nested():
+            yield loop
+        if builder.is_open:
             loop.again()
         if loop.ended:
-            self._begin(loop.end)
+            builder.begin_block(loop.end)
 
     @contextmanager
     def counted(self, start: int, stop: NativeValue) -> Iterator[NativeValue]:
@@ -229,14 +207,12 @@ class NativeBody(Instructions):
             yield i
             counter.store(i + 1)
 
-    def jump(self, label: str) -> None:
-        """Continue with another block."""
-        self._end(f"br label %{label}")
 
-    def _fall_through(self, label: str) -> None:
-        if self._is_open:
-            self.jump(label)
-        self._begin(label)
+def _promoted(argument: Operand) -> str:
+    """The LLVM type of an argument that the callee does not state: of 64 bits, or as it is."""
+    if isinstance(argument, int):
+        return INT64.llvm
+    return argument.ir.element if isinstance(argument, NativeValue) else POINTER.llvm
 
 
 def module_text(
@@ -258,21 +234,21 @@ def _text(callee: NativeFunction) -> tuple[str, list[NativeFunction]]:
     if callee.write is None:
         return f"declare {callee.result_type} @{callee.name}({callee.parameter_types})", []
     body = NativeBody(callee.result)
-    callee.write(body, *(_argument(body, *each) for each in callee.parameters.items()))
-    if body.is_open:
+    builder = body.builder
+    callee.write(body, *(_argument(builder, *each) for each in callee.parameters.items()))
+    if builder.is_open:
         if callee.result is not None:
             raise CodegenError(f"{callee.name} may end without a result")
         body.give()
-    listed = ", ".join(f"{llvm_type(kind)} %{name}" for name, kind in callee.parameters.items())
+    listed = ", ".join(f"{kind.llvm} %{name}" for name, kind in callee.parameters.items())
     linkage = "" if callee.exported else "internal "
     head = f"define {linkage}{callee.result_type} @{callee.name}({listed}) {{"
-    lines = [head, "entry:", *body.slots, *body.lines, "}"]
+    lines = [head, "entry:", *builder.entry, *builder.lines, "}"]
     return "\n".join(lines), list(body.called.values())
 
 
 def _argument(
-    body: NativeBody, name: str, kind: ScalarType | AddressOf
+    builder: IrBuilder, name: str, kind: ScalarType | AddressOf
 ) -> NativeValue | NativePlace:
-    if isinstance(kind, AddressOf):
-        return NativePlace(body, NativeValue(body, f"%{name}", POINTER), kind.target)
-    return NativeValue(body, f"%{name}", kind)
+    value = NativeValue(builder, IrValue(f"%{name}", kind.llvm))
+    return NativePlace(value, kind.target) if isinstance(kind, AddressOf) else value

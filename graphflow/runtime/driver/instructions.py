@@ -1,8 +1,8 @@
-"""Instructions on integers and typed memory, as lines of LLVM IR.
+"""Values and typed memory of native functions, as operands of an `IrBuilder`'s instructions.
 
 In: operands, which are values of earlier instructions, places in memory, or Python integers.  Out:
-lines of IR appended to a block.  What always holds: memory is reached through a `NativePlace`,
-which knows its type, so no offset is written down; an atomic access states its order; integers are
+instructions of the builder.  What always holds: memory is reached through a `NativePlace`, which
+knows its type, so no offset is written down; an atomic access states its order; integers are
 unsigned unless a method says otherwise.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphflow.base.errors import CodegenError
+from graphflow.llvm import IrBuilder, IrValue, bool_constant, int_constant
 from graphflow.runtime.driver.structs import (
     BOOL,
-    INT64,
     POINTER,
     ArrayType,
     DataType,
@@ -32,14 +32,18 @@ class AddressOf:
 
     target: DataType
 
+    @property
+    def llvm(self) -> str:
+        """The type in LLVM IR."""
+        return POINTER.llvm
+
 
 @dataclass(frozen=True, slots=True)
 class NativeValue:
-    """An SSA value or a constant."""
+    """An integer or a pointer."""
 
-    body: Instructions
-    text: str
-    type: ScalarType
+    builder: IrBuilder
+    ir: IrValue
 
     def __add__(self, other: Operand) -> NativeValue:
         return self._binary("add", other)
@@ -61,6 +65,10 @@ class NativeValue:
 
     def __lshift__(self, other: Operand) -> NativeValue:
         return self._binary("shl", other)
+
+    def __rlshift__(self, other: int) -> NativeValue:
+        shifted = int_constant(other, self.ir.element)
+        return NativeValue(self.builder, shifted)._binary("shl", self)
 
     def __rshift__(self, other: Operand) -> NativeValue:
         return self._binary("lshr", other)
@@ -98,63 +106,60 @@ class NativeValue:
 
     def widened(self, to: ScalarType) -> NativeValue:
         """The same unsigned number with more bits."""
-        return self.body.value(f"zext {self.type.llvm} {self.text} to {to.llvm}", to)
+        return NativeValue(self.builder, self.builder.convert("zext", self.ir, to.llvm))
 
     def truncated(self, to: ScalarType) -> NativeValue:
         """The lowest bits."""
-        return self.body.value(f"trunc {self.type.llvm} {self.text} to {to.llvm}", to)
+        return NativeValue(self.builder, self.builder.convert("trunc", self.ir, to.llvm))
 
     def _binary(self, operation: str, other: Operand) -> NativeValue:
-        right = self.body.operand(other, self.type)
-        return self.body.value(f"{operation} {self.type.llvm} {self.text}, {right}", self.type)
+        right = as_ir(other, self.ir.element)
+        return NativeValue(self.builder, self.builder.binary(operation, self.ir, right))
 
     def _compare(self, relation: str, other: Operand) -> NativeValue:
-        right = self.body.operand(other, self.type)
-        return self.body.value(f"icmp {relation} {self.type.llvm} {self.text}, {right}", BOOL)
+        right = as_ir(other, self.ir.element)
+        return NativeValue(self.builder, self.builder.compare(f"icmp {relation}", self.ir, right))
 
 
 @dataclass(frozen=True, slots=True)
 class NativePlace:
-    """Memory that holds a value of `type`."""
+    """Memory that holds a value of `type`, at an address."""
 
-    body: Instructions
     address: NativeValue
     type: DataType
 
     def at(self, *path: str | int | NativeValue) -> NativePlace:
         """The place inside this one that a path of field names and array indices leads to."""
-        kind, indices = self.type, list[str]()
+        kind, indices = self.type, list[IrValue]()
         source = kind
         if isinstance(kind, ArrayType):  # of any length, like a C pointer to its first element
             source = kind.element
         else:
-            indices.append("i64 0")
+            indices.append(int_constant(0))
         for part in path:
             if isinstance(kind, StructType) and isinstance(part, str):
                 member = kind.members[part]
-                indices.append(f"i32 {member.position}")
+                indices.append(int_constant(member.position, "i32"))
                 kind = member.type
             elif isinstance(kind, ArrayType) and not isinstance(part, str):
-                indices.append(self.body.index(part))
+                indices.append(int_constant(part) if isinstance(part, int) else part.ir)
                 kind = kind.element
             else:
                 raise CodegenError(f"{part!r} is no part of {kind}")
-        text = f"getelementptr {source.llvm}, ptr {self.address.text}, {', '.join(indices)}"
-        return NativePlace(self.body, self.body.value(text, POINTER), kind)
+        builder = self.address.builder
+        inner = builder.element_address(source.llvm, self.address.ir, indices)
+        return NativePlace(NativeValue(builder, inner), kind)
 
-    def load(self, order: Order | None = None) -> NativeValue:
+    def load(self, order: Order | Literal[""] = "") -> NativeValue:
         """The scalar that lies there."""
-        kind = self._scalar()
-        atomic, suffix = ("atomic ", f" {order}") if order else ("", "")
-        text = f"load {atomic}{kind.llvm}, ptr {self.address.text}{suffix}, align {kind.size}"
-        return self.body.value(text, kind)
+        kind, builder = self._scalar(), self.address.builder
+        value = builder.load(self.address.ir, kind.llvm, kind.size, order=order)
+        return NativeValue(builder, value)
 
-    def store(self, value: Operand, order: Order | None = None) -> None:
+    def store(self, value: Operand, order: Order | Literal[""] = "") -> None:
         """Overwrite the scalar that lies there."""
         kind = self._scalar()
-        atomic, suffix = ("atomic ", f" {order}") if order else ("", "")
-        stored = f"{kind.llvm} {self.body.operand(value, kind)}"
-        self.body.do(f"store {atomic}{stored}, ptr {self.address.text}{suffix}, align {kind.size}")
+        self.address.builder.store(as_ir(value, kind.llvm), self.address.ir, kind.size, order=order)
 
     def fetch_add(self, value: int, order: Order) -> NativeValue:
         """Add atomically; gives the number before."""
@@ -168,20 +173,20 @@ class NativePlace:
         self, expected: Operand, desired: Operand, order: Order, order_of_failure: Order
     ) -> tuple[NativeValue, NativeValue]:
         """Store `desired` if `expected` is there; what was there, and whether it was `expected`."""
-        kind, body = self._scalar(), self.body
-        old, new = body.operand(expected, kind), body.operand(desired, kind)
-        pair = body.value(
-            f"cmpxchg ptr {self.address.text}, {kind.llvm} {old}, {kind.llvm} {new} {order} "
-            f"{order_of_failure}",
-            kind,
+        kind, builder = self._scalar().llvm, self.address.builder
+        old, new = (f"{kind} {as_ir(operand, kind).text}" for operand in (expected, desired))
+        pair = builder.emit(
+            f"cmpxchg ptr {self.address.ir.text}, {old}, {new} {order} {order_of_failure}", kind
         )
-        both = f"extractvalue {{ {kind.llvm}, i1 }} {pair.text}"
-        return body.value(f"{both}, 0", kind), body.value(f"{both}, 1", BOOL)
+        both = f"extractvalue {{ {kind}, i1 }} {pair.text}"
+        before = builder.emit(f"{both}, 0", kind)
+        swapped = builder.emit(f"{both}, 1", BOOL.llvm)
+        return NativeValue(builder, before), NativeValue(builder, swapped)
 
     def _read_modify_write(self, operation: str, value: int, order: Order) -> NativeValue:
-        kind = self._scalar()
-        text = f"atomicrmw {operation} ptr {self.address.text}, {kind.llvm} {value} {order}"
-        return self.body.value(text, kind)
+        kind, builder = self._scalar().llvm, self.address.builder
+        text = f"atomicrmw {operation} ptr {self.address.ir.text}, {kind} {value} {order}"
+        return NativeValue(builder, builder.emit(text, kind))
 
     def _scalar(self) -> ScalarType:
         if not isinstance(self.type, ScalarType):
@@ -193,79 +198,18 @@ Operand: TypeAlias = NativeValue | NativePlace | int | None
 """A value, the address of a place, an integer constant, or None for the null pointer."""
 
 
-class Instructions:
-    """The instructions written so far; each call appends one.
-
-    Nothing may follow an instruction that ends a block until the next block begins: CodegenError.
-    """
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._is_open = True
-        self._count = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether an instruction may follow."""
-        return self._is_open
-
-    def value(self, text: str, kind: ScalarType) -> NativeValue:
-        """An instruction with a result."""
-        name = self._name("v")
-        self.do(f"%{name} = {text}")
-        return NativeValue(self, f"%{name}", kind)
-
-    def constant(self, number: int, kind: ScalarType) -> NativeValue:
-        """An integer as a value of a type."""
-        return NativeValue(self, str(number), kind)
-
-    def do(self, text: str) -> None:
-        """An instruction without a result."""
-        if not self._is_open:
-            raise CodegenError(f"{text!r} stands behind the end of its block")
-        self.lines.append(f"  {text}")
-
-    def operand(self, operand: Operand, kind: ScalarType | AddressOf) -> str:
-        """An operand of that type, as LLVM writes it."""
-        match operand:
-            case None:
-                return "null"
-            case int() if kind is BOOL:
-                return "true" if operand else "false"
-            case int():
-                return str(operand)
-        value = operand.address if isinstance(operand, NativePlace) else operand
-        if value.type.llvm != llvm_type(kind):
-            raise CodegenError(
-                f"{value.text} is {value.type.llvm} where {llvm_type(kind)} is wanted"
+def as_ir(operand: Operand, element: str) -> IrValue:
+    """An operand as a value of an LLVM type; CodegenError if it has another one."""
+    match operand:
+        case None:
+            return IrValue("null", element)
+        case int():
+            return (
+                bool_constant(bool(operand))
+                if element == BOOL.llvm
+                else int_constant(operand, element)
             )
-        return value.text
-
-    def index(self, operand: int | NativeValue) -> str:
-        """An index of an array, with its type."""
-        kind = operand.type if isinstance(operand, NativeValue) else INT64
-        return f"{kind.llvm} {self.operand(operand, kind)}"
-
-    def select(
-        self, condition: NativeValue, if_true: Operand, if_false: Operand, kind: ScalarType
-    ) -> NativeValue:
-        """`if_true` where the condition holds, else `if_false`."""
-        yes, no = self.operand(if_true, kind), self.operand(if_false, kind)
-        return self.value(f"select i1 {condition.text}, {kind.llvm} {yes}, {kind.llvm} {no}", kind)
-
-    def _name(self, hint: str) -> str:
-        self._count += 1
-        return f"{hint}{self._count}"
-
-    def _end(self, text: str) -> None:
-        self.do(text)
-        self._is_open = False
-
-    def _begin(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self._is_open = True
-
-
-def llvm_type(kind: ScalarType | AddressOf) -> str:
-    """The LLVM type of a scalar or an address."""
-    return kind.llvm if isinstance(kind, ScalarType) else POINTER.llvm
+    value = operand.address.ir if isinstance(operand, NativePlace) else operand.ir
+    if value.element != element:
+        raise CodegenError(f"{value.text} is {value.element} where {element} is wanted")
+    return value

@@ -22,9 +22,9 @@ from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver.function_builder import module_text
 from graphflow.runtime.driver.records import STRUCTS
 from graphflow.runtime.driver.runs import graphflow_run
+from graphflow.runtime.driver.system import MACHINES, TRIPLE
 from graphflow.runtime.driver.threads import graphflow_orphan, graphflow_pool, graphflow_spin
 
-_TRIPLE = "x86_64-unknown-linux-gnu"
 _CALIBRATION_PAUSES = 1000
 """Pauses in one measurement: some microseconds, which is long for the clock."""
 
@@ -60,7 +60,7 @@ def driver() -> Driver:
 
     Raises CodegenError on anything but x86-64 Linux, whose futexes and control word it uses.
     """
-    if not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "AMD64"):
+    if not sys.platform.startswith("linux") or platform.machine() not in MACHINES:
         raise CodegenError(
             f"the runtime's driver is built for x86-64 Linux only, this is {platform.machine()} "
             f"{sys.platform}; compile for inspection only, or run on such a machine"
@@ -83,7 +83,7 @@ def driver() -> Driver:
 def driver_text() -> str:
     """The driver in LLVM IR, before any pass."""
     return module_text(
-        (graphflow_run, graphflow_pool, graphflow_orphan, graphflow_spin), STRUCTS, _TRIPLE
+        (graphflow_run, graphflow_pool, graphflow_orphan, graphflow_spin), STRUCTS, TRIPLE
     )
 
 

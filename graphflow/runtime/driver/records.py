@@ -100,7 +100,9 @@ STEP = StructType(
         (
             StructField("kernel", POINTER),
             StructField("first_pointer", INT64),  # where its parameters begin in the job's pointers
-            StructField("extent", INT64),  # iterations of the kernel's parallel loop
+            StructField("extent", INT64),  # iterations of the kernel's parallel loop to execute
+            StructField("length", INT64),  # as many of them are neighbours in the loop ...
+            StructField("stride", INT64),  # ... and begin so far from the previous ones
             StructField("threads", INT64),  # threads that share them
             StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
         ),

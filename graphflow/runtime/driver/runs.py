@@ -8,6 +8,7 @@ word, hence rounds as the caller would.
 
 from __future__ import annotations
 
+import graphflow.runtime.driver.system as system
 from graphflow.runtime.driver.execution import execute
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
@@ -21,16 +22,6 @@ from graphflow.runtime.driver.records import (
     WORKER,
 )
 from graphflow.runtime.driver.structs import INT32, INT64, POINTER
-from graphflow.runtime.driver.system import (
-    GETTID,
-    STICKY_FLAGS,
-    load_control_word,
-    nanoseconds,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-    store_control_word,
-    syscall,
-)
 from graphflow.runtime.driver.waiting import change, meet, publish, wait_for_change
 
 BUSY = -1
@@ -47,7 +38,7 @@ def work(f: NativeBody, worker: NativePlace) -> None:
     pool = f.place(worker.at("pool").load(), POOL)
     me = worker.at("index").load()
     spins = pool.at("idle_spins").load()
-    thread = f.call(syscall, GETTID).truncated(INT32)
+    thread = f.call(system.syscall, system.GETTID).truncated(INT32)
     worker.at("thread_id").store(thread, "monotonic")
     seen = f.local(INT32, 0)
     with f.loop():
@@ -65,7 +56,7 @@ def work(f: NativeBody, worker: NativePlace) -> None:
         seen.store(seen.load() + 1)
         job = f.place(pool.at("job").load(), JOB)
         word.store(pool.at("control_word").load())
-        f.run(load_control_word, word)
+        f.run(system.load_control_word, word)
         f.run(publish, pool, me)
         f.run(execute, pool, job, me)
         f.run(meet, pool, me, 0)
@@ -85,7 +76,7 @@ def forget_claims(f: NativeBody, pool: NativePlace) -> None:
 def execute_together(f: NativeBody, pool: NativePlace, job: NativePlace, word: NativeValue) -> None:
     """Execute a job with all threads of the pool, under the control word `word`."""
     mutex, epoch = pool.at("mutex"), pool.at("epoch")
-    f.run(pthread_mutex_lock, mutex)
+    f.run(system.pthread_mutex_lock, mutex)
     f.run(publish, pool, 0)
     pool.at("job").store(job)
     pool.at("control_word").store(word)
@@ -94,7 +85,7 @@ def execute_together(f: NativeBody, pool: NativePlace, job: NativePlace, word: N
     f.run(change, epoch, epoch.load("monotonic") + 1, pool.at("idle_sleepers"))
     f.run(execute, pool, job, 0)
     f.run(meet, pool, 0, 1)
-    f.run(pthread_mutex_unlock, mutex)
+    f.run(system.pthread_mutex_unlock, mutex)
 
 
 @function(job=AddressOf(JOB))
@@ -132,16 +123,16 @@ def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: Nat
     job.at("first").store(first)
     stop.store(0)
     patience = job.at("patience_ns").load()
-    job.at("deadline").store(f.call(nanoseconds) + patience)
-    f.run(store_control_word, old_word)
-    wanted = (old_word.load() | job.at("control_bits").load()) & ~STICKY_FLAGS
+    job.at("deadline").store(f.call(system.nanoseconds) + patience)
+    f.run(system.store_control_word, old_word)
+    wanted = (old_word.load() | job.at("control_bits").load()) & ~system.STICKY_FLAGS
     word.store(wanted)
-    f.run(load_control_word, word)
+    f.run(system.load_control_word, word)
     with f.either(parallel) as otherwise:
         f.run(execute_together, pool, job, wanted)
         otherwise()
         f.run(execute, None, job, 0)
-    f.run(load_control_word, old_word)
+    f.run(system.load_control_word, old_word)
     following = stop.load()
     state.store(f.select(following.equals(0), JOB_FREE, JOB_PAUSED, INT32), "release")
     f.give(following)

@@ -12,6 +12,10 @@ from graphflow.runtime.driver.structs import BOOL, INT8, INT32, INT64, POINTER, 
 
 # The processor.
 
+TRIPLE = "x86_64-unknown-linux-gnu"
+MACHINES = ("x86_64", "AMD64")
+"""What the system calls processors of that triple."""
+
 pause = NativeFunction("llvm.x86.sse2.pause")
 store_control_word = NativeFunction("llvm.x86.sse.stmxcsr", {"to": POINTER})
 load_control_word = NativeFunction("llvm.x86.sse.ldmxcsr", {"from": POINTER})
@@ -23,7 +27,9 @@ copy = NativeFunction(
 )
 
 STICKY_FLAGS = 0x3F
-"""Bits of the floating-point control word that say which exceptions have occurred."""
+"""Bits of the floating-point control word (MXCSR) that say which exceptions have occurred."""
+FLUSH_DENORMALS = 0x8040
+"""Bits of the control word: denormal results and operands count as zero."""
 
 # Processors that a thread may use: a mask of `cpu_set_t`'s size, one bit a processor.
 

@@ -7,28 +7,12 @@ their own fault.
 
 from __future__ import annotations
 
+import graphflow.runtime.driver.system as system
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import ASLEEP, CONTENDED_BYTES, POOL, WORKER
 from graphflow.runtime.driver.runs import work
 from graphflow.runtime.driver.structs import BOOL, INT32, INT64, POINTER
-from graphflow.runtime.driver.system import (
-    DETACHED,
-    OPAQUE,
-    SIG_SETMASK,
-    SIGNALS_OF_A_CRASH,
-    aligned_alloc,
-    fill,
-    pause,
-    pthread_attr_destroy,
-    pthread_attr_init,
-    pthread_attr_setdetachstate,
-    pthread_attr_setstacksize,
-    pthread_create,
-    pthread_sigmask,
-    sigdelset,
-    sigfillset,
-)
 
 _STACK_BYTES = 16 << 20
 """Kernels keep their scratch memory on the stack; only touched pages cost anything."""
@@ -41,11 +25,11 @@ def block_signals(f: NativeBody, old: NativeValue) -> None:
     Python's handlers belong to its threads, while a crash in a kernel must still be reported where
     it happens.  Threads inherit the mask of the one that starts them.
     """
-    mask = f.local(OPAQUE, alignment=16)
-    f.run(sigfillset, mask)
-    for signal in SIGNALS_OF_A_CRASH:
-        f.run(sigdelset, mask, signal)
-    f.run(pthread_sigmask, SIG_SETMASK, mask, old)
+    mask = f.local(system.OPAQUE, alignment=16)
+    f.run(system.sigfillset, mask)
+    for signal in system.SIGNALS_OF_A_CRASH:
+        f.run(system.sigdelset, mask, signal)
+    f.run(system.pthread_sigmask, system.SIG_SETMASK, mask, old)
 
 
 @function(BOOL, pool=AddressOf(POOL), threads=INT64)
@@ -54,13 +38,13 @@ def start_workers(f: NativeBody, pool: NativePlace, threads: NativeValue) -> Non
 
     Workers that were started before a refusal go on waiting for a run that never comes.
     """
-    old, attributes = f.local(OPAQUE, alignment=16), f.local(OPAQUE, alignment=16)
+    old, attributes = f.local(system.OPAQUE, alignment=16), f.local(system.OPAQUE, alignment=16)
     thread = f.local(INT64)
     succeeded = f.local(BOOL, 1)
     f.run(block_signals, old)
-    f.run(pthread_attr_init, attributes)
-    f.run(pthread_attr_setstacksize, attributes, _STACK_BYTES)
-    f.run(pthread_attr_setdetachstate, attributes, DETACHED)
+    f.run(system.pthread_attr_init, attributes)
+    f.run(system.pthread_attr_setstacksize, attributes, _STACK_BYTES)
+    f.run(system.pthread_attr_setdetachstate, attributes, system.DETACHED)
     number = f.local(INT64, 1)
     with f.loop() as starting:
         with f.when(number.load().at_least(threads)):
@@ -69,13 +53,13 @@ def start_workers(f: NativeBody, pool: NativePlace, threads: NativeValue) -> Non
         worker.at("pool").store(pool)
         worker.at("processor").store(ASLEEP)
         worker.at("index").store(number.load())
-        error = f.call(pthread_create, thread, attributes, f.address_of(work), worker)
+        error = f.call(system.pthread_create, thread, attributes, f.address_of(work), worker)
         with f.when(error.differs(0)):
             succeeded.store(0)
             starting.leave()
         number.store(number.load() + 1)
-    f.run(pthread_attr_destroy, attributes)
-    f.run(pthread_sigmask, SIG_SETMASK, old, None)
+    f.run(system.pthread_attr_destroy, attributes)
+    f.run(system.pthread_sigmask, system.SIG_SETMASK, old, None)
     f.give(succeeded.load())
 
 
@@ -86,10 +70,10 @@ def graphflow_pool(
     """A pool of the caller and `threads - 1` new detached workers; null if the system refuses a
     thread or memory."""
     size = threads * WORKER.size + POOL.size  # a multiple of the alignment, as both sizes are
-    pool = f.place(f.call(aligned_alloc, CONTENDED_BYTES, size), POOL)
+    pool = f.place(f.call(system.aligned_alloc, CONTENDED_BYTES, size), POOL)
     with f.when(pool.address.equals(None)):
         f.give(None)
-    f.run(fill, pool, 0, size, 0)
+    f.run(system.fill, pool, 0, size, 0)
     pool.at("threads").store(threads)
     pool.at("barrier_spins").store(barrier_spins)
     pool.at("idle_spins").store(idle_spins)
@@ -108,4 +92,4 @@ def graphflow_orphan(f: NativeBody, pool: NativePlace) -> None:
 def graphflow_spin(f: NativeBody, count: NativeValue) -> None:
     """Pause `count` times, to find out how long a pause takes."""
     with f.counted(0, count):
-        f.run(pause)
+        f.run(system.pause)

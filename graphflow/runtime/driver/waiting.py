@@ -17,25 +17,11 @@ foreign process is gone for milliseconds.
 
 from __future__ import annotations
 
+import graphflow.runtime.driver.system as system
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import ASLEEP, POOL
 from graphflow.runtime.driver.structs import BOOL, INT8, INT32, INT64
-from graphflow.runtime.driver.system import (
-    CPU_MASK,
-    EVERYONE,
-    FUTEX,
-    FUTEX_WAIT,
-    FUTEX_WAKE,
-    MASK_BYTES,
-    copy,
-    nanoseconds,
-    pause,
-    sched_getaffinity,
-    sched_getcpu,
-    sched_setaffinity,
-    syscall,
-)
 
 _SPINS_PER_LOOK = 64
 """Pauses between two looks for a crowded processor: one or two microseconds.  A power of two."""
@@ -48,7 +34,7 @@ def publish(f: NativeBody, pool: NativePlace, me: NativeValue) -> None:
     Other threads read the word, so it is written only when it changes.
     """
     at = pool.at("workers", me, "processor")
-    here = f.call(sched_getcpu)
+    here = f.call(system.sched_getcpu)
     with f.when(at.load("monotonic").differs(here)):
         at.store(here, "monotonic")
     f.give(here)
@@ -63,32 +49,32 @@ def move_apart(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
     mask back at once, so that the scheduler remains free and a limit that the user has set remains
     in force.
     """
-    allowed, free = f.local(CPU_MASK, alignment=16), f.local(CPU_MASK, alignment=16)
+    allowed, free = f.local(system.CPU_MASK, alignment=16), f.local(system.CPU_MASK, alignment=16)
     worker = pool.at("workers", index)
     thread = worker.at("thread_id").load("monotonic")
-    with f.when(f.call(sched_getaffinity, thread, MASK_BYTES, allowed).differs(0)):
+    with f.when(f.call(system.sched_getaffinity, thread, system.MASK_BYTES, allowed).differs(0)):
         f.give(0)
-    f.run(copy, free, allowed, MASK_BYTES, 0)
+    f.run(system.copy, free, allowed, system.MASK_BYTES, 0)
     with f.counted(0, pool.at("threads").load()) as i:
         taken = pool.at("workers", i, "processor").load("monotonic")
-        with f.when(taken.below(8 * MASK_BYTES)):  # no mask has room for -1
+        with f.when(taken.below(8 * system.MASK_BYTES)):  # no mask has room for -1
             _clear_bit(free, taken)
-    with f.when(f.call(sched_setaffinity, thread, MASK_BYTES, free).differs(0)):
+    with f.when(f.call(system.sched_setaffinity, thread, system.MASK_BYTES, free).differs(0)):
         f.give(0)
-    f.run(sched_setaffinity, thread, MASK_BYTES, allowed)
+    f.run(system.sched_setaffinity, thread, system.MASK_BYTES, allowed)
     worker.at("processor").store(ASLEEP, "monotonic")
     f.give(1)
 
 
 @function(BOOL, pool=AddressOf(POOL), index=INT64)
-def spread(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
+def spread_apart(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
     """`move_apart`, unless a worker was moved in this tick of the clock or is being moved.
 
     Of two threads that moved one worker, the second could take the mask that the first had set for
     a moment for the one to give back.
     """
     moved_at, moving = pool.at("moved_at"), pool.at("moving")
-    now = f.call(nanoseconds)
+    now = f.call(system.nanoseconds)
     with f.when(moved_at.load("monotonic").equals(now)):
         f.give(0)
     _, alone = moving.compare_exchange(0, 1, "acquire", "monotonic")
@@ -104,8 +90,7 @@ def _clear_bit(mask: NativePlace, number: NativeValue) -> None:
     """Instructions that clear one bit of a mask; the lowest bit of a byte comes first."""
     byte = mask.at(number >> 3)
     bit = (number & 7).truncated(INT8)
-    one = mask.body.constant(1, INT8)
-    byte.store(byte.load() & ~(one << bit))
+    byte.store(byte.load() & ~(1 << bit))
 
 
 @function(BOOL, pool=AddressOf(POOL), me=INT64)
@@ -118,7 +103,7 @@ def crowded(f: NativeBody, pool: NativePlace, me: NativeValue) -> None:
         with f.when(there.equals(here) & i.differs(me)):
             # Not the caller, which is thread 0: its thread is the user's.
             worker = f.select(me.above(i), me, i, INT64)
-            f.give(~f.call(spread, pool, worker))
+            f.give(~f.call(spread_apart, pool, worker))
     f.give(0)
 
 
@@ -149,7 +134,7 @@ def wait_for_change(
             f.give()
         with f.when(left.load().signed_at_most(0)):
             spinning.leave()
-        f.run(pause)
+        f.run(system.pause)
         left.store(left.load() - 1)
         with f.when((left.load() & (_SPINS_PER_LOOK - 1)).differs(0)):
             spinning.again()
@@ -159,7 +144,7 @@ def wait_for_change(
     sleepers.fetch_add(1, "seq_cst")
     with f.loop() as sleeping:
         # The system itself compares the word with `seen` before it lets the thread sleep.
-        f.run(syscall, FUTEX, word, FUTEX_WAIT, seen.widened(INT64), None)
+        f.run(system.syscall, system.FUTEX, word, system.FUTEX_WAIT, seen.widened(INT64), None)
         with f.when(word.load("acquire").differs(seen)):
             sleeping.leave()
     sleepers.fetch_subtract(1, "seq_cst")
@@ -171,7 +156,7 @@ def change(f: NativeBody, word: NativePlace, value: NativeValue, sleepers: Nativ
     """Store `value` in the word and wake all threads that sleep until it changes."""
     word.store(value, "seq_cst")
     with f.when(sleepers.load("seq_cst").differs(0)):
-        f.run(syscall, FUTEX, word, FUTEX_WAKE, EVERYONE)
+        f.run(system.syscall, system.FUTEX, word, system.FUTEX_WAKE, system.EVERYONE)
 
 
 @function(pool=AddressOf(POOL), me=INT64, wait=BOOL)

@@ -14,10 +14,9 @@ from typing import get_args
 
 import numpy as np
 
-from graphflow import tir
+from graphflow import effects, tir
 from graphflow.base.dtypes import FLOATS, STORED, integer_limits, smallest
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import statements_of
 from graphflow.schedule.buffers.relocation import allocation_of, private_buffer, touching
 from graphflow.schedule.places.obligations import structural
 from graphflow.schedule.steps.frame import Rewrite
@@ -52,7 +51,7 @@ def _require_one_thread(func: tir.PrimFunc, buffer: tir.Buffer) -> None:
     """ScheduleError where threads share a buffer: a parallel loop is between it and an access."""
     parallel = {
         one.stmt.var
-        for one in statements_of(func).statements
+        for one in effects.statements_of(func).statements
         if isinstance(one.stmt, tir.For) and one.stmt.kind is tir.LoopKind.PARALLEL
     }
     own = {axis.var for axis in allocation_of(func, buffer).domain.axes}

@@ -11,34 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import (
-    Proof,
-    constant_value,
-    floor_div,
-    floor_mod,
-    variables,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.buffers.relocation import (
-    Indices,
-    allocation_of,
-    axis_of,
-    flat_buffer,
-    moved_buffer,
-    require_same_sources,
-    require_within,
-    touching,
-)
+from graphflow.schedule.buffers import relocation
 from graphflow.schedule.loops.pieces import MOST_STATEMENTS
-from graphflow.schedule.places.obligations import structural
-from graphflow.schedule.places.place_names import fresh_names, place_names
+from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.step_arguments import IndexGiven, index_of
 from graphflow.schedule.steps.frame import Rewrite
 
 
 def resize_dim(
-    func: tir.PrimFunc, buffer: str, dim: int, size: int, offset: IndexGiven = 0, fold: bool = False
+    func: tir.PrimFunc,
+    buffer: str,
+    dim: int,
+    size: int,
+    offset: IndexGiven = 0,
+    fold: bool = False,
 ) -> Rewrite:
     """`a: T[n]; S[a[i]]` → `a: T[size]; S[a[i - offset]]`, or with `fold` `a[(i - offset) % size]`.
 
@@ -47,31 +35,35 @@ def resize_dim(
     *window*, with `fold`: each read still sees the same write, so no element is needed after one
     `size` further on has taken its place (a circular buffer).
     """
-    old = flat_buffer(func, buffer)
-    axis_of(old, dim)
+    old = relocation.flat_buffer(func, buffer)
+    relocation.axis_of(old, dim)
     start = index_of(offset)
     if size <= 0:
         raise ScheduleError(f"size: an axis of {size} elements holds nothing")
-    around = {axis.var for axis in allocation_of(func, old).domain.axes}
-    stray = sorted(v.name for v in variables(start) - around)
+    around = {axis.var for axis in relocation.allocation_of(func, old).domain.axes}
+    stray = sorted(v.name for v in arith.variables(start) - around)
     if stray:
         raise ScheduleError(f"scope: {stray[0]} is no loop around the allocation of {buffer}")
     new = replace(old, shape=(*old.shape[:dim], size, *old.shape[dim + 1 :]))
 
-    def place(indices: Indices) -> Indices:
+    def place(indices: relocation.Indices) -> relocation.Indices:
         index = indices[dim] - start
-        return (*indices[:dim], floor_mod(index, size) if fold else index, *indices[dim + 1 :])
+        return (
+            *indices[:dim],
+            arith.floor_mod(index, size) if fold else index,
+            *indices[dim + 1 :],
+        )
 
-    moved = moved_buffer(func, old, new, place)
-    proofs: tuple[Proof, ...]
+    moved = relocation.moved_buffer(func, old, new, place)
+    proofs: tuple[arith.Proof, ...]
     if fold:
         condition = f"window: {size} elements along axis {dim} of {buffer} are enough"
-        proofs = require_same_sources(func, moved, (old,), (new,), condition)
+        proofs = relocation.require_same_sources(func, moved, (old,), (new,), condition)
     else:
         condition = f"range: accesses to axis {dim} of {buffer} lie in [{start}, {start + size})"
         proofs = tuple(
-            require_within(access, access.access.indices[dim] - start, size, condition)
-            for access in touching(func, old)
+            relocation.require_within(access, access.access.indices[dim] - start, size, condition)
+            for access in relocation.touching(func, old)
         )
     return Rewrite(moved, tuple(dict.fromkeys(proofs)))
 
@@ -84,17 +76,19 @@ def expand_dim(func: tir.PrimFunc, buffer: str, size: int, index: IndexGiven) ->
     *range*: it lies between 0 and `size` at every access.  *values*: where it uses a loop inside
     which the buffer is not allocated, each read still sees the same write.
     """
-    old = flat_buffer(func, buffer)
+    old = relocation.flat_buffer(func, buffer)
     at = index_of(index)
     if size <= 0:
         raise ScheduleError(f"size: an axis of {size} elements holds nothing")
-    used = variables(at)
-    proofs: list[Proof] = []
-    for access in touching(func, old):
+    used = arith.variables(at)
+    proofs: list[arith.Proof] = []
+    for access in relocation.touching(func, old):
         stray = sorted(v.name for v in used - {axis.var for axis in access.domain.axes})
         if stray:
             raise ScheduleError(f"scope: {stray[0]} is no loop around the access {access}")
-        proofs.append(require_within(access, at, size, f"range: {at} lies in [0, {size})"))
+        proofs.append(
+            relocation.require_within(access, at, size, f"range: {at} lies in [0, {size})")
+        )
     for stmt in tir.statements_as_written(func.body):
         if isinstance(stmt, tir.NamedWindow) and stmt.window.buffer == old:
             inside = sorted(x.var.name for x in tir.loops_of(stmt.body) if x.var in used)
@@ -102,12 +96,14 @@ def expand_dim(func: tir.PrimFunc, buffer: str, size: int, index: IndexGiven) ->
                 name = stmt.buffer.name
                 raise ScheduleError(f"scope: {inside[0]} is no loop around the window {name}")
     new = replace(old, shape=(size, *old.shape))
-    moved = moved_buffer(func, old, new, lambda indices: (at, *indices))
-    if used <= {axis.var for axis in allocation_of(func, old).domain.axes}:
-        proofs.append(structural(f"{at} is the same wherever one copy of {buffer} is accessed"))
+    moved = relocation.moved_buffer(func, old, new, lambda indices: (at, *indices))
+    if used <= {axis.var for axis in relocation.allocation_of(func, old).domain.axes}:
+        proofs.append(
+            obligations.structural(f"{at} is the same wherever one copy of {buffer} is accessed")
+        )
     else:
         condition = f"values: equal elements of {buffer} are accessed at equal {at}"
-        proofs += require_same_sources(func, moved, (old,), (new,), condition)
+        proofs += relocation.require_same_sources(func, moved, (old,), (new,), condition)
     return Rewrite(moved, tuple(dict.fromkeys(proofs)))
 
 
@@ -117,13 +113,17 @@ def rearrange_dim(func: tir.PrimFunc, buffer: str, order: Sequence[int]) -> Rewr
     Conditions: *order*: it has each axis once.  *calls*: a call that is given the buffer remains
     one of its definition; that is so where its window has one of the axes, or their order is kept.
     """
-    old = flat_buffer(func, buffer)
+    old = relocation.flat_buffer(func, buffer)
     order = tuple(order)
     if sorted(order) != list(range(len(old.shape))):
         raise ScheduleError(f"order: {list(order)} is no order of the axes of {list(old.shape)}")
     new = replace(old, shape=tuple(old.shape[axis] for axis in order))
-    moved = moved_buffer(func, old, new, lambda indices: tuple(indices[axis] for axis in order))
-    return Rewrite(moved, (structural(f"axes {list(order)} are each axis of {buffer} once"),))
+    moved = relocation.moved_buffer(
+        func, old, new, lambda indices: tuple(indices[axis] for axis in order)
+    )
+    return Rewrite(
+        moved, (obligations.structural(f"axes {list(order)} are each axis of {buffer} once"),)
+    )
 
 
 def divide_dim(func: tir.PrimFunc, buffer: str, dim: int, factor: int) -> Rewrite:
@@ -131,8 +131,8 @@ def divide_dim(func: tir.PrimFunc, buffer: str, dim: int, factor: int) -> Rewrit
 
     Condition: *divisible*: the factor is positive and divides the extent of the axis.
     """
-    old = flat_buffer(func, buffer)
-    extent = old.shape[axis_of(old, dim)]
+    old = relocation.flat_buffer(func, buffer)
+    extent = old.shape[relocation.axis_of(old, dim)]
     if factor <= 0 or extent % factor:
         raise ScheduleError(
             f"divisible: {factor} does not divide axis {dim} of {buffer} with extent {extent}"
@@ -140,14 +140,14 @@ def divide_dim(func: tir.PrimFunc, buffer: str, dim: int, factor: int) -> Rewrit
     parts = (extent // factor, factor)
     new = replace(old, shape=(*old.shape[:dim], *parts, *old.shape[dim + 1 :]))
 
-    def place(indices: Indices) -> Indices:
+    def place(indices: relocation.Indices) -> relocation.Indices:
         index = indices[dim]
-        parts = floor_div(index, factor), floor_mod(index, factor)
+        parts = arith.floor_div(index, factor), arith.floor_mod(index, factor)
         return (*indices[:dim], *parts, *indices[dim + 1 :])
 
-    moved = moved_buffer(func, old, new, place)
+    moved = relocation.moved_buffer(func, old, new, place)
     claim = f"quotient and remainder by {factor} tell each index of {buffer}"
-    return Rewrite(moved, (structural(claim),))
+    return Rewrite(moved, (obligations.structural(claim),))
 
 
 def mult_dim(func: tir.PrimFunc, buffer: str, dim: int, other: int) -> Rewrite:
@@ -157,28 +157,28 @@ def mult_dim(func: tir.PrimFunc, buffer: str, dim: int, other: int) -> Rewrite:
     extent of the axis `other`, or elements would meet.  *calls*: a call that is given the buffer
     remains one of its definition.
     """
-    old = flat_buffer(func, buffer)
-    extents = old.shape[axis_of(old, dim)], old.shape[axis_of(old, other)]
+    old = relocation.flat_buffer(func, buffer)
+    extents = old.shape[relocation.axis_of(old, dim)], old.shape[relocation.axis_of(old, other)]
     if dim == other:
         raise ScheduleError(f"axes: {dim} is one axis of {buffer}, and two are multiplied")
     factor = extents[1]
     condition = f"range: accesses to axis {other} of {buffer} lie in [0, {factor})"
     proofs = tuple(
-        require_within(access, access.access.indices[other], factor, condition)
-        for access in touching(func, old)
+        relocation.require_within(access, access.access.indices[other], factor, condition)
+        for access in relocation.touching(func, old)
     )
     shape = list(old.shape)
     shape[dim] = extents[0] * factor
     del shape[other]
     new = replace(old, shape=tuple(shape))
 
-    def place(indices: Indices) -> Indices:
+    def place(indices: relocation.Indices) -> relocation.Indices:
         found = list(indices)
         found[dim] = factor * indices[dim] + indices[other]
         del found[other]
         return tuple(found)
 
-    return Rewrite(moved_buffer(func, old, new, place), tuple(dict.fromkeys(proofs)))
+    return Rewrite(relocation.moved_buffer(func, old, new, place), tuple(dict.fromkeys(proofs)))
 
 
 def unroll_buffer(func: tir.PrimFunc, buffer: str, dim: int) -> Rewrite:
@@ -190,30 +190,30 @@ def unroll_buffer(func: tir.PrimFunc, buffer: str, dim: int) -> Rewrite:
 
     Makes the buffers in the role `buffers`, in the order of the axis.
     """
-    old = flat_buffer(func, buffer)
-    extent = old.shape[axis_of(old, dim)]
+    old = relocation.flat_buffer(func, buffer)
+    extent = old.shape[relocation.axis_of(old, dim)]
     if extent > MOST_STATEMENTS:
         raise ScheduleError(f"size: {extent:,} buffers, and {MOST_STATEMENTS:,} is most")
-    for access in touching(func, old):
-        value = constant_value(access.access.indices[dim])
+    for access in relocation.touching(func, old):
+        value = arith.constant_value(access.access.indices[dim])
         if value is None:
             index = access.access.indices[dim]
             raise ScheduleError(f"constant: {access} uses axis {dim} of {buffer} at {index}")
         if not 0 <= value < extent:
             raise ScheduleError(f"range: {access} is outside the extent {extent} of axis {dim}")
     wanted = [f"{buffer}_{position}" for position in range(extent)]
-    names = fresh_names(place_names(func), wanted)
+    names = place_names.fresh_names(place_names.names_of_places(func), wanted)
     shape = (*old.shape[:dim], *old.shape[dim + 1 :])
     parts = tuple(replace(old, name=names[name], shape=shape) for name in wanted)
     new = replace(func, body=_unrolled(func.body, old, parts, dim))
     found = tuple(part.name for part in parts)
     claim = f"each access to {buffer} has a constant index along axis {dim}"
-    return Rewrite(new, (structural(claim),), {buffer: found}, {"buffers": found})
+    return Rewrite(new, (obligations.structural(claim),), {buffer: found}, {"buffers": found})
 
 
 def _unrolled(body: tir.Body, old: tir.Buffer, parts: tuple[tir.Buffer, ...], dim: int) -> tir.Body:
-    def at(indices: Indices) -> tuple[tir.Buffer, Indices]:
-        value = constant_value(indices[dim])
+    def at(indices: relocation.Indices) -> tuple[tir.Buffer, relocation.Indices]:
+        value = arith.constant_value(indices[dim])
         assert value is not None
         return parts[value], (*indices[:dim], *indices[dim + 1 :])
 

@@ -16,15 +16,12 @@ from typing import TypeAlias, TypeVar, cast
 from graphflow import arith, tir
 from graphflow.base.dtypes import CARRIERS, FLOATING
 from graphflow.base.errors import GraphflowError, ScheduleError
-from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
+from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve_indices
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.schedule.conditions.conditions import simplify
-from graphflow.schedule.facts.dependence import ordered_commute
-from graphflow.schedule.facts.padding import PaddingKind, padding_kind, padding_stages, writes_to
-from graphflow.schedule.facts.soundness import require_consistent
+from graphflow.schedule.facts import dependence, padding, soundness
 from graphflow.schedule.loops.parts import fission
-from graphflow.schedule.places.obligations import Unproven, require, structural
-from graphflow.schedule.places.place_names import require_fresh, require_names, stage_names
+from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import find, find_buffer, rewrite_at
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -84,7 +81,9 @@ def transform_layout(
     _may_move(func, old, layout)
     new = replace(old, shape=layout.physical_shape, separators=layout.separators)
     pad_value = _pad_value_of(pad_value, new)
-    check = require(layout.index_map.check(layout.logical_shape), "the index map is injective")
+    check = obligations.require(
+        layout.index_map.check(layout.logical_shape), "the index map is injective"
+    )
     body = _relaid(func.body, old, new, layout)
     written = old not in func.inputs
     stage = padding_stage(func, new, layout, pad_value, written)
@@ -92,11 +91,11 @@ def transform_layout(
     at = _stage_position(func, old) if written else 0
     body = (*body[:at], *stage, *body[at:])
     simplified = simplify(replace(func, params=params, body=body)).func
-    require_consistent(simplified)
+    soundness.require_consistent(simplified)
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
     made = {"padding": tuple(block.name for block in stage)}
     kept = (buffer, layout, pad_value) if has_functions else None
-    return Rewrite(simplified, (check, structural(claim)), made=made, arguments=kept)
+    return Rewrite(simplified, (check, obligations.structural(claim)), made=made, arguments=kept)
 
 
 def layout_of(layout: LayoutGiven, shape: Sequence[int]) -> Layout:
@@ -183,8 +182,8 @@ def _index_value(
 
 
 def _may_move(func: tir.PrimFunc, buffer: tir.Buffer, layout: Layout) -> None:
-    for stage in padding_stages(func, buffer):
-        if padding_kind(stage) is PaddingKind.NONE:
+    for stage in padding.padding_stages(func, buffer):
+        if padding.padding_kind(stage) is padding.PaddingKind.NONE:
             raise ScheduleError(
                 f"{buffer.name} has padding that nobody may touch; give it both layouts in one step"
             )
@@ -203,7 +202,7 @@ def _stage_position(func: tir.PrimFunc, buffer: tir.Buffer) -> int:
     touching = (
         k
         for k, stmt in enumerate(func.body)
-        if stmt == tir.Allocate(buffer) or writes_to((stmt,), buffer)
+        if stmt == tir.Allocate(buffer) or padding.writes_to((stmt,), buffer)
     )
     return 1 + max(touching, default=-1)
 
@@ -224,10 +223,10 @@ def padding_stage(
     if not layout.is_padded:
         return ()
     name, number = f"{new.name}_padding", 1
-    while any(stage.name == name for stage in padding_stages(func, new)):
+    while any(stage.name == name for stage in padding.padding_stages(func, new)):
         number += 1
         name = f"{new.name}_padding_of{number}"
-    name, *loops = stage_names(func, name, len(new.shape))
+    name, *loops = place_names.stage_names(func, name, len(new.shape))
     names = tuple(map(arith.Var, loops))
     logical = layout.is_logical(names)
     pad, kind = _pad_expression(new, names, pad_value)
@@ -250,16 +249,16 @@ def padding_stage(
 
 def _pad_expression(
     buffer: tir.Buffer, names: tuple[arith.Var, ...], pad_value: PadValue
-) -> tuple[tir.Expr | None, PaddingKind]:
+) -> tuple[tir.Expr | None, padding.PaddingKind]:
     match pad_value:
         case None:
-            return None, PaddingKind.NONE
+            return None, padding.PaddingKind.NONE
         case "undef":
-            return tir.Undef(buffer.dtype), PaddingKind.UNDEF
+            return tir.Undef(buffer.dtype), padding.PaddingKind.UNDEF
         case PadFunction():
             return _pad_function(buffer, names, pad_value)
         case int() | float():
-            return _literal(pad_value, buffer), PaddingKind.VALUE
+            return _literal(pad_value, buffer), padding.PaddingKind.VALUE
     raise ScheduleError(f'a pad value is None, "undef", a number or a PadFunction: {pad_value!r}')
 
 
@@ -275,9 +274,9 @@ def _literal(value: float | int, buffer: tir.Buffer) -> tir.Literal:
 
 def _pad_function(
     buffer: tir.Buffer, names: tuple[arith.Var, ...], pad: PadFunction
-) -> tuple[tir.Expr | None, PaddingKind]:
+) -> tuple[tir.Expr | None, padding.PaddingKind]:
     if pad.value is None:
-        return None, PaddingKind.NONE
+        return None, padding.PaddingKind.NONE
     assert not isinstance(
         pad.value, arith.IndexExpr
     )  # `_pad_value_of` made a scalar expression of it
@@ -295,7 +294,7 @@ def _pad_function(
     if problem is not None:
         raise ScheduleError(f"the pad value of {buffer.name} has the wrong type: {problem}")
     is_undef = isinstance(stmt.value, tir.Undef)
-    return stmt.value, PaddingKind.UNDEF if is_undef else PaddingKind.VALUE
+    return stmt.value, padding.PaddingKind.UNDEF if is_undef else padding.PaddingKind.VALUE
 
 
 def sequential_buffer_access(
@@ -330,12 +329,14 @@ def sequential_buffer_access(
         inner = inner.inside(loop.var, loop.start, loop.stop)
     ranges = inner.ranges()
     axes = tuple(arith.Var(name) for name in names)
-    require_names(*names)
-    require_fresh(func, *(n for n in names if n not in {loop.var.name for loop in nest}))
+    place_names.require_names(*names)
+    place_names.require_fresh(
+        func, *(n for n in names if n not in {loop.var.name for loop in nest})
+    )
     if len(set(names)) != len(names) or len(axes) != len(indices):
         raise ScheduleError(f"{buffer} has {len(indices)} axes; give each a name of its own")
     probe = physical_vars(len(axes))
-    known = solve(dict(zip(probe, indices, strict=True)), ranges)
+    known = solve_indices(dict(zip(probe, indices, strict=True)), ranges)
     lost = [loop.var.name for loop in nest if loop.var not in known]
     if lost:
         raise ScheduleError(f"{lost[0]} cannot be found again from the indices of {buffer}")
@@ -377,9 +378,9 @@ def _split_first(
     loop = outer.var.name
     try:
         parts = fission(func, loop, before, "_compute")
-    except Unproven as error:
+    except obligations.Unproven as error:
         reason = f"what comes before the nest in {loop} cannot be split off: {error.reason}"
-        raise Unproven(reason, error.proof) from None
+        raise obligations.Unproven(reason, error.proof) from None
     (second,) = parts.made["second"]
     done = sequential_buffer_access(parts.func, second, buffer, names, whole_box)
     later = done.places.get(second, (second,))
@@ -425,7 +426,7 @@ def _any_order(
         arith.negation(arith.equal(v, arith.Var(v.name + "'"))) for v in moving
     )
     condition = f"the iterations of {', '.join(map(str, moving))} may run in any order"
-    return ordered_commute(body, body, domain, moving, differ, condition)
+    return dependence.ordered_commute(body, body, domain, moving, differ, condition)
 
 
 def _spans(indices: tuple[arith.IndexExpr, ...], ranges: arith.Ranges) -> list[tuple[int, int]]:

@@ -10,22 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads, unread_outside, written_before_read
 from graphflow.schedule.buffers.relocation import require_same_sources
-from graphflow.schedule.facts.dependence import still_independent
-from graphflow.schedule.facts.padding import require_away_from_forbidden
-from graphflow.schedule.places.addresses import path_of
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import (
-    fresh_names,
-    place_names,
-    require_fresh,
-    require_names,
-    stage_names,
-)
-from graphflow.schedule.places.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.facts import dependence, padding
+from graphflow.schedule.places import addresses, obligations, place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -42,6 +31,10 @@ class _Footprint:
     dims: tuple[tir.For, ...]
     guard: arith.Predicate
     points: arith.Domain
+
+    def read_of(self, buffer: tir.Buffer) -> tir.Access:
+        """The load that copies these elements of a buffer."""
+        return tir.Access(buffer, self.indices, self.points, tir.AccessKind.READ, True)
 
 
 def stage_mem(
@@ -66,20 +59,20 @@ def stage_mem(
     Makes the small buffer in the role `buffer`, and the nests that copy, whose loops are called
     after the dims, in the roles `load` and `store`.
     """
-    require_names(name)
-    require_fresh(func, name)
-    taken = {name, *place_names(func)}
+    place_names.require_names(name)
+    place_names.require_fresh(func, name)
+    taken = {name, *place_names.names_of_places(func)}
     nests = {
-        role: fresh_names(taken, (d + suffix for d in dims))
+        role: place_names.fresh_names(taken, (d + suffix for d in dims))
         for role, suffix in (("load", "_in"), ("store", "_out"))
     }
     made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
-    stmt, domain = find_loop(func, loop)
+    stmt, domain = places.find_loop(func, loop)
     require_no_lanes_around(func, loop, domain.inside(stmt.var, stmt.start, stmt.stop))
-    old = find_buffer(func, buffer)
+    old = places.find_buffer(func, buffer)
     footprint, touched = _footprint(stmt, domain, old, tuple(dims))
     proofs: list[arith.Proof] = [
-        require(
+        obligations.require(
             _own_element(footprint),
             f"each iteration of {', '.join(dims)} has its own element of {buffer}",
         )
@@ -92,16 +85,20 @@ def stage_mem(
         touched[0], touched, footprint
     )
     if not stored_first:
-        proofs.append(
-            require(_in_bounds(old, footprint), f"what is staged of {buffer} lies inside it")
-        )
+        copied = footprint.read_of(old)
+        inside = arith.prove(padding.in_bounds(copied), copied.domain)
+        proofs.append(obligations.require(inside, f"what is staged of {buffer} lies inside it"))
         proofs.append(_touched_before(func, old, footprint, touched))
         made["load"] = tuple(nests["load"].values())
         store = tir.Store(new, index, tir.Load(old, footprint.indices))
         body = (*body, *_copy_nest(footprint, made["load"], store))
     body = (*body, *tir.redirect_accesses(stmt.body, old, new, lambda _: index))
     private = old not in {param.buffer for param in func.params}
-    unread = stored_first and private and unread_outside(func, path_of(func, loop), old)
+    unread = (
+        stored_first
+        and private
+        and effects.unread_outside(func, addresses.path_of(func, loop), old)
+    )
     if unread and unread.proven:
         proofs.append(unread)
     elif any(access.writes for access in touched):
@@ -109,17 +106,17 @@ def stage_mem(
         made["store"] = tuple(nests["store"].values())
         store = tir.Store(old, footprint.indices, tir.Load(new, index))
         body = (*body, *_copy_nest(footprint, made["store"], store))
-    staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
+    staged = places.rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread and unread.proven and not _is_touched(staged, old):
         staged = replace(staged, body=without_allocation(staged.body, old))
-    proofs += still_independent(staged, loop)
+    proofs += dependence.still_independent(staged, loop)
     return Rewrite(staged, tuple(proofs), made=made)
 
 
 def require_no_lanes_around(func: tir.PrimFunc, place: str, domain: arith.Domain) -> None:
     """ScheduleError where a loop of the domain, those around statements at a place, is
     vectorized."""
-    lanes = first_in_lanes(func, place, (axis.var for axis in domain.axes))
+    lanes = places.first_in_lanes(func, place, (axis.var for axis in domain.axes))
     if lanes is not None:
         raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
 
@@ -195,16 +192,9 @@ def _own_element(footprint: _Footprint) -> arith.Proof:
     differ = arith.disjunction(
         arith.negation(arith.equal(axis.var, fresh[axis.var])) for axis in axes
     )
-    both = arith.joined(footprint.points, copy).given(arith.conjunction((*same, differ)))
+    both = arith.joined_domains(footprint.points, copy).given(arith.conjunction((*same, differ)))
     return arith.prove_empty(
         both, f"({', '.join(map(str, footprint.indices))}) is injective in the dims"
-    )
-
-
-def _in_bounds(buffer: tir.Buffer, footprint: _Footprint) -> arith.Proof:
-    sides = zip(footprint.indices, buffer.shape, strict=True)
-    return arith.prove(
-        arith.conjunction(arith.within(e, 0, extent) for e, extent in sides), footprint.points
     )
 
 
@@ -241,9 +231,11 @@ def _touched_before(
         and set(arith.conjuncts(access.domain.where)) <= where
         for access in touched
     ):
-        return structural(f"every element of {buffer.name} that is copied is accessed anyway")
-    copied = tir.Access(buffer, footprint.indices, footprint.points, tir.AccessKind.READ, True)
-    return require_away_from_forbidden(func, copied)
+        return obligations.structural(
+            f"every element of {buffer.name} that is copied is accessed anyway"
+        )
+    copied = footprint.read_of(buffer)
+    return padding.require_away_from_forbidden(func, copied)
 
 
 def _copy_nest(footprint: _Footprint, loops: tuple[str, ...], store: tir.Store) -> tir.Body:
@@ -259,7 +251,7 @@ def _copy_nest(footprint: _Footprint, loops: tuple[str, ...], store: tir.Store) 
 
 
 def _is_touched(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
-    touched = (*tir.accesses(func.body), *claimed_loads(func.body))
+    touched = (*tir.accesses(func.body), *effects.claimed_loads(func.body))
     return any(access.buffer == buffer for access in touched)
 
 
@@ -279,20 +271,20 @@ def lift_alloc(func: tir.PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
     buffer.  *carried*: no value is carried from one iteration to the next, for each iteration
     stores an element before it loads it.
     """
-    old = find_buffer(func, buffer)
-    own = written_before_read(func, old)
+    old = places.find_buffer(func, buffer)
+    own = effects.written_before_read(func, old)
     proofs: list[arith.Proof] = [own] if own.proven else []
     new = func
     for _ in range(levels):
         loop = _loop_around(new, old)
-        stmt, _domain = find_loop(new, loop)
+        stmt, _domain = places.find_loop(new, loop)
         if stmt.kind in tir.AT_ONCE:
             raise ScheduleError(
                 f"kind: the iterations of {loop} run at once, and would share {buffer}"
             )
         moved = (tir.Allocate(old), replace(stmt, body=without_allocation(stmt.body, old)))
         before = new
-        new = rewrite_at(new, loop, lambda _s, _d, moved=moved: moved)  # type: ignore[misc]
+        new = places.rewrite_at(new, loop, lambda _s, _d, moved=moved: moved)  # type: ignore[misc]
         if not own.proven:
             claim = f"carried: each iteration of {loop} stores {buffer} before it loads it"
             proofs += require_same_sources(before, new, (old,), (old,), claim)
@@ -316,7 +308,7 @@ def cache_read(func: tir.PrimFunc, buffer: str, name: str, liftable: bool = True
 
     Makes the copy in the role `buffer`, the stage in the role `block`.
     """
-    old = find_buffer(func, buffer)
+    old = places.find_buffer(func, buffer)
     if old not in func.inputs:
         raise ScheduleError(f"{buffer} is not an input of {func.name}")
     return _cached(func, old, name, tir.BlockNote.PREPROC, liftable, f"{buffer} is never written")
@@ -335,7 +327,7 @@ def cache_write(func: tir.PrimFunc, buffer: str, name: str, liftable: bool = Tru
     Makes the copy in the role `buffer`, the stage in the role `block`, and the stage that loads, if
     there is one, in the role `load`.
     """
-    old = find_buffer(func, buffer)
+    old = places.find_buffer(func, buffer)
     if old not in func.outputs:
         raise ScheduleError(f"{buffer} is not an output of {func.name}")
     if any(p.buffer == old and p.role is tir.Role.INOUT for p in func.params):
@@ -367,14 +359,14 @@ def _cached(
         body = (*body, stage)
     made = {"buffer": (name,), "block": (stage.name,)}
     new = replace(func, body=(tir.Allocate(cache), *body))
-    return Rewrite(new, (structural(because),), made=made)
+    return Rewrite(new, (obligations.structural(because),), made=made)
 
 
 def _cached_both_ways(func: tir.PrimFunc, buffer: tir.Buffer, name: str) -> Rewrite:
     """A kernel that works on a copy of an `inout` parameter, and stages before and behind."""
     store_names = _may_cache(func, buffer, name)
     rank = len(buffer.shape)
-    load_names = stage_names(func, f"{name}_load", rank, name, *store_names)
+    load_names = place_names.stage_names(func, f"{name}_load", rank, name, *store_names)
     cache = replace(buffer, name=name)
     load = _copy_stage(buffer, cache, load_names)
     store = _copy_stage(cache, buffer, store_names)
@@ -382,20 +374,20 @@ def _cached_both_ways(func: tir.PrimFunc, buffer: tir.Buffer, name: str) -> Rewr
     made = {"buffer": (name,), "block": (store.name,), "load": (load.name,)}
     new = replace(func, body=(tir.Allocate(cache), load, *body, store))
     why = f"{name} begins as {buffer.name}, which is touched by the copies alone"
-    return Rewrite(new, (structural(why),), made=made)
+    return Rewrite(new, (obligations.structural(why),), made=made)
 
 
 def _may_cache(func: tir.PrimFunc, buffer: tir.Buffer, name: str) -> tuple[str, ...]:
     """Fresh names for a copying stage and its loops; ScheduleError where the buffer is padded."""
-    require_names(name)
-    require_fresh(func, name)
+    place_names.require_names(name)
+    place_names.require_fresh(func, name)
     for stmt in tir.walk(func.body):
         if isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == buffer.name:
             raise ScheduleError(
                 f"{buffer.name} has padding, which the copy would touch; cache it first, and "
                 "transform the cache"
             )
-    return stage_names(func, f"{name}_copy", len(buffer.shape), name)
+    return place_names.stage_names(func, f"{name}_copy", len(buffer.shape), name)
 
 
 def _copy_stage(

@@ -9,36 +9,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphflow import tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places.obligations import structural
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
-from graphflow.tir import (
-    Call,
-    NamedWindow,
-    Param,
-    PrimFunc,
-    Stmt,
-    calls_in,
-    map_as_written,
-    performed,
-)
 
 
-def inline_window(func: PrimFunc, window: str) -> Rewrite:
+def inline_window(func: tir.PrimFunc, window: str) -> Rewrite:
     """`with a[i, j:j + 8] as w: S[w[e]]` → `S[a[i, j + e]]`.
 
     Condition: *window*: the place is a named window.  Its elements are those of a by definition.
     """
-    stmt, _ = find(func, window)
-    if not isinstance(stmt, NamedWindow):
+    stmt, _ = places.find(func, window)
+    if not isinstance(stmt, tir.NamedWindow):
         raise ScheduleError(f"window: {window} is no named window")
-    new = rewrite_at(func, window, lambda _s, _d: performed(stmt))
+    new = places.rewrite_at(func, window, lambda _s, _d: tir.performed(stmt))
     behind = stmt.window.buffer.name
-    return Rewrite(new, (structural(f"{window} names elements of {behind}"),), {window: ()})
+    return Rewrite(
+        new, (obligations.structural(f"{window} names elements of {behind}"),), {window: ()}
+    )
 
 
-def set_window(func: PrimFunc, param: str, strided: bool = True) -> Rewrite:
+def set_window(func: tir.PrimFunc, param: str, strided: bool = True) -> Rewrite:
     """`def f(a: T[n])` → `def f(a: window[T[n]])`, or back where not `strided`.
 
     `param` is a parameter `a` of the kernel, or `f.a`, that of a kernel f that it calls.  Before
@@ -52,27 +44,29 @@ def set_window(func: PrimFunc, param: str, strided: bool = True) -> Rewrite:
     if not definition:
         new = _with_window(func, name, strided)
     else:
-        called = {call.definition for call in calls_in(func.body)}
+        called = {call.definition for call in tir.calls_in(func.body)}
         found = next((own for own in called if own.name == definition), None)
         if found is None:
             raise ScheduleError(f"parameter: {func.name} calls no kernel {definition}")
         other = _with_window(found, name, strided)
 
-        def change(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Call) and stmt.definition == found:
+        def change(stmt: tir.Stmt) -> tir.Stmt:
+            if isinstance(stmt, tir.Call) and stmt.definition == found:
                 return replace(stmt, definition=other)
             return stmt
 
-        new = replace(func, body=map_as_written(func.body, change))
-    return Rewrite(new, (structural("strides decide where elements lie, and not which they are"),))
+        new = replace(func, body=tir.map_as_written(func.body, change))
+    return Rewrite(
+        new, (obligations.structural("strides decide where elements lie, and not which they are"),)
+    )
 
 
-def _with_window(func: PrimFunc, name: str, strided: bool) -> PrimFunc:
+def _with_window(func: tir.PrimFunc, name: str, strided: bool) -> tir.PrimFunc:
     if all(param.buffer.name != name for param in func.params):
         names = ", ".join(param.buffer.name for param in func.params)
         raise ScheduleError(f"parameter: {func.name} has no parameter {name}; it has {names}")
 
-    def changed(param: Param) -> Param:
+    def changed(param: tir.Param) -> tir.Param:
         return replace(param, strided=strided) if param.buffer.name == name else param
 
     return replace(func, params=tuple(map(changed, func.params)))

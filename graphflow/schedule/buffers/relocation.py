@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import IndexExpr, Proof, prove, within
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import Statement, StatementAccess, same_sources, statements_of
 from graphflow.schedule.facts.dependence import independent
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import require_instances
 
-Indices = tuple[IndexExpr, ...]
+Indices = tuple[arith.IndexExpr, ...]
 
 
 def relocated(
@@ -57,7 +54,7 @@ def private_buffer(func: tir.PrimFunc, name: str) -> tir.Buffer:
 
     ScheduleError for a parameter, whose layout callers see, and for a padded buffer.
     """
-    buffer = find_buffer(func, name)
+    buffer = places.find_buffer(func, name)
     if any(buffer == param.buffer for param in func.params):
         raise ScheduleError(f"{name} is a parameter, which others see; it must be allocated here")
     for stmt in tir.walk(func.body):
@@ -81,23 +78,27 @@ def axis_of(buffer: tir.Buffer, dim: int) -> int:
     return dim
 
 
-def touching(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[StatementAccess, ...]:
+def touching(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[effects.StatementAccess, ...]:
     """The accesses to a buffer, claims of assumptions included."""
-    return statements_of(func).of(buffer)
+    return effects.statements_of(func).of(buffer)
 
 
-def allocation_of(func: tir.PrimFunc, buffer: tir.Buffer) -> Statement:
+def allocation_of(func: tir.PrimFunc, buffer: tir.Buffer) -> effects.Statement:
     """The statement that allocates a private buffer."""
     return next(
         one
-        for one in statements_of(func).statements
+        for one in effects.statements_of(func).statements
         if isinstance(one.stmt, tir.Allocate) and one.stmt.buffer == buffer
     )
 
 
-def require_within(access: StatementAccess, index: IndexExpr, extent: int, condition: str) -> Proof:
+def require_within(
+    access: effects.StatementAccess, index: arith.IndexExpr, extent: int, condition: str
+) -> arith.Proof:
     """A proof that `index` is one of `extent` positions at every instance of an access."""
-    return require(prove(within(index, 0, extent), access.domain), condition)
+    return obligations.require(
+        arith.prove(arith.within(index, 0, extent), access.domain), condition
+    )
 
 
 def require_same_sources(
@@ -106,15 +107,17 @@ def require_same_sources(
     old: Sequence[tir.Buffer],
     new: Sequence[tir.Buffer],
     condition: str,
-) -> tuple[Proof, ...]:
+) -> tuple[arith.Proof, ...]:
     """Proofs that reads see the same writes after a relocation, in loops of every kind.
 
     ScheduleError, which begins with `condition`, where one is not proven.
     """
-    return require(same_sources(before, after, old, new), condition), *still_at_once(after)
+    return obligations.require(
+        effects.same_sources(before, after, old, new), condition
+    ), *still_at_once(after)
 
 
-def still_at_once(func: tir.PrimFunc) -> tuple[Proof, ...]:
+def still_at_once(func: tir.PrimFunc) -> tuple[arith.Proof, ...]:
     """Proofs that the iterations of parallel and vectorized loops may still run at once."""
     found = (site for site in tir.sites(func.body) if isinstance(site.stmt, tir.For))
     return tuple(

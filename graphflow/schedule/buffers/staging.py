@@ -12,22 +12,11 @@ from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import stored_before_read
 from graphflow.schedule.buffers.memory import require_no_lanes_around, require_not_claimed
-from graphflow.schedule.facts.bound_inference import element_of
-from graphflow.schedule.facts.dependence import still_independent
-from graphflow.schedule.facts.padding import require_away_from_forbidden
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import (
-    fresh_names,
-    names_in,
-    place_names,
-    require_fresh,
-    require_names,
-)
-from graphflow.schedule.places.places import find, find_buffer, rewrite_at
+from graphflow.schedule.facts import bound_inference, dependence, padding
+from graphflow.schedule.places import obligations, place_names, places
 from graphflow.schedule.places.step_arguments import IndexGiven, index_of
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -61,15 +50,18 @@ def stage_window(
     of it.  *copied*: elements that are touched under a condition on data, or that a stated window
     adds, are in bounds, and no padding that nothing may access.
 
+    `stage_mem` is the other way to get a small buffer: it keeps one element for each iteration of
+    some loops, wherever these lie; this step keeps a box of elements, however often each is used.
+
     Makes the small buffer in the role `buffer`, and the outermost loops that copy in the roles
     `load` and `store`.
     """
-    require_names(name)
-    require_fresh(func, name)
-    stmt, domain = find(func, place)
+    place_names.require_names(name)
+    place_names.require_fresh(func, name)
+    stmt, domain = places.find(func, place)
     if isinstance(stmt, tir.Allocate | tir.Assume):
         raise ScheduleError(f"{place} computes nothing that could be staged")
-    old = find_buffer(func, buffer)
+    old = places.find_buffer(func, buffer)
     staged = _Staged(func, place, stmt, domain, old)
     require_no_lanes_around(func, staged.name, staged.inner)
     require_not_claimed(staged.body, old, place)
@@ -103,7 +95,7 @@ class _Staged:
     @property
     def name(self) -> str:
         """A name at the place or in it, else that of a loop around it; "" where there is none."""
-        inside = names_in((self.stmt,))
+        inside = place_names.declared_names((self.stmt,))
         return inside[0] if inside else self.outer[-1].name if self.outer else ""
 
     def with_body(self, body: tir.Body) -> tir.PrimFunc:
@@ -112,14 +104,14 @@ class _Staged:
         def change(stmt: tir.Stmt, _: arith.Domain) -> tir.Body:
             return (replace(stmt, body=body),) if isinstance(stmt, tir.For | tir.Block) else body
 
-        return rewrite_at(self.func, self.place, change)
+        return places.rewrite_at(self.func, self.place, change)
 
 
 def _rewritten(s: _Staged, name: str, scope: tir.Scope, window: Window | None) -> Rewrite:
     old = s.buffer
     used = _elements(s.touched, s.outer)
     if window is None:
-        windows = [used.offset(var, s.outer) for var in element_of(old)]
+        windows = [used.offset(var, s.outer) for var in bound_inference.element_variables(old)]
         kept = [axis for axis, (_, extent) in enumerate(windows) if extent > 1]
     else:
         windows, kept = stated_window(window, s.buffer, s.inner, s.place)
@@ -155,7 +147,7 @@ def _rewritten(s: _Staged, name: str, scope: tir.Scope, window: Window | None) -
         made["store"] = _first(names["store"])
     staged = s.with_body(body)
     if s.name:
-        proofs += still_independent(staged, s.name)
+        proofs += dependence.still_independent(staged, s.name)
     return Rewrite(staged, tuple(dict.fromkeys(proofs)), made=made)
 
 
@@ -187,7 +179,7 @@ def stated_window(
 
 def _within_buffer(s: _Staged, windows: Sequence[tuple[arith.IndexExpr, int]]) -> tir.Access:
     """A load of all elements of a window that the buffer has."""
-    element, domain = element_of(s.buffer), s.inner
+    element, domain = bound_inference.element_variables(s.buffer), s.inner
     for var, extent, (start, count) in zip(element, s.buffer.shape, windows, strict=True):
         domain = domain.inside(var, arith.const(0), arith.const(extent)).given(
             arith.within(var - start, 0, count)
@@ -197,7 +189,7 @@ def _within_buffer(s: _Staged, windows: Sequence[tuple[arith.IndexExpr, int]]) -
 
 def _elements(touched: Sequence[tir.Access], outer: tuple[arith.Var, ...]) -> arith.IntegerSet:
     """The elements that accesses touch, over the loops outside and the element."""
-    element = element_of(touched[0].buffer)
+    element = bound_inference.element_variables(touched[0].buffer)
     images = (arith.IntegerSet.of(a.domain).image(element, a.indices) for a in touched)
     return reduce(lambda a, b: a | b, (image.over((*outer, *element)) for image in images))
 
@@ -211,7 +203,7 @@ def _fits(
     )
     shape = [extent for _, extent in windows]
     condition = f"window: what {loop} touches of {access.buffer.name} fits {shape}"
-    return require(arith.prove(inside, access.domain), condition)
+    return obligations.require(arith.prove(inside, access.domain), condition)
 
 
 def _stored_first(touched: Sequence[tir.Access]) -> list[arith.Proof] | None:
@@ -220,31 +212,27 @@ def _stored_first(touched: Sequence[tir.Access]) -> list[arith.Proof] | None:
         return None  # nothing is stored before the first access, and isl need not say so
     if not all(access.certain for access in touched if access.writes):
         return None
-    proofs = list(stored_before_read(touched))
+    proofs = list(effects.stored_before_read(touched))
     return proofs if all(proof.proven for proof in proofs) else None
 
 
 def _may_copy(func: tir.PrimFunc, touched: Sequence[tir.Access]) -> list[arith.Proof]:
     """Proofs that the elements that are copied may be accessed in each iteration."""
     name = touched[0].buffer.name
-    proofs = [structural(f"the elements of {name} that are copied are accessed anyway")]
+    proofs = [obligations.structural(f"the elements of {name} that are copied are accessed anyway")]
     for access in touched:
         if not access.certain:
-            sides = zip(access.indices, access.buffer.shape, strict=True)
-            inside = arith.prove(
-                arith.conjunction(arith.within(e, 0, n) for e, n in sides), access.domain
-            )
-            proofs.append(require(inside, f"copied: what is copied of {name} lies inside it"))
-            proofs.append(require_away_from_forbidden(func, access))
+            condition = f"copied: what is copied of {name} lies inside it"
+            proofs += padding.may_load(func, access, condition)
     return proofs
 
 
 def _loop_names(func: tir.PrimFunc, name: str, rank: int) -> dict[str, tuple[arith.Var, ...]]:
-    taken = {name, *place_names(func)}
+    taken = {name, *place_names.names_of_places(func)}
     found = {}
     for role in ("load", "store"):
         wanted = (f"{name}_{role}_{axis}" for axis in range(rank))
-        found[role] = tuple(map(arith.Var, fresh_names(taken, wanted).values()))
+        found[role] = tuple(map(arith.Var, place_names.fresh_names(taken, wanted).values()))
     return found
 
 

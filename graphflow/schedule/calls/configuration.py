@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import Proof
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
-from graphflow.effects import Path, state_unread, statements_of, stores_known_value
 from graphflow.schedule.buffers.relocation import still_at_once
-from graphflow.schedule.places.addresses import domain_at, path_of, rewrite_path, statement_at
-from graphflow.schedule.places.obligations import Unproven, require, structural
-from graphflow.schedule.places.places import rewrite_around, rewrite_at
+from graphflow.schedule.facts.padding import may_load
+from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.places.step_arguments import ExprGiven, value_of
-from graphflow.schedule.statements.expressions import bound_value, may_load
+from graphflow.schedule.statements.expressions import bound_value
 from graphflow.schedule.steps.frame import Rewrite
 
 
 def write_config(
-    func: tir.PrimFunc, gap: str, field: tir.Buffer, value: ExprGiven | int, after: bool = False
+    func: tir.PrimFunc,
+    gap: str,
+    field: tir.Buffer,
+    value: ExprGiven | int,
+    after: bool = False,
 ) -> Rewrite:
     """`S` → `mode.act = e; S`, or with `after` `S; mode.act = e`, for the statement S at `gap`.
 
@@ -39,10 +40,10 @@ def write_config(
     expr = tir.Literal(value, field.dtype) if isinstance(value, int) else value_of(func, value)
     _require_field(field, expr)
     write = tir.Store(field, (), expr)
-    *around, (position, _) = path_of(func, gap)
+    *around, (position, _) = addresses.path_of(func, gap)
     at = position + after
     path = (*around, (at, False))
-    new = rewrite_around(func, gap, lambda body, _p, _d: (*body[:at], write, *body[at:]))
+    new = places.rewrite_around(func, gap, lambda body, _p, _d: (*body[:at], write, *body[at:]))
     _require_legal(new, func)
     proofs = list(_loaded(func, new, path))
     proofs += [_seen_by_nobody(new, path, f"unread: nothing reads {field.name} afterwards")]
@@ -60,8 +61,8 @@ def delete_config(func: tir.PrimFunc, place: str) -> Rewrite:
 
     Where 2 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
-    path = path_of(func, place)
-    stmt = statement_at(func, path)
+    path = addresses.path_of(func, place)
+    stmt = effects.statement_at(func, path)
     written = tuple(tir.writes_in((stmt,)))
     other = next((write for write in written if not write.buffer.is_field), None)
     if other is not None or not written:
@@ -70,7 +71,7 @@ def delete_config(func: tir.PrimFunc, place: str) -> Rewrite:
     names = ", ".join(dict.fromkeys(write.buffer.name for write in written))
     proof = _seen_by_nobody(func, path, f"unread: nothing reads {names} afterwards")
     fields = _differing(func, path)
-    new = rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
+    new = effects.rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
     return Rewrite(new, (proof, *_told(fields)), fields=fields)
 
 
@@ -89,24 +90,26 @@ def bind_config(func: tir.PrimFunc, place: str, expr: ExprGiven, field: tir.Buff
     Where 4 does not hold of code behind the kernel, `Rewrite.fields` has the field.
     """
     _require_field(field)
-    path = path_of(func, place)
-    stmt = statement_at(func, path)
-    for access in tir.accesses((stmt,), domain_at(func, path)):
+    path = addresses.path_of(func, place)
+    stmt = effects.statement_at(func, path)
+    for access in tir.accesses((stmt,), effects.domain_at(func, path)):
         if access.buffer.name == field.name:
             raise ScheduleError(f"free: {place} accesses {field.name} already")
     value, body, proofs = bound_value(func, place, expr, lambda value: field, _written)
     _require_field(field, value)
     if isinstance(stmt, tir.For | tir.Block):
-        probe = new = rewrite_at(func, place, lambda _s, _d: body)
+        probe = new = places.rewrite_at(func, place, lambda _s, _d: body)
     else:
-        new = rewrite_at(func, place, lambda _s, _d: body)
+        new = places.rewrite_at(func, place, lambda _s, _d: body)
         held = tir.Block("bound by bind_config", body)
-        probe = rewrite_at(func, place, lambda _s, _d: (held,))
+        probe = places.rewrite_at(func, place, lambda _s, _d: (held,))
     _require_legal(new, func)
     condition = f"unread: nothing behind {place} reads {field.name}"
-    proofs += [require(state_unread(probe, path, after_kernel=False), condition)]
+    proofs += [
+        obligations.require(effects.state_unread(probe, path, after_kernel=False), condition)
+    ]
     proofs += _still_at_once(new)
-    unseen = state_unread(probe, path, after_kernel=True).proven
+    unseen = effects.state_unread(probe, path, after_kernel=True).proven
     fields = () if unseen else (field.name,)
     return Rewrite(new, (*dict.fromkeys(proofs), *_told(fields)), fields=fields)
 
@@ -132,56 +135,58 @@ def _require_legal(new: tir.PrimFunc, func: tir.PrimFunc) -> None:
         raise ScheduleError(f"scope: {reason}") from None
 
 
-def _still_at_once(new: tir.PrimFunc) -> tuple[Proof, ...]:
+def _still_at_once(new: tir.PrimFunc) -> tuple[arith.Proof, ...]:
     try:
         return still_at_once(new)
-    except Unproven as error:
-        raise Unproven(f"threads: {error.reason}", error.proof) from None
+    except obligations.Unproven as error:
+        raise obligations.Unproven(f"threads: {error.reason}", error.proof) from None
 
 
-def _loaded(func: tir.PrimFunc, new: tir.PrimFunc, path: Path) -> tuple[Proof, ...]:
+def _loaded(func: tir.PrimFunc, new: tir.PrimFunc, path: effects.Path) -> tuple[arith.Proof, ...]:
     """Proofs that what the new write loads may be loaded."""
-    found = tir.accesses((statement_at(new, path),), domain_at(new, path))
+    found = tir.accesses((effects.statement_at(new, path),), effects.domain_at(new, path))
     loads = [access for access in found if not access.writes and not access.buffer.is_field]
     texts = [f"memory: {one.buffer.name}[{', '.join(map(str, one.indices))}]" for one in loads]
     pairs = zip(loads, texts, strict=True)
     return tuple(p for one, text in pairs for p in may_load(func, one, f"{text} is in bounds"))
 
 
-def _seen_by_nobody(func: tir.PrimFunc, path: Path, condition: str) -> Proof:
+def _seen_by_nobody(func: tir.PrimFunc, path: effects.Path, condition: str) -> arith.Proof:
     """The proof that no read in the kernel sees what the statement at a path writes."""
-    unseen = state_unread(func, path, after_kernel=False)
+    unseen = effects.state_unread(func, path, after_kernel=False)
     if unseen.proven:
         return unseen
     known = _known(func, path)
     if known.proven:
         return known
     reason = "; ".join(filter(None, (unseen.reason, known.reason)))
-    raise Unproven(f"{condition}: that is not proven", replace(unseen, reason=reason))
+    raise obligations.Unproven(f"{condition}: that is not proven", replace(unseen, reason=reason))
 
 
-def _known(func: tir.PrimFunc, path: Path) -> Proof:
+def _known(func: tir.PrimFunc, path: effects.Path) -> arith.Proof:
     """Whether each store in the statement at a path stores what its element holds already."""
-    model = statements_of(func)
+    model = effects.statements_of(func)
     inside = model.inside(model.at(path))
     proofs = [
-        stores_known_value(func, one.path) for one in inside if isinstance(one.stmt, tir.Store)
+        effects.stores_known_value(func, one.path)
+        for one in inside
+        if isinstance(one.stmt, tir.Store)
     ]
     return next((proof for proof in proofs if not proof.proven), proofs[0])
 
 
-def _left_as_it_was(func: tir.PrimFunc, path: Path) -> bool:
-    return state_unread(func, path, after_kernel=True).proven or _known(func, path).proven
+def _left_as_it_was(func: tir.PrimFunc, path: effects.Path) -> bool:
+    return effects.state_unread(func, path, after_kernel=True).proven or _known(func, path).proven
 
 
-def _differing(func: tir.PrimFunc, path: Path) -> tuple[str, ...]:
+def _differing(func: tir.PrimFunc, path: effects.Path) -> tuple[str, ...]:
     """The fields that may hold something else after the kernel without the statement at a path."""
     if _left_as_it_was(func, path):
         return ()
-    fields = (write.buffer.name for write in tir.writes_in((statement_at(func, path),)))
+    fields = (write.buffer.name for write in tir.writes_in((effects.statement_at(func, path),)))
     return tuple(dict.fromkeys(fields))
 
 
-def _told(fields: tuple[str, ...]) -> tuple[Proof, ...]:
+def _told(fields: tuple[str, ...]) -> tuple[arith.Proof, ...]:
     """What callers must know, as a line of the trace."""
-    return tuple(structural(f"{field} may differ after the kernel") for field in fields)
+    return tuple(obligations.structural(f"{field} may differ after the kernel") for field in fields)

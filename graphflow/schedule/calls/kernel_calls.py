@@ -11,20 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace as replaced
 from typing import Any, cast
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
-from graphflow.effects import relations_of, state_unread, statements_of
-from graphflow.schedule.facts.dependence import independent
-from graphflow.schedule.facts.known_state import unify_in_state
-from graphflow.schedule.places.addresses import path_of
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import (
-    fresh_name,
-    names_in,
-    place_names,
-    require_fresh,
-    require_names,
-)
+from graphflow.schedule.facts import dependence, known_state
+from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import find, first_in_lanes, rewrite_around, rewrite_at
 from graphflow.schedule.steps.base_schedule import BaseSchedule
 from graphflow.schedule.steps.frame import Rewrite
@@ -51,24 +41,24 @@ def replace(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> Rewrite
     stmt, domain = find(func, place)
     require_definition(func, definition)
     body = stmt.body if isinstance(stmt, tir.Block) else (stmt,)
-    inside = set(names_in((stmt,)))
-    others = set(place_names(func)) - inside
+    inside = set(place_names.declared_names((stmt,)))
+    others = set(place_names.names_of_places(func)) - inside
 
     def is_taken(name: str) -> bool:
         return name in others or any(other.startswith(f"{name}.") for other in others)
 
-    name = fresh_name(definition.name, is_taken)
+    name = place_names.fresh_name(definition.name, is_taken)
     try:
-        call, state = unify_in_state(func, place, definition, body, name)
+        call, state = known_state.unify_in_state(func, place, definition, body, name)
     except tir.NotUnifiable as error:
         raise ScheduleError(f"{place} does not unify with {definition.name}: {error}") from None
-    unified = structural(f"{place} is {definition.name}, with the arguments put in")
+    unified = obligations.structural(f"{place} is {definition.name}, with the arguments put in")
     kinds = [[loop.kind for loop in tir.loops_of(b)] for b in (body, tir.performed(call))]
     # Unified, so what the loops run over is the same too.
     safe = _safe_kinds(func, place, call, domain) if kinds[0] != kinds[1] else ()
     proofs = (unified, *state, *safe)
     new = rewrite_at(func, place, lambda _s, _d: (call,))
-    places = {old: () for old in inside if old not in names_in((call,))}
+    places = {old: () for old in inside if old not in place_names.declared_names((call,))}
     return Rewrite(new, proofs, {**places, place: (name,)}, {"call": (name,)})
 
 
@@ -99,7 +89,7 @@ def _safe_kinds(
             lanes = first_in_lanes(func, place, (axis.var for axis in domain.axes))
             if lanes is not None:
                 raise ScheduleError(f"{place} stands inside {lanes}, whose iterations are lanes")
-            proofs += independent(loop, site.domain)
+            proofs += dependence.independent(loop, site.domain)
     return proofs
 
 
@@ -120,8 +110,10 @@ def inline(func: tir.PrimFunc, call: str) -> Rewrite:
     stmt, _ = find_call(func, call)
     body = tir.performed(stmt)
     new = rewrite_at(func, call, lambda _s, _d: body)
-    first = names_in(body)[:1]
-    return Rewrite(new, (structural(f"{call} performs these statements"),), {call: first})
+    first = place_names.declared_names(body)[:1]
+    return Rewrite(
+        new, (obligations.structural(f"{call} performs these statements"),), {call: first}
+    )
 
 
 def extract_subproc(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
@@ -136,10 +128,10 @@ def extract_subproc(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
 
     Makes the call in the role `call`.
     """
-    require_names(name)
+    place_names.require_names(name)
     if "." in name:
         raise ScheduleError(f"{name!r} has a dot, which the name of a kernel cannot have")
-    require_fresh(func, name)
+    place_names.require_fresh(func, name)
     stmt, _ = find(func, place)
     if any(loop.kind is tir.LoopKind.PARALLEL for loop in tir.loops_of((stmt,))):
         raise ScheduleError(f"{place} holds a parallel loop; make it serial first")
@@ -152,10 +144,10 @@ def extract_subproc(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
         )
     call = _extracted(stmt, name)
     require_definition(func, call.definition)
-    require_fresh(func, *names_in(tir.performed(call)))
+    place_names.require_fresh(func, *place_names.declared_names(tir.performed(call)))
     new = rewrite_at(func, place, lambda _s, _d: (call,))
-    proof = structural(f"{name} performs what {place} did")
-    places: dict[str, tuple[str, ...]] = dict.fromkeys(names_in((stmt,)), ())
+    proof = obligations.structural(f"{name} performs what {place} did")
+    places: dict[str, tuple[str, ...]] = dict.fromkeys(place_names.declared_names((stmt,)), ())
     return Rewrite(new, (proof,), {**places, place: (name,)}, {"call": (name,)})
 
 
@@ -260,9 +252,16 @@ def call_eqv(func: tir.PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
                 "for parameters that do not overlap"
             )
     new_call = replaced(stmt, definition=other)
-    old_names = names_in(tir.performed(stmt))
-    require_fresh(func, *(n for n in names_in(tir.performed(new_call)) if n not in old_names))
-    proofs = [structural(f"{other.name} and {stmt.definition.name} are two ends of a schedule")]
+    old_names = place_names.declared_names(tir.performed(stmt))
+    place_names.require_fresh(
+        func,
+        *(n for n in place_names.declared_names(tir.performed(new_call)) if n not in old_names),
+    )
+    proofs = [
+        obligations.structural(
+            f"{other.name} and {stmt.definition.name} are two ends of a schedule"
+        )
+    ]
     proofs += _same_writes(stmt.definition, other)
     proofs += _safe_kinds(func, call, new_call, domain)
     new = rewrite_at(func, call, lambda _s, _d: (new_call,))
@@ -270,7 +269,9 @@ def call_eqv(func: tir.PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
     for field in (*tir.fields_of(ends[0]), *tir.fields_of(ends[1])):
         if field.name in schedule.fields and field.name not in fields:
             unread, after_kernel = _unread_behind(func, call, field)
-            proofs.append(require(unread, f"state: nothing behind {call} reads {field.name}"))
+            proofs.append(
+                obligations.require(unread, f"state: nothing behind {call} reads {field.name}")
+            )
             fields += [] if after_kernel.proven else [field.name]
     return Rewrite(new, tuple(proofs), fields=tuple(fields))
 
@@ -280,12 +281,14 @@ def _unread_behind(
 ) -> tuple[arith.Proof, arith.Proof]:
     """Whether nothing reads a field behind a call before it is written; also after the kernel."""
     write = tir.Store(field, (), tir.Undef(field.dtype))
-    *around, (position, _) = path_of(func, call)
+    *around, (position, _) = addresses.path_of(func, call)
     probe = rewrite_around(
         func, call, lambda body, at, _d: (*body[: at + 1], write, *body[at + 1 :])
     )
     path = (*around, (position + 1, False))
-    return state_unread(probe, path, after_kernel=False), state_unread(probe, path, True)
+    return effects.state_unread(probe, path, after_kernel=False), effects.state_unread(
+        probe, path, True
+    )
 
 
 def _taken(func: tir.PrimFunc) -> tuple[object, ...]:
@@ -306,7 +309,7 @@ def _free_name(func: tir.PrimFunc, call: tir.Call, other: tir.PrimFunc) -> str:
         and stmt.name != call.name
         and replaced(stmt.definition, name=other.name) != other
     }
-    return fresh_name(other.name, (taken | {func.name}).__contains__)
+    return place_names.fresh_name(other.name, (taken | {func.name}).__contains__)
 
 
 def _same_writes(old: tir.PrimFunc, new: tir.PrimFunc) -> Iterator[arith.Proof]:
@@ -330,14 +333,14 @@ def _same_writes(old: tir.PrimFunc, new: tir.PrimFunc) -> Iterator[arith.Proof]:
                 f"{new.name} writes an element of {buffer.name} that {old.name} does not write "
                 f"for sure: {witness}"
             )
-        yield structural(f"{new.name} writes no more of {buffer.name} than {old.name}")
+        yield obligations.structural(f"{new.name} writes no more of {buffer.name} than {old.name}")
 
 
 def _written(func: tir.PrimFunc, buffer: tir.Buffer, context: object, certain: bool) -> Any:
     """The elements of a buffer that a kernel writes, or certainly writes, as a set; or None."""
-    relations = relations_of(func)
+    relations = effects.relations_of(func)
     found = None
-    for access in statements_of(func).of(buffer):
+    for access in effects.statements_of(func).of(buffer):
         if access.access.writes and (access.access.certain or not certain):
             elements = relations.elements(context, access).range()
             found = elements if found is None else found.union(elements)

@@ -7,29 +7,16 @@ kernel computes the same; it stays through later steps with the statements aroun
 
 from __future__ import annotations
 
-from graphflow.arith import Domain, Proof, conjunction, prove, within
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.staging import Window, stated_window
 from graphflow.schedule.calls.kernel_calls import require_definition
 from graphflow.schedule.facts.soundness import window_ends
-from graphflow.schedule.places.addresses import declared_around, path_of
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import fresh_name, has_place
-from graphflow.schedule.places.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.places import addresses, obligations, place_names, places
 from graphflow.schedule.steps.frame import Rewrite
-from graphflow.tir import (
-    PREFETCH16,
-    Buffer,
-    BufferWindow,
-    Call,
-    For,
-    MemorySpace,
-    PrimFunc,
-    is_dense,
-)
 
 
-def prefetch(func: PrimFunc, loop: str, buffer: str, window: Window) -> Rewrite:
+def prefetch(func: tir.PrimFunc, loop: str, buffer: str, window: Window) -> Rewrite:
     """`for i: S` → `for i: {S; prefetch16(a[window])}`, for `buffer` a.
 
     Each iteration fetches the cache line in the `window` into the second-level cache.  The window
@@ -50,58 +37,65 @@ def prefetch(func: PrimFunc, loop: str, buffer: str, window: Window) -> Rewrite:
 
     Makes the call in the role `call`.
     """
-    stmt, domain = find_loop(func, loop)
+    stmt, domain = places.find_loop(func, loop)
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-    lanes = first_in_lanes(func, loop, (axis.var for axis in inner.axes))
+    lanes = places.first_in_lanes(func, loop, (axis.var for axis in inner.axes))
     if lanes is not None:
         raise ScheduleError(
             f"lanes: {lanes} is vectorized, and lanes fetch nothing; choose a loop around it"
         )
-    require_definition(func, PREFETCH16)
+    require_definition(func, tir.PREFETCH16)
     line = _line(window, _fetched(func, stmt, buffer), inner, loop)
     inside = _inside(line, inner, loop)
-    name = fresh_name(PREFETCH16.name, lambda wanted: has_place(func, wanted))
-    call = Call(name, PREFETCH16, (line,))
-    new = rewrite_at(func, loop, lambda _s, _d: (stmt.around((*stmt.body, call)),))
-    nothing = structural(f"{PREFETCH16.name} performs nothing")
+    name = place_names.fresh_name(
+        tir.PREFETCH16.name, lambda wanted: place_names.has_place(func, wanted)
+    )
+    call = tir.Call(name, tir.PREFETCH16, (line,))
+    new = places.rewrite_at(func, loop, lambda _s, _d: (stmt.around((*stmt.body, call)),))
+    nothing = obligations.structural(f"{tir.PREFETCH16.name} performs nothing")
     return Rewrite(new, (nothing, inside), made={"call": (name,)})
 
 
-def _fetched(func: PrimFunc, loop: For, name: str) -> Buffer:
+def _fetched(func: tir.PrimFunc, loop: tir.For, name: str) -> tir.Buffer:
     """The buffer of this name, if its lines can be fetched at the end of the loop's body."""
-    buffer = find_buffer(func, name)
-    end = (*path_of(func, loop.var.name), (len(loop.body), False))
-    if buffer not in declared_around(func, end)[0]:
+    buffer = places.find_buffer(func, name)
+    end = (*addresses.path_of(func, loop.var.name), (len(loop.body), False))
+    if buffer not in effects.declared_around(func, end)[0]:
         raise ScheduleError(
             f"scope: {name} is not allocated at the end of {loop.var}; lift its allocation first"
         )
     if buffer.scope not in ("global", "scratch"):
-        where = buffer.scope.name if isinstance(buffer.scope, MemorySpace) else "registers"
+        where = buffer.scope.name if isinstance(buffer.scope, tir.MemorySpace) else "registers"
         raise ScheduleError(f"memory: {name} is in {where}, and no cache holds any of it")
     return buffer
 
 
-def _line(window: Window, buffer: Buffer, domain: Domain, loop: str) -> BufferWindow:
+def _line(window: Window, buffer: tir.Buffer, domain: arith.Domain, loop: str) -> tir.BufferWindow:
     """The window as that of a call; ScheduleError where it is no line of a cache."""
     sides, kept = stated_window(window, buffer, domain, loop)
-    line = BufferWindow(buffer, tuple(start for start, _ in sides), tuple(kept))
-    wanted = PREFETCH16.params[0].buffer
+    line = tir.BufferWindow(buffer, tuple(start for start, _ in sides), tuple(kept))
+    wanted = tir.PREFETCH16.params[0].buffer
     extents = [sides[axis][1] for axis in kept]
-    if buffer.dtype != wanted.dtype or extents != list(wanted.shape) or not is_dense(line, wanted):
+    if (
+        buffer.dtype != wanted.dtype
+        or extents != list(wanted.shape)
+        or not tir.is_dense(line, wanted)
+    ):
         raise ScheduleError(
-            f"window: {PREFETCH16.name} takes {wanted.size} elements of {wanted.dtype} that follow "
-            f"one another, and gets {extents} of {buffer.name}, {buffer.dtype}{list(buffer.shape)}"
+            f"window: {tir.PREFETCH16.name} takes {wanted.size} elements of {wanted.dtype} that "
+            f"follow one another, and gets {extents} of {buffer.name}, "
+            f"{buffer.dtype}{list(buffer.shape)}"
         )
     return line
 
 
-def _inside(line: BufferWindow, domain: Domain, loop: str) -> Proof:
+def _inside(line: tir.BufferWindow, domain: arith.Domain, loop: str) -> arith.Proof:
     """A proof that a line lies inside its buffer at every point of a domain."""
-    ends = window_ends(line, PREFETCH16.params[0].buffer.shape)
+    ends = window_ends(line, tir.PREFETCH16.params[0].buffer.shape)
     sides = (
-        within(index, 0, size)
+        arith.within(index, 0, size)
         for end in ends
         for index, size in zip(end, line.buffer.shape, strict=True)
     )
     condition = f"inside: what {loop} fetches of {line.buffer.name} lies inside it"
-    return require(prove(conjunction(sides), domain), condition)
+    return obligations.require(arith.prove(arith.conjunction(sides), domain), condition)

@@ -10,16 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith, tir
-from graphflow.effects import Path, conditions_agree, held_constant
-from graphflow.schedule.places.addresses import (
-    domain_at,
-    exchange_path,
-    path_of,
-    paths_below,
-    statement_at,
-)
-from graphflow.schedule.places.obligations import structural
+from graphflow import arith, effects, tir
+from graphflow.schedule.places import addresses, obligations
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -54,18 +46,18 @@ def replace_known_loads(func: tir.PrimFunc, place: str | None = None) -> Rewrite
     proofs: list[arith.Proof] = []
     now = func
     for path in _paths(func, place):
-        stmt = statement_at(now, path)
+        stmt = effects.statement_at(now, path)
         if isinstance(stmt, tir.For | tir.Block | tir.Assume):
             continue
         known: dict[tir.Load, tir.Literal] = {}
         loads = (node for expr in tir.expressions_of(stmt) for node in tir.walk_expr(expr))
         for load in dict.fromkeys(node for node in loads if isinstance(node, tir.Load)):
-            literal, proof = held_constant(now, path, load)
+            literal, proof = effects.held_constant(now, path, load)
             if literal is not None:
                 known[load] = literal
                 proofs.append(proof)
         if known:
-            now = exchange_path(now, path, (_with_constants(stmt, known),))
+            now = effects.exchange_path(now, path, (_with_constants(stmt, known),))
     return Rewrite(now, tuple(proofs))
 
 
@@ -82,12 +74,16 @@ def _with_constants(stmt: tir.Stmt, known: dict[tir.Load, tir.Literal]) -> tir.S
     return new
 
 
-def _paths(func: tir.PrimFunc, place: str | None) -> list[Path]:
+def _paths(func: tir.PrimFunc, place: str | None) -> list[effects.Path]:
     """The paths of all statements in a place, or in the kernel, in program order."""
-    roots: list[Path] = [((position, False),) for position in range(len(func.body))]
+    roots: list[effects.Path] = [((position, False),) for position in range(len(func.body))]
     if place is not None:
-        roots = [path_of(func, place)]
-    return [path for root in roots for path in paths_below(statement_at(func, root), root)]
+        roots = [addresses.path_of(func, place)]
+    return [
+        path
+        for root in roots
+        for path in effects.paths_below(effects.statement_at(func, root), root)
+    ]
 
 
 def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, arith.Proof] | None:
@@ -95,20 +91,20 @@ def _merged_once(func: tir.PrimFunc, place: str | None) -> tuple[tir.PrimFunc, a
     paths = _paths(func, place)
     there = set(paths)
     for path in paths:
-        stmt = statement_at(func, path)
+        stmt = effects.statement_at(func, path)
         if not isinstance(stmt, tir.If):
             continue
-        domain = domain_at(func, path)
+        domain = effects.domain_at(func, path)
         one = _one_branch(stmt, domain)
         if one is not None:
-            return exchange_path(func, path, one[0]), one[1]
-        after: Path = (*path[:-1], (path[-1][0] + 1, False))
-        second = statement_at(func, after) if after in there else None
+            return effects.exchange_path(func, path, one[0]), one[1]
+        after: effects.Path = (*path[:-1], (path[-1][0] + 1, False))
+        second = effects.statement_at(func, after) if after in there else None
         if not isinstance(second, tir.If):
             continue
         merged = _pair(func, path, after, stmt, second, domain)
         if merged is not None:
-            return exchange_path(func, path, (merged[0],), 2), merged[1]
+            return effects.exchange_path(func, path, (merged[0],), 2), merged[1]
     return None
 
 
@@ -122,12 +118,19 @@ def _one_branch(stmt: tir.If, domain: arith.Domain) -> tuple[tir.Body, arith.Pro
         held, failed = domain.given(condition), domain.given(arith.negation(condition))
     for kept, other, where in ((stmt.then, stmt.orelse, failed), (stmt.orelse, stmt.then, held)):
         if same_where(kept, other, where):
-            return kept, structural("both branches do the same where the condition chooses")
+            return kept, obligations.structural(
+                "both branches do the same where the condition chooses"
+            )
     return None
 
 
 def _pair(
-    func: tir.PrimFunc, path: Path, after: Path, first: tir.If, second: tir.If, domain: arith.Domain
+    func: tir.PrimFunc,
+    path: effects.Path,
+    after: effects.Path,
+    first: tir.If,
+    second: tir.If,
+    domain: arith.Domain,
 ) -> tuple[tir.If, arith.Proof] | None:
     """Two neighbouring conditions as one, with the proof."""
     if tir.is_predicate(first.condition) is not tir.is_predicate(second.condition):
@@ -136,24 +139,18 @@ def _pair(
         first.condition, (*first.then, *second.then), (*first.orelse, *second.orelse)
     )
     if not tir.is_predicate(first.condition):
-        proof = conditions_agree(func, path, after)
+        conditions = cast(tir.Expr, first.condition), cast(tir.Expr, second.condition)
+        proof = effects.equal_values(func, path, *conditions, after)
         return (equal_ones, proof) if proof.proven else None
     c, d = cast(arith.Predicate, first.condition), cast(arith.Predicate, second.condition)
-    proof = arith.prove(_iff(c, d), domain)
+    proof = arith.prove(arith.equivalent(c, d), domain)
     if proof.proven:
         return equal_ones, replace(proof, claim=f"{c} and {d} imply one another: {proof.claim}")
-    proof = arith.prove(_iff(c, arith.negation(d)), domain)
+    proof = arith.prove(arith.equivalent(c, arith.negation(d)), domain)
     if not proof.proven:
         return None
     crossed = tir.If(c, (*first.then, *second.orelse), (*first.orelse, *second.then))
     return crossed, replace(proof, claim=f"{c} and {d} are complementary: {proof.claim}")
-
-
-def _iff(c: arith.Predicate, d: arith.Predicate) -> arith.Predicate:
-    """The predicate that both hold, or both fail."""
-    return arith.conjunction(
-        (arith.disjunction((arith.negation(c), d)), arith.disjunction((arith.negation(d), c)))
-    )
 
 
 # Bodies that do the same --------------------------------------------------------------------------
@@ -162,7 +159,8 @@ def _iff(c: arith.Predicate, d: arith.Predicate) -> arith.Predicate:
 def same_where(one: tir.Body, other: tir.Body, domain: arith.Domain) -> bool:
     """Whether two bodies do the same at all points of `domain`, statement by statement.
 
-    Indices and conditions are proven equal there; values must have the same operators.
+    Each statement of one must be like that of the other, with values, indices and conditions that
+    are proven equal in any state of the memory.
     """
     return len(one) == len(other) and all(
         _same_stmt(a, b, domain) for a, b in zip(one, other, strict=True)
@@ -178,14 +176,12 @@ def _same_stmt(one: tir.Stmt, other: tir.Stmt, domain: arith.Domain) -> bool:
         case tir.For(), tir.For():
             if one.kind is not other.kind:
                 return False
-            sides = ((one.start, other.start), (one.stop, other.stop))
+            bounds = (one.start, one.stop), (other.start, other.stop)
             inside = domain.inside(one.var, one.start, one.stop)
             body = tir.substitute_body(other.body, {other.var: one.var})
-            return all(_same_index(a, b, domain) for a, b in sides) and same_where(
-                one.body, body, inside
-            )
+            return effects.equal_indices(*bounds, domain) and same_where(one.body, body, inside)
         case tir.If(), tir.If():
-            if not _same_condition(one.condition, other.condition, domain):
+            if not effects.equal_in_any_state(one.condition, other.condition, domain).proven:
                 return False
             then, orelse = domain, domain
             if tir.is_predicate(one.condition):
@@ -203,59 +199,6 @@ def _same_write(
 ) -> bool:
     return (
         one.buffer == other.buffer
-        and _same_indices(one.indices, other.indices, domain)
-        and _same_expr(one.value, other.value, domain)
+        and effects.equal_indices(one.indices, other.indices, domain)
+        and effects.equal_in_any_state(one.value, other.value, domain).proven
     )
-
-
-def _same_condition(one: tir.Condition, other: tir.Condition, domain: arith.Domain) -> bool:
-    if tir.is_predicate(one) is not tir.is_predicate(other):
-        return False
-    if tir.is_predicate(one):
-        return arith.prove(
-            _iff(cast(arith.Predicate, one), cast(arith.Predicate, other)), domain
-        ).proven
-    return _same_expr(cast(tir.Expr, one), cast(tir.Expr, other), domain)
-
-
-def _same_expr(one: tir.Expr, other: tir.Expr, domain: arith.Domain) -> bool:
-    if one == other:
-        return True
-    match one, other:
-        case tir.Load(), tir.Load():
-            same = one.buffer == other.buffer
-            return same and _same_indices(one.indices, other.indices, domain)
-        case tir.IndexValue(), tir.IndexValue():
-            return one.dtype == other.dtype and _same_index(one.index, other.index, domain)
-        case tir.Unary(), tir.Unary():
-            return one.op == other.op and _same_expr(one.operand, other.operand, domain)
-        case tir.Cast(), tir.Cast():
-            return one.dtype == other.dtype and _same_expr(one.operand, other.operand, domain)
-        case tir.Binary(), tir.Binary():
-            return one.op == other.op and _same_sides(one, other, domain)
-        case tir.Comparison(), tir.Comparison():
-            return one.op == other.op and _same_sides(one, other, domain)
-        case tir.Select(), tir.Select():
-            return (
-                _same_condition(one.condition, other.condition, domain)
-                and _same_expr(one.if_true, other.if_true, domain)
-                and _same_expr(one.if_false, other.if_false, domain)
-            )
-        case _:
-            return False
-
-
-def _same_sides(
-    one: tir.Binary | tir.Comparison, other: tir.Binary | tir.Comparison, domain: arith.Domain
-) -> bool:
-    return _same_expr(one.left, other.left, domain) and _same_expr(one.right, other.right, domain)
-
-
-def _same_indices(
-    one: tuple[arith.IndexExpr, ...], other: tuple[arith.IndexExpr, ...], domain: arith.Domain
-) -> bool:
-    return all(_same_index(a, b, domain) for a, b in zip(one, other, strict=True))
-
-
-def _same_index(one: arith.IndexExpr, other: arith.IndexExpr, domain: arith.Domain) -> bool:
-    return one is other or arith.prove(arith.equal(one, other), domain).proven

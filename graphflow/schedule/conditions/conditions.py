@@ -10,33 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never, cast
 
-from graphflow import tir
-from graphflow.arith import (
-    ANYWHERE,
-    FALSE,
-    TRUE,
-    Domain,
-    Predicate,
-    Proof,
-    Ranges,
-    at_most,
-    bounds,
-    conjunction,
-    conjuncts,
-    const,
-    negation,
-    predicate_variables,
-    prove,
-    simplify_predicate,
-)
-from graphflow.arith import (
-    simplify as simplify_index,
-)
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import never_read
-from graphflow.schedule.facts.equal_values import same_value
-from graphflow.schedule.places.obligations import Unproven, require, structural
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -47,15 +23,17 @@ def simplify(func: tir.PrimFunc) -> Rewrite:
     condition is decided becomes its branch, a loop that runs once becomes its body, one that never
     runs goes.  Nothing else moves.
     """
-    body = _simplify_body(func.body, ANYWHERE)
-    proofs = (structural("indices and conditions are equal over the ranges of the loops"),)
+    body = _simplify_body(func.body, arith.ANYWHERE)
+    proofs = (
+        obligations.structural("indices and conditions are equal over the ranges of the loops"),
+    )
     return Rewrite(func if body is func.body else replace(func, body=body), proofs)
 
 
-def _simplify_body(body: tir.Body, domain: Domain) -> tir.Body:
+def _simplify_body(body: tir.Body, domain: arith.Domain) -> tir.Body:
     out: list[tir.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, tir.Block) and domain is ANYWHERE:
+        if isinstance(stmt, tir.Block) and domain is arith.ANYWHERE:
             out.append(_simplify_stage(stmt))
         else:
             out += _simplify_stmt(stmt, domain)
@@ -64,7 +42,7 @@ def _simplify_body(body: tir.Body, domain: Domain) -> tir.Body:
     return tuple(out)
 
 
-def _simplify_stmt(stmt: tir.Stmt, domain: Domain) -> tir.Body:
+def _simplify_stmt(stmt: tir.Stmt, domain: arith.Domain) -> tir.Body:
     ranges = domain.ranges()
     match stmt:
         case tir.For():
@@ -76,24 +54,24 @@ def _simplify_stmt(stmt: tir.Stmt, domain: Domain) -> tir.Body:
             return (stmt if body is stmt.body else replace(stmt, body=body),)
         case _:
             return tir.map_indices(
-                (stmt,), lambda e: simplify_index(e, ranges), _simplified(ranges)
+                (stmt,), lambda e: arith.simplify_index(e, ranges), _simplified(ranges)
             )
 
 
-@tir.kept
+@tir.kept_by_node
 def _simplify_stage(stage: tir.Block) -> tir.Block:
     """A block outside all loops, simplified; the result is kept with the block."""
-    body = _simplify_body(stage.body, ANYWHERE)
+    body = _simplify_body(stage.body, arith.ANYWHERE)
     return stage if body is stage.body else replace(stage, body=body)
 
 
-def _simplify_loop(stmt: tir.For, domain: Domain) -> tir.Body:
+def _simplify_loop(stmt: tir.For, domain: arith.Domain) -> tir.Body:
     ranges = domain.ranges()
-    start, stop = simplify_index(stmt.start, ranges), simplify_index(stmt.stop, ranges)
-    most = bounds(stop - start, ranges)[1]
+    start, stop = arith.simplify_index(stmt.start, ranges), arith.simplify_index(stmt.stop, ranges)
+    most = arith.bounds(stop - start, ranges)[1]
     if most is not None and most <= 0:
         return ()
-    if (stop - start) is const(1):
+    if (stop - start) is arith.const(1):
         return _simplify_body(tir.substitute_body(stmt.body, {stmt.var: start}), domain)
     body = _simplify_body(stmt.body, domain.inside(stmt.var, start, stop))
     if not body:
@@ -103,16 +81,16 @@ def _simplify_loop(stmt: tir.For, domain: Domain) -> tir.Body:
     return (replace(stmt, start=start, stop=stop, body=body),)
 
 
-def _simplify_if(stmt: tir.If, domain: Domain) -> tir.Body:
+def _simplify_if(stmt: tir.If, domain: arith.Domain) -> tir.Body:
     if not tir.is_predicate(stmt.condition):
         return _simplify_data_if(stmt, domain)
-    condition = simplify_predicate(cast(Predicate, stmt.condition), domain.ranges())
-    if condition == TRUE:
+    condition = arith.simplify_predicate(cast(arith.Predicate, stmt.condition), domain.ranges())
+    if condition == arith.TRUE:
         return _simplify_body(stmt.then, domain)
-    if condition == FALSE:
+    if condition == arith.FALSE:
         return _simplify_body(stmt.orelse, domain)
     then = _simplify_body(stmt.then, domain.given(condition))
-    orelse = _simplify_body(stmt.orelse, domain.given(negation(condition)))
+    orelse = _simplify_body(stmt.orelse, domain.given(arith.negation(condition)))
     if not then and not orelse:
         return ()
     if condition == stmt.condition and then is stmt.then and orelse is stmt.orelse:
@@ -120,20 +98,22 @@ def _simplify_if(stmt: tir.If, domain: Domain) -> tir.Body:
     return (replace(stmt, condition=condition, then=then, orelse=orelse),)
 
 
-def _simplified(ranges: Ranges) -> Callable[[Predicate], Predicate]:
+def _simplified(ranges: arith.Ranges) -> Callable[[arith.Predicate], arith.Predicate]:
     """A function that simplifies a predicate, and returns the same object where nothing changes."""
 
-    def change(predicate: Predicate) -> Predicate:
-        new = simplify_predicate(predicate, ranges)
+    def change(predicate: arith.Predicate) -> arith.Predicate:
+        new = arith.simplify_predicate(predicate, ranges)
         return predicate if new == predicate else new
 
     return change
 
 
-def _simplify_data_if(stmt: tir.If, domain: Domain) -> tir.Body:
+def _simplify_data_if(stmt: tir.If, domain: arith.Domain) -> tir.Body:
     ranges = domain.ranges()
     (head,) = tir.map_indices(
-        (tir.If(stmt.condition, ()),), lambda e: simplify_index(e, ranges), _simplified(ranges)
+        (tir.If(stmt.condition, ()),),
+        lambda e: arith.simplify_index(e, ranges),
+        _simplified(ranges),
     )
     assert isinstance(head, tir.If)
     then, orelse = _simplify_body(stmt.then, domain), _simplify_body(stmt.orelse, domain)
@@ -157,19 +137,22 @@ def eliminate_dead_code(func: tir.PrimFunc, place: str | None = None) -> Rewrite
     *decided*: a condition there always holds, or never does.
     """
     if place is None:
-        proofs: list[Proof] = []
-        body = _live(func.body, ANYWHERE, proofs)
+        proofs: list[arith.Proof] = []
+        body = _live(func.body, arith.ANYWHERE, proofs)
         live = func if body is func.body else replace(func, body=body)
         return Rewrite(_without_unread(live, proofs), tuple(proofs))
     done = with_live_branches(func, place)
     if done.func is not func:
         return done
-    stmt, domain = find(func, place)
+    stmt, domain = places.find(func, place)
     match stmt:
         case tir.For():
-            require(prove(at_most(stmt.stop, stmt.start), domain), f"runs: {place} never runs")
+            obligations.require(
+                arith.prove(arith.at_most(stmt.stop, stmt.start), domain),
+                f"runs: {place} never runs",
+            )
         case tir.If() if tir.is_predicate(stmt.condition):
-            raise _undecided(place, cast(Predicate, stmt.condition), domain)
+            raise _undecided(place, cast(arith.Predicate, stmt.condition), domain)
         case tir.If():
             return _by_data(func, place, stmt)
     raise ScheduleError(f"decided: nothing in {place} is dead")
@@ -178,30 +161,31 @@ def eliminate_dead_code(func: tir.PrimFunc, place: str | None = None) -> Rewrite
 def with_live_branches(func: tir.PrimFunc, place: str) -> Rewrite:
     """The kernel without the loops and branches in the statement at `place` that never run, and
     without the conditions there that always hold; the kernel itself where there are none."""
-    proofs: list[Proof] = []
-    new = rewrite_at(func, place, lambda stmt, domain: _live((stmt,), domain, proofs))
+    proofs: list[arith.Proof] = []
+    new = places.rewrite_at(func, place, lambda stmt, domain: _live((stmt,), domain, proofs))
     return Rewrite(new, tuple(proofs))
 
 
-def _undecided(place: str, condition: Predicate, domain: Domain) -> ScheduleError:
+def _undecided(place: str, condition: arith.Predicate, domain: arith.Domain) -> ScheduleError:
     """The refusal of a condition that holds at one point and not at another."""
-    always, never = prove(condition, domain), prove(negation(condition), domain)
+    always, never = arith.prove(condition, domain), arith.prove(arith.negation(condition), domain)
     words = f"decided: the condition of {place} is not always the same, {always.reason}, and its "
-    return Unproven(f"{words}negation", never)
+    return obligations.Unproven(f"{words}negation", never)
 
 
 def _by_data(func: tir.PrimFunc, place: str, stmt: tir.If) -> Rewrite:
     """The kernel with a condition on data resolved; ScheduleError where it is not decided."""
     condition = cast(tir.Expr, stmt.condition)
     for value, branch in ((True, stmt.then), (False, stmt.orelse)):
-        proof = same_value(func, place, condition, tir.Literal(value, "bool"))
+        literal = tir.Literal(value, "bool")
+        proof = effects.equal_values(func, addresses.path_of(func, place), condition, literal)
         if proof.proven:
-            new = rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
+            new = places.rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
             return Rewrite(new, (proof,))
-    raise Unproven(f"decided: the condition of {place} is not always the same", proof)
+    raise obligations.Unproven(f"decided: the condition of {place} is not always the same", proof)
 
 
-def _live(body: tir.Body, domain: Domain, proofs: list[Proof]) -> tir.Body:
+def _live(body: tir.Body, domain: arith.Domain, proofs: list[arith.Proof]) -> tir.Body:
     out: list[tir.Stmt] = []
     for stmt in body:
         out += _live_stmt(stmt, domain, proofs)
@@ -209,10 +193,10 @@ def _live(body: tir.Body, domain: Domain, proofs: list[Proof]) -> tir.Body:
     return body if same else tuple(out)
 
 
-def _live_stmt(stmt: tir.Stmt, domain: Domain, proofs: list[Proof]) -> tir.Body:
+def _live_stmt(stmt: tir.Stmt, domain: arith.Domain, proofs: list[arith.Proof]) -> tir.Body:
     match stmt:
         case tir.For():
-            never = prove(at_most(stmt.stop, stmt.start), domain)
+            never = arith.prove(arith.at_most(stmt.stop, stmt.start), domain)
             if never.proven:
                 proofs.append(never)
                 return ()
@@ -239,18 +223,18 @@ def _live_stmt(stmt: tir.Stmt, domain: Domain, proofs: list[Proof]) -> tir.Body:
     assert_never(stmt)
 
 
-def _live_if(stmt: tir.If, domain: Domain, proofs: list[Proof]) -> tir.Body:
-    condition = cast(Predicate, stmt.condition)
-    always = prove(condition, domain)
+def _live_if(stmt: tir.If, domain: arith.Domain, proofs: list[arith.Proof]) -> tir.Body:
+    condition = cast(arith.Predicate, stmt.condition)
+    always = arith.prove(condition, domain)
     if always.proven:
         proofs.append(always)
         return _live(stmt.then, domain, proofs)
-    never = prove(negation(condition), domain)
+    never = arith.prove(arith.negation(condition), domain)
     if never.proven:
         proofs.append(never)
         return _live(stmt.orelse, domain, proofs)
     then = _live(stmt.then, domain.given(condition), proofs)
-    orelse = _live(stmt.orelse, domain.given(negation(condition)), proofs)
+    orelse = _live(stmt.orelse, domain.given(arith.negation(condition)), proofs)
     left = _undecided_members(condition, domain, proofs)
     if left is condition and then is stmt.then and orelse is stmt.orelse:
         return (stmt,)
@@ -258,22 +242,26 @@ def _live_if(stmt: tir.If, domain: Domain, proofs: list[Proof]) -> tir.Body:
     return (new,) if then or orelse else ()
 
 
-def _undecided_members(condition: Predicate, domain: Domain, proofs: list[Proof]) -> Predicate:
+def _undecided_members(
+    condition: arith.Predicate, domain: arith.Domain, proofs: list[arith.Proof]
+) -> arith.Predicate:
     """A conjunction without the members that hold at each point of a domain."""
-    members = conjuncts(condition)
+    members = arith.conjuncts(condition)
     if len(members) == 1:
         return condition  # it is known not to be decided
-    always = [prove(member, domain) for member in members]
+    always = [arith.prove(member, domain) for member in members]
     proofs += [proof for proof in always if proof.proven]
     if not any(proof.proven for proof in always):
         return condition
-    return conjunction(m for m, proof in zip(members, always, strict=True) if not proof.proven)
+    return arith.conjunction(
+        m for m, proof in zip(members, always, strict=True) if not proof.proven
+    )
 
 
-def _without_unread(func: tir.PrimFunc, proofs: list[Proof]) -> tir.PrimFunc:
+def _without_unread(func: tir.PrimFunc, proofs: list[arith.Proof]) -> tir.PrimFunc:
     """The kernel without allocated buffers that nothing reads, and the stores into them."""
     buffers = [stmt.buffer for stmt in tir.walk(func.body) if isinstance(stmt, tir.Allocate)]
-    unread = {buffer: never_read(func, buffer) for buffer in dict.fromkeys(buffers)}
+    unread = {buffer: effects.never_read(func, buffer) for buffer in dict.fromkeys(buffers)}
     dead = {buffer for buffer, proof in unread.items() if proof.proven}
     if not dead:
         return func
@@ -323,21 +311,23 @@ def lift_conditions(func: tir.PrimFunc, place: str) -> Rewrite:
     none moves, with the reason for each condition that there is.
     """
 
-    def change(stmt: tir.Stmt, _: Domain) -> tir.Body:
+    def change(stmt: tir.Stmt, _: arith.Domain) -> tir.Body:
         if not isinstance(stmt, tir.For):
             raise ScheduleError(f"{place} is a block, and a loop is needed")
         return (replace(stmt, body=_lifted(stmt.body)),)
 
-    new = rewrite_at(func, place, change)
+    new = places.rewrite_at(func, place, change)
     if new == func:
         raise ScheduleError(f"lifted: {_why_none_moves(func, place)}")
-    proof = structural("a condition free of a loop's variable is the same in each iteration")
+    proof = obligations.structural(
+        "a condition free of a loop's variable is the same in each iteration"
+    )
     return Rewrite(new, (proof,))
 
 
 def _why_none_moves(func: tir.PrimFunc, place: str) -> str:
     """Why each condition in a loop stays where it is."""
-    outer = find(func, place)[0]
+    outer = places.find(func, place)[0]
     reasons = list(_staying((outer,), None))
     return "; ".join(reasons) if reasons else f"there is no condition in {place}"
 
@@ -374,7 +364,7 @@ def _lifted(body: tir.Body) -> tir.Body:
             stmt = replace(stmt, then=_lifted(stmt.then), orelse=_lifted(stmt.orelse))
             inner = stmt.then[0] if len(stmt.then) == 1 else None
             if _plain(stmt) and isinstance(inner, tir.If) and _plain(inner):
-                both = conjunction((_predicate(stmt), _predicate(inner)))
+                both = arith.conjunction((_predicate(stmt), _predicate(inner)))
                 stmt = tir.If(both, inner.then)
         out.append(_pulled(stmt) if isinstance(stmt, tir.For | tir.Let) else stmt)
     return tuple(out)
@@ -384,8 +374,8 @@ def _plain(stmt: tir.If) -> bool:
     return tir.is_predicate(stmt.condition) and not stmt.orelse
 
 
-def _predicate(stmt: tir.If) -> Predicate:
-    return cast(Predicate, stmt.condition)
+def _predicate(stmt: tir.If) -> arith.Predicate:
+    return cast(arith.Predicate, stmt.condition)
 
 
 def _pulled(stmt: tir.For | tir.Let) -> tir.Stmt:
@@ -393,10 +383,10 @@ def _pulled(stmt: tir.For | tir.Let) -> tir.Stmt:
     if not isinstance(inner, tir.If) or not _plain(inner):
         return stmt
     own = {stmt.var} if isinstance(stmt, tir.For) else set()
-    members = conjuncts(_predicate(inner))
-    free = [m for m in members if own.isdisjoint(predicate_variables(m))]
-    bound = [m for m in members if not own.isdisjoint(predicate_variables(m))]
+    members = arith.conjuncts(_predicate(inner))
+    free = [m for m in members if own.isdisjoint(arith.predicate_variables(m))]
+    bound = [m for m in members if not own.isdisjoint(arith.predicate_variables(m))]
     if not free:
         return stmt
-    body = (tir.If(conjunction(bound), inner.then),) if bound else inner.then
-    return tir.If(conjunction(free), (replace(stmt, body=body),))
+    body = (tir.If(arith.conjunction(bound), inner.then),) if bound else inner.then
+    return tir.If(arith.conjunction(free), (replace(stmt, body=body),))

@@ -10,25 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.conditions.conditions import with_live_branches
 from graphflow.schedule.loops.loops import cut_loop
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import has_place
+from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_at
 from graphflow.schedule.steps.frame import Rewrite
-from graphflow.tir import (
-    For,
-    If,
-    PrimFunc,
-    is_predicate,
-    sites,
-    substitute_body,
-)
 
 
-def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
+def restrict_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     """`for i in (a, b): if p(i): S` → `for i in (max(a, …), min(b, …)): S`.
 
     Of p, each conjunct that compares a multiple of i with an expression without i becomes a bound,
@@ -38,12 +29,12 @@ def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
     """
     stmt, domain = find_loop(func, loop)
     body = stmt.body[0] if len(stmt.body) == 1 else None
-    if not isinstance(body, If) or body.orelse or not is_predicate(body.condition):
+    if not isinstance(body, tir.If) or body.orelse or not tir.is_predicate(body.condition):
         raise ScheduleError(f"the body of {loop} is not a single condition without else")
     start, stop, left = _bounded(stmt, cast(arith.Predicate, body.condition))
     if left == arith.FALSE or not (start is not stmt.start or stop is not stmt.stop):
         raise ScheduleError(f"{body.condition} does not bound {loop}")
-    inner = body.then if left == arith.TRUE else (If(left, body.then),)
+    inner = body.then if left == arith.TRUE else (tir.If(left, body.then),)
     new = rewrite_at(
         func, loop, lambda _s, _d: (replace(stmt, start=start, stop=stop, body=inner),)
     )
@@ -54,7 +45,7 @@ def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def _bounded(
-    stmt: For, condition: arith.Predicate
+    stmt: tir.For, condition: arith.Predicate
 ) -> tuple[arith.IndexExpr, arith.IndexExpr, arith.Predicate]:
     """The bounds of a loop under a condition on its body, and the conjuncts that are no bounds."""
     start, stop, left = stmt.start, stmt.stop, []
@@ -80,12 +71,16 @@ def _equivalent(
     before: arith.Predicate, after: arith.Predicate, domain: arith.Domain
 ) -> tuple[arith.Proof, ...]:
     return (
-        require(arith.prove(after, domain.given(before)), "the new bounds keep every iteration"),
-        require(arith.prove(before, domain.given(after)), "the new bounds add no iteration"),
+        obligations.require(
+            arith.prove(after, domain.given(before)), "the new bounds keep every iteration"
+        ),
+        obligations.require(
+            arith.prove(before, domain.given(after)), "the new bounds add no iteration"
+        ),
     )
 
 
-def stride_loop(func: PrimFunc, loop: str) -> Rewrite:
+def stride_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     """`for i in (a, b): … if (e - i) % s == 0: S` → `for i in (0, ceil((b - a)/s)): … S'`.
 
     In S', i is `a + (e - a) % s + s·i`: the iterations for which the condition holds, in their
@@ -101,14 +96,16 @@ def stride_loop(func: PrimFunc, loop: str) -> Rewrite:
     first = place - start - step * arith.floor_div(place - start, step)
     here = start + first + step * stmt.var
     count = -(-extent // step)
-    body = substitute_body(stmt.body, {stmt.var: here})
+    body = tir.substitute_body(stmt.body, {stmt.var: here})
     inside = domain.inside(stmt.var, arith.const(0), arith.const(count))
-    proofs = [structural(f"{here} for {stmt.var} from 0 on are those that meet the condition")]
+    proofs = [
+        obligations.structural(f"{here} for {stmt.var} from 0 on are those that meet the condition")
+    ]
     ends = arith.prove(arith.less_than(here, stmt.stop), inside)
     if ends.proven:
         proofs.append(ends)
     else:
-        body = (If(arith.less_than(here, stmt.stop), body),)
+        body = (tir.If(arith.less_than(here, stmt.stop), body),)
     new = rewrite_at(
         func,
         loop,
@@ -117,16 +114,16 @@ def stride_loop(func: PrimFunc, loop: str) -> Rewrite:
     return Rewrite(new, tuple(proofs))
 
 
-def _congruence(stmt: For) -> tuple[arith.IndexExpr, int] | None:
+def _congruence(stmt: tir.For) -> tuple[arith.IndexExpr, int] | None:
     """`e` and `s` of a condition `(e - i) % s == 0` on all that a loop over i does."""
     inner: set[arith.Var] = set()
     body = stmt.body
-    while len(body) == 1 and isinstance(below := body[0], For | If):
-        if isinstance(below, For):
+    while len(body) == 1 and isinstance(below := body[0], tir.For | tir.If):
+        if isinstance(below, tir.For):
             inner.add(below.var)
             body = below.body
             continue
-        if below.orelse or not is_predicate(below.condition):
+        if below.orelse or not tir.is_predicate(below.condition):
             return None
         for member in arith.conjuncts(cast(arith.Predicate, below.condition)):
             found = _solved(member, stmt.var)
@@ -154,7 +151,7 @@ MOST_PARTS = 8
 """Parts into which a loop is partitioned at most; beyond them it runs through conditions faster."""
 
 
-def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
+def partition_loop(func: tir.PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
     """`for i in (a, b): S` → `for i in (a, p): S1`, `for i' in (p, q): S2`, …, conditions decided.
 
     The loop is cut where a condition on it, for all values of the other loops, begins or ceases to
@@ -199,11 +196,13 @@ def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
         if any(one is not None for one in decided[point - start]):
             live = with_live_branches(now, part)
             now, proofs = live.func, (*proofs, *live.proofs)
-    return Rewrite(now, proofs, places, {"parts": tuple(p for p in parts if has_place(now, p))})
+    return Rewrite(
+        now, proofs, places, {"parts": tuple(p for p in parts if place_names.has_place(now, p))}
+    )
 
 
 def _decisions(
-    stmt: For, conditions: Sequence[tuple[arith.Predicate, arith.Ranges]], value: int
+    stmt: tir.For, conditions: Sequence[tuple[arith.Predicate, arith.Ranges]], value: int
 ) -> tuple[bool | None, ...]:
     """Which conditions hold in one iteration of a loop, which fail, and which may do either."""
     here: dict[arith.Var, arith.IndexExpr] = {stmt.var: arith.const(value)}
@@ -213,7 +212,7 @@ def _decisions(
     return tuple(one.value if isinstance(one, arith.Truth) else None for one in found)
 
 
-def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
+def interior(func: tir.PrimFunc, loop: str) -> tuple[int, int]:
     """The longest range (begin, end) of iterations of `loop` for which all conditions on it hold.
 
     The conditions are the conjuncts of index conditions inside the loop that mention its variable;
@@ -241,12 +240,12 @@ def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
     return best
 
 
-def _conditions(stmt: For, domain: arith.Domain) -> list[tuple[arith.Predicate, arith.Ranges]]:
+def _conditions(stmt: tir.For, domain: arith.Domain) -> list[tuple[arith.Predicate, arith.Ranges]]:
     """The index conditions inside `stmt` that mention its variable, with the ranges there."""
     here = domain.inside(stmt.var, stmt.start, stmt.stop)
     found: list[tuple[arith.Predicate, arith.Ranges]] = []
-    for site in sites(stmt.body, here):
-        if isinstance(site.stmt, If) and is_predicate(site.stmt.condition):
+    for site in tir.sites(stmt.body, here):
+        if isinstance(site.stmt, tir.If) and tir.is_predicate(site.stmt.condition):
             for member in arith.conjuncts(cast(arith.Predicate, site.stmt.condition)):
                 if stmt.var in arith.predicate_variables(member):
                     found.append((member, site.domain.ranges()))

@@ -9,22 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import Proof
-from graphflow.effects import (
-    Path,
-    is_first_to_touch,
-    overwritten_unread,
-    stores_known_value,
-)
+from graphflow import arith, effects, tir
 from graphflow.schedule.conditions.conditions import without_stores
-from graphflow.schedule.places.addresses import (
-    path_of,
-    paths_directly_below,
-    rewrite_path,
-    statement_at,
-)
-from graphflow.schedule.places.place_names import has_place
+from graphflow.schedule.places import addresses, place_names
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -44,7 +31,7 @@ def remove_no_op(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
     nothing is a hint to the processor (`prefetch`): it stays, unless a loop or block that writes is
     removed as a whole around it, or the buffer that it names goes.
     """
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     now = func
     while True:
         before = now
@@ -52,8 +39,8 @@ def remove_no_op(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
             for position in reversed(range(len(now.body))):
                 now = _without(now, ((position, False),), proofs, [])
         else:
-            now = _without(now, path_of(now, place), proofs, [])
-            if not has_place(now, place):
+            now = _without(now, addresses.path_of(now, place), proofs, [])
+            if not place_names.has_place(now, place):
                 break
         if now is before:
             break
@@ -61,18 +48,18 @@ def remove_no_op(func: tir.PrimFunc, place: str | None = None) -> Rewrite:
     return Rewrite(func if not proofs else now, tuple(proofs))
 
 
-def no_effect(func: tir.PrimFunc, path: Path) -> Proof:
+def no_effect(func: tir.PrimFunc, path: effects.Path) -> arith.Proof:
     """Whether the kernel computes the same without the statement at `path`, and why.
 
     A proof that is not PROVEN is that of *unseen*, with the reader of a value as its witness.
     """
-    unseen = overwritten_unread(func, path)
-    stmt = statement_at(func, path)
+    unseen = effects.overwritten_unread(func, path)
+    stmt = effects.statement_at(func, path)
     if unseen.proven or not isinstance(stmt, tir.Store):
         return unseen
-    if not _may_be_undefined(stmt) and is_first_to_touch(func, path):
+    if not _may_be_undefined(stmt) and effects.is_first_to_touch(func, path):
         return replace(unseen, reason=f"{unseen.reason}; nothing is stored there before")
-    known = stores_known_value(func, path)
+    known = effects.stores_known_value(func, path)
     if known.proven:
         return known
     return replace(unseen, reason=f"{unseen.reason}; {known.reason}") if known.reason else unseen
@@ -87,36 +74,36 @@ def _may_be_undefined(stmt: tir.Store) -> bool:
 
 
 def effects_left(
-    func: tir.PrimFunc, path: Path, proofs: list[Proof]
-) -> tuple[tir.Store | tir.Reduce, Proof] | None:
+    func: tir.PrimFunc, path: effects.Path, proofs: list[arith.Proof]
+) -> tuple[tir.Store | tir.Reduce, arith.Proof] | None:
     """What is left of the block at `path` without the no-ops in it, whose proofs are appended.
 
     The last statement that writes, with the proof that failed of it; None where nothing is left.
     """
-    stmt = statement_at(func, path)
+    stmt = effects.statement_at(func, path)
     assert isinstance(stmt, tir.Block)
-    left: list[tuple[tir.Store | tir.Reduce, Proof]] = []
+    left: list[tuple[tir.Store | tir.Reduce, arith.Proof]] = []
     for position in reversed(range(len(stmt.body))):
         func = _without(func, (*path, (position, False)), proofs, left)
     if left:
         return left[0]
     # What a call performs, and stages that state something, are not removed one by one.
-    kept = list(tir.writes_in((statement_at(func, path),)))
+    kept = list(tir.writes_in((effects.statement_at(func, path),)))
     proof = no_effect(func, path) if kept else None
     return None if proof is None or proof.proven else (kept[-1], proof)
 
 
 def _without(
     func: tir.PrimFunc,
-    path: Path,
-    proofs: list[Proof],
-    left: list[tuple[tir.Store | tir.Reduce, Proof]],
+    path: effects.Path,
+    proofs: list[arith.Proof],
+    left: list[tuple[tir.Store | tir.Reduce, arith.Proof]],
 ) -> tir.PrimFunc:
     """The kernel without the statement at a path, or without the no-ops in it.
 
     What writes and stays is appended to `left`, with the proof that failed of it.
     """
-    stmt = statement_at(func, path)
+    stmt = effects.statement_at(func, path)
     if isinstance(stmt, tir.Block) and stmt.annotations:
         return func
     if _may_go(stmt):
@@ -127,9 +114,9 @@ def _without(
         if isinstance(stmt, tir.Store | tir.Reduce):
             left.append((stmt, proof))
             return func
-    for place in reversed(paths_directly_below(stmt, path)):
+    for place in reversed(effects.paths_directly_below(stmt, path)):
         func = _without(func, place, proofs, left)
-    return _removed(func, path) if _is_empty(statement_at(func, path), stmt) else func
+    return _removed(func, path) if _is_empty(effects.statement_at(func, path), stmt) else func
 
 
 def _may_go(stmt: tir.Stmt) -> bool:
@@ -157,8 +144,8 @@ def _is_empty(stmt: tir.Stmt, before: tir.Stmt) -> bool:
             return False
 
 
-def _removed(func: tir.PrimFunc, path: Path) -> tir.PrimFunc:
-    return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
+def _removed(func: tir.PrimFunc, path: effects.Path) -> tir.PrimFunc:
+    return effects.rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
 
 
 def _without_unused(func: tir.PrimFunc) -> tir.PrimFunc:

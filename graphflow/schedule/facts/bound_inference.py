@@ -17,11 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from graphflow import arith
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import KernelStatements, StatementAccess, statements_of
 from graphflow.schedule.places.places import find_buffer, find_loop
-from graphflow.tir import AccessKind, Buffer, If, PrimFunc
 
 MOST_BOXES = 4
 """Boxes beyond which one box under a predicate is taken: each box is a nest of its own."""
@@ -55,7 +53,7 @@ Box = tuple[IndexRange, ...]
 class Requirement:
     """The elements of a buffer that are needed in one iteration of the loops in `path`."""
 
-    buffer: Buffer
+    buffer: tir.Buffer
     path: tuple[arith.Var, ...]
     needed: arith.IntegerSet
     """The points `(*path, *element)`."""
@@ -156,7 +154,7 @@ class Bounds:
     """The bounds of a kernel: requirements from the outputs on, and loops in program order."""
 
     requirements: tuple[Requirement, ...]
-    loops: Mapping[Buffer, tuple[LoopRange, ...]]
+    loops: Mapping[tir.Buffer, tuple[LoopRange, ...]]
     """The loops around the writes of each buffer."""
 
     def of(self, buffer: str) -> Requirement:
@@ -186,27 +184,27 @@ class Bounds:
 class Demands:
     """What is needed of each buffer, and which instances of each write that takes."""
 
-    needed: dict[Buffer, arith.IntegerSet] = field(default_factory=dict)
+    needed: dict[tir.Buffer, arith.IntegerSet] = field(default_factory=dict)
     """Over the path of the buffer and its element."""
     instances: dict[int, arith.IntegerSet] = field(default_factory=dict)
     """By the number of the write, over the path of its buffer and its own loops."""
-    own_reads: list[tuple[StatementAccess, arith.IntegerSet]] = field(default_factory=list)
+    own_reads: list[tuple[effects.StatementAccess, arith.IntegerSet]] = field(default_factory=list)
     """Elements that writes of a buffer need of the buffer itself, beyond what others need."""
 
 
-def infer_bounds(func: PrimFunc, attached: Mapping[str, str] | None = None) -> Bounds:
+def infer_bounds(func: tir.PrimFunc, attached: Mapping[str, str] | None = None) -> Bounds:
     """The bounds of a kernel, were each stage of `attached` computed at the loop given for it.
 
     `attached` has names of buffers and of loops around all their reads.  ScheduleError where a
     buffer is read outside its loop, or a set takes too long to find.
     """
-    model = statements_of(func)
+    model = effects.statements_of(func)
     paths = {find_buffer(func, b): loop for b, loop in (attached or {}).items()}
     for loop in paths.values():
         find_loop(func, loop)
     written = {a.access.buffer for a in model.accesses if a.access.writes}
     order = [b for b in _consumers_first(model, model.accesses) if b in written]
-    seeds = {b: whole(b, ()) for b in func.outputs}
+    seeds = {b: all_elements(b, ()) for b in func.outputs}
     try:
         found = demands(model, model.accesses, seeds, paths)
         requirements = tuple(_shown(model, found, b, paths) for b in order)
@@ -216,44 +214,46 @@ def infer_bounds(func: PrimFunc, attached: Mapping[str, str] | None = None) -> B
     return Bounds(requirements, loops)
 
 
-def element_of(buffer: Buffer) -> tuple[arith.Var, ...]:
+def element_variables(buffer: tir.Buffer) -> tuple[arith.Var, ...]:
     """The coordinates that stand for the indices of a buffer; no loop has such a name."""
     return tuple(arith.Var(f"{buffer.name}[{axis}]") for axis in range(len(buffer.shape)))
 
 
-def whole(buffer: Buffer, path: Sequence[arith.Var]) -> arith.IntegerSet:
+def all_elements(buffer: tir.Buffer, path: Sequence[arith.Var]) -> arith.IntegerSet:
     """All elements of a buffer, for every value of the path."""
-    sides = zip(element_of(buffer), buffer.shape, strict=True)
+    sides = zip(element_variables(buffer), buffer.shape, strict=True)
     box = arith.Domain(
         tuple(arith.Axis(var, arith.const(0), arith.const(extent)) for var, extent in sides)
     )
-    return arith.IntegerSet.of(box).over((*path, *element_of(buffer)))
+    return arith.IntegerSet.of(box).over((*path, *element_variables(buffer)))
 
 
 def read_by(
-    instances: arith.IntegerSet, read: StatementAccess, path: Sequence[arith.Var]
+    instances: arith.IntegerSet, read: effects.StatementAccess, path: Sequence[arith.Var]
 ) -> arith.IntegerSet:
     """The elements that a read reads in these instances, over the path and the element."""
-    element = element_of(read.access.buffer)
+    element = element_variables(read.access.buffer)
     points = instances & arith.IntegerSet.of(read.domain)
     return points.image(element, read.access.indices).over((*path, *element))
 
 
-def reads_for(model: KernelStatements, write: StatementAccess) -> Iterator[StatementAccess]:
+def reads_for(
+    model: effects.KernelStatements, write: effects.StatementAccess
+) -> Iterator[effects.StatementAccess]:
     """The reads that a write depends on: of its value, and of the conditions on data around it."""
     for access in model.accesses:
-        if access.access.kind is not AccessKind.READ or access.is_claim:
+        if access.access.kind is not tir.AccessKind.READ or access.is_claim:
             continue
         by = access.statement
-        if by is write.statement or (isinstance(by.stmt, If) and by.holds(write.statement)):
+        if by is write.statement or (isinstance(by.stmt, tir.If) and by.holds(write.statement)):
             yield access
 
 
 def demands(
-    model: KernelStatements,
-    among: Sequence[StatementAccess],
-    seeds: Mapping[Buffer, arith.IntegerSet],
-    attached: Mapping[Buffer, str],
+    model: effects.KernelStatements,
+    among: Sequence[effects.StatementAccess],
+    seeds: Mapping[tir.Buffer, arith.IntegerSet],
+    attached: Mapping[tir.Buffer, str],
 ) -> Demands:
     """One pass from the buffers in `seeds` to what they are made of, over the accesses `among`.
 
@@ -262,13 +262,15 @@ def demands(
     """
     found = Demands(needed=dict(seeds))
     order = _consumers_first(model, among)
-    done: set[Buffer] = set()
+    done: set[tir.Buffer] = set()
     for buffer in order:
         writes = [a for a in among if a.access.writes and a.access.buffer == buffer]
         needed = found.needed.get(buffer)
         if needed is None:
             copies = writes[0].copies if writes else ()
-            needed = found.needed[buffer] = arith.IntegerSet.nothing((*copies, *element_of(buffer)))
+            needed = found.needed[buffer] = arith.IntegerSet.nothing(
+                (*copies, *element_variables(buffer))
+            )
         done.add(buffer)
         for write in writes:
             here = instances_of(write, needed)
@@ -276,7 +278,9 @@ def demands(
             for read in reads_for(model, write):
                 source = read.access.buffer
                 if source == buffer:
-                    own = tuple(var for var in needed.variables if var not in element_of(buffer))
+                    own = tuple(
+                        var for var in needed.variables if var not in element_variables(buffer)
+                    )
                     found.own_reads.append((read, read_by(here, read, own) - needed))
                     continue
                 path = _path(read, here.variables, attached.get(source))
@@ -295,9 +299,9 @@ def _united(one: arith.IntegerSet, other: arith.IntegerSet) -> arith.IntegerSet:
     return one.over(common) | other.over(common)
 
 
-def instances_of(write: StatementAccess, needed: arith.IntegerSet) -> arith.IntegerSet:
+def instances_of(write: effects.StatementAccess, needed: arith.IntegerSet) -> arith.IntegerSet:
     """The instances of a write that write what is needed, over the path and its own loops."""
-    element = element_of(write.access.buffer)
+    element = element_variables(write.access.buffer)
     points = arith.IntegerSet.of(write.domain).image(element, write.access.indices) & needed
     path = [var for var in needed.variables if var not in element]
     own = [axis.var for axis in write.domain.axes if axis.var not in path]
@@ -305,7 +309,7 @@ def instances_of(write: StatementAccess, needed: arith.IntegerSet) -> arith.Inte
 
 
 def _path(
-    read: StatementAccess, around: tuple[arith.Var, ...], loop: str | None
+    read: effects.StatementAccess, around: tuple[arith.Var, ...], loop: str | None
 ) -> tuple[arith.Var, ...]:
     """The part of the loops around a read that the requirement of its buffer is stated for."""
     names = [var.name for var in around]
@@ -319,22 +323,22 @@ def _path(
     return around[: last + 1]
 
 
-def _indices(read: StatementAccess) -> str:
+def _indices(read: effects.StatementAccess) -> str:
     return ", ".join(map(str, read.access.indices))
 
 
 def _consumers_first(
-    model: KernelStatements, among: Iterable[StatementAccess]
-) -> tuple[Buffer, ...]:
+    model: effects.KernelStatements, among: Iterable[effects.StatementAccess]
+) -> tuple[tir.Buffer, ...]:
     """The buffers such that each follows all that are made of it; later ones first in a tie."""
     accessed = list(among)
     buffers = list(dict.fromkeys(a.access.buffer for a in reversed(accessed)))
-    readers: dict[Buffer, set[Buffer]] = {b: set() for b in buffers}
+    readers: dict[tir.Buffer, set[tir.Buffer]] = {b: set() for b in buffers}
     for write in (a for a in accessed if a.access.writes):
         for read in reads_for(model, write):
             if read.access.buffer in readers and read.access.buffer != write.access.buffer:
                 readers[read.access.buffer].add(write.access.buffer)
-    order: list[Buffer] = []
+    order: list[tir.Buffer] = []
     while buffers:
         ready = next((b for b in buffers if readers[b] <= set(order)), buffers[0])
         buffers.remove(ready)
@@ -343,11 +347,14 @@ def _consumers_first(
 
 
 def _shown(
-    model: KernelStatements, found: Demands, buffer: Buffer, attached: Mapping[Buffer, str]
+    model: effects.KernelStatements,
+    found: Demands,
+    buffer: tir.Buffer,
+    attached: Mapping[tir.Buffer, str],
 ) -> Requirement:
     """The requirement of a buffer at its place: the loops around all that accesses it."""
     needed = found.needed[buffer]
-    element = element_of(buffer)
+    element = element_variables(buffer)
     path = tuple(var for var in needed.variables if var not in element)
     if buffer in attached or buffer in model.func.outputs:
         return Requirement(buffer, path, needed)
@@ -376,7 +383,9 @@ def _shared(nests: Sequence[Sequence[arith.Var]]) -> tuple[arith.Var, ...]:
     return tuple(found)
 
 
-def _loop_ranges(model: KernelStatements, found: Demands, buffer: Buffer) -> Iterator[LoopRange]:
+def _loop_ranges(
+    model: effects.KernelStatements, found: Demands, buffer: tir.Buffer
+) -> Iterator[LoopRange]:
     """The ranges of the loops around the writes of a buffer."""
     inside: dict[tuple[arith.Var, ...], arith.IntegerSet] = {}
     for write in model.of(buffer):

@@ -9,57 +9,56 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from graphflow.arith import Domain, Predicate, Proof, Var
-from graphflow.effects import commuting, independent_iterations
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import has_name
-from graphflow.tir import AT_ONCE, Body, For, PrimFunc, loops_of, sites, walk
+from graphflow import arith, effects, tir
+from graphflow.schedule.places import obligations, place_names
 
 
 def ordered_commute(
-    first: Body,
-    second: Body,
-    domain: Domain,
-    moving: tuple[Var, ...],
-    order: Predicate,
+    first: tir.Body,
+    second: tir.Body,
+    domain: arith.Domain,
+    moving: tuple[arith.Var, ...],
+    order: arith.Predicate,
     condition: str,
-) -> tuple[Proof, ...]:
+) -> tuple[arith.Proof, ...]:
     """Proofs that no iteration of `first` conflicts with one of `second` for pairs in `order`.
 
     The arguments are those of `graphflow.effects.commuting`.  ScheduleError, which begins with
     `condition`, where a pair is not proven free of conflicts.
     """
-    return _required(commuting(first, second, domain, moving, order), condition)
+    return _required(effects.commuting(first, second, domain, moving, order), condition)
 
 
-def _required(answers: Iterable[Proof], condition: str) -> tuple[Proof, ...]:
+def _required(answers: Iterable[arith.Proof], condition: str) -> tuple[arith.Proof, ...]:
     """The answers under the condition that they are needed for; refuses at the first open one."""
     stated = (replace(answer, claim=f"{condition}: {answer.claim}") for answer in answers)
-    proofs = tuple(dict.fromkeys(require(proof, condition) for proof in stated))
-    none = structural(f"{condition}: no buffer is written by one and touched by the other")
+    proofs = tuple(dict.fromkeys(obligations.require(proof, condition) for proof in stated))
+    none = obligations.structural(
+        f"{condition}: no buffer is written by one and touched by the other"
+    )
     return proofs or (none,)
 
 
-def independent(stmt: For, domain: Domain) -> tuple[Proof, ...]:
+def independent(stmt: tir.For, domain: arith.Domain) -> tuple[arith.Proof, ...]:
     """Proofs that the iterations of a loop may run at once; `domain` is that around the loop.
 
     ScheduleError where that is not proven.  Two threads may not reduce into one element; two lanes
     of a vectorized loop may.
     """
     condition = f"the iterations of {stmt.var} are independent"
-    return _required(independent_iterations(stmt, domain), condition)
+    return _required(effects.independent_iterations(stmt, domain), condition)
 
 
-def still_independent(func: PrimFunc, place: str) -> tuple[Proof, ...]:
+def still_independent(func: tir.PrimFunc, place: str) -> tuple[arith.Proof, ...]:
     """Proofs that parallel and vectorized loops around `place` and in it are still independent."""
-    proofs: tuple[Proof, ...] = ()
-    holding = tuple(stmt for stmt in func.body if has_name(stmt, place))
-    for site in sites(holding):
+    proofs: tuple[arith.Proof, ...] = ()
+    holding = tuple(stmt for stmt in func.body if place_names.has_name(stmt, place))
+    for site in tir.sites(holding):
         stmt = site.stmt
-        if not isinstance(stmt, For) or stmt.kind not in AT_ONCE:
+        if not isinstance(stmt, tir.For) or stmt.kind not in tir.AT_ONCE:
             continue
-        around = any(getattr(s, "name", None) == place for s in walk(stmt.body)) or any(
-            loop.var.name == place for loop in loops_of((stmt,))
+        around = any(getattr(s, "name", None) == place for s in tir.walk(stmt.body)) or any(
+            loop.var.name == place for loop in tir.loops_of((stmt,))
         )
         if around or any(axis.var.name == place for axis in site.domain.axes):
             proofs += independent(stmt, site.domain)

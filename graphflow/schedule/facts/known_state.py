@@ -15,14 +15,9 @@ from typing import cast
 
 import numpy as np
 
-from graphflow import tir
-from graphflow.arith import Proof
+from graphflow import arith, effects, layout, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import held_constant
-from graphflow.layout import fold_binary, fold_cast, fold_unary
-from graphflow.schedule.places.addresses import path_of
-from graphflow.schedule.places.place_names import fresh_name, has_place
-from graphflow.schedule.places.places import rewrite_around
+from graphflow.schedule.places import addresses
 
 MOST_STATES = 32
 """Combinations of values of fields that are tried for the message of a refusal."""
@@ -35,7 +30,7 @@ State = Mapping[tir.Buffer, tir.Literal]
 
 def unify_in_state(
     func: tir.PrimFunc, place: str, definition: tir.PrimFunc, body: tir.Body, name: str
-) -> tuple[tir.Call, tuple[Proof, ...]]:
+) -> tuple[tir.Call, tuple[arith.Proof, ...]]:
     """The call `name` of `definition` that performs `body`, the statements at `place`.
 
     Where the definition reads fields of configuration state that the body does not, it is matched
@@ -71,14 +66,12 @@ def unify_in_state(
     )
 
 
-def _known(func: tir.PrimFunc, place: str, field: tir.Buffer) -> tuple[tir.Literal | None, Proof]:
+def _known(
+    func: tir.PrimFunc, place: str, field: tir.Buffer
+) -> tuple[tir.Literal | None, arith.Proof]:
     """The value of a field whenever a place is reached, if it is one constant."""
-    held = tir.Buffer(fresh_name("value", lambda n: has_place(func, n)), (), field.dtype)
-    load = tir.Load(field, ())
-    *around, (position, _) = path_of(func, place)
-    head = (tir.Allocate(held), tir.Store(held, (), load))
-    probe = rewrite_around(func, place, lambda body, at, _d: (*body[:at], *head, *body[at:]))
-    value, proof = held_constant(probe, (*around, (position + 1, False)), load)
+    path = addresses.path_of(func, place)
+    value, proof = effects.held_constant(func, path, tir.Load(field, ()))
     claim = f"{field.name} is {value.value if value else 'one constant'} at {place}"
     return value, replace(proof, claim=claim)
 
@@ -166,14 +159,16 @@ def _settled(expr: tir.Expr, state: State) -> tir.Expr:
             expr = replace(expr, operand=operand)
             if isinstance(operand, tir.Literal):
                 cast_to = isinstance(expr, tir.Cast)
-                folded = fold_cast(operand, expr.dtype) if cast_to else None
-                folded = fold_unary(expr.op, operand) if isinstance(expr, tir.Unary) else folded
+                folded = layout.fold_cast(operand, expr.dtype) if cast_to else None
+                folded = (
+                    layout.fold_unary(expr.op, operand) if isinstance(expr, tir.Unary) else folded
+                )
         case tir.Binary() | tir.Comparison():
             left, right = _settled(expr.left, state), _settled(expr.right, state)
             expr = replace(expr, left=left, right=right)
             if isinstance(left, tir.Literal) and isinstance(right, tir.Literal):
                 if isinstance(expr, tir.Binary):
-                    folded = fold_binary(expr.op, left, right)
+                    folded = layout.fold_binary(expr.op, left, right)
                 else:
                     folded = _compare(expr, left, right)
         case tir.Select():

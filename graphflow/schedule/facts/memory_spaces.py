@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow import tir
-from graphflow.arith import Domain, Proof, const, equal, floor_mod, prove
+from graphflow import arith, effects, tir
 from graphflow.base.errors import VerifyError
-from graphflow.effects import statements_of
 
 
-def require_memories(func: tir.PrimFunc) -> tuple[Proof, ...]:
+def require_memories(func: tir.PrimFunc) -> tuple[arith.Proof, ...]:
     """Proofs that each access of a buffer in a memory that a user defines is one it allows.
 
     1. *rank* and *capacity*: each buffer has the axes that its memory asks for, and those that
@@ -59,9 +57,9 @@ def _peak(body: tir.Body, memory: tir.MemorySpace) -> int:
     return most
 
 
-def _checked(func: tir.PrimFunc) -> Iterator[Proof]:
+def _checked(func: tir.PrimFunc) -> Iterator[arith.Proof]:
     calls: list[tuple[int, tir.Call]] = []
-    for statement in statements_of(func).statements:
+    for statement in effects.statements_of(func).statements:
         while calls and calls[-1][0] <= statement.number:
             calls.pop()
         stmt = statement.stmt
@@ -100,7 +98,7 @@ def _bare_accesses(stmt: tir.Stmt) -> Iterator[tuple[tir.MemorySpace, str]]:
                 yield memory, f"{tir.element_text(stmt.buffer, stmt.indices)} is stored"
 
 
-def _handed(func: tir.PrimFunc, call: tir.Call, domain: Domain) -> Iterator[Proof]:
+def _handed(func: tir.PrimFunc, call: tir.Call, domain: arith.Domain) -> Iterator[arith.Proof]:
     """The checks of the windows that a call hands to its definition."""
     for window, param in zip(call.windows, call.definition.params, strict=True):
         here, there = window.buffer.scope, param.buffer.scope
@@ -116,7 +114,9 @@ def _handed(func: tir.PrimFunc, call: tir.Call, domain: Domain) -> Iterator[Proo
         if isinstance(here, tir.MemorySpace) and here.alignment > 1:
             size = window.buffer.bytes // max(window.buffer.size, 1)
             start = window.buffer.flat_index(window.starts) * size
-            proof = prove(equal(floor_mod(start, here.alignment), const(0)), domain)
+            proof = arith.prove(
+                arith.equal(arith.floor_mod(start, here.alignment), arith.const(0)), domain
+            )
             if not proof.proven:
                 raise _wrong(
                     func,

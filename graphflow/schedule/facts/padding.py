@@ -15,19 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeGuard, cast
 
-from graphflow import arith, tir
+from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.layout import (
-    Constant,
-    Fact,
-    NoAccess,
-    Undefined,
-    physical_vars,
-    solve,
-)
 from graphflow.schedule.facts.claims import claims, forbids_access
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import has_name
+from graphflow.schedule.places import obligations, place_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +30,7 @@ class KnownElements:
 
     indices: tuple[arith.IndexExpr, ...]
     domain: arith.Domain
-    fact: Fact
+    fact: layout.Fact
     value: tir.Expr | None = None
 
     def holds(self, at: Sequence[arith.IndexExpr]) -> arith.Predicate:
@@ -47,8 +38,10 @@ class KnownElements:
 
         ScheduleError where the indices have no inverse.
         """
-        probe = physical_vars(len(self.indices))
-        known = solve(dict(zip(probe, self.indices, strict=True)), self.domain.ranges())
+        probe = layout.physical_vars(len(self.indices))
+        known = layout.solve_indices(
+            dict(zip(probe, self.indices, strict=True)), self.domain.ranges()
+        )
         places: dict[arith.Var, arith.IndexExpr] = dict(zip(probe, at, strict=True))
         values: dict[arith.Var, arith.IndexExpr] = {}
         for axis in self.domain.axes:
@@ -90,7 +83,7 @@ def padding_stages(func: tir.PrimFunc, buffer: tir.Buffer) -> tuple[tir.Block, .
     )
 
 
-@tir.kept
+@tir.kept_by_node
 def _stages_of(block: tir.Block) -> tuple[tir.Block, ...]:
     return _stages_in((block,))
 
@@ -138,8 +131,8 @@ def stated_elements(stage: tir.Block, buffer: tir.Buffer) -> tuple[KnownElements
     return tuple(found)
 
 
-def _stored(value: tir.Expr) -> Fact:
-    return Constant(value) if isinstance(value, tir.Literal) else Undefined()
+def _stored(value: tir.Expr) -> layout.Fact:
+    return layout.Constant(value) if isinstance(value, tir.Literal) else layout.Undefined()
 
 
 def _assumed_by_stage(stage: tir.Block, buffer: tir.Buffer, site: tir.Site) -> KnownElements:
@@ -152,7 +145,7 @@ def _assumed_by_stage(stage: tir.Block, buffer: tir.Buffer, site: tir.Site) -> K
             return KnownElements(load.indices, where, fact)
     for node in tir.walk_expr(stmt.claim):
         if isinstance(node, tir.Load) and node.buffer == buffer:
-            return KnownElements(node.indices, where, Undefined())
+            return KnownElements(node.indices, where, layout.Undefined())
     raise ScheduleError(f"the stage {stage.name} assumes nothing about {buffer.name}")
 
 
@@ -219,10 +212,24 @@ def require_away_from_forbidden(func: tir.PrimFunc, access: tir.Access) -> arith
     name = access.buffer.name
     forbidden = forbidden_elements(func, access.buffer)
     if not forbidden:
-        return structural(f"{name} has no padding that may not be accessed")
+        return obligations.structural(f"{name} has no padding that may not be accessed")
     away = arith.conjunction(arith.negation(one.holds(access.indices)) for one in forbidden)
     place = f"{name}[{', '.join(map(str, access.indices))}]"
-    return require(arith.prove(away, access.domain), f"{place} stays away from forbidden padding")
+    return obligations.require(
+        arith.prove(away, access.domain), f"{place} stays away from forbidden padding"
+    )
+
+
+def in_bounds(access: tir.Access) -> arith.Predicate:
+    """The predicate that an access is to an element that its buffer has."""
+    sides = zip(access.indices, access.buffer.shape, strict=True)
+    return arith.conjunction(arith.within(index, 0, extent) for index, extent in sides)
+
+
+def may_load(func: tir.PrimFunc, access: tir.Access, condition: str) -> tuple[arith.Proof, ...]:
+    """Proofs that an access, which a rewrite adds, is in bounds and of no forbidden padding."""
+    inside = obligations.require(arith.prove(in_bounds(access), access.domain), condition)
+    return inside, require_away_from_forbidden(func, access)
 
 
 # What is known of elements ------------------------------------------------------------------------
@@ -231,25 +238,25 @@ def require_away_from_forbidden(func: tir.PrimFunc, access: tir.Access) -> arith
 def top_level(func: tir.PrimFunc, place: str) -> int:
     """The position in the kernel's body of the statement that contains `place`."""
     for position, stmt in enumerate(func.body):
-        if has_name(stmt, place):
+        if place_names.has_name(stmt, place):
             return position
     raise ScheduleError(f"{func.name} has no place {place}")
 
 
-def fact_at(func: tir.PrimFunc, load: tir.Load, domain: arith.Domain, position: int) -> Fact:
+def fact_at(func: tir.PrimFunc, load: tir.Load, domain: arith.Domain, position: int) -> layout.Fact:
     """The fact of `load` for all points of `domain`, in the statement at `position` of the body.
 
     Of an input, what statements before assume; of a buffer that is written, what its padding stage
     stored, if nothing writes the buffer from there to the end of the statement.  `NoAccess` unless
     the element is proven not to be forbidden, `Undefined` where nothing is known.
     """
-    found: Fact = Undefined()
+    found: layout.Fact = layout.Undefined()
     for one in _known_elements(func, load.buffer, position):
-        if isinstance(one.fact, NoAccess):
+        if isinstance(one.fact, layout.NoAccess):
             # Not to touch forbidden elements must be proven.
             if not arith.prove(arith.negation(one.holds(load.indices)), domain).proven:
-                return NoAccess()
-        elif isinstance(one.fact, Undefined) or isinstance(found, Constant):
+                return layout.NoAccess()
+        elif isinstance(one.fact, layout.Undefined) or isinstance(found, layout.Constant):
             continue
         elif arith.prove(one.holds(load.indices), domain).proven:
             found = one.fact
@@ -264,7 +271,7 @@ def known_constants(func: tir.PrimFunc, load: tir.Load, position: int) -> arith.
     return arith.disjunction(
         one.holds(load.indices)
         for one in _known_elements(func, load.buffer, position)
-        if not isinstance(one.fact, NoAccess | Undefined)
+        if not isinstance(one.fact, layout.NoAccess | layout.Undefined)
     )
 
 
@@ -284,7 +291,7 @@ def assumed_at(
     for claim, where in _assumptions(func.body[:position]):
         for node in tir.walk_expr(claim):
             if isinstance(node, tir.Load) and node.buffer == load.buffer:
-                one = KnownElements(node.indices, where, Undefined())
+                one = KnownElements(node.indices, where, layout.Undefined())
                 if says(claim, node) and arith.prove(one.holds(load.indices), domain).proven:
                     return True
     return False

@@ -12,9 +12,8 @@ from functools import lru_cache
 from itertools import combinations
 from typing import cast
 
-from graphflow import arith, tir
+from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError, VerifyError
-from graphflow.layout import Constant, Span, Undefined, evaluate
 from graphflow.schedule.facts.claims import claimed, common
 from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.facts.index_words import require_index_words
@@ -131,7 +130,7 @@ def _require_common_values(func: tir.PrimFunc, buffer: tir.Buffer, stated: list[
                 )
 
 
-@tir.kept
+@tir.kept_by_node
 def _stated_in(block: tir.Block) -> tuple[_Stated, ...]:
     return _stated(block.body)
 
@@ -166,8 +165,10 @@ class _Stated:
         """Whether the claim is false whatever the loads in it are."""
         if any(span is None for span in self.spans.values()):
             return True
-        fact = evaluate(self.stmt.claim, lambda _: Undefined(), ranges=self.domain.ranges())
-        return isinstance(fact, Constant) and not fact.literal.value
+        fact = layout.value_fact(
+            self.stmt.claim, lambda _: layout.Undefined(), ranges=self.domain.ranges()
+        )
+        return isinstance(fact, layout.Constant) and not fact.literal.value
 
 
 def _no_scalars(stmt: tir.Stmt, domain: arith.Domain) -> bool | None:
@@ -190,7 +191,7 @@ def _has_points(domain: arith.Domain) -> bool:
 
 def _disjoint(
     one: _Stated, other: _Stated, buffer: tir.Buffer
-) -> Iterator[tuple[tir.Load, Span, tir.Load, Span]]:
+) -> Iterator[tuple[tir.Load, layout.Span, tir.Load, layout.Span]]:
     """Pairs of loads of a buffer, with the spans by the two claims, that have no common value."""
     for load, span in one.spans.items():
         for again, limit in other.spans.items():
@@ -207,10 +208,10 @@ def _meet(a: tir.Load, here: arith.Domain, b: tir.Load, there: arith.Domain) -> 
         arith.equal(x, arith.substitute(y, fresh))
         for x, y in zip(a.indices, b.indices, strict=True)
     ]
-    return _has_points(arith.joined(here, copy).given(arith.conjunction(same)))
+    return _has_points(arith.joined_domains(here, copy).given(arith.conjunction(same)))
 
 
-def _span_text(span: Span) -> str:
+def _span_text(span: layout.Span) -> str:
     return str(span.lo) if span.is_point else f"a value in [{span.lo}, {span.hi}]"
 
 

@@ -10,18 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import Domain, Proof, Var, const, floor_mod, variables
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads, touches_whenever_begun
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import (
-    fresh_names,
-    place_names,
-    require_fresh,
-    require_names,
-)
-from graphflow.schedule.places.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.places import obligations, place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -40,21 +31,24 @@ def rfactor(
     Makes the accumulators `name` in the role `buffer`, and the loops that clear and combine them
     in the roles `clear` and `combine`.
     """
-    require_names(name)
-    require_fresh(func, name)
-    stmt, domain = find_loop(func, loop)
-    old = find_buffer(func, buffer)
+    place_names.require_names(name)
+    place_names.require_fresh(func, name)
+    stmt, domain = places.find_loop(func, loop)
+    old = places.find_buffer(func, buffer)
     inside = {s.var.name: s for s in tir.loops_of((stmt,))}
     _may_factor(func, stmt, along, old, count)
-    if first_in_lanes(func, loop, (*(axis.var for axis in domain.axes), stmt.var)) is not None:
+    if (
+        places.first_in_lanes(func, loop, (*(axis.var for axis in domain.axes), stmt.var))
+        is not None
+    ):
         raise ScheduleError(f"{loop} is in lanes already, in which nothing is allocated")
     (update,) = (s for s in tir.walk(stmt.body) if isinstance(s, tir.Reduce) and s.buffer == old)
     touches = _touches(stmt, domain, old)
     partial = tir.Buffer(name, (count,), old.dtype, "register")
-    taken = {name, *place_names(func)}
-    fresh = fresh_names(taken, (f"{name}_clear", f"{name}_combine"))
+    taken = {name, *place_names.names_of_places(func)}
+    fresh = place_names.fresh_names(taken, (f"{name}_clear", f"{name}_combine"))
     clear, combine = fresh.values()
-    at = floor_mod(inside[along].var, count)
+    at = arith.floor_mod(inside[along].var, count)
 
     def change(inner: tir.Stmt) -> tir.Stmt:
         return replace(inner, buffer=partial, indices=(at,)) if inner is update else inner
@@ -62,18 +56,18 @@ def rfactor(
     value = tir.neutral_literal(update.op, old.dtype)
     body: tir.Body = (
         tir.Allocate(partial),
-        _row(clear, count, tir.Store(partial, (Var(clear),), tir.Literal(value, old.dtype))),
+        _row(clear, count, tir.Store(partial, (arith.Var(clear),), tir.Literal(value, old.dtype))),
         replace(stmt, body=tir.map_body(stmt.body, change)),
         _row(
             combine,
             count,
-            tir.Reduce(update.op, old, update.indices, tir.Load(partial, (Var(combine),))),
+            tir.Reduce(update.op, old, update.indices, tir.Load(partial, (arith.Var(combine),))),
         ),
     )
-    new = rewrite_at(func, loop, lambda _s, _d: body)
+    new = places.rewrite_at(func, loop, lambda _s, _d: body)
     made = {"buffer": (name,), "clear": (clear,), "combine": (combine,)}
     claim = f"every term of {buffer} goes to one of {count} accumulators that start neutral"
-    return Rewrite(new, (structural(claim), touches), made=made)
+    return Rewrite(new, (obligations.structural(claim), touches), made=made)
 
 
 def _may_factor(
@@ -91,11 +85,11 @@ def _may_factor(
     if any(isinstance(s, tir.Allocate) and s.buffer == buffer for s in tir.walk(stmt.body)):
         raise ScheduleError(f"{buffer.name} is allocated inside {stmt.var}")
     touched = [a for a in tir.accesses((stmt,)) if a.buffer == buffer]
-    claimed = any(a.buffer == buffer for a in claimed_loads((stmt,)))
+    claimed = any(a.buffer == buffer for a in effects.claimed_loads((stmt,)))
     if len(touched) != 1 or touched[0].op is None or claimed:
         raise ScheduleError(f"{stmt.var} does not only reduce into {buffer.name}, once")
     changing = {s.var for s in loops.values()}
-    moved = [v for e in touched[0].indices for v in variables(e) if v in changing]
+    moved = [v for e in touched[0].indices for v in arith.variables(e) if v in changing]
     if moved:
         raise ScheduleError(f"{moved[0]} changes the element of {buffer.name} inside {stmt.var}")
     update = [s for s in tir.walk(stmt.body) if isinstance(s, tir.Reduce) and s.buffer == buffer]
@@ -106,15 +100,17 @@ def _may_factor(
         raise ScheduleError(f"{along} is not around the reduction into {buffer.name}")
 
 
-def _touches(stmt: tir.For, domain: Domain, buffer: tir.Buffer) -> Proof:
+def _touches(stmt: tir.For, domain: arith.Domain, buffer: tir.Buffer) -> arith.Proof:
     """A proof that the loop touches its element of `buffer` wherever it begins."""
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     (access,) = (a for a in tir.accesses(stmt.body, inner) if a.buffer == buffer)
-    return require(
-        touches_whenever_begun(access, domain),
+    return obligations.require(
+        effects.touches_whenever_begun(access, domain),
         f"{stmt.var} reduces into its element of {buffer.name} wherever it begins",
     )
 
 
 def _row(name: str, count: int, stmt: tir.Stmt) -> tir.For:
-    return tir.For(Var(name), const(0), const(count), tir.LoopKind.SERIAL, (stmt,))
+    return tir.For(
+        arith.Var(name), arith.const(0), arith.const(count), tir.LoopKind.SERIAL, (stmt,)
+    )

@@ -8,25 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.arith import (
-    Domain,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.loops.pieces import require_few_statements
-from graphflow.schedule.places.obligations import structural
-from graphflow.schedule.places.places import constant_extent, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
-from graphflow.tir import (
-    Allocate,
-    For,
-    LoopKind,
-    PrimFunc,
-    walk,
-)
 
 
-def mark_unrolled(func: PrimFunc, loop: str) -> Rewrite:
+def mark_unrolled(func: tir.PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop marked to be unrolled by the emitter.
 
     The bounds must be constants, and *size*: the statements that the emitter makes of the loop are
@@ -34,44 +24,44 @@ def mark_unrolled(func: PrimFunc, loop: str) -> Rewrite:
     because later proofs would have to go through each of the thousands of statements of an
     unrolled tile.
     """
-    stmt, _ = find_loop(func, loop)
+    stmt, _ = places.find_loop(func, loop)
     extent = require_few_statements(stmt, loop)
-    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.UNROLLED),))
-    return Rewrite(new, (structural(f"{loop} runs exactly {extent} times"),))
+    new = places.rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=tir.LoopKind.UNROLLED),))
+    return Rewrite(new, (obligations.structural(f"{loop} runs exactly {extent} times"),))
 
 
-def vectorize_loop(func: PrimFunc, loop: str) -> Rewrite:
+def vectorize_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop, whose iterations the emitter runs as lanes of a vector.
 
     The loop must be innermost with constant bounds, and its iterations must be independent.
     """
-    stmt, domain = find_loop(func, loop)
-    constant_extent(stmt)
-    if any(isinstance(s, For | Allocate) for s in walk(stmt.body)):
+    stmt, domain = places.find_loop(func, loop)
+    places.constant_extent(stmt)
+    if any(isinstance(s, tir.For | tir.Allocate) for s in tir.walk(stmt.body)):
         raise ScheduleError(f"{loop} holds a loop or an allocation, so it cannot become lanes")
     _not_in_lanes(func, domain, loop)
-    lanes = replace(stmt, kind=LoopKind.VECTORIZED)
+    lanes = replace(stmt, kind=tir.LoopKind.VECTORIZED)
     proofs = independent(lanes, domain)
-    new = rewrite_at(func, loop, lambda _s, _d: (lanes,))
+    new = places.rewrite_at(func, loop, lambda _s, _d: (lanes,))
     return Rewrite(new, proofs)
 
 
-def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
+def parallelize_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop, whose iterations threads may run at once.
 
     1. No iteration writes an element that another one touches, also where the iterations were
        lanes before, which may reduce into one element.
     """
-    stmt, domain = find_loop(func, loop)
+    stmt, domain = places.find_loop(func, loop)
     _not_in_lanes(func, domain, loop)
-    threads = replace(stmt, kind=LoopKind.PARALLEL)
+    threads = replace(stmt, kind=tir.LoopKind.PARALLEL)
     proofs = independent(threads, domain)
-    new = rewrite_at(func, loop, lambda _s, _d: (threads,))
+    new = places.rewrite_at(func, loop, lambda _s, _d: (threads,))
     return Rewrite(new, proofs)
 
 
-def _not_in_lanes(func: PrimFunc, domain: Domain, loop: str) -> None:
+def _not_in_lanes(func: tir.PrimFunc, domain: arith.Domain, loop: str) -> None:
     """ScheduleError where a loop around this one is vectorized."""
-    lanes = first_in_lanes(func, loop, (axis.var for axis in domain.axes))
+    lanes = places.first_in_lanes(func, loop, (axis.var for axis in domain.axes))
     if lanes is not None:
         raise ScheduleError(f"{loop} stands inside {lanes}, whose iterations are lanes already")

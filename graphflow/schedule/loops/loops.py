@@ -14,14 +14,7 @@ from typing import Literal, TypeAlias, assert_never, cast, get_args
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent, ordered_commute
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import (
-    fresh_copy,
-    fresh_name,
-    place_names,
-    require_fresh,
-    require_names,
-)
+from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import constant_extent, find_loop, in_scope, rewrite_at
 from graphflow.schedule.places.step_arguments import IndexGiven
 from graphflow.schedule.steps.frame import Rewrite
@@ -61,7 +54,9 @@ def divide_loop(
             raise ScheduleError(
                 f"perfect needs a factor that divides {extent}, and {factor} does not"
             )
-        claims.append(require(arith.prove(claim, domain), f"{factor} divides the extent {extent}"))
+        claims.append(
+            obligations.require(arith.prove(claim, domain), f"{factor} divides the extent {extent}")
+        )
     outer, inner = arith.Var(names[0]), arith.Var(names[1])
     index = stmt.start + factor * outer + inner
     body = tir.substitute_body(stmt.body, {stmt.var: index})
@@ -72,13 +67,13 @@ def divide_loop(
     inner_loop = tir.For(inner, arith.const(0), arith.const(factor), kinds[1], body)
     divided: list[tir.Stmt] = [tir.For(outer, arith.const(0), blocks, kinds[0], (inner_loop,))]
     places: dict[str, tuple[str, ...]] = {loop: names}
-    require_names(*names)
+    place_names.require_names(*names)
     others = _without(func, loop)
-    require_fresh(others, *names)
+    place_names.require_fresh(others, *names)
     behind: tuple[str, ...] = ()
     if tail.startswith("cut") and not divides:
-        taken = {*place_names(others), *names}
-        var = arith.Var(fresh_name(names[1] + "_tail", taken.__contains__))
+        taken = {*place_names.names_of_places(others), *names}
+        var = arith.Var(place_names.fresh_name(names[1] + "_tail", taken.__contains__))
         taken.add(var.name)
         piece, copies = _tail(stmt, var, blocks * factor, rest, factor, tail, taken)
         divided.append(piece)
@@ -87,7 +82,7 @@ def divide_loop(
         places[loop] = (*names, *behind)
     new = rewrite_at(func, loop, lambda _s, _d: tuple(divided))
     claim_text = f"{factor}·{outer} + {inner} takes each of 0 … {extent - 1} once, in order"
-    proofs = (structural(claim_text), *claims)
+    proofs = (obligations.structural(claim_text), *claims)
     return Rewrite(new, proofs, places, {"parts": names, "tail": behind})
 
 
@@ -122,7 +117,7 @@ def _tail(
     tail: Tail,
     taken: Collection[str],
 ) -> tuple[tir.Stmt, dict[str, str]]:
-    body, copies = fresh_copy(stmt.body, "_tail", taken)
+    body, copies = place_names.fresh_copy(stmt.body, "_tail", taken)
     body = tir.substitute_body(body, {stmt.var: stmt.start + done + var})
     extent = rest
     if tail == "cut_and_guard":
@@ -164,11 +159,11 @@ def mult_loops(func: tir.PrimFunc, outer: str, inner: str, name: str) -> Rewrite
         stmt.var: first,
         body.var: arith.substitute(body.start, {stmt.var: first}) + arith.floor_mod(k, c),
     }
-    require_names(name)
-    require_fresh(_without(_without(func, inner), outer), name)
+    place_names.require_names(name)
+    place_names.require_fresh(_without(_without(func, inner), outer), name)
     loop = tir.For(k, arith.const(0), n * c, stmt.kind, tir.substitute_body(body.body, values))
     claim = f"({k} // {c}, {k} % {c}) takes each pair once, in order"
-    proofs: tuple[arith.Proof, ...] = (structural(claim),)
+    proofs: tuple[arith.Proof, ...] = (obligations.structural(claim),)
     if stmt.kind in tir.AT_ONCE and body.kind is not stmt.kind:
         proofs += independent(loop, domain)
     new = rewrite_at(func, outer, lambda _s, _d: (loop,))
@@ -278,9 +273,11 @@ def cut_loop(func: tir.PrimFunc, loop: str, point: IndexGiven, suffix: str) -> R
     stmt, domain = find_loop(func, loop)
     here = in_scope(point, domain)
     inside = arith.conjunction((arith.at_most(stmt.start, here), arith.at_most(here, stmt.stop)))
-    proof = require(arith.prove(inside, domain), f"{point} lies between the bounds of {loop}")
-    require_names(loop + suffix)
-    body, copies = fresh_copy((stmt,), suffix, place_names(func))
+    proof = obligations.require(
+        arith.prove(inside, domain), f"{point} lies between the bounds of {loop}"
+    )
+    place_names.require_names(loop + suffix)
+    body, copies = place_names.fresh_copy((stmt,), suffix, place_names.names_of_places(func))
     copied = body[0]
     assert isinstance(copied, tir.For)
     pieces = (replace(stmt, stop=here), replace(copied, start=here))
@@ -304,11 +301,13 @@ def shift_loop(func: tir.PrimFunc, loop: str, start: IndexGiven) -> Rewrite:
         raise ScheduleError(f"the new start {start} of {loop} is negative")
     move: arith.IndexExpr = stmt.start - begin
     proofs: tuple[arith.Proof, ...] = (
-        structural(f"{loop} takes the same values, moved by {move}"),
+        obligations.structural(f"{loop} takes the same values, moved by {move}"),
     )
     if value is None:
         positive = arith.prove(arith.at_least_zero(begin), domain)
-        proofs += (require(positive, f"the new start {begin} of {loop} is not negative"),)
+        proofs += (
+            obligations.require(positive, f"the new start {begin} of {loop} is not negative"),
+        )
     body = tir.substitute_body(stmt.body, {stmt.var: stmt.var + move})
     shifted = replace(stmt, start=begin, stop=stmt.stop - move, body=body)
     return Rewrite(rewrite_at(func, loop, lambda _s, _d: (shifted,)), proofs)

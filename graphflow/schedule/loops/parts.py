@@ -10,13 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads
 from graphflow.schedule.facts.dependence import independent, ordered_commute
-from graphflow.schedule.places.addresses import path_of
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import fresh_name, has_place, require_names
+from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import find, find_loop, rewrite_around, rewrite_at
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -33,8 +30,8 @@ def fission(func: tir.PrimFunc, loop: str, position: int, suffix: str, lifts: in
     Makes the loops of the two nests, from the outermost in, in the roles `first` and `second`.
     """
     proofs: list[arith.Proof] = []
-    require_names(loop + suffix)
-    name = fresh_name(loop + suffix, lambda wanted: has_place(func, wanted))
+    place_names.require_names(loop + suffix)
+    name = place_names.fresh_name(loop + suffix, lambda wanted: place_names.has_place(func, wanted))
 
     def change(body: tir.Body, place: int, domain: arith.Domain) -> tir.Body:
         stmt = body[place]
@@ -80,7 +77,7 @@ def _may_part(
 ) -> tuple[arith.Proof, ...]:
     """Proofs that a loop over `first; second` may become two loops; else ScheduleError."""
     allocated = {s.buffer for s in tir.walk(first) if isinstance(s, tir.Allocate)}
-    touched = (*tir.accesses(second), *claimed_loads(second))
+    touched = (*tir.accesses(second), *effects.claimed_loads(second))
     shared = [a.buffer.name for a in touched if a.buffer in allocated]
     if shared:
         raise ScheduleError(f"the second part uses {shared[0]}, which the first allocates")
@@ -159,7 +156,9 @@ def split_condition(func: tir.PrimFunc, loop: str) -> Rewrite:
     if body is stmt.body:
         raise ScheduleError(f"the body of {loop} is not a single index condition without else")
     new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
-    return Rewrite(new, (structural("an index condition does not depend on what is stored"),))
+    return Rewrite(
+        new, (obligations.structural("an index condition does not depend on what is stored"),)
+    )
 
 
 def fuse(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
@@ -202,8 +201,10 @@ def fuse(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
 def _following(func: tir.PrimFunc, first: str, position: int, second: str) -> tir.If:
     """The condition `second`, at a position in the body of `first`; else ScheduleError."""
     stmt, _ = find(func, second)
-    *around, _ = path_of(func, first)
-    if path_of(func, second) != (*around, (position, False)) or not isinstance(stmt, tir.If):
+    *around, _ = addresses.path_of(func, first)
+    if addresses.path_of(func, second) != (*around, (position, False)) or not isinstance(
+        stmt, tir.If
+    ):
         raise ScheduleError(f"{second} does not follow {first} as a condition")
     return stmt
 
@@ -217,7 +218,9 @@ def _fused_conditions(
         implied = arith.disjunction((arith.negation(first), second))
         implies = arith.disjunction((first, arith.negation(second)))
         claim = arith.prove(arith.conjunction((implied, implies)), domain)
-        proofs: tuple[arith.Proof, ...] = (require(claim, f"{one} and {other} are equivalent"),)
+        proofs: tuple[arith.Proof, ...] = (
+            obligations.require(claim, f"{one} and {other} are equivalent"),
+        )
     elif a.condition == b.condition:
         because = f"no statement under {one} writes what it reads"
         proofs = ordered_commute((a,), (tir.If(b.condition, ()),), domain, (), arith.TRUE, because)
@@ -234,7 +237,9 @@ def _fused(
             raise ScheduleError(
                 f"{a.name} and {b.name} carry different annotations; one of them would be lost"
             )
-        return replace(a, body=(*a.body, *b.body)), (structural("two blocks in a row are one"),)
+        return replace(a, body=(*a.body, *b.body)), (
+            obligations.structural("two blocks in a row are one"),
+        )
     if not (isinstance(a, tir.For) and isinstance(b, tir.For) and b.var.name == second):
         raise ScheduleError(f"{second} does not follow as a loop or block of the same kind")
     if a.kind is not b.kind and {a.kind, b.kind} & set(tir.AT_ONCE):
@@ -242,10 +247,12 @@ def _fused(
     if a.start is not b.start or a.stop is not b.stop:
         same = arith.conjunction((arith.equal(a.start, b.start), arith.equal(a.stop, b.stop)))
         proofs: tuple[arith.Proof, ...] = (
-            require(arith.prove(same, domain), f"{a.var} and {b.var} have equal bounds"),
+            obligations.require(
+                arith.prove(same, domain), f"{a.var} and {b.var} have equal bounds"
+            ),
         )
     else:
-        proofs = (structural(f"{a.var} and {b.var} have equal bounds"),)
+        proofs = (obligations.structural(f"{a.var} and {b.var} have equal bounds"),)
     moved = tir.substitute_body(b.body, {b.var: a.var})
     inner = domain.inside(a.var, a.start, a.stop)
     order = arith.less_than(arith.Var(a.var.name + "'"), a.var)

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.arith import IndexExpr, Proof, Var, at_most, conjunction, equal, prove
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import fresh_copy, names_in, place_names, rename_places
+from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_around, rewrite_at
 from graphflow.schedule.steps.frame import Rewrite
-from graphflow.tir import AT_ONCE, Body, For, LoopKind, PrimFunc, Stmt, sub_bodies, substitute_body
 
 MOST_STATEMENTS = 10_000
 """Statements that a loop is written out to at most.  16,000 take each later step that looks at the
 kernel more than a second, and LLVM more than ten to compile."""
 
 
-def require_few_statements(stmt: For, loop: str) -> int:
+def require_few_statements(stmt: tir.For, loop: str) -> int:
     """The number of iterations of a loop that is to be written out.
 
     ScheduleError where that is no constant, or the loop would become more than `MOST_STATEMENTS`.
@@ -36,19 +34,19 @@ def require_few_statements(stmt: For, loop: str) -> int:
     return extent
 
 
-def _written_out(body: Body) -> int:
+def _written_out(body: tir.Body) -> int:
     """The statements of a body, those of loops that are marked to be unrolled once an iteration."""
     count = 0
     for stmt in body:
-        below = sum(map(_written_out, sub_bodies(stmt)))
-        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+        below = sum(map(_written_out, tir.sub_bodies(stmt)))
+        if isinstance(stmt, tir.For) and stmt.kind is tir.LoopKind.UNROLLED:
             count += (stmt.extent or 1) * below
         else:
             count += 1 + below
     return count
 
 
-def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
+def unroll_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     """`for i in (a, b): S` → `S[i → a]`, `S[i → a + 1]`, …, `S[i → b - 1]`.
 
     1. The number of iterations is a constant.
@@ -62,23 +60,25 @@ def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
     extent = require_few_statements(stmt, loop)
     if extent == 0:
         raise ScheduleError(f"{loop} never runs: ({stmt.start}, {stmt.stop}) is empty")
-    taken = set(place_names(func))
-    body: list[Stmt] = []
-    places: dict[str, tuple[str, ...]] = {name: (name,) for name in names_in(stmt.body)}
+    taken = set(place_names.names_of_places(func))
+    body: list[tir.Stmt] = []
+    places: dict[str, tuple[str, ...]] = {
+        name: (name,) for name in place_names.declared_names(stmt.body)
+    }
     for k in range(extent):
         piece = stmt.body
         if k:
-            piece, names = fresh_copy(stmt.body, f"_{k}", taken)
+            piece, names = place_names.fresh_copy(stmt.body, f"_{k}", taken)
             taken |= set(names.values())
             places = {old: (*now, names[old]) for old, now in places.items()}
-        values: dict[Var, IndexExpr] = {stmt.var: stmt.start + k}
-        body += substitute_body(piece, values)
+        values: dict[arith.Var, arith.IndexExpr] = {stmt.var: stmt.start + k}
+        body += tir.substitute_body(piece, values)
     new = rewrite_at(func, loop, lambda _s, _d: tuple(body))
-    proof = structural(f"{loop} runs exactly {extent} times, in this order")
+    proof = obligations.structural(f"{loop} runs exactly {extent} times, in this order")
     return Rewrite(new, (proof,), {loop: (), **places})
 
 
-def join_loops(func: PrimFunc, loop: str, second: str) -> Rewrite:
+def join_loops(func: tir.PrimFunc, loop: str, second: str) -> Rewrite:
     """`for i in (a, b): S` and `for j in (b, c): S[i → j]` → `for i in (a, c): S`.
 
     1. The loops are adjacent: nothing stands between them.
@@ -90,10 +90,12 @@ def join_loops(func: PrimFunc, loop: str, second: str) -> Rewrite:
     """
     one, _ = find_loop(func, loop)
     other, _ = find_loop(func, second)
-    proofs: list[Proof] = []
-    names = dict(zip(names_in((other,)), names_in((one,)), strict=False))
+    proofs: list[arith.Proof] = []
+    names = dict(
+        zip(place_names.declared_names((other,)), place_names.declared_names((one,)), strict=False)
+    )
 
-    def change(body: Body, position: int, domain: object) -> Body:
+    def change(body: tir.Body, position: int, domain: object) -> tir.Body:
         if position + 1 >= len(body) or body[position + 1] is not other:
             raise ScheduleError(f"{second} does not follow {loop} directly")
         return (*body[:position], joined, *body[position + 2 :])
@@ -102,22 +104,27 @@ def join_loops(func: PrimFunc, loop: str, second: str) -> Rewrite:
     if one.kind is not other.kind:
         raise ScheduleError(f"{loop} is {one.kind.value} and {second} is {other.kind.value}")
     _require_equal_bodies(one, other, names)
-    sides = (equal(one.stop, other.start), at_most(one.start, one.stop))
-    claim = conjunction((*sides, at_most(other.start, other.stop)))
-    proofs.append(require(prove(claim, domain), f"{second} starts where {loop} stops"))
+    sides = (arith.equal(one.stop, other.start), arith.at_most(one.start, one.stop))
+    claim = arith.conjunction((*sides, arith.at_most(other.start, other.stop)))
+    proofs.append(
+        obligations.require(arith.prove(claim, domain), f"{second} starts where {loop} stops")
+    )
     joined = replace(one, stop=other.stop)
-    if joined.kind in AT_ONCE:
+    if joined.kind in tir.AT_ONCE:
         proofs += independent(joined, domain)
     new = rewrite_around(func, loop, change)
     places = {old: (now,) for old, now in names.items()}
     return Rewrite(new, tuple(proofs), places, {"joined": (loop,)})
 
 
-def _require_equal_bodies(one: For, other: For, names: dict[str, str]) -> None:
+def _require_equal_bodies(one: tir.For, other: tir.For, names: dict[str, str]) -> None:
     """ScheduleError, with the first statements that differ, unless the bodies are identical."""
-    renamed = rename_places((other,), names)[0]
-    assert isinstance(renamed, For)
-    same = len(names_in((one,))) == len(names_in((other,))) and renamed.body == one.body
+    renamed = place_names.rename_places((other,), names)[0]
+    assert isinstance(renamed, tir.For)
+    same = (
+        len(place_names.declared_names((one,))) == len(place_names.declared_names((other,)))
+        and renamed.body == one.body
+    )
     if not same:
         pairs = zip(one.body, renamed.body, strict=False)
         first = next((k for k, (a, b) in enumerate(pairs) if a != b), None)

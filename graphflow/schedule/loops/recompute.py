@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow import tir
-from graphflow.arith import Proof, Var, const
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import stored_before_read
 from graphflow.schedule.facts.dependence import independent
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import require_fresh, require_names
-from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_at
+from graphflow.schedule.places import obligations, place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -34,8 +30,8 @@ def divide_with_recompute(
 
     Makes the two loops in the role `parts`.
     """
-    stmt, domain = find_loop(func, loop)
-    extent = constant_extent(stmt)
+    stmt, domain = places.find_loop(func, loop)
+    extent = places.constant_extent(stmt)
     if count < 1 or step < 1:
         raise ScheduleError(f"{count} blocks of step {step}: both must be at least 1")
     if count * step > extent:
@@ -43,7 +39,7 @@ def divide_with_recompute(
     if stmt.kind in tir.AT_ONCE:
         raise ScheduleError(f"{loop} is {stmt.kind.value}, and two blocks store the same elements")
     inner_domain = domain.inside(stmt.var, stmt.start, stmt.stop)
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     if extent > count * step:
         # As threads, for which reductions into one element conflict too.
         serial = tir.For(stmt.var, stmt.start, stmt.stop, tir.LoopKind.SERIAL, stmt.body)
@@ -51,25 +47,27 @@ def divide_with_recompute(
         private = {s.buffer for s in tir.walk(stmt.body) if isinstance(s, tir.Allocate)}
         touched = [a for a in tir.accesses(stmt.body, inner_domain) if a.buffer not in private]
         proofs += _stored_first(touched, loop)
-    outer, inner = Var(names[0]), Var(names[1])
+    outer, inner = arith.Var(names[0]), arith.Var(names[1])
     body = tir.substitute_body(stmt.body, {stmt.var: stmt.start + step * outer + inner})
     length = step + extent - count * step
-    block = tir.For(inner, const(0), const(length), stmt.kind, body)
-    divided = tir.For(outer, const(0), const(count), stmt.kind, (block,))
-    require_names(*names)
-    require_fresh(rewrite_at(func, loop, lambda _s, _d: stmt.body), *names)
-    new = rewrite_at(func, loop, lambda _s, _d: (divided,))
-    proofs.append(structural(f"{step}·{outer} + {inner} takes each of 0 … {extent - 1}"))
+    block = tir.For(inner, arith.const(0), arith.const(length), stmt.kind, body)
+    divided = tir.For(outer, arith.const(0), arith.const(count), stmt.kind, (block,))
+    place_names.require_names(*names)
+    place_names.require_fresh(places.rewrite_at(func, loop, lambda _s, _d: stmt.body), *names)
+    new = places.rewrite_at(func, loop, lambda _s, _d: (divided,))
+    proofs.append(
+        obligations.structural(f"{step}·{outer} + {inner} takes each of 0 … {extent - 1}")
+    )
     return Rewrite(new, tuple(dict.fromkeys(proofs)), {loop: names}, {"parts": names})
 
 
-def _stored_first(touched: Sequence[tir.Access], loop: str) -> list[Proof]:
+def _stored_first(touched: Sequence[tir.Access], loop: str) -> list[arith.Proof]:
     """Proofs that each iteration stores what it both reads and writes before it reads it."""
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     for buffer in dict.fromkeys(a.buffer for a in touched if a.writes):
         condition = (
             f"each iteration of {loop} stores the elements of {buffer.name} before it reads them"
         )
-        own = stored_before_read([a for a in touched if a.buffer == buffer])
-        proofs += (require(proof, condition) for proof in own)
+        own = effects.stored_before_read([a for a in touched if a.buffer == buffer])
+        proofs += (obligations.require(proof, condition) for proof in own)
     return proofs

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from graphflow import tir
-from graphflow.arith import TRUE, Image, Predicate, negation, prove, prove_injective
+from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.layout import physical_vars
-from graphflow.schedule.facts.padding import (
-    constant_stage,
-    is_padding,
-    top_level,
-    writes_to,
-)
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.facts import padding
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -33,28 +25,28 @@ def absorb_padding(func: tir.PrimFunc, place: str, buffer: str) -> Rewrite:
     target = next((a.buffer for a in tir.accesses(func.body) if a.buffer.name == buffer), None)
     if target is None:
         raise ScheduleError(f"{func.name} does not touch a buffer {buffer}")
-    stage, value = constant_stage(func, target)
+    stage, value = padding.constant_stage(func, target)
     site = _guarded_store(func, place, target)
     stmt = cast(tir.If, site.stmt)
     store = cast(tir.Store, stmt.then[0])
-    condition = cast(Predicate, stmt.condition)
+    condition = cast(arith.Predicate, stmt.condition)
     _only_these(func, place, stage, target)
-    outside = site.domain.given(negation(condition))
-    names = physical_vars(len(target.shape))
+    outside = site.domain.given(arith.negation(condition))
+    names = layout.physical_vars(len(target.shape))
     where = f"where {condition} fails, {place}"
     proofs = (
-        require(
-            prove(is_padding((stage,), target, store.indices), outside),
+        obligations.require(
+            arith.prove(padding.is_padding((stage,), target, store.indices), outside),
             f"{where} reaches nothing but padding of {buffer}",
         ),
-        require(
-            Image(outside, store.indices).covers(
-                is_padding((stage,), target, names), names, target.shape
+        obligations.require(
+            arith.Image(outside, store.indices).covers(
+                padding.is_padding((stage,), target, names), names, target.shape
             ),
             f"{where} reaches all the padding of {buffer}",
         ),
-        require(
-            prove_injective(store.indices, site.domain),
+        obligations.require(
+            arith.prove_injective(store.indices, site.domain),
             f"{place} writes each element of {buffer} once",
         ),
     )
@@ -63,20 +55,20 @@ def absorb_padding(func: tir.PrimFunc, place: str, buffer: str) -> Rewrite:
     def exchanged(body: tir.Body) -> tir.Body:
         return tir.map_body(body, lambda s: selected if s is stmt else s)
 
-    new = rewrite_at(func, place, lambda s, _d: exchanged((s,)))
-    new = rewrite_at(new, stage.name, lambda _s, _d: ())
+    new = places.rewrite_at(func, place, lambda s, _d: exchanged((s,)))
+    new = places.rewrite_at(new, stage.name, lambda _s, _d: ())
     return Rewrite(new, proofs)
 
 
 def _guarded_store(func: tir.PrimFunc, place: str, buffer: tir.Buffer) -> tir.Site:
     """The only index condition in `place` under which the buffer is stored to."""
-    stmt, domain = find(func, place)
-    if domain.axes or domain.where != TRUE:
+    stmt, domain = places.find(func, place)
+    if domain.axes or domain.where != arith.TRUE:
         raise ScheduleError(f"{place} stands inside another loop or condition")
     found = [
         site
         for site in tir.sites((stmt,))
-        if isinstance(site.stmt, tir.If) and writes_to(site.stmt.then, buffer)
+        if isinstance(site.stmt, tir.If) and padding.writes_to(site.stmt.then, buffer)
     ]
     inner = found[0].stmt if len(found) == 1 else None
     if (
@@ -96,7 +88,7 @@ def _guarded_store(func: tir.PrimFunc, place: str, buffer: tir.Buffer) -> tir.Si
 def _only_these(func: tir.PrimFunc, place: str, stage: tir.Block, buffer: tir.Buffer) -> None:
     """ScheduleError unless `place` and then the stage write the buffer once each, and nothing else
     writes it or reads it before the stage has run."""
-    first, last = top_level(func, place), top_level(func, stage.name)
+    first, last = padding.top_level(func, place), padding.top_level(func, stage.name)
     if first >= last:
         raise ScheduleError(f"{stage.name} does not come after {place}")
     writes = [a for a in tir.accesses(func.body) if a.buffer == buffer and a.writes]

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from graphflow import tir
-from graphflow.arith import Proof, Var, Verdict
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.facts import soundness
 from graphflow.schedule.facts.padding import is_padding, padding_stages
-from graphflow.schedule.facts.soundness import require_consistent
-from graphflow.schedule.places.place_names import stage_names
-from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.places import place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -35,7 +33,7 @@ def assume_finite(func: tir.PrimFunc, buffer: str, because: str) -> Rewrite:
         buffer,
         "finite",
         _finite,
-        Proof(Verdict.PROVEN, f"every element of {buffer} is finite", because),
+        arith.Proof(arith.Verdict.PROVEN, f"every element of {buffer} is finite", because),
     )
 
 
@@ -53,7 +51,7 @@ def assume_reciprocal(func: tir.PrimFunc, buffer: str, because: str) -> Rewrite:
         buffer,
         "reciprocal",
         _reciprocal_above,
-        Proof(Verdict.PROVEN, f"no element of {buffer} is -0.0", because),
+        arith.Proof(arith.Verdict.PROVEN, f"no element of {buffer} is -0.0", because),
     )
 
 
@@ -78,18 +76,22 @@ def is_reciprocal_claim(claim: tir.Expr, load: tir.Load) -> bool:
 
 
 def _stating(
-    func: tir.PrimFunc, buffer: str, what: str, claim: Callable[[tir.Load], tir.Expr], proof: Proof
+    func: tir.PrimFunc,
+    buffer: str,
+    what: str,
+    claim: Callable[[tir.Load], tir.Expr],
+    proof: arith.Proof,
 ) -> Rewrite:
-    found = find_buffer(func, buffer)
+    found = places.find_buffer(func, buffer)
     if found not in func.inputs or found.dtype not in tir.FLOATS:
         raise ScheduleError(f"{buffer} is not an input of floats, so there is nothing to state")
-    block, *loops = stage_names(func, f"{buffer}_{what}", len(found.shape))
-    names = tuple(map(Var, loops))
+    block, *loops = place_names.stage_names(func, f"{buffer}_{what}", len(found.shape))
+    names = tuple(map(arith.Var, loops))
     # The fact is one of the tensor: the padding of its buffer is excluded.
     padding = is_padding(padding_stages(func, found), found, names)
     body: tir.Body = (tir.Assume(padding, claim(tir.Load(found, names))),)
     body = tir.nest(tuple(zip(names, found.shape, strict=True)), body)
     stage = tir.Block(block, body, ((tir.BlockNote.STATES, buffer),))
     new = replace(func, body=(stage, *func.body))
-    require_consistent(new)
+    soundness.require_consistent(new)
     return Rewrite(new, (proof,), made={"block": (block,)})

@@ -14,10 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith, tir
+from graphflow import arith, effects, layout, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import Statement, statements_of, stores_known_value
-from graphflow.layout import Constant, evaluate
 from graphflow.schedule.facts.padding import (
     PaddingKind,
     constant_stage,
@@ -25,10 +23,8 @@ from graphflow.schedule.facts.padding import (
     is_padding,
     known_constants,
 )
-from graphflow.schedule.padding.neutral import NeutralQuery, decided
-from graphflow.schedule.places.addresses import exchange_path, path_of, paths_below, statement_at
-from graphflow.schedule.places.obligations import Unproven, require
-from graphflow.schedule.places.places import find_buffer, rewrite_at
+from graphflow.schedule.padding.neutral import NeutralQuery
+from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -45,7 +41,7 @@ def derive_padding(func: tir.PrimFunc, buffer: str) -> Rewrite:
 
     ScheduleError, which names the clause and a point, where one of these is not proven.
     """
-    target = find_buffer(func, buffer)
+    target = places.find_buffer(func, buffer)
     stage, value = constant_stage(func, target)
     if not isinstance(value, tir.Literal):
         raise ScheduleError(f"constant: the stage {stage.name} stores undef, and no constant")
@@ -80,7 +76,7 @@ def derived_stages(func: tir.PrimFunc) -> tuple[tir.Block, ...]:
 
 
 def _replaced(func: tir.PrimFunc, stage: tir.Block, new: tir.Block) -> tir.PrimFunc:
-    return rewrite_at(func, stage.name, lambda _s, _d: (new,))
+    return places.rewrite_at(func, stage.name, lambda _s, _d: (new,))
 
 
 def _padded(stage: tir.Block) -> str:
@@ -116,11 +112,11 @@ def _left_there(
     same = _specialized(func, target, stage, proofs)
     (store,) = (
         path
-        for path in paths_below(stage, path_of(same, stage.name))
-        if isinstance(statement_at(same, path), tir.Store)
+        for path in effects.paths_below(stage, addresses.path_of(same, stage.name))
+        if isinstance(effects.statement_at(same, path), tir.Store)
     )
     claim = f"left there: {target.name} holds {value.value} in its padding before {stage.name}"
-    return (*proofs, require(stores_known_value(same, store), claim))
+    return (*proofs, obligations.require(effects.stores_known_value(same, store), claim))
 
 
 def _assumed(stmt: tir.Stmt) -> tir.Stmt:
@@ -139,11 +135,11 @@ def _specialized(
     func: tir.PrimFunc, target: tir.Buffer, stage: tir.Block, proofs: list[arith.Proof]
 ) -> tir.PrimFunc:
     """A kernel that computes the same, in which what is known in the padding is written as such."""
-    for statement in statements_of(func).statements:
+    for statement in effects.statements_of(func).statements:
         stmt = statement.stmt
         if not isinstance(stmt, tir.Store | tir.Reduce) or stmt.buffer != target:
             continue
-        if statement_at(func, statement.path[:1]) is stage:
+        if effects.statement_at(func, statement.path[:1]) is stage:
             continue
         padding = is_padding((stage,), target, stmt.indices)
         inside = statement.domain.given(padding)
@@ -157,26 +153,26 @@ def _specialized(
             if known is None:
                 continue
             new = tir.If(padding, (replace(stmt, value=known),), (stmt,))
-        func = exchange_path(func, statement.path, (new,))
+        func = effects.exchange_path(func, statement.path, (new,))
     return func
 
 
 def _known_value(
-    func: tir.PrimFunc, statement: Statement, stmt: tir.Store, inside: arith.Domain
+    func: tir.PrimFunc, statement: effects.Statement, stmt: tir.Store, inside: arith.Domain
 ) -> tir.Literal | None:
     """The constant that a store is known to store at the points `inside`, or None."""
     position = statement.path[0][0]
-    fact = evaluate(
+    fact = layout.value_fact(
         stmt.value,
         lambda load: fact_at(func, load, inside, position),
-        lambda predicate: decided(predicate, inside),
+        lambda predicate: arith.holds_throughout(predicate, inside),
         inside.ranges(),
     )
-    return fact.literal if isinstance(fact, Constant) else None
+    return fact.literal if isinstance(fact, layout.Constant) else None
 
 
 def _neutral(
-    func: tir.PrimFunc, statement: Statement, stmt: tir.Reduce, inside: arith.Domain
+    func: tir.PrimFunc, statement: effects.Statement, stmt: tir.Reduce, inside: arith.Domain
 ) -> arith.Proof:
     """A proof that a reduction adds neutral elements at the points `inside`; `Unproven` else."""
     position = statement.path[0][0]
@@ -190,11 +186,11 @@ def _neutral(
             text = f"{tir.element_text(load.buffer, load.indices)} is known"
             proof = arith.prove(known, inside)
             if not proof.proven:
-                raise Unproven(title, replace(proof, claim=text))
+                raise obligations.Unproven(title, replace(proof, claim=text))
     point = arith.point_in(inside) or {}
     witness = tuple((var.name, at) for var, at in point.items())
     where = ", ".join(f"{name}={at}" for name, at in witness)
     claim = f"{tir.element_text(stmt.buffer, stmt.indices)} stays as it is"
-    raise Unproven(
+    raise obligations.Unproven(
         title, arith.Proof(arith.Verdict.UNKNOWN, claim, "facts", f"at {where}", witness)
     )

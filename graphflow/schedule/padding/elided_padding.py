@@ -11,28 +11,17 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 
-from graphflow.arith import (
-    IndexExpr,
-    Proof,
-    box,
-    const,
-    equal,
-    negation,
-    prove,
-)
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import never_touched, statements_of
 from graphflow.layout import Layout, logical_vars
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.schedule.conditions.conditions import simplify
 from graphflow.schedule.facts.padding import PaddingKind, padding_kind, padding_stages
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find_buffer
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
-from graphflow.tir import Assume, Block, Buffer, PrimFunc, walk
 
 
-def elide_padding(func: PrimFunc, buffer: str, layout: Layout) -> Rewrite:
+def elide_padding(func: tir.PrimFunc, buffer: str, layout: Layout) -> Rewrite:
     """`S[a'[p]]` → `S[a[logical(p)]]`, for a buffer a' in the box of `layout` → a without padding.
 
     The reverse of `transform_layout`, where a is the memory of a' without its padding.  Stages that
@@ -46,13 +35,17 @@ def elide_padding(func: PrimFunc, buffer: str, layout: Layout) -> Rewrite:
 
     ScheduleError, which names the clause, with a point where one is refuted.
     """
-    old = find_buffer(func, buffer)
+    old = places.find_buffer(func, buffer)
     if old.shape != layout.physical_shape or old.separators:
         raise ScheduleError(
             f"box: {buffer} is {list(old.shape)}{' with separators' if old.separators else ''}, "
             f"and the box of {layout.describe()} is {list(layout.physical_shape)}"
         )
-    proofs = [require(in_one_piece(layout), f"one piece: {buffer} holds its elements in order")]
+    proofs = [
+        obligations.require(
+            in_one_piece(layout), f"one piece: {buffer} holds its elements in order"
+        )
+    ]
     stages = padding_stages(func, old)
     bare = replace(func, body=tuple(stmt for stmt in func.body if stmt not in stages))
     inside = [stage.name for stage in stages if stage not in func.body]
@@ -61,7 +54,7 @@ def elide_padding(func: PrimFunc, buffer: str, layout: Layout) -> Rewrite:
     proofs += _untouched(func, bare, old, layout, stages)
     new = replace(old, shape=layout.logical_shape)
 
-    def element(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+    def element(indices: tuple[arith.IndexExpr, ...]) -> tuple[arith.IndexExpr, ...]:
         return layout.logical_index(indices)
 
     params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
@@ -70,38 +63,44 @@ def elide_padding(func: PrimFunc, buffer: str, layout: Layout) -> Rewrite:
     return Rewrite(done, tuple(proofs))
 
 
-def in_one_piece(layout: Layout) -> Proof:
+def in_one_piece(layout: Layout) -> arith.Proof:
     """Whether the box holds the tensor's elements one behind the other, in row-major order."""
     names = logical_vars(len(layout.logical_shape))
     there = _position(layout.physical_index(names), layout.physical_shape)
-    first = _position(layout.physical_index([const(0)] * len(names)), layout.physical_shape)
+    first = _position(layout.physical_index([arith.const(0)] * len(names)), layout.physical_shape)
     here = _position(names, layout.logical_shape)
-    return prove(equal(there, here + first), box(names, layout.logical_shape))
+    return arith.prove(arith.equal(there, here + first), arith.box(names, layout.logical_shape))
 
 
-def _position(indices: Sequence[IndexExpr], shape: tuple[int, ...]) -> IndexExpr:
+def _position(indices: Sequence[arith.IndexExpr], shape: tuple[int, ...]) -> arith.IndexExpr:
     """The position of an element in a row-major box."""
     steps = list(accumulate(reversed(shape), mul, initial=1))[-2::-1]
-    total: IndexExpr = const(0)
+    total: arith.IndexExpr = arith.const(0)
     for index, step in zip(indices, steps, strict=True):
         total = total + index * step
     return total
 
 
 def _untouched(
-    func: PrimFunc, bare: PrimFunc, buffer: Buffer, layout: Layout, stages: tuple[Block, ...]
-) -> list[Proof]:
+    func: tir.PrimFunc,
+    bare: tir.PrimFunc,
+    buffer: tir.Buffer,
+    layout: Layout,
+    stages: tuple[tir.Block, ...],
+) -> list[arith.Proof]:
     """Proofs that nothing but the stages touches the padding; ScheduleError else."""
     for stage in stages:
-        writes = not any(isinstance(stmt, Assume) for stmt in walk((stage,)))
+        writes = not any(isinstance(stmt, tir.Assume) for stmt in tir.walk((stage,)))
         if buffer in func.outputs and writes and padding_kind(stage) is PaddingKind.VALUE:
             raise ScheduleError(f"untouched: {stage.name} writes what the caller reads")
     axes = layout.physical_axes
-    padding = negation(layout.is_logical())
+    padding = arith.negation(layout.is_logical())
     claim = f"untouched: the padding of {buffer.name} is not touched"
-    proofs = [require(never_touched(bare, buffer, axes, padding), claim)]
-    for access in statements_of(bare).of(buffer):
+    proofs = [obligations.require(effects.never_touched(bare, buffer, axes, padding), claim)]
+    for access in effects.statements_of(bare).of(buffer):
         if access.is_claim:
-            stays = prove(layout.is_logical(access.access.indices), access.domain)
-            proofs.append(require(stays, f"untouched: {access} is no assumption about padding"))
+            stays = arith.prove(layout.is_logical(access.access.indices), access.domain)
+            proofs.append(
+                obligations.require(stays, f"untouched: {access} is no assumption about padding")
+            )
     return proofs

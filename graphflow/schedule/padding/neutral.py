@@ -9,20 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphflow import tir
-from graphflow.arith import Domain, Predicate, Proof, negation, prove
+from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.layout import (
-    Constant,
-    Equal,
-    Fact,
-    Range,
-    Undefined,
-    evaluate,
-    order_key,
-    reduction_demand,
-    serves,
-)
 from graphflow.schedule.facts.padding import assumed_at, fact_at, require_away_from_forbidden
 from graphflow.schedule.padding.assumptions import is_reciprocal_claim
 from graphflow.schedule.places.obligations import structural
@@ -35,7 +23,7 @@ class NeutralQuery:
     func: tir.PrimFunc
     position: int
 
-    def proof(self, stmt: tir.Reduce, where: Domain) -> Proof | str:
+    def proof(self, stmt: tir.Reduce, where: arith.Domain) -> arith.Proof | str:
         """A proof that the reduced value is neutral at `where`; else the reason, as text."""
         target = f"{tir.element_text(stmt.buffer, stmt.indices)}"
         try:
@@ -46,32 +34,36 @@ class NeutralQuery:
         except ScheduleError as error:
             return str(error)
 
-        def known(load: tir.Load) -> Fact:
+        def known(load: tir.Load) -> layout.Fact:
             return fact_at(self.func, load, where, self.position)
 
-        fact = evaluate(stmt.value, known, lambda p: decided(p, where), where.ranges())
+        fact = layout.value_fact(
+            stmt.value, known, lambda p: arith.holds_throughout(p, where), where.ranges()
+        )
         claim = f"{tir.expr_text(stmt.value)} is {fact} where overcompute adds it to {target}"
         reason = self.not_neutral(stmt, fact)
         if reason is None:
             return structural(claim)
         loads = [e for e in tir.walk_expr(stmt.value) if isinstance(e, tir.Load)]
-        unknown = [tir.element_text(e.buffer, e.indices) for e in loads if known(e) == Undefined()]
+        unknown = [
+            tir.element_text(e.buffer, e.indices) for e in loads if known(e) == layout.Undefined()
+        ]
         nothing = f"; nothing is known of {', '.join(dict.fromkeys(unknown))}" if unknown else ""
         return f"{claim}, but {reason}{nothing}"
 
-    def not_neutral(self, stmt: tir.Reduce, fact: Fact) -> str | None:
+    def not_neutral(self, stmt: tir.Reduce, fact: layout.Fact) -> str | None:
         """Why a value with this fact may change the element that is reduced into, or None."""
         dtype = stmt.value.dtype
-        demands = reduction_demand(stmt.op, dtype)
-        if isinstance(fact, Range) and fact.lo == fact.hi and dtype not in tir.FLOATS:
-            fact = Constant(tir.Literal(fact.lo, dtype))
+        demands = layout.reduction_demand(stmt.op, dtype)
+        if isinstance(fact, layout.Range) and fact.lo == fact.hi and dtype not in tir.FLOATS:
+            fact = layout.Constant(tir.Literal(fact.lo, dtype))
         if stmt.op is not tir.ReduceOp.ADD or dtype not in tir.FLOATS:
             wanted = " or ".join(str(d) for d in demands)
-            return None if any(serves(fact, d) for d in demands) else f"it must be {wanted}"
-        if serves(fact, Equal(tir.Literal(-0.0, dtype))):
+            return None if any(layout.serves(fact, d) for d in demands) else f"it must be {wanted}"
+        if layout.serves(fact, layout.Equal(tir.Literal(-0.0, dtype))):
             return None
-        zero = isinstance(fact, Range) and fact.lo == fact.hi == 0
-        if not zero and not any(serves(fact, d) for d in demands):
+        zero = isinstance(fact, layout.Range) and fact.lo == fact.hi == 0
+        if not zero and not any(layout.serves(fact, d) for d in demands):
             return "it must be a zero (and 0.0 times a number that may be infinite or NaN is none)"
         # −0.0 + 0.0 is 0.0, so 0.0 is neutral only where the sum is not −0.0.  A sum is −0.0 only
         # if all its terms are, the first one included: one that starts at anything else never is.
@@ -94,30 +86,25 @@ class NeutralQuery:
                     )
         return None
 
-    def started(self, value: tir.Expr, where: Domain) -> Fact:
+    def started(self, value: tir.Expr, where: arith.Domain) -> layout.Fact:
         """The fact of the value that a sum starts with at the points `where`."""
-        return evaluate(value, lambda load: fact_at(self.func, load, where, self.position))
+        return layout.value_fact(value, lambda load: fact_at(self.func, load, where, self.position))
 
-    def has_reciprocal(self, value: tir.Expr, where: Domain) -> bool:
+    def has_reciprocal(self, value: tir.Expr, where: arith.Domain) -> bool:
         """Whether `value` is an element that was assumed not to be −0.0."""
         return isinstance(value, tir.Load) and assumed_at(
             self.func, value, where, self.position, is_reciprocal_claim
         )
 
 
-def never_minus_zero(fact: Fact) -> bool:
+def never_minus_zero(fact: layout.Fact) -> bool:
     """Whether a fact excludes −0.0."""
     match fact:
-        case Constant():
-            return order_key(fact.literal.value) != order_key(-0.0)
-        case Range():
-            return order_key(fact.lo) > order_key(-0.0) or order_key(fact.hi) < order_key(-0.0)
+        case layout.Constant():
+            return layout.order_key(fact.literal.value) != layout.order_key(-0.0)
+        case layout.Range():
+            return layout.order_key(fact.lo) > layout.order_key(-0.0) or layout.order_key(
+                fact.hi
+            ) < layout.order_key(-0.0)
         case _:
             return False
-
-
-def decided(predicate: Predicate, domain: Domain) -> bool | None:
-    """Whether a predicate holds, or fails, at all points; None where neither is proven."""
-    if prove(predicate, domain).proven:
-        return True
-    return False if prove(negation(predicate), domain).proven else None

@@ -14,21 +14,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import Path
 from graphflow.schedule.conditions.no_ops import effects_left
-from graphflow.schedule.facts.dependence import still_independent
-from graphflow.schedule.facts.padding import require_away_from_forbidden
+from graphflow.schedule.facts import dependence, padding
 from graphflow.schedule.padding.neutral import NeutralQuery
-from graphflow.schedule.places.addresses import (
-    domain_at,
-    exchange_path,
-    path_of,
-    paths_below,
-    statement_at,
-)
-from graphflow.schedule.places.obligations import Unproven, require
+from graphflow.schedule.places import addresses, obligations
 from graphflow.schedule.places.step_arguments import predicate_of
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -53,9 +44,11 @@ def remove_branching_through_overcompute(
     ScheduleError, which names the clause, where one of these is not proven.
     """
     proofs: list[arith.Proof] = []
-    found = [path for path in _inside(func, place) if _is_about(statement_at(func, path), about)]
+    found = [
+        path for path in _inside(func, place) if _is_about(effects.statement_at(func, path), about)
+    ]
     for path in found:
-        stmt = cast(tir.If, statement_at(func, path))
+        stmt = cast(tir.If, effects.statement_at(func, path))
         if stmt.orelse:
             raise ScheduleError(f"the condition {_predicate(stmt)} has an else branch")
     if not found:
@@ -63,7 +56,7 @@ def remove_branching_through_overcompute(
     now = func
     for path in reversed(found):  # inner conditions first, and later ones: the others keep paths
         now = _freed(now, path, wrap, fill, proofs)
-    proofs += still_independent(now, place)
+    proofs += dependence.still_independent(now, place)
     return Rewrite(now, tuple(dict.fromkeys(proofs)))
 
 
@@ -83,11 +76,11 @@ def remove_overcompute_through_branching(
     ScheduleError, which names the clause, where one of these is not proven.
     """
     where = predicate_of(condition)
-    path = path_of(func, place)
-    stmt = statement_at(func, path)
+    path = addresses.path_of(func, place)
+    stmt = effects.statement_at(func, path)
     if not isinstance(stmt, tir.For | tir.Block):
         raise ScheduleError(f"{place} is no loop or block, whose body could get a condition")
-    domain = domain_at(func, (*path, (0, False)))
+    domain = effects.domain_at(func, (*path, (0, False)))
     strange = arith.predicate_variables(where) - {axis.var for axis in domain.axes}
     if strange:
         names = ", ".join(sorted(var.name for var in strange))
@@ -97,16 +90,16 @@ def remove_overcompute_through_branching(
 
     def branched(orelse: tir.Body) -> tir.PrimFunc:
         new = replace(stmt, body=(tir.If(where, stmt.body, orelse),))
-        return exchange_path(func, path, (new,))
+        return effects.exchange_path(func, path, (new,))
 
     copy = tir.Block("overcompute", stmt.body)
     proofs = without_effect(branched((copy,)), (*path, (0, True), (0, False)), copy)
     return Rewrite(branched(()), proofs)
 
 
-def _inside(func: tir.PrimFunc, place: str) -> list[Path]:
-    path = path_of(func, place)
-    return paths_below(statement_at(func, path), path)
+def _inside(func: tir.PrimFunc, place: str) -> list[effects.Path]:
+    path = addresses.path_of(func, place)
+    return effects.paths_below(effects.statement_at(func, path), path)
 
 
 def _is_about(stmt: tir.Stmt, loop: str | None) -> bool:
@@ -120,24 +113,24 @@ def _predicate(stmt: tir.If) -> arith.Predicate:
 
 
 def _freed(
-    func: tir.PrimFunc, path: Path, wrap: bool, fill: bool, proofs: list[arith.Proof]
+    func: tir.PrimFunc, path: effects.Path, wrap: bool, fill: bool, proofs: list[arith.Proof]
 ) -> tir.PrimFunc:
     """The kernel with one condition replaced by its branch, if that has no effect besides.
 
     Its conjuncts go one by one, the last one first, because each may have another reason.
     """
-    stmt = cast(tir.If, statement_at(func, path))
+    stmt = cast(tir.If, effects.statement_at(func, path))
     members = arith.conjuncts(_predicate(stmt))
     for count in reversed(range(len(members))):
         stmt = _without_last(func, path, members[:count], members[count], wrap, fill, proofs)
         body = stmt.then if count == 0 else (stmt,)
-        func = exchange_path(func, path, body)
+        func = effects.exchange_path(func, path, body)
     return func
 
 
 def _without_last(
     func: tir.PrimFunc,
-    path: Path,
+    path: effects.Path,
     others: tuple[arith.Predicate, ...],
     member: arith.Predicate,
     wrap: bool,
@@ -145,9 +138,9 @@ def _without_last(
     proofs: list[arith.Proof],
 ) -> tir.If:
     """The condition at a path without the last conjunct, if that has no effect besides."""
-    stmt = cast(tir.If, statement_at(func, path))
+    stmt = cast(tir.If, effects.statement_at(func, path))
     left = arith.conjunction(others)
-    domain = domain_at(func, path).given(left)
+    domain = effects.domain_at(func, path).given(left)
     outside = domain.given(arith.negation(member))
     if wrap:
         inside = tir.accesses(stmt.then, domain.given(member))
@@ -159,13 +152,13 @@ def _without_last(
         stmt = replace(stmt, then=body)
     for access in tir.accesses(stmt.then, outside):
         proofs.append(stays_in_bounds(access))
-        proofs.append(require_away_from_forbidden(func, access))
+        proofs.append(padding.require_away_from_forbidden(func, access))
     copy = tir.Block("overcompute", stmt.then)
     orelse = (tir.If(left, (copy,)),) if others else (copy,)
-    below: Path = (*path[:-1], (path[-1][0], True), (0, False))
+    below: effects.Path = (*path[:-1], (path[-1][0], True), (0, False))
     below = (*below, (0, False)) if others else below
     proofs += without_effect(
-        exchange_path(func, path, (replace(stmt, orelse=orelse),)), below, copy
+        effects.exchange_path(func, path, (replace(stmt, orelse=orelse),)), below, copy
     )
     free = tir.map_body(
         stmt.then, lambda s: _guarded(s, member) if isinstance(s, tir.Assume) else s
@@ -183,13 +176,15 @@ def _guarded(stmt: tir.Assume, condition: arith.Predicate) -> tir.Assume:
     return replace(stmt, unless=unless)
 
 
-def without_effect(func: tir.PrimFunc, path: Path, copy: tir.Block) -> tuple[arith.Proof, ...]:
+def without_effect(
+    func: tir.PrimFunc, path: effects.Path, copy: tir.Block
+) -> tuple[arith.Proof, ...]:
     """Proofs that the block `copy`, which stands at `path`, has no effect.
 
     `Unproven`, with the witness, names the last statement of it that is not proven a no-op.
     """
     proofs: list[arith.Proof] = []
-    where = domain_at(func, path)
+    where = effects.domain_at(func, path)
     query = NeutralQuery(func, path[0][0])
     open_ones: dict[int, str] = {}
     for site in tir.sites(copy.body, where):
@@ -206,7 +201,9 @@ def without_effect(func: tir.PrimFunc, path: Path, copy: tir.Block) -> tuple[ari
     rest = tir.map_body(copy.body, kept)
     if not any(True for _ in tir.writes_in(rest)):
         return tuple(proofs)
-    failed = effects_left(exchange_path(func, path, (replace(copy, body=rest),)), path, proofs)
+    failed = effects_left(
+        effects.exchange_path(func, path, (replace(copy, body=rest),)), path, proofs
+    )
     if failed is None:
         return tuple(proofs)
     last, proof = failed
@@ -214,13 +211,13 @@ def without_effect(func: tir.PrimFunc, path: Path, copy: tir.Block) -> tuple[ari
     seen += " does not hold" if proof.verdict is arith.Verdict.REFUTED else " is not proven"
     if isinstance(last, tir.Reduce) and id(last) in open_ones:
         seen += f"; and as a reduction, {open_ones[id(last)]}"
-    raise Unproven(seen, proof)
+    raise obligations.Unproven(seen, proof)
 
 
 def stays_in_bounds(access: tir.Access) -> arith.Proof:
     """A proof that an access stays in its buffer; else ScheduleError."""
     text = f"the overcomputed access {_text(access)} stays in bounds"
-    return require(arith.prove(_inside_buffer(access), access.domain), text)
+    return obligations.require(arith.prove(padding.in_bounds(access), access.domain), text)
 
 
 def _wrapped(
@@ -242,7 +239,7 @@ def _wrapped(
             stays = arith.within(index, 0, extent)
             if not arith.prove(stays, access.domain).proven:
                 claim = f"{_text(access)} stays in bounds where the condition holds"
-                proofs.append(require(arith.prove(stays, before.domain), claim))
+                proofs.append(obligations.require(arith.prove(stays, before.domain), claim))
                 reduced.setdefault(tir.Load(access.buffer, access.indices), {})[axis] = extent
 
     def change(expr: tir.Expr) -> tir.Expr:
@@ -267,7 +264,7 @@ def _filled(extra: tuple[tir.Access, ...], member: arith.Predicate, body: tir.Bo
         tir.Load(access.buffer, access.indices)
         for access in extra
         if access.kind is tir.AccessKind.READ
-        and not arith.prove(_inside_buffer(access), access.domain).proven
+        and not arith.prove(padding.in_bounds(access), access.domain).proven
     }
 
     def change(expr: tir.Expr) -> tir.Expr:
@@ -276,11 +273,6 @@ def _filled(extra: tuple[tir.Access, ...], member: arith.Predicate, body: tir.Bo
         return tir.Select(member, expr, tir.Literal(0, expr.dtype))
 
     return tir.map_expressions(body, change) if outside else body
-
-
-def _inside_buffer(access: tir.Access) -> arith.Predicate:
-    sides = zip(access.indices, access.buffer.shape, strict=True)
-    return arith.conjunction(arith.within(e, 0, extent) for e, extent in sides)
 
 
 def _text(access: tir.Access) -> str:

@@ -5,14 +5,14 @@ In: a `Proof` and the condition it is needed for.  Out: the proof; `Unproven` wh
 
 from __future__ import annotations
 
-from graphflow.arith import Proof, Verdict
+from graphflow import arith
 from graphflow.base.errors import ScheduleError
 
 
 class Unproven(ScheduleError):
     """A condition of a rewrite is refuted or not decided, as `proof` says and why."""
 
-    def __init__(self, reason: str, proof: Proof) -> None:
+    def __init__(self, reason: str, proof: arith.Proof) -> None:
         super().__init__(reason, proof)
         self.reason, self.proof = reason, proof
 
@@ -20,14 +20,14 @@ class Unproven(ScheduleError):
         return f"{self.reason}: {self.proof.claim} ({self.proof.method}: {self.proof.reason})"
 
 
-def require(proof: Proof, condition: str) -> Proof:
+def require(proof: arith.Proof, condition: str) -> arith.Proof:
     """The proof itself; `Unproven`, which names the `condition`, where it is not proven."""
-    if proof.verdict is Verdict.PROVEN:
+    if proof.verdict is arith.Verdict.PROVEN:
         return proof
-    word = "does not hold" if proof.verdict is Verdict.REFUTED else "is not proven"
+    word = "does not hold" if proof.verdict is arith.Verdict.REFUTED else "is not proven"
     raise Unproven(f"{condition} {word}", proof)
 
 
-def structural(claim: str) -> Proof:
+def structural(claim: str) -> arith.Proof:
     """A proven proof of a claim that follows from the form of the kernel, without a prover."""
-    return Proof(Verdict.PROVEN, claim, "structure")
+    return arith.Proof(arith.Verdict.PROVEN, claim, "structure")

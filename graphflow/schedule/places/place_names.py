@@ -10,11 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from graphflow import tir
-from graphflow.arith import (
-    IndexExpr,
-    Var,
-)
+from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 
 Holding: TypeAlias = tir.Block | tir.Call | tir.For | tir.If | tir.Let | tir.NamedWindow
@@ -40,7 +36,7 @@ def unknown_place(func: tir.PrimFunc, place: str) -> str:
     return f"{func.name} has no loop or block {place}; it has {', '.join(names) or 'none'}"
 
 
-def names_in(body: tir.Body) -> tuple[str, ...]:
+def declared_names(body: tir.Body) -> tuple[str, ...]:
     """The names of loops, blocks and allocated buffers in `body`, in program order."""
     found: list[str] = []
     for stmt in body:
@@ -53,10 +49,10 @@ def names_in(body: tir.Body) -> tuple[str, ...]:
     return tuple(found)
 
 
-@tir.kept
+@tir.kept_by_node
 def names_inside(stmt: Holding) -> dict[str, None]:
     """The names in the bodies below a statement, in program order."""
-    return dict.fromkeys(name for below in tir.sub_bodies(stmt) for name in names_in(below))
+    return dict.fromkeys(name for below in tir.sub_bodies(stmt) for name in declared_names(below))
 
 
 def has_name(stmt: tir.Stmt, name: str) -> bool:
@@ -66,13 +62,13 @@ def has_name(stmt: tir.Stmt, name: str) -> bool:
     return isinstance(stmt, tir.Allocate) and stmt.buffer.name == name
 
 
-def place_names(func: tir.PrimFunc) -> tuple[str, ...]:
+def names_of_places(func: tir.PrimFunc) -> tuple[str, ...]:
     """Every name that can be a place: of loops, blocks and buffers, parameters included."""
-    return (*(p.buffer.name for p in func.params), *names_in(func.body))
+    return (*(p.buffer.name for p in func.params), *declared_names(func.body))
 
 
 def has_place(func: tir.PrimFunc, name: str) -> bool:
-    """Whether `name` is among the `place_names` of a kernel."""
+    """Whether `name` is among the `names_of_places` of a kernel."""
     return any(p.buffer.name == name for p in func.params) or any(
         has_name(stmt, name) for stmt in func.body
     )
@@ -122,7 +118,7 @@ def stage_names(func: tir.PrimFunc, block: str, rank: int, *taken: str) -> tuple
     They avoid the names in `taken` besides those of the kernel.
     """
     wanted = (block, *(f"{block}_{axis}" for axis in range(rank)))
-    return tuple(fresh_names({*taken, *place_names(func)}, wanted).values())
+    return tuple(fresh_names({*taken, *names_of_places(func)}, wanted).values())
 
 
 def fresh_copy(
@@ -133,7 +129,7 @@ def fresh_copy(
     The names of loops, blocks and allocated buffers get the suffix, and a number behind it where
     that name is `taken`.
     """
-    old = names_in(body)
+    old = declared_names(body)
     fresh = fresh_names(taken, (name + suffix for name in old))
     names = {name: fresh[name + suffix] for name in old}
     return rename_places(body, names), names
@@ -146,8 +142,8 @@ def rename_places(body: tir.Body, names: Mapping[str, str]) -> tir.Body:
         for stmt in tir.walk(body)
         if isinstance(stmt, tir.Allocate | tir.NamedWindow) and stmt.buffer.name in names
     }
-    values: dict[Var, IndexExpr] = {
-        stmt.var: Var(names[stmt.var.name])
+    values: dict[arith.Var, arith.IndexExpr] = {
+        stmt.var: arith.Var(names[stmt.var.name])
         for stmt in tir.walk(body)
         if isinstance(stmt, tir.For) and stmt.var.name in names
     }
@@ -155,7 +151,7 @@ def rename_places(body: tir.Body, names: Mapping[str, str]) -> tir.Body:
     def renamed(stmt: tir.Stmt) -> tir.Stmt:
         match stmt:
             case tir.For() if stmt.var in values:
-                return replace(stmt, var=Var(names[stmt.var.name]))
+                return replace(stmt, var=arith.Var(names[stmt.var.name]))
             case tir.Block() | tir.Call() if stmt.name in names:
                 return replace(stmt, name=names[stmt.name])
             case _:

@@ -9,35 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import (
-    Domain,
-    IndexExpr,
-    Var,
-    variables,
-)
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places.addresses import (
-    Change,
-    domain_at,
-    path_of,
-    rewrite_path,
-    statement_at,
-)
+from graphflow.schedule.places import addresses
 from graphflow.schedule.places.step_arguments import IndexGiven, index_of
 
 
-def rewrite_around(func: tir.PrimFunc, place: str, change: Change) -> tir.PrimFunc:
+def rewrite_around(func: tir.PrimFunc, place: str, change: effects.Change) -> tir.PrimFunc:
     """`func` with the body around the statement at `place` replaced by what `change` gives."""
-    return rewrite_path(func, path_of(func, place), change)
+    return effects.rewrite_path(func, addresses.path_of(func, place), change)
 
 
 def rewrite_at(
-    func: tir.PrimFunc, place: str, change: Callable[[tir.Stmt, Domain], tir.Body]
+    func: tir.PrimFunc, place: str, change: Callable[[tir.Stmt, arith.Domain], tir.Body]
 ) -> tir.PrimFunc:
     """`func` with the statement at `place` replaced by what `change` gives."""
 
-    def around(body: tir.Body, position: int, domain: Domain) -> tir.Body:
+    def around(body: tir.Body, position: int, domain: arith.Domain) -> tir.Body:
         new = change(body[position], domain)
         if len(new) == 1 and new[0] is body[position]:
             return body
@@ -48,18 +36,18 @@ def rewrite_at(
 
 def loops_around(func: tir.PrimFunc, place: str) -> tuple[tir.For, ...]:
     """The loops around a statement, from the outermost in."""
-    path = path_of(func, place)
-    stmts = (statement_at(func, path[:depth]) for depth in range(1, len(path)))
+    path = addresses.path_of(func, place)
+    stmts = (effects.statement_at(func, path[:depth]) for depth in range(1, len(path)))
     return tuple(stmt for stmt in stmts if isinstance(stmt, tir.For))
 
 
-def find(func: tir.PrimFunc, place: str) -> tuple[tir.Stmt, Domain]:
+def find(func: tir.PrimFunc, place: str) -> tuple[tir.Stmt, arith.Domain]:
     """The statement at `place`, and the domain around it; ScheduleError where there is none."""
-    path = path_of(func, place)
-    return statement_at(func, path), domain_at(func, path)
+    path = addresses.path_of(func, place)
+    return effects.statement_at(func, path), effects.domain_at(func, path)
 
 
-def find_loop(func: tir.PrimFunc, place: str) -> tuple[tir.For, Domain]:
+def find_loop(func: tir.PrimFunc, place: str) -> tuple[tir.For, arith.Domain]:
     """The loop over the variable `place`, and the domain around it; else ScheduleError."""
     stmt, domain = find(func, place)
     if not isinstance(stmt, tir.For):
@@ -89,18 +77,18 @@ def constant_extent(stmt: tir.For) -> int:
     return max(stmt.extent, 0)
 
 
-def in_scope(value: IndexGiven, domain: Domain) -> IndexExpr:
+def in_scope(value: IndexGiven, domain: arith.Domain) -> arith.IndexExpr:
     """An index expression over the variables of a domain; ScheduleError where it uses others."""
     index = index_of(value)
     known = {axis.var for axis in domain.axes}
-    strange = sorted(var.name for var in variables(index) if var not in known)
+    strange = sorted(var.name for var in arith.variables(index) if var not in known)
     if strange:
         raise ScheduleError(f"{index} uses {strange[0]}, and no loop around the place binds it")
     return index
 
 
-def first_in_lanes(func: tir.PrimFunc, place: str, around: Iterable[Var]) -> Var | None:
+def first_in_lanes(func: tir.PrimFunc, place: str, around: Iterable[arith.Var]) -> arith.Var | None:
     """The first of the loops over `around`, those around a place, that is vectorized, or None."""
-    holding = func.body[path_of(func, place)[0][0]]
+    holding = func.body[addresses.path_of(func, place)[0][0]]
     kinds = {loop.var: loop.kind for loop in tir.loops_of((holding,))}
     return next((var for var in around if kinds[var] is tir.LoopKind.VECTORIZED), None)

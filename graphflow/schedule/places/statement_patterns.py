@@ -18,9 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 
-from graphflow import tir
+from graphflow import effects, tir
 from graphflow.base.errors import ParseError, ScheduleError
-from graphflow.effects import Path
 from graphflow.schedule.places.place_names import name_of
 
 _NUMBER = re.compile(r"(.*?)\s*#\s*(\d+)\s*", re.DOTALL)
@@ -61,7 +60,9 @@ def pattern_of(text: str) -> StatementPattern:
     return StatementPattern(text, None, body[0], number)
 
 
-def found_in(func: tir.PrimFunc, pattern: StatementPattern, inside: Path = ()) -> tuple[Path, ...]:
+def found_in(
+    func: tir.PrimFunc, pattern: StatementPattern, inside: effects.Path = ()
+) -> tuple[effects.Path, ...]:
     """The paths of the statements that match, in program order; those below `inside` alone.
 
     ScheduleError where there is none, or fewer than the number that the pattern has.
@@ -84,13 +85,13 @@ def found_in(func: tir.PrimFunc, pattern: StatementPattern, inside: Path = ()) -
     return tuple(paths)
 
 
-def _begins(path: Path, start: Path) -> bool:
+def _begins(path: effects.Path, start: effects.Path) -> bool:
     """Whether a path leads through the statement at another one."""
     here = tuple(position for position, _ in path[: len(start)])
     return here == tuple(position for position, _ in start)
 
 
-def _statements(body: tir.Body, around: Path) -> Iterator[tuple[Path, tir.Stmt]]:
+def _statements(body: tir.Body, around: effects.Path) -> Iterator[tuple[effects.Path, tir.Stmt]]:
     """The statements that are written in a body, with their paths, parents before children."""
     for position, stmt in enumerate(body):
         yield (*around, (position, False)), stmt

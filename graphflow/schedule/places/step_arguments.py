@@ -23,17 +23,16 @@ from typing import (
     get_type_hints,
 )
 
-from graphflow import tir
-from graphflow.arith import IndexExpr, Predicate, as_index
+from graphflow import arith, tir
 from graphflow.base.errors import ParseError, ScheduleError
 
-IndexGiven: TypeAlias = IndexExpr | int | str
+IndexGiven: TypeAlias = arith.IndexExpr | int | str
 """An index expression, or its text."""
 
 ExprGiven: TypeAlias = tir.Expr | str
 """A scalar expression, or its text; some primitives take the name of a buffer too."""
 
-Term: TypeAlias = tir.Expr | IndexExpr | Predicate
+Term: TypeAlias = tir.Expr | arith.IndexExpr | arith.Predicate
 """A scalar expression, an index, or a condition on indices."""
 
 Read = TypeVar("Read")
@@ -42,12 +41,12 @@ Read = TypeVar("Read")
 # Text ---------------------------------------------------------------------------------------------
 
 
-def index_of(value: IndexGiven) -> IndexExpr:
+def index_of(value: IndexGiven) -> arith.IndexExpr:
     """The index expression that an argument stands for."""
-    return _read(tir.parse_index, value) if isinstance(value, str) else as_index(value)
+    return _read(tir.parse_index, value) if isinstance(value, str) else arith.as_index(value)
 
 
-def predicate_of(value: Predicate | str) -> Predicate:
+def predicate_of(value: arith.Predicate | str) -> arith.Predicate:
     """The index predicate that an argument stands for."""
     return _read(tir.parse_predicate, value) if isinstance(value, str) else value
 

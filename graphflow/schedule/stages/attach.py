@@ -11,27 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from graphflow import tir
-from graphflow.arith import (
-    Domain,
-    IntegerSet,
-    Proof,
-    Undecided,
-    Var,
-    negation,
-)
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import (
-    KernelStatements,
-    Statement,
-    StatementAccess,
-    apart_in_iteration,
-    statements_of,
-)
 from graphflow.schedule.facts.bound_inference import Requirement, demands, read_by
 from graphflow.schedule.loops.parts import fuse
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import fresh_copy, name_of, place_names
+from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import find, find_loop, rewrite_at
 from graphflow.schedule.stages.private import sink_alloc
 from graphflow.schedule.steps.frame import Rewrite
@@ -57,15 +41,15 @@ def compute_at(func: tir.PrimFunc, stage: str, loop: str, scope: tir.Scope = "sc
     proofs = _inputs_stay(site)
     try:
         bodies = [_restricted(site, part) for part in site.required().boxes()]
-    except Undecided as error:
+    except arith.Undecided as error:
         needed = f"what {loop} needs of {site.buffer.name}"
         raise ScheduleError(f"{needed} is not found: {error}") from error
     nests: list[tir.Stmt] = []
     places: dict[str, tuple[str, ...]] = {}
-    taken = {*place_names(func)}
+    taken = {*place_names.names_of_places(func)}
     for number, body in enumerate(bodies):
         if number:
-            body, copies = fresh_copy(body, f"_{number + 1}", taken)
+            body, copies = place_names.fresh_copy(body, f"_{number + 1}", taken)
             taken |= {*copies.values()}
             for old, new in copies.items():
                 places[old] = (*places.get(old, (old,)), new)
@@ -84,32 +68,32 @@ def compute_at(func: tir.PrimFunc, stage: str, loop: str, scope: tir.Scope = "sc
 class _Site:
     """A stage, the buffer it stores, and the loop that it moves into."""
 
-    model: KernelStatements
-    stage: Statement
-    loop: Statement
+    model: effects.KernelStatements
+    stage: effects.Statement
+    loop: effects.Statement
     buffer: tir.Buffer
 
     @property
-    def path(self) -> tuple[Var, ...]:
+    def path(self) -> tuple[arith.Var, ...]:
         """The loops around the new place."""
         assert isinstance(self.loop.stmt, tir.For)
         return (*(axis.var for axis in self.loop.domain.axes), self.loop.stmt.var)
 
     @property
-    def place(self) -> Domain:
+    def place(self) -> arith.Domain:
         """The points of the path."""
         loop = self.loop.stmt
         assert isinstance(loop, tir.For)
         return self.loop.domain.inside(loop.var, loop.start, loop.stop)
 
-    def in_stage(self) -> list[StatementAccess]:
+    def in_stage(self) -> list[effects.StatementAccess]:
         """The accesses in the stage."""
         return [a for a in self.model.accesses if self.stage.holds(a.statement)]
 
     def required(self) -> Requirement:
         """What an iteration of the loop reads of the buffer."""
         asked = [
-            read_by(IntegerSet.of(read.domain), read, self.path)
+            read_by(arith.IntegerSet.of(read.domain), read, self.path)
             for read in self.model.of(self.buffer)
             if self.loop.holds(read.statement)
         ]
@@ -118,7 +102,7 @@ class _Site:
 
 def _site(func: tir.PrimFunc, stage: str, loop: str) -> _Site:
     """The places of a `compute_at`; ScheduleError where the stage cannot move there."""
-    model = statements_of(func)
+    model = effects.statements_of(func)
     find(func, stage), find_loop(func, loop)  # where they are not, these say so
     here, there = _statement(model, stage), _statement(model, loop)
     stmt = here.stmt
@@ -138,16 +122,20 @@ def _site(func: tir.PrimFunc, stage: str, loop: str) -> _Site:
     return _Site(model, here, there, _stored(model, here, there, stage, loop))
 
 
-def _statement(model: KernelStatements, place: str) -> Statement:
+def _statement(model: effects.KernelStatements, place: str) -> effects.Statement:
     # By name: the model may be that of an equal kernel, with statements of its own.
-    found = next((one for one in model.statements if name_of(one.stmt) == place), None)
+    found = next((one for one in model.statements if place_names.name_of(one.stmt) == place), None)
     if found is None:
         raise ScheduleError(f"{place} has no name; give it one with name_statement first")
     return found
 
 
 def _stored(
-    model: KernelStatements, here: Statement, there: Statement, stage: str, loop: str
+    model: effects.KernelStatements,
+    here: effects.Statement,
+    there: effects.Statement,
+    stage: str,
+    loop: str,
 ) -> tir.Buffer:
     """The buffer that a stage stores for a loop; ScheduleError where it is not that one's alone."""
     private = {s.buffer for s in tir.walk((here.stmt,)) if isinstance(s, tir.Allocate)}
@@ -173,12 +161,12 @@ def _stored(
     return buffer
 
 
-def _inputs_stay(site: _Site) -> list[Proof]:
+def _inputs_stay(site: _Site) -> list[arith.Proof]:
     """Proofs that nothing between the stage and the end of the loop writes what the stage reads."""
     reads = [a for a in site.in_stage() if not a.access.writes and a.access.buffer != site.buffer]
-    name = name_of(site.stage.stmt)
+    name = place_names.name_of(site.stage.stmt)
     between = range(site.stage.stop, site.loop.stop)
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     for write in site.model.accesses:
         if not write.access.writes or write.statement.number not in between:
             continue
@@ -187,10 +175,12 @@ def _inputs_stay(site: _Site) -> list[Proof]:
                 continue
             claim = f"{write} is not among the elements {read} that {name} reads"
             condition = f"what {name} reads stays the same until the loop ends"
-            apart = apart_in_iteration(read.access, write.access, claim)
-            proofs.append(require(apart, condition))
+            apart = effects.apart_in_iteration(read.access, write.access, claim)
+            proofs.append(obligations.require(apart, condition))
     if not proofs:
-        proofs.append(structural(f"nothing writes what {name} reads until the loop ends"))
+        proofs.append(
+            obligations.structural(f"nothing writes what {name} reads until the loop ends")
+        )
     return proofs
 
 
@@ -210,8 +200,8 @@ def _restricted(site: _Site, required: Requirement) -> tir.Body:
             at = ", ".join(f"{var}={value}" for var, value in missing.sample().items())
             loop = site.path[-1]
             raise ScheduleError(
-                f"{name_of(site.stage.stmt)} reads {read} of its own buffer, of which {loop} does "
-                f"not need all: not the element at {at}"
+                f"{place_names.name_of(site.stage.stmt)} reads {read} of its own buffer, of which "
+                f"{loop} does not need all: not the element at {at}"
             )
     writes = {a.statement.number: a for a in site.in_stage() if a.access.writes}
     needed = {number: found.instances[write.number] for number, write in writes.items()}
@@ -223,10 +213,10 @@ class _Restriction:
     """The rewrite of a stage that keeps the instances of its writes that are needed."""
 
     site: _Site
-    needed: dict[int, IntegerSet]
+    needed: dict[int, arith.IntegerSet]
     """By the number of the statement, over the path and the loops of the stage around it."""
 
-    def of(self, body: tir.Body, number: int, domain: Domain) -> tir.Body:
+    def of(self, body: tir.Body, number: int, domain: arith.Domain) -> tir.Body:
         """A body whose first statement has this number; `domain` is that of its new place."""
         out: list[tir.Stmt] = []
         for stmt in body:
@@ -235,7 +225,7 @@ class _Restriction:
             number = stop
         return tuple(out)
 
-    def _statement(self, stmt: tir.Stmt, number: int, stop: int, domain: Domain) -> tir.Body:
+    def _statement(self, stmt: tir.Stmt, number: int, stop: int, domain: arith.Domain) -> tir.Body:
         match stmt:
             case tir.For():
                 return self._loop(stmt, number, stop, domain)
@@ -250,7 +240,7 @@ class _Restriction:
                 then, orelse = domain, domain
                 if tir.is_predicate(stmt.condition):
                     then = domain.given(stmt.condition)  # type: ignore[arg-type]
-                    orelse = domain.given(negation(stmt.condition))  # type: ignore[arg-type]
+                    orelse = domain.given(arith.negation(stmt.condition))  # type: ignore[arg-type]
                 first = self.of(stmt.then, number + 1, then)
                 behind = number + 1 + sum(1 for _ in tir.walk(stmt.then))
                 second = self.of(stmt.orelse, behind, orelse)
@@ -260,7 +250,7 @@ class _Restriction:
             case _:
                 return (stmt,)
 
-    def _loop(self, stmt: tir.For, number: int, stop: int, domain: Domain) -> tir.Body:
+    def _loop(self, stmt: tir.For, number: int, stop: int, domain: arith.Domain) -> tir.Body:
         around = tuple(axis.var for axis in domain.axes)
         inside = [
             points.over((*around, stmt.var))
@@ -276,8 +266,8 @@ class _Restriction:
         body = self.of(stmt.body, number + 1, domain.inside(loop.var, loop.start, loop.stop))
         return (replace(loop, body=body),)
 
-    def _write(self, stmt: tir.Stmt, needed: IntegerSet, domain: Domain) -> tir.Body:
-        here = IntegerSet.of(domain)
+    def _write(self, stmt: tir.Stmt, needed: arith.IntegerSet, domain: arith.Domain) -> tir.Body:
+        here = arith.IntegerSet.of(domain)
         kept = needed.over(here.variables)
         if (here - kept).is_empty:
             return (stmt,)
@@ -298,7 +288,7 @@ def reverse_compute_at(func: tir.PrimFunc, tail: str, block: str) -> Rewrite:
     Makes the block and the joined loops in it, from the outermost in, in the role `joined`.
     """
     done = fuse(_unmarked(func, tail, block), block, tail)
-    proofs: list[Proof] = list(done.proofs)
+    proofs: list[arith.Proof] = list(done.proofs)
     places: dict[str, tuple[str, ...]] = {tail: (block,)}
     new = done.func
     stmt, _ = find(new, block)

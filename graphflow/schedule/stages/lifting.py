@@ -17,34 +17,14 @@ from dataclasses import dataclass, replace
 from typing import Literal as Literals
 from typing import cast
 
-from graphflow import tir
-from graphflow.arith import (
-    TRUE,
-    Domain,
-    Image,
-    IndexExpr,
-    Predicate,
-    Proof,
-    Var,
-    conjunction,
-    equal,
-    images_cover,
-    negation,
-    prove,
-    substitute,
-    within,
-)
-from graphflow.arith import (
-    simplify as simplify_index,
-)
+from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
-from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
+from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve_indices
 from graphflow.schedule.buffers.layouts import PadValue, padding_stage
 from graphflow.schedule.conditions.conditions import simplify
 from graphflow.schedule.facts.padding import padding_stages
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.places import find_buffer, rewrite_at
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 MARKS = {True: tir.BlockNote.PREPROC, False: tir.BlockNote.POSTPROC}
@@ -68,7 +48,7 @@ class Marked:
     layout: Layout
     pad: tir.Literal | tir.Undef | None
     written: bool
-    proofs: tuple[Proof, ...]
+    proofs: tuple[arith.Proof, ...]
 
 
 def is_marked(func: tir.PrimFunc) -> bool:
@@ -84,7 +64,7 @@ def marked_stage(func: tir.PrimFunc, buffer: str) -> Marked | None:
     reach every element, or something else accesses the parameter, and where no fact can state the
     padding.  Other ScheduleErrors where what they state is no statement, or is wrong.
     """
-    param = find_buffer(func, buffer)
+    param = places.find_buffer(func, buffer)
     try:
         return _marked(func, param)
     except (UnliftableStages, WrongMark):
@@ -133,9 +113,9 @@ class _Part:
     """
 
     number: int
-    place: tuple[IndexExpr, ...]
+    place: tuple[arith.IndexExpr, ...]
     value: tir.Expr
-    domain: Domain
+    domain: arith.Domain
     assumed: bool = False
     """Whether the stage assumes that the value is there, and does not store it."""
 
@@ -229,22 +209,22 @@ def _assumed(number: int, site: tir.Site, cache: tir.Buffer) -> Iterator[_Part]:
             op="eq", left=tir.Load(buffer=buffer) as load, right=tir.Literal() as value
         ):
             if buffer == cache and tir.is_predicate(stmt.unless) and not site.guards:
-                where = site.domain.given(negation(cast(Predicate, stmt.unless)))
+                where = site.domain.given(arith.negation(cast(arith.Predicate, stmt.unless)))
                 yield _Part(number, load.indices, value, where, assumed=True)
 
 
-def _cases(value: tir.Expr, domain: Domain) -> Iterator[tuple[tir.Expr, Domain]]:
+def _cases(value: tir.Expr, domain: arith.Domain) -> Iterator[tuple[tir.Expr, arith.Domain]]:
     """The two sides of a select on an index condition, each with its points; else the value."""
     if isinstance(value, tir.Select) and tir.is_predicate(value.condition):
         yield value.if_true, domain.given(value.condition)  # type: ignore[arg-type]
-        yield value.if_false, domain.given(negation(value.condition))  # type: ignore[arg-type]
+        yield value.if_false, domain.given(arith.negation(value.condition))  # type: ignore[arg-type]
     else:
         yield value, domain
 
 
 def _layout(
     param: tir.Buffer, cache: tir.Buffer, copies: list[_Part]
-) -> tuple[Layout, tuple[Proof, ...]]:
+) -> tuple[Layout, tuple[arith.Proof, ...]]:
     """The layout that the copying statements give the cache, with proofs that it is one.
 
     The pieces of a loop that was cut copy by the same map.  ScheduleError where they are not proven
@@ -252,7 +232,7 @@ def _layout(
     """
     copy, (element, place) = copies[0], _ends(copies[0], cache)
     names = logical_vars(len(param.shape))
-    known = solve(dict(zip(names, element, strict=True)), copy.domain.ranges())
+    known = solve_indices(dict(zip(names, element, strict=True)), copy.domain.ranges())
     lost = [str(a.var) for a in copy.domain.axes if a.var not in known and not _once(a.var, copy)]
     if lost:
         raise ScheduleError(
@@ -260,30 +240,34 @@ def _layout(
         )
     ranges = {v: (0, n - 1) for v, n in zip(names, param.shape, strict=True)}
     values = {a.var: known.get(a.var, a.start) for a in copy.domain.axes}
-    outputs = tuple(simplify_index(substitute(e, values), ranges) for e in place)
-    rename: dict[Var, IndexExpr] = {}
+    outputs = tuple(arith.simplify_index(arith.substitute(e, values), ranges) for e in place)
+    rename: dict[arith.Var, arith.IndexExpr] = {}
 
-    def index_map(*inputs: Var) -> tuple[IndexExpr, ...]:
+    def index_map(*inputs: arith.Var) -> tuple[arith.IndexExpr, ...]:
         rename.update(zip(names, inputs, strict=True))
-        return tuple(substitute(e, rename) for e in outputs)
+        return tuple(arith.substitute(e, rename) for e in outputs)
 
     found = IndexMap.from_function(len(names), index_map, param.shape)
     layout = Layout.of(found, param.shape, cache.shape, cache.separators)
     held = f"{cache.name} holds {param.name} as {layout.describe()}"
-    proofs = [require(found.check(param.shape), f"{cache.name} has a place for each element")]
+    proofs = [
+        obligations.require(found.check(param.shape), f"{cache.name} has a place for each element")
+    ]
     images = []
     for one in copies:
         element, place = _ends(one, cache)
         there = layout.physical_index(element)
-        same = conjunction(equal(a, b) for a, b in zip(there, place, strict=True))
-        proofs.append(require(prove(same, one.domain), held))
-        images.append(Image(one.domain, element))
-    whole = images_cover(images, TRUE, names, param.shape)
-    proofs.append(require(whole, f"every element of {param.name} is copied"))
+        same = arith.conjunction(arith.equal(a, b) for a, b in zip(there, place, strict=True))
+        proofs.append(obligations.require(arith.prove(same, one.domain), held))
+        images.append(arith.Image(one.domain, element))
+    whole = arith.images_cover(images, arith.TRUE, names, param.shape)
+    proofs.append(obligations.require(whole, f"every element of {param.name} is copied"))
     return layout, tuple(proofs)
 
 
-def _ends(copy: _Part, cache: tir.Buffer) -> tuple[tuple[IndexExpr, ...], tuple[IndexExpr, ...]]:
+def _ends(
+    copy: _Part, cache: tir.Buffer
+) -> tuple[tuple[arith.IndexExpr, ...], tuple[arith.IndexExpr, ...]]:
     """The element of the parameter and the position in the cache that a copy is between."""
     load = copy.value
     assert isinstance(load, tir.Load)
@@ -291,17 +275,17 @@ def _ends(copy: _Part, cache: tir.Buffer) -> tuple[tuple[IndexExpr, ...], tuple[
     return ends[::-1] if load.buffer == cache else ends
 
 
-def _once(var: Var, copy: _Part) -> bool:
+def _once(var: arith.Var, copy: _Part) -> bool:
     """Whether a loop around the copy runs once."""
     low, high = copy.domain.ranges()[var]
     return low is not None and low == high
 
 
-def _away(part: _Part, layout: Layout, cache: tir.Buffer) -> Proof:
+def _away(part: _Part, layout: Layout, cache: tir.Buffer) -> arith.Proof:
     """A proof that a statement stores to padding alone."""
-    padding = negation(layout.is_logical(part.place))
-    return require(
-        prove(padding, part.domain), f"what is stored to {cache.name} besides is its padding"
+    padding = arith.negation(layout.is_logical(part.place))
+    return obligations.require(
+        arith.prove(padding, part.domain), f"what is stored to {cache.name} besides is its padding"
     )
 
 
@@ -359,15 +343,15 @@ def state_padding(
     The mark changes nothing in the kernel.  It is a claim, which is proven when the stage is
     lifted.  ScheduleError where no stage copies the buffer out.
     """
-    param = find_buffer(func, buffer)
+    param = places.find_buffer(func, buffer)
     blocks = _blocks(func, param, MARKS[False]) if param in func.outputs else []
     if len(blocks) != 1:
         raise ScheduleError(f"no stage of {func.name} is marked to copy an output {buffer} out")
     notes = {**dict(blocks[0].annotations), MARKS[False]: f"crop({value})"}
     marked = replace(blocks[0], annotations=tuple(notes.items()))
     _cropped(marked, param)
-    new = rewrite_at(func, blocks[0].name, lambda _s, _d: (marked,))
-    return Rewrite(new, (structural("a mark states something and does nothing"),))
+    new = places.rewrite_at(func, blocks[0].name, lambda _s, _d: (marked,))
+    return Rewrite(new, (obligations.structural("a mark states something and does nothing"),))
 
 
 # The kernel without its stages --------------------------------------------------------------------
@@ -389,7 +373,7 @@ def lift_stages(
     found = marked_stage(func, buffer)
     if found is None:
         raise ScheduleError(f"no stage of {func.name} is marked to copy {buffer}")
-    param, layout = find_buffer(func, buffer), found.layout
+    param, layout = places.find_buffer(func, buffer), found.layout
     target = layout if place is None else place
     proofs = found.proofs if target == layout else (*found.proofs, _contained(layout, target))
     new = replace(param, shape=target.physical_shape, separators=target.separators)
@@ -417,7 +401,7 @@ def lift_stages(
     done = simplify(replace(bare, body=body)).func
     claim = f"{buffer} is touched by its stages alone, which copy it to {layout.describe()}"
     made = {"padding": tuple(block.name for block in stage)}
-    return Rewrite(done, (*proofs, structural(claim)), made=made)
+    return Rewrite(done, (*proofs, obligations.structural(claim)), made=made)
 
 
 def _pad_value(pad: tir.Literal | tir.Undef | None) -> PadValue:
@@ -430,18 +414,21 @@ def _pad_value(pad: tir.Literal | tir.Undef | None) -> PadValue:
             return pad.value
 
 
-def _contained(layout: Layout, target: Layout) -> Proof:
+def _contained(layout: Layout, target: Layout) -> arith.Proof:
     """A proof that every element of the cache's box has a position in the box of `target`."""
     names = physical_vars(len(layout.physical_shape))
     there = target.physical_index(layout.logical_index(names))
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.physical_shape, strict=True)}
-    there = tuple(simplify_index(e, ranges) for e in there)
-    inside = conjunction(within(e, 0, n) for e, n in zip(there, target.physical_shape, strict=True))
-    domain = Domain()
+    there = tuple(arith.simplify_index(e, ranges) for e in there)
+    inside = arith.conjunction(
+        arith.within(e, 0, n) for e, n in zip(there, target.physical_shape, strict=True)
+    )
+    domain = arith.Domain()
     for var, extent in zip(names, layout.physical_shape, strict=True):
         domain = domain.inside(var, 0, extent)
-    return require(
-        prove(inside, domain), f"{layout.describe()} lies inside {list(target.physical_shape)}"
+    return obligations.require(
+        arith.prove(inside, domain),
+        f"{layout.describe()} lies inside {list(target.physical_shape)}",
     )
 
 
@@ -450,7 +437,7 @@ def _exchanged(
 ) -> tir.Body:
     """`body` with the cache, in `layout`, replaced by the parameter `new`, in `target`."""
 
-    def at(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+    def at(indices: tuple[arith.IndexExpr, ...]) -> tuple[arith.IndexExpr, ...]:
         if target == layout:
             return indices
         return target.physical_index(layout.logical_index(indices))

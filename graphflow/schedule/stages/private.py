@@ -11,15 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads, written_before_read
-from graphflow.schedule.buffers.memory import without_allocation
-from graphflow.schedule.buffers.relocation import require_same_sources
-from graphflow.schedule.facts.bound_inference import element_of
-from graphflow.schedule.facts.dependence import still_independent
-from graphflow.schedule.places.obligations import require
-from graphflow.schedule.places.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.buffers import memory, relocation
+from graphflow.schedule.facts import bound_inference, dependence
+from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -34,10 +30,10 @@ def sink_alloc(func: tir.PrimFunc, buffer: str, loop: str, scope: tir.Scope = "s
     is the smallest on integer sets (`bound_inference`).  The loop may be parallel, for each thread
     has its own buffer, but neither it nor one around it vectorized.
     """
-    old = find_buffer(func, buffer)
-    stmt, domain = find_loop(func, loop)
+    old = places.find_buffer(func, buffer)
+    stmt, domain = places.find_loop(func, loop)
     outer = (*(axis.var for axis in domain.axes), stmt.var)
-    lanes = first_in_lanes(func, loop, outer)
+    lanes = places.first_in_lanes(func, loop, outer)
     if lanes is not None:
         raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
     if old in {param.buffer for param in func.params}:
@@ -52,7 +48,9 @@ def sink_alloc(func: tir.PrimFunc, buffer: str, loop: str, scope: tir.Scope = "s
         raise ScheduleError(f"private: {buffer} is allocated inside {loop} already")
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = tuple(a for a in tir.accesses(stmt.body, inner) if a.buffer == old)
-    everywhere = sum(a.buffer == old for a in (*tir.accesses(func.body), *claimed_loads(func.body)))
+    everywhere = sum(
+        a.buffer == old for a in (*tir.accesses(func.body), *effects.claimed_loads(func.body))
+    )
     if not touched or len(touched) < everywhere:
         raise ScheduleError(f"inside: {buffer} is not touched in {loop} alone")
     shape, offsets = _box(touched, old, outer)
@@ -63,7 +61,7 @@ def sink_alloc(func: tir.PrimFunc, buffer: str, loop: str, scope: tir.Scope = "s
         sides = zip(moved, shape, strict=True)
         claim = arith.conjunction(arith.within(e, 0, n) for e, n in sides)
         proofs.append(
-            require(
+            obligations.require(
                 arith.prove(claim, access.domain),
                 f"what {loop} uses of {buffer} fits {list(shape)}",
             )
@@ -71,10 +69,10 @@ def sink_alloc(func: tir.PrimFunc, buffer: str, loop: str, scope: tir.Scope = "s
     kept = tuple(axis for axis, extent in enumerate(shape) if extent != 1)
     body = (tir.Allocate(new), *_redirected(stmt.body, old, new, offsets, kept))
     # First the old allocation goes: the new buffer may be equal to the old one.
-    rest = replace(func, body=without_allocation(func.body, old))
-    sunk = rewrite_at(rest, loop, lambda _s, _d: (replace(stmt, body=body),))
+    rest = replace(func, body=memory.without_allocation(func.body, old))
+    sunk = places.rewrite_at(rest, loop, lambda _s, _d: (replace(stmt, body=body),))
     proofs += _not_carried(func, sunk, old, new, loop)
-    proofs += still_independent(sunk, loop)
+    proofs += dependence.still_independent(sunk, loop)
     return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
 
 
@@ -86,13 +84,13 @@ def _not_carried(
     That each iteration reads what it stored decides most kernels; where some read sees no store,
     the dataflow of both kernels decides.
     """
-    own = written_before_read(sunk, new)
+    own = effects.written_before_read(sunk, new)
     if own.proven:
         return (own,)
     condition = (
         f"carried: each iteration of {loop} stores the elements of {old.name} before it reads them"
     )
-    return require_same_sources(func, sunk, (old,), (new,), condition)
+    return relocation.require_same_sources(func, sunk, (old,), (new,), condition)
 
 
 def _box(
@@ -145,7 +143,7 @@ def _window(
     touched: Sequence[tir.Access], buffer: tir.Buffer, outer: tuple[arith.Var, ...]
 ) -> list[tuple[arith.IndexExpr, int]]:
     """Offset and extent of each axis of the smallest box, on integer sets."""
-    element = element_of(buffer)
+    element = bound_inference.element_variables(buffer)
     sets = [arith.IntegerSet.of(a.domain).image(element, a.indices) for a in touched]
     used = reduce(lambda a, b: a | b, (one.over((*outer, *element)) for one in sets))
     windows = (used.offset(var, outer) for var in element)

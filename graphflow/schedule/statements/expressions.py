@@ -11,17 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, cast
 
-import numpy as np
-
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers.relocation import still_at_once
-from graphflow.schedule.facts.dependence import ordered_commute
-from graphflow.schedule.facts.equal_values import same_value
-from graphflow.schedule.facts.padding import require_away_from_forbidden
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import require_fresh, require_names
-from graphflow.schedule.places.places import find, loops_around, rewrite_at
+from graphflow.schedule.facts import dependence, padding
+from graphflow.schedule.places import addresses, obligations, place_names, places
 from graphflow.schedule.places.step_arguments import (
     ExprGiven,
     Term,
@@ -30,9 +24,6 @@ from graphflow.schedule.places.step_arguments import (
     value_or_buffer,
 )
 from graphflow.schedule.steps.frame import Rewrite
-
-_COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
-
 
 # Binding ------------------------------------------------------------------------------------------
 
@@ -53,8 +44,8 @@ def bind_expr(
 
     Makes the new buffer in the role `buffer`.
     """
-    stmt = find(func, place)[0]
-    lanes = [s for s in (*loops_around(func, place), stmt) if isinstance(s, tir.For)]
+    stmt = places.find(func, place)[0]
+    lanes = [s for s in (*places.loops_around(func, place), stmt) if isinstance(s, tir.For)]
     if any(loop.kind is tir.LoopKind.VECTORIZED for loop in lanes):
         raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
 
@@ -77,8 +68,8 @@ def bind(
     `assigned` gives the statements that make the value known under the new buffer in a body that
     uses it.
     """
-    require_names(name)
-    require_fresh(func, name)
+    place_names.require_names(name)
+    place_names.require_fresh(func, name)
     _, body, proofs = bound_value(
         func,
         place,
@@ -87,7 +78,7 @@ def bind(
         assigned,
         cse,
     )
-    new = rewrite_at(func, place, lambda _s, _d: body)
+    new = places.rewrite_at(func, place, lambda _s, _d: body)
     proofs += still_at_once(new)
     return Rewrite(new, tuple(dict.fromkeys(proofs)), made={"buffer": (name,)})
 
@@ -106,7 +97,7 @@ def bound_value(
     assign it in front of the statements that use it.  The conditions are those of `bind_expr`,
     except for *lanes*.
     """
-    stmt, domain = find(func, place)
+    stmt, domain = places.find(func, place)
     body = stmt.body if isinstance(stmt, tir.For | tir.Block) else (stmt,)
     if isinstance(stmt, tir.For):
         domain = domain.inside(stmt.var, stmt.start, stmt.stop)
@@ -200,7 +191,7 @@ def unchanged(
     ScheduleError, which begins with `condition`, where one is not proven.
     """
     probe = tir.Store(tir.Buffer("value", (), value.dtype), (), value)
-    return ordered_commute((probe,), body, domain, (), arith.TRUE, condition)
+    return dependence.ordered_commute((probe,), body, domain, (), arith.TRUE, condition)
 
 
 def may_be_evaluated(
@@ -214,20 +205,12 @@ def may_be_evaluated(
         name = f"{access.buffer.name}[{', '.join(map(str, access.indices))}]"
         condition = f"memory: {name} is in bounds at each point of {domain}"
         if any(_is_at_least(one, access) for one in made):
-            yield structural(f"memory: {name} is accessed anyway")
-            yield require(_in_bounds(access), condition)
+            yield obligations.structural(f"memory: {name} is accessed anyway")
+            yield obligations.require(
+                arith.prove(padding.in_bounds(access), access.domain), condition
+            )
         else:
-            yield from may_load(func, access, condition)
-
-
-def may_load(func: tir.PrimFunc, access: tir.Access, condition: str) -> tuple[arith.Proof, ...]:
-    """Proofs that an access, which a rewrite adds, is in bounds and of no forbidden padding."""
-    return require(_in_bounds(access), condition), require_away_from_forbidden(func, access)
-
-
-def _in_bounds(access: tir.Access) -> arith.Proof:
-    sides = zip(access.indices, access.buffer.shape, strict=True)
-    return arith.prove(arith.conjunction(arith.within(e, 0, n) for e, n in sides), access.domain)
+            yield from padding.may_load(func, access, condition)
 
 
 def _is_at_least(one: tir.Access, other: tir.Access) -> bool:
@@ -289,7 +272,7 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
     sets; scalar expressions in a normal form, by what their operands are known to hold.
     *memory*: what `e'` loads and `e` does not is in bounds and no padding that nothing may access.
     """
-    stmt, domain = find(func, place)
+    stmt, domain = places.find(func, place)
     if isinstance(stmt, tir.Assume):
         raise ScheduleError(f"found: {place} is an assumption, which is not evaluated")
     old = old if names_buffer(func, old) else term_of(func, old)
@@ -304,7 +287,7 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
     claim = (
         arith.equal(cast(arith.IndexExpr, old), cast(arith.IndexExpr, new))
         if is_index
-        else _equivalent(cast(arith.Predicate, old), cast(arith.Predicate, new))
+        else arith.equivalent(cast(arith.Predicate, old), cast(arith.Predicate, new))
     )
     found: list[Term] = []
 
@@ -318,9 +301,9 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
     if not found:
         raise ScheduleError(f"found: {old} does not stand in {place} as a whole")
     _require_bound(func, place, domain, new)
-    proof = require(arith.prove(claim, domain), f"equal: {old} and {new}")
+    proof = obligations.require(arith.prove(claim, domain), f"equal: {old} and {new}")
     filled = _filled(changed, stmt)
-    return Rewrite(rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
+    return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
 
 
 def _require_bound(func: tir.PrimFunc, place: str, domain: arith.Domain, term: Term) -> None:
@@ -334,14 +317,6 @@ def _require_bound(func: tir.PrimFunc, place: str, domain: arith.Domain, term: T
     stray = sorted(var.name for var in used - {axis.var for axis in domain.axes} - {*func.scalars})
     if stray:
         raise ScheduleError(f"scope: no loop around {place} binds {stray[0]}")
-
-
-def _equivalent(one: arith.Predicate, other: arith.Predicate) -> arith.Predicate:
-    both, neither = (
-        arith.conjunction((one, other)),
-        arith.conjunction((arith.negation(one), arith.negation(other))),
-    )
-    return arith.disjunction((both, neither))
 
 
 def _hollow(stmt: tir.Stmt) -> tir.Stmt:
@@ -379,67 +354,17 @@ def _rewrite_value(
         raise ScheduleError(f"type: {tir.expr_text(found)} is {found.dtype}, the other {new.dtype}")
     _require_bound(func, place, domain, new)
     text = f"equal: {tir.expr_text(found)} and {tir.expr_text(new)}"
-    one, other = (_normal(expr, domain) for expr in (found, new))
-    if one == other:
-        proofs = [structural(f"{text} have one normal form")]
-    else:
-        proofs = [require(same_value(func, place, one, other), text)]
+    equal = effects.equal_values(func, addresses.path_of(func, place), found, new)
+    proofs = [obligations.require(equal, text)]
     known = {node for node in tir.walk_expr(found) if isinstance(node, tir.Load)}
     probe = tir.Store(tir.Buffer("value", (), new.dtype), (), new)
     for access in tir.accesses((probe,), domain):
         if not access.writes and tir.Load(access.buffer, access.indices) not in known:
-            proofs += may_load(
+            proofs += padding.may_load(
                 func, access, f"memory: what {tir.expr_text(new)} loads is in bounds"
             )
     changed = _map_own(stmt, lambda node: new if node == found else node)
     problem = next(tir.type_errors(changed), None)
     if problem is not None:
         raise ScheduleError(f"type: {problem}")
-    return Rewrite(rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
-
-
-def _normal(expr: tir.Expr, domain: arith.Domain) -> tir.Expr:
-    """An expression of the same value at each point of a domain, in a form that many share.
-
-    Operands that commute are in the order of their text, indices simplified, selects on decided
-    conditions resolved, integer constants folded, and neutral integers dropped.
-    """
-    ranges = domain.ranges()
-
-    def change(node: tir.Expr) -> tir.Expr:
-        match node:
-            case tir.Load():
-                return tir.Load(
-                    node.buffer, tuple(arith.simplify(index, ranges) for index in node.indices)
-                )
-            case tir.IndexValue():
-                return replace(node, index=arith.simplify(node.index, ranges))
-            case tir.Select() if tir.is_predicate(node.condition):
-                condition = arith.simplify_predicate(cast(arith.Predicate, node.condition), ranges)
-                sides: dict[arith.Predicate, tir.Expr] = {
-                    arith.TRUE: node.if_true,
-                    arith.FALSE: node.if_false,
-                }
-                return sides.get(condition, replace(node, condition=condition))
-            case tir.Binary() if node.op in _COMMUTATIVE:
-                left, right = sorted((node.left, node.right), key=tir.expr_text)
-                return _folded(replace(node, left=left, right=right))
-            case _:
-                return node
-
-    return tir.map_expr(expr, change)
-
-
-def _folded(node: tir.Binary) -> tir.Expr:
-    """A sum or product of integers without constant operands that change nothing."""
-    if node.op not in ("add", "mul") or not np.issubdtype(tir.DTYPES[node.dtype], np.integer):
-        return node
-    neutral = tir.Literal(int(node.op == "mul"), node.dtype)
-    left, right = node.left, node.right
-    if neutral in (left, right):
-        return right if left == neutral else left
-    if isinstance(left, tir.Literal) and isinstance(right, tir.Literal):
-        with np.errstate(over="ignore"):
-            values = (tir.DTYPES[node.dtype].type(side.value) for side in (left, right))
-            return tir.Literal(int(tir.BINARY_FUNCTIONS[node.op](*values)), node.dtype)
-    return node
+    return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))

@@ -11,18 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import Domain, Proof
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places.addresses import (
-    address_of,
-    body_below,
-    path_of,
-    statement_at,
-    with_body_below,
-)
-from graphflow.schedule.places.obligations import structural
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.places.step_arguments import ExprGiven
 from graphflow.schedule.statements.expressions import (
     before_last,
@@ -67,15 +58,15 @@ def inline_let(func: tir.PrimFunc, let: str) -> Rewrite:
         if any(window.buffer == stmt.buffer for window in call.windows):
             raise ScheduleError(f"call: {call.name} is given {let} as a buffer")
     users = [s for s in tir.walk(stmt.body) if _uses(s, load)]
-    proofs: tuple[Proof, ...] = ()
+    proofs: tuple[arith.Proof, ...] = ()
     if users:
         between = before_last(stmt.body, users)
         proofs = unchanged(
             stmt.value, between, domain, f"unchanged: {text} is the same at each use of {let}"
         )
     body = tir.map_expressions(stmt.body, lambda node: stmt.value if node == load else node)
-    new = rewrite_at(func, let, lambda _s, _d: body)
-    return Rewrite(new, (*proofs, structural(f"{let} is {text}")), {let: ()})
+    new = places.rewrite_at(func, let, lambda _s, _d: body)
+    return Rewrite(new, (*proofs, obligations.structural(f"{let} is {text}")), {let: ()})
 
 
 def lift_lets(func: tir.PrimFunc, place: str, conditions_only: bool = False) -> Rewrite:
@@ -87,12 +78,12 @@ def lift_lets(func: tir.PrimFunc, place: str, conditions_only: bool = False) -> 
 
     ScheduleError where no let moves.
     """
-    root = find(func, place)[0]
+    root = places.find(func, place)[0]
     lets = [stmt for stmt in tir.walk((root,)) if isinstance(stmt, tir.Let)]
     if conditions_only:
         needed = _needed_by_conditions((root,), lets)
         lets = [let for let in lets if let.buffer in needed]
-    new, proofs = func, list[Proof]()
+    new, proofs = func, list[arith.Proof]()
     for let in lets:
         moved = _furthest(new, let.buffer.name, place)
         new = moved.func
@@ -112,13 +103,13 @@ def lift_let(func: tir.PrimFunc, let: str) -> Rewrite:
     where P does not evaluate e each time, what it loads is in bounds and no forbidden padding.
     """
     _find_let(func, let)
-    path = path_of(func, let)
+    path = addresses.path_of(func, let)
     if len(path) == 1:
         raise ScheduleError(f"nothing is around {let}")
     above = (*path[:-2], (path[-2][0], False))
-    outer, parent = address_of(func, above), statement_at(func, above)
-    domain = find(func, outer)[1]
-    beside, position = body_below(parent, path[-2][1]), path[-1][0]
+    outer, parent = addresses.statement_address(func, above), effects.statement_at(func, above)
+    domain = places.find(func, outer)[1]
+    beside, position = effects.body_below(parent, path[-2][1]), path[-1][0]
     stmt = beside[position]
     assert isinstance(stmt, tir.Let)
     text = tir.expr_text(stmt.value)
@@ -130,20 +121,22 @@ def lift_let(func: tir.PrimFunc, let: str) -> Rewrite:
         *may_be_evaluated(func, stmt.value, (parent,), domain),
     )
     body = (*beside[:position], *stmt.body, *beside[position + 1 :])
-    lifted = replace(stmt, body=(with_body_below(parent, path[-2][1], body),))
-    return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
+    lifted = replace(stmt, body=(effects.with_body_below(parent, path[-2][1], body),))
+    return Rewrite(places.rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
 
 
 def _furthest(func: tir.PrimFunc, let: str, place: str) -> Rewrite:
     """The let lifted as far as it goes inside `place`, and no further than out of the last loop or
     condition that it can leave."""
     best = here = Rewrite(func)
-    while (parent := _parent(here.func, let)) is not None and address_of(*parent) != place:
+    while (parent := _parent(here.func, let)) is not None and addresses.statement_address(
+        *parent
+    ) != place:
         try:
             step = lift_let(here.func, let)
         except ScheduleError:
             break
-        leaves = isinstance(statement_at(*parent), tir.For | tir.If)
+        leaves = isinstance(effects.statement_at(*parent), tir.For | tir.If)
         here = Rewrite(step.func, (*here.proofs, *step.proofs))
         best = here if leaves else best
     return best
@@ -153,7 +146,7 @@ def _parent(
     func: tir.PrimFunc, let: str
 ) -> tuple[tir.PrimFunc, tuple[tuple[int, bool], ...]] | None:
     """The kernel and the path to the statement around a let; None where there is none."""
-    path = path_of(func, let)
+    path = addresses.path_of(func, let)
     return (func, (*path[:-2], (path[-2][0], False))) if len(path) > 1 else None
 
 
@@ -184,8 +177,8 @@ def _conditions(stmt: tir.Stmt, expr: tir.Expr) -> Iterator[tir.Expr]:
             yield node.condition  # type: ignore[misc]
 
 
-def _find_let(func: tir.PrimFunc, let: str) -> tuple[tir.Let, Domain]:
-    stmt, domain = find(func, let)
+def _find_let(func: tir.PrimFunc, let: str) -> tuple[tir.Let, arith.Domain]:
+    stmt, domain = places.find(func, let)
     if not isinstance(stmt, tir.Let):
         raise ScheduleError(f"let: {let} is no let")
     return stmt, domain

@@ -11,21 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from graphflow import arith, tir
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.facts.claims import forbids_access
-from graphflow.schedule.facts.dependence import ordered_commute
+from graphflow.schedule.facts import claims, dependence
 from graphflow.schedule.loops.loops import reorder_loops
-from graphflow.schedule.places.addresses import address_of, path_of, statement_at
-from graphflow.schedule.places.obligations import require, structural
-from graphflow.schedule.places.place_names import (
-    fresh_copy,
-    fresh_name,
-    has_place,
-    names_in,
-    place_names,
-    rename_places,
-)
+from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import find, rewrite_at
 from graphflow.schedule.places.step_arguments import condition_of
 from graphflow.schedule.statements.expressions import unchanged
@@ -55,11 +45,13 @@ def specialize(
     read = [condition_of(func, condition) for condition in conditions]
     for condition in read:
         proofs += _valid(func, condition, domain)
-    taken = set(place_names(func))
-    places: dict[str, tuple[str, ...]] = {name: (name,) for name in names_in((stmt,))}
+    taken = set(place_names.names_of_places(func))
+    places: dict[str, tuple[str, ...]] = {
+        name: (name,) for name in place_names.declared_names((stmt,))
+    }
     copies: list[tir.Body] = [(stmt,)]
     for k in range(1, len(read) + 1):
-        copy, names = fresh_copy((stmt,), f"_{k}", taken)
+        copy, names = place_names.fresh_copy((stmt,), f"_{k}", taken)
         taken |= set(names.values())
         places = {old: (*now, names[old]) for old, now in places.items()}
         copies.append(copy)
@@ -67,7 +59,7 @@ def specialize(
     for condition, branch in zip(reversed(read), reversed(copies[:-1]), strict=True):
         body = (tir.If(condition, branch, body),)
     new = rewrite_at(func, place, lambda _s, _d: body)
-    every = structural(f"each branch is {place}")
+    every = obligations.structural(f"each branch is {place}")
     return Rewrite(new, (*proofs, every), places)
 
 
@@ -80,14 +72,14 @@ def _valid(func: tir.PrimFunc, condition: tir.Condition, domain: arith.Domain) -
         strange = min(var.name for var in used - known)
         raise ScheduleError(f"{text} uses {strange}, and no loop around the place binds it")
     if tir.is_predicate(condition):
-        return [structural(f"{text} uses the loops around it")]
+        return [obligations.structural(f"{text} uses the loops around it")]
     if cast(tir.Expr, condition).dtype != "bool":
         raise ScheduleError(f"{text} is {cast(tir.Expr, condition).dtype}, and a condition is bool")
     proofs: list[arith.Proof] = []
     forbidden = {
         node.buffer
         for stmt in tir.walk(func.body)
-        if isinstance(stmt, tir.Assume) and forbids_access(stmt.claim)
+        if isinstance(stmt, tir.Assume) and claims.forbids_access(stmt.claim)
         for node in tir.walk_expr(stmt.claim)
         if isinstance(node, tir.Load)
     }
@@ -100,7 +92,7 @@ def _valid(func: tir.PrimFunc, condition: tir.Condition, domain: arith.Domain) -
         exists = arith.conjunction(
             p for e, n in sides for p in (arith.at_least_zero(e), arith.less_than(e, n))
         )
-        proofs.append(require(arith.prove(exists, domain), f"what {text} reads exists"))
+        proofs.append(obligations.require(arith.prove(exists, domain), f"what {text} reads exists"))
     return proofs
 
 
@@ -143,12 +135,15 @@ def lift_scope(func: tir.PrimFunc, place: str) -> Rewrite:
 
     Copies of places end in `_else`.
     """
-    path = path_of(func, place)
+    path = addresses.path_of(func, place)
     if len(path) == 1:
         raise ScheduleError(f"nothing is around {place}")
     above = path[:-1]
-    parent, stmt = statement_at(func, (*above[:-1], (above[-1][0], False))), find(func, place)[0]
-    outer = address_of(func, (*above[:-1], (above[-1][0], False)))
+    parent, stmt = (
+        effects.statement_at(func, (*above[:-1], (above[-1][0], False))),
+        find(func, place)[0],
+    )
+    outer = addresses.statement_address(func, (*above[:-1], (above[-1][0], False)))
     if isinstance(stmt, tir.Let):
         return lift_let(func, place)
     if len(_body(parent, above[-1][1])) != 1:
@@ -187,10 +182,10 @@ def _unchanged(
     if loop.var in _variables(condition):
         raise ScheduleError(f"{text} depends on {loop.var}")
     if tir.is_predicate(condition):
-        return (structural(f"{text} does not depend on {loop.var}"),)
+        return (obligations.structural(f"{text} does not depend on {loop.var}"),)
     asks = (tir.If(condition, ()),)
     because = f"no iteration of {loop.var} writes what {text} reads"
-    return ordered_commute(asks, (loop,), domain, (), arith.TRUE, because)
+    return dependence.ordered_commute(asks, (loop,), domain, (), arith.TRUE, because)
 
 
 def _condition_out_of_loop(
@@ -203,8 +198,10 @@ def _condition_out_of_loop(
     places: dict[str, tuple[str, ...]] = {}
     if stmt.orelse:
         other = replace(loop, body=stmt.orelse)
-        names = names_in(stmt.orelse)
-        (copy,), fresh = fresh_copy((replace(other, body=()),), "_else", place_names(func))
+        names = place_names.declared_names(stmt.orelse)
+        (copy,), fresh = place_names.fresh_copy(
+            (replace(other, body=()),), "_else", place_names.names_of_places(func)
+        )
         assert isinstance(copy, tir.For) and len(fresh) == 1
         moved = tir.substitute_body(stmt.orelse, {loop.var: copy.var})
         orelse = (replace(copy, body=moved),)
@@ -234,7 +231,7 @@ def _condition_out_of_condition(
 ) -> Rewrite:
     proofs = _valid(func, inner.condition, domain)
     beside = outer.then if otherwise else outer.orelse
-    again, names = fresh_copy(beside, "_else", place_names(func))
+    again, names = place_names.fresh_copy(beside, "_else", place_names.names_of_places(func))
     places = {old: (old, new) for old, new in names.items()}
 
     def branch(own: tir.Body, other: tir.Body) -> tir.Body:
@@ -243,7 +240,9 @@ def _condition_out_of_condition(
 
     lifted = tir.If(inner.condition, branch(inner.then, beside), branch(inner.orelse, again))
     new = rewrite_at(func, place, lambda _s, _d: (lifted,))
-    return Rewrite(new, (*proofs, structural("the same branch runs for each pair")), places)
+    return Rewrite(
+        new, (*proofs, obligations.structural("the same branch runs for each pair")), places
+    )
 
 
 def _loop_out_of_let(
@@ -267,11 +266,13 @@ def _condition_out_of_let(func: tir.PrimFunc, outer: str, let: tir.Let, stmt: ti
     orelse: tir.Body = ()
     places: dict[str, tuple[str, ...]] = {}
     if stmt.orelse:
-        again = fresh_name(f"{outer}_else", lambda name: has_place(func, name))
-        orelse = rename_places((replace(let, body=stmt.orelse),), {outer: again})
+        again = place_names.fresh_name(
+            f"{outer}_else", lambda name: place_names.has_place(func, name)
+        )
+        orelse = place_names.rename_places((replace(let, body=stmt.orelse),), {outer: again})
         places = {outer: (outer, again)}
     lifted = tir.If(stmt.condition, (replace(let, body=stmt.then),), orelse)
-    proof = structural(f"{outer} is evaluated in the branch that uses it")
+    proof = obligations.structural(f"{outer} is evaluated in the branch that uses it")
     return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), (proof,), places)
 
 

@@ -6,15 +6,10 @@ in another order, under a name, or with operands exchanged.
 
 from __future__ import annotations
 
-from graphflow import tir
-from graphflow.arith import TRUE, Domain, Proof
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads
 from graphflow.schedule.facts.dependence import ordered_commute
-from graphflow.schedule.places.addresses import path_of
-from graphflow.schedule.places.obligations import structural
-from graphflow.schedule.places.place_names import require_fresh, require_names
-from graphflow.schedule.places.places import find, rewrite_around, rewrite_at
+from graphflow.schedule.places import addresses, obligations, place_names, places
 from graphflow.schedule.places.step_arguments import ExprGiven, value_of
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -29,29 +24,29 @@ def reorder_stmts(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
        which one writes it, unless both reduce into it with the same operator.
     3. S1 does not allocate what S2 uses.
     """
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
     _require_adjacent(func, first, second)
 
-    def change(body: tir.Body, position: int, domain: Domain) -> tir.Body:
+    def change(body: tir.Body, position: int, domain: arith.Domain) -> tir.Body:
         one, other = body[position], body[position + 1]
         if isinstance(one, tir.Allocate) and one.buffer in _touched(other):
             raise ScheduleError(f"{first} allocates {one.buffer.name}, which {second} uses")
         condition = f"{first} and {second} commute"
-        proofs.extend(ordered_commute((one,), (other,), domain, (), TRUE, condition))
+        proofs.extend(ordered_commute((one,), (other,), domain, (), arith.TRUE, condition))
         return (*body[:position], other, one, *body[position + 2 :])
 
-    return Rewrite(rewrite_around(func, first, change), tuple(proofs))
+    return Rewrite(places.rewrite_around(func, first, change), tuple(proofs))
 
 
 def _touched(stmt: tir.Stmt) -> set[tir.Buffer]:
     """The buffers that a statement reads, writes or makes a claim about."""
-    return {access.buffer for access in (*tir.accesses((stmt,)), *claimed_loads((stmt,)))}
+    return {access.buffer for access in (*tir.accesses((stmt,)), *effects.claimed_loads((stmt,)))}
 
 
 def _require_adjacent(func: tir.PrimFunc, first: str, second: str) -> None:
     """ScheduleError unless the second statement follows the first one directly."""
-    *around, (position, _) = path_of(func, first)
-    if path_of(func, second) != (*around, (position + 1, False)):
+    *around, (position, _) = addresses.path_of(func, first)
+    if addresses.path_of(func, second) != (*around, (position + 1, False)):
         raise ScheduleError(f"{second} does not follow {first} directly")
 
 
@@ -62,13 +57,15 @@ def name_statement(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
 
     Makes the block in the role `block`.
     """
-    stmt, _ = find(func, place)
-    require_names(name)
-    require_fresh(func, name)
+    stmt, _ = places.find(func, place)
+    place_names.require_names(name)
+    place_names.require_fresh(func, name)
     if isinstance(stmt, tir.Allocate):
         raise ScheduleError(f"{place} is an allocation, which would end with the block")
-    new = rewrite_at(func, place, lambda _s, _d: (tir.Block(name, (stmt,)),))
-    return Rewrite(new, (structural("a block runs what is in it"),), made={"block": (name,)})
+    new = places.rewrite_at(func, place, lambda _s, _d: (tir.Block(name, (stmt,)),))
+    return Rewrite(
+        new, (obligations.structural("a block runs what is in it"),), made={"block": (name,)}
+    )
 
 
 def commute_expr(func: tir.PrimFunc, place: str, expr: ExprGiven) -> Rewrite:
@@ -79,7 +76,7 @@ def commute_expr(func: tir.PrimFunc, place: str, expr: ExprGiven) -> Rewrite:
     1. It stands in the statement.
     2. Its operator commutes, bit by bit: +, *, max, min and the logical ones.
     """
-    stmt, _ = find(func, place)
+    stmt, _ = places.find(func, place)
     value = value_of(func, expr)
     text = tir.expr_text(value)
     found: list[tir.Expr] = []
@@ -95,4 +92,7 @@ def commute_expr(func: tir.PrimFunc, place: str, expr: ExprGiven) -> Rewrite:
     body = tir.map_expressions((stmt,), change)
     if not found:
         raise ScheduleError(f"{text} does not stand in {place}")
-    return Rewrite(rewrite_at(func, place, lambda _s, _d: body), (structural(f"{text} commutes"),))
+    return Rewrite(
+        places.rewrite_at(func, place, lambda _s, _d: body),
+        (obligations.structural(f"{text} commutes"),),
+    )

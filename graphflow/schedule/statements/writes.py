@@ -8,27 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow import tir
-from graphflow.arith import (
-    Domain,
-    IndexExpr,
-    Predicate,
-    Proof,
-    conjunction,
-    equal,
-    negation,
-    prove,
-)
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import claimed_loads, overwritten_unread
 from graphflow.schedule.buffers.relocation import still_at_once
-from graphflow.schedule.places.addresses import path_of
-from graphflow.schedule.places.obligations import Unproven, require
+from graphflow.schedule.places import addresses, obligations
 from graphflow.schedule.places.places import find, rewrite_around
 from graphflow.schedule.statements.expressions import map_values, unchanged
 from graphflow.schedule.steps.frame import Rewrite
 
-Indices = tuple[IndexExpr, ...]
+Indices = tuple[arith.IndexExpr, ...]
 
 
 def merge_writes(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
@@ -41,12 +29,12 @@ def merge_writes(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
     *destination*: they write the same element in every instance.  *operator*: two reductions have
     one operator.  *reads*: `b` does not read `x`.
     """
-    *around, (position, _) = path_of(func, first)
-    if path_of(func, second) != (*around, (position + 1, False)):
+    *around, (position, _) = addresses.path_of(func, first)
+    if addresses.path_of(func, second) != (*around, (position + 1, False)):
         raise ScheduleError(f"neighbours: {second} does not follow {first} directly")
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
 
-    def change(body: tir.Body, at: int, domain: Domain) -> tir.Body:
+    def change(body: tir.Body, at: int, domain: arith.Domain) -> tir.Body:
         one, other = body[at], body[at + 1]
         if not isinstance(one, tir.Store | tir.Reduce) or not isinstance(
             other, tir.Store | tir.Reduce
@@ -60,25 +48,31 @@ def merge_writes(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
 
 
 def _mergeable(
-    one: tir.Store | tir.Reduce, other: tir.Store | tir.Reduce, domain: Domain
-) -> list[Proof]:
+    one: tir.Store | tir.Reduce, other: tir.Store | tir.Reduce, domain: arith.Domain
+) -> list[arith.Proof]:
     places = [tir.element_text(stmt.buffer, stmt.indices) for stmt in (one, other)]
     if one.buffer != other.buffer:
         raise ScheduleError(f"destination: {places[0]} and {places[1]} are of two buffers")
     same = _same(one.indices, other.indices)
-    proofs = [require(prove(same, domain), f"destination: {places[0]} and {places[1]} are one")]
+    proofs = [
+        obligations.require(
+            arith.prove(same, domain), f"destination: {places[0]} and {places[1]} are one"
+        )
+    ]
     if isinstance(one, tir.Reduce) and isinstance(other, tir.Reduce) and one.op is not other.op:
         raise ScheduleError(f"operator: {one.op.value} and {other.op.value} are two")
     value = tir.Store(tir.Buffer("value", (), other.value.dtype), (), other.value)
     for access in tir.accesses((value,), domain):
         if access.buffer == one.buffer:
-            apart = prove(negation(_same(access.indices, one.indices)), access.domain)
-            proofs.append(require(apart, f"reads: the second value does not read {places[0]}"))
+            apart = arith.prove(arith.negation(_same(access.indices, one.indices)), access.domain)
+            proofs.append(
+                obligations.require(apart, f"reads: the second value does not read {places[0]}")
+            )
     return proofs
 
 
-def _same(one: Indices, other: Indices) -> Predicate:
-    return conjunction(equal(a, b) for a, b in zip(one, other, strict=True))
+def _same(one: Indices, other: Indices) -> arith.Predicate:
+    return arith.conjunction(arith.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _merged(one: tir.Store | tir.Reduce, other: tir.Store | tir.Reduce) -> tir.Stmt:
@@ -100,22 +94,26 @@ def inline_assign(func: tir.PrimFunc, place: str) -> Rewrite:
     params = {param.buffer for param in func.params}
     if not isinstance(stmt, tir.Store) or stmt.buffer in params:
         raise ScheduleError(f"store: {place} is no store to a buffer that is allocated here")
-    proofs: list[Proof] = []
+    proofs: list[arith.Proof] = []
 
-    def change(body: tir.Body, at: int, _: Domain) -> tir.Body:
+    def change(body: tir.Body, at: int, _: arith.Domain) -> tir.Body:
         inlined = _inlined(stmt, body[at + 1 :], domain, place, proofs)
         return (*body[: at + 1], *inlined)
 
     used = rewrite_around(func, place, change)
     text = tir.element_text(stmt.buffer, stmt.indices)
-    proofs.append(require(overwritten_unread(used, path_of(func, place)), f"unread: {text}"))
+    proofs.append(
+        obligations.require(
+            effects.overwritten_unread(used, addresses.path_of(func, place)), f"unread: {text}"
+        )
+    )
     new = rewrite_around(used, place, lambda body, at, _: (*body[:at], *body[at + 1 :]))
     proofs += still_at_once(new)
     return Rewrite(new, tuple(dict.fromkeys(proofs)))
 
 
 def _inlined(
-    stmt: tir.Store, rest: tir.Body, domain: Domain, place: str, proofs: list[Proof]
+    stmt: tir.Store, rest: tir.Body, domain: arith.Domain, place: str, proofs: list[arith.Proof]
 ) -> tir.Body:
     """The statements behind a store with its value for each load of its element."""
     reads = [a for a in tir.accesses(rest, domain) if a.buffer == stmt.buffer and not a.writes]
@@ -125,7 +123,7 @@ def _inlined(
         if ours.setdefault(access.indices, is_ours) != is_ours:
             text = tir.element_text(stmt.buffer, access.indices)
             raise ScheduleError(f"element: {text} is that of {place} in some statements alone")
-    for claim in claimed_loads(rest, domain):
+    for claim in effects.claimed_loads(rest, domain):
         if claim.buffer == stmt.buffer:
             raise ScheduleError(f"element: {stmt.buffer.name} is in an assumption behind {place}")
     if any(ours.values()):
@@ -147,19 +145,19 @@ def _inlined(
     return map_values(rest, value)
 
 
-def _is_element(access: tir.Access, stmt: tir.Store, proofs: list[Proof]) -> bool:
+def _is_element(access: tir.Access, stmt: tir.Store, proofs: list[arith.Proof]) -> bool:
     """Whether a load is of the element that is stored; ScheduleError where only sometimes."""
     same = _same(access.indices, stmt.indices)
-    always = prove(same, access.domain)
+    always = arith.prove(same, access.domain)
     if always.proven:
         proofs.append(always)
         return True
-    never = prove(negation(same), access.domain)
+    never = arith.prove(arith.negation(same), access.domain)
     if never.proven:
         proofs.append(never)
         return False
     texts = [tir.element_text(stmt.buffer, e) for e in (access.indices, stmt.indices)]
-    raise Unproven(f"element: {texts[0]} is {texts[1]} at some points alone", always)
+    raise obligations.Unproven(f"element: {texts[0]} is {texts[1]} at some points alone", always)
 
 
 def _loads(stmt: tir.Stmt, buffer: tir.Buffer, ours: dict[Indices, bool]) -> bool:

@@ -13,20 +13,12 @@ from typing import Any, Concatenate, ParamSpec, Self, cast
 
 import numpy as np
 
+from graphflow import effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import DomainTouched, Path, domain_touched
-from graphflow.schedule.facts.bound_inference import Bounds, infer_bounds
-from graphflow.schedule.facts.soundness import require_sound
-from graphflow.schedule.places.addresses import address_of, path_of, place_at, statement_at
-from graphflow.schedule.places.place_names import (
-    fresh_name,
-    has_place,
-    name_of,
-    names_in,
-    unknown_place,
-)
+from graphflow.effects import domain_touched
+from graphflow.schedule.facts import bound_inference, soundness
+from graphflow.schedule.places import addresses, place_names, statement_patterns
 from graphflow.schedule.places.places import find_buffer, find_loop
-from graphflow.schedule.places.statement_patterns import found_in, pattern_of
 from graphflow.schedule.places.step_arguments import require_arguments
 from graphflow.schedule.steps.frame import (
     Handle,
@@ -39,7 +31,6 @@ from graphflow.schedule.steps.frame import (
     require_instances,
 )
 from graphflow.schedule.steps.tracking import follow
-from graphflow.tir import Allocate, Block, Call, For, PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
 
@@ -52,33 +43,33 @@ class BaseSchedule:
     roles.  `refusals` are the steps that were attempted and refused, in that order.
     """
 
-    definition: PrimFunc
-    func: PrimFunc
+    definition: tir.PrimFunc
+    func: tir.PrimFunc
     steps: tuple[ScheduleStep, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     made: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         """The kernel as it is now, in the text form."""
-        return to_text(self.func)
+        return tir.to_text(self.func)
 
     def describe(self) -> str:
         """How the schedule reads as an argument of a step."""
         return f"<schedule of {self.definition.name}, {len(self.steps)} steps>"
 
     @classmethod
-    def of(cls, definition: PrimFunc) -> Self:
+    def of(cls, definition: tir.PrimFunc) -> Self:
         """The empty schedule of a definition.
 
         VerifyError where the definition is not well formed, or marks a loop parallel or vectorized
         whose iterations are not proven to be independent, or assumes what cannot be true.
         """
-        require_sound(definition)
+        soundness.require_sound(definition)
         return cls(definition, definition)
 
     def apply(
         self,
-        primitive: Callable[Concatenate[PrimFunc, Arguments], Rewrite],
+        primitive: Callable[Concatenate[tir.PrimFunc, Arguments], Rewrite],
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Self:
@@ -107,7 +98,7 @@ class BaseSchedule:
         if done.arguments is not None:
             given, named = done.arguments, ()
         there = {
-            role: tuple(name if has_place(done.func, name) else None for name in names)
+            role: tuple(name if place_names.has_place(done.func, name) else None for name in names)
             for role, names in done.made.items()
         }
         step = ScheduleStep(primitive, given, named, done.proofs, places, there, done.fields)
@@ -129,7 +120,7 @@ class BaseSchedule:
 
     def attempt(
         self,
-        primitive: Callable[Concatenate[PrimFunc, Arguments], Rewrite],
+        primitive: Callable[Concatenate[tir.PrimFunc, Arguments], Rewrite],
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Self:
@@ -158,8 +149,8 @@ class BaseSchedule:
 
     def handle(self, name: str) -> Handle:
         """The place that is called `name` now; ScheduleError where there is none."""
-        if not has_place(self.func, name):
-            raise ScheduleError(unknown_place(self.func, name))
+        if not place_names.has_place(self.func, name):
+            raise ScheduleError(place_names.unknown_place(self.func, name))
         return self._now(name)
 
     def find(self, pattern: str, inside: Handle | None = None) -> Handle:
@@ -173,23 +164,25 @@ class BaseSchedule:
 
     def find_all(self, pattern: str, inside: Handle | None = None) -> tuple[Handle, ...]:
         """All statements that are like a pattern, in program order, as `find` finds the first."""
-        around = path_of(self.func, self[inside]) if inside is not None else ()
-        paths = found_in(self.func, pattern_of(pattern), around)
+        around = addresses.path_of(self.func, self[inside]) if inside is not None else ()
+        paths = statement_patterns.found_in(
+            self.func, statement_patterns.pattern_of(pattern), around
+        )
         return tuple(map(self._at, paths))
 
-    def _at(self, path: Path) -> Handle:
-        stmt = statement_at(self.func, path)
-        if isinstance(stmt, Allocate):
+    def _at(self, path: effects.Path) -> Handle:
+        stmt = effects.statement_at(self.func, path)
+        if isinstance(stmt, tir.Allocate):
             return self._now(stmt.buffer.name)
-        name = name_of(stmt)
+        name = place_names.name_of(stmt)
         if name is not None:
             return self._now(name)
-        return replace(self._now(address_of(self.func, path)), kernel=self.func)
+        return replace(self._now(addresses.statement_address(self.func, path)), kernel=self.func)
 
-    def handles(self, found: Iterable[For | Block | Call]) -> tuple[Handle, ...]:
+    def handles(self, found: Iterable[tir.For | tir.Block | tir.Call]) -> tuple[Handle, ...]:
         """Handles of loops and blocks that were found in the kernel as it is now."""
         return tuple(
-            self._now(stmt.var.name if isinstance(stmt, For) else stmt.name) for stmt in found
+            self._now(stmt.var.name if isinstance(stmt, tir.For) else stmt.name) for stmt in found
         )
 
     def _named(self, value: Any) -> Any:
@@ -198,7 +191,7 @@ class BaseSchedule:
         if isinstance(value, Handle):
             return self[value]
         if isinstance(value, str) and value.endswith("]"):
-            return place_at(self.func, value)
+            return addresses.place_at(self.func, value)
         if type(value) in (tuple, list):
             return tuple(map(self._named, value))
         return value.item() if isinstance(value, np.generic) else value
@@ -229,7 +222,7 @@ class BaseSchedule:
         """The names that places have now, as `schedule[place]` gives them."""
         return tuple(self[place] for place in places)
 
-    def loop(self, place: Handle) -> For:
+    def loop(self, place: Handle) -> tir.For:
         """The loop as it is now; ScheduleError where it is gone, or is no loop."""
         return find_loop(self.func, self[place])[0]
 
@@ -242,7 +235,7 @@ class BaseSchedule:
 
         Of a place that a cut or a fission copied, that is the copy in this piece.
         """
-        below = set(names_in(self.loop(outer).body))
+        below = set(place_names.declared_names(self.loop(outer).body))
         names = (name for place in places for name in self._names(place) if name in below)
         return tuple(self._now(name) for name in dict.fromkeys(names))
 
@@ -253,9 +246,11 @@ class BaseSchedule:
         behind it where that name is taken.
         """
         wanted = pattern.format(*(self[p] if isinstance(p, Handle) else p for p in parts))
-        return fresh_name(wanted, lambda name: has_place(self.func, name))
+        return place_names.fresh_name(wanted, lambda name: place_names.has_place(self.func, name))
 
-    def bounds(self, attached: Mapping[Handle | str, Handle | str] | None = None) -> Bounds:
+    def bounds(
+        self, attached: Mapping[Handle | str, Handle | str] | None = None
+    ) -> bound_inference.Bounds:
         """What each stage must compute and over which range each loop runs; `print` shows it.
 
         With `attached`, by names or handles of buffers, as if each were computed at the loop given
@@ -265,9 +260,11 @@ class BaseSchedule:
         def name(place: Handle | str) -> str:
             return self[place] if isinstance(place, Handle) else place
 
-        return infer_bounds(self.func, {name(b): name(at) for b, at in (attached or {}).items()})
+        return bound_inference.infer_bounds(
+            self.func, {name(b): name(at) for b, at in (attached or {}).items()}
+        )
 
-    def domain_touched(self, buffer: Handle | str) -> DomainTouched:
+    def domain_touched(self, buffer: Handle | str) -> effects.DomainTouched:
         """What the kernel reads and writes of a buffer, and under which conditions; `print` it.
 
         ScheduleError where there is no such buffer.
@@ -291,7 +288,7 @@ class BaseSchedule:
         count = place.since
         here = self.steps[count - 1] if 0 < count <= len(self.steps) else None
         if place.origin is not (here if count else self.definition):
-            made = "" if isinstance(place.origin, PrimFunc) else f", made by {place.origin},"
+            made = "" if isinstance(place.origin, tir.PrimFunc) else f", made by {place.origin},"
             raise ScheduleError(f"the handle of {place}{made} belongs to another schedule")
 
     def _consumed(self, place: Handle) -> str:
@@ -315,7 +312,7 @@ class BaseSchedule:
         return story
 
 
-def replay(definition: PrimFunc, steps: tuple[ScheduleStep, ...]) -> PrimFunc:
+def replay(definition: tir.PrimFunc, steps: tuple[ScheduleStep, ...]) -> tir.PrimFunc:
     """The kernel that the steps make of `definition`, proving each of them again."""
     schedule = BaseSchedule.of(definition)
     for step in steps:

@@ -18,12 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from graphflow import tir
-from graphflow.arith import Proof, variables
+from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.places.addresses import declared_around, path_of
-from graphflow.schedule.places.obligations import Unproven
-from graphflow.schedule.places.place_names import has_place, names_in
+from graphflow.schedule.places import addresses, obligations, place_names
 
 Item = TypeVar("Item")
 
@@ -40,7 +37,7 @@ class Rewrite:
     """
 
     func: tir.PrimFunc
-    proofs: tuple[Proof, ...] = ()
+    proofs: tuple[arith.Proof, ...] = ()
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     made: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     arguments: tuple[Any, ...] | None = None
@@ -58,7 +55,7 @@ class ScheduleStep:
     primitive: Callable[..., Rewrite]
     arguments: tuple[Any, ...]
     options: tuple[tuple[str, Any], ...]
-    proofs: tuple[Proof, ...]
+    proofs: tuple[arith.Proof, ...]
     places: Mapping[str, tuple[str, ...]]
     made: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
@@ -99,7 +96,7 @@ class Refusal:
 
     step: str
     reason: str
-    proof: Proof | None = None
+    proof: arith.Proof | None = None
 
     def __str__(self) -> str:
         """The step and the reason, without the proof."""
@@ -110,7 +107,7 @@ class Refusal:
         """The refusal that an error stands for, without the kernel's text."""
         if isinstance(error, StepRefused):
             return error.refusal
-        if isinstance(error, Unproven):
+        if isinstance(error, obligations.Unproven):
             return Refusal("", error.reason, error.proof)
         return Refusal("", str(error))
 
@@ -128,7 +125,7 @@ class StepRefused(ScheduleError):
         return f"{self.refusal}{because}\nin\n{tir.to_text(self.func)}"
 
 
-def proof_text(proof: Proof) -> str:
+def proof_text(proof: arith.Proof) -> str:
     """What was to be proven, how that was tried, and why it failed."""
     return f"{proof.claim} ({proof.method}: {proof.reason})"
 
@@ -140,11 +137,11 @@ def moved_places(before: tir.PrimFunc, done: Rewrite) -> Mapping[str, tuple[str,
     params = _differing(before.params, now.params)
     bodies = _differing(before.body, now.body)
     old_names, new_names = (
-        dict.fromkeys((*(param.buffer.name for param in some), *names_in(body)))
+        dict.fromkeys((*(param.buffer.name for param in some), *place_names.declared_names(body)))
         for some, body in zip(params, bodies, strict=True)
     )
     stated = {
-        old: tuple(n for n in new if n in new_names or has_place(now, n))
+        old: tuple(n for n in new if n in new_names or place_names.has_place(now, n))
         for old, new in done.places.items()
     }
     gone = {old: () for old in old_names if old not in new_names and old not in stated}
@@ -198,7 +195,7 @@ def _open_extents(body: tir.Body) -> tuple[tir.For, ...]:
     return tuple(found)
 
 
-@tir.kept
+@tir.kept_by_node
 def _with_open_extents(
     stmt: tir.For | tir.If | tir.Block | tir.Call | tir.Let | tir.NamedWindow,
 ) -> tuple[tir.For, ...]:
@@ -210,10 +207,10 @@ def _with_open_extents(
 
 
 def _require_arguments(func: tir.PrimFunc, call: tir.Call) -> None:
-    buffers, names = declared_around(func, path_of(func, call.name))
+    buffers, names = effects.declared_around(func, addresses.path_of(func, call.name))
     for window, param in zip(call.windows, call.definition.params, strict=True):
         buffer = window.buffer
-        missing = [v.name for i in window.starts for v in variables(i) if v.name not in names]
+        missing = [v.name for i in window.starts for v in arith.variables(i) if v.name not in names]
         if buffer not in buffers or buffer.dtype != param.buffer.dtype:
             missing.insert(0, f"{buffer.name}: {buffer.dtype}{list(buffer.shape)}")
         if missing:

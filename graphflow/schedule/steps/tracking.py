@@ -12,23 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from graphflow.arith import Domain
-from graphflow.effects import Path
-from graphflow.schedule.places.addresses import (
-    address_of,
-    path_of,
-    paths_below,
-    rewrite_path,
-    statement_at,
-)
+from graphflow import arith, effects, tir
+from graphflow.schedule.places import addresses
 from graphflow.schedule.steps.frame import ScheduleStep
-from graphflow.tir import Assume, Body, If, PrimFunc, Reduce, Store
 
 _MARK = "followed"
 
 
 def follow(
-    func: PrimFunc, address: str, steps: Sequence[ScheduleStep]
+    func: tir.PrimFunc, address: str, steps: Sequence[ScheduleStep]
 ) -> tuple[tuple[str, ...], ScheduleStep | None]:
     """What became of the statement at an address after some steps, and the last step that took it
     away or made several of it, if one did."""
@@ -42,21 +34,23 @@ def follow(
             places, changed = count, step
         if not count:
             return (), changed
-    return tuple(address_of(now, path) for path in _marks(now)), changed
+    return tuple(addresses.statement_address(now, path) for path in _marks(now)), changed
 
 
-def _marked(func: PrimFunc, address: str) -> PrimFunc:
-    def change(body: Body, position: int, _domain: Domain) -> Body:
+def _marked(func: tir.PrimFunc, address: str) -> tir.PrimFunc:
+    def change(body: tir.Body, position: int, _domain: arith.Domain) -> tir.Body:
         stmt = body[position]
-        assert isinstance(stmt, Assume | If | Reduce | Store)  # all others have names
+        assert isinstance(
+            stmt, tir.Assume | tir.If | tir.Reduce | tir.Store
+        )  # all others have names
         return (*body[:position], replace(stmt, mark=_MARK), *body[position + 1 :])
 
-    return rewrite_path(func, path_of(func, address), change)
+    return effects.rewrite_path(func, addresses.path_of(func, address), change)
 
 
-def _marks(func: PrimFunc) -> Iterator[Path]:
+def _marks(func: tir.PrimFunc) -> Iterator[effects.Path]:
     """The paths of the marked statements, in program order."""
     for position, stmt in enumerate(func.body):
-        for path in paths_below(stmt, ((position, False),)):
-            if getattr(statement_at(func, path), "mark", None) == _MARK:
+        for path in effects.paths_below(stmt, ((position, False),)):
+            if getattr(effects.statement_at(func, path), "mark", None) == _MARK:
                 yield path

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 
-from graphflow.tir import PrimFunc, to_text
+from graphflow import tir
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 """What turns a terminal's text green, red, and back."""
 
 
-def changed_listing(before: PrimFunc, after: PrimFunc, colour: bool) -> str:
+def changed_listing(before: tir.PrimFunc, after: tir.PrimFunc, colour: bool) -> str:
     """The text of `after`: new lines begin with `+`, lines of `before` that are gone with `-`.
 
     With `colour`, the new lines are green and the others red.
     """
-    old, new = (to_text(func).splitlines() for func in (before, after))
+    old, new = (tir.to_text(func).splitlines() for func in (before, after))
     lines: list[str] = []
     # A line that stands in a kernel often, such as a loop, counts like any other.
     for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():

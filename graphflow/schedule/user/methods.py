@@ -46,12 +46,12 @@ import graphflow.schedule.statements.repetition as repetition
 import graphflow.schedule.statements.scopes as scopes
 import graphflow.schedule.statements.single_statements as single_statements
 import graphflow.schedule.statements.writes as writes
+from graphflow import tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.steps.base_schedule import BaseSchedule, replay
 from graphflow.schedule.steps.frame import Rewrite
 from graphflow.schedule.user.listing import changed_listing
 from graphflow.schedule.user.script import script_of
-from graphflow.tir import PrimFunc
 
 Arguments = ParamSpec("Arguments")
 Scheduled = TypeVar("Scheduled", bound=BaseSchedule)
@@ -60,13 +60,13 @@ Scheduled = TypeVar("Scheduled", bound=BaseSchedule)
 class Method(Generic[Arguments]):
     """A primitive as a method of schedules, with the arguments that it takes behind the kernel."""
 
-    def __init__(self, primitive: Callable[Concatenate[PrimFunc, Arguments], Rewrite]) -> None:
+    def __init__(self, primitive: Callable[Concatenate[tir.PrimFunc, Arguments], Rewrite]) -> None:
         self.primitive = primitive
 
     @overload
     def __get__(
         self, schedule: None, owner: type[BaseSchedule]
-    ) -> Callable[Concatenate[PrimFunc, Arguments], Rewrite]: ...
+    ) -> Callable[Concatenate[tir.PrimFunc, Arguments], Rewrite]: ...
 
     @overload
     def __get__(
@@ -75,7 +75,7 @@ class Method(Generic[Arguments]):
 
     def __get__(
         self, schedule: Scheduled | None, owner: type[BaseSchedule]
-    ) -> Callable[Concatenate[PrimFunc, Arguments], Rewrite] | Callable[Arguments, Scheduled]:
+    ) -> Callable[Concatenate[tir.PrimFunc, Arguments], Rewrite] | Callable[Arguments, Scheduled]:
         """The method of a schedule; of the class, the primitive."""
         primitive = self.primitive
         if schedule is None:

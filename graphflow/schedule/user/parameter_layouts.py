@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from inspect import signature
 
+from graphflow import tir
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import Fact, Layout, NoAccess, Undefined, join
 from graphflow.schedule.buffers.layouts import layout_of, transform_layout
@@ -22,7 +23,6 @@ from graphflow.schedule.facts.padding import (
 )
 from graphflow.schedule.padding.elided_padding import elide_padding
 from graphflow.schedule.user.methods import Schedule
-from graphflow.tir import Block, Buffer, PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ def _followed(first: Layout, second: Layout) -> Layout:
     return Layout.of(index_map, first.logical_shape, second.physical_shape, second.separators)
 
 
-def _padding(func: PrimFunc, buffer: Buffer) -> Fact:
+def _padding(func: tir.PrimFunc, buffer: tir.Buffer) -> Fact:
     facts = [fact for stage in padding_stages(func, buffer) for fact in _stated(stage, buffer)]
     return reduce(join, facts) if facts else Undefined()
 
 
-def _stated(stage: Block, buffer: Buffer) -> list[Fact]:
+def _stated(stage: tir.Block, buffer: tir.Buffer) -> list[Fact]:
     """What a stage states of padding; `Undefined` if later steps left nothing that locates it.
 
     So it is where data decide, or where a condition never holds.

@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.arith import Const, IndexExpr, Predicate, Var, const
+from graphflow import arith, tir
 from graphflow.base.errors import ParseError, ScheduleError
 from graphflow.layout import IndexMap, Layout, blocked, channels_last, row_major
 from graphflow.schedule.places.place_names import fresh_name
-from graphflow.tir import PrimFunc, parse, parse_predicate, to_text
 
 _WORD = re.compile(r"[A-Za-z_][\w.]*\(?")
 
@@ -35,7 +34,7 @@ class Source:
     def __init__(self, reserved: Iterable[str]) -> None:
         self._imports: dict[str, set[str]] = {}
         self._names = {*reserved, *dir(builtins)}
-        self._kernels: dict[PrimFunc, str] = {}
+        self._kernels: dict[tir.PrimFunc, str] = {}
         self.definitions: list[str] = []
 
     def imports(self) -> list[str]:
@@ -87,36 +86,36 @@ class Source:
                 return f"({inside},)" if len(value) == 1 else f"({inside})"
             case list():
                 return f"[{', '.join(map(self.of, value))}]"
-            case IndexExpr():
+            case arith.IndexExpr():
                 return self._index(value)
             case Layout():
                 return self._layout(value)
-            case PrimFunc():
+            case tir.PrimFunc():
                 return self.kernel(value)
-            case _ if isinstance(value, Predicate):
+            case _ if isinstance(value, arith.Predicate):
                 return self._predicate(value)
             case _ if is_dataclass(value) and not isinstance(value, type):
                 return self._fields(value)
             case _:
                 raise ScheduleError(f"a {type(value).__name__} has no Python source: {value!r}")
 
-    def kernel(self, func: PrimFunc) -> str:
+    def kernel(self, func: tir.PrimFunc) -> str:
         """The name under which the script has a kernel, which it parses from its text."""
         if func not in self._kernels:
-            text = to_text(func)
-            if parse(text) != func:
+            text = tir.to_text(func)
+            if tir.parse(text) != func:
                 raise ScheduleError(f"the text of {func.name} does not parse to the same kernel")
             self._kernels[func] = self.name(func.name)
             plain = "\\" not in text and '"""' not in text
             literal = f'"""\n{text.strip()}\n"""' if plain else repr(text)
-            parsed = f"{self.global_name(parse)}({literal})"
+            parsed = f"{self.global_name(tir.parse)}({literal})"
             self.definitions.append(f"{self._kernels[func]} = {parsed}")
         return self._kernels[func]
 
-    def _index(self, value: IndexExpr) -> str:
-        if isinstance(value, Const):
-            return f"{self.global_name(const)}({value.value})"
-        return self._words(str(value), lambda name: f'{self.global_name(Var)}("{name}")')
+    def _index(self, value: arith.IndexExpr) -> str:
+        if isinstance(value, arith.Const):
+            return f"{self.global_name(arith.const)}({value.value})"
+        return self._words(str(value), lambda name: f'{self.global_name(arith.Var)}("{name}")')
 
     def _words(self, text: str, variable: Callable[[str], str]) -> str:
         """The text of an index expression as Python, which has `min` and `max` of numbers alone."""
@@ -130,15 +129,15 @@ class Source:
 
         return _WORD.sub(word, text)
 
-    def _predicate(self, value: Predicate) -> str:
+    def _predicate(self, value: arith.Predicate) -> str:
         """The predicate as text, unless another one has the same."""
         try:
-            found: Predicate | None = parse_predicate(str(value))
+            found: arith.Predicate | None = tir.parse_predicate(str(value))
         except ParseError:
             found = None
         if found != value:
             return self._fields(value)
-        return f"{self.global_name(parse_predicate)}({quoted(str(value))})"
+        return f"{self.global_name(tir.parse_predicate)}({quoted(str(value))})"
 
     def _fields(self, value: Any) -> str:
         """The constructor with the fields, without those at the end that have their defaults."""

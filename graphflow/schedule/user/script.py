@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+from graphflow import tir
 from graphflow.schedule.steps.base_schedule import BaseSchedule
 from graphflow.schedule.steps.frame import Refusal, ScheduleStep, proof_text
 from graphflow.schedule.user.python_source import Source, arguments_of, quoted
-from graphflow.tir import EXPRESSIONS, expr_text
 
 _PLACES = ("str", "str | None", "Sequence[str]")
 """How primitives annotate the names of places; names that they give are a `str` too, and new."""
@@ -91,8 +91,8 @@ class _Function:
                 return f"({inside},)" if len(value) == 1 else f"({inside})"
             case BaseSchedule():
                 return self._nested(value)
-            case _ if _takes_text(kind) and isinstance(value, EXPRESSIONS):
-                return quoted(expr_text(value))
+            case _ if _takes_text(kind) and isinstance(value, tir.EXPRESSIONS):
+                return quoted(tir.expr_text(value))
             case _:
                 return self.source.of(value)
 

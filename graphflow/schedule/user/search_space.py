@@ -116,7 +116,7 @@ class SearchSpace:
         return tuple(found)
 
 
-def point_text(point: Point) -> str:
+def choices_text(point: Point) -> str:
     """A point for people and keys: `tile=4, where=own`."""
     return ", ".join(f"{name}={value}" for name, value in point)
 

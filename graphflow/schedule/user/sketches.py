@@ -15,16 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from graphflow import tir
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.base.target import Target
 from graphflow.processes.digest import text_digest
 from graphflow.schedule.steps.frame import Refusal
 from graphflow.schedule.user.methods import Schedule
-from graphflow.schedule.user.search_space import ChoiceValue, Point, SearchSpace, point_text
-from graphflow.tir import PrimFunc
+from graphflow.schedule.user.search_space import ChoiceValue, Point, SearchSpace, choices_text
 
-MakeSchedule: TypeAlias = "Callable[[PrimFunc, Target, Point], Schedule]"
-MakeSpace: TypeAlias = "Callable[[PrimFunc, Target], SearchSpace | None]"
+MakeSchedule: TypeAlias = "Callable[[tir.PrimFunc, Target, Point], Schedule]"
+MakeSpace: TypeAlias = "Callable[[tir.PrimFunc, Target], SearchSpace | None]"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Sketch:
         """A digest of the name and the source."""
         return text_digest(f"{self.name}\n{self.source}")
 
-    def schedule(self, kernel: PrimFunc, target: Target, point: Point) -> Schedule | Refusal:
+    def schedule(self, kernel: tir.PrimFunc, target: Target, point: Point) -> Schedule | Refusal:
         """The schedule for a point, or the refusal of what cannot be done.
 
         ScheduleError where the sketch gives no schedule, or that of another kernel.  Other errors
@@ -60,7 +60,7 @@ class Sketch:
         except VerifyError as error:
             return Refusal("", str(error))
         except Exception as error:
-            choices = point_text(point) or "no choices"
+            choices = choices_text(point) or "no choices"
             error.add_note(f"in the sketch {self.name} of {kernel.name} with {choices}")
             raise
         if not isinstance(made, Schedule):
@@ -100,10 +100,10 @@ def sketch(
     space = SearchSpace.of({name: tuple(values) for name, values in domains.items()}, constraints)
 
     def decorate(function: Callable[..., Schedule]) -> Sketch:
-        def space_of(func: PrimFunc, target: Target) -> SearchSpace | None:
+        def space_of(func: tir.PrimFunc, target: Target) -> SearchSpace | None:
             return space if kernel in (None, func.name) else None
 
-        def make(func: PrimFunc, target: Target, point: Point) -> Schedule:
+        def make(func: tir.PrimFunc, target: Target, point: Point) -> Schedule:
             return function(Schedule.of(func), **dict(point))
 
         source = f"{kernel} {space}\n{source_text(function)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from graphflow.base.dtypes import STORED
-from graphflow.tir.nodes.stmt import Intrinsic, PrimFunc, Role
+from graphflow.tir.nodes.stmts import Intrinsic, PrimFunc, Role
 
 _NAME = re.compile(r"llvm(\.[A-Za-z0-9_]+)+")
 _CONSTANT = re.compile(r"i(\d+) (-?\d+|true|false)")

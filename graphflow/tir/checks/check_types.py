@@ -8,94 +8,75 @@ from typing import cast
 import numpy as np
 
 from graphflow.base.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
-from graphflow.tir.nodes.expr import (
-    BINARY,
-    COMPARISONS,
-    UNARY,
-    Binary,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-    is_predicate,
-    walk_expr,
-)
-from graphflow.tir.nodes.printer import expr_text
-from graphflow.tir.nodes.stmt import Assume, If, Reduce, Stmt, Store
+from graphflow.tir.nodes import exprs, printer, stmts
 from graphflow.tir.traversal.visit import expressions_of
 
 ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod")
-ON_INTEGERS = tuple(op for op in BINARY if op != "fmod")
+ON_INTEGERS = tuple(op for op in exprs.BINARY if op != "fmod")
 ON_BOOLS = ("and", "or", "xor", "add", "mul", "max", "min")
 """Binary operators; on bools `add` is or and `mul` is and, as in numpy."""
 
 UNARY_ON_INTEGERS = ("neg", "abs", "not")
 
 
-def type_errors(stmt: Stmt) -> Iterator[str]:
+def type_errors(stmt: stmts.Stmt) -> Iterator[str]:
     """A sentence for each type rule that `stmt` itself, not a body below it, violates."""
     for expr in expressions_of(stmt):
         yield from expression_errors(expr)
     match stmt:
-        case Store() | Reduce() if stmt.value.dtype != stmt.buffer.dtype:
+        case stmts.Store() | stmts.Reduce() if stmt.value.dtype != stmt.buffer.dtype:
             yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, the value is {stmt.value.dtype}"
-        case Reduce() if stmt.buffer.dtype in STORED:
+        case stmts.Reduce() if stmt.buffer.dtype in STORED:
             yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, in which nothing is computed"
-        case If():
+        case stmts.If():
             yield from _condition_errors(stmt.condition)
-        case Assume():
+        case stmts.Assume():
             yield from _condition_errors(stmt.unless)
             yield from _condition_errors(stmt.claim)
         case _:
             pass
 
 
-def expression_errors(expr: Expr) -> Iterator[str]:
+def expression_errors(expr: exprs.Expr) -> Iterator[str]:
     """A sentence for each type rule that an expression violates."""
-    for node in walk_expr(expr):
+    for node in exprs.walk_expr(expr):
         yield from _node_errors(node)
 
 
-def _condition_errors(condition: Condition) -> Iterator[str]:
-    if not is_predicate(condition) and (dtype := cast(Expr, condition).dtype) != "bool":
-        yield f"the condition {expr_text(cast(Expr, condition))} is {dtype}, not bool"
+def _condition_errors(condition: exprs.Condition) -> Iterator[str]:
+    if not exprs.is_predicate(condition) and (dtype := cast(exprs.Expr, condition).dtype) != "bool":
+        yield f"the condition {printer.expr_text(cast(exprs.Expr, condition))} is {dtype}, not bool"
 
 
-def _node_errors(node: Expr) -> Iterator[str]:
+def _node_errors(node: exprs.Expr) -> Iterator[str]:
     if node.dtype not in DTYPES:
         yield f"{node.dtype} is not an element type; there are {', '.join(DTYPES)}"
         return
     match node:
-        case Literal():
+        case exprs.Literal():
             yield from _literal_errors(node)
-        case Unary():
+        case exprs.Unary():
             yield from _unary_errors(node)
-        case Binary():
-            yield from _operand_errors(node, BINARY)
-            if node.op in BINARY and node.op not in _binary_operators(node.dtype):
+        case exprs.Binary():
+            yield from _operand_errors(node, exprs.BINARY)
+            if node.op in exprs.BINARY and node.op not in _binary_operators(node.dtype):
                 yield f"{node.op} does not take {node.dtype} operands"
-        case Comparison():
-            yield from _operand_errors(node, COMPARISONS)
-        case Select():
+        case exprs.Comparison():
+            yield from _operand_errors(node, exprs.COMPARISONS)
+        case exprs.Select():
             yield from _condition_errors(node.condition)
             if node.if_true.dtype != node.if_false.dtype:
                 yield f"select gives {node.if_true.dtype} or {node.if_false.dtype}"
-        case IndexValue():
+        case exprs.IndexValue():
             if node.dtype in ("bool", *STORED):
                 yield f"the index {node.index} is a number, not a {node.dtype}"
-        case Cast():
+        case exprs.Cast():
             yield from _cast_errors(node)
-        case Load() | Undef():
+        case exprs.Load() | exprs.Undef():
             pass
 
 
-def _cast_errors(node: Cast) -> Iterator[str]:
+def _cast_errors(node: exprs.Cast) -> Iterator[str]:
     source, target = node.operand.dtype, node.dtype
     for stored, other in ((source, target), (target, source)):
         if source != target and stored in STORED and other not in CARRIERS[stored]:
@@ -103,8 +84,8 @@ def _cast_errors(node: Cast) -> Iterator[str]:
             yield f"{stored} is cast to and from {carriers} only, not {source} to {target}"
 
 
-def _unary_errors(node: Unary) -> Iterator[str]:
-    if node.op not in UNARY:
+def _unary_errors(node: exprs.Unary) -> Iterator[str]:
+    if node.op not in exprs.UNARY:
         yield f"{node.op} is not a unary operator"
     elif node.op not in _unary_operators(node.dtype):
         yield f"{node.op} does not take a {node.dtype} operand"
@@ -114,7 +95,7 @@ def _unary_operators(dtype: str) -> tuple[str, ...]:
     if dtype in STORED:
         return ()
     if dtype in FLOATS:
-        return tuple(op for op in UNARY if op != "not")
+        return tuple(op for op in exprs.UNARY if op != "not")
     return ("not",) if dtype == "bool" else UNARY_ON_INTEGERS
 
 
@@ -126,16 +107,18 @@ def _binary_operators(dtype: str) -> tuple[str, ...]:
     return ON_BOOLS if dtype == "bool" else ON_INTEGERS
 
 
-def _operand_errors(node: Binary | Comparison, operators: tuple[str, ...]) -> Iterator[str]:
+def _operand_errors(
+    node: exprs.Binary | exprs.Comparison, operators: tuple[str, ...]
+) -> Iterator[str]:
     if node.op not in operators:
         yield f"{node.op} is not one of {', '.join(operators)}"
     if node.left.dtype != node.right.dtype:
         yield f"{node.op} of {node.left.dtype} and {node.right.dtype}; cast one of them"
-    if isinstance(node, Comparison) and node.left.dtype in STORED:
+    if isinstance(node, exprs.Comparison) and node.left.dtype in STORED:
         yield f"{node.op} does not take {node.left.dtype} operands"
 
 
-def _literal_errors(node: Literal) -> Iterator[str]:
+def _literal_errors(node: exprs.Literal) -> Iterator[str]:
     boolean = node.dtype == "bool"
     if boolean and not isinstance(node.value, bool | np.bool_):
         yield f"the bool literal is {node.value!r}"

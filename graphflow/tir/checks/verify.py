@@ -16,42 +16,10 @@ from typing import Literal, TypeAlias, assert_never, cast
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
 from graphflow.base.errors import VerifyError
 from graphflow.tir.checks.check_types import type_errors
-from graphflow.tir.nodes.declared import memories_of
-from graphflow.tir.nodes.expr import (
-    Buffer,
-    Condition,
-    Expr,
-    IndexValue,
-    Load,
-    Scope,
-    Select,
-    Undef,
-    is_predicate,
-    walk_expr,
-)
+from graphflow.tir.nodes import declared, exprs, printer, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
-from graphflow.tir.nodes.printer import to_text
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Assume,
-    Block,
-    BlockNote,
-    Body,
-    BufferWindow,
-    Call,
-    For,
-    If,
-    Let,
-    LoopKind,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Role,
-    Stmt,
-    Store,
-)
+from graphflow.tir.traversal import visit
 from graphflow.tir.traversal.performed import performed
-from graphflow.tir.traversal.visit import expressions_of, loops_of, writes_in
 
 KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
@@ -61,8 +29,8 @@ KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 class Legality:
     """What a kernel may contain at one stage."""
 
-    loop_kinds: tuple[LoopKind, ...]
-    scopes: tuple[Scope, ...]
+    loop_kinds: tuple[stmts.LoopKind, ...]
+    scopes: tuple[exprs.Scope, ...]
     """Of allocated buffers; parameters are always global."""
     assumptions: bool
     """`Assume` statements and `Undef` expressions."""
@@ -72,16 +40,16 @@ class Legality:
 
 STAGES: dict[KernelStage, Legality] = {
     "definition": Legality(
-        loop_kinds=(LoopKind.SERIAL,), scopes=("global",), assumptions=True, emittable=False
+        loop_kinds=(stmts.LoopKind.SERIAL,), scopes=("global",), assumptions=True, emittable=False
     ),
     "scheduled": Legality(
-        loop_kinds=tuple(LoopKind),
+        loop_kinds=tuple(stmts.LoopKind),
         scopes=("global", "scratch", "register"),
         assumptions=True,
         emittable=False,
     ),
     "lowered": Legality(
-        loop_kinds=tuple(LoopKind),
+        loop_kinds=tuple(stmts.LoopKind),
         scopes=("scratch", "register"),
         assumptions=False,
         emittable=True,
@@ -91,11 +59,11 @@ STAGES: dict[KernelStage, Legality] = {
 _PLACES = ("loop variable", "block", "call", "let", "window")
 """Kinds of names by which primitives find a statement, so no two of them may be equal."""
 
-EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
+EXPANDED = (stmts.LoopKind.VECTORIZED, stmts.LoopKind.UNROLLED)
 """Kinds of loops of which the emitter writes every iteration, so that their indices are numbers."""
 
 
-def verify(func: PrimFunc, stage: KernelStage) -> None:
+def verify(func: stmts.PrimFunc, stage: KernelStage) -> None:
     """Raise `VerifyError` unless `func` is well formed and legal at `stage`."""
     if stage not in STAGES:
         raise ValueError(f"no stage is called {stage}; there are {', '.join(STAGES)}")
@@ -107,7 +75,7 @@ def is_identifier(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name)
 
 
-def is_dense(window: BufferWindow, param: Buffer) -> bool:
+def is_dense(window: stmts.BufferWindow, param: exprs.Buffer) -> bool:
     """Whether the elements of a window follow one another as those of the parameter do."""
     strides = (window.buffer.strides[axis] for axis in window.kept)
     sides = zip(strides, param.strides, param.shape, strict=True)
@@ -115,21 +83,21 @@ def is_dense(window: BufferWindow, param: Buffer) -> bool:
 
 
 class _Verifier:
-    def __init__(self, func: PrimFunc, stage: KernelStage) -> None:
+    def __init__(self, func: stmts.PrimFunc, stage: KernelStage) -> None:
         self.func = func
         self.stage = stage
         self.legal = STAGES[stage]
         self.inputs = set(func.inputs)
-        self.buffers: dict[str, Buffer] = {}
+        self.buffers: dict[str, exprs.Buffer] = {}
         """Buffers that may be accessed here, by name."""
-        self.loops: dict[Var, For] = {}
+        self.loops: dict[Var, stmts.For] = {}
         self.used: dict[str, set[str]] = {kind: set() for kind in ("buffer", *_PLACES)}
-        self.called: dict[str, PrimFunc] = {}
-        self.fields: dict[str, Buffer] = {}
+        self.called: dict[str, stmts.PrimFunc] = {}
+        self.fields: dict[str, exprs.Buffer] = {}
         """Fields of configuration state that were used so far, by name."""
 
-    def fail(self, message: str, stmt: Stmt | None = None) -> VerifyError:
-        text = to_text(self.func, stmt, "here")
+    def fail(self, message: str, stmt: stmts.Stmt | None = None) -> VerifyError:
+        text = printer.to_text(self.func, stmt, "here")
         return VerifyError(f"{self.func.name} is not a {self.stage} kernel: {message}\n{text}")
 
     def run(self) -> None:
@@ -140,7 +108,7 @@ class _Verifier:
             self.declare(buffer, None)
             if "." in buffer.name or not self.legal_parameter(buffer):
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
-            if param.role is Role.INOUT and self.stage == "lowered":
+            if param.role is stmts.Role.INOUT and self.stage == "lowered":
                 raise self.fail(
                     f"{buffer.name} is inout, and programs have inputs and outputs apart"
                 )
@@ -157,20 +125,20 @@ class _Verifier:
         if self.legal.emittable:
             self.check_parallel()
         self.body(self.func.body)
-        outside = [memory.name for memory in memories_of(self.func)]
+        outside = [memory.name for memory in declared.memories_of(self.func)]
         outside += sorted({name.split(".")[0] for name in self.fields})
         twice = next((name for name in outside if outside.count(name) > 1), None)
         if twice is not None:
             raise self.fail(f"two memories or configurations are called {twice}")
 
-    def legal_parameter(self, buffer: Buffer) -> bool:
+    def legal_parameter(self, buffer: exprs.Buffer) -> bool:
         """Whether a parameter may lie where it does: kernels that others call take any memory."""
         named = self.stage == "scheduled" and isinstance(buffer.scope, MemorySpace)
         return named or buffer.scope == "global"
 
     # -- names
 
-    def name(self, kind: str, name: str, stmt: Stmt | None) -> None:
+    def name(self, kind: str, name: str, stmt: stmts.Stmt | None) -> None:
         if kind != "block" and not all(map(is_identifier, name.split("."))):
             raise self.fail(f"{kind} {name!r} is not an identifier, dots allowed", stmt)
         for other in (kind, *_PLACES) if kind in _PLACES else (kind,):
@@ -179,7 +147,7 @@ class _Verifier:
                 raise self.fail(f"the {kind} name {name} is used {uses}", stmt)
         self.used[kind].add(name)
 
-    def declare(self, buffer: Buffer, stmt: Stmt | None) -> None:
+    def declare(self, buffer: exprs.Buffer, stmt: stmts.Stmt | None) -> None:
         self.name("buffer", buffer.name, stmt)
         separators = (0, *buffer.separators, len(buffer.shape))
         if buffer.separators and list(separators) != sorted(set(separators)):
@@ -188,49 +156,49 @@ class _Verifier:
 
     # -- statements
 
-    def body(self, body: Body) -> None:
+    def body(self, body: stmts.Body) -> None:
         outer = dict(self.buffers)
         for stmt in body:
             self.stmt(stmt)
         self.buffers = outer
 
-    def stmt(self, stmt: Stmt) -> None:
-        for expr in expressions_of(stmt):
+    def stmt(self, stmt: stmts.Stmt) -> None:
+        for expr in visit.expressions_of(stmt):
             self.expr(expr, stmt)
         problem = next(type_errors(stmt), None)
         if problem is not None:
             raise self.fail(problem, stmt)
         match stmt:
-            case Store() | Reduce():
+            case stmts.Store() | stmts.Reduce():
                 self.write(stmt)
-            case For():
+            case stmts.For():
                 self.loop(stmt)
-            case If():
+            case stmts.If():
                 self.condition(stmt.condition, stmt)
                 self.body(stmt.then)
                 self.body(stmt.orelse)
-            case Block():
+            case stmts.Block():
                 self.block(stmt)
-            case Allocate():
+            case stmts.Allocate():
                 named = self.stage == "scheduled" and isinstance(stmt.buffer.scope, MemorySpace)
                 if not named and stmt.buffer.scope not in self.legal.scopes:
                     legal = ", ".join(self.legal.scopes)
                     raise self.fail(f"{stmt.buffer.name} is not allocated in {legal}", stmt)
                 self.declare(stmt.buffer, stmt)
-            case Assume():
+            case stmts.Assume():
                 if not self.legal.assumptions:
                     raise self.fail("assumptions must be gone at this stage", stmt)
                 self.condition(stmt.unless, stmt)
-            case Call():
+            case stmts.Call():
                 self.call(stmt)
-            case Let():
+            case stmts.Let():
                 self.let(stmt)
-            case NamedWindow():
+            case stmts.NamedWindow():
                 self.named_window(stmt)
             case _:
                 assert_never(stmt)
 
-    def call(self, stmt: Call) -> None:
+    def call(self, stmt: stmts.Call) -> None:
         """A call is legal where its arguments fit and what it performs is legal."""
         self.name("call", stmt.name, stmt)
         definition = stmt.definition
@@ -261,31 +229,33 @@ class _Verifier:
             self.bound(variables(index), stmt)
         self.body(performed(stmt))
 
-    def let(self, stmt: Let) -> None:
+    def let(self, stmt: stmts.Let) -> None:
         """A let may stand at every stage; its value is visible in its body alone."""
         buffer = stmt.buffer
         if buffer.shape or buffer.separators or buffer.scope != "register":
             raise self.fail(f"{buffer.name} of a let has no axes and is in registers", stmt)
         self.name("let", buffer.name, stmt)
         self.expr(stmt.value, stmt)
-        problem = next(type_errors(Store(buffer, (), stmt.value)), None)
+        problem = next(type_errors(stmts.Store(buffer, (), stmt.value)), None)
         if problem is not None:
             raise self.fail(problem, stmt)
-        if any(write.buffer == buffer for write in writes_in(stmt.body)):
+        if any(write.buffer == buffer for write in visit.writes_in(stmt.body)):
             raise self.fail(f"{buffer.name} is the value of a let, and is written", stmt)
         outer = dict(self.buffers)
         self.declare(buffer, stmt)
         self.body(stmt.body)
         self.buffers = outer
 
-    def check_axes(self, window: BufferWindow, wanted: Buffer, stmt: Stmt) -> None:
+    def check_axes(
+        self, window: stmts.BufferWindow, wanted: exprs.Buffer, stmt: stmts.Stmt
+    ) -> None:
         axes = [*window.kept, len(window.buffer.shape)]
         if len(window.kept) != len(wanted.shape) or axes != sorted(set(axes)):
             raise self.fail(
                 f"the window of {window.buffer.name} does not keep {len(wanted.shape)} axes", stmt
             )
 
-    def named_window(self, stmt: NamedWindow) -> None:
+    def named_window(self, stmt: stmts.NamedWindow) -> None:
         """A named window may stand at every stage; it is written where its buffer may be."""
         name, behind = stmt.buffer, stmt.window.buffer
         self.access(behind, stmt.window.starts, stmt)
@@ -304,28 +274,31 @@ class _Verifier:
         self.inputs.discard(name)
         self.buffers = outer
 
-    def write(self, stmt: Store | Reduce) -> None:
+    def write(self, stmt: stmts.Store | stmts.Reduce) -> None:
         self.access(stmt.buffer, stmt.indices, stmt)
         if stmt.buffer in self.inputs:
             raise self.fail(f"input {stmt.buffer.name} is written", stmt)
-        if stmt.buffer.is_field and isinstance(stmt, Reduce):
+        if stmt.buffer.is_field and isinstance(stmt, stmts.Reduce):
             raise self.fail(f"{stmt.buffer.name} is configuration state: it is only stored", stmt)
 
-    def block(self, stmt: Block) -> None:
+    def block(self, stmt: stmts.Block) -> None:
         self.name("block", stmt.name, stmt)
         keys = [key for key, _ in stmt.annotations]
-        if len(set(keys)) < len(keys) or not all(isinstance(key, BlockNote) for key in keys):
-            known = ", ".join(BlockNote)
+        if len(set(keys)) < len(keys) or not all(isinstance(key, stmts.BlockNote) for key in keys):
+            known = ", ".join(stmts.BlockNote)
             raise self.fail(f"annotation keys must be different ones of {known}", stmt)
         self.body(stmt.body)
 
-    def loop(self, stmt: For) -> None:
+    def loop(self, stmt: stmts.For) -> None:
         self.name("loop variable", stmt.var.name, stmt)
         self.bound((*variables(stmt.start), *variables(stmt.stop)), stmt)
         if stmt.kind not in self.legal.loop_kinds:
             raise self.fail(f"a {stmt.kind.value} loop is not legal at this stage", stmt)
         kinds = {loop.kind for loop in self.loops.values()}
-        if LoopKind.VECTORIZED in kinds and stmt.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL):
+        if stmts.LoopKind.VECTORIZED in kinds and stmt.kind in (
+            stmts.LoopKind.VECTORIZED,
+            stmts.LoopKind.PARALLEL,
+        ):
             raise self.fail(f"a {stmt.kind.value} loop stands inside a vectorized one", stmt)
         if self.legal.emittable and stmt.kind in EXPANDED and stmt.extent is None:
             raise self.fail(f"a {stmt.kind.value} loop needs a constant number of iterations", stmt)
@@ -335,15 +308,17 @@ class _Verifier:
 
     def check_parallel(self) -> None:
         """At most one parallel loop; around it only blocks, beside it only allocations."""
-        parallel = [loop for loop in loops_of(self.func.body) if loop.kind is LoopKind.PARALLEL]
+        parallel = [
+            loop for loop in visit.loops_of(self.func.body) if loop.kind is stmts.LoopKind.PARALLEL
+        ]
         if len(parallel) > 1:
             raise self.fail("there is more than one parallel loop", parallel[1])
         body = self.func.body
         while parallel:
-            working = [stmt for stmt in body if not isinstance(stmt, Allocate)]
+            working = [stmt for stmt in body if not isinstance(stmt, stmts.Allocate)]
             if len(working) == 1 and working[0] is parallel[0]:
                 return
-            if len(working) != 1 or not isinstance(working[0], Block):
+            if len(working) != 1 or not isinstance(working[0], stmts.Block):
                 raise self.fail(
                     "the parallel loop is not the whole work of the kernel", parallel[0]
                 )
@@ -351,30 +326,30 @@ class _Verifier:
 
     # -- expressions
 
-    def expr(self, expr: Expr, stmt: Stmt) -> None:
-        for node in walk_expr(expr):
+    def expr(self, expr: exprs.Expr, stmt: stmts.Stmt) -> None:
+        for node in exprs.walk_expr(expr):
             match node:
-                case Load():
+                case exprs.Load():
                     self.access(node.buffer, node.indices, stmt)
-                case IndexValue():
+                case exprs.IndexValue():
                     self.bound(variables(node.index), stmt)
-                case Select():
+                case exprs.Select():
                     self.condition(node.condition, stmt)
-                case Undef() if not self.legal.assumptions:
+                case exprs.Undef() if not self.legal.assumptions:
                     raise self.fail("undef must be gone at this stage", stmt)
                 case _:
                     pass
 
-    def condition(self, condition: Condition, stmt: Stmt) -> None:
+    def condition(self, condition: exprs.Condition, stmt: stmts.Stmt) -> None:
         """Variables of a predicate; a condition on data is visited as an expression."""
-        if is_predicate(condition):
+        if exprs.is_predicate(condition):
             self.bound(predicate_variables(cast(Predicate, condition)), stmt)
 
     def access(
         self,
-        buffer: Buffer,
+        buffer: exprs.Buffer,
         indices: tuple[IndexExpr, ...],
-        stmt: Stmt,
+        stmt: stmts.Stmt,
         check_registers: bool = True,
     ) -> None:
         if buffer.is_field:
@@ -392,7 +367,7 @@ class _Verifier:
             if self.legal.emittable and buffer.scope == "register" and check_registers:
                 self.check_register(buffer, index, stmt)
 
-    def field(self, buffer: Buffer, stmt: Stmt) -> None:
+    def field(self, buffer: exprs.Buffer, stmt: stmts.Stmt) -> None:
         """A field of configuration state is declared by its first use, and in no body."""
         if self.stage != "scheduled":
             raise self.fail(f"{buffer.name} is configuration state, for scheduled kernels", stmt)
@@ -401,7 +376,7 @@ class _Verifier:
             self.fields[buffer.name] = buffer
         self.buffers[buffer.name] = self.fields[buffer.name]
 
-    def check_register(self, buffer: Buffer, index: IndexExpr, stmt: Stmt) -> None:
+    def check_register(self, buffer: exprs.Buffer, index: IndexExpr, stmt: stmts.Stmt) -> None:
         for var in sorted(variables(index), key=str):
             if var in self.func.scalars or self.loops[var].kind not in EXPANDED:
                 raise self.fail(
@@ -410,7 +385,7 @@ class _Verifier:
                     stmt,
                 )
 
-    def bound(self, names: Iterable[Var], stmt: Stmt) -> None:
+    def bound(self, names: Iterable[Var], stmt: stmts.Stmt) -> None:
         for var in sorted(names, key=str):
             if var not in self.loops and var not in self.func.scalars:
                 raise self.fail(f"no loop around the use binds {var}", stmt)

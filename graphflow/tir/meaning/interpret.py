@@ -23,15 +23,13 @@ from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.tir.meaning.operators import undefined_value
 from graphflow.tir.meaning.to_python import compile_to_python
-from graphflow.tir.nodes.declared import fields_of
-from graphflow.tir.nodes.expr import Buffer
-from graphflow.tir.nodes.stmt import PrimFunc, Role
+from graphflow.tir.nodes import declared, exprs, stmts
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
 def interpret(
-    func: PrimFunc,
+    func: stmts.PrimFunc,
     arrays: Mapping[str, Array],
     *,
     undefined: float = float("nan"),
@@ -55,7 +53,7 @@ def interpret(
     """
     if func.callee is not None:
         raise VerifyError(f"{func.name} has no statements to interpret: {func.callee} computes it")
-    given = [p.buffer for p in func.params if p.role is not Role.OUTPUT]
+    given = [p.buffer for p in func.params if p.role is not stmts.Role.OUTPUT]
     memory = {b: _input(func, b, arrays) for b in given}
     unknown = [name for name in arrays if all(name != b.name for b in given)]
     if unknown:
@@ -63,7 +61,7 @@ def interpret(
     for buffer in func.outputs:
         memory.setdefault(buffer, [undefined_value(buffer.dtype, undefined)] * buffer.size)
     state = {} if state is None else state
-    fields = fields_of(func)
+    fields = declared.fields_of(func)
     for field in fields:
         value = undefined_value(field.dtype, undefined)
         memory[field] = [DTYPES[field.dtype].type(state.get(field.name, value))]
@@ -81,7 +79,7 @@ def interpret(
     }
 
 
-def _scalars(func: PrimFunc, given: Mapping[str, int]) -> dict[Var, int]:
+def _scalars(func: stmts.PrimFunc, given: Mapping[str, int]) -> dict[Var, int]:
     names = [var.name for var in func.scalars]
     if sorted(names) != sorted(given):
         wanted, got = ", ".join(names) or "none", ", ".join(given) or "none"
@@ -90,12 +88,12 @@ def _scalars(func: PrimFunc, given: Mapping[str, int]) -> dict[Var, int]:
 
 
 @lru_cache(maxsize=64)
-def _compiled(func: PrimFunc) -> Callable[..., None]:
+def _compiled(func: stmts.PrimFunc) -> Callable[..., None]:
     """Networks repeat themselves: the same few kernels compute most of their constants."""
     return compile_to_python(func)
 
 
-def _input(func: PrimFunc, buffer: Buffer, arrays: Mapping[str, Array]) -> list[Any]:
+def _input(func: stmts.PrimFunc, buffer: exprs.Buffer, arrays: Mapping[str, Array]) -> list[Any]:
     if buffer.name not in arrays:
         raise InvalidModel(f"{func.name} needs an array for its input {buffer.name}")
     array = arrays[buffer.name]

@@ -15,13 +15,13 @@ from typing import Any, assert_never
 import numpy as np
 
 from graphflow.base.dtypes import DTYPES, FLOATING, integer_limits
-from graphflow.tir.nodes.stmt import ReduceOp
+from graphflow.tir.nodes.stmts import ReduceOp
 
 Scalar = Any
 """A numpy scalar; numpy's stubs do not follow arithmetic on scalars of unknown type."""
 
 
-def maximum(a: Scalar, b: Scalar) -> Scalar:
+def _maximum(a: Scalar, b: Scalar) -> Scalar:
     """The larger; NaN if either is NaN; +0.0 above −0.0."""
     if a > b:
         return a
@@ -32,7 +32,7 @@ def maximum(a: Scalar, b: Scalar) -> Scalar:
     return a if a != a else b
 
 
-def minimum(a: Scalar, b: Scalar) -> Scalar:
+def _minimum(a: Scalar, b: Scalar) -> Scalar:
     """The smaller; NaN if either is NaN; −0.0 below +0.0."""
     if a < b:
         return a
@@ -47,7 +47,7 @@ def _is_negative(number: Scalar) -> bool:
     return math.copysign(1.0, number) < 0
 
 
-def divide(a: Scalar, b: Scalar) -> Scalar:
+def _divide(a: Scalar, b: Scalar) -> Scalar:
     """IEEE division of floats; integers truncate and wrap, and a divisor of zero gives zero."""
     if isinstance(a, np.floating):
         return a / b
@@ -57,7 +57,7 @@ def divide(a: Scalar, b: Scalar) -> Scalar:
     return _wrapped(quotient if (a < 0) == (b < 0) else -quotient, a)
 
 
-def power(a: Scalar, b: Scalar) -> Scalar:
+def _power(a: Scalar, b: Scalar) -> Scalar:
     """`a ** b`; an integer to a negative power is the quotient `1 / a ** -b` as of `divide`."""
     if isinstance(a, np.floating):
         return a**b
@@ -73,7 +73,7 @@ def _wrapped(value: int, like: Scalar) -> Scalar:
     return np.uint64(value % (1 << bits)).astype(like.dtype)
 
 
-def sigmoid(x: Scalar) -> Scalar:
+def _sigmoid(x: Scalar) -> Scalar:
     """`1 / (1 + exp(−x))`, for a negative x `exp(x) / (1 + exp(x))`, which cannot overflow."""
     e = np.exp(-abs(x))
     return (e if x < 0 else type(x)(1)) / (type(x)(1) + e)
@@ -107,7 +107,7 @@ UNARY_FUNCTIONS: dict[str, Callable[[Scalar], Scalar]] = {
     "tanh": _in_double(np.tanh),
     "erf": erf,
     "sqrt": np.sqrt,
-    "sigmoid": _in_double(sigmoid),
+    "sigmoid": _in_double(_sigmoid),
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
@@ -130,10 +130,10 @@ BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "div": divide,
-    "max": maximum,
-    "min": minimum,
-    "pow": power,
+    "div": _divide,
+    "max": _maximum,
+    "min": _minimum,
+    "pow": _power,
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,

@@ -19,40 +19,7 @@ from graphflow import arith
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import VerifyError
 from graphflow.tir.meaning.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
-from graphflow.tir.nodes.declared import fields_of
-from graphflow.tir.nodes.expr import (
-    Binary,
-    Buffer,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-    is_predicate,
-)
-from graphflow.tir.nodes.printer import BINARY_SIGNS, COMPARISON_SIGNS, element_text, stmt_text
-from graphflow.tir.nodes.stmt import (
-    AT_ONCE,
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    BufferWindow,
-    Call,
-    For,
-    If,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-)
+from graphflow.tir.nodes import declared, exprs, printer, stmts
 from graphflow.tir.traversal.matched import matched_value
 from graphflow.tir.traversal.performed import performed
 
@@ -61,7 +28,7 @@ _LOOPS_IN_ONE_FUNCTION = 15
 
 
 def compile_to_python(
-    func: PrimFunc,
+    func: stmts.PrimFunc,
     *,
     undefined: float = float("nan"),
     reverse: bool = False,
@@ -84,36 +51,36 @@ def compile_to_python(
 class _SourceWriter:
     """Generates the Python source of one kernel, with names that cannot clash with the kernel's."""
 
-    def __init__(self, func: PrimFunc, undefined: float, reverse: bool) -> None:
+    def __init__(self, func: stmts.PrimFunc, undefined: float, reverse: bool) -> None:
         self.func = func
         self.undefined = undefined
         self.reverse = reverse
         self.namespace: dict[str, Any] = {}
-        self.buffers: dict[Buffer, str] = {}
+        self.buffers: dict[exprs.Buffer, str] = {}
         self.loops: dict[arith.Var, tuple[int, int] | None] = {}
         """Variables in scope, each with its lowest and highest value where those are constants."""
         self.variables: dict[arith.Var, str] = {}
-        self.windows: dict[Buffer, BufferWindow] = {}
+        self.windows: dict[exprs.Buffer, stmts.BufferWindow] = {}
         """The windows that names in scope stand for."""
         self.temporaries = 0
-        self.stmt: Stmt = Block("", ())
+        self.stmt: stmts.Stmt = stmts.Block("", ())
         """The statement being written, for messages."""
 
     def source(self, free: Mapping[arith.Var, tuple[int, int]]) -> str:
         for var, interval in free.items():
             self.variables[var], self.loops[var] = self.temporary(), interval
         names = [self.variables[var] for var in free]
-        buffers = (*(p.buffer for p in self.func.params), *fields_of(self.func))
+        buffers = (*(p.buffer for p in self.func.params), *declared.fields_of(self.func))
         names += [self.buffer(buffer) for buffer in buffers]
         lines = (f"def kernel({', '.join(names)}):", *self.body(self.func.body, 1, 0))
         return "\n".join(lines) + "\n"
 
     # -- names and constants
 
-    def buffer(self, buffer: Buffer) -> str:
+    def buffer(self, buffer: exprs.Buffer) -> str:
         return self.buffers.setdefault(buffer, f"b{len(self.buffers)}")
 
-    def memory(self, buffer: Buffer) -> str:
+    def memory(self, buffer: exprs.Buffer) -> str:
         while buffer in self.windows:
             buffer = self.windows[buffer].buffer
         if buffer not in self.buffers:
@@ -132,38 +99,38 @@ class _SourceWriter:
 
     # -- statements
 
-    def body(self, body: Body, depth: int, loops: int) -> Iterator[str]:
+    def body(self, body: stmts.Body, depth: int, loops: int) -> Iterator[str]:
         indent = "    " * depth
         if not body:
             yield indent + "pass"
         for stmt in body:
             self.stmt = stmt
             match stmt:
-                case Store() | Reduce():
+                case stmts.Store() | stmts.Reduce():
                     yield indent + self.write(stmt)
-                case Allocate():
+                case stmts.Allocate():
                     fill = self.constant(undefined_value(stmt.buffer.dtype, self.undefined))
                     yield f"{indent}{self.buffer(stmt.buffer)} = [{fill}] * {stmt.buffer.size}"
-                case Assume():
+                case stmts.Assume():
                     yield from (indent + line for line in self.assume(stmt))
-                case Block():
+                case stmts.Block():
                     yield from self.body(stmt.body, depth, loops)
-                case NamedWindow():
+                case stmts.NamedWindow():
                     self.windows[stmt.buffer] = stmt.window
                     yield from self.body(stmt.body, depth, loops)
-                case Call() | Let():
+                case stmts.Call() | stmts.Let():
                     yield from self.body(performed(stmt), depth, loops)
-                case If():
+                case stmts.If():
                     yield f"{indent}if {self.condition(stmt.condition)}:"
                     yield from self.body(stmt.then, depth + 1, loops)
                     yield f"{indent}else:"
                     yield from self.body(stmt.orelse, depth + 1, loops)
-                case For():
+                case stmts.For():
                     yield from self.loop(stmt, depth, loops)
                 case _:
                     assert_never(stmt)
 
-    def loop(self, stmt: For, depth: int, loops: int) -> Iterator[str]:
+    def loop(self, stmt: stmts.For, depth: int, loops: int) -> Iterator[str]:
         indent = "    " * depth
         if loops == _LOOPS_IN_ONE_FUNCTION:
             name = self.temporary()
@@ -177,14 +144,14 @@ class _SourceWriter:
             yield from self.matched(stmt, value, depth, loops)
             return
         values = f"range({start}, {stop})"
-        if self.reverse and stmt.kind in AT_ONCE:
+        if self.reverse and stmt.kind in stmts.AT_ONCE:
             values = f"reversed({values})"
         variable = self.bind(stmt)
         yield f"{indent}for {variable} in {values}:"
         yield from self.body(stmt.body, depth + 1, loops + 1)
         del self.loops[stmt.var]
 
-    def matched(self, stmt: For, value: Expr, depth: int, loops: int) -> Iterator[str]:
+    def matched(self, stmt: stmts.For, value: exprs.Expr, depth: int, loops: int) -> Iterator[str]:
         """The one iteration that a matched loop can have, if it is in range."""
         indent = "    " * depth
         start, stop = self.index(stmt.start), self.index(stmt.stop)
@@ -192,28 +159,28 @@ class _SourceWriter:
         variable = self.bind(stmt)
         # Without iterations nothing may be evaluated, so the bounds are looked at first.
         yield f"{indent}if {start} < {stop} and {start} <= ({variable} := int({wanted})) < {stop}:"
-        yield from self.body(cast(If, stmt.body[0]).then, depth + 1, loops)
+        yield from self.body(cast(stmts.If, stmt.body[0]).then, depth + 1, loops)
         del self.loops[stmt.var]
 
-    def bind(self, stmt: For) -> str:
+    def bind(self, stmt: stmts.For) -> str:
         """The name of a loop's variable, which is in scope from here on."""
         variable = self.variables[stmt.var] = self.temporary()
         low, high = arith.constant_value(stmt.start), arith.constant_value(stmt.stop)
         self.loops[stmt.var] = None if low is None or high is None else (low, high - 1)
         return variable
 
-    def write(self, stmt: Store | Reduce) -> str:
+    def write(self, stmt: stmts.Store | stmts.Reduce) -> str:
         memory, value = self.memory(stmt.buffer), self.expr(stmt.value)
         position = self.position(stmt.buffer, stmt.indices)
-        if isinstance(stmt, Store):
+        if isinstance(stmt, stmts.Store):
             return f"{memory}[{position}] = {value}"
         place = self.temporary()
         new = self.binary(stmt.op.value, stmt.buffer.dtype, f"{memory}[{place}]", value)
         return f"{place} = {position}; {memory}[{place}] = {new}"
 
-    def assume(self, stmt: Assume) -> Iterator[str]:
+    def assume(self, stmt: stmts.Assume) -> Iterator[str]:
         claim = stmt.claim
-        if isinstance(claim, Comparison) and isinstance(claim.right, Undef):
+        if isinstance(claim, exprs.Comparison) and isinstance(claim.right, exprs.Undef):
             if claim.op == "ne":  # nothing may access the element, and so this does not either
                 yield "pass"
                 return
@@ -230,7 +197,7 @@ class _SourceWriter:
     def loop_values(self) -> str:
         return "".join(f"{self.variables[var]}, " for var in self.loops)
 
-    def position(self, buffer: Buffer, indices: Sequence[arith.IndexExpr]) -> str:
+    def position(self, buffer: exprs.Buffer, indices: Sequence[arith.IndexExpr]) -> str:
         """The flat position of an element, each index checked unless its loop's bounds show it;
         those of a named window in the window first."""
         if buffer in self.windows:
@@ -309,37 +276,37 @@ class _SourceWriter:
     def joined(self, members: Iterable[arith.Predicate], word: str) -> str:
         return word.join(f"({self.predicate(member)})" for member in members)
 
-    def condition(self, condition: Condition) -> str:
-        if is_predicate(condition):
+    def condition(self, condition: exprs.Condition) -> str:
+        if exprs.is_predicate(condition):
             return self.predicate(cast(arith.Predicate, condition))
-        return self.expr(cast(Expr, condition))
+        return self.expr(cast(exprs.Expr, condition))
 
     # -- scalar expressions
 
-    def expr(self, expr: Expr) -> str:
+    def expr(self, expr: exprs.Expr) -> str:
         """Python that gives a numpy scalar of the expression's dtype."""
         match expr:
-            case Literal():
+            case exprs.Literal():
                 return self.constant(np.asarray(expr.value, DTYPES[expr.dtype])[()])
-            case Load():
+            case exprs.Load():
                 return f"{self.memory(expr.buffer)}[{self.position(expr.buffer, expr.indices)}]"
-            case IndexValue():
+            case exprs.IndexValue():
                 convert = self.constant(_index_converter(expr.dtype))
                 return f"{convert}({self.index(expr.index)})"
-            case Unary():
+            case exprs.Unary():
                 function = self.constant(UNARY_FUNCTIONS[expr.op])
                 return f"{function}({self.expr(expr.operand)})"
-            case Binary():
+            case exprs.Binary():
                 return self.binary(expr.op, expr.dtype, self.expr(expr.left), self.expr(expr.right))
-            case Comparison():
-                sign = COMPARISON_SIGNS[expr.op]
+            case exprs.Comparison():
+                sign = printer.COMPARISON_SIGNS[expr.op]
                 return f"({self.expr(expr.left)} {sign} {self.expr(expr.right)})"
-            case Select():
+            case exprs.Select():
                 test, if_true = self.condition(expr.condition), self.expr(expr.if_true)
                 return f"({if_true} if {test} else {self.expr(expr.if_false)})"
-            case Cast():
+            case exprs.Cast():
                 return f"{self.expr(expr.operand)}.astype({self.constant(DTYPES[expr.dtype])})"
-            case Undef():
+            case exprs.Undef():
                 return self.constant(undefined_value(expr.dtype, self.undefined))
         assert_never(expr)
 
@@ -349,7 +316,7 @@ class _SourceWriter:
             op == "div" and dtype in ("float32", "float64")
         )
         if exact:
-            return f"({left} {BINARY_SIGNS[op]} {right})"
+            return f"({left} {printer.BINARY_SIGNS[op]} {right})"
         return f"{self.constant(BINARY_FUNCTIONS[op])}({left}, {right})"
 
 
@@ -363,23 +330,25 @@ def _index_converter(dtype: str) -> Callable[[int], Any]:
 
 
 def _false_assumption(
-    func: PrimFunc, stmt: Assume, loops: tuple[arith.Var, ...]
+    func: stmts.PrimFunc, stmt: stmts.Assume, loops: tuple[arith.Var, ...]
 ) -> Callable[[Sequence[int]], None]:
     def fail(loop_values: Sequence[int]) -> None:
-        raise VerifyError(f"{func.name}: {stmt_text(stmt)} is false{_at(loops, loop_values)}")
+        raise VerifyError(
+            f"{func.name}: {printer.stmt_text(stmt)} is false{_at(loops, loop_values)}"
+        )
 
     return fail
 
 
 def _out_of_bounds(
-    func: PrimFunc,
-    stmt: Stmt,
-    buffer: Buffer,
+    func: stmts.PrimFunc,
+    stmt: stmts.Stmt,
+    buffer: exprs.Buffer,
     indices: Iterable[arith.IndexExpr],
     loops: tuple[arith.Var, ...],
 ) -> Callable[[Sequence[int], Sequence[int]], None]:
-    access = element_text(buffer, indices)
-    line = stmt_text(stmt).splitlines()[0]
+    access = printer.element_text(buffer, indices)
+    line = printer.stmt_text(stmt).splitlines()[0]
 
     def fail(values: Sequence[int], loop_values: Sequence[int]) -> None:
         raise VerifyError(

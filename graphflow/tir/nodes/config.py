@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphflow.tir.nodes.expr import Buffer
+from graphflow.tir.nodes.exprs import Buffer
 
 
 @dataclass(frozen=True, slots=True)

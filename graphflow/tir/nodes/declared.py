@@ -9,87 +9,72 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from graphflow.tir.nodes.expr import Buffer, Condition, Expr, Load, is_predicate, walk_expr
+from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Call,
-    For,
-    If,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-)
 
 
-def definitions_in(body: Body) -> tuple[PrimFunc, ...]:
+def definitions_in(body: stmts.Body) -> tuple[stmts.PrimFunc, ...]:
     """The kernels that `body` calls, each once, after those that it calls itself."""
-    found: dict[PrimFunc, None] = {}
+    found: dict[stmts.PrimFunc, None] = {}
     for stmt in _statements(body):
-        if isinstance(stmt, Call) and stmt.definition not in found:
+        if isinstance(stmt, stmts.Call) and stmt.definition not in found:
             found.update(dict.fromkeys(definitions_in(stmt.definition.body)))
             found[stmt.definition] = None
     return tuple(found)
 
 
-def fields_of(func: PrimFunc) -> tuple[Buffer, ...]:
+def fields_of(func: stmts.PrimFunc) -> tuple[exprs.Buffer, ...]:
     """The fields of configuration state that a kernel uses, itself or by what it calls."""
     funcs = (*definitions_in(func.body), func)
     buffers = (buffer for one in funcs for buffer in _accessed(one.body))
     return tuple(dict.fromkeys(buffer for buffer in buffers if buffer.is_field))
 
 
-def memories_of(func: PrimFunc) -> tuple[MemorySpace, ...]:
+def memories_of(func: stmts.PrimFunc) -> tuple[MemorySpace, ...]:
     """The memories of the buffers that a kernel has or allocates, and of those that it calls."""
     found: dict[MemorySpace, None] = {}
     for one in (*definitions_in(func.body), func):
-        allocated = (s.buffer for s in _statements(one.body) if isinstance(s, Allocate))
+        allocated = (s.buffer for s in _statements(one.body) if isinstance(s, stmts.Allocate))
         for buffer in (*(p.buffer for p in one.params), *allocated):
             if isinstance(buffer.scope, MemorySpace):
                 found[buffer.scope] = None
     return tuple(found)
 
 
-def _statements(body: Body) -> Iterator[Stmt]:
+def _statements(body: stmts.Body) -> Iterator[stmts.Stmt]:
     """Every statement, without what calls perform."""
     left = list(reversed(body))
     while left:
         stmt = left.pop()
         yield stmt
         match stmt:
-            case For() | Block() | Let() | NamedWindow():
+            case stmts.For() | stmts.Block() | stmts.Let() | stmts.NamedWindow():
                 left += reversed(stmt.body)
-            case If():
+            case stmts.If():
                 left += (*reversed(stmt.orelse), *reversed(stmt.then))
             case _:
                 pass
 
 
-def _accessed(body: Body) -> Iterator[Buffer]:
+def _accessed(body: stmts.Body) -> Iterator[exprs.Buffer]:
     for stmt in _statements(body):
-        exprs: tuple[Condition, ...] = ()
+        own: tuple[exprs.Condition, ...] = ()
         match stmt:
-            case Store() | Reduce() | Let():
-                exprs = (stmt.value,)
-            case If():
-                exprs = (stmt.condition,)
-            case Assume():
-                exprs = (stmt.unless, stmt.claim)
+            case stmts.Store() | stmts.Reduce() | stmts.Let():
+                own = (stmt.value,)
+            case stmts.If():
+                own = (stmt.condition,)
+            case stmts.Assume():
+                own = (stmt.unless, stmt.claim)
             case _:
                 pass
-        for expr in exprs:
+        for expr in own:
             yield from _loaded(expr)
-        if isinstance(stmt, Store | Reduce):
+        if isinstance(stmt, stmts.Store | stmts.Reduce):
             yield stmt.buffer
 
 
-def _loaded(condition: Condition) -> Iterator[Buffer]:
-    if not is_predicate(condition):
-        nodes = walk_expr(cast(Expr, condition))
-        yield from (node.buffer for node in nodes if isinstance(node, Load))
+def _loaded(condition: exprs.Condition) -> Iterator[exprs.Buffer]:
+    if not exprs.is_predicate(condition):
+        nodes = exprs.walk_expr(cast(exprs.Expr, condition))
+        yield from (node.buffer for node in nodes if isinstance(node, exprs.Load))

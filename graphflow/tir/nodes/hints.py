@@ -7,8 +7,9 @@ that changes no memory.
 
 from __future__ import annotations
 
-from graphflow.tir.nodes.expr import Buffer
-from graphflow.tir.nodes.stmt import Param, PrimFunc, Role
+from graphflow.tir.nodes import exprs, stmts
 
-PREFETCH16 = PrimFunc("prefetch16", (Param(Buffer("line", (16,), "float32"), Role.INPUT),), ())
+PREFETCH16 = stmts.PrimFunc(
+    "prefetch16", (stmts.Param(exprs.Buffer("line", (16,), "float32"), stmts.Role.INPUT),), ()
+)
 """Fetches a cache line of 64 bytes into the second-level cache, ahead of its use."""

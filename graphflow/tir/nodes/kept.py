@@ -30,7 +30,7 @@ class Kept:
 Subject = TypeVar("Subject", bound=Kept)
 
 
-def kept(find: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
+def kept_by_node(find: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
     """Decorates a function that depends on one immutable object alone: it runs once per object."""
 
     def found(subject: Subject) -> Finding:

@@ -15,43 +15,9 @@ import numpy as np
 
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
-from graphflow.tir.nodes.declared import definitions_in, fields_of, memories_of
-from graphflow.tir.nodes.expr import (
-    Binary,
-    Buffer,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-)
+from graphflow.tir.nodes import declared, exprs, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.nodes.node_text import node_text
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    BufferWindow,
-    Call,
-    For,
-    If,
-    Intrinsic,
-    Let,
-    NamedWindow,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Stmt,
-    Store,
-)
 
 DTYPE_TEXT = {
     "float32": "f32",
@@ -98,22 +64,22 @@ _BINARY_RANK = {
 }  # fmt: skip
 
 
-def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:
+def to_text(func: stmts.PrimFunc, mark: stmts.Stmt | None = None, note: str = "") -> str:
     """`func` as text; the statement `mark`, compared by identity, gets `note` as a comment."""
     lines = list(_declaration_lines(func))
-    for definition in definitions_in(func.body):
+    for definition in declared.definitions_in(func.body):
         lines += (*_func_lines(definition, "instruction", mark, note), "", "")
     return "\n".join((*lines, *_func_lines(func, "primfunc", mark, note))) + "\n"
 
 
-def _declaration_lines(func: PrimFunc) -> Iterator[str]:
+def _declaration_lines(func: stmts.PrimFunc) -> Iterator[str]:
     """A line for each memory and each configuration, with the fields that are used."""
     configs: dict[str, list[str]] = {}
-    for field in fields_of(func):
+    for field in declared.fields_of(func):
         config, name = field.name.split(".")
         configs.setdefault(config, []).append(f"{name}={_dtype_text(field.dtype)}")
     yield from (f"{name} = config({', '.join(fields)})" for name, fields in configs.items())
-    memories = memories_of(func)
+    memories = declared.memories_of(func)
     yield from (_memory_text(memory) for memory in memories)
     if configs or memories:
         yield from ("", "")
@@ -135,7 +101,7 @@ def _word_text(value: tuple[str, ...] | int | bool) -> str:
     return f"({', '.join(map(_quoted, value))}{',' * (len(value) == 1)})"
 
 
-def _intrinsic_text(intrinsic: Intrinsic) -> str:
+def _intrinsic_text(intrinsic: stmts.Intrinsic) -> str:
     words = [f"llvm={_quoted(intrinsic.name)}"]
     if intrinsic.feature is not None:
         words.append(f"feature={_quoted(intrinsic.feature)}")
@@ -144,7 +110,9 @@ def _intrinsic_text(intrinsic: Intrinsic) -> str:
     return f"instruction({', '.join(words)})"
 
 
-def _func_lines(func: PrimFunc, decorator: str, mark: Stmt | None, note: str) -> Iterator[str]:
+def _func_lines(
+    func: stmts.PrimFunc, decorator: str, mark: stmts.Stmt | None, note: str
+) -> Iterator[str]:
     params = (*map(_param_text, func.params), *(f"{var}: index" for var in func.scalars))
     yield f"@{decorator if func.intrinsic is None else _intrinsic_text(func.intrinsic)}"
     yield f"def {func.name}({', '.join(params)}):"
@@ -153,36 +121,36 @@ def _func_lines(func: PrimFunc, decorator: str, mark: Stmt | None, note: str) ->
     yield from _body_lines(func.body, 1, mark, note)
 
 
-def stmt_text(stmt: Stmt) -> str:
+def stmt_text(stmt: stmts.Stmt) -> str:
     """One statement with the bodies below it; no newline at the end."""
     return "\n".join(_stmt_lines(stmt, 0, None, ""))
 
 
-def expr_text(expr: Expr) -> str:
+def expr_text(expr: exprs.Expr) -> str:
     """One scalar expression."""
     return _expr(expr)[0]
 
 
-def condition_text(condition: Condition) -> str:
+def condition_text(condition: exprs.Condition) -> str:
     """An index predicate as it is, a condition on data as `data(…)`."""
     match condition:
         case (
-            Literal()
-            | Load()
-            | IndexValue()
-            | Unary()
-            | Binary()
-            | Comparison()
-            | Select()
-            | Cast()
-            | Undef()
+            exprs.Literal()
+            | exprs.Load()
+            | exprs.IndexValue()
+            | exprs.Unary()
+            | exprs.Binary()
+            | exprs.Comparison()
+            | exprs.Select()
+            | exprs.Cast()
+            | exprs.Undef()
         ):
             return f"data({expr_text(condition)})"
         case _:
             return str(condition)
 
 
-def element_text(buffer: Buffer, indices: Iterable[IndexExpr]) -> str:
+def element_text(buffer: exprs.Buffer, indices: Iterable[IndexExpr]) -> str:
     """`x[i, j]`; an element of a buffer without axes is `x[()]`, a field `mode.act`."""
     if buffer.is_field:
         return buffer.name
@@ -198,79 +166,80 @@ def _list_text(items: Iterable[str]) -> str:
     return ", ".join(items) or "()"
 
 
-def _param_text(param: Param) -> str:
+def _param_text(param: stmts.Param) -> str:
     buffer = param.buffer
     details = _detail_text(buffer)
     text = f"buffer({_type_text(buffer)}{details})" if details else _type_text(buffer)
     text = f"window[{text}]" if param.strided else text
-    return f"{buffer.name}: {text if param.role is Role.INPUT else f'{param.role.value}[{text}]'}"
+    text = text if param.role is stmts.Role.INPUT else f"{param.role.value}[{text}]"
+    return f"{buffer.name}: {text}"
 
 
-def _type_text(buffer: Buffer) -> str:
+def _type_text(buffer: exprs.Buffer) -> str:
     return f"{_dtype_text(buffer.dtype)}[{_list_text(map(str, buffer.shape))}]"
 
 
-def _detail_text(buffer: Buffer) -> str:
+def _detail_text(buffer: exprs.Buffer) -> str:
     """The arguments of a buffer's declaration other than its shape and dtype."""
     place = buffer.scope.name if isinstance(buffer.scope, MemorySpace) else buffer.scope
     scope = "" if place == "global" else f", {place}"
     return scope + (f", sep={buffer.separators}" if buffer.separators else "")
 
 
-def _body_lines(body: Body, depth: int, mark: Stmt | None, note: str) -> Iterator[str]:
+def _body_lines(body: stmts.Body, depth: int, mark: stmts.Stmt | None, note: str) -> Iterator[str]:
     if not body:
         yield INDENT * depth + "pass"
     for stmt in body:
         yield from _stmt_lines(stmt, depth, mark, note)
 
 
-def _stmt_lines(stmt: Stmt, depth: int, mark: Stmt | None, note: str) -> Iterator[str]:
+def _stmt_lines(stmt: stmts.Stmt, depth: int, mark: stmts.Stmt | None, note: str) -> Iterator[str]:
     comment = f"  # <-- {note}" if stmt is mark else ""
     yield f"{INDENT * depth}{head_text(stmt)}{comment}"
     match stmt:
-        case For() | Block() | Let() | NamedWindow():
+        case stmts.For() | stmts.Block() | stmts.Let() | stmts.NamedWindow():
             yield from _body_lines(stmt.body, depth + 1, mark, note)
-        case If():
+        case stmts.If():
             yield from _body_lines(stmt.then, depth + 1, mark, note)
             if stmt.orelse:
                 yield f"{INDENT * depth}else:"
                 yield from _body_lines(stmt.orelse, depth + 1, mark, note)
-        case Store() | Reduce() | Allocate() | Assume() | Call():
+        case stmts.Store() | stmts.Reduce() | stmts.Allocate() | stmts.Assume() | stmts.Call():
             pass
         case _:
             assert_never(stmt)
 
 
-def head_text(stmt: Stmt) -> str:
+def head_text(stmt: stmts.Stmt) -> str:
     """The line of a simple statement, or the first line of a compound one."""
     match stmt:
-        case Store():
+        case stmts.Store():
             return f"{element_text(stmt.buffer, stmt.indices)} = {expr_text(stmt.value)}"
-        case Reduce():
+        case stmts.Reduce():
             return _reduce_text(stmt)
-        case For():
+        case stmts.For():
             return f"for {stmt.var} in {stmt.kind.value}({stmt.start}, {stmt.stop}):"
-        case If():
+        case stmts.If():
             return f"if {condition_text(stmt.condition)}:"
-        case Allocate():
+        case stmts.Allocate():
             buffer = stmt.buffer
             return f"{buffer.name} = alloc({_type_text(buffer)}{_detail_text(buffer)})"
-        case Block():
+        case stmts.Block():
             words = (f", {key}={_quoted(value)}" for key, value in stmt.annotations)
             return f"with block({_quoted(stmt.name)}{''.join(words)}):"
-        case Assume():
+        case stmts.Assume():
             return f"assume(unless({condition_text(stmt.unless)}), {expr_text(stmt.claim)})"
-        case Call():
+        case stmts.Call():
             return _call_text(stmt)
-        case Let():
+        case stmts.Let():
             return f"with let({expr_text(stmt.value)}) as {stmt.buffer.name}:"
-        case NamedWindow():
+        case stmts.NamedWindow():
             window = _window_text(stmt.window, stmt.buffer.shape)
             return f"with {window} as {stmt.buffer.name}:"
     assert_never(stmt)
 
 
-def _call_text(call: Call) -> str:
+def _call_text(call: stmts.Call) -> str:
     params = call.definition.params
     windows = (_window_text(w, p.buffer.shape) for w, p in zip(call.windows, params, strict=False))
     named = () if call.name == call.definition.name else (f"name={_quoted(call.name)}",)
@@ -278,7 +247,7 @@ def _call_text(call: Call) -> str:
     return f"{call.definition.name}({', '.join(arguments)})"
 
 
-def _window_text(window: BufferWindow, shape: tuple[int, ...]) -> str:
+def _window_text(window: stmts.BufferWindow, shape: tuple[int, ...]) -> str:
     extents = dict(zip(window.kept, shape, strict=False))
     items = (
         f"{start}:{start + extents[axis]}" if axis in extents else str(start)
@@ -287,14 +256,14 @@ def _window_text(window: BufferWindow, shape: tuple[int, ...]) -> str:
     return f"{window.buffer.name}[{_list_text(items)}]"
 
 
-def _reduce_text(stmt: Reduce) -> str:
+def _reduce_text(stmt: stmts.Reduce) -> str:
     element, value = element_text(stmt.buffer, stmt.indices), expr_text(stmt.value)
     match stmt.op:
-        case ReduceOp.ADD:
+        case stmts.ReduceOp.ADD:
             return f"{element} += {value}"
-        case ReduceOp.MUL:
+        case stmts.ReduceOp.MUL:
             return f"{element} *= {value}"
-        case ReduceOp.MIN | ReduceOp.MAX:
+        case stmts.ReduceOp.MIN | stmts.ReduceOp.MAX:
             return f"reduce_{stmt.op.value}({element}, {value})"
     assert_never(stmt.op)
 
@@ -304,44 +273,44 @@ def _quoted(text: str) -> str:
     return f'"{inner}"'
 
 
-def _expr(expr: Expr) -> tuple[str, int]:
+def _expr(expr: exprs.Expr) -> tuple[str, int]:
     """The text of `expr`, and the precedence of its outermost operator."""
     match expr:
-        case Literal():
+        case exprs.Literal():
             return f"{_dtype_text(expr.dtype)}({_number_text(expr)})", _ATOM
-        case Load():
+        case exprs.Load():
             return element_text(expr.buffer, expr.indices), _ATOM
-        case IndexValue():
+        case exprs.IndexValue():
             return f"index({expr.index}, {_dtype_text(expr.dtype)})", _ATOM
-        case Unary() if expr.op in UNARY_SIGNS:
+        case exprs.Unary() if expr.op in UNARY_SIGNS:
             return UNARY_SIGNS[expr.op] + _within(expr.operand, _UNARY), _UNARY
-        case Unary():
+        case exprs.Unary():
             return f"{expr.op}({expr_text(expr.operand)})", _ATOM
-        case Binary() if expr.op in BINARY_SIGNS:
+        case exprs.Binary() if expr.op in BINARY_SIGNS:
             rank = _BINARY_RANK[expr.op]
             left, right = _within(expr.left, rank), _within(expr.right, rank + 1)
             return f"{left} {BINARY_SIGNS[expr.op]} {right}", rank
-        case Binary():
+        case exprs.Binary():
             return f"{expr.op}({expr_text(expr.left)}, {expr_text(expr.right)})", _ATOM
-        case Comparison():
+        case exprs.Comparison():
             left, right = (_within(side, _COMPARISON + 1) for side in (expr.left, expr.right))
             return f"{left} {COMPARISON_SIGNS[expr.op]} {right}", _COMPARISON
-        case Select():
+        case exprs.Select():
             sides = f"{expr_text(expr.if_true)}, {expr_text(expr.if_false)}"
             return f"select({condition_text(expr.condition)}, {sides})", _ATOM
-        case Cast():
+        case exprs.Cast():
             return f"cast({_dtype_text(expr.dtype)}, {expr_text(expr.operand)})", _ATOM
-        case Undef():
+        case exprs.Undef():
             return f"undef({_dtype_text(expr.dtype)})", _ATOM
     assert_never(expr)
 
 
-def _within(expr: Expr, rank: int) -> str:
+def _within(expr: exprs.Expr, rank: int) -> str:
     text, own = _expr(expr)
     return text if own >= rank else f"({text})"
 
 
-def _number_text(literal: Literal) -> str:
+def _number_text(literal: exprs.Literal) -> str:
     """The shortest decimal with the literal's bits; an unusual NaN is printed as its bits."""
     try:
         number = np.asarray(literal.value, DTYPES[literal.dtype])[()]
@@ -350,11 +319,22 @@ def _number_text(literal: Literal) -> str:
     if literal.dtype not in FLOATING:
         return str(number)
     for text in (str(number), repr(float(number))):
-        if Literal(float(text), literal.dtype) == literal:
+        if exprs.Literal(float(text), literal.dtype) == literal:
             return text
     return f"bits=0x{literal.bits()[::-1].hex()}"
 
 
-node_text.register(PrimFunc, to_text)
-for _kind in (Store, Reduce, For, If, Allocate, Block, Assume, Call, Let, NamedWindow):
+node_text.register(stmts.PrimFunc, to_text)
+for _kind in (
+    stmts.Store,
+    stmts.Reduce,
+    stmts.For,
+    stmts.If,
+    stmts.Allocate,
+    stmts.Block,
+    stmts.Assume,
+    stmts.Call,
+    stmts.Let,
+    stmts.NamedWindow,
+):
     node_text.register(_kind, stmt_text)

@@ -16,32 +16,13 @@ import numpy as np
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.checks.check_types import expression_errors
-from graphflow.tir.nodes.expr import (
-    UNARY,
-    Binary,
-    BinaryOp,
-    Buffer,
-    Cast,
-    Comparison,
-    ComparisonOp,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-    is_predicate,
-    walk_expr,
-)
-from graphflow.tir.nodes.printer import DTYPE_TEXT, UNARY_SIGNS
+from graphflow.tir.nodes import exprs, printer
 from graphflow.tir.parsing.parse_index import IndexParser, dotted_name
 
-_DTYPES = {text: dtype for dtype, text in DTYPE_TEXT.items()}
-_UNARY_CALLS = tuple(op for op in UNARY if op not in UNARY_SIGNS)
-_BINARY_CALLS: tuple[BinaryOp, ...] = ("max", "min", "pow", "fmod")
-_BINARY_NODES: dict[type[ast.operator], BinaryOp] = {
+_DTYPES = {text: dtype for dtype, text in printer.DTYPE_TEXT.items()}
+_UNARY_CALLS = tuple(op for op in exprs.UNARY if op not in printer.UNARY_SIGNS)
+_BINARY_CALLS: tuple[exprs.BinaryOp, ...] = ("max", "min", "pow", "fmod")
+_BINARY_NODES: dict[type[ast.operator], exprs.BinaryOp] = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
@@ -52,7 +33,7 @@ _BINARY_NODES: dict[type[ast.operator], BinaryOp] = {
     ast.LShift: "shl",
     ast.RShift: "shr",
 }
-_COMPARISON_NODES: dict[type[ast.cmpop], ComparisonOp] = {
+_COMPARISON_NODES: dict[type[ast.cmpop], exprs.ComparisonOp] = {
     ast.Lt: "lt",
     ast.LtE: "le",
     ast.Gt: "gt",
@@ -67,9 +48,9 @@ class ExpressionParser(IndexParser):
 
     def __init__(self, text: str, first_line: int) -> None:
         super().__init__(text, first_line)
-        self.buffers: dict[str, Buffer] = {}
+        self.buffers: dict[str, exprs.Buffer] = {}
         """The buffers declared so far, by name."""
-        self.fields: dict[str, Buffer] = {}
+        self.fields: dict[str, exprs.Buffer] = {}
         """The fields of the configurations above, by name."""
 
     # -- types and elements
@@ -85,7 +66,7 @@ class ExpressionParser(IndexParser):
             raise self.error(node, f"expected an element type, one of {', '.join(_DTYPES)}")
         return _DTYPES[name]
 
-    def declared(self, node: ast.Subscript) -> Buffer:
+    def declared(self, node: ast.Subscript) -> exprs.Buffer:
         """The buffer in front of the brackets."""
         name = self.name(node.value)
         if name not in self.buffers:
@@ -93,47 +74,49 @@ class ExpressionParser(IndexParser):
             raise self.error(node, f"no buffer is called {name}; declared so far: {known}")
         return self.buffers[name]
 
-    def element(self, node: ast.Subscript) -> tuple[Buffer, tuple[IndexExpr, ...]]:
+    def element(self, node: ast.Subscript) -> tuple[exprs.Buffer, tuple[IndexExpr, ...]]:
         """The buffer and the indices of `x[i, j]`."""
         return self.declared(node), tuple(self.index(e) for e in elements(node.slice))
 
     # -- scalar expressions
 
-    def condition(self, node: ast.expr) -> Condition:
+    def condition(self, node: ast.expr) -> exprs.Condition:
         """`data(value)`, or an index predicate."""
         match node:
             case ast.Call(func=ast.Name(id="data"), args=[inner], keywords=[]):
                 return self.expr(inner)
         return self.predicate(node)
 
-    def expr(self, node: ast.expr) -> Expr:
+    def expr(self, node: ast.expr) -> exprs.Expr:
         """A scalar expression; its types are not checked."""
         match node:
             case ast.Subscript():
-                return Load(*self.element(node))
+                return exprs.Load(*self.element(node))
             case ast.Attribute() if dotted_name(node) in self.fields:
-                return Load(self.fields[self.name(node)], ())
+                return exprs.Load(self.fields[self.name(node)], ())
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return Unary("neg", self.expr(operand))
+                return exprs.Unary("neg", self.expr(operand))
             case ast.UnaryOp(op=ast.Invert(), operand=operand):
-                return Unary("not", self.expr(operand))
+                return exprs.Unary("not", self.expr(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY_NODES:
-                return Binary(_BINARY_NODES[type(op)], self.expr(left), self.expr(right))
+                return exprs.Binary(_BINARY_NODES[type(op)], self.expr(left), self.expr(right))
             case ast.Compare(left=left, ops=[op], comparators=[right]) if (
                 type(op) in _COMPARISON_NODES
             ):
-                return Comparison(_COMPARISON_NODES[type(op)], self.expr(left), self.expr(right))
+                return exprs.Comparison(
+                    _COMPARISON_NODES[type(op)], self.expr(left), self.expr(right)
+                )
             case ast.Call(func=ast.Name(id=word)):
                 return self._call(node, word)
             case ast.Constant():
                 raise self.error(node, "a number needs its element type, such as f32(1.0)")
         raise self.error(node, "not a scalar expression")
 
-    def checked(self, expr: Expr) -> Expr:
+    def checked(self, expr: exprs.Expr) -> exprs.Expr:
         """The expression; ParseError where an operator has operands that it does not take, or an
         element has another number of indices than its buffer has axes."""
-        for node in walk_expr(expr):
-            if isinstance(node, Load) and len(node.indices) != len(node.buffer.shape):
+        for node in exprs.walk_expr(expr):
+            if isinstance(node, exprs.Load) and len(node.indices) != len(node.buffer.shape):
                 shape = list(node.buffer.shape)
                 raise self.error_at(1, 0, f"{node.buffer.name} has the axes {shape}")
         problem = next(expression_errors(expr), None)
@@ -141,27 +124,29 @@ class ExpressionParser(IndexParser):
             raise self.error_at(1, 0, problem)
         return expr
 
-    def _call(self, node: ast.Call, word: str) -> Expr:
+    def _call(self, node: ast.Call, word: str) -> exprs.Expr:
         if word in _DTYPES:
             return self._literal(node, _DTYPES[word])
         if node.keywords:
             raise self.error(node, f"{word} takes no keywords")
         match word, node.args:
             case "index", [index, dtype]:
-                return IndexValue(self.index(index), self.dtype(dtype))
+                return exprs.IndexValue(self.index(index), self.dtype(dtype))
             case "select", [condition, if_true, if_false]:
-                return Select(self.condition(condition), self.expr(if_true), self.expr(if_false))
+                return exprs.Select(
+                    self.condition(condition), self.expr(if_true), self.expr(if_false)
+                )
             case "cast", [dtype, operand]:
-                return Cast(self.expr(operand), self.dtype(dtype))
+                return exprs.Cast(self.expr(operand), self.dtype(dtype))
             case "undef", [dtype]:
-                return Undef(self.dtype(dtype))
+                return exprs.Undef(self.dtype(dtype))
             case _, [operand] if word in _UNARY_CALLS:
-                return Unary(word, self.expr(operand))
+                return exprs.Unary(word, self.expr(operand))
             case _, [left, right] if word in _BINARY_CALLS:
-                return Binary(word, self.expr(left), self.expr(right))
+                return exprs.Binary(word, self.expr(left), self.expr(right))
         raise self.error(node, f"{word} with {len(node.args)} arguments is not in the text form")
 
-    def _literal(self, node: ast.Call, dtype: str) -> Literal:
+    def _literal(self, node: ast.Call, dtype: str) -> exprs.Literal:
         match node:
             case ast.Call(args=[value], keywords=[]):
                 number = self._number(value)
@@ -170,14 +155,14 @@ class ExpressionParser(IndexParser):
             case _:
                 raise self.error(node, "a literal has one number, or bits=…")
         if isinstance(number, bool) != (dtype == "bool"):
-            raise self.error(node, f"{DTYPE_TEXT[dtype]} cannot hold {number}")
+            raise self.error(node, f"{printer.DTYPE_TEXT[dtype]} cannot hold {number}")
         if isinstance(number, float) and dtype not in FLOATING:
-            raise self.error(node, f"{DTYPE_TEXT[dtype]} needs an integer, not {number}")
-        literal = Literal(number, dtype)
+            raise self.error(node, f"{printer.DTYPE_TEXT[dtype]} needs an integer, not {number}")
+        literal = exprs.Literal(number, dtype)
         try:
             literal.bits()
         except OverflowError as error:
-            message = f"{number} does not fit in {DTYPE_TEXT[dtype]}"
+            message = f"{number} does not fit in {printer.DTYPE_TEXT[dtype]}"
             raise self.error(node, message) from error
         return literal
 
@@ -192,21 +177,23 @@ class ExpressionParser(IndexParser):
         raise self.error(node, "expected a number, inf or nan")
 
 
-def parse_expression(text: str, buffers: Iterable[Buffer]) -> Expr:
+def parse_expression(text: str, buffers: Iterable[exprs.Buffer]) -> exprs.Expr:
     """The scalar expression that a text stands for, such as `x[4*i] * f32(2.0)`, over buffers and
     fields; ParseError where it is none, or where its types are wrong."""
     parser = _over(buffers, text)
     return parser.checked(parser.expr(parser.tree("no scalar expression")))
 
 
-def parse_condition(text: str, buffers: Iterable[Buffer]) -> Condition:
+def parse_condition(text: str, buffers: Iterable[exprs.Buffer]) -> exprs.Condition:
     """`data(value)`, or an index predicate, as `parse_expression` reads values."""
     parser = _over(buffers, text)
     condition = parser.condition(parser.tree("no condition"))
-    return condition if is_predicate(condition) else parser.checked(cast(Expr, condition))
+    return (
+        condition if exprs.is_predicate(condition) else parser.checked(cast(exprs.Expr, condition))
+    )
 
 
-def _over(buffers: Iterable[Buffer], text: str) -> ExpressionParser:
+def _over(buffers: Iterable[exprs.Buffer], text: str) -> ExpressionParser:
     parser = ExpressionParser(text.strip(), 1)
     for buffer in buffers:
         (parser.fields if buffer.is_field else parser.buffers)[buffer.name] = buffer

@@ -16,40 +16,17 @@ from typing import Any
 
 from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.tir.checks.check_intrinsic import intrinsic_problem
-from graphflow.tir.nodes.expr import SCOPES, Buffer, Expr, Location
+from graphflow.tir.nodes import exprs, printer, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
-from graphflow.tir.nodes.printer import MEMORY_WORDS
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Assume,
-    Block,
-    BlockNote,
-    Body,
-    BufferWindow,
-    Call,
-    For,
-    If,
-    Intrinsic,
-    Let,
-    LoopKind,
-    NamedWindow,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Stmt,
-    Store,
-)
 from graphflow.tir.parsing.parse_expr import ExpressionParser, elements
 from graphflow.tir.parsing.parse_index import dotted_name
 
-_REDUCTIONS = {"reduce_min": ReduceOp.MIN, "reduce_max": ReduceOp.MAX}
-_ROLES = {role.value: role for role in (Role.OUTPUT, Role.INOUT)}
-_LOOP_KINDS = {kind.value: kind for kind in LoopKind}
+_REDUCTIONS = {"reduce_min": stmts.ReduceOp.MIN, "reduce_max": stmts.ReduceOp.MAX}
+_ROLES = {role.value: role for role in (stmts.Role.OUTPUT, stmts.Role.INOUT)}
+_LOOP_KINDS = {kind.value: kind for kind in stmts.LoopKind}
 
 
-def parse(text: str, first_line: int = 1) -> PrimFunc:
+def parse(text: str, first_line: int = 1) -> stmts.PrimFunc:
     """The kernel that `text` describes; common indentation and comments are ignored.
 
     `first_line` is the number that errors give the first line of `text`.
@@ -63,14 +40,14 @@ def parse(text: str, first_line: int = 1) -> PrimFunc:
 class _Parser(ExpressionParser):
     def __init__(self, text: str, first_line: int) -> None:
         super().__init__(text, first_line)
-        self.definitions: dict[str, PrimFunc] = {}
+        self.definitions: dict[str, stmts.PrimFunc] = {}
         """The instructions above, by name."""
         self.memories: dict[str, MemorySpace] = {}
         """The memories above, by name."""
 
     # -- the kernel and its buffers
 
-    def func(self) -> PrimFunc:
+    def func(self) -> stmts.PrimFunc:
         try:
             module = ast.parse(self.text)
         except SyntaxError as error:
@@ -113,7 +90,7 @@ class _Parser(ExpressionParser):
             if word == "config":
                 for one in call.keywords:
                     field = f"{name}.{one.arg}"
-                    self.fields[field] = Buffer(field, (), self.dtype(one.value), "config")
+                    self.fields[field] = exprs.Buffer(field, (), self.dtype(one.value), "config")
             elif word == "memory":
                 words = {str(one.arg): self.memory_word(one) for one in call.keywords}
                 self.memories[name] = MemorySpace(name, **words)
@@ -130,7 +107,7 @@ class _Parser(ExpressionParser):
                 return value
             case ast.keyword(arg="rank" | "capacity" | "alignment", value=value):
                 return self.integer(value)
-        raise self.error(word, f"a memory has the keywords {', '.join(MEMORY_WORDS)}")
+        raise self.error(word, f"a memory has the keywords {', '.join(printer.MEMORY_WORDS)}")
 
     def string(self, node: ast.expr) -> str:
         match node:
@@ -138,7 +115,7 @@ class _Parser(ExpressionParser):
                 return value
         raise self.error(node, 'expected a string such as "load"')
 
-    def with_intrinsic(self, func: PrimFunc, call: ast.Call) -> PrimFunc:
+    def with_intrinsic(self, func: stmts.PrimFunc, call: ast.Call) -> stmts.PrimFunc:
         """`@instruction(llvm="llvm.fma.v8f32", feature="fma", operands=("a", "b", "c"))`."""
         words: dict[str, Any] = {}
         for word in call.keywords:
@@ -153,17 +130,17 @@ class _Parser(ExpressionParser):
                     raise self.error(word, "an instruction has llvm=, feature= and operands=(…)")
         if call.args or "name" not in words:
             raise self.error(call, 'expected instruction(llvm="llvm.…")')
-        problem = intrinsic_problem(func, intrinsic := Intrinsic(**words))
+        problem = intrinsic_problem(func, intrinsic := stmts.Intrinsic(**words))
         if problem is not None:
             raise self.error(call, problem)
         return replace(func, intrinsic=intrinsic)
 
-    def function(self, node: ast.FunctionDef) -> PrimFunc:
+    def function(self, node: ast.FunctionDef) -> stmts.PrimFunc:
         self.buffers = {}
         params, scalars = self.params(node.args)
-        return PrimFunc(node.name, params, self.body(node.body), scalars=scalars)
+        return stmts.PrimFunc(node.name, params, self.body(node.body), scalars=scalars)
 
-    def params(self, arguments: ast.arguments) -> tuple[tuple[Param, ...], tuple[Var, ...]]:
+    def params(self, arguments: ast.arguments) -> tuple[tuple[stmts.Param, ...], tuple[Var, ...]]:
         match arguments:
             case ast.arguments(
                 posonlyargs=[], vararg=None, kwonlyargs=[], kwarg=None, defaults=[], args=args
@@ -176,8 +153,8 @@ class _Parser(ExpressionParser):
                 return params, tuple(Var(arg.arg) for arg in args[count:])
         raise self.error_at(1, 0, "a kernel takes plain parameters `name: type` only")
 
-    def param(self, arg: ast.arg) -> Param:
-        node, role = arg.annotation, Role.INPUT
+    def param(self, arg: ast.arg) -> stmts.Param:
+        node, role = arg.annotation, stmts.Role.INPUT
         if isinstance(node, ast.Subscript) and (word := dotted_name(node.value)) in _ROLES:
             node, role = node.slice, _ROLES[word]
         strided = isinstance(node, ast.Subscript) and dotted_name(node.value) == "window"
@@ -185,27 +162,27 @@ class _Parser(ExpressionParser):
             node = node.slice
         match node:
             case ast.Call(func=ast.Name(id="buffer")):
-                return Param(self.buffer(arg.arg, node), role, strided)
+                return stmts.Param(self.buffer(arg.arg, node), role, strided)
             case ast.Subscript():
                 buffer = self.declare(arg, arg.arg, *self.type_of(node), "global", ())
-                return Param(buffer, role, strided)
+                return stmts.Param(buffer, role, strided)
         raise self.error(
             arg, f"parameter {arg.arg} needs a type such as f32[4, 8] or out[f32[4, 8]]"
         )
 
-    def buffer(self, name: str, call: ast.Call) -> Buffer:
+    def buffer(self, name: str, call: ast.Call) -> exprs.Buffer:
         """The buffer that `alloc(type, scope, sep=(…))` or `buffer(…)` describes."""
-        scope: Location = "global"
+        scope: exprs.Location = "global"
         separators: tuple[int, ...] = ()
         match call.args:
             case [ast.Subscript() as type_node]:
                 pass
-            case [ast.Subscript() as type_node, ast.Name(id=word)] if word in SCOPES:
+            case [ast.Subscript() as type_node, ast.Name(id=word)] if word in exprs.SCOPES:
                 scope = word
             case [ast.Subscript() as type_node, ast.Name(id=word)] if word in self.memories:
                 scope = self.memories[word]
             case _:
-                known = ", ".join((*SCOPES, *self.memories))
+                known = ", ".join((*exprs.SCOPES, *self.memories))
                 raise self.error(call, f"expected a type and a scope, one of {known}")
         match call.keywords:
             case []:
@@ -222,13 +199,13 @@ class _Parser(ExpressionParser):
         name: str,
         dtype: str,
         shape: tuple[int, ...],
-        scope: Location,
+        scope: exprs.Location,
         separators: tuple[int, ...],
-    ) -> Buffer:
+    ) -> exprs.Buffer:
         if name in self.buffers:
             raise self.error(node, f"buffer {name} is declared twice")
         try:
-            buffer = Buffer(name, shape, dtype, scope, separators)
+            buffer = exprs.Buffer(name, shape, dtype, scope, separators)
         except ValueError as error:
             raise self.error(node, str(error)) from error
         self.buffers[name] = buffer
@@ -236,16 +213,16 @@ class _Parser(ExpressionParser):
 
     # -- statements
 
-    def body(self, nodes: Sequence[ast.stmt]) -> Body:
+    def body(self, nodes: Sequence[ast.stmt]) -> stmts.Body:
         return tuple(self.stmt(node) for node in nodes if not isinstance(node, ast.Pass))
 
-    def stmt(self, node: ast.stmt) -> Stmt:
+    def stmt(self, node: ast.stmt) -> stmts.Stmt:
         match node:
             case ast.For(target=target, iter=ast.Call(args=[start, stop]) as call, orelse=[]):
                 return self.loop(node, target, call, start, stop)
             case ast.If():
                 condition = self.condition(node.test)
-                return If(condition, self.body(node.body), self.body(node.orelse))
+                return stmts.If(condition, self.body(node.body), self.body(node.orelse))
             case ast.With(
                 items=[
                     ast.withitem(
@@ -268,68 +245,70 @@ class _Parser(ExpressionParser):
             ):
                 return self.block(node, call)
             case ast.Assign(targets=[ast.Subscript() as target], value=value):
-                return Store(*self.element(target), self.expr(value))
+                return stmts.Store(*self.element(target), self.expr(value))
             case ast.Assign(targets=[ast.Attribute() as target], value=value) if (
                 dotted_name(target) in self.fields
             ):
-                return Store(self.fields[self.name(target)], (), self.expr(value))
+                return stmts.Store(self.fields[self.name(target)], (), self.expr(value))
             case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id="alloc")) as call):
-                return Allocate(self.buffer(self.name(target), call))
+                return stmts.Allocate(self.buffer(self.name(target), call))
             case ast.AugAssign(target=ast.Subscript() as target, op=ast.Add(), value=value):
-                return Reduce(ReduceOp.ADD, *self.element(target), self.expr(value))
+                return stmts.Reduce(stmts.ReduceOp.ADD, *self.element(target), self.expr(value))
             case ast.AugAssign(target=ast.Subscript() as target, op=ast.Mult(), value=value):
-                return Reduce(ReduceOp.MUL, *self.element(target), self.expr(value))
+                return stmts.Reduce(stmts.ReduceOp.MUL, *self.element(target), self.expr(value))
             case ast.Expr(value=ast.Call() as call):
                 return self.call_stmt(call)
         raise self.error(node, "not a statement of the text form")
 
     def loop(
         self, node: ast.For, target: ast.expr, call: ast.Call, start: ast.expr, stop: ast.expr
-    ) -> For:
+    ) -> stmts.For:
         kind = _LOOP_KINDS.get(dotted_name(call.func) or "")
         if kind is None or call.keywords:
             raise self.error(call, f"expected a loop kind, one of {', '.join(_LOOP_KINDS)}")
         low, high = self.index(start), self.index(stop)
-        return For(Var(self.name(target)), low, high, kind, self.body(node.body))
+        return stmts.For(Var(self.name(target)), low, high, kind, self.body(node.body))
 
-    def block(self, node: ast.With, call: ast.Call) -> Block:
+    def block(self, node: ast.With, call: ast.Call) -> stmts.Block:
         match call:
             case ast.Call(func=ast.Name(id="block"), args=[ast.Constant(value=str(name))]):
                 annotations = tuple(self.annotation(word) for word in call.keywords)
-                return Block(name, self.body(node.body), annotations)
+                return stmts.Block(name, self.body(node.body), annotations)
         raise self.error(call, 'expected block("name", key="value", …)')
 
-    def let(self, node: ast.With, target: ast.expr, value: Expr) -> Let:
+    def let(self, node: ast.With, target: ast.expr, value: exprs.Expr) -> stmts.Let:
         buffer = self.declare(target, self.name(target), value.dtype, (), "register", ())
-        return Let(buffer, value, self.body(node.body))
+        return stmts.Let(buffer, value, self.body(node.body))
 
-    def named_window(self, node: ast.With, source: ast.Subscript, target: ast.expr) -> NamedWindow:
+    def named_window(
+        self, node: ast.With, source: ast.Subscript, target: ast.expr
+    ) -> stmts.NamedWindow:
         window, shape = self.any_window(source)
         buffer = self.declare(
             target, self.name(target), window.buffer.dtype, shape, window.buffer.scope, ()
         )
-        return NamedWindow(buffer, window, self.body(node.body))
+        return stmts.NamedWindow(buffer, window, self.body(node.body))
 
-    def annotation(self, word: ast.keyword) -> tuple[BlockNote, str]:
+    def annotation(self, word: ast.keyword) -> tuple[stmts.BlockNote, str]:
         match word:
             case ast.keyword(arg=str(key), value=ast.Constant(value=str(value))):
-                if key not in tuple(BlockNote):
-                    known = ", ".join(BlockNote)
+                if key not in tuple(stmts.BlockNote):
+                    known = ", ".join(stmts.BlockNote)
                     raise self.error(word, f"a block has no annotation {key}; there are {known}")
-                return BlockNote(key), value
+                return stmts.BlockNote(key), value
         raise self.error(word, 'an annotation of a block reads key="value"')
 
-    def call_stmt(self, call: ast.Call) -> Stmt:
+    def call_stmt(self, call: ast.Call) -> stmts.Stmt:
         match call:
             case ast.Call(
                 func=ast.Name(id="assume"),
                 args=[ast.Call(func=ast.Name(id="unless"), args=[unless]), claim],
             ):
-                return Assume(self.condition(unless), self.expr(claim))
+                return stmts.Assume(self.condition(unless), self.expr(claim))
             case ast.Call(func=ast.Name(id=word), args=[ast.Subscript() as target, value]) if (
                 word in _REDUCTIONS
             ):
-                return Reduce(_REDUCTIONS[word], *self.element(target), self.expr(value))
+                return stmts.Reduce(_REDUCTIONS[word], *self.element(target), self.expr(value))
             case ast.Call(func=ast.Name(id=word)) if word in self.definitions:
                 return self.instruction_call(call, self.definitions[word])
         raise self.error(
@@ -338,7 +317,7 @@ class _Parser(ExpressionParser):
             "an instruction defined above",
         )
 
-    def instruction_call(self, call: ast.Call, definition: PrimFunc) -> Call:
+    def instruction_call(self, call: ast.Call, definition: stmts.PrimFunc) -> stmts.Call:
         name = definition.name
         match call.keywords:
             case []:
@@ -359,9 +338,9 @@ class _Parser(ExpressionParser):
             for node, param in zip(call.args, definition.params, strict=False)
         )
         scalars = tuple(self.index(node) for node in call.args[count:])
-        return Call(name, definition, windows, scalars)
+        return stmts.Call(name, definition, windows, scalars)
 
-    def window(self, node: ast.expr, param: Buffer) -> BufferWindow:
+    def window(self, node: ast.expr, param: exprs.Buffer) -> stmts.BufferWindow:
         """`x[i, j:j + 8]`: an index for each axis, or a start and a stop as far apart as the
         parameter is long."""
         if not isinstance(node, ast.Subscript):
@@ -372,7 +351,7 @@ class _Parser(ExpressionParser):
             raise self.error(node, f"the window does not fit {wanted}, but {list(shape)}")
         return window
 
-    def any_window(self, node: ast.Subscript) -> tuple[BufferWindow, tuple[int, ...]]:
+    def any_window(self, node: ast.Subscript) -> tuple[stmts.BufferWindow, tuple[int, ...]]:
         """A window with the shape that its stops give."""
         buffer = self.declared(node)
         starts: list[IndexExpr] = []
@@ -391,4 +370,4 @@ class _Parser(ExpressionParser):
                     raise self.error(item, "an axis of a window has a start and a stop")
                 case _:
                     starts.append(self.index(item))
-        return BufferWindow(buffer, tuple(starts), tuple(kept)), tuple(shape)
+        return stmts.BufferWindow(buffer, tuple(starts), tuple(kept)), tuple(shape)

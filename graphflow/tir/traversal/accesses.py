@@ -14,93 +14,86 @@ from enum import Enum
 from typing import TypeAlias, cast
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, negation
-from graphflow.tir.nodes.expr import Buffer, Expr, Literal, Load, Select, children, is_predicate
-from graphflow.tir.nodes.kept import kept
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    Call,
-    For,
-    If,
-    Let,
-    NamedWindow,
-    Reduce,
-    ReduceOp,
-    Stmt,
-    Store,
-)
+from graphflow.tir.nodes import exprs, stmts
+from graphflow.tir.nodes.kept import kept_by_node
+from graphflow.tir.traversal import visit
 from graphflow.tir.traversal.performed import performed
-from graphflow.tir.traversal.visit import expressions_of
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """A statement with the loops and index conditions around it; `guards` are data conditions."""
 
-    stmt: Stmt
+    stmt: stmts.Stmt
     domain: Domain
-    guards: tuple[Expr, ...] = ()
+    guards: tuple[exprs.Expr, ...] = ()
 
 
-def sites(body: Body, domain: Domain = ANYWHERE, guards: tuple[Expr, ...] = ()) -> Iterator[Site]:
+def sites(
+    body: stmts.Body, domain: Domain = ANYWHERE, guards: tuple[exprs.Expr, ...] = ()
+) -> Iterator[Site]:
     """Every statement with its iteration domain, parents before children, in program order."""
     found: list[_Place] = []
     _collect(body, domain, guards, found)
     return (Site(*place) for place in found)
 
 
-_Place: TypeAlias = tuple[Stmt, Domain, tuple[Expr, ...]]
+_Place: TypeAlias = tuple[stmts.Stmt, Domain, tuple[exprs.Expr, ...]]
 
 
-def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_Place]) -> None:
+def _collect(
+    body: stmts.Body, domain: Domain, guards: tuple[exprs.Expr, ...], found: list[_Place]
+) -> None:
     """Append the fields of a `Site` for each statement in `body`.
 
     They are plain tuples because kernels are traversed so often that constructing a `Site` for each
     statement shows in compile times.
     """
     for stmt in body:
-        if domain is ANYWHERE and not guards and isinstance(stmt, Block):
+        if domain is ANYWHERE and not guards and isinstance(stmt, stmts.Block):
             found += _places_of(stmt)
             continue
         found.append((stmt, domain, guards))
         match stmt:
-            case For():
+            case stmts.For():
                 inner = domain.inside(stmt.var, stmt.start, stmt.stop)
                 _collect(stmt.body, inner, guards, found)
-            case Block():
+            case stmts.Block():
                 _collect(stmt.body, domain, guards, found)
-            case Call() | Let() | NamedWindow():
+            case stmts.Call() | stmts.Let() | stmts.NamedWindow():
                 _collect(performed(stmt), domain, guards, found)
-            case If() if is_predicate(stmt.condition):
+            case stmts.If() if exprs.is_predicate(stmt.condition):
                 predicate = cast(Predicate, stmt.condition)
                 _collect(stmt.then, domain.given(predicate), guards, found)
                 if stmt.orelse:
                     _collect(stmt.orelse, domain.given(negation(predicate)), guards, found)
-            case If():
-                inside = (*guards, cast(Expr, stmt.condition))
+            case stmts.If():
+                inside = (*guards, cast(exprs.Expr, stmt.condition))
                 _collect(stmt.then, domain, inside, found)
                 _collect(stmt.orelse, domain, inside, found)
-            case Assume():
+            case stmts.Assume():
                 domain = after(stmt, domain)
-            case Store() | Reduce() | Allocate():
+            case stmts.Store() | stmts.Reduce() | stmts.Allocate():
                 pass
 
 
-def after(stmt: Stmt, domain: Domain) -> Domain:
+def after(stmt: stmts.Stmt, domain: Domain) -> Domain:
     """The domain behind a statement of a body: `assume(unless(c), bool(False))` states that c
     holds, and no variable changes."""
-    if not isinstance(stmt, Assume) or stmt.claim != _FALSE or not is_predicate(stmt.unless):
+    if (
+        not isinstance(stmt, stmts.Assume)
+        or stmt.claim != _FALSE
+        or not exprs.is_predicate(stmt.unless)
+    ):
         return domain
     return domain.given(cast(Predicate, stmt.unless))
 
 
-_FALSE = Literal(False, "bool")
+_FALSE = exprs.Literal(False, "bool")
 
 
-@kept
-def _places_of(stage: Block) -> list[_Place]:
+@kept_by_node
+def _places_of(stage: stmts.Block) -> list[_Place]:
     """What `_collect` appends for a block outside of all loops; most stages stay unchanged."""
     found: list[_Place] = [(stage, ANYWHERE, ())]
     _collect(stage.body, ANYWHERE, (), found)
@@ -120,13 +113,13 @@ class AccessKind(Enum):
 class Access:
     """One read or write of a buffer, with the points at which it happens."""
 
-    buffer: Buffer
+    buffer: exprs.Buffer
     indices: tuple[IndexExpr, ...]
     domain: Domain
     kind: AccessKind
     certain: bool
     """False under a data condition: then it may happen, and must not be relied upon."""
-    op: ReduceOp | None = None
+    op: stmts.ReduceOp | None = None
     """The operator of a reduction."""
 
     @property
@@ -135,11 +128,11 @@ class Access:
         return self.kind is not AccessKind.READ
 
 
-def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
+def accesses(body: stmts.Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     """Every access in `body`, in program order; claims of `Assume` are not accesses."""
     found: list[Access] = []
     for stmt in body:
-        if domain is ANYWHERE and isinstance(stmt, Block):
+        if domain is ANYWHERE and isinstance(stmt, stmts.Block):
             found += _accesses_of(stmt)
         else:
             found += _accesses((stmt,), domain)
@@ -147,41 +140,41 @@ def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     return tuple(found)
 
 
-@kept
-def _accesses_of(stage: Block) -> tuple[Access, ...]:
+@kept_by_node
+def _accesses_of(stage: stmts.Block) -> tuple[Access, ...]:
     """The accesses in a block outside of all loops; most stages stay unchanged."""
     return tuple(_accesses(stage.body, ANYWHERE))
 
 
-def _accesses(body: Body, domain: Domain) -> list[Access]:
+def _accesses(body: stmts.Body, domain: Domain) -> list[Access]:
     found: list[Access] = []
     places: list[_Place] = []
     _collect(body, domain, (), places)
     for stmt, here, guards in places:
-        if isinstance(stmt, Assume):
+        if isinstance(stmt, stmts.Assume):
             continue
-        for expr in expressions_of(stmt):
+        for expr in visit.expressions_of(stmt):
             found += _reads(expr, here, not guards)
-        if isinstance(stmt, Store | Reduce):
-            op = stmt.op if isinstance(stmt, Reduce) else None
+        if isinstance(stmt, stmts.Store | stmts.Reduce):
+            op = stmt.op if isinstance(stmt, stmts.Reduce) else None
             kind = AccessKind.WRITE if op is None else AccessKind.REDUCE
             found.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
     return found
 
 
-def _reads(expr: Expr, domain: Domain, certain: bool) -> Iterator[Access]:
-    if isinstance(expr, Load):
+def _reads(expr: exprs.Expr, domain: Domain, certain: bool) -> Iterator[Access]:
+    if isinstance(expr, exprs.Load):
         yield Access(expr.buffer, expr.indices, domain, AccessKind.READ, certain)
         return
-    if not isinstance(expr, Select):
-        for child in children(expr):
+    if not isinstance(expr, exprs.Select):
+        for child in exprs.children(expr):
             yield from _reads(child, domain, certain)
         return
-    if is_predicate(expr.condition):
+    if exprs.is_predicate(expr.condition):
         predicate = cast(Predicate, expr.condition)
         yield from _reads(expr.if_true, domain.given(predicate), certain)
         yield from _reads(expr.if_false, domain.given(negation(predicate)), certain)
         return
-    yield from _reads(cast(Expr, expr.condition), domain, certain)
+    yield from _reads(cast(exprs.Expr, expr.condition), domain, certain)
     yield from _reads(expr.if_true, domain, False)
     yield from _reads(expr.if_false, domain, False)

@@ -24,26 +24,20 @@ from __future__ import annotations
 from typing import cast
 
 from graphflow.arith import Predicate, Var, predicate_variables, variables
-from graphflow.tir.nodes.expr import (
-    Comparison,
-    Expr,
-    IndexValue,
-    Load,
-    Select,
-    Undef,
-    is_predicate,
-    walk_expr,
-)
-from graphflow.tir.nodes.stmt import Body, For, If, LoopKind
+from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.visit import loops_of, writes_in
 
 
-def matched_value(loop: For) -> Expr | None:
+def matched_value(loop: stmts.For) -> exprs.Expr | None:
     """The value that a matched loop's variable must equal; None for any other loop."""
-    if loop.kind is not LoopKind.SERIAL or len(loop.body) != 1:
+    if loop.kind is not stmts.LoopKind.SERIAL or len(loop.body) != 1:
         return None
     (test,) = loop.body
-    if not isinstance(test, If) or test.orelse or not isinstance(test.condition, Comparison):
+    if (
+        not isinstance(test, stmts.If)
+        or test.orelse
+        or not isinstance(test.condition, exprs.Comparison)
+    ):
         return None
     condition = test.condition
     if condition.op != "eq":
@@ -52,38 +46,40 @@ def matched_value(loop: For) -> Expr | None:
         (condition.left, condition.right),
         (condition.right, condition.left),
     ):
-        if side == IndexValue(loop.var, "int64") and _is_invariant(value, loop.var, test.then):
+        if side == exprs.IndexValue(loop.var, "int64") and _is_invariant(
+            value, loop.var, test.then
+        ):
             return value
     return None
 
 
-def matched_variables(body: Body) -> frozenset[Var]:
+def matched_variables(body: stmts.Body) -> frozenset[Var]:
     """The variables of the matched loops in `body`; each such loop runs its body at most once."""
     return frozenset(loop.var for loop in loops_of(body) if matched_value(loop) is not None)
 
 
-def expression_variables(expr: Expr) -> frozenset[Var]:
+def expression_variables(expr: exprs.Expr) -> frozenset[Var]:
     """The loop variables that occur in `expr`: in indices of loads, as numbers, in predicates."""
     found: set[Var] = set()
-    for node in walk_expr(expr):
+    for node in exprs.walk_expr(expr):
         match node:
-            case Load():
+            case exprs.Load():
                 found.update(var for index in node.indices for var in variables(index))
-            case IndexValue():
+            case exprs.IndexValue():
                 found.update(variables(node.index))
-            case Select() if is_predicate(node.condition):
+            case exprs.Select() if exprs.is_predicate(node.condition):
                 found.update(predicate_variables(cast(Predicate, node.condition)))
             case _:
                 pass
     return frozenset(found)
 
 
-def _is_invariant(value: Expr, var: Var, body: Body) -> bool:
+def _is_invariant(value: exprs.Expr, var: Var, body: stmts.Body) -> bool:
     """Whether `value` is the same in each iteration of a loop over `var` that runs `body`."""
     if var in expression_variables(value):
         return False
     written = {stmt.buffer for stmt in writes_in(body)}
     return not any(
-        isinstance(node, Undef) or (isinstance(node, Load) and node.buffer in written)
-        for node in walk_expr(value)
+        isinstance(node, exprs.Undef) or (isinstance(node, exprs.Load) and node.buffer in written)
+        for node in exprs.walk_expr(value)
     )

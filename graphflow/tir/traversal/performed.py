@@ -12,33 +12,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from graphflow.arith import IndexExpr, Var
-from graphflow.tir.nodes.expr import Buffer, Expr, Load
-from graphflow.tir.nodes.kept import kept
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Block,
-    Body,
-    BufferWindow,
-    Call,
-    For,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-)
-from graphflow.tir.traversal.as_written import (
-    let_statements,
-    map_as_written,
-    map_expressions_as_written,
-    rename_buffers,
-    statements_as_written,
-    substitute_body,
-)
+from graphflow.tir.nodes import exprs, stmts
+from graphflow.tir.nodes.kept import kept_by_node
+from graphflow.tir.traversal import as_written
 
 
-def performed(stmt: Call | Let | NamedWindow) -> Body:
+def performed(stmt: stmts.Call | stmts.Let | stmts.NamedWindow) -> stmts.Body:
     """The statements that a let, a named window or a call performs.
 
     A let allocates its buffer, stores the value, and runs its body.  A named window runs its body
@@ -46,98 +25,102 @@ def performed(stmt: Call | Let | NamedWindow) -> Body:
     in; loops, blocks, calls and allocated buffers in it are named `call.name` of the definition.
     """
     match stmt:
-        case Let():
-            return let_statements(stmt)
-        case NamedWindow():
+        case stmts.Let():
+            return as_written.let_statements(stmt)
+        case stmts.NamedWindow():
             return _performed_by_window(stmt)
-        case Call():
+        case stmts.Call():
             return _performed_by_call(stmt)
     assert_never(stmt)
 
 
-@kept
-def _performed_by_window(named: NamedWindow) -> Body:
+@kept_by_node
+def _performed_by_window(named: stmts.NamedWindow) -> stmts.Body:
     return through_windows(named.body, {named.buffer: named.window})
 
 
-@kept
-def _performed_by_call(call: Call) -> Body:
+@kept_by_node
+def _performed_by_call(call: stmts.Call) -> stmts.Body:
     func = call.definition
     values: dict[Var, IndexExpr] = dict(zip(func.scalars, call.scalars, strict=True))
-    buffers: dict[Buffer, Buffer] = {}
-    for stmt in statements_as_written(func.body):
+    buffers: dict[exprs.Buffer, exprs.Buffer] = {}
+    for stmt in as_written.statements_as_written(func.body):
         match stmt:
-            case For():
+            case stmts.For():
                 values[stmt.var] = Var(f"{call.name}.{stmt.var.name}")
-            case Allocate() | NamedWindow():
+            case stmts.Allocate() | stmts.NamedWindow():
                 named = replace(stmt.buffer, name=f"{call.name}.{stmt.buffer.name}")
                 buffers[stmt.buffer] = named
             case _:
                 pass
 
-    def on_stmt(stmt: Stmt) -> Stmt:
+    def on_stmt(stmt: stmts.Stmt) -> stmts.Stmt:
         match stmt:
-            case For():
+            case stmts.For():
                 return replace(stmt, var=Var(f"{call.name}.{stmt.var.name}"))
-            case Block() | Call():
+            case stmts.Block() | stmts.Call():
                 return replace(stmt, name=f"{call.name}.{stmt.name}")
             case _:
                 return stmt
 
-    body = rename_buffers(substitute_body(func.body, values), buffers)
+    body = as_written.rename_buffers(as_written.substitute_body(func.body, values), buffers)
     windows = {p.buffer: w for p, w in zip(func.params, call.windows, strict=True)}
-    return through_windows(map_as_written(body, on_stmt), windows)
+    return through_windows(as_written.map_as_written(body, on_stmt), windows)
 
 
-def through_windows(body: Body, windows: Mapping[Buffer, BufferWindow]) -> Body:
+def through_windows(
+    body: stmts.Body, windows: Mapping[exprs.Buffer, stmts.BufferWindow]
+) -> stmts.Body:
     """`body` with each access to a buffer in `windows` made an access to the buffer behind that
     window; calls and named windows in it get windows of that buffer."""
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer in windows:
+    def on_expr(expr: exprs.Expr) -> exprs.Expr:
+        if isinstance(expr, exprs.Load) and expr.buffer in windows:
             window = windows[expr.buffer]
-            return Load(window.buffer, window.place(expr.indices))
+            return exprs.Load(window.buffer, window.place(expr.indices))
         return expr
 
-    def on_stmt(stmt: Stmt) -> Stmt:
+    def on_stmt(stmt: stmts.Stmt) -> stmts.Stmt:
         match stmt:
-            case Store() | Reduce() if stmt.buffer in windows:
+            case stmts.Store() | stmts.Reduce() if stmt.buffer in windows:
                 window = windows[stmt.buffer]
                 return replace(stmt, buffer=window.buffer, indices=window.place(stmt.indices))
-            case Call():
+            case stmts.Call():
                 found = tuple(_inside(w, windows) for w in stmt.windows)
                 same = all(a is b for a, b in zip(found, stmt.windows, strict=True))
                 return stmt if same else replace(stmt, windows=found)
-            case NamedWindow() if stmt.window.buffer in windows:
+            case stmts.NamedWindow() if stmt.window.buffer in windows:
                 found_window = _inside(stmt.window, windows)
                 behind = found_window.buffer
                 # A name has the type and scope of the buffer behind it.
                 name = replace(stmt.buffer, dtype=behind.dtype, scope=behind.scope)
-                inner = rename_buffers(stmt.body, {stmt.buffer: name})
-                return NamedWindow(name, found_window, inner)
+                inner = as_written.rename_buffers(stmt.body, {stmt.buffer: name})
+                return stmts.NamedWindow(name, found_window, inner)
             case _:
                 return stmt
 
-    return map_as_written(map_expressions_as_written(body, on_expr), on_stmt)
+    return as_written.map_as_written(as_written.map_expressions_as_written(body, on_expr), on_stmt)
 
 
-def _inside(inner: BufferWindow, windows: Mapping[Buffer, BufferWindow]) -> BufferWindow:
+def _inside(
+    inner: stmts.BufferWindow, windows: Mapping[exprs.Buffer, stmts.BufferWindow]
+) -> stmts.BufferWindow:
     """The window `inner` of a buffer, as a window of the buffer that is behind that one."""
     outer = windows.get(inner.buffer)
     if outer is None:
         return inner
     kept_axes = tuple(outer.kept[axis] for axis in inner.kept)
-    return BufferWindow(outer.buffer, outer.place(inner.starts), kept_axes)
+    return stmts.BufferWindow(outer.buffer, outer.place(inner.starts), kept_axes)
 
 
-def without_calls(func: PrimFunc) -> PrimFunc:
+def without_calls(func: stmts.PrimFunc) -> stmts.PrimFunc:
     """`func` with a block of the same name in place of each call, which does the same."""
 
-    def change(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Call):
+    def change(stmt: stmts.Stmt) -> stmts.Stmt:
+        if not isinstance(stmt, stmts.Call):
             return stmt
-        body = map_as_written(performed(stmt), change)
-        return Block(stmt.name, body)
+        body = as_written.map_as_written(performed(stmt), change)
+        return stmts.Block(stmt.name, body)
 
-    body = map_as_written(func.body, change)
+    body = as_written.map_as_written(func.body, change)
     return func if body is func.body else replace(func, body=body)

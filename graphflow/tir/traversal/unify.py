@@ -5,6 +5,9 @@ scalars inferred, or `NotUnifiable` with the first difference.  What always hold
 body agree node by node; only names of loops, blocks and allocated buffers differ, and the kinds of
 loops may.
 
+That is another question than whether two values are equal (`effects.equal_values`): windows and
+scalars are unknowns, and statements that differ in form are no instance even if they do the same.
+
 A window keeps as many axes of its buffer as the parameter has, in their order, with step one.
 Where several choices of axes fit, the last axes of the buffer are taken.
 """
@@ -17,38 +20,7 @@ from itertools import combinations, product
 from typing import NoReturn, TypeAlias, cast
 
 from graphflow import arith
-from graphflow.tir.nodes.expr import (
-    Binary,
-    Buffer,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    IndexValue,
-    Literal,
-    Load,
-    Select,
-    Unary,
-    Undef,
-    is_predicate,
-)
-from graphflow.tir.nodes.printer import condition_text, element_text, expr_text, stmt_text
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    BufferWindow,
-    Call,
-    For,
-    If,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-)
+from graphflow.tir.nodes import exprs, printer, stmts
 
 MOST_CANDIDATES = 7
 """Variables around a statement that a scalar may be, where no equation determines it."""
@@ -58,17 +30,17 @@ class NotUnifiable(Exception):
     """Statements are no instance of a definition; the message is the first difference."""
 
 
-def unify(definition: PrimFunc, body: Body, name: str) -> Call:
+def unify(definition: stmts.PrimFunc, body: stmts.Body, name: str) -> stmts.Call:
     """The call `name` of `definition` that performs `body`; NotUnifiable where there is none."""
     found = _with_own_names(definition, body, name) if definition.scalars else None
     if found is not None:
         return found
     matcher = _Matcher(definition)
     matcher.bodies(definition.body, body)
-    return Call(name, definition, *matcher.arguments())
+    return stmts.Call(name, definition, *matcher.arguments())
 
 
-def _with_own_names(definition: PrimFunc, body: Body, name: str) -> Call | None:
+def _with_own_names(definition: stmts.PrimFunc, body: stmts.Body, name: str) -> stmts.Call | None:
     """The call where the scalars are the variables of the same names, as after extraction.
 
     With unknowns the members of a condition may be ordered otherwise than in the statement.
@@ -83,7 +55,7 @@ def _with_own_names(definition: PrimFunc, body: Body, name: str) -> Call | None:
     around = matcher.seen.difference(matcher.inner())
     if not around.issuperset(definition.scalars):
         return None
-    return Call(name, definition, windows, definition.scalars)
+    return stmts.Call(name, definition, windows, definition.scalars)
 
 
 _Indices: TypeAlias = tuple[arith.IndexExpr, ...]
@@ -95,13 +67,13 @@ _IndexPair: TypeAlias = tuple[arith.IndexExpr, arith.IndexExpr]
 class _Matcher:
     """Walks both bodies at once and collects what the arguments must satisfy."""
 
-    definition: PrimFunc
+    definition: stmts.PrimFunc
     loops: dict[arith.Var, arith.IndexExpr] = field(default_factory=dict)
     """The statement's loop variable for each of the definition's."""
-    local: dict[Buffer, Buffer] = field(default_factory=dict)
+    local: dict[exprs.Buffer, exprs.Buffer] = field(default_factory=dict)
     equations: list[_IndexPair] = field(default_factory=list)
     """Indices that must be equal once the scalars are put in."""
-    accesses: dict[Buffer, tuple[Buffer, list[tuple[_Indices, _Indices]]]] = field(
+    accesses: dict[exprs.Buffer, tuple[exprs.Buffer, list[tuple[_Indices, _Indices]]]] = field(
         default_factory=dict
     )
     """The statement's buffer for each parameter, and the indices of each access to it."""
@@ -117,56 +89,56 @@ class _Matcher:
 
     # -- statements
 
-    def bodies(self, own: Body, found: Body) -> None:
+    def bodies(self, own: stmts.Body, found: stmts.Body) -> None:
         for a, b in zip(own, found, strict=False):
             self.stmt(a, b)
         if len(own) != len(found):
             common = min(len(own), len(found))
             self.differ(_line(own[common:]), _line(found[common:]))
 
-    def stmt(self, own: Stmt, found: Stmt) -> None:
+    def stmt(self, own: stmts.Stmt, found: stmts.Stmt) -> None:
         match own, found:
-            case Store(), Store():
+            case stmts.Store(), stmts.Store():
                 self.expr(own.value, found.value)
                 self.access(own.buffer, own.indices, found.buffer, found.indices)
-            case Reduce(), Reduce() if own.op is found.op:
+            case stmts.Reduce(), stmts.Reduce() if own.op is found.op:
                 self.expr(own.value, found.value)
                 self.access(own.buffer, own.indices, found.buffer, found.indices)
-            case For(), For():
+            case stmts.For(), stmts.For():
                 self.index(own.start, found.start, (own, found))
                 self.index(own.stop, found.stop, (own, found))
                 self.loops[own.var] = found.var
                 self.bodies(own.body, found.body)
-            case If(), If():
+            case stmts.If(), stmts.If():
                 self.condition(own.condition, found.condition)
                 self.bodies(own.then, found.then)
                 self.bodies(own.orelse, found.orelse)
-            case Allocate(), Allocate():
+            case stmts.Allocate(), stmts.Allocate():
                 a, b = own.buffer, found.buffer
                 if (a.shape, a.dtype, a.scope) != (b.shape, b.dtype, b.scope):
                     self.differ(_line((own,)), _line((found,)))
                 self.local[a] = b
-            case Block(), Block():
+            case stmts.Block(), stmts.Block():
                 if own.annotations != found.annotations:
                     self.differ(_line((own,)), _line((found,)))
                 self.bodies(own.body, found.body)
-            case Assume(), Assume():
+            case stmts.Assume(), stmts.Assume():
                 self.condition(own.unless, found.unless)
                 self.expr(own.claim, found.claim)
-            case Let(), Let():
+            case stmts.Let(), stmts.Let():
                 self.expr(own.value, found.value)
                 self.local[own.buffer] = found.buffer
                 self.bodies(own.body, found.body)
-            case NamedWindow(), NamedWindow() if own.buffer.shape == found.buffer.shape:
+            case stmts.NamedWindow(), stmts.NamedWindow() if own.buffer.shape == found.buffer.shape:
                 self.window_access(own.window, found.window)
                 self.local[own.buffer] = found.buffer
                 self.bodies(own.body, found.body)
-            case Call(), Call():
+            case stmts.Call(), stmts.Call():
                 self.call(own, found)
             case _:
                 self.differ(_line((own,)), _line((found,)))
 
-    def call(self, own: Call, found: Call) -> None:
+    def call(self, own: stmts.Call, found: stmts.Call) -> None:
         if own.definition != found.definition:
             self.differ(_line((own,)), _line((found,)))
         for a, b in zip(own.windows, found.windows, strict=True):
@@ -176,7 +148,7 @@ class _Matcher:
         for x, y in zip(own.scalars, found.scalars, strict=True):
             self.index(x, y)
 
-    def window_access(self, own: BufferWindow, found: BufferWindow) -> None:
+    def window_access(self, own: stmts.BufferWindow, found: stmts.BufferWindow) -> None:
         """Two elements of a window fix the axes along which it runs."""
         for inner in ((0,) * len(own.kept), tuple(range(1, len(own.kept) + 1))):
             indices = tuple(arith.const(n) for n in inner)
@@ -184,14 +156,14 @@ class _Matcher:
 
     # -- expressions
 
-    def condition(self, own: Condition, found: Condition) -> None:
-        if is_predicate(own) and is_predicate(found):
+    def condition(self, own: exprs.Condition, found: exprs.Condition) -> None:
+        if exprs.is_predicate(own) and exprs.is_predicate(found):
             if not self.predicate(cast(arith.Predicate, own), cast(arith.Predicate, found)):
-                self.differ(condition_text(own), condition_text(found))
-        elif is_predicate(own) or is_predicate(found):
-            self.differ(condition_text(own), condition_text(found))
+                self.differ(printer.condition_text(own), printer.condition_text(found))
+        elif exprs.is_predicate(own) or exprs.is_predicate(found):
+            self.differ(printer.condition_text(own), printer.condition_text(found))
         else:
-            self.expr(cast(Expr, own), cast(Expr, found))
+            self.expr(cast(exprs.Expr, own), cast(exprs.Expr, found))
 
     def predicate(self, own: arith.Predicate, found: arith.Predicate) -> bool:
         self.seen |= arith.predicate_variables(found)
@@ -217,39 +189,44 @@ class _Matcher:
         pairs = zip(own, found, strict=False)
         return len(own) == len(found) and all(self.predicate(a, b) for a, b in pairs)
 
-    def expr(self, own: Expr, found: Expr) -> None:
+    def expr(self, own: exprs.Expr, found: exprs.Expr) -> None:
         match own, found:
-            case Load(), Load():
+            case exprs.Load(), exprs.Load():
                 self.access(own.buffer, own.indices, found.buffer, found.indices)
                 return
-            case IndexValue(), IndexValue() if own.dtype == found.dtype:
+            case exprs.IndexValue(), exprs.IndexValue() if own.dtype == found.dtype:
                 self.index(own.index, found.index)
                 return
-            case (Unary(), Unary()) if own.op == found.op:
+            case (exprs.Unary(), exprs.Unary()) if own.op == found.op:
                 self.expr(own.operand, found.operand)
                 return
-            case Cast(), Cast() if own.dtype == found.dtype:
+            case exprs.Cast(), exprs.Cast() if own.dtype == found.dtype:
                 self.expr(own.operand, found.operand)
                 return
-            case Binary(), Binary() if own.op == found.op:
+            case exprs.Binary(), exprs.Binary() if own.op == found.op:
                 self.expr(own.left, found.left)
                 self.expr(own.right, found.right)
                 return
-            case Comparison(), Comparison() if own.op == found.op:
+            case exprs.Comparison(), exprs.Comparison() if own.op == found.op:
                 self.expr(own.left, found.left)
                 self.expr(own.right, found.right)
                 return
-            case Select(), Select():
+            case exprs.Select(), exprs.Select():
                 self.condition(own.condition, found.condition)
                 self.expr(own.if_true, found.if_true)
                 self.expr(own.if_false, found.if_false)
                 return
-            case (Literal(), Literal()) | (Undef(), Undef()) if own == found:
+            case (exprs.Literal(), exprs.Literal()) | (exprs.Undef(), exprs.Undef()) if (
+                own == found
+            ):
                 return
-        self.differ(expr_text(own), expr_text(found))
+        self.differ(printer.expr_text(own), printer.expr_text(found))
 
     def index(
-        self, own: arith.IndexExpr, found: arith.IndexExpr, loops: tuple[For, For] | None = None
+        self,
+        own: arith.IndexExpr,
+        found: arith.IndexExpr,
+        loops: tuple[stmts.For, stmts.For] | None = None,
     ) -> None:
         own = arith.substitute(own, self.loops)
         self.seen |= arith.variables(found)
@@ -262,12 +239,16 @@ class _Matcher:
         self.equations.append((own, found))
 
     def access(
-        self, own: Buffer, own_at: Sequence[arith.IndexExpr], found: Buffer, found_at: _Indices
+        self,
+        own: exprs.Buffer,
+        own_at: Sequence[arith.IndexExpr],
+        found: exprs.Buffer,
+        found_at: _Indices,
     ) -> None:
         inside = tuple(arith.substitute(index, self.loops) for index in own_at)
 
         def differ(of: tuple[str, str] = ("", "")) -> NoReturn:
-            texts = element_text(own, own_at), element_text(found, found_at)
+            texts = printer.element_text(own, own_at), printer.element_text(found, found_at)
             self.differ(*(f"{text}{end}" for text, end in zip(texts, of, strict=True)))
 
         if own.dtype != found.dtype:
@@ -290,7 +271,7 @@ class _Matcher:
 
     # -- arguments
 
-    def arguments(self) -> tuple[tuple[BufferWindow, ...], tuple[arith.IndexExpr, ...]]:
+    def arguments(self) -> tuple[tuple[stmts.BufferWindow, ...], tuple[arith.IndexExpr, ...]]:
         """The windows and scalars for which everything collected is equal.
 
         Scalars follow from equations that are linear in one of them; where there is none, they are
@@ -361,10 +342,10 @@ class _Matcher:
         back = {cast(arith.Var, there): own for own, there in self.loops.items()}
         return str(arith.substitute(expr, dict(back)))
 
-    def access_texts(self, param: Buffer) -> tuple[str, str]:
+    def access_texts(self, param: exprs.Buffer) -> tuple[str, str]:
         buffer, pairs = self.accesses[param]
         own = (f"{param.name}[{', '.join(map(self.named, at)) or '()'}]" for at, _ in pairs)
-        texts = (element_text(buffer, at) for _, at in pairs)
+        texts = (printer.element_text(buffer, at) for _, at in pairs)
         return ", ".join(dict.fromkeys(own)), ", ".join(dict.fromkeys(texts))
 
     def bound(self, expr: arith.IndexExpr) -> bool:
@@ -372,8 +353,8 @@ class _Matcher:
         return not arith.variables(expr).isdisjoint(self.inner())
 
     def window(
-        self, param: Buffer, scalars: dict[arith.Var, arith.IndexExpr]
-    ) -> BufferWindow | None:
+        self, param: exprs.Buffer, scalars: dict[arith.Var, arith.IndexExpr]
+    ) -> stmts.BufferWindow | None:
         """The window that makes every access to `param` the statement's own; None if there is
         none."""
         if param not in self.accesses:
@@ -386,7 +367,7 @@ class _Matcher:
         for kept in reversed(list(combinations(range(rank), len(param.shape)))):
             starts = self.starts(known, kept, rank)
             if starts is not None:
-                return BufferWindow(buffer, starts, kept)
+                return stmts.BufferWindow(buffer, starts, kept)
         return None
 
     def starts(
@@ -416,6 +397,6 @@ def _unknown(var: arith.Var) -> arith.Var:
     return arith.Var(f"?{var.name}")
 
 
-def _line(body: Body) -> str:
+def _line(body: stmts.Body) -> str:
     """The first line of the first statement."""
-    return stmt_text(body[0]).splitlines()[0] if body else "nothing"
+    return printer.stmt_text(body[0]).splitlines()[0] if body else "nothing"

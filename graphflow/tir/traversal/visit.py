@@ -10,42 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never, cast
 
-from graphflow.tir.nodes.expr import Buffer, Expr, Load, is_predicate, walk_expr
-from graphflow.tir.nodes.kept import Kept, kept
-from graphflow.tir.nodes.stmt import (
-    Allocate,
-    Assume,
-    Block,
-    Body,
-    BufferWindow,
-    Call,
-    For,
-    If,
-    Let,
-    NamedWindow,
-    PrimFunc,
-    Reduce,
-    Stmt,
-    Store,
-)
+from graphflow.tir.nodes import exprs, stmts
+from graphflow.tir.nodes.kept import Kept, kept_by_node
 from graphflow.tir.traversal.performed import performed
 
 
-def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
+def sub_bodies(stmt: stmts.Stmt) -> tuple[stmts.Body, ...]:
     """The bodies directly below `stmt`."""
     match stmt:
-        case For() | Block():
+        case stmts.For() | stmts.Block():
             return (stmt.body,)
-        case If():
+        case stmts.If():
             return (stmt.then, stmt.orelse)
-        case Call() | Let() | NamedWindow():
+        case stmts.Call() | stmts.Let() | stmts.NamedWindow():
             return (performed(stmt),)
-        case Store() | Reduce() | Allocate() | Assume():
+        case stmts.Store() | stmts.Reduce() | stmts.Allocate() | stmts.Assume():
             return ()
     assert_never(stmt)
 
 
-def walk(body: Body) -> Iterator[Stmt]:
+def walk(body: stmts.Body) -> Iterator[stmts.Stmt]:
     """Every statement, parents before children, in program order."""
     left = list(reversed(body))
     while left:
@@ -55,83 +39,98 @@ def walk(body: Body) -> Iterator[Stmt]:
             left += reversed(below)
 
 
-def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
+def expressions_of(stmt: stmts.Stmt) -> tuple[exprs.Expr, ...]:
     """The scalar expressions that stand in `stmt` itself, not in the bodies below it."""
     match stmt:
-        case Store() | Reduce():
+        case stmts.Store() | stmts.Reduce():
             return (stmt.value,)
-        case If():
-            return () if is_predicate(stmt.condition) else (cast(Expr, stmt.condition),)
-        case Assume():
-            head = () if is_predicate(stmt.unless) else (cast(Expr, stmt.unless),)
+        case stmts.If():
+            return () if exprs.is_predicate(stmt.condition) else (cast(exprs.Expr, stmt.condition),)
+        case stmts.Assume():
+            head = () if exprs.is_predicate(stmt.unless) else (cast(exprs.Expr, stmt.unless),)
             return (*head, stmt.claim)
-        case For() | Allocate() | Block() | Call() | Let() | NamedWindow():
+        case (
+            stmts.For()
+            | stmts.Allocate()
+            | stmts.Block()
+            | stmts.Call()
+            | stmts.Let()
+            | stmts.NamedWindow()
+        ):
             return ()
     assert_never(stmt)
 
 
-def loads_in(body: Body) -> Iterator[Load]:
+def loads_in(body: stmts.Body) -> Iterator[exprs.Load]:
     """Every load in `body`, in program order; those of `Assume` too."""
     for stmt in walk(body):
         for expr in expressions_of(stmt):
-            yield from (node for node in walk_expr(expr) if isinstance(node, Load))
+            yield from (node for node in exprs.walk_expr(expr) if isinstance(node, exprs.Load))
 
 
-def writes_in(body: Body) -> Iterator[Store | Reduce]:
+def writes_in(body: stmts.Body) -> Iterator[stmts.Store | stmts.Reduce]:
     """Every store and reduction in `body`, in program order."""
     for stmt in walk(body):
-        if isinstance(stmt, Store | Reduce):
+        if isinstance(stmt, stmts.Store | stmts.Reduce):
             yield stmt
 
 
-def windows_in(body: Body) -> Iterator[BufferWindow]:
+def windows_in(body: stmts.Body) -> Iterator[stmts.BufferWindow]:
     """The windows that calls in `body` take, in program order; also of calls that perform nothing
     with them."""
-    return (window for stmt in walk(body) if isinstance(stmt, Call) for window in stmt.windows)
+    return (
+        window for stmt in walk(body) if isinstance(stmt, stmts.Call) for window in stmt.windows
+    )
 
 
-@kept
-def mentioned(block: Block) -> frozenset[Buffer]:
+@kept_by_node
+def mentioned(block: stmts.Block) -> frozenset[exprs.Buffer]:
     """The buffers that a block reads, writes, allocates or assumes something of."""
-    named = (s.buffer for s in walk(block.body) if isinstance(s, Store | Reduce | Allocate))
+    named = (
+        s.buffer
+        for s in walk(block.body)
+        if isinstance(s, stmts.Store | stmts.Reduce | stmts.Allocate)
+    )
     return frozenset((*named, *(load.buffer for load in loads_in(block.body))))
 
 
-def buffers_of(func: PrimFunc) -> tuple[Buffer, ...]:
+def buffers_of(func: stmts.PrimFunc) -> tuple[exprs.Buffer, ...]:
     """Parameters, then allocated buffers, in program order."""
     allocated = (buffer for stmt in func.body for buffer in _allocated_in(stmt))
     return tuple(dict.fromkeys((*(p.buffer for p in func.params), *allocated)))
 
 
-def _allocated_in(stmt: Stmt) -> tuple[Buffer, ...]:
-    return _of_block(stmt) if isinstance(stmt, Block) else _allocated((stmt,))
+def _allocated_in(stmt: stmts.Stmt) -> tuple[exprs.Buffer, ...]:
+    return _of_block(stmt) if isinstance(stmt, stmts.Block) else _allocated((stmt,))
 
 
-def _allocated(body: Body) -> tuple[Buffer, ...]:
-    return tuple(s.buffer for s in walk(body) if isinstance(s, Allocate))
+def _allocated(body: stmts.Body) -> tuple[exprs.Buffer, ...]:
+    return tuple(s.buffer for s in walk(body) if isinstance(s, stmts.Allocate))
 
 
-@kept
-def _of_block(block: Block) -> tuple[Buffer, ...]:
+@kept_by_node
+def _of_block(block: stmts.Block) -> tuple[exprs.Buffer, ...]:
     return _allocated(block.body)
 
 
-def loops_of(body: Body) -> Iterator[For]:
+def loops_of(body: stmts.Body) -> Iterator[stmts.For]:
     """Every loop in `body`, outer before inner."""
-    return (stmt for stmt in walk(body) if isinstance(stmt, For))
+    return (stmt for stmt in walk(body) if isinstance(stmt, stmts.For))
 
 
-def calls_in(body: Body) -> tuple[Call, ...]:
+def calls_in(body: stmts.Body) -> tuple[stmts.Call, ...]:
     """The calls in `body`, in program order, without those that other calls make."""
-    found: list[Call] = []
+    found: list[stmts.Call] = []
     for stmt in body:
-        if isinstance(stmt, Call):
+        if isinstance(stmt, stmts.Call):
             found.append(stmt)
         elif isinstance(stmt, Kept):
             found += _calls_below(stmt)
     return tuple(found)
 
 
-@kept
-def _calls_below(stmt: For | If | Block | Let | NamedWindow) -> tuple[Call, ...]:
+@kept_by_node
+def _calls_below(
+    stmt: stmts.For | stmts.If | stmts.Block | stmts.Let | stmts.NamedWindow,
+) -> tuple[stmts.Call, ...]:
     return tuple(call for below in sub_bodies(stmt) for call in calls_in(below))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from graphflow import arith, tir
-from graphflow.arith import simplify as simplify_index
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule, mult_loops, simplify, transform_layout
 
@@ -110,7 +109,7 @@ def lane_step(access: tir.Access, loop: tir.For, lanes: int, place: Place) -> in
     moved = arith.substitute(flat, {loop.var: lanes * block + lane})
     last = max((loop.extent or 1) - 1, 0)
     ranges = access.domain.ranges() | {lane: (0, min(lanes - 1, last)), block: (0, last // lanes)}
-    return _step(simplify_index(moved, ranges), lane)
+    return _step(arith.simplify_index(moved, ranges), lane)
 
 
 def _step(flat: arith.IndexExpr, var: arith.Var) -> int | None:

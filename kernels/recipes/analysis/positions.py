@@ -68,7 +68,7 @@ def copy_run(source: Layout, target: Layout) -> CopyRun:
         step = following[0][1]
         return CopyRun(count, step, _contiguous(nearest, ranges) if step > 1 else 0)
     step = 0
-    for atom, k in arith.terms_of(arith.simplify(arith.weighted(following), ranges))[0]:
+    for atom, k in arith.terms_of(arith.simplify_index(arith.weighted(following), ranges))[0]:
         if var not in arith.variables(atom):
             continue
         if isinstance(atom, arith.FloorMod) and atom.numerator is var:
@@ -88,9 +88,9 @@ def _contiguous(
 ) -> int:
     """The number of contiguous elements along the variable that the sum of `places` has with
     stride one; 0 where there is none."""
-    for atom, k in arith.terms_of(arith.simplify(arith.weighted((e, 1) for e in places), ranges))[
-        0
-    ]:
+    for atom, k in arith.terms_of(
+        arith.simplify_index(arith.weighted((e, 1) for e in places), ranges)
+    )[0]:
         var = atom.numerator if isinstance(atom, arith.FloorMod) else atom
         if k == 1 and isinstance(var, arith.Var):
             extent = (ranges[var][1] or 0) + 1
@@ -163,7 +163,7 @@ def memory_key(layout: Layout) -> MemoryKey:
     size = 1
     for extent in layout.physical_shape:
         size *= extent
-    return arith.simplify(flat_offset(layout, names), ranges), size
+    return arith.simplify_index(flat_offset(layout, names), ranges), size
 
 
 def touched(params: Iterable[Param], layouts: Mapping[str, Layout]) -> tuple[int, int]:

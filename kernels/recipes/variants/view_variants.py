@@ -225,7 +225,7 @@ def read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
 
     def place(*_: arith.Var) -> tuple[arith.IndexExpr, ...]:
         there = part.physical_index(load.indices)
-        return tuple(arith.simplify(arith.substitute(e, renamed), ranges) for e in there)
+        return tuple(arith.simplify_index(arith.substitute(e, renamed), ranges) for e in there)
 
     shape = store.buffer.shape
     ranges = {v: (0, n - 1) for v, n in zip(renamed.values(), shape, strict=True)}
@@ -244,7 +244,7 @@ def _joined(layout: Layout) -> Layout:
     box: list[int] = []
     for e, extent in zip(layout.simplified, layout.physical_shape, strict=True):
         if outputs:
-            both = arith.simplify(outputs[-1] * extent + e, ranges)
+            both = arith.simplify_index(outputs[-1] * extent + e, ranges)
             joins = extent == 1 or box[-1] == 1 or len(arith.terms_of(both)[0]) == 1
             if joins and extent > 0:  # an axis without elements would swallow the one before it
                 outputs[-1], box[-1] = both, box[-1] * extent
@@ -286,7 +286,7 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: arith.Domai
     steps: list[int | None] = [None]
     if len(places[0]) == len(places[1]):
         steps = [
-            arith.constant_value(arith.simplify(a - b, ranges))
+            arith.constant_value(arith.simplify_index(a - b, ranges))
             for a, b in zip(*places, strict=True)
         ]
     known = [step for step in steps if step is not None]
@@ -297,7 +297,7 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: arith.Domai
         apart = arith.weighted(beside) + sum(k * a for k, a in zip(known, strides[0], strict=True))
     else:
         apart = flat_offset(whole, there) - flat_offset(part, here)
-    offset, window = arith.constant_value(arith.simplify(apart, ranges)), None
+    offset, window = arith.constant_value(arith.simplify_index(apart, ranges)), None
     if offset is not None and not 0 <= offset <= room:
         return None
     if len(known) == len(steps):

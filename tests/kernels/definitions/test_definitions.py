@@ -16,7 +16,17 @@ from onnx import helper
 from graphflow import tir
 from graphflow.arith import Var
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import (
+    convolution,
+    elementwise,
+    linear,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+    resize,
+    selection,
+)
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None)
@@ -73,15 +83,15 @@ def test_convolution(x_shape, w_shape, attributes, bias):
     if bias:
         arrays.append(noise(w_shape[0], seed=2))
     keywords = {("groups" if k == "group" else k): v for k, v in attributes.items()}
-    func = d.convolution(x_shape, w_shape, bias=bias, **keywords)
+    func = convolution.convolution(x_shape, w_shape, bias=bias, **keywords)
     close(run(func, *arrays), peer("Conv", arrays, **attributes))
 
 
 def test_convolution_has_the_agreed_loops():
-    func = d.convolution((1, 4, 5, 5), (6, 4, 3, 3), pads=(1, 1, 1, 1), bias=True)
+    func = convolution.convolution((1, 4, 5, 5), (6, 4, 3, 3), pads=(1, 1, 1, 1), bias=True)
     names = [loop.var.name for loop in tir.loops_of(func.body)]
     assert names == ["n", "oc", "oh", "ow", "ic", "kh", "kw"]
-    grouped = d.convolution((1, 4, 5, 5), (6, 2, 3, 3), groups=2)
+    grouped = convolution.convolution((1, 4, 5, 5), (6, 2, 3, 3), groups=2)
     names = [loop.var.name for loop in tir.loops_of(grouped.body)]
     assert names == ["n", "g", "oc", "oh", "ow", "ic", "kh", "kw"]
     (write,) = (a for a in tir.accesses(grouped.body) if a.kind is tir.AccessKind.REDUCE)
@@ -90,7 +100,7 @@ def test_convolution_has_the_agreed_loops():
 
 def test_only_taps_that_can_leave_the_input_are_guarded():
     def guards(**attributes):
-        func = d.convolution((1, 2, 6, 6), (2, 2, 3, 3), **attributes)
+        func = convolution.convolution((1, 2, 6, 6), (2, 2, 3, 3), **attributes)
         return [s.condition for s in tir.walk(func.body) if isinstance(s, tir.If)]
 
     assert guards() == []
@@ -104,7 +114,7 @@ def test_infinite_input_beside_padding_stays_where_numpy_has_it():
     x = noise(1, 1, 4, 4)
     x[0, 0, 0, 0] = np.inf
     w = noise(1, 1, 3, 3, seed=1)
-    result = run(d.convolution(x.shape, w.shape, pads=(1, 1, 1, 1)), x, w)
+    result = run(convolution.convolution(x.shape, w.shape, pads=(1, 1, 1, 1)), x, w)
     assert np.isinf(result[0, 0, :2, :2]).all()
     assert np.isfinite(result[0, 0, 2:]).all()
     assert np.isfinite(result[0, 0, :, 2:]).all()
@@ -124,7 +134,7 @@ def test_infinite_input_beside_padding_stays_where_numpy_has_it():
 )
 def test_convolution_refuses(x_shape, w_shape, keywords, reason):
     with pytest.raises(InvalidModel, match=reason):
-        d.convolution(x_shape, w_shape, **keywords)
+        convolution.convolution(x_shape, w_shape, **keywords)
 
 
 POOLS = [
@@ -154,7 +164,7 @@ def pool(make, x_shape, attributes, **more):
 def test_max_pool(x_shape, attributes):
     # All negative, so that a pad that took part with 0 would win.
     x = -1 - np.abs(noise(*x_shape))
-    close(run(pool(d.max_pool, x_shape, attributes), x), peer("MaxPool", [x], **attributes))
+    close(run(pool(pooling.max_pool, x_shape, attributes), x), peer("MaxPool", [x], **attributes))
 
 
 @pytest.mark.parametrize("include", [0, 1])
@@ -162,21 +172,21 @@ def test_max_pool(x_shape, attributes):
 def test_average_pool(x_shape, attributes, include):
     x = noise(*x_shape)
     expected = peer("AveragePool", [x], opset=19, count_include_pad=include, **attributes)
-    func = pool(d.average_pool, x_shape, attributes, count_include_pad=include)
+    func = pool(pooling.average_pool, x_shape, attributes, count_include_pad=include)
     close(run(func, x), expected)
 
 
 def test_max_pool_keeps_nan_and_gives_minus_infinity_for_an_empty_window():
     x = np.zeros((1, 1, 4), np.float32)
     x[0, 0, 3] = np.nan
-    result = run(d.max_pool(x.shape, (1,), pads=(2, 0)), x)
+    result = run(pooling.max_pool(x.shape, (1,), pads=(2, 0)), x)
     np.testing.assert_array_equal(result[0, 0], [-np.inf, -np.inf, 0, 0, 0, np.nan])
     ints = np.full((1, 1, 3), -5, np.int8)
-    assert run(d.max_pool(ints.shape, (2,), dtype="int8"), ints).tolist() == [[[-5, -5]]]
+    assert run(pooling.max_pool(ints.shape, (2,), dtype="int8"), ints).tolist() == [[[-5, -5]]]
 
 
 def test_average_without_cut_windows_divides_by_a_constant():
-    func = d.average_pool((1, 2, 6, 6), (2, 3))
+    func = pooling.average_pool((1, 2, 6, 6), (2, 3))
     assert "IndexValue" not in repr(func.body)
     assert [type(s).__name__ for s in func.body] == ["Allocate", "Block", "Block"]
 
@@ -184,7 +194,7 @@ def test_average_without_cut_windows_divides_by_a_constant():
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
 def test_global_pools(op):
     x = noise(2, 3, 4, 5)
-    make = d.global_average_pool if op == "GlobalAveragePool" else d.global_max_pool
+    make = pooling.global_average_pool if op == "GlobalAveragePool" else pooling.global_max_pool
     close(run(make(x.shape), x), peer(op, [x]))
 
 
@@ -196,16 +206,16 @@ def test_unary(op):
     x = noise(3, 5)
     if op in ("Sqrt", "Log"):
         x = np.abs(x) + 0.1
-    close(run(d.unary(op.lower(), x.shape), x), peer(op, [x]))
+    close(run(elementwise.unary(op.lower(), x.shape), x), peer(op, [x]))
 
 
 @pytest.mark.parametrize("op", ["Relu", "LeakyRelu", "Clip", "Neg", "Abs"])
 def test_unary_keeps_nan_and_infinity(op):
     x = np.array([np.nan, np.inf, -np.inf, -2, 0, 2], np.float32)
     func = {
-        "LeakyRelu": lambda: d.unary("leaky_relu", x.shape, attributes={"alpha": 0.5}),
-        "Clip": lambda: d.clip(x.shape, -1.0, 1.0),
-    }.get(op, lambda: d.unary(op.lower(), x.shape))()
+        "LeakyRelu": lambda: elementwise.unary("leaky_relu", x.shape, attributes={"alpha": 0.5}),
+        "Clip": lambda: elementwise.clip(x.shape, -1.0, 1.0),
+    }.get(op, lambda: elementwise.unary(op.lower(), x.shape))()
     expected = {
         "Relu": np.maximum(x, 0),
         "LeakyRelu": np.where(x < 0, x * np.float32(0.5), x),
@@ -223,9 +233,9 @@ def test_clip_with_numbers_and_with_tensors(low, high):
     x = noise(4, 3)
     expected = x if low is None else np.maximum(x, np.float32(low))
     expected = expected if high is None else np.minimum(expected, np.float32(high))
-    np.testing.assert_array_equal(run(d.clip(x.shape, low, high), x), expected)
+    np.testing.assert_array_equal(run(elementwise.clip(x.shape, low, high), x), expected)
     bounds = [np.float32(b).reshape(()) for b in (low, high) if b is not None]
-    func = d.clip(x.shape, *(None if b is None else () for b in (low, high)))
+    func = elementwise.clip(x.shape, *(None if b is None else () for b in (low, high)))
     np.testing.assert_array_equal(run(func, x, *bounds), expected)
 
 
@@ -247,18 +257,18 @@ def test_binary_broadcasts(op, a_shape, b_shape):
     a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
     numpy = {"max": np.maximum, "min": np.minimum, "sub": np.subtract, "mul": np.multiply}
     expected = {"add": np.add, "div": np.divide, **numpy}[op](a, b)
-    close(run(d.binary(op, a_shape, b_shape), a, b), np.asarray(expected))
+    close(run(elementwise.binary(op, a_shape, b_shape), a, b), np.asarray(expected))
 
 
 def test_broadcast_operands_are_read_at_zero_and_others_at_the_loop_variables():
-    func = d.binary("add", (2, 1, 4), (3, 1))
+    func = elementwise.binary("add", (2, 1, 4), (3, 1))
     reads = {
         a.buffer.name: a.indices for a in tir.accesses(func.body) if a.kind is tir.AccessKind.READ
     }
     assert [str(i) for i in reads["a"]] == ["i0", "0", "i2"]
     assert [str(i) for i in reads["b"]] == ["i1", "0"]
     # An extent of 1 that the output has too is no broadcast.
-    ones = d.binary("add", (1, 4), (1, 4))
+    ones = elementwise.binary("add", (1, 4), (1, 4))
     reads = {
         a.buffer.name: a.indices for a in tir.accesses(ones.body) if a.kind is tir.AccessKind.READ
     }
@@ -267,20 +277,20 @@ def test_broadcast_operands_are_read_at_zero_and_others_at_the_loop_variables():
 
 def test_shapes_that_do_not_broadcast_are_refused():
     with pytest.raises(InvalidModel, match=r"\(2, 3\), \(4,\) do not broadcast"):
-        d.binary("add", (2, 3), (4,))
+        elementwise.binary("add", (2, 3), (4,))
 
 
 def test_integer_division_truncates_and_casts_convert():
     a, b = np.array([7, -7, 7, -7], np.int32), np.array([2, 2, -2, -2], np.int32)
-    assert run(d.binary("div", (4,), (4,), "int32"), a, b).tolist() == [3, -3, -3, 3]
+    assert run(elementwise.binary("div", (4,), (4,), "int32"), a, b).tolist() == [3, -3, -3, 3]
     x = np.array([-1.7, 0.0, 2.9], np.float32)
-    assert run(d.cast((3,), "float32", "int64"), x).tolist() == [-1, 0, 2]
-    assert run(d.cast((3,), "float32", "bool"), x).tolist() == [True, False, True]
+    assert run(elementwise.cast((3,), "float32", "int64"), x).tolist() == [-1, 0, 2]
+    assert run(elementwise.cast((3,), "float32", "bool"), x).tolist() == [True, False, True]
 
 
 def test_variadic_folds_from_the_left():
     arrays = [noise(2, 3), noise(3, seed=1), noise(2, 1, seed=2)]
-    func = d.variadic("add", [a.shape for a in arrays])
+    func = elementwise.variadic("add", [a.shape for a in arrays])
     close(run(func, *arrays), arrays[0] + arrays[1] + arrays[2])
 
 
@@ -293,33 +303,33 @@ NUMPY_REDUCE = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "p
 def test_reduce(kind, axes, keepdims):
     x = noise(2, 3, 5)
     expected = NUMPY_REDUCE[kind](x, axis=tuple(axes), keepdims=keepdims)
-    close(run(d.reduce(kind, x.shape, axes, keepdims), x), np.asarray(expected, np.float32))
+    close(run(reduction.reduce(kind, x.shape, axes, keepdims), x), np.asarray(expected, np.float32))
 
 
 def test_reduce_of_integers_starts_from_their_limits():
     x = np.array([[-7, -3], [5, 9]], np.int32)
-    assert run(d.reduce("max", (2, 2), (1,), False, "int32"), x).tolist() == [-3, 9]
-    assert run(d.reduce("min", (2, 2), (1,), False, "int32"), x).tolist() == [-7, 5]
+    assert run(reduction.reduce("max", (2, 2), (1,), False, "int32"), x).tolist() == [-3, 9]
+    assert run(reduction.reduce("min", (2, 2), (1,), False, "int32"), x).tolist() == [-7, 5]
 
 
 def test_reduce_refuses_axes_that_do_not_exist():
     with pytest.raises(InvalidModel, match="rank 2"):
-        d.reduce("sum", (2, 2), (2,))
+        reduction.reduce("sum", (2, 2), (2,))
     with pytest.raises(InvalidModel, match="twice"):
-        d.reduce("sum", (2, 2), (1, -1))
+        reduction.reduce("sum", (2, 2), (1, -1))
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_softmax_of_one_axis_and_of_all_behind_it(axis):
     x = 5 * noise(2, 3, 4)
-    close(run(d.softmax(x.shape, (axis,)), x), peer("Softmax", [x], 13, axis=axis))
+    close(run(reduction.softmax(x.shape, (axis,)), x), peer("Softmax", [x], 13, axis=axis))
     behind = range(axis % 3, 3)
-    close(run(d.softmax(x.shape, behind), x), peer("Softmax", [x], 11, axis=axis))
+    close(run(reduction.softmax(x.shape, behind), x), peer("Softmax", [x], 11, axis=axis))
 
 
 def test_softmax_survives_large_numbers():
     x = np.array([[1e38, 0, 1e38]], np.float32)
-    np.testing.assert_array_equal(run(d.softmax(x.shape, (1,)), x), [[0.5, 0, 0.5]])
+    np.testing.assert_array_equal(run(reduction.softmax(x.shape, (1,)), x), [[0.5, 0, 0.5]])
 
 
 @PROPERTY
@@ -331,7 +341,7 @@ def test_reshape_keeps_row_major_order(source, target, data):
 
     x_shape, y_shape = merged(source), merged(target)
     x = np.arange(120, dtype=np.int32).reshape(x_shape)
-    result = run(d.reshape(x_shape, y_shape, "int32"), x)
+    result = run(movement.reshape(x_shape, y_shape, "int32"), x)
     np.testing.assert_array_equal(result, x.reshape(y_shape))
 
 
@@ -346,7 +356,7 @@ def test_reshape_keeps_row_major_order(source, target, data):
     ],
 )
 def test_reshape_reads_in_few_terms(source, target, index):
-    func = d.reshape(source, target)
+    func = movement.reshape(source, target)
     (read,) = (a for a in tir.accesses(func.body) if a.kind is tir.AccessKind.READ)
     assert [str(i) for i in read.indices] == index
 
@@ -354,27 +364,27 @@ def test_reshape_reads_in_few_terms(source, target, index):
 @pytest.mark.parametrize(("source", "target"), [((0, 3), (3, 0)), ((), (1, 1)), ((1,), ())])
 def test_reshape_of_no_and_of_one_element(source, target):
     x = np.ones(source, np.float32)
-    np.testing.assert_array_equal(run(d.reshape(source, target), x), x.reshape(target))
+    np.testing.assert_array_equal(run(movement.reshape(source, target), x), x.reshape(target))
 
 
 def test_reshape_refuses_another_size():
     with pytest.raises(InvalidModel, match="24 elements"):
-        d.reshape((2, 3, 4), (5, 5))
+        movement.reshape((2, 3, 4), (5, 5))
 
 
 def test_transpose_and_concat_and_fill():
     x, y = noise(2, 3, 4), noise(2, 1, 4, seed=1)
     np.testing.assert_array_equal(
-        run(d.transpose(x.shape, (2, 0, 1)), x), np.transpose(x, (2, 0, 1))
+        run(movement.transpose(x.shape, (2, 0, 1)), x), np.transpose(x, (2, 0, 1))
     )
-    joined = d.concat([x.shape, y.shape, x.shape], -2)
+    joined = movement.concat([x.shape, y.shape, x.shape], -2)
     np.testing.assert_array_equal(run(joined, x, y, x), np.concatenate([x, y, x], 1))
     assert [s.name for s in joined.body] == ["concat0", "concat1", "concat2"]
-    np.testing.assert_array_equal(run(d.fill((2, 3), 7, "int64")), np.full((2, 3), 7))
+    np.testing.assert_array_equal(run(movement.fill((2, 3), 7, "int64")), np.full((2, 3), 7))
     with pytest.raises(InvalidModel, match="agree on each axis but 1"):
-        d.concat([(2, 3), (3, 3)], 1)
+        movement.concat([(2, 3), (3, 3)], 1)
     with pytest.raises(InvalidModel, match="not a permutation"):
-        d.transpose((2, 3), (0,))
+        movement.transpose((2, 3), (0,))
 
 
 @pytest.mark.parametrize("c_shape", [None, (), (4,), (3, 1), (1, 4), (3, 4)])
@@ -383,7 +393,9 @@ def test_transpose_and_concat_and_fill():
 def test_gemm(c_shape, alpha, beta, ta, tb):
     a, b = noise(5, 3) if ta else noise(3, 5), noise(4, 5, seed=1) if tb else noise(5, 4, seed=1)
     arrays = [a, b] if c_shape is None else [a, b, np.asarray(noise(*c_shape, seed=2), np.float32)]
-    func = d.gemm(a.shape, b.shape, c_shape, alpha=alpha, beta=beta, transpose_a=ta, transpose_b=tb)
+    func = linear.gemm(
+        a.shape, b.shape, c_shape, alpha=alpha, beta=beta, transpose_a=ta, transpose_b=tb
+    )
     expected = np.float32(alpha) * ((a.T if ta else a) @ (b.T if tb else b))
     if c_shape is not None:
         expected = expected + np.float32(beta) * arrays[2]
@@ -405,24 +417,24 @@ def test_gemm(c_shape, alpha, beta, ta, tb):
 )
 def test_matmul(a_shape, b_shape):
     a, b = noise(*a_shape), noise(*b_shape, seed=1)
-    close(run(d.matmul(a_shape, b_shape), a, b), np.asarray(np.matmul(a, b), np.float32))
+    close(run(linear.matmul(a_shape, b_shape), a, b), np.asarray(np.matmul(a, b), np.float32))
 
 
 def test_matrix_products_refuse_shapes_that_do_not_fit():
     with pytest.raises(InvalidModel, match="inner extents differ: 3"):
-        d.matmul((2, 3), (4, 2))
+        linear.matmul((2, 3), (4, 2))
     with pytest.raises(InvalidModel, match="do not broadcast"):
-        d.gemm((2, 3), (3, 2), (3,))
+        linear.gemm((2, 3), (3, 2), (3,))
 
 
 def test_batch_normalization_in_three_kernels():
     x = noise(2, 3, 2, 2)
     gamma, beta, mean = (noise(3, seed=k) for k in (1, 2, 3))
     variance = np.abs(noise(3, seed=4)) + 0.1
-    scale = run(d.normalization_scale((3,), 1e-3), gamma, variance)
-    shift = run(d.normalization_shift(3), beta, mean, scale)
+    scale = run(elementwise.normalization_scale((3,), 1e-3), gamma, variance)
+    shift = run(elementwise.normalization_shift(3), beta, mean, scale)
     expected = peer("BatchNormalization", [x, gamma, beta, mean, variance], epsilon=1e-3)
-    close(run(d.scale_and_shift(x.shape), x, scale, shift), expected)
+    close(run(elementwise.scale_and_shift(x.shape), x, scale, shift), expected)
 
 
 @PROPERTY
@@ -435,7 +447,7 @@ def test_pads_are_those_of_numpy_on_what_cropping_leaves(extent, begin, end, mod
     x = np.arange(1, extent + 1, dtype=np.int32)
     cropped = x[max(-begin, 0) : extent - max(-end, 0)]
     expected = np.pad(cropped, (max(begin, 0), max(end, 0)), mode)
-    result = run(d.pad((extent,), (begin,), (end,), mode, dtype="int32"), x)
+    result = run(selection.pad((extent,), (begin,), (end,), mode, dtype="int32"), x)
     np.testing.assert_array_equal(result, expected)
 
 
@@ -443,49 +455,53 @@ def test_pads_are_those_of_numpy_on_what_cropping_leaves(extent, begin, end, mod
 @given(st.lists(st.integers(-7, 6), max_size=20))
 def test_gather_takes_positions_in_order(positions):
     x = np.arange(14, dtype=np.int32).reshape(7, 2)
-    result = run(d.gather(x.shape, 0, positions, "int32"), x)
+    result = run(selection.gather(x.shape, 0, positions, "int32"), x)
     np.testing.assert_array_equal(result, x[np.array(positions, int)])
 
 
 def test_gather_makes_one_stage_of_equally_spaced_positions():
-    assert len(d.gather((9,), 0, [8, 6, 4, 2]).body) == 1
-    assert len(d.gather((9,), 0, [0, 1, 2, 7, 5, 3]).body) == 2
+    assert len(selection.gather((9,), 0, [8, 6, 4, 2]).body) == 1
+    assert len(selection.gather((9,), 0, [0, 1, 2, 7, 5, 3]).body) == 2
 
 
 ALL = [
-    d.convolution((1, 2, 5, 5), (2, 2, 3, 3), pads=(1, 1, 1, 1), bias=True),
-    d.convolution((1, 4, 5, 5), (4, 1, 3, 3), groups=4),
-    d.max_pool((1, 2, 5, 5), (3, 3), pads=(1, 1, 1, 1)),
-    d.average_pool((1, 2, 5, 5), (3, 3), pads=(1, 1, 1, 1)),
-    d.global_average_pool((1, 2, 3, 3)),
-    d.softmax((2, 3), (1,)),
-    d.gemm((2, 3), (3, 2), (2,), alpha=0.5),
-    d.matmul((2, 2, 3), (3, 2)),
-    d.concat([(2, 3), (2, 2)], 1),
-    d.reshape((2, 3), (3, 2)),
-    d.unary("relu", (2, 3)),
-    d.clip((2, 3), (), ()),
-    d.fill((2, 3), 1.0),
-    d.transposed_convolution((1, 4, 3, 3), (4, 1, 3, 3), (5, 6), strides=(2, 2), groups=2),
-    d.prelu((2, 3), (3,)),
-    d.where((2, 1), (2, 3), ()),
-    d.power((2, 3), (3,), "float32", "int64"),
-    d.local_response_normalization((1, 4, 2, 2), 3),
-    d.layer_normalization((2, 3), 1, (3,), (3,)),
-    d.group_normalization((1, 4, 3), 2, 4),
-    d.log_softmax((2, 3), (1,)),
-    d.log_sum_exp((2, 3), (1,)),
-    d.arg_reduce("max", (2, 3), 1),
-    d.reduce("l2", (2, 3), (1,)),
-    d.take_slice((4, 5), (range(3, 0, -2), range(1, 5))),
-    d.expand((3, 1), (2, 1, 4)),
-    d.tile((2, 3), (2, 1)),
-    d.gather((5, 2), 0, [0, 2, 4, 1]),
-    d.pad((2, 3), (1, 0), (0, 2)),
-    d.depth_to_space((1, 8, 2, 2), 2),
-    d.space_to_depth((1, 2, 4, 2), 2),
-    d.resize_linear((2, 3), (2, 5), [d.Coordinates(F(1), F(0)), d.Coordinates(F(3, 5), F(-1, 5))]),
-    d.resize_nearest((3,), (6,), [d.Coordinates(F(1, 2), F(0))], "floor"),
+    convolution.convolution((1, 2, 5, 5), (2, 2, 3, 3), pads=(1, 1, 1, 1), bias=True),
+    convolution.convolution((1, 4, 5, 5), (4, 1, 3, 3), groups=4),
+    pooling.max_pool((1, 2, 5, 5), (3, 3), pads=(1, 1, 1, 1)),
+    pooling.average_pool((1, 2, 5, 5), (3, 3), pads=(1, 1, 1, 1)),
+    pooling.global_average_pool((1, 2, 3, 3)),
+    reduction.softmax((2, 3), (1,)),
+    linear.gemm((2, 3), (3, 2), (2,), alpha=0.5),
+    linear.matmul((2, 2, 3), (3, 2)),
+    movement.concat([(2, 3), (2, 2)], 1),
+    movement.reshape((2, 3), (3, 2)),
+    elementwise.unary("relu", (2, 3)),
+    elementwise.clip((2, 3), (), ()),
+    movement.fill((2, 3), 1.0),
+    convolution.transposed_convolution(
+        (1, 4, 3, 3), (4, 1, 3, 3), (5, 6), strides=(2, 2), groups=2
+    ),
+    elementwise.prelu((2, 3), (3,)),
+    elementwise.where((2, 1), (2, 3), ()),
+    elementwise.power((2, 3), (3,), "float32", "int64"),
+    normalization.local_response_normalization((1, 4, 2, 2), 3),
+    normalization.layer_normalization((2, 3), 1, (3,), (3,)),
+    normalization.group_normalization((1, 4, 3), 2, 4),
+    reduction.log_softmax((2, 3), (1,)),
+    reduction.log_sum_exp((2, 3), (1,)),
+    reduction.arg_reduce("max", (2, 3), 1),
+    reduction.reduce("l2", (2, 3), (1,)),
+    selection.take_slice((4, 5), (range(3, 0, -2), range(1, 5))),
+    selection.expand((3, 1), (2, 1, 4)),
+    selection.tile((2, 3), (2, 1)),
+    selection.gather((5, 2), 0, [0, 2, 4, 1]),
+    selection.pad((2, 3), (1, 0), (0, 2)),
+    selection.depth_to_space((1, 8, 2, 2), 2),
+    selection.space_to_depth((1, 2, 4, 2), 2),
+    resize.resize_linear(
+        (2, 3), (2, 5), [resize.Coordinates(F(1), F(0)), resize.Coordinates(F(3, 5), F(-1, 5))]
+    ),
+    resize.resize_nearest((3,), (6,), [resize.Coordinates(F(1, 2), F(0))], "floor"),
 ]
 
 

@@ -14,7 +14,7 @@ from graphflow.kernels.recipes import (
     search_key,
     timed_searches,
 )
-from graphflow.schedule import Schedule, Sketch, divide_loop, point_text
+from graphflow.schedule import Schedule, Sketch, choices_text, divide_loop
 
 pytestmark = pytest.mark.decisions
 
@@ -50,7 +50,7 @@ def test_the_point_with_the_least_seconds_is_found() -> None:
     best = best_found(tiles, KERNEL, TARGET, found_in(known))
     assert best is not None
     schedule, found = best
-    assert schedule.func == found.kernel and point_text(found.point) == "tile=8"
+    assert schedule.func == found.kernel and choices_text(found.point) == "tile=8"
     assert str(found) == (
         "sketch tiles with tile=8: 1.0 µs measured, the best of 3 timed; "
         "3.0 µs with the default choices"

@@ -27,8 +27,8 @@ from graphflow.graph import (
     moved_channels,
     reading_through,
 )
-from graphflow.kernels.definitions import concat, matmul, max_pool
-from graphflow.kernels.definitions import convolution as convolution_2d
+from graphflow.kernels.definitions import linear, movement, pooling
+from graphflow.kernels.definitions.convolution import convolution as convolution_2d
 from graphflow.kernels.recipes import build, lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked, row_major
 from graphflow.lower import lower
@@ -432,7 +432,7 @@ def test_d4_kernels_that_do_not_care_follow(golden: Golden) -> None:
     for name, shape in (("w", (12, 6, 3, 3)), ("u", (12, 12, 3, 3))):
         graph.add_initializer(name, rng.standard_normal(shape).astype("float32"))
     first = convolution_2d((1, 6, 8, 8), (12, 6, 3, 3), pads=(1, 1, 1, 1))
-    pool = max_pool((1, 12, 8, 8), (2, 2), strides=(2, 2))
+    pool = pooling.max_pool((1, 12, 8, 8), (2, 2), strides=(2, 2))
     last = convolution_2d((1, 12, 4, 4), (12, 12, 3, 3), pads=(1, 1, 1, 1))
     graph.add(Node("first", "conv", first, ("x", "w"), ("a",)))
     graph.add(Node("pool", "pool", pool, ("a",), ("b",)))
@@ -453,7 +453,7 @@ def test_d4_kernels_that_do_not_care_follow(golden: Golden) -> None:
 # D5: blocks of 32 that do not divide 127 ----------------------------------------------------------
 
 SIDE = 127
-MATMUL = matmul((SIDE, SIDE), (SIDE, SIDE))
+MATMUL = linear.matmul((SIDE, SIDE), (SIDE, SIDE))
 
 
 def padded_matmul() -> Schedule:
@@ -695,7 +695,7 @@ def over_joined_channels() -> OperatorGraph:
         graph.add_value(Value(name, "float32", (1, 8, 4, 4)))
     graph.set_inputs("ab")
     graph.add_initializer("w", np.ones((8, 16, 1, 1), "float32"))
-    joined = concat([(1, 8, 4, 4), (1, 8, 4, 4)], 1)
+    joined = movement.concat([(1, 8, 4, 4), (1, 8, 4, 4)], 1)
     graph.add(Node("join", "Concat", joined, ("a", "b"), ("s",)))
     point = convolution_2d((1, 16, 4, 4), (8, 16, 1, 1))
     graph.add(Node("point", "Conv", point, ("s", "w"), ("y",)))

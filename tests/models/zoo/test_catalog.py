@@ -19,7 +19,7 @@ from onnx import checker
 from graphflow.base.errors import InvalidModel
 from graphflow.cli import main
 from graphflow.models import ZOO, expose
-from graphflow.models.zoo import build
+from graphflow.models.zoo import zoo_model
 
 PUBLISHED = {
     "resnet18": 1.81e9,
@@ -35,7 +35,7 @@ PUBLISHED = {
 
 @cache
 def built(name: str) -> onnx.ModelProto:
-    return build(name)
+    return zoo_model(name)
 
 
 def session(model: onnx.ModelProto) -> ort.InferenceSession:
@@ -108,8 +108,8 @@ def test_activations_keep_their_scale_and_outputs_depend_on_inputs(name: str) ->
 @pytest.mark.parametrize("name", ZOO)
 def test_bytes_depend_on_the_seed_alone(name: str) -> None:
     first = built(name).SerializeToString(deterministic=True)
-    assert build(name, seed=0).SerializeToString(deterministic=True) == first
-    assert build(name, seed=1).SerializeToString(deterministic=True) != first
+    assert zoo_model(name, seed=0).SerializeToString(deterministic=True) == first
+    assert zoo_model(name, seed=1).SerializeToString(deterministic=True) != first
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -180,7 +180,7 @@ def test_the_feature_pyramid_has_three_heads_on_three_maps() -> None:
 @pytest.mark.parametrize("pattern", ["conv_conv", "concat", "pw_dw_pw", "squeeze_excite"])
 @pytest.mark.parametrize("channels", [1, 3, 17, 64])
 def test_probes_take_other_numbers_of_channels(pattern: str, channels: int) -> None:
-    model = build(f"probe:{pattern}:{channels}")
+    model = zoo_model(f"probe:{pattern}:{channels}")
     known = shapes(model)
     assert known["input"] == (1, channels, 28, 28)
     image = np.random.default_rng(0).standard_normal(known["input"]).astype(np.float32)
@@ -203,7 +203,7 @@ def test_probes_take_other_numbers_of_channels(pattern: str, channels: int) -> N
 )
 def test_unknown_names_are_refused_with_what_there_is(name: str, message: str) -> None:
     with pytest.raises(InvalidModel, match=message):
-        build(name)
+        zoo_model(name)
 
 
 def test_the_command_line_knows_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from graphflow.cli import main
 from graphflow.codegen import named_target
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
-from graphflow.models.zoo import build
+from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.single_patterns import PATTERNS
 from support.targets import processors
 
@@ -65,7 +65,7 @@ def test_the_report_of_a_probe(probe: str, target: str, capsys: pytest.CaptureFi
 
 @cache
 def fused(probe: str) -> OperatorGraph:
-    return fuse(canonicalize(import_model(build(probe.removeprefix("zoo:")))))
+    return fuse(canonicalize(import_model(zoo_model(probe.removeprefix("zoo:")))))
 
 
 @pytest.mark.decisions

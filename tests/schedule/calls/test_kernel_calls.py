@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import numpy as np
 import pytest
 
@@ -24,8 +22,8 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.tir import PrimFunc, calls_in, interpret, loops_of, parse, to_text, verify
-from support.effect_kernels import EffectKernel
+from graphflow.tir import PrimFunc, calls_in, interpret, parse, to_text
+from support.extracted_parts import check_round_trip
 from support.schedule_checks import inputs_of, kernel, same
 
 MATMUL = """
@@ -261,35 +259,5 @@ def test_an_equivalent_kernel_writes_no_more() -> None:
     assert "[3]" in reason
 
 
-def check_round_trip(seed: int) -> bool:
-    random = Random(seed)
-    func = EffectKernel(random.randint, bool(seed % 3)).func()
-    loops = [loop.var.name for loop in loops_of(func.body)]
-    if not loops:
-        return False
-    place = random.choice(loops)
-    extracted = Schedule.of(func).apply(extract_subproc, place, "part")
-    verify(extracted.func, "scheduled")
-    assert parse(to_text(extracted.func)) == extracted.func
-    inlined = extracted.apply(inline, "part")
-    again = inlined.apply(replace, f"part.{place}", _definition(extracted.func))
-    inputs = inputs_of(func)
-    for done in (extracted, inlined, again):
-        for name, want in interpret(func, inputs, undefined=-3).items():
-            got = interpret(done.func, inputs, undefined=-3)[name]
-            np.testing.assert_array_equal(got, want, err_msg=to_text(done.func))
-    return True
-
-
-def _definition(func: PrimFunc) -> PrimFunc:
-    (call,) = calls_in(func.body)
-    return call.definition
-
-
 def test_random_kernels_are_the_same_with_a_part_extracted() -> None:
     assert sum(check_round_trip(seed) for seed in range(80)) > 50
-
-
-@pytest.mark.slow
-def test_many_random_kernels_are_the_same_with_a_part_extracted() -> None:
-    assert sum(check_round_trip(seed) for seed in range(80, 3000)) > 2000

@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from graphflow.base.errors import ScheduleError
+from graphflow.effects import statement_at
 from graphflow.schedule import Schedule
-from graphflow.schedule.places.addresses import path_of, statement_at
+from graphflow.schedule.places.addresses import path_of
 from graphflow.tir import Assume, If, PrimFunc, Reduce, Stmt, Store, parse, to_text
 from support.all_cases import SEQUENCE_CASES
 from support.primitive_cases import effect_kernel

@@ -14,6 +14,7 @@ from graphflow.codegen import instruction
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import Rewrite, Schedule, divide_loop, vectorize_loop
 from graphflow.tir import PrimFunc, expr_text, loads_in, parse_predicate, to_text
 from support import schedule_families, schedule_rows
@@ -178,7 +179,7 @@ def recipes() -> dict[str, Schedule]:
     x = build.node("LayerNormalization", [x, build.weight(16)], axis=-1)
     x = build.node("MatMul", [x, build.weight(16, 20)])
     build.output(build.node("ReduceMean", [x], keepdims=0))
-    made = compile_graph(build.model(), options=Options(workers=0, cache="off"))
+    made = compile_graph(CompileRequest(build.model(), options=Options(workers=0, cache="off")))
     return {symbol: kernel.schedule for symbol, kernel in made.lowered.kernels.items()}
 
 

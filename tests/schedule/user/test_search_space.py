@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import SearchSpace, point_text
+from graphflow.schedule import SearchSpace, choices_text
 from graphflow.schedule.user.search_space import ENUMERATED
 
 SPACE = SearchSpace.of(
@@ -103,4 +103,4 @@ def test_domains_have_distinct_integers_and_names(values: tuple[int, ...]) -> No
 
 
 def test_a_point_as_text() -> None:
-    assert point_text(SPACE.default()) == "tile=1, lanes=8, along=own"
+    assert choices_text(SPACE.default()) == "tile=1, lanes=8, along=own"

@@ -15,7 +15,7 @@ from graphflow import tir
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.cost import operation_cycles
 from graphflow.graph import Node, OperatorGraph, fuse
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import elementwise, indexing, movement
 from graphflow.kernels.recipes import Staged, build, kernel_variants
 from graphflow.schedule import Schedule, require_in_bounds, transform_layout
 from support.native import Native
@@ -88,7 +88,7 @@ def test_a_loop_that_does_more_or_is_not_serial_is_not_matched() -> None:
 
 
 def test_the_text_of_a_matched_loop_is_read_back() -> None:
-    func = d.gather_nd((4, 5, 6), (3, 2), 0, "float32", "int32")
+    func = indexing.gather_nd((4, 5, 6), (3, 2), 0, "float32", "int32")
     again = tir.parse(tir.to_text(func))
     assert again == func and len(tir.matched_variables(again.body)) == 2
 
@@ -238,7 +238,7 @@ def staged(func: tir.PrimFunc, *placements: Any) -> tir.PrimFunc:
 
 
 def test_rows_are_copied_in_lanes_and_shared_by_threads() -> None:
-    func = staged(d.gather_at((50, 40), (6,), 0))
+    func = staged(indexing.gather_at((50, 40), (6,), 0))
     kinds = {loop.var.name: loop.kind for loop in tir.loops_of(func.body)}
     assert kinds["k0"] is tir.LoopKind.PARALLEL and kinds["row"] is tir.LoopKind.SERIAL
     assert [kinds[n] for n in ("z0v", "b0v")] == [tir.LoopKind.VECTORIZED] * 2
@@ -248,15 +248,15 @@ def test_rows_are_copied_in_lanes_and_shared_by_threads() -> None:
 @pytest.mark.parametrize(
     "func",
     [
-        d.gather_elements((9, 40), (9, 40), 0),
-        d.gather_elements((40,), (17,), 0),
-        d.gather_nd((9, 8, 7), (2, 5, 2)),
-        d.scatter_elements((40,), (17,), 0),
-        d.scatter_elements((9, 40), (9, 40), 0, "add"),
-        d.scatter_nd((40,), (17, 1), "max"),
-        d.scatter_nd((9, 8, 17), (3, 2)),
-        d.gather_at((40,), (), 0),
-        d.scatter_nd((40,), (1,)),
+        indexing.gather_elements((9, 40), (9, 40), 0),
+        indexing.gather_elements((40,), (17,), 0),
+        indexing.gather_nd((9, 8, 7), (2, 5, 2)),
+        indexing.scatter_elements((40,), (17,), 0),
+        indexing.scatter_elements((9, 40), (9, 40), 0, "add"),
+        indexing.scatter_nd((40,), (17, 1), "max"),
+        indexing.scatter_nd((9, 8, 17), (3, 2)),
+        indexing.gather_at((40,), (), 0),
+        indexing.scatter_nd((40,), (1,)),
     ],
     ids=lambda func: func.name,
 )
@@ -283,7 +283,9 @@ def test_no_tile_is_made_of_a_reduction_over_a_matched_loop() -> None:
 
 def test_what_a_matched_loop_takes_is_counted_once() -> None:
     small, large = (
-        kernel_variants(d.gather_at((n, 64), (8,), 0), frozenset(), host_target())[0].work.cycles
+        kernel_variants(indexing.gather_at((n, 64), (8,), 0), frozenset(), host_target())[
+            0
+        ].work.cycles
         for n in (10, 10_000)
     )
     assert small == large
@@ -297,7 +299,7 @@ def test_tables_and_indices_in_padded_layouts(data: st.DataObject) -> None:
         data.draw(st.integers(4, 9)),
         data.draw(st.sampled_from(["int32", "int64"])),
     )
-    func = d.gather_at((rows, columns), (count,), 0, "float32", index_dtype)
+    func = indexing.gather_at((rows, columns), (count,), 0, "float32", index_dtype)
     block = lambda n: lambda *i: (*i[:-1], i[-1] // n, i[-1] % n)  # noqa: E731
     s = Schedule.of(func)
     for name in data.draw(st.sets(st.sampled_from(["x", "indices", "y"]))):
@@ -325,15 +327,15 @@ def test_tables_and_indices_in_padded_layouts(data: st.DataObject) -> None:
 
 
 def test_a_scatter_of_bare_elements_is_no_movement() -> None:
-    assert not tir.only_moves(d.scatter_nd((8, 4), (3, 1)))
-    assert tir.only_moves(d.transpose((8, 4), (1, 0)))
+    assert not tir.only_moves(indexing.scatter_nd((8, 4), (3, 1)))
+    assert tir.only_moves(movement.transpose((8, 4), (1, 0)))
 
 
 def test_gathers_start_no_group() -> None:
     graph = OperatorGraph()
     graph.add_input("x", "float32", (50, 40))
     graph.add_input("ids", "int64", (6,))
-    graph.add(Node("g", "Gather", d.gather_at((50, 40), (6,), 0), ("x", "ids"), ("y",)))
-    graph.add(Node("r", "Relu", d.unary("relu", (6, 40)), ("y",), ("z",)))
+    graph.add(Node("g", "Gather", indexing.gather_at((50, 40), (6,), 0), ("x", "ids"), ("y",)))
+    graph.add(Node("r", "Relu", elementwise.unary("relu", (6, 40)), ("y",), ("z",)))
     graph.set_outputs(("z",))
     assert len(fuse(graph)) == 2

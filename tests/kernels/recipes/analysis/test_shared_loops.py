@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.definitions import group_normalization, layer_normalization, softmax
+from graphflow.kernels.definitions import normalization, reduction
 from graphflow.kernels.recipes.analysis.shared_loops import joined, rows_of_stages
 from graphflow.tir import Block, to_text
 from support.schedule_checks import kernel, same
@@ -26,7 +26,7 @@ with block("scaled"):
 
 
 def test_rows_of_a_softmax_are_shared() -> None:
-    definition = softmax((3, 5, 7), (2,))
+    definition = reduction.softmax((3, 5, 7), (2,))
     s, shared = rows_of_stages(definition)
     assert len(shared) == 2
     assert sum(isinstance(stmt, Block) for stmt in s.func.body) == 1
@@ -41,12 +41,12 @@ def test_loops_that_are_no_outermost_ones_change_places() -> None:
 
 
 def test_groups_are_a_loop_of_their_own() -> None:
-    s, shared = joined(group_normalization((2, 6, 3, 4), 3, 6))
+    s, shared = joined(normalization.group_normalization((2, 6, 3, 4), 3, 6))
     assert [s.loop(place).extent for place in shared] == [2, 3]
 
 
 def test_all_stages_of_a_normalization_are_one_nest() -> None:
-    s, (row,) = rows_of_stages(layer_normalization((5, 8), 1, (8,), (8,)))
+    s, (row,) = rows_of_stages(normalization.layer_normalization((5, 8), 1, (8,), (8,)))
     assert s.loop(row).extent == 5
     assert to_text(s.func).count("alloc(f32[()], register)") == 4
 

@@ -13,7 +13,6 @@ from graphflow.arith import terms_of
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
-from graphflow.codegen.emit_builder import IrBuilder, IrValue
 from graphflow.codegen.emit_transpose import column_of
 from graphflow.cost import CostModel
 from graphflow.kernels.conversion import conversion
@@ -29,6 +28,7 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.kernels.recipes.schedules.register_blocks import in_square_blocks, staged_transposed
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
+from graphflow.llvm import IrBuilder, IrValue
 from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
 from graphflow.schedule import Schedule

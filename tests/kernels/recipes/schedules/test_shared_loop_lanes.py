@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.definitions import softmax
+from graphflow.kernels.definitions import reduction
 from graphflow.kernels.recipes import SharedLoops
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined
 from graphflow.kernels.recipes.schedules.shared_loop_lanes import (
@@ -22,7 +22,7 @@ def made(
     shape: tuple[int, ...], recipe: SharedLoops, axis: int = 1
 ) -> tuple[Schedule, list[int | None]]:
     """A softmax in lanes across its rows, beside the definition; the extents of loops left."""
-    definition = softmax(shape, (axis,))
+    definition = reduction.softmax(shape, (axis,))
     s, shared = joined(definition, recipe.transposed)
     s, around = lanes_along_shared_loop(s, shared, recipe)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)

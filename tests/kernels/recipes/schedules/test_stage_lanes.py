@@ -10,17 +10,7 @@ import pytest
 
 from graphflow.base.errors import ScheduleError
 from graphflow.codegen import avx2_target, host_target
-from graphflow.kernels.definitions import (
-    convolution,
-    group_normalization,
-    layer_normalization,
-    log_softmax,
-    lp_normalization,
-    matmul,
-    max_pool,
-    reduce,
-    softmax,
-)
+from graphflow.kernels.definitions import convolution, linear, normalization, pooling, reduction
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.lowering.task import instead_of_tile
 from graphflow.kernels.recipes import KernelVariant, SharedLoops, build, kernel_variants
@@ -35,31 +25,37 @@ KINDS = ("usual", "inf", "nan", "large", "negative zero", "rows of -inf", "all l
 TARGETS = {"host": host_target(), "avx2": avx2_target()}
 
 DEFINITIONS: dict[str, Callable[[], PrimFunc]] = {
-    "softmax of long rows": lambda: softmax((3, 70), (1,)),
-    "softmax of many rows": lambda: softmax((11, 37), (1,)),
-    "softmax of short rows": lambda: softmax((9, 5), (1,)),
-    "softmax of one element": lambda: softmax((20, 1), (1,)),
-    "softmax of one row": lambda: softmax((1, 70), (1,)),
-    "softmax of everything": lambda: softmax((3, 4, 9), (0, 1, 2)),
-    "softmax over channels": lambda: softmax((1, 21, 5, 7), (1,)),
-    "log softmax": lambda: log_softmax((9, 70), (1,)),
-    "layer norm": lambda: layer_normalization((13, 58), 1, (58,), (58,)),
-    "layer norm over two axes": lambda: layer_normalization((5, 6, 11), 1, (6, 11)),
-    "instance norm": lambda: group_normalization((1, 20, 7, 7), 20, 20),
-    "group norm": lambda: group_normalization((2, 6, 5, 7), 3, 6),
-    "mean of images": lambda: reduce("mean", (2, 3, 5, 15), (2, 3)),
-    "mean of small images": lambda: reduce("mean", (1, 9, 3, 3), (2, 3)),
-    "maximum of rows": lambda: reduce("max", (9, 133), (1,)),
-    "minimum of short rows": lambda: reduce("min", (9, 3), (1,), keepdims=False),
-    "norm of rows": lambda: reduce("l2", (9, 58), (1,)),
-    "lp norm": lambda: lp_normalization((9, 41), 1),
-    "layer norm of many rows": lambda: layer_normalization((2, 48, 20), 2, (20,), (20,)),
-    "layer norm of 3 in a row": lambda: layer_normalization((64, 3), 1, (3,), (3,)),
-    "softmax of many short rows": lambda: softmax((96, 7), (1,)),
-    "matrix times vector": lambda: matmul((9, 133), (133, 1)),
-    "vector times matrices": lambda: matmul((3, 1, 37), (3, 37, 5)),
-    "convolution to one channel": lambda: convolution((1, 58, 3, 5), (1, 58, 1, 1), bias=True),
-    "window to one channel": lambda: convolution((1, 20, 5, 6), (1, 20, 3, 3), pads=(1, 1, 1, 1)),
+    "softmax of long rows": lambda: reduction.softmax((3, 70), (1,)),
+    "softmax of many rows": lambda: reduction.softmax((11, 37), (1,)),
+    "softmax of short rows": lambda: reduction.softmax((9, 5), (1,)),
+    "softmax of one element": lambda: reduction.softmax((20, 1), (1,)),
+    "softmax of one row": lambda: reduction.softmax((1, 70), (1,)),
+    "softmax of everything": lambda: reduction.softmax((3, 4, 9), (0, 1, 2)),
+    "softmax over channels": lambda: reduction.softmax((1, 21, 5, 7), (1,)),
+    "log softmax": lambda: reduction.log_softmax((9, 70), (1,)),
+    "layer norm": lambda: normalization.layer_normalization((13, 58), 1, (58,), (58,)),
+    "layer norm over two axes": lambda: normalization.layer_normalization((5, 6, 11), 1, (6, 11)),
+    "instance norm": lambda: normalization.group_normalization((1, 20, 7, 7), 20, 20),
+    "group norm": lambda: normalization.group_normalization((2, 6, 5, 7), 3, 6),
+    "mean of images": lambda: reduction.reduce("mean", (2, 3, 5, 15), (2, 3)),
+    "mean of small images": lambda: reduction.reduce("mean", (1, 9, 3, 3), (2, 3)),
+    "maximum of rows": lambda: reduction.reduce("max", (9, 133), (1,)),
+    "minimum of short rows": lambda: reduction.reduce("min", (9, 3), (1,), keepdims=False),
+    "norm of rows": lambda: reduction.reduce("l2", (9, 58), (1,)),
+    "lp norm": lambda: normalization.lp_normalization((9, 41), 1),
+    "layer norm of many rows": lambda: normalization.layer_normalization(
+        (2, 48, 20), 2, (20,), (20,)
+    ),
+    "layer norm of 3 in a row": lambda: normalization.layer_normalization((64, 3), 1, (3,), (3,)),
+    "softmax of many short rows": lambda: reduction.softmax((96, 7), (1,)),
+    "matrix times vector": lambda: linear.matmul((9, 133), (133, 1)),
+    "vector times matrices": lambda: linear.matmul((3, 1, 37), (3, 37, 5)),
+    "convolution to one channel": lambda: convolution.convolution(
+        (1, 58, 3, 5), (1, 58, 1, 1), bias=True
+    ),
+    "window to one channel": lambda: convolution.convolution(
+        (1, 20, 5, 6), (1, 20, 3, 3), pads=(1, 1, 1, 1)
+    ),
 }
 
 
@@ -117,27 +113,27 @@ def test_each_layout_agrees_with_the_definition(name: str, target: str) -> None:
 
 def test_tiles_keep_windows_products_and_lanes_along_other_axes() -> None:
     """A reduction alone has lanes along the axes that it reduces over, where these are last."""
-    (along,) = variants(reduce("max", (9, 133), (1,)), "avx2")
+    (along,) = variants(reduction.reduce("max", (9, 133), (1,)), "avx2")
     assert isinstance(along.recipe, SharedLoops) and along.recipe.lane_loop is None
     others = (
-        max_pool((1, 3, 9, 40), (1, 3)),
-        matmul((9, 133), (133, 20)),
-        reduce("max", (9, 133), (0,)),
+        pooling.max_pool((1, 3, 9, 40), (1, 3)),
+        linear.matmul((9, 133), (133, 20)),
+        reduction.reduce("max", (9, 133), (0,)),
     )
     for definition in others:
         assert not variants(definition, "avx2"), definition.name
 
 
 def test_what_is_read_once_and_given_at_run_time_is_reduced_along_lanes() -> None:
-    definition = matmul((9, 133), (133, 1))
+    definition = linear.matmul((9, 133), (133, 1))
     assert variants(definition, "avx2")
     constants = frozenset({definition.inputs[0].name})
     given = kernel_variants(definition, constants, TARGETS["avx2"])
     assert not any(isinstance(v.recipe, SharedLoops) for v in given)
     others = (
-        matmul((9, 133), (133, 2)),  # a tile shares each load of a between two columns
-        matmul((9, 5), (5, 1)),  # less than a vector
-        convolution((1, 20, 9, 9), (20, 1, 5, 5), groups=20),
+        linear.matmul((9, 133), (133, 2)),  # a tile shares each load of a between two columns
+        linear.matmul((9, 5), (5, 1)),  # less than a vector
+        convolution.convolution((1, 20, 9, 9), (20, 1, 5, 5), groups=20),
     )
     for definition in others:
         assert not variants(definition, "avx2"), definition.name
@@ -162,7 +158,7 @@ def test_lanes_run_where_memory_is_contiguous() -> None:
 
 
 def test_rows_beyond_the_stack_are_refused() -> None:
-    definition = softmax((2, 400_000), (1,))
+    definition = reduction.softmax((2, 400_000), (1,))
     (variant,) = variants(definition, "avx2")
     placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
     with pytest.raises(ScheduleError, match="bytes of stack"):

@@ -10,7 +10,7 @@ import pytest
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, instructions_of
 from graphflow.cost import BroadcastRows, Panels, TileProblem, Tiling, tiling_cycles
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import linear
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.make_kernel import build
 from graphflow.kernels.recipes.variants.tiling import choose_tiling
@@ -33,7 +33,7 @@ PRODUCT = TileProblem(
 
 def product(columns: int, rows: int, panels: tuple[Panels, ...] = ()) -> tuple[PrimFunc, Schedule]:
     """A matrix product with AVX2, in given panels or in the cheapest ones."""
-    definition = d.matmul((3, rows, 8), (8, columns))
+    definition = linear.matmul((3, rows, 8), (8, columns))
     variant = next(
         v for v in kernel_variants(definition, frozenset(), AVX2) if isinstance(v.recipe, Tiled)
     )

@@ -9,7 +9,7 @@ import pytest
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import linear
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.make_kernel import build
 from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
@@ -83,7 +83,7 @@ def test_a_target_without_the_instruction_keeps_the_loop() -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
 def test_the_updates_of_a_tile_are_instructions_and_compile_to_the_same(target: Target) -> None:
-    definition = d.matmul((33, 8), (8, 48))
+    definition = linear.matmul((33, 8), (8, 48))
     (variant, *_) = (
         v
         for v in kernel_variants(definition, frozenset({"b"}), target)
@@ -99,7 +99,7 @@ def test_the_updates_of_a_tile_are_instructions_and_compile_to_the_same(target: 
 @pytest.mark.parametrize(("columns", "rows"), [(127, 20), (127, 1), (128, 20)])
 def test_panels_that_columns_fill_have_no_masks(columns: int, rows: int) -> None:
     """With AVX2, where masks cost; threads share one loop over all panels."""
-    definition = d.matmul((rows, 8), (8, columns))
+    definition = linear.matmul((rows, 8), (8, columns))
     variant = next(
         v
         for v in kernel_variants(definition, frozenset(), AVX2)
@@ -120,7 +120,7 @@ def test_panels_that_columns_fill_have_no_masks(columns: int, rows: int) -> None
 
 
 def test_panels_around_other_loops_that_threads_share_stay_one_nest() -> None:
-    definition = d.matmul((3, 20, 8), (8, 127))
+    definition = linear.matmul((3, 20, 8), (8, 127))
     variant = next(
         v for v in kernel_variants(definition, frozenset(), AVX2) if isinstance(v.recipe, Tiled)
     )

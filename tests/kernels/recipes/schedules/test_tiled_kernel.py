@@ -17,7 +17,17 @@ from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import (
+    convolution,
+    elementwise,
+    linear,
+    movement,
+    pooling,
+    reduction,
+    resize,
+    selection,
+)
+from graphflow.kernels.definitions.segments import ReadThrough, Segment, copied, reduced_through
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import (
     NOTHING,
@@ -135,19 +145,19 @@ def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -
 
 
 def conv(x: tuple[int, ...], w: tuple[int, ...], target: Target = SHORT, **options: Any) -> Case:
-    func = d.convolution(x, w, **options)
+    func = convolution.convolution(x, w, **options)
     return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}), target)
 
 
 def reading(
     func: PrimFunc,
     sources: list[tuple[int, ...]],
-    segments: list[d.Segment],
+    segments: list[Segment],
     target: Target = SHORT,
 ) -> Case:
     """`func` with its first operand read as segments of `sources`."""
-    made = d.reduced_through(func, func.inputs[0].name, sources, segments)
-    assert isinstance(made, d.ReadThrough)
+    made = reduced_through(func, func.inputs[0].name, sources, segments)
+    assert isinstance(made, ReadThrough)
     bound = zip(made.func.inputs, made.inputs, strict=True)
     return Case(made.func, frozenset(b.name for b, v in bound if not isinstance(v, int)), target)
 
@@ -155,7 +165,7 @@ def reading(
 def transposed(
     x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...], **options: Any
 ) -> Case:
-    func = d.transposed_convolution(x, w, out, **options)
+    func = convolution.transposed_convolution(x, w, out, **options)
     return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}))
 
 
@@ -167,10 +177,10 @@ def starting_above(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Ca
     )
 
 
-def halved(rank: int) -> list[d.Coordinates]:
+def halved(rank: int) -> list[resize.Coordinates]:
     """Images twice as large, whose pixels lie between those of the smaller ones."""
-    same = d.Coordinates(Fraction(1), Fraction(0))
-    between = d.Coordinates(Fraction(1, 2), Fraction(-1, 4))
+    same = resize.Coordinates(Fraction(1), Fraction(0))
+    between = resize.Coordinates(Fraction(1, 2), Fraction(-1, 4))
     return [same] * 2 + [between] * (rank - 2)
 
 
@@ -205,29 +215,30 @@ CASES: dict[str, Case] = {
         (1, 5, 5, 4), (4, 5, 3, 2), strides=(2, 1), pads=(1, 0, 1, 1)
     ),
     "conv with weights that vary": Case(
-        d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True)
+        convolution.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True)
     ),
     "conv of two segments": reading(
-        d.convolution((1, 11, 4, 5), (7, 11, 1, 1), bias=True), [(1, 6, 4, 5), (1, 5, 4, 5)],
-        [d.Segment(0, 0, 1, 0, 1, 6), d.Segment(1, 6, 1, 0, 1, 5)],
+        convolution.convolution((1, 11, 4, 5), (7, 11, 1, 1), bias=True),
+        [(1, 6, 4, 5), (1, 5, 4, 5)],
+        [Segment(0, 0, 1, 0, 1, 6), Segment(1, 6, 1, 0, 1, 5)],
     ),
     "conv of interleaved segments": reading(
-        d.convolution((1, 7, 12, 13), (6, 7, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        convolution.convolution((1, 7, 12, 13), (6, 7, 3, 3), pads=(1, 1, 1, 1), bias=True),
         [(1, 9, 12, 13), (1, 4, 12, 13)],
-        [d.Segment(0, 0, 2, 3, 1, 3), d.Segment(1, 1, 2, 3, -1, 3), d.Segment(0, 6, 1, 0, 1, 1)],
+        [Segment(0, 0, 2, 3, 1, 3), Segment(1, 1, 2, 3, -1, 3), Segment(0, 6, 1, 0, 1, 1)],
     ),
     "conv of segments 17 to 18": reading(
-        d.convolution((1, 17, 3, 9), (18, 17, 1, 1)), [(1, 15, 3, 9), (1, 20, 3, 9)],
-        [d.Segment(1, 0, 1, 11, 1, 9), d.Segment(0, 9, 1, 0, 2, 8)], LONG,
+        convolution.convolution((1, 17, 3, 9), (18, 17, 1, 1)), [(1, 15, 3, 9), (1, 20, 3, 9)],
+        [Segment(1, 0, 1, 11, 1, 9), Segment(0, 9, 1, 0, 2, 8)], LONG,
     ),
     "gemm of two segments": reading(
-        d.gemm((3, 10), (10, 7), (7,)), [(3, 6), (3, 5)],
-        [d.Segment(0, 0, 1, 0, 1, 6), d.Segment(1, 6, 1, 1, 1, 4)],
+        linear.gemm((3, 10), (10, 7), (7,)), [(3, 6), (3, 5)],
+        [Segment(0, 0, 1, 0, 1, 6), Segment(1, 6, 1, 1, 1, 4)],
     ),
     "segments": Case(
-        d.copied(
+        copied(
             [(1, 9, 3, 5), (1, 4, 3, 5)],
-            [d.Segment(0, 0, 2, 3, 1, 3), d.Segment(1, 1, 2, 1, 1, 3), d.Segment(0, 6, 1, 0, 1, 1)],
+            [Segment(0, 0, 2, 3, 1, 3), Segment(1, 1, 2, 1, 1, 3), Segment(0, 6, 1, 0, 1, 1)],
             "float32",
         )
     ),
@@ -257,191 +268,195 @@ CASES: dict[str, Case] = {
         (1, 6, 3, 3), (6, 2, 2, 2), (6, 6), strides=(2, 2), groups=3, bias=True
     ),
     "conv+relu": fused(
-        d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
-        (d.unary(RELU, (1, 6, 4, 5)), 0),
+        convolution.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        (elementwise.unary(RELU, (1, 6, 4, 5)), 0),
         constants="w0 b0",
     ),
     "conv+residual+relu": fused(
-        d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
-        (d.binary(ADD, (1, 6, 4, 5), (1, 6, 4, 5)), 1),
-        (d.unary(RELU, (1, 6, 4, 5)), 0),
+        convolution.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        (elementwise.binary(ADD, (1, 6, 4, 5), (1, 6, 4, 5)), 1),
+        (elementwise.unary(RELU, (1, 6, 4, 5)), 0),
         constants="w0 b0",
     ),
     "grouped conv+residual+relu": fused(
-        d.convolution((1, 10, 3, 4), (10, 5, 1, 1), groups=2, bias=True),
-        (d.binary(ADD, (1, 10, 3, 4), (1, 10, 3, 4)), 1),
-        (d.unary(RELU, (1, 10, 3, 4)), 0),
+        convolution.convolution((1, 10, 3, 4), (10, 5, 1, 1), groups=2, bias=True),
+        (elementwise.binary(ADD, (1, 10, 3, 4), (1, 10, 3, 4)), 1),
+        (elementwise.unary(RELU, (1, 10, 3, 4)), 0),
         constants="w0 b0",
     ),
     "conv+scale+sigmoid": fused(
-        d.convolution((1, 3, 3, 5), (6, 3, 1, 1)),
-        (d.binary(MUL, (1, 6, 3, 5), (6, 1, 1)), 0),
-        (d.unary("sigmoid", (1, 6, 3, 5)), 0),
+        convolution.convolution((1, 3, 3, 5), (6, 3, 1, 1)),
+        (elementwise.binary(MUL, (1, 6, 3, 5), (6, 1, 1)), 0),
+        (elementwise.unary("sigmoid", (1, 6, 3, 5)), 0),
         constants="w0 b1",
     ),
     "conv+scale that varies": fused(
-        d.convolution((1, 3, 3, 5), (6, 3, 1, 1)),
-        (d.binary(MUL, (1, 6, 3, 5), (1, 6, 1, 1)), 0),
+        convolution.convolution((1, 3, 3, 5), (6, 3, 1, 1)),
+        (elementwise.binary(MUL, (1, 6, 3, 5), (1, 6, 1, 1)), 0),
         constants="w0",
     ),
     "conv+batch norm": fused(
-        d.convolution((1, 3, 3, 5), (7, 3, 2, 2), pads=(1, 0, 0, 1)),
-        (d.scale_and_shift((1, 7, 3, 5)), 0),
+        convolution.convolution((1, 3, 3, 5), (7, 3, 2, 2), pads=(1, 0, 0, 1)),
+        (elementwise.scale_and_shift((1, 7, 3, 5)), 0),
         constants="w0 scale1 shift1",
     ),
     "depthwise+clip": fused(
-        d.convolution((1, 6, 3, 5), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6),
-        (d.clip((1, 6, 3, 5), 0.25, 0.5), 0),
+        convolution.convolution((1, 6, 3, 5), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6),
+        (elementwise.clip((1, 6, 3, 5), 0.25, 0.5), 0),
         constants="w0",
     ),
-    "max pool": Case(d.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
-    "max pool, ceil": Case(d.max_pool((1, 5, 6, 6), (3, 3), strides=(2, 2), ceil_mode=True)),
+    "max pool": Case(pooling.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
+    "max pool, ceil": Case(pooling.max_pool((1, 5, 6, 6), (3, 3), strides=(2, 2), ceil_mode=True)),
     "max pool, ceil and pads": Case(
-        d.max_pool((2, 3, 5, 7), (2, 3), strides=(2, 2), pads=(0, 1, 1, 0), ceil_mode=True)
+        pooling.max_pool((2, 3, 5, 7), (2, 3), strides=(2, 2), pads=(0, 1, 1, 0), ceil_mode=True)
     ),
     "max pool in rows": Case(
-        d.max_pool((1, 3, 9, 11), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+        pooling.max_pool((1, 3, 9, 11), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
     ),
     "average pool in long rows": Case(
-        d.average_pool((1, 2, 3, 45), (2, 3), strides=(1, 1), pads=(0, 1, 1, 1))
+        pooling.average_pool((1, 2, 3, 45), (2, 3), strides=(1, 1), pads=(0, 1, 1, 1))
     ),
     "max pool, every fourth, dilated": Case(
-        d.max_pool((1, 2, 6, 37), (2, 2), strides=(1, 4), dilations=(2, 3))
+        pooling.max_pool((1, 2, 6, 37), (2, 2), strides=(1, 4), dilations=(2, 3))
     ),
-    "max pool 17": Case(d.max_pool((1, 17, 4, 5), (2, 2)), target=LONG),
-    "average pool": Case(d.average_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
+    "max pool 17": Case(pooling.max_pool((1, 17, 4, 5), (2, 2)), target=LONG),
+    "average pool": Case(
+        pooling.average_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+    ),
     "average pool, ceil, with pads": Case(
-        d.average_pool(
+        pooling.average_pool(
             (1, 5, 6, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=True,
             count_include_pad=True,
         )
     ),
-    "global average pool": Case(d.global_average_pool((2, 6, 3, 5))),
-    "global max pool": Case(d.global_max_pool((1, 7, 3, 5))),
-    "exp": Case(d.unary("exp", (2, 6, 3, 5))),
-    "sigmoid 18": Case(d.unary("sigmoid", (1, 18, 2, 3)), target=LONG),
-    "relu of a row": Case(d.unary(RELU, (37,))),
-    "relu of a matrix": Case(d.unary(RELU, (3, 7))),
-    "relu of a scalar": Case(d.unary(RELU, ())),
-    "tanh of one channel": Case(d.unary("tanh", (1, 1, 4, 5))),
-    "cast": Case(d.cast((1, 6, 3, 2), "int32", "float32")),
-    "add": Case(d.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5))),
-    "add of integers": Case(d.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5), "int32")),
-    "add per channel": Case(d.binary(ADD, (1, 6, 3, 5), (6, 1, 1)), frozenset({"b"})),
-    "add per channel, varying": Case(d.binary(ADD, (1, 6, 3, 5), (6, 1, 1))),
-    "add of a scale to all": Case(d.binary(ADD, (1, 6, 3, 5), (1,)), frozenset({"b"})),
-    "add of a scalar": Case(d.binary(ADD, (1, 6, 3, 5), ()), frozenset({"b"})),
-    "scale per channel and image": Case(d.binary(MUL, (2, 6, 3, 5), (2, 6, 1, 1))),
-    "scale by one channel": Case(d.binary(MUL, (1, 6, 3, 5), (1, 1, 3, 5))),
-    "scale by a row": Case(d.binary(MUL, (1, 6, 3, 5), (3, 5))),
-    "both broadcast": Case(d.binary(ADD, (1, 6, 1, 5), (1, 1, 3, 1))),
-    "divide": Case(d.binary("div", (1, 6, 2, 3), (1, 6, 2, 3))),
-    "sum of three": Case(d.variadic(ADD, [(1, 5, 2, 3)] * 3)),
-    "sum over channels": Case(d.reduce("sum", (1, 6, 3, 5), (1,))),
-    "sum over 18 channels": Case(d.reduce("sum", (1, 18, 2, 3), (1,)), target=LONG),
-    "max over channels": Case(d.reduce("max", (2, 7, 3, 2), (1,))),
-    "min over channels": Case(d.reduce("min", (1, 7, 3, 2), (1,))),
-    "product over channels": Case(d.reduce("prod", (1, 5, 3, 2), (1,))),
-    "mean over channels": Case(d.reduce("mean", (1, 6, 3, 5), (1,))),
-    "mean over space": Case(d.reduce("mean", (1, 6, 3, 5), (2, 3))),
-    "max over space": Case(d.reduce("max", (1, 6, 3, 5), (2, 3), False)),
+    "global average pool": Case(pooling.global_average_pool((2, 6, 3, 5))),
+    "global max pool": Case(pooling.global_max_pool((1, 7, 3, 5))),
+    "exp": Case(elementwise.unary("exp", (2, 6, 3, 5))),
+    "sigmoid 18": Case(elementwise.unary("sigmoid", (1, 18, 2, 3)), target=LONG),
+    "relu of a row": Case(elementwise.unary(RELU, (37,))),
+    "relu of a matrix": Case(elementwise.unary(RELU, (3, 7))),
+    "relu of a scalar": Case(elementwise.unary(RELU, ())),
+    "tanh of one channel": Case(elementwise.unary("tanh", (1, 1, 4, 5))),
+    "cast": Case(elementwise.cast((1, 6, 3, 2), "int32", "float32")),
+    "add": Case(elementwise.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5))),
+    "add of integers": Case(elementwise.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5), "int32")),
+    "add per channel": Case(elementwise.binary(ADD, (1, 6, 3, 5), (6, 1, 1)), frozenset({"b"})),
+    "add per channel, varying": Case(elementwise.binary(ADD, (1, 6, 3, 5), (6, 1, 1))),
+    "add of a scale to all": Case(elementwise.binary(ADD, (1, 6, 3, 5), (1,)), frozenset({"b"})),
+    "add of a scalar": Case(elementwise.binary(ADD, (1, 6, 3, 5), ()), frozenset({"b"})),
+    "scale per channel and image": Case(elementwise.binary(MUL, (2, 6, 3, 5), (2, 6, 1, 1))),
+    "scale by one channel": Case(elementwise.binary(MUL, (1, 6, 3, 5), (1, 1, 3, 5))),
+    "scale by a row": Case(elementwise.binary(MUL, (1, 6, 3, 5), (3, 5))),
+    "both broadcast": Case(elementwise.binary(ADD, (1, 6, 1, 5), (1, 1, 3, 1))),
+    "divide": Case(elementwise.binary("div", (1, 6, 2, 3), (1, 6, 2, 3))),
+    "sum of three": Case(elementwise.variadic(ADD, [(1, 5, 2, 3)] * 3)),
+    "sum over channels": Case(reduction.reduce("sum", (1, 6, 3, 5), (1,))),
+    "sum over 18 channels": Case(reduction.reduce("sum", (1, 18, 2, 3), (1,)), target=LONG),
+    "max over channels": Case(reduction.reduce("max", (2, 7, 3, 2), (1,))),
+    "min over channels": Case(reduction.reduce("min", (1, 7, 3, 2), (1,))),
+    "product over channels": Case(reduction.reduce("prod", (1, 5, 3, 2), (1,))),
+    "mean over channels": Case(reduction.reduce("mean", (1, 6, 3, 5), (1,))),
+    "mean over space": Case(reduction.reduce("mean", (1, 6, 3, 5), (2, 3))),
+    "max over space": Case(reduction.reduce("max", (1, 6, 3, 5), (2, 3), False)),
     "mean over space, axes dropped": Case(
-        d.reduce("mean", (2, 18, 3, 2), (2, 3), False), target=LONG
+        reduction.reduce("mean", (2, 18, 3, 2), (2, 3), False), target=LONG
     ),
     "sum over channels, axis dropped": Case(
-        d.reduce("sum", (1, 18, 2, 3), (1,), False), target=LONG
+        reduction.reduce("sum", (1, 18, 2, 3), (1,), False), target=LONG
     ),
-    "sum over a row": Case(d.reduce("sum", (1, 6, 3, 5), (3,))),
-    "sum over all": Case(d.reduce("sum", (1, 6, 2, 3), (0, 1, 2, 3))),
-    "gemm": Case(d.gemm((3, 10), (10, 7), (7,)), frozenset({"b", "c"})),
+    "sum over a row": Case(reduction.reduce("sum", (1, 6, 3, 5), (3,))),
+    "sum over all": Case(reduction.reduce("sum", (1, 6, 2, 3), (0, 1, 2, 3))),
+    "gemm": Case(linear.gemm((3, 10), (10, 7), (7,)), frozenset({"b", "c"})),
     "gemm transposed": Case(
-        d.gemm((3, 10), (7, 10), transpose_b=True, alpha=0.5), frozenset({"b"})
+        linear.gemm((3, 10), (7, 10), transpose_b=True, alpha=0.5), frozenset({"b"})
     ),
-    "gemm of varying operands": Case(d.gemm((3, 10), (10, 7), (3, 1))),
+    "gemm of varying operands": Case(linear.gemm((3, 10), (10, 7), (3, 1))),
     "gemm of flattened images": Case(
-        d.gemm((3, 48), (48, 7), (7,)), frozenset({"b", "c"}),
-        offered=(("a", renamed(d.reshape((3, 8, 2, 3), (3, 48)))),)
+        linear.gemm((3, 48), (48, 7), (7,)), frozenset({"b", "c"}),
+        offered=(("a", renamed(movement.reshape((3, 8, 2, 3), (3, 48)))),)
     ),
     "gemm of a flattened image, transposed": Case(
-        d.gemm((1, 36), (9, 36), (9,), transpose_b=True), frozenset({"b", "c"}),
-        offered=(("a", renamed(d.reshape((1, 6, 2, 3), (1, 36)))),)
+        linear.gemm((1, 36), (9, 36), (9,), transpose_b=True), frozenset({"b", "c"}),
+        offered=(("a", renamed(movement.reshape((1, 6, 2, 3), (1, 36)))),)
     ),
     "depthwise of shuffled channels": Case(
-        d.convolution((2, 12, 5, 6), (12, 1, 3, 3), bias=True, groups=12, pads=(1, 1, 1, 1)),
+        convolution.convolution(
+            (2, 12, 5, 6), (12, 1, 3, 3), bias=True, groups=12, pads=(1, 1, 1, 1)
+        ),
         frozenset({"w", "b"}), offered=(("x", (shuffled((2, 12, 5, 6), 3),)),),
     ),
     "depthwise strided of shuffled channels": Case(
-        d.convolution((1, 18, 7, 6), (18, 1, 3, 3), groups=18, strides=(2, 2)),
+        convolution.convolution((1, 18, 7, 6), (18, 1, 3, 3), groups=18, strides=(2, 2)),
         frozenset({"w"}), offered=(("x", (shuffled((1, 18, 7, 6), 2),)),),
     ),
     "grouped conv of shuffled channels": Case(
-        d.convolution((1, 24, 4, 5), (16, 12, 1, 1), bias=True, groups=2),
+        convolution.convolution((1, 24, 4, 5), (16, 12, 1, 1), bias=True, groups=2),
         frozenset({"w", "b"}), offered=(("x", (shuffled((1, 24, 4, 5), 4),)),),
     ),
     "conv of shuffled channels": Case(
-        d.convolution((1, 10, 5, 6), (7, 10, 3, 3), pads=(1, 1, 1, 1)),
+        convolution.convolution((1, 10, 5, 6), (7, 10, 3, 3), pads=(1, 1, 1, 1)),
         frozenset({"w"}), offered=(("x", (shuffled((1, 10, 5, 6), 5),)),),
     ),
     "max pool of shuffled channels": Case(
-        d.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+        pooling.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
         offered=(("x", (shuffled((1, 6, 5, 6), 2),)),),
     ),
     "add of shuffled channels": Case(
-        d.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5)),
+        elementwise.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5)),
         offered=(("a", (shuffled((1, 6, 3, 5), 2),)),),
     ),
     "matmul of turned matrices": Case(
-        d.matmul((2, 4, 5), (5, 6)), frozenset({"b"}),
-        offered=(("a", renamed(d.transpose((5, 2, 4), (1, 2, 0)))),)
+        linear.matmul((2, 4, 5), (5, 6)), frozenset({"b"}),
+        offered=(("a", renamed(movement.transpose((5, 2, 4), (1, 2, 0)))),)
     ),
-    "matmul": Case(d.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
-    "matmul batched": Case(d.matmul((2, 3, 5), (2, 5, 6))),
+    "matmul": Case(linear.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
+    "matmul batched": Case(linear.matmul((2, 3, 5), (2, 5, 6))),
     "scores of keys": Case(
-        d.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
+        linear.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
         offered=(("b", (in_order((2, 3, 7, 10), (0, 3, 1, 2)),)),),
     ),
     "scores of keys 197": Case(
-        d.matmul((1, 2, 5, 20), (1, 2, 20, 197)), target=LONG,
+        linear.matmul((1, 2, 5, 20), (1, 2, 20, 197)), target=LONG,
         offered=(("b", (in_order((1, 2, 20, 197), (0, 3, 1, 2)),)),),
     ),
     "scores of keys, one head": Case(
-        d.matmul((1, 1, 9, 58), (1, 1, 58, 128)), target=LONG,
+        linear.matmul((1, 1, 9, 58), (1, 1, 58, 128)), target=LONG,
         offered=(("b", (in_order((1, 1, 58, 128), (0, 1, 3, 2)),)),),
     ),
     "scores of keys, shared by all": Case(
-        d.matmul((3, 9, 6), (1, 6, 11)), offered=(("b", (in_order((1, 6, 11), (2, 0, 1)),)),),
+        linear.matmul((3, 9, 6), (1, 6, 11)), offered=(("b", (in_order((1, 6, 11), (2, 0, 1)),)),),
     ),
     "keys and queries turned": Case(
-        d.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
+        linear.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
         offered=(
             ("a", (in_order((2, 3, 9, 7), (0, 2, 1, 3)),)),
             ("b", (in_order((2, 3, 7, 10), (0, 3, 1, 2)),)),
         ),
     ),
-    "matmul with a vector": Case(d.matmul((3, 5), (5,))),
-    "softmax": Case(d.softmax((2, 37), (1,))),
-    "softmax over channels": Case(d.softmax((1, 6, 2, 3), (1,))),
-    "concat": Case(d.concat([(1, 6, 2, 3), (1, 5, 2, 3)], 1)),
-    "concat along rows": Case(d.concat([(1, 6, 2, 3), (1, 6, 1, 3)], 2)),
-    "transpose of the image": Case(d.transpose((1, 6, 3, 4), (0, 1, 3, 2))),
+    "matmul with a vector": Case(linear.matmul((3, 5), (5,))),
+    "softmax": Case(reduction.softmax((2, 37), (1,))),
+    "softmax over channels": Case(reduction.softmax((1, 6, 2, 3), (1,))),
+    "concat": Case(movement.concat([(1, 6, 2, 3), (1, 5, 2, 3)], 1)),
+    "concat along rows": Case(movement.concat([(1, 6, 2, 3), (1, 6, 1, 3)], 2)),
+    "transpose of the image": Case(movement.transpose((1, 6, 3, 4), (0, 1, 3, 2))),
     "slice of the image": Case(
-        d.take_slice((1, 6, 5, 6), [range(1), range(6), range(1, 5, 2), range(4, 0, -1)])
+        selection.take_slice((1, 6, 5, 6), [range(1), range(6), range(1, 5, 2), range(4, 0, -1)])
     ),
     "slice of channels": Case(
-        d.take_slice((1, 9, 2, 3), [range(1), range(2, 9), range(2), range(3)])
+        selection.take_slice((1, 9, 2, 3), [range(1), range(2, 9), range(2), range(3)])
     ),
-    "pad with zeros": Case(d.pad((1, 6, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "constant")),
-    "pad, mirrored": Case(d.pad((1, 6, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "reflect")),
-    "pad with the edge": Case(d.pad((1, 7, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "edge")),
-    "pad the channels": Case(d.pad((1, 6, 2, 3), [0, 1, 0, 0], [0, 4, 0, 0], "constant")),
-    "depth to space": Case(d.depth_to_space((1, 20, 2, 3), 2)),
-    "depth to space, columns and rows": Case(d.depth_to_space((1, 20, 2, 3), 2, True)),
-    "space to depth": Case(d.space_to_depth((1, 5, 4, 6), 2)),
-    "resize, nearest": Case(d.resize_nearest((1, 6, 3, 4), (1, 6, 6, 8), halved(4), "floor")),
-    "resize, linear": Case(d.resize_linear((1, 7, 3, 4), (1, 7, 6, 8), halved(4))),
-    "transpose": Case(d.transpose((2, 5, 3, 4), (0, 2, 3, 1))),
-    "reshape": Case(d.reshape((2, 5, 6), (10, 6))),
-    "flatten": Case(d.reshape((1, 6, 2, 3), (1, 36))),
+    "pad with zeros": Case(selection.pad((1, 6, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "constant")),
+    "pad, mirrored": Case(selection.pad((1, 6, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "reflect")),
+    "pad with the edge": Case(selection.pad((1, 7, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "edge")),
+    "pad the channels": Case(selection.pad((1, 6, 2, 3), [0, 1, 0, 0], [0, 4, 0, 0], "constant")),
+    "depth to space": Case(selection.depth_to_space((1, 20, 2, 3), 2)),
+    "depth to space, columns and rows": Case(selection.depth_to_space((1, 20, 2, 3), 2, True)),
+    "space to depth": Case(selection.space_to_depth((1, 5, 4, 6), 2)),
+    "resize, nearest": Case(resize.resize_nearest((1, 6, 3, 4), (1, 6, 6, 8), halved(4), "floor")),
+    "resize, linear": Case(resize.resize_linear((1, 7, 3, 4), (1, 7, 6, 8), halved(4))),
+    "transpose": Case(movement.transpose((2, 5, 3, 4), (0, 2, 3, 1))),
+    "reshape": Case(movement.reshape((2, 5, 6), (10, 6))),
+    "flatten": Case(movement.reshape((1, 6, 2, 3), (1, 36))),
     "conv of long rows": conv((2, 3, 3, 24), (5, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
     "conv of long rows, one border": conv(
         (1, 2, 2, 24), (4, 2, 1, 3), pads=(0, 0, 0, 4), dilations=(1, 2)
@@ -449,15 +464,15 @@ CASES: dict[str, Case] = {
     "conv of long rows, no taps": conv((1, 5, 3, 12), (7, 5, 1, 1), bias=True),
     "conv of one long row": conv((1, 3, 32), (3, 3, 5), pads=(2, 2), bias=True),
     "conv of long rows+residual+relu": fused(
-        d.convolution((1, 3, 2, 16), (5, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
-        (d.binary(ADD, (1, 5, 2, 16), (1, 5, 2, 16)), 1),
-        (d.unary(RELU, (1, 5, 2, 16)), 0),
+        convolution.convolution((1, 3, 2, 16), (5, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        (elementwise.binary(ADD, (1, 5, 2, 16), (1, 5, 2, 16)), 1),
+        (elementwise.unary(RELU, (1, 5, 2, 16)), 0),
         constants="w0 b0",
     ),
     "conv of long rows of two segments": reading(
-        d.convolution((1, 7, 2, 16), (5, 7, 1, 3), pads=(0, 1, 0, 1)),
+        convolution.convolution((1, 7, 2, 16), (5, 7, 1, 3), pads=(0, 1, 0, 1)),
         [(1, 4, 2, 16), (1, 3, 2, 16)],
-        [d.Segment(0, 0, 1, 0, 1, 4), d.Segment(1, 4, 1, 0, 1, 3)],
+        [Segment(0, 0, 1, 0, 1, 4), Segment(1, 4, 1, 0, 1, 3)],
     ),
     "conv of rows of 96": conv((1, 5, 2, 96), (7, 5, 3, 3), LONG, pads=(1, 1, 1, 1), bias=True),
 }  # fmt: skip
@@ -688,21 +703,21 @@ def rows_of(definition: PrimFunc, target: Target = SHORT) -> KernelVariant:
 def test_windows_along_rows_have_masks_known_beforehand() -> None:
     """Whatever the width, no loop runs over panels, so each lane's place in the row is known."""
     for width in (5, 11, 45, 90):
-        variant = rows_of(d.max_pool((1, 3, 9, width), (3, 3), pads=(1, 1, 1, 1)))
+        variant = rows_of(pooling.max_pool((1, 3, 9, width), (3, 3), pads=(1, 1, 1, 1)))
         assert isinstance(variant.recipe, Tiled)
         assert all(panels.count == 1 for panels in variant.recipe.tiling.panels)
-    (panel,) = rows_of(d.max_pool((1, 3, 40, 11), (3, 3))).recipe.tiling.panels  # type: ignore[union-attr]
+    (panel,) = rows_of(pooling.max_pool((1, 3, 40, 11), (3, 3))).recipe.tiling.panels  # type: ignore[union-attr]
     assert panel.mr * panel.nr_vectors * 4 <= SHORT.vector_registers * 2
 
 
 def test_windows_of_products_or_far_apart_are_no_windows_along_rows() -> None:
     """A product shares its weights between rows, long rows need panels, lanes far apart gather."""
-    near = rows_of(d.max_pool((1, 3, 9, 44), (1, 3), strides=(1, 4))).work.cycles
-    far = rows_of(d.max_pool((1, 3, 9, 55), (1, 3), strides=(1, 5))).work.cycles
+    near = rows_of(pooling.max_pool((1, 3, 9, 44), (1, 3), strides=(1, 4))).work.cycles
+    far = rows_of(pooling.max_pool((1, 3, 9, 55), (1, 3), strides=(1, 5))).work.cycles
     assert far > 3 * near
-    long = rows_of(d.max_pool((1, 3, 9, 4 * 8 * 4 + 3), (1, 3)))
+    long = rows_of(pooling.max_pool((1, 3, 9, 4 * 8 * 4 + 3), (1, 3)))
     assert any(p.count > 1 for p in long.recipe.tiling.panels)  # type: ignore[union-attr]
-    product = rows_of(d.convolution((1, 3, 9, 44), (3, 1, 1, 3), groups=3))
+    product = rows_of(convolution.convolution((1, 3, 9, 44), (3, 1, 1, 3), groups=3))
     assert max(p.mr for p in product.recipe.tiling.panels) > 1  # type: ignore[union-attr]
 
 
@@ -821,7 +836,7 @@ def test_claims_are_kept_for_data_that_is_not_finite() -> None:
             np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
 
 
-DEPTHWISE = d.convolution((1, 6, 12, 16), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6)
+DEPTHWISE = convolution.convolution((1, 6, 12, 16), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6)
 """Rows of whole vectors, with few channels."""
 
 
@@ -848,7 +863,7 @@ def agrees(definition: PrimFunc, variant: KernelVariant) -> None:
 
 @pytest.mark.parametrize(
     "definition",
-    [DEPTHWISE, d.convolution((1, 2, 9, 7), (40, 2, 3, 3), pads=(1, 1, 1, 1))],
+    [DEPTHWISE, convolution.convolution((1, 2, 9, 7), (40, 2, 3, 3), pads=(1, 1, 1, 1))],
     ids=["depthwise", "weights larger than the data"],
 )
 def test_rows_of_an_image_slide_over_the_taps_across_them(definition: PrimFunc) -> None:
@@ -858,10 +873,10 @@ def test_rows_of_an_image_slide_over_the_taps_across_them(definition: PrimFunc) 
 
 
 def test_rows_do_not_slide_where_lanes_gather_or_no_tap_steps_like_them() -> None:
-    strided = d.convolution(
+    strided = convolution.convolution(
         (1, 6, 12, 16), (6, 1, 3, 3), strides=(2, 2), pads=(1, 1, 1, 1), groups=6
     )
-    pointwise = d.convolution((1, 6, 12, 16), (6, 6, 1, 1))
+    pointwise = convolution.convolution((1, 6, 12, 16), (6, 6, 1, 1))
     for definition in (strided, pointwise):
         variant = row_major_variant(definition)
         assert isinstance(variant.recipe, Tiled)
@@ -871,7 +886,7 @@ def test_rows_do_not_slide_where_lanes_gather_or_no_tap_steps_like_them() -> Non
 
 def test_a_batched_product_in_rows_costs_what_one_in_channels_does() -> None:
     """Its rows share the vectors that a step loads, unlike those of an image."""
-    definition = d.matmul((3, 16, 8), (3, 8, 16))
+    definition = linear.matmul((3, 16, 8), (3, 8, 16))
     variant = row_major_variant(definition)
     others = [v for v in kernel_variants(definition, frozenset(), SHORT) if v.vectorized]
     assert variant.vectorized
@@ -881,8 +896,8 @@ def test_a_batched_product_in_rows_costs_what_one_in_channels_does() -> None:
 @pytest.mark.parametrize(
     ("definition", "weights"),
     [
-        (d.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1)), "w"),
-        (d.matmul((7, 9), (9, 18)), "b"),
+        (convolution.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1)), "w"),
+        (linear.matmul((7, 9), (9, 18)), "b"),
     ],
     ids=["convolution", "product"],
 )
@@ -902,10 +917,10 @@ def test_weights_given_at_run_time_may_be_read_packed(definition: PrimFunc, weig
 
 def test_weights_of_each_image_are_not_packed_at_run_time() -> None:
     """Each element would be moved once for a few uses, and a bias is contiguous as it is."""
-    batched = d.matmul((3, 16, 8), (3, 8, 16))
+    batched = linear.matmul((3, 16, 8), (3, 8, 16))
     families_of_b = {family.instantiate((3, 8, 16)) for family in families(3, 4)}
     for variant in kernel_variants(batched, frozenset(), SHORT):
         assert variant.layouts["b"] in families_of_b
-    biased = d.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1), bias=True)
+    biased = convolution.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1), bias=True)
     for variant in kernel_variants(biased, frozenset(), SHORT):
         assert variant.layouts["b"] == row_major((10,))

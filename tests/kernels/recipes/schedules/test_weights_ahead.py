@@ -12,7 +12,7 @@ from graphflow.arith import Var, evaluate
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels, Tiling
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import convolution, linear
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.make_kernel import build
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
@@ -93,7 +93,7 @@ def lines(panels: range, *extents: range) -> set[tuple[int, ...]]:
 
 def test_the_tiles_of_a_panel_fetch_each_line_of_the_next_one() -> None:
     """Two tiles in the middle do, and the others fetch lines of their own panel."""
-    plain, made = fetching(d.matmul((30, 40), (40, 96)), Panels(3, 4, 8, 2), AVX2)
+    plain, made = fetching(linear.matmul((30, 40), (40, 96)), Panels(3, 4, 8, 2), AVX2)
     assert not made.refusals
     text = check(plain, made, AVX2)
     ahead = "min(1, max(0, min(-o0o + 8, o0o - 5))) + panel"
@@ -105,7 +105,7 @@ def test_the_tiles_of_a_panel_fetch_each_line_of_the_next_one() -> None:
 
 
 def test_few_tiles_fetch_several_lines_in_each_step() -> None:
-    plain, made = fetching(d.matmul((8, 40), (40, 96)), Panels(2, 6, 8, 4), AVX2)
+    plain, made = fetching(linear.matmul((8, 40), (40, 96)), Panels(2, 6, 8, 4), AVX2)
     check(plain, made, AVX2)
     found = fetched(made.func)
     assert set(found) == lines(range(1, 2), range(40), range(0, 48, 16))
@@ -113,13 +113,13 @@ def test_few_tiles_fetch_several_lines_in_each_step() -> None:
 
 
 def test_rows_that_are_no_whole_number_of_lines_end_in_a_line_that_overlaps() -> None:
-    plain, made = fetching(d.matmul((30, 40), (40, 96)), Panels(4, 3, 8, 2), AVX2)
+    plain, made = fetching(linear.matmul((30, 40), (40, 96)), Panels(4, 3, 8, 2), AVX2)
     check(plain, made, AVX2)
     assert {place[-1] for place in fetched(made.func)} == {0, 8}
 
 
 def test_rows_shorter_than_a_line_are_not_fetched_and_the_reason_is_kept() -> None:
-    plain, made = fetching(d.matmul((30, 40), (40, 24)), Panels(3, 1, 8, 5), AVX2)
+    plain, made = fetching(linear.matmul((30, 40), (40, 24)), Panels(3, 1, 8, 5), AVX2)
     assert not fetched(made.func) and made.func == plain.func
     assert any("lies inside it" in refusal.reason for refusal in made.refusals)
 
@@ -129,7 +129,7 @@ def test_a_convolution_with_borders_fetches_each_line(name: str) -> None:
     """Tiles in the middle fetch also the steps that the first row of tiles leaves out."""
     target = TARGETS[name]
     lanes = target.computed_lanes("float32")
-    definition = d.convolution((1, 3, 9, 9), (4 * lanes, 3, 3, 3), pads=(1, 1, 1, 1))
+    definition = convolution.convolution((1, 3, 9, 9), (4 * lanes, 3, 3, 3), pads=(1, 1, 1, 1))
     plain, made = fetching(definition, Panels(2, 2, lanes, 4), target)
     check(plain, made, target)
     window = range(3)
@@ -142,7 +142,9 @@ def test_weights_are_fetched_that_no_first_cache_holds() -> None:
     for depth, expected in ((40, ()), (400, ("b",))):
         variant = next(
             v
-            for v in kernel_variants(d.matmul((30, depth), (depth, 96)), frozenset({"b"}), AVX2)
+            for v in kernel_variants(
+                linear.matmul((30, depth), (depth, 96)), frozenset({"b"}), AVX2
+            )
             if isinstance(v.recipe, Tiled) and v.recipe.tiling.panel_outermost
         )
         assert isinstance(variant.recipe, Tiled) and variant.recipe.kind == BroadcastTile(

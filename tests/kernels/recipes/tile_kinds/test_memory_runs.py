@@ -10,7 +10,7 @@ import pytest
 from graphflow.base.errors import ScheduleError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import Tiling, choose_run, run_tiling
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import elementwise, reduction
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, in_runs
 from graphflow.layout import row_major
@@ -43,7 +43,7 @@ def run_of(variant: KernelVariant) -> int:
 
 
 def add(a: Shape, b: Shape) -> PrimFunc:
-    return d.binary("add", a, b)
+    return elementwise.binary("add", a, b)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_no_runs_where_an_operand_is_read_in_another_order() -> None:
 
 
 def test_no_runs_for_reductions() -> None:
-    assert not run_of(plain(d.reduce("sum", (64, 640), (1,))))
+    assert not run_of(plain(reduction.reduce("sum", (64, 640), (1,))))
 
 
 def test_a_prime_extent_is_one_run_for_each_row_or_none() -> None:

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from graphflow.codegen import avx2_target
-from graphflow.kernels.definitions import matmul
+from graphflow.kernels.definitions import linear
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import IndexMap, Layout, channels_last, row_major
@@ -38,7 +38,7 @@ HEADS_INSIDE = (0, 2, 1, 3)
 
 
 def test_a_product_reads_both_operands_where_products_left_them() -> None:
-    definition = matmul(A, B)
+    definition = linear.matmul(A, B)
     names = [buffer.name for buffer in definition.inputs]
     layouts = [permuted(shape, HEADS_INSIDE) for shape in (A, B)]
     both = reading(definition, **dict(zip(names, layouts, strict=True)))
@@ -64,7 +64,7 @@ def test_the_operand_of_the_lanes_is_transposed_where_they_would_be_gathered(
     order: tuple[int, ...],
 ) -> None:
     """Neighbouring columns are a row apart, as the keys of an attention."""
-    definition = matmul(A, B)
+    definition = linear.matmul(A, B)
     output = definition.outputs[0]
     found = transposing(definition, permuted(B, order))
     assert row_major(output.shape) in [v.layouts[output.name] for v in found]
@@ -74,7 +74,7 @@ def test_the_operand_of_the_lanes_is_transposed_where_they_would_be_gathered(
 
 def test_transposing_costs_more_for_each_row_where_there_are_few() -> None:
     def share(rows: int) -> float:
-        definition = matmul((2, 3, rows, 24), B)
+        definition = linear.matmul((2, 3, rows, 24), B)
         plain = kernel_variants(definition, frozenset(), TARGET)[0]
         (best, *_) = transposing(definition, permuted(B, (0, 1, 3, 2)))
         return best.work.cycles / plain.work.cycles
@@ -83,16 +83,16 @@ def test_transposing_costs_more_for_each_row_where_there_are_few() -> None:
 
 
 NOT_TRANSPOSED: dict[str, tuple[PrimFunc, Layout]] = {
-    "the reduced axis is not contiguous": (matmul(A, B), permuted(B, (3, 2, 0, 1))),
-    "lines of two elements": (matmul((2, 9, 2), (2, 2, 8)), permuted((2, 2, 8), (0, 2, 1))),
-    "no rows": (matmul((2, 1, 24), (2, 24, 40)), permuted((2, 24, 40), (0, 2, 1))),
-    "elements of two bytes": (matmul(A, B, "int16"), permuted(B, (0, 1, 3, 2))),
+    "the reduced axis is not contiguous": (linear.matmul(A, B), permuted(B, (3, 2, 0, 1))),
+    "lines of two elements": (linear.matmul((2, 9, 2), (2, 2, 8)), permuted((2, 2, 8), (0, 2, 1))),
+    "no rows": (linear.matmul((2, 1, 24), (2, 24, 40)), permuted((2, 24, 40), (0, 2, 1))),
+    "elements of two bytes": (linear.matmul(A, B, "int16"), permuted(B, (0, 1, 3, 2))),
     "a plane that no near cache holds": (
-        matmul((2, 9, 1024), (2, 1024, 1024)),
+        linear.matmul((2, 9, 1024), (2, 1024, 1024)),
         permuted((2, 1024, 1024), (0, 2, 1)),
     ),
     "one plane, and a panel that reaches past the columns": (
-        matmul((9, 24), (24, 37)),
+        linear.matmul((9, 24), (24, 37)),
         permuted((24, 37), (1, 0)),
     ),
 }
@@ -106,14 +106,14 @@ def test_an_operand_is_not_transposed_where(name: str) -> None:
 def test_lanes_over_the_padding_of_the_output_are_not_across_an_operand() -> None:
     """The last lanes would read columns that are not there."""
     shape = (2, 24, 40)
-    found = transposing(matmul((2, 13, 24), shape), permuted(shape, (2, 0, 1)))
+    found = transposing(linear.matmul((2, 13, 24), shape), permuted(shape, (2, 0, 1)))
     assert found
     assert not any(v.layouts["y"].is_padded for v in found)
 
 
 def test_a_family_is_read_across_the_lanes_without_an_offer() -> None:
     """Of rank 3, keys in the order in which they are computed are channels-last."""
-    definition = matmul((4, 9, 24), (4, 24, 40))
+    definition = linear.matmul((4, 9, 24), (4, 24, 40))
     found = kernel_variants(definition, frozenset(), TARGET)
     assert any(
         v.layouts["b"] == channels_last((4, 24, 40)) and v.layouts["y"] == row_major((4, 9, 40))
@@ -122,7 +122,7 @@ def test_a_family_is_read_across_the_lanes_without_an_offer() -> None:
 
 
 def test_constants_are_in_the_layout_that_they_are_packed_in() -> None:
-    definition = matmul(A, B)
+    definition = linear.matmul(A, B)
     layout = permuted(B, HEADS_INSIDE)
     name = definition.inputs[1].name
     constant = kernel_variants(definition, frozenset({name}), TARGET, offered=((name, (layout,)),))
@@ -130,7 +130,7 @@ def test_constants_are_in_the_layout_that_they_are_packed_in() -> None:
 
 
 def test_more_offers_give_variants_for_each_pair_of_them() -> None:
-    definition = matmul(A, B)
+    definition = linear.matmul(A, B)
     names = [buffer.name for buffer in definition.inputs]
     kinds = [[permuted(s, HEADS_INSIDE), permuted(s, (2, 0, 1, 3))] for s in (A, B)]
     offers = tuple((n, tuple(k)) for n, k in zip(names, kinds, strict=True))
@@ -140,7 +140,7 @@ def test_more_offers_give_variants_for_each_pair_of_them() -> None:
 
 
 def test_lanes_over_the_padding_of_the_output_read_no_offered_operand() -> None:
-    definition = matmul((2, 40, 24), (2, 24, 40))
+    definition = linear.matmul((2, 40, 24), (2, 24, 40))
     name, output = definition.inputs[0].name, definition.outputs[0]
     turned = permuted((2, 40, 24), (2, 0, 1))
     found = reading(definition, **{name: turned})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from graphflow.codegen import avx2_target
-from graphflow.kernels.definitions import layer_normalization, reduce, softmax, unary
+from graphflow.kernels.definitions import elementwise, normalization, reduction
 from graphflow.kernels.recipes import KernelVariant, Padding, RefusedVariant, SharedLoops
 from graphflow.kernels.recipes.variants.stage_variants import ROWS, stage_variants
 from graphflow.tir import PrimFunc
@@ -28,9 +28,9 @@ def recipes(definition: PrimFunc) -> dict[str, SharedLoops]:
 
 
 NONE: dict[str, Callable[[], PrimFunc]] = {
-    "one stage without a reduction": lambda: unary("exp", (4, 8)),
-    "no elements": lambda: softmax((0, 8), (1,)),
-    "no terms": lambda: reduce("sum", (4, 0), (1,)),
+    "one stage without a reduction": lambda: elementwise.unary("exp", (4, 8)),
+    "no elements": lambda: reduction.softmax((0, 8), (1,)),
+    "no terms": lambda: reduction.reduce("sum", (4, 0), (1,)),
 }
 
 
@@ -61,25 +61,25 @@ with block("turned"):
     [(64, 133, ROWS), (64, 512, ROWS), (64, 520, 1), (7, 133, 1), (8, 133, ROWS), (1, 58, 1)],
 )
 def test_short_rows_are_handled_several_at_a_time(rows: int, columns: int, several: int) -> None:
-    (recipe,) = recipes(softmax((rows, columns), (1,))).values()
+    (recipe,) = recipes(reduction.softmax((rows, columns), (1,))).values()
     assert (recipe.lane_loop, recipe.rows) == (None, several)
 
 
 def test_lanes_follow_the_layout() -> None:
-    found = recipes(softmax((1, 24, 6, 10), (1,)))
+    found = recipes(reduction.softmax((1, 24, 6, 10), (1,)))
     assert found["NCHW"].lane_loop is not None
     assert found["NHWC"].lane_loop is None
 
 
 @pytest.mark.parametrize(("columns", "vectors"), [(8, 1), (63, 1), (64, 2), (127, 2), (128, 4)])
 def test_blocks_across_rows_are_as_wide_as_gives_four_of_them(columns: int, vectors: int) -> None:
-    recipe, *_ = recipes(softmax((1, 5, columns), (1,))).values()
+    recipe, *_ = recipes(reduction.softmax((1, 5, columns), (1,))).values()
     assert recipe.lane_loop is not None
     assert recipe.vectors == vectors
 
 
 def test_a_padded_output_keeps_its_padding() -> None:
-    for variant in stage_variants(softmax((1, 21, 5, 7), (3,)), TARGET):
+    for variant in stage_variants(reduction.softmax((1, 21, 5, 7), (3,)), TARGET):
         assert isinstance(variant, KernelVariant)
         padded = variant.layouts["y"].is_padded
         assert (variant.padding is Padding.KEPT) is padded
@@ -92,10 +92,13 @@ def test_prices_grow_with_the_work() -> None:
         found = [v for v in stage_variants(definition, TARGET) if isinstance(v, KernelVariant)]
         return found[0].work.cycles
 
-    small, large = cycles(softmax((64, 80), (1,))), cycles(softmax((128, 80), (1,)))
+    small, large = (
+        cycles(reduction.softmax((64, 80), (1,))),
+        cycles(reduction.softmax((128, 80), (1,))),
+    )
     assert large == pytest.approx(2 * small)
-    normal = layer_normalization((64, 80), 1, (80,), (80,))
-    assert 0 < cycles(reduce("max", (64, 80), (1,))) < cycles(normal) < small
+    normal = normalization.layer_normalization((64, 80), 1, (80,), (80,))
+    assert 0 < cycles(reduction.reduce("max", (64, 80), (1,))) < cycles(normal) < small
 
 
 def transposing(definition: PrimFunc) -> dict[tuple[str, str], SharedLoops]:
@@ -111,7 +114,7 @@ def transposing(definition: PrimFunc) -> dict[tuple[str, str], SharedLoops]:
 
 def test_lanes_across_lines_cross_what_does_not_lie_along_them() -> None:
     """Rows of 32 elements are short: a row alone is a few vectors, and added up at the end."""
-    found = transposing(layer_normalization((1, 4096, 32), 2, (32,), (32,)))
+    found = transposing(normalization.layer_normalization((1, 4096, 32), 2, (32,), (32,)))
     transposed = {layouts: recipe.transposed for layouts, recipe in found.items()}
     assert transposed["NCW", "NCW"] == ("x", "y")
     assert transposed["NCW", "NCW8c"] == transposed["NCW", "NWC"] == ("x",)
@@ -122,7 +125,7 @@ def test_lanes_across_lines_cross_what_does_not_lie_along_them() -> None:
 @pytest.mark.parametrize(("columns", "rows"), [(64, "NCW"), (512, "NCW")])
 def test_long_rows_keep_their_lanes_where_they_lie_in_memory(columns: int, rows: str) -> None:
     """Of two variants in the same layouts only the cheaper one is offered."""
-    definition = layer_normalization((1, 256, columns), 2, (columns,), (columns,))
+    definition = normalization.layer_normalization((1, 256, columns), 2, (columns,), (columns,))
     placed = [
         tuple(layout for _, layout in variant.layouts.items())
         for variant in stage_variants(definition, TARGET)
@@ -134,11 +137,11 @@ def test_long_rows_keep_their_lanes_where_they_lie_in_memory(columns: int, rows:
 
 @pytest.mark.parametrize("rows", [197, 4])
 def test_rows_that_fill_no_whole_vectors_cross_nothing(rows: int) -> None:
-    assert not transposing(layer_normalization((1, rows, 32), 2, (32,), (32,)))
+    assert not transposing(normalization.layer_normalization((1, rows, 32), 2, (32,), (32,)))
 
 
 def test_lines_that_the_near_cache_does_not_hold_are_not_crossed() -> None:
-    assert not transposing(layer_normalization((1, 64, 4096), 2, (4096,), (4096,)))
+    assert not transposing(normalization.layer_normalization((1, 64, 4096), 2, (4096,), (4096,)))
 
 
 def test_elements_of_two_bytes_are_not_crossed() -> None:

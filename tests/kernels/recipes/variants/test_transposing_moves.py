@@ -9,7 +9,7 @@ import pytest
 
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.kernels import definitions as d
+from graphflow.kernels.definitions import movement
 from graphflow.kernels.recipes import BlockTranspose, KernelVariant, Tiled, View, kernel_variants
 from graphflow.lower import lower_call
 from graphflow.tir import Allocate, LoopKind, PrimFunc, loops_of, parse, walk
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 def transpose(shape: Shape, perm: Shape, dtype: str = "float32") -> PrimFunc:
-    return d.transpose(shape, perm, dtype=dtype)
+    return movement.transpose(shape, perm, dtype=dtype)
 
 
 def executed(definition: PrimFunc, target: Target) -> list[KernelVariant]:

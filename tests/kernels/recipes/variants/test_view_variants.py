@@ -8,8 +8,7 @@ import pytest
 
 import graphflow
 from graphflow.base.options import Options
-from graphflow.models import ModelBuilder
-from graphflow.models.zoo.exporting import dense, view
+from graphflow.models.zoo.exporting import ExportingBuilder
 
 pytestmark = pytest.mark.decisions
 
@@ -18,16 +17,16 @@ OPTIONS = Options(threads=1, workers=0)
 
 def taken_apart(width: int, parts: int, shape: tuple[int, ...], perm: tuple[int, ...]):
     """Parts of a product, each read under another shape, transposed, and negated."""
-    b = ModelBuilder(0)
+    b = ExportingBuilder(0)
     x = b.input("x", (2, 6, 8))
     names = [f"part{k}" for k in range(parts)]
-    product = dense(b, x, 8, parts * width)
+    product = b.dense(x, 8, parts * width)
     if parts > 1:
         b.node("Split", [product], names, axis=-1)
     else:
         names = [product]
     for name in names:
-        b.output(b.node("Neg", [b.node("Transpose", [view(b, name, *shape)], perm=perm)]))
+        b.output(b.node("Neg", [b.node("Transpose", [b.view(name, *shape)], perm=perm)]))
     return b.model()
 
 
@@ -56,11 +55,11 @@ def test_a_part_is_not_taken_for_one_piece(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("head", [3, 12, 16, 20])
 def test_kernels_compute_with_parts_where_they_are(head: int) -> None:
     """A product of two of them, and a sum, whose lanes run along rows of a third."""
-    b = ModelBuilder(0)
+    b = ExportingBuilder(0)
     names = ["q", "k", "v"]
-    b.node("Split", [dense(b, b.input("x", (2, 6, 8)), 8, 12 * head)], names, axis=-1)
+    b.node("Split", [b.dense(b.input("x", (2, 6, 8)), 8, 12 * head)], names, axis=-1)
     q, k, v = (
-        b.node("Transpose", [view(b, name, 2, 6, 4, head)], perm=perm)
+        b.node("Transpose", [b.view(name, 2, 6, 4, head)], perm=perm)
         for name, perm in zip(names, ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)), strict=True)
     )
     b.output(b.add(b.node("MatMul", [b.node("MatMul", [q, k]), v]), q), b.add(q, v))

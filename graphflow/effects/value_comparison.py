@@ -1,14 +1,14 @@
-"""Values that are known to be in an element: whether a store changes anything.
+"""Comparisons of two values in pairs of instances, as relations of integer sets.
 
-In: a kernel and the path of a store.  Out: a proof that the element holds the value already.  What
-always holds: a value is traced only through writes that must have happened, and to the claims
-`x[…] == c` of assumptions until a write that may touch the element ends them; what inputs hold
-before the kernel is arbitrary, and the same at every load.
+In: two values (of an expression where a statement runs, or in an element where it is accessed) and
+the pairs of instances in which to compare them.  Out: nothing where they are the same in every
+pair, else `ValuesDiffer` with a verdict.  What always holds: a value is traced only through writes
+that must have happened, and to the claims `x[…] == c` of assumptions until a write that may touch
+the element ends them; what inputs hold before the kernel is arbitrary, and the same at every load.
 
 Two values are the same if one instance of one statement left them, if one element of an input had
 them before the kernel, or if expressions with the same operators compute them from operands that
-are the same; constants are compared by bits.  What this leaves open is asked of the first instances
-one by one (`instance_values`), where sums of integers are compared as such.
+are the same; constants are compared by bits.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ import islpy as isl
 
 from graphflow import arith, tir
 from graphflow.effects.dataflow import reaching
-from graphflow.effects.instance_values import known_in_instances
-from graphflow.effects.questions import METHOD, point_of, point_text
-from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement, StatementAccess
+from graphflow.effects.questions import point_of, point_text
+from graphflow.effects.relations import Relations
+from graphflow.effects.statements import Statement, StatementAccess
 
 MOST_STEPS = 48
 """Comparisons of values for one question; beyond them it is UNKNOWN."""
@@ -38,6 +37,9 @@ class ComputedValue:
     statement: Statement
     loads: int = 0
     """How many loads of the statement come before those in the expression."""
+
+    def __str__(self) -> str:
+        return tir.expr_text(self.expr)
 
     def operands(self) -> tuple[ComputedValue, ...]:
         """The values of the expressions directly below, a condition on data included."""
@@ -58,6 +60,9 @@ class HeldValue:
     @property
     def statement(self) -> Statement:
         return self.access.statement
+
+    def __str__(self) -> str:
+        return str(self.access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,40 +95,6 @@ class ValuesDiffer(Exception):
     def __init__(self, verdict: arith.Verdict, reason: str, witness: arith.Witness = ()) -> None:
         super().__init__(reason)
         self.verdict, self.reason, self.witness = verdict, reason, witness
-
-
-def stores_known_value(func: tir.PrimFunc, path: Path) -> arith.Proof:
-    """Whether each element that the store at `path` writes holds the stored value before.
-
-    So it is for `x[i] = x[i]`, for a constant over the same constant, and for a copy that is copied
-    back.  Then the kernel computes the same without the store.  ValueError if it is no store.
-    """
-    relations = relations_of(func)
-    statement = relations.model.at(path)
-    stmt = statement.stmt
-    if not isinstance(stmt, tir.Store):
-        raise ValueError(f"statement {statement.number} of {func.name} is no store")
-    write = relations.model.made_by(statement)[-1]
-    claim = f"{write} holds what {statement.title} stores before it does"
-
-    def ask(context: Any) -> arith.Proof:
-        same_instance = plain(relations.domain(context, write).identity())
-        compared = ValueComparison(relations, context)
-        try:
-            compared.require_same(
-                HeldValue(write), ComputedValue(stmt.value, statement), same_instance
-            )
-        except ValuesDiffer as found:
-            sure = found.verdict is arith.Verdict.REFUTED and write.access.certain
-            verdict = arith.Verdict.REFUTED if sure else arith.Verdict.UNKNOWN
-            return arith.Proof(verdict, claim, METHOD, found.reason, found.witness if sure else ())
-        return arith.Proof(arith.Verdict.PROVEN, claim, METHOD)
-
-    proof = answered(claim, ask)
-    if proof.verdict is not arith.Verdict.UNKNOWN:
-        return proof
-    again = answered(claim, lambda context: known_in_instances(relations, context, write, claim))
-    return proof if again.verdict is arith.Verdict.UNKNOWN else again
 
 
 def plain(pairs: Any) -> Any:
@@ -172,7 +143,8 @@ class ValueComparison:
         for side, where in zip(
             value.operands(), (condition, arith.negation(condition)), strict=True
         ):
-            text = f"{{ [{names}] : {arith.isl_constraints(arith.Domain((), where))} }}"
+            taken = arith.isl_constraints(arith.Domain((), where))
+            text = f"{self.relations.parameters}{{ [{names}] : {taken} }}"
             here = pairs.intersect_domain(isl.Set.read_from_str(self.context, text))
             if not here.is_empty():
                 yield from self.resolved(side, here)
@@ -271,7 +243,9 @@ class ValueComparison:
         ins = ", ".join(arith.isl_name(axis.var) for axis in one.statement.domain.axes)
         outs = ", ".join(arith.isl_name(axis.var) for axis in copy.axes)
         where = arith.Domain((), arith.equal(left, arith.substitute(right, fresh)))
-        text = f"{{ [{ins}] -> [{outs}] : {arith.isl_constraints(where)} }}"
+        text = (
+            f"{self.relations.parameters}{{ [{ins}] -> [{outs}] : {arith.isl_constraints(where)} }}"
+        )
         return isl.Map.read_from_str(self.context, text)
 
     def different(self, one: Value, other: Value, reason: str, pairs: Any) -> None:

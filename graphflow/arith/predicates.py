@@ -11,19 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from graphflow.arith.index_expr import (
-    FloorMod,
-    IndexExpr,
-    IndexLike,
-    Var,
-    as_index,
-    constant_value,
-    evaluate,
-    linear,
-    substitute,
-    terms_of,
-    variables,
-)
+from graphflow.arith import index_expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +28,7 @@ class Truth:
 class AtLeastZero:
     """`expr >= 0`."""
 
-    expr: IndexExpr
+    expr: index_expr.IndexExpr
 
     def __str__(self) -> str:
         return _comparison_text(self.expr, "<=")
@@ -50,7 +38,7 @@ class AtLeastZero:
 class IsZero:
     """`expr == 0`."""
 
-    expr: IndexExpr
+    expr: index_expr.IndexExpr
 
     def __str__(self) -> str:
         return _comparison_text(self.expr, "==")
@@ -94,52 +82,59 @@ def _member_text(member: Predicate) -> str:
     return f"({member})" if isinstance(member, And | Or) else str(member)
 
 
-def _comparison_text(expr: IndexExpr, sign: str) -> str:
+def _comparison_text(expr: index_expr.IndexExpr, sign: str) -> str:
     """`13 - 4*i - j >= 0` reads `4*i + j < 14`: negative terms go to the left."""
-    terms, constant = terms_of(expr)
-    left = linear([(atom, -k) for atom, k in terms if k < 0])
-    right = linear([(atom, k) for atom, k in terms if k > 0])
-    if constant_value(right) == 0:
+    terms, constant = index_expr.terms_of(expr)
+    left = index_expr.linear([(atom, -k) for atom, k in terms if k < 0])
+    right = index_expr.linear([(atom, k) for atom, k in terms if k > 0])
+    if index_expr.constant_value(right) == 0:
         if sign == "<=":
             return f"{left} < {constant + 1}"
         return f"{left} {sign} {constant}"
-    if constant_value(left) == 0:
+    if index_expr.constant_value(left) == 0:
         if sign == "<=":
             return f"{right} >= {-constant}"
         return f"{right} {sign} {-constant}"
     return f"{left} {sign} {right + constant}"
 
 
-def at_least_zero(expr: IndexLike) -> Predicate:
+def at_least_zero(expr: index_expr.IndexLike) -> Predicate:
     """`expr >= 0`."""
-    index = as_index(expr)
-    value = constant_value(index)
+    index = index_expr.as_index(expr)
+    value = index_expr.constant_value(index)
     return AtLeastZero(index) if value is None else Truth(value >= 0)
 
 
-def at_most(left: IndexLike, right: IndexLike) -> Predicate:
+def at_most(left: index_expr.IndexLike, right: index_expr.IndexLike) -> Predicate:
     """`left <= right`."""
-    return at_least_zero(as_index(right) - left)
+    return at_least_zero(index_expr.as_index(right) - left)
 
 
-def less_than(left: IndexLike, right: IndexLike) -> Predicate:
+def less_than(left: index_expr.IndexLike, right: index_expr.IndexLike) -> Predicate:
     """`left < right`."""
-    return at_least_zero(as_index(right) - left - 1)
+    return at_least_zero(index_expr.as_index(right) - left - 1)
 
 
-def equal(left: IndexLike, right: IndexLike) -> Predicate:
+def equal(left: index_expr.IndexLike, right: index_expr.IndexLike) -> Predicate:
     """`left == right`."""
-    difference = as_index(left) - right
-    value = constant_value(difference)
+    difference = index_expr.as_index(left) - right
+    value = index_expr.constant_value(difference)
     if value is not None:
         return Truth(value == 0)
-    negative = terms_of(difference)[0][0][1] < 0
+    negative = index_expr.terms_of(difference)[0][0][1] < 0
     return IsZero(-difference if negative else difference)
 
 
-def within(expr: IndexLike, start: IndexLike, stop: IndexLike) -> Predicate:
+def within(
+    expr: index_expr.IndexLike, start: index_expr.IndexLike, stop: index_expr.IndexLike
+) -> Predicate:
     """`start <= expr < stop`."""
     return conjunction((at_most(start, expr), less_than(expr, stop)))
+
+
+def equivalent(one: Predicate, other: Predicate) -> Predicate:
+    """The predicate that both hold, or both fail."""
+    return conjunction((disjunction((negation(one), other)), disjunction((negation(other), one))))
 
 
 def negation(predicate: Predicate) -> Predicate:
@@ -194,23 +189,25 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
     return () if isinstance(predicate, Truth) and predicate.value else (predicate,)
 
 
-def congruences(predicate: Predicate) -> Iterator[tuple[frozenset[Var], int]]:
+def congruences(predicate: Predicate) -> Iterator[tuple[frozenset[index_expr.Var], int]]:
     """The conditions `e % n == 0` among the conjuncts: the variables of e, and n."""
     for member in conjuncts(predicate):
-        if isinstance(member, IsZero) and isinstance(member.expr, FloorMod):
-            yield frozenset(variables(member.expr)), member.expr.divisor
+        if isinstance(member, IsZero) and isinstance(member.expr, index_expr.FloorMod):
+            yield frozenset(index_expr.variables(member.expr)), member.expr.divisor
 
 
-def substitute_in(predicate: Predicate, values: Mapping[Var, IndexExpr]) -> Predicate:
+def substitute_in(
+    predicate: Predicate, values: Mapping[index_expr.Var, index_expr.IndexExpr]
+) -> Predicate:
     """`predicate` with each variable replaced by its value; the same object if none occurs."""
     match predicate:
         case Truth():
             return predicate
         case AtLeastZero():
-            inner = substitute(predicate.expr, values)
+            inner = index_expr.substitute(predicate.expr, values)
             return predicate if inner is predicate.expr else at_least_zero(inner)
         case IsZero():
-            inner = substitute(predicate.expr, values)
+            inner = index_expr.substitute(predicate.expr, values)
             return predicate if inner is predicate.expr else equal(inner, 0)
         case Not():
             member = substitute_in(predicate.member, values)
@@ -223,29 +220,29 @@ def substitute_in(predicate: Predicate, values: Mapping[Var, IndexExpr]) -> Pred
     assert_never(predicate)
 
 
-def predicate_variables(predicate: Predicate) -> frozenset[Var]:
+def predicate_variables(predicate: Predicate) -> frozenset[index_expr.Var]:
     """The variables that occur in `predicate`."""
     match predicate:
         case Truth():
             return frozenset()
         case AtLeastZero() | IsZero():
-            return variables(predicate.expr)
+            return index_expr.variables(predicate.expr)
         case Not():
-            return variables(predicate.member.expr)
+            return index_expr.variables(predicate.member.expr)
         case And() | Or():
             return frozenset().union(*(predicate_variables(m) for m in predicate.members))
     assert_never(predicate)
 
 
-def holds(predicate: Predicate, values: Mapping[Var, int]) -> bool:
+def holds(predicate: Predicate, values: Mapping[index_expr.Var, int]) -> bool:
     """Whether `predicate` holds when its variables have these values."""
     match predicate:
         case Truth():
             return predicate.value
         case AtLeastZero():
-            return evaluate(predicate.expr, values) >= 0
+            return index_expr.evaluate(predicate.expr, values) >= 0
         case IsZero():
-            return evaluate(predicate.expr, values) == 0
+            return index_expr.evaluate(predicate.expr, values) == 0
         case Not():
             return not holds(predicate.member, values)
         case And():

@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 from typing import TypeAlias
 
 from graphflow.arith import IndexExpr, Var, const, constant_value
-from graphflow.tir.nodes.expr import Buffer, Condition, Expr
+from graphflow.tir.nodes import exprs
 from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.kept import Kept
 from graphflow.tir.nodes.node_text import Printed
@@ -44,9 +44,9 @@ class ReduceOp(Enum):
 class Store(Printed):
     """`buffer[indices] = value`."""
 
-    buffer: Buffer
+    buffer: exprs.Buffer
     indices: tuple[IndexExpr, ...]
-    value: Expr
+    value: exprs.Expr
     mark: str | None = field(default=None, compare=False, repr=False)
     """What rewrites carry along to follow a statement without a name; nothing compares it."""
 
@@ -56,9 +56,9 @@ class Reduce(Printed):
     """`buffer[indices] ⊕= value`; iterations of it commute by declaration."""
 
     op: ReduceOp
-    buffer: Buffer
+    buffer: exprs.Buffer
     indices: tuple[IndexExpr, ...]
-    value: Expr
+    value: exprs.Expr
     mark: str | None = field(default=None, compare=False, repr=False)
     """As of `Store`."""
 
@@ -87,7 +87,7 @@ class For(Kept, Printed):
 class If(Kept, Printed):
     """`then` where the condition holds, else `orelse`."""
 
-    condition: Condition
+    condition: exprs.Condition
     then: Body
     orelse: Body = ()
     mark: str | None = field(default=None, compare=False, repr=False)
@@ -98,7 +98,7 @@ class If(Kept, Printed):
 class Allocate(Printed):
     """`buffer` exists from here to the end of the enclosing body; its contents start undefined."""
 
-    buffer: Buffer
+    buffer: exprs.Buffer
 
 
 class BlockNote(StrEnum):
@@ -144,8 +144,8 @@ class Assume(Printed):
     `Comparison("ne", load, Undef)` states that nothing may access it.
     """
 
-    unless: Condition
-    claim: Expr
+    unless: exprs.Condition
+    claim: exprs.Expr
     mark: str | None = field(default=None, compare=False, repr=False)
     """As of `Store`."""
 
@@ -159,7 +159,7 @@ class BufferWindow:
     `starts[kept[k]]` on; every other axis stays at its start.  `kept` increases.
     """
 
-    buffer: Buffer
+    buffer: exprs.Buffer
     starts: tuple[IndexExpr, ...]
     kept: tuple[int, ...]
 
@@ -201,9 +201,9 @@ class Let(Kept, Printed):
     keeps the value in a virtual register.
     """
 
-    buffer: Buffer
+    buffer: exprs.Buffer
     """Without axes, in registers, of the type of `value`; its name is a place of the kernel."""
-    value: Expr
+    value: exprs.Expr
     body: Body
 
 
@@ -215,7 +215,7 @@ class NamedWindow(Kept, Printed):
     buffer in place of those of the name.  Traversals go through that body.
     """
 
-    buffer: Buffer
+    buffer: exprs.Buffer
     """The name: of the window's shape, and of the type and scope of the buffer behind it; it has no
     memory of its own.  It is a place of the kernel."""
     window: BufferWindow
@@ -243,7 +243,7 @@ class Param:
     its elements follow one another in memory.
     """
 
-    buffer: Buffer
+    buffer: exprs.Buffer
     role: Role
     strided: bool = False
 
@@ -283,12 +283,12 @@ class PrimFunc(Hashed, Printed):
         return self.name, self.params, self.body, self.callee, self.scalars, self.intrinsic
 
     @property
-    def inputs(self) -> tuple[Buffer, ...]:
+    def inputs(self) -> tuple[exprs.Buffer, ...]:
         """The parameters that the kernel reads."""
         return tuple(p.buffer for p in self.params if p.role is Role.INPUT)
 
     @property
-    def outputs(self) -> tuple[Buffer, ...]:
+    def outputs(self) -> tuple[exprs.Buffer, ...]:
         """The parameters that the kernel writes."""
         return tuple(p.buffer for p in self.params if p.role is not Role.INPUT)
 
@@ -296,7 +296,7 @@ class PrimFunc(Hashed, Printed):
         """How the kernel reads as an argument of a schedule step."""
         return f"<{self.name}>"
 
-    def param(self, name: str) -> Buffer:
+    def param(self, name: str) -> exprs.Buffer:
         """The parameter called `name`; `KeyError` names those there are."""
         for p in self.params:
             if p.buffer.name == name:

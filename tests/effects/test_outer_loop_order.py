@@ -10,7 +10,7 @@ import pytest
 
 from graphflow.arith import IndexExpr, IslBudget, Var, Verdict
 from graphflow.effects import same_sources
-from graphflow.effects.coarse_order import keeps_sources
+from graphflow.effects.outer_loop_order import keeps_sources
 from graphflow.effects.relations import relations_of
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.tir import Allocate, PrimFunc, loops_of, walk

@@ -1,0 +1,51 @@
+"""Sizes: extents of inputs that are known only in a run, within bounds that are known before.
+
+In: a name of a dimension and its bounds, as a user gives them.  Out: `Size`s.  What always holds: a
+program for sizes has room for the most of each, and a run has from the least to the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphflow.base.errors import InvalidModel
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A symbolic dimension of a model: `lo <= extent <= hi` in every run of one program."""
+
+    name: str
+    lo: int
+    hi: int
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.lo} to {self.hi}"
+
+
+def sizes_of(given: Mapping[str, Any]) -> tuple[Size, ...]:
+    """The sizes that `{name: (lo, hi)}` states, in its order.
+
+    Raises TypeError unless it is a mapping of names to pairs of integers, and InvalidModel for
+    bounds that no run could satisfy or that allow an empty tensor.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"sizes is {type(given).__name__}, must map names to pairs (lo, hi)")
+    return tuple(_size(name, bounds) for name, bounds in given.items())
+
+
+def _size(name: Any, bounds: Any) -> Size:
+    if not isinstance(name, str):
+        raise TypeError(f"sizes: {name!r} is no name of a dimension")
+    pair = tuple(bounds) if isinstance(bounds, tuple | list) else ()
+    if len(pair) != 2 or not all(type(n) is int for n in pair):
+        raise TypeError(f"sizes[{name!r}] is {bounds!r}, must be a pair of integers (lo, hi)")
+    lo, hi = pair
+    if not 1 <= lo <= hi:
+        raise InvalidModel(
+            f"sizes[{name!r}] is {pair}; the least extent must be 1 or more, and at most the "
+            "greatest"
+        )
+    return Size(name, lo, hi)

@@ -1,0 +1,27 @@
+"""LLVM IR as text: typed values, and the builder that kernels and the runtime's driver share."""
+
+from graphflow.llvm.ir_builder import IrBuilder
+from graphflow.llvm.ir_values import (
+    ELEMENTS,
+    IrValue,
+    bool_constant,
+    call_text,
+    int_constant,
+    lanes_of,
+    mangled,
+    typed_constant,
+    vector_type,
+)
+
+__all__ = [
+    "ELEMENTS",
+    "IrBuilder",
+    "IrValue",
+    "bool_constant",
+    "call_text",
+    "int_constant",
+    "lanes_of",
+    "mangled",
+    "typed_constant",
+    "vector_type",
+]

@@ -1,0 +1,132 @@
+"""What serves the stages of one compilation: its trace, worker processes, kernel cache and limits.
+
+In: tasks of the stages, and their results.  Out: kernels, object code and checks, each from the
+cache, from a worker or made in this process.  What always holds: no result depends on where it was
+made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from graphflow.base.options import Options
+from graphflow.base.target import Target
+from graphflow.base.trace import PLAN_LEVEL, Trace
+from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, make_object
+from graphflow.graph import OperatorGraph
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
+from graphflow.lower import Lowered, check_program, check_values
+from graphflow.pipeline.kernel_cache import KernelCache
+from graphflow.pipeline.making import make_kernel_and_object
+from graphflow.processes.workers import Workers
+from graphflow.runtime import default_threads
+from graphflow.tir import only_moves, to_text
+from graphflow.validation import Check, check_kernel
+
+KERNELS_PER_WORKER = 16
+"""The least number of kernels for each worker: starting one takes 0.6 s, making a kernel 0.07 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The functions that stages call to have kernels made, and those that are called when a stage
+    ends."""
+
+    target: Target
+    options: Options
+    trace: Trace
+    workers: Workers
+    cache: KernelCache
+
+    def expect(self, groups: OperatorGraph) -> None:
+        """If a fused graph will need many kernels, workers start now and are ready after flow.
+
+        None start if the kernels of such a graph are in the cache.  Raises `MemoryLimitExceeded` if
+        one of the tensors is larger than the limit by itself.
+        """
+        check_values(groups, self.options.memory_limit)
+        if not self.cache.expects(tuple(node.func for node in groups.nodes), self.target):
+            self._start(promised_kernels(groups))
+
+    def kernels(self, tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
+        """The kernels of tasks, by symbol; those that the cache has are taken from it.
+
+        If many are missing that were expected there, workers start now.  A worker makes the object
+        code of its kernel as well, for the cache.
+        """
+        found = self.cache.kernels(tasks)
+        missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
+        if missing and not self.workers.started:
+            self._start(len(missing))
+        if not self.workers.started:
+            return found | self.workers.map(make_kernel, missing, self.trace)
+        make = partial(make_kernel_and_object, make_object)
+        made = self.workers.map(make, missing, self.trace)
+        for symbol, (_, code) in made.items():
+            if code is not None:
+                self.cache.take(symbol, code)
+        return found | {symbol: kernel for symbol, (kernel, _) in made.items()}
+
+    def require_memory(self, lowered: Lowered) -> None:
+        """Raise `MemoryLimitExceeded` if a whole program needs more memory than allowed."""
+        check_program(lowered, self.options.memory_limit)
+
+    def objects(self, kernels: Mapping[str, LoweredKernel]) -> dict[str, bytes]:
+        """The object code of kernels, by symbol; what the cache lacks is compiled now."""
+        tasks: dict[str, ObjectTask] = {
+            symbol: (kernel.func, symbol, self.target)
+            for symbol, kernel in kernels.items()
+            if symbol not in self.cache.objects
+        }
+        return {**self.cache.objects, **self.workers.map(make_object, tasks, self.trace)}
+
+    def checks(self, tasks: Mapping[str, tuple[LoweredKernel, bytes]]) -> dict[str, Check]:
+        """The comparison of each kernel with its definition, by symbol."""
+        return self.workers.map(check_kernel, tasks, self.trace)
+
+    def show(self, lowered: Lowered) -> None:
+        """Write the texts of each kernel to the trace."""
+        for symbol, kernel in lowered.kernels.items():
+            self._show(symbol, kernel)
+
+    def _show(self, symbol: str, kernel: LoweredKernel) -> None:
+        func, schedule, show = kernel.func, kernel.schedule, partial(self.trace.kernel, symbol)
+        show("definition", lambda: to_text(schedule.definition), PLAN_LEVEL)
+        show("schedule", lambda: schedule.trace(proofs=True), PLAN_LEVEL)
+        show("tir", lambda: to_text(func), PLAN_LEVEL)
+        show("ll", lambda: emit_ir(func, symbol, self.target))
+        if self.trace.dumps:
+            show("s", lambda: emit_assembly(func, symbol, self.target))
+
+    def _start(self, kernels: int) -> None:
+        """Start workers if so many kernels are worth it."""
+        self.workers.start(worker_count(kernels, self.options), self.trace)
+
+
+def promised_kernels(graph: OperatorGraph) -> int:
+    """An estimate of the number of distinct kernels that the groups of a graph need.
+
+    Each definition counts one, and one more if it has constants to pack.  Groups that only move
+    elements count zero: most become views.
+    """
+    packs = {
+        replace(node.func, name="kernel"): any(map(graph.is_constant, node.inputs))
+        for node in graph.nodes
+        if not only_moves(node.func)
+    }
+    return len(packs) + sum(packs.values())
+
+
+def worker_count(kernels: int, options: Options) -> int:
+    """The number of worker processes for so many kernels; 0 for none.
+
+    One worker would not help, because this process waits while it works.
+    """
+    if options.workers is not None:
+        return options.workers
+    processors = default_threads()
+    threads = processors if options.threads is None else min(options.threads, processors)
+    count = min(threads, kernels // KERNELS_PER_WORKER)
+    return count if count > 1 else 0

@@ -1,0 +1,84 @@
+"""The sizes of a run: extents of its inputs that a program leaves open.
+
+In: the spec of a program and the arrays that a run gives.  Out: the value of each size.  What
+always holds: all axes of one size have that extent, and it is within the bounds of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.base.errors import InvalidModel
+from graphflow.program import InputSize, OpenTensor, ProgramSpec, TensorSpec
+
+
+def sized_axes(spec: ProgramSpec) -> dict[int, tuple[int, ...]]:
+    """The axes of each input whose extents a run decides, by the number of the input."""
+    found: dict[int, tuple[int, ...]] = {}
+    for size in spec.sizes:
+        for number, axis in size.axes:
+            found[number] = (*found.get(number, ()), axis)
+    return found
+
+
+def fits(shape: tuple[int, ...], room: tuple[int, ...], sized: Collection[int]) -> bool:
+    """Whether an array of `shape` fits, where the extents of the axes in `sized` are open."""
+    if shape == room or not sized:
+        return shape == room
+    return len(shape) == len(room) and all(
+        axis in sized or n == m for axis, (n, m) in enumerate(zip(shape, room, strict=True))
+    )
+
+
+def takes_shapes(spec: ProgramSpec, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a program runs with inputs of these shapes; other inputs may have any shape."""
+    given = {k: shapes[t.name] for k, t in enumerate(spec.inputs) if t.name in shapes}
+    sized = sized_axes(spec)
+    return all(
+        fits(shape, spec.inputs[k].shape, sized.get(k, ())) for k, shape in given.items()
+    ) and all(
+        len(extents) <= 1 and all(size.lo <= n <= size.hi for n in extents)
+        for size in spec.sizes
+        for extents in [{given[k][axis] for k, axis in size.axes if k in given}]
+    )
+
+
+def with_size_names(spec: ProgramSpec, tensor: TensorSpec) -> OpenTensor:
+    """An input as users see it: with the names of sizes in place of the room for them."""
+    number = next(k for k, known in enumerate(spec.inputs) if known.name == tensor.name)
+    names = {axis: size.name for size in spec.sizes for k, axis in size.axes if k == number}
+    extents = tuple(names.get(axis, n) for axis, n in enumerate(tensor.shape))
+    return OpenTensor(tensor.name, tensor.dtype, extents)
+
+
+def size_given(
+    size: InputSize, spec: ProgramSpec, arrays: Sequence[NDArray[Any]]
+) -> NDArray[np.int64]:
+    """The extent that a run's inputs have along all axes of a size.
+
+    Raises InvalidModel, with the inputs that differ, if they have several, and for an extent beyond
+    the bounds of the program.
+    """
+    number, axis = size.axes[0]
+    extent = arrays[number].shape[axis]
+    for other, other_axis in size.axes:
+        if arrays[other].shape[other_axis] != extent:
+            raise InvalidModel(
+                f"{_axis(spec, arrays, other, other_axis)}, and "
+                f"{_axis(spec, arrays, number, axis)}; both have the size {size.name}"
+            )
+    if not size.lo <= extent <= size.hi:
+        raise InvalidModel(
+            f"{_axis(spec, arrays, number, axis)}; the program is for a size {size.name} from "
+            f"{size.lo} to {size.hi}"
+        )
+    return np.array(extent, np.int64)
+
+
+def _axis(spec: ProgramSpec, arrays: Sequence[NDArray[Any]], number: int, axis: int) -> str:
+    name, extent = spec.inputs[number].name, arrays[number].shape[axis]
+    return f"input {name!r} has {extent} elements along axis {axis}"
