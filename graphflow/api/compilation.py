@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from graphflow import frontends
 from graphflow.api.executable import Executable
 from graphflow.api.model import Interface, Single, Values
+from graphflow.api.rooms import largest_shapes
 from graphflow.api.specialize import Specializer, loaded_alone
 from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.assumed import Assumption
@@ -105,7 +106,8 @@ def compile(
 def executable_of(request: CompileRequest) -> Executable:
     """The executable of the ONNX model of a request; errors are as of `compile`.
 
-    If the shapes or values of some inputs are open, it compiles when it is run.
+    If the shapes or values of some inputs are open, it compiles when it is run; at once if sizes
+    bound all open extents.
     """
     opened = frontends.open_model(request.model)
     proto = opened.proto
@@ -123,7 +125,12 @@ def executable_of(request: CompileRequest) -> Executable:
         except ValuesNeeded as error:
             needed = error.inputs
     _require_runnable(opened, request.options)
-    return Executable(Specializer(request, _interface(opened, request, values), symbolic, needed))
+    interface = _interface(opened, request, values)
+    specializer = Specializer(request, interface, symbolic, needed)
+    shapes = largest_shapes(interface.inputs, symbolic, request.sizes)
+    if shapes is not None:
+        specializer.precompile(shapes, {})
+    return Executable(specializer)
 
 
 def _require_open(sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Sequence[str]) -> None:

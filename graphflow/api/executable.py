@@ -24,7 +24,7 @@ from graphflow.base.assumed import require_assumed
 from graphflow.base.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.foreign import ForeignNode
-from graphflow.runtime import Program
+from graphflow.runtime import Program, with_size_names
 
 if TYPE_CHECKING:
     from graphflow.inspect import TensorDecision
@@ -131,9 +131,12 @@ class Executable:
 
         With open shapes they are `OpenTensor`s, whose extents are numbers or names of dimensions.
         """
-        return (
-            self._models.interface.inputs if self._models.deciding else self._models.only().inputs
-        )
+        if self._models.deciding:
+            return self._models.interface.inputs
+        model = self._models.only()
+        if not model.program.spec.sizes:
+            return model.inputs
+        return tuple(with_size_names(model.program.spec, tensor) for tensor in model.inputs)
 
     @property
     def outputs(self) -> Tensors:
@@ -205,8 +208,9 @@ class Executable:
         """All decisions as plain values: the JSON of `graphflow inspect --json`.
 
         With open shapes it has the interface, under `specializations` the report of each program,
-        and under `programs` how many programs were compiled, are kept, are kept at most, and were
-        dropped (None for a loaded model, which has those of its file).
+        under `sizes` the sizes that `compile` was given (bounds, whether one program serves all
+        extents, and if not, why), and under `programs` how many programs were compiled, are kept,
+        are kept at most, and were dropped (None for a loaded model, which has those of its file).
         """
         models = self._models
         if not models.deciding:
@@ -222,6 +226,7 @@ class Executable:
                 for model in models.made
             ],
             "programs": _program_counts(models),
+            "sizes": {name: dict(about) for name, about in models.sizes.items()},
             "note": "" if models.made else _nothing_made(models),
         }
 

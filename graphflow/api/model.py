@@ -144,6 +144,11 @@ class Models(Protocol):
     def counts(self) -> Counts | None:
         """How many programs were compiled and are kept; None if all programs are in a file."""
 
+    @property
+    def sizes(self) -> Mapping[str, Mapping[str, Any]]:
+        """The sizes that the caller stated, by name: their bounds, whether one program serves all
+        of their extents, and if not, why."""
+
     def only(self) -> Model:
         """The only model; InvalidModel if there are none or several."""
 
@@ -160,6 +165,7 @@ class Single:
 
     model: Model
     deciding: tuple[str, ...] = ()
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def interface(self) -> Interface:

@@ -252,6 +252,7 @@ class SavedModels:
         self._path = path
         self.made = made
         self.counts = None
+        self.sizes: Mapping[str, Mapping[str, Any]] = {}
         self.deciding: tuple[str, ...] = texts(about["deciding"])
         inputs, outputs = (_open_tensors(about[which]) for which in ("inputs", "outputs"))
         dtypes = {tensor.name: tensor.dtype for tensor in inputs}

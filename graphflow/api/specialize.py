@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.api.releasing import without_weights
-from graphflow.api.sizes import sizes_within, with_room
+from graphflow.api.rooms import sizes_within, with_room
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
@@ -218,7 +218,7 @@ class Specializer:
     as the options say; beyond that the least recently used one is dropped, with the kernels that no
     other one has and with what compilations remember.
 
-    One program serves all extents of the sizes of the request, unless `lost` says why none does.
+    One program serves all extents of the sizes of the request, if that is proven.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Specializer:
         symbolic: tuple[str, ...],
         needed: tuple[str, ...] = (),
     ) -> None:
-        self.lost = ""
+        self._lost = ""
         self.interface = interface
         self._request, self._shared = request, Shared()
         self._symbolic, self._needed = symbolic, needed
@@ -250,6 +250,19 @@ class Specializer:
     def counts(self) -> Counts:
         """How many programs were compiled and are kept."""
         return self._programs.counts
+
+    @property
+    def sizes(self) -> dict[str, dict[str, Any]]:
+        """The sizes of the request, and whether one program serves all of their extents."""
+        return {
+            size.name: {
+                "least": size.lo,
+                "most": size.hi,
+                "one_program": not self._lost,
+                "why_not": self._lost,
+            }
+            for size in self._request.sizes
+        }
 
     def only(self) -> Model:
         """The only model that exists; InvalidModel if there are none or several."""
@@ -344,7 +357,9 @@ class Specializer:
         while True:
             given = {name: shape_of(name) for name in self._symbolic}
             sizes = (
-                () if self.lost else sizes_within(given, self.interface.inputs, self._request.sizes)
+                ()
+                if self._lost
+                else sizes_within(given, self.interface.inputs, self._request.sizes)
             )
             shapes = with_room(given, self.interface.inputs, sizes)
             values = {name: value_of(name) for name in self._needed}
@@ -383,7 +398,7 @@ class Specializer:
 
     def _lose_sizes(self, error: ExtentsLost) -> None:
         """From now on compile for each shape, for the reason of this error, and say so once."""
-        self.lost = str(error)
+        self._lost = str(error)
         names = ", ".join(str(size) for size in self._request.sizes)
         warnings.warn(
             f"no program of {self.interface.title} serves all sizes ({names}): {error}; a program "

@@ -78,6 +78,15 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         help="the shape of an input with symbolic dimensions; may be repeated",
     )
     parser.add_argument(
+        "--size",
+        type=_size,
+        action="append",
+        default=[],
+        metavar="NAME=1:8",
+        help="the bounds of a symbolic dimension, for all of which one program is compiled; may be "
+        "repeated",
+    )
+    parser.add_argument(
         "--value",
         type=_value,
         action="append",
@@ -117,6 +126,16 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
         return name, tuple(int(n) for n in extents.split("x") if n)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224") from None
+
+
+def _size(text: str) -> tuple[str, tuple[int, int]]:
+    """The name and the bounds of `NAME=1:8`."""
+    name, _, bounds = text.rpartition("=")
+    least, _, most = bounds.partition(":")
+    try:
+        return name, (int(least), int(most))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1:8") from None
 
 
 def _value(text: str) -> tuple[str, Any]:

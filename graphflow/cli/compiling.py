@@ -21,6 +21,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
 from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
+from graphflow.base.sizes import sizes_of
 from graphflow.cli.executables import read_array
 from graphflow.cli.progress_bar import ProgressBar
 from graphflow.codegen import named_target
@@ -63,8 +64,9 @@ def _request(
     return CompileRequest(
         model=model,
         name=model if isinstance(model, str) else None,
-        input_shapes=dict(shapes),
+        input_shapes={} if wanted.size else dict(shapes),  # else shapes are those of runs
         input_values=values(wanted),
+        sizes=sizes_of(dict(wanted.size)),
         target=named_target(wanted.target),
         overridable=wanted.overridable,
         options=options(wanted),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import GraphflowError
 from graphflow.cli.executables import executable, read_array, tell_foreign_nodes
-from graphflow.program import random_inputs
+from graphflow.program import OpenTensor, random_inputs
 
 
 def run_model(wanted: argparse.Namespace) -> int:
@@ -18,9 +18,15 @@ def run_model(wanted: argparse.Namespace) -> int:
     files = (text.partition("=") for text in wanted.input)
     given = {name: read_array(name, path) for name, _, path in files}
     with executable(wanted, [(name, array.shape) for name, array in given.items()]) as exe:
-        if not given.keys() >= set(exe.deciding):
+        shapes = dict(wanted.shape)
+        if not given.keys() | shapes.keys() >= set(exe.deciding):
             exe.decisions()  # raises, and names the inputs whose shapes or values are missing
-        arrays = {**random_inputs(exe.inputs, wanted.seed), **exe.values, **given}
+        missing = [
+            OpenTensor(tensor.name, tensor.dtype, shapes.get(tensor.name, tensor.shape))
+            for tensor in exe.inputs
+            if tensor.name not in given
+        ]
+        arrays = {**random_inputs(missing, wanted.seed), **exe.values, **given}
         results = exe.run(arrays)
     tell_foreign_nodes(exe)
     for name, array in results.items():

@@ -55,6 +55,7 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     if edge.layout is not None:
         yield f"  layout    {edge.layout.describe()}, in memory {list(edge.layout.physical_shape)}"
         yield from _regions(edge)
+    yield from _sizes(compiled, edge)
     if edge.pinned is not None:
         yield f"  pinned    to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
     if compiled.plan.end_to_end is not None:
@@ -73,6 +74,21 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     for use in edge.readings:
         yield from _reading(use)
     yield from _pairs(compiled, edge)
+
+
+def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
+    """What a run decides of the extents of a tensor."""
+    graph = compiled.graph
+    sizes = {one.tensor: one.size for one in graph.sizes}
+    value = graph.values.get(edge.name)
+    for axis, tensor in ({} if value is None else graph.counted.get(value, {})).items():
+        size = sizes.get(tensor)
+        if size is not None:
+            yield (
+                f"  axis {axis}    has room for {size.hi} elements; a run gives {size.name} of them, "
+                f"from {size.lo}; those behind hold anything, and no element that a run gives is "
+                "computed from them, proven for all sizes"
+            )
 
 
 def cost_text(pin: Pinned) -> str:

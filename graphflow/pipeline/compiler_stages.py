@@ -124,7 +124,7 @@ def poisoned(
     return poison_padding(graph, plan, physical) if request.options.poison else physical
 
 
-def object_code(kernels: Kernels, make: Callable[[Kernels], Objects]) -> Objects:
+def compiled_kernels(kernels: Kernels, make: Callable[[Kernels], Objects]) -> Objects:
     """The object code of each distinct kernel, by symbol, in the order of the kernels."""
     made = make(kernels)
     return {symbol: made[symbol] for symbol in kernels}
@@ -149,7 +149,7 @@ FLOW = Stage("flow", planned, lambda found: plan_text(found[1]), PLAN_LEVEL)
 CONVERT = Stage("convert", apply_plan, physical_text)
 POISON = Stage("poison", poisoned)
 LOWER = Stage("lower", lower, lowered_text)
-CODEGEN = Stage("codegen", object_code)
+CODEGEN = Stage("codegen", compiled_kernels)
 VALIDATE = Stage("validate", validated)
 ASSEMBLE = Stage("assemble", assemble)
 

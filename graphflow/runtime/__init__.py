@@ -6,13 +6,13 @@ from graphflow.runtime.executor import Borrowed, Program
 from graphflow.runtime.expected_values import require_value, value_key
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
+from graphflow.runtime.run_sizes import takes_shapes, with_size_names
 from graphflow.runtime.saved_program import (
     SavedProgram,
     load_programs,
     prepared_spec,
     save_programs,
 )
-from graphflow.runtime.sizes import takes_shapes, with_size_names
 
 __all__ = [
     "Borrowed",

@@ -38,7 +38,7 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.sizes import fits, size_given, sized_axes
+from graphflow.runtime.run_sizes import fits, open_axes, size_given
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -125,7 +125,7 @@ class Program:
         self._phases = tuple(phases_of(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._held = {size.input: size for size in spec.sizes}
-        self._sized = sized_axes(spec)
+        self._sized = open_axes(spec)
         self._names = frozenset(spec.input_names)
         # Only tensors that the caller need not convert or fetch from elsewhere.
         self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
@@ -405,5 +405,6 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
     """The address of a copy at the beginning of each axis of `staging`."""
-    np.copyto(staging[(*map(slice, array.shape), ...)], array)
+    part = staging if array.shape == staging.shape else staging[tuple(map(slice, array.shape))]
+    np.copyto(part, array)
     return data_address(staging)

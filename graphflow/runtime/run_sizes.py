@@ -16,7 +16,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.program import InputSize, OpenTensor, ProgramSpec, TensorSpec
 
 
-def sized_axes(spec: ProgramSpec) -> dict[int, tuple[int, ...]]:
+def open_axes(spec: ProgramSpec) -> dict[int, tuple[int, ...]]:
     """The axes of each input whose extents a run decides, by the number of the input."""
     found: dict[int, tuple[int, ...]] = {}
     for size in spec.sizes:
@@ -37,7 +37,7 @@ def fits(shape: tuple[int, ...], room: tuple[int, ...], sized: Collection[int]) 
 def takes_shapes(spec: ProgramSpec, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether a program runs with inputs of these shapes; other inputs may have any shape."""
     given = {k: shapes[t.name] for k, t in enumerate(spec.inputs) if t.name in shapes}
-    sized = sized_axes(spec)
+    sized = open_axes(spec)
     return all(
         fits(shape, spec.inputs[k].shape, sized.get(k, ())) for k, shape in given.items()
     ) and all(

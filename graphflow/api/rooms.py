@@ -45,6 +45,21 @@ def with_room(
     }
 
 
+def largest_shapes(
+    inputs: Sequence[OpenTensor], names: Sequence[str], sizes: Sequence[Size]
+) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of these inputs with the most of each size; None if another extent is open too."""
+    most = {size.name: size.hi for size in sizes}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for tensor in inputs:
+        if tensor.name in names:
+            extents = [n if isinstance(n, int) else most.get(n) for n in tensor.shape or ("",)]
+            if None in extents:
+                return None
+            shapes[tensor.name] = tuple(n for n in extents if n is not None)
+    return shapes if sizes else None
+
+
 def _declared(
     inputs: Sequence[OpenTensor], name: str, shape: tuple[int, ...]
 ) -> tuple[int | str, ...]:
