@@ -45,7 +45,7 @@ def _imbalance(problem: TileProblem, tiling: Tiling) -> float:
 def _masked_loads(problem: TileProblem, tiling: Tiling) -> float:
     """The factor on cycles, 1 or more, where all panels have the masks that the last one needs."""
     ragged = tiling.panel_outermost and problem.columns % tiling.panels[0].width
-    masked = problem.own_vectors and ragged and not tiling.whole_apart
+    masked = problem.loads.for_each_row and ragged and not tiling.whole_apart
     return MASKED_LOADS if masked and not problem.whole_vectors else 1.0
 
 
@@ -89,7 +89,7 @@ def idle_lanes(problem: TileProblem, tiling: Tiling, target: Target) -> float:
 
     It is charged only where other tilings have rows that share vectors instead.
     """
-    if problem.shared_ends is None:
+    if problem.loads.tail_ends is None:
         return 1.0
     counted = idle = 0.0
     for panels in tiling.panels:

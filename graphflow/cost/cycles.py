@@ -32,7 +32,7 @@ TRANSPOSING, IN_PART = 0.35, 0.7
 """The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
 block, whose loads or stores are partial vectors."""
 
-CROSSING = 0.15
+TRANSPOSING_NEAR = 0.15
 """The same where a kernel transposes what it reads next into a buffer of the thread, which the
 first-level cache holds, or what it wrote there: 0.14 to 0.16 for 16 to 64 rows of 64 before a
 product (0.29 for rows of 256), and 0.05 to 0.12 around a normalization."""
@@ -65,17 +65,17 @@ def conversion_cycles(work: ConversionWork, target: Target) -> float:
     """Cycles of one core for a conversion, or for a kernel that moves elements as one does."""
     lanes = target.lanes(work.dtype)
     whole = _in_whole_vectors(work.count, lanes)
-    if work.across:
-        whole *= _in_whole_vectors(work.across, lanes)
+    if work.source_run:
+        whole *= _in_whole_vectors(work.source_run, lanes)
         one = TRANSPOSING * whole + IN_PART * (1 - whole)
     else:
         one = (COPYING if work.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
     return work.elements * one
 
 
-def crossing_cycles(elements: int) -> float:
+def transposing_cycles(elements: int) -> float:
     """Cycles in which a kernel transposes elements into a buffer of the thread."""
-    return elements * CROSSING
+    return elements * TRANSPOSING_NEAR
 
 
 def _in_whole_vectors(count: int, lanes: int) -> float:

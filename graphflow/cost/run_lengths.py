@@ -60,7 +60,7 @@ def run_tiling(run: int, dtype: str, target: Target) -> Tiling:
         panels.append(Panels(1, vectors, lanes, 1))
     if narrow:
         panels.append(Panels(1, 1, 1 << (narrow - 1).bit_length(), 1))
-    return Tiling(tuple(panels), run=run)
+    return Tiling(tuple(panels))
 
 
 def _cycles(run: int, total: int, dtype: str, target: Target) -> float:

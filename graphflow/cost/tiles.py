@@ -19,17 +19,11 @@ from graphflow.cost.cycles import streaming_cycles
 from graphflow.cost.tilings import (
     BroadcastApart,
     Panels,
-    SlidingRows,
     TilePlane,
     TileProblem,
+    TileShape,
     Tiling,
 )
-
-CONFLICT_CYCLES = 3.0
-"""Cycles to broadcast an element whose cache line was evicted by that of another row."""
-
-BROADCAST_CYCLES = 0.5
-"""Cycles to broadcast an element from the first-level cache."""
 
 TILE_OVERHEAD = 16.0
 """Cycles to enter and leave a tile, besides filling and storing its registers."""
@@ -47,16 +41,8 @@ afterwards."""
 LATENCY = 1.05
 """The wait for an accumulator over its latency, where a tile has just as many as hide it."""
 
-UNALIGNED = 1.08
-"""The factor on a step whose vectors of data begin anywhere in a cache line."""
-
 MASKED_BORDER = 0.15
 """The share by which a tile takes longer that meets a border within its lanes."""
-
-SPILLED = 1.4
-"""The factor on a step of a tile with sliding rows that goes over several channels, where there are
-few registers: they do not hold the accumulators, the rows of data and the weights of all taps.
-Measured with AVX2 on 3×3 convolutions of 16 to 64 channels, where it is 1.2 to 1.6."""
 
 FEW_REGISTERS = 16
 """The vector registers of AVX2; AVX-512 has twice as many."""
@@ -70,48 +56,10 @@ INPUT_AGAIN = 1.005
 BORDER_GROUPS = 2
 """The number of panels in a row of an image that meet a border: the first and the last."""
 
-MOST_ROWS = 28
-"""The most rows of a tile, however many registers there are."""
-
-MASK_REGISTERS = 3
-"""Vector registers that a tile at a border needs besides: the mask, the operand and the sum under
-it."""
-
-SHUFFLED = 1.15
-"""The loads of a vector whose lanes are every second to fourth element, shuffles included, where
-the taps of a window share what they load."""
-
 ROWS_APART, ROWS_SPILLED = 1.2, 1.4
 """The factors on a tile at a border whose rows share vectors, which are taken apart and put
 together there in each step: with many registers and with few.  Measured on 3×3 and 5×5
 convolutions, where the first is 1.0 to 1.2."""
-
-OWN_REGISTERS = 4
-"""Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its
-next taps."""
-
-
-def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
-    """The most rows of a tile `nr_vectors` wide whose accumulators the vector registers hold.
-
-    One register is left for the element that is broadcast, and `nr_vectors` for the vectors loaded.
-    Where several taps meet the same elements (or vectors, if each row loads its own), LLVM loads
-    each once and keeps all of them: one for each row, and one more for each further tap.  With few
-    registers that is so where every row meets what its neighbours meet; where it is only every
-    second element, loading it again costs less than fewer rows (7 % of a first convolution).
-    Accumulators that load vectors of their own take `OWN_REGISTERS` each.
-    At least 1.
-    """
-    if plane.own_loads:
-        room = target.vector_registers // OWN_REGISTERS // (nr_vectors * plane.registers)
-        return max(1, min(room, plane.rows))
-    masks = MASK_REGISTERS if plane.along is not None and plane.along.borders else 0
-    wide = nr_vectors * plane.registers
-    each = 0 if plane.taps == 1 else wide if plane.own_vectors else 1
-    if target.vector_registers <= FEW_REGISTERS and plane.tap_step > 1 and not plane.own_vectors:
-        each = 0
-    room = (target.vector_registers - 1 - wide - masks) // (wide + each)
-    return max(1, min(room, plane.rows, MOST_ROWS))
 
 
 def register_cycles(target: Target) -> float:
@@ -173,9 +121,8 @@ def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float
         panels.count * panel_cycles(problem.plane, panels, target) for panels in tiling.panels
     )
     plane += problem.rows * _mask_cycles(problem, tiling, target)
-    passes = 1
-    if problem.along is not None:
-        passes = sum(panels.count for panels in tiling.panels)
+    passes = problem.loads.passes(tiling)
+    if problem.loads.masks_panels:
         plane += _border_cycles(problem, tiling, passes, target)
     cycles = plane * problem.planes
     if not tiling.panel_outermost and not near_weights(problem.weight_bytes, target):
@@ -204,8 +151,8 @@ def near_plane(size: int, target: Target) -> bool:
 
 def panel_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for one of the panels over all rows of one plane."""
-    if panels.narrow:
-        return _sharing_cycles(plane, panels, target)
+    if panels.tail:
+        return _tail_cycles(plane, panels, target)
     return cycles_by_rows(plane, panels.nr_vectors, panels.lanes, target)[panels.mr - 1]
 
 
@@ -217,45 +164,32 @@ def cycles_by_rows(
 
     As many as there are registers for.
     """
-    rows = range(1, most_rows(plane, nr_vectors, target) + 1)
-    tiles = [_tile_cycles(plane, nr_vectors, lanes, mr, target) for mr in rows]
+    rows = range(1, plane.loads.most_rows(plane, nr_vectors, target) + 1)
+    tiles = [_tile_cycles(plane, TileShape(nr_vectors, lanes, mr), target) for mr in rows]
     return tuple([
         plane.rows // mr * tiles[mr - 1] + (tiles[plane.rows % mr - 1] if plane.rows % mr else 0.0)
         for mr in rows
     ])  # fmt: skip
 
 
-def most_sharing_rows(plane: TilePlane, panels: Panels, target: Target) -> int:
-    """The most rows of a tile whose narrow columns share vectors; 0 where there is no such tile.
-
-    Besides what `most_rows` counts, one register holds the narrow columns that are loaded, and the
-    elements that are broadcast for the rows of one vector are kept until that is put together.
-    """
-    wide, sharing = panels.nr_vectors, panels.sharing
-    room = target.vector_registers - wide - 1 - sharing
-    each = wide + (0 if plane.taps == 1 else 1)
-    groups = room // (each * sharing + 1)
-    return min(groups, MOST_ROWS // sharing, plane.rows // sharing) * sharing
-
-
-def _sharing_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
+def _tail_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for a panel over all rows of one plane; rows that are left over share as they can.
 
     The tiles at the ends that meet a border come first here.
     """
-    wide, lanes, sharing = panels.nr_vectors, panels.lanes, panels.sharing
+    wide, lanes, together = panels.nr_vectors, panels.lanes, panels.tail_rows
     count, rest = divmod(plane.rows, panels.mr)
-    cycles, ends = 0.0, plane.shared_ends or 0
+    cycles, ends = 0.0, plane.loads.tail_ends or 0
     few = target.vector_registers <= FEW_REGISTERS
     factor = ROWS_SPILLED if few else ROWS_APART
     for rows, number in ((rest, 1 if rest else 0), (panels.mr, count)):
         at_border = min(number, ends)
         ends -= at_border
-        apart = _tile_cycles(plane, wide + 1, lanes, rows, target)
-        if rows % sharing:
+        apart = _tile_cycles(plane, TileShape(wide + 1, lanes, rows), target)
+        if rows % together:
             cycles += number * apart
             continue
-        shared = _tile_cycles(plane, wide, lanes, rows, target, rows // sharing)
+        shared = _tile_cycles(plane, TileShape(wide, lanes, rows, rows // together), target)
         cycles += at_border * apart * factor + (number - at_border) * shared
     return cycles
 
@@ -265,45 +199,21 @@ def vector_share(plane: TilePlane, lanes: int, target: Target) -> float:
     return max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
 
 
-def _tile_cycles(
-    plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target, shared: int = 0
-) -> float:
-    """Cycles of one tile; `shared` are the vectors that hold the narrow columns of its rows."""
-    share = vector_share(plane, lanes, target)
-    multiply_adds = (mr * nr_vectors * share + shared) / target.fmas_per_cycle
-    if shared:
-        multiply_adds += (mr - shared) * target.cycles_per_blend
-    near = fits_sets(plane.broadcast_stride, mr, target)
-    each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
-    vectors = nr_vectors * share + (1 if shared else 0)
-    loads = vectors * target.cycles_per_vector_load + mr * each
-    if plane.own_vectors and plane.weighted:
-        # What several taps meet is loaded once.
-        met = (plane.tap_step * (mr - 1) + plane.taps) / plane.taps
-        loads = vectors * (1 + min(met, mr)) * target.cycles_per_vector_load
-    if plane.own_loads:
-        loads = mr * nr_vectors * share * plane.own_loads * target.cycles_per_vector_load
-    weights = plane.item_bytes * (nr_vectors + (1 if shared else 0)) * lanes
-    if plane.sliding is not None:
-        masked = UNALIGNED * (1 + MASKED_BORDER * plane.sliding.borders)
-        if plane.sliding.runs > 1 and target.vector_registers <= FEW_REGISTERS:
-            masked *= SPILLED
-        multiply_adds *= masked
-        loads = masked * _sliding_loads(plane, plane.sliding, nr_vectors, lanes, mr, target)
-        weights = plane.item_bytes
-    if plane.along is not None:
-        multiply_adds, loads = multiply_adds * UNALIGNED, loads * UNALIGNED
-        weights = plane.item_bytes * mr
-        spanned = max(1.0, nr_vectors * lanes * plane.item_bytes / target.line_bytes)
-        loads = max(loads, spanned * plane.along.misses * target.l2_line_cycles)
-    step = max(multiply_adds, loads, target.fma_latency * LATENCY)
+def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
+    """Cycles of one tile."""
+    share = vector_share(plane, tile.lanes, target)
+    multiply_adds = (tile.mr * tile.nr_vectors * share + tile.tails) / target.fmas_per_cycle
+    if tile.tails:
+        multiply_adds += (tile.mr - tile.tails) * target.cycles_per_blend
+    loads, weights, unaligned = plane.loads.step(plane, tile, target)
+    step = max(multiply_adds * unaligned, loads, target.fma_latency * LATENCY)
     if plane.steps * weights > target.l1_bytes * 3 // 2:
         step = max(step, streaming_cycles(weights, True, target))
     if plane.apart is not None:
-        step += _awaited_lines(plane, plane.apart, mr, target)
+        step += _awaited_lines(plane, plane.apart, tile.mr, target)
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
-    # The narrow columns are filled and stored row by row.
-    registers = mr * (nr_vectors * share + (1 if shared else 0))
+    # Tails are filled and stored row by row.
+    registers = tile.mr * (tile.nr_vectors * share + (1 if tile.tails else 0))
     return plane.steps * step + registers * register_cycles(target) + entering
 
 
@@ -317,29 +227,9 @@ def _awaited_lines(plane: TilePlane, apart: BroadcastApart, mr: int, target: Tar
     return streaming_cycles(lines, near_weights(apart.size, target), target)
 
 
-def _sliding_loads(
-    plane: TilePlane, sliding: SlidingRows, nr_vectors: int, lanes: int, mr: int, target: Target
-) -> float:
-    """Cycles of the loads of a step: one weight, and each row of data once for all of its taps.
-
-    The vectors of data begin anywhere in a line.  Their lines come from the second-level cache
-    where what a tile reads does not stay in the first one until the next tile reads it.
-    """
-    share = vector_share(plane, lanes, target)
-    rows = mr + plane.taps - 1
-    crossing = 1 + target.vector_bytes / target.line_bytes
-    vectors = rows * nr_vectors * share / plane.taps
-    loads = BROADCAST_CYCLES + vectors * target.cycles_per_vector_load * crossing
-    lines = rows * (1 + nr_vectors * lanes * plane.item_bytes // target.line_bytes)
-    if sliding.runs * lines * target.line_bytes <= target.l1_bytes * 3 // 4:
-        return loads
-    return max(loads, lines / (plane.taps * sliding.along) * target.l2_line_cycles)
-
-
 def _border_cycles(problem: TileProblem, tiling: Tiling, passes: int, target: Target) -> float:
     """Cycles for a plane that its panels at a border take longer than the others."""
-    bordered = problem.along is not None and problem.along.borders
-    ends = dict.fromkeys((tiling.panels[0], tiling.panels[-1]) if bordered else ())
+    ends = dict.fromkeys((tiling.panels[0], tiling.panels[-1]))
     masked = [
         min(BORDER_GROUPS, passes) / len(ends) * panel_cycles(problem.plane, panels, target)
         for panels in ends

@@ -5,44 +5,28 @@ prices.
 
 The terms are those of BLIS.  A problem is a number of `planes`, each a matrix product of `rows` ×
 `columns` outputs over `steps` terms.  Columns run along the lanes of vectors; a tile holds `mr`
-rows of `nr_vectors` vectors in registers, while each step loads those vectors and broadcasts one
-element for each row.  Which axes of a kernel these are is the recipe's choice.  Mostly the columns
-are the channels, the rows the positions in a row of an image.  Where the lanes run along that row
-of the image (`LanesAlongRow`), the columns are the positions, the rows the channels, and the
-elements broadcast are the weights.  A pooling has no weights: where its lanes run along a row of
-the image, each accumulator loads vectors of its own (`own_loads`), and nothing is broadcast.
+rows of `nr_vectors` vectors in registers.  Which axes of a kernel these are is the recipe's choice:
+mostly the columns are the channels, the rows the positions in a row of an image.  What the
+accumulators of a tile load in a step, and what of it they share, is its kind (`StepLoads`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from graphflow.base.dtypes import DTYPES
-from graphflow.base.target import COMPUTED_BYTES
+from graphflow.base.target import COMPUTED_BYTES, Target
 
+MOST_ROWS = 28
+"""The most rows of a tile, however many registers there are."""
 
-class LanesAlongRow(NamedTuple):
-    """A problem whose lanes run along a row of the data, so that the weights are broadcast."""
-
-    misses: float
-    """Loads from the second-level cache in each step, for each cache line that a tile spans."""
-    borders: bool
-    """Whether some lanes of the first or the last panel take no part in a step."""
-
-
-class SlidingRows(NamedTuple):
-    """A problem whose tiles have rows of an image, and lanes along them, without packed weights.
-
-    The steps are taps across rows, then `along` ones in a row of the data, in each of `runs` parts
-    of the data that lie apart, such as input channels.  `borders` says whether some lanes take no
-    part in some steps.
-    """
-
-    along: int
-    runs: int
-    borders: bool
+MASK_REGISTERS = 3
+"""Vector registers that a tile at a border needs besides: the mask, the operand and the sum under
+it."""
 
 
 class BroadcastApart(NamedTuple):
@@ -57,6 +41,81 @@ class BroadcastApart(NamedTuple):
     size: int
 
 
+class TileShape(NamedTuple):
+    """One tile: `mr` rows of `nr_vectors` vectors of `lanes` columns.
+
+    `tails` is the number of vectors that hold the tails of its rows; see `Panels`.
+    """
+
+    nr_vectors: int
+    lanes: int
+    mr: int
+    tails: int = 0
+
+
+class Step(NamedTuple):
+    """What a step of a tile takes beside its multiply-adds."""
+
+    loads: float
+    """Cycles of its loads and broadcasts."""
+    weight_bytes: float
+    """Bytes of packed weights that it reads."""
+    unaligned: float = 1.0
+    """The factor on its multiply-adds for operands that begin anywhere in a cache line."""
+
+
+class StepLoads(ABC):
+    """How the accumulators of a tile get their operands in each step, and what that costs.
+
+    There is a class for each kind of tile (`step_loads.py`).
+    """
+
+    for_each_row: ClassVar[bool] = False
+    """Whether each row of a tile loads vectors of its own, which no other row uses."""
+
+    @property
+    def tail_ends(self) -> int | None:
+        """The ends of a run of rows, 0 to 2, whose tiles meet a border; None where there are no
+        tail vectors.  At a border the rows of one differ, and each is computed by itself."""
+        return None
+
+    @property
+    def masks_panels(self) -> bool:
+        """Whether some lanes of the first or the last panel take no part in some steps."""
+        return False
+
+    @abstractmethod
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """What a step of a tile takes."""
+
+    @abstractmethod
+    def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
+        """The tilings to be compared, the widest panels first; without those of tail vectors."""
+
+    def registers_kept(self, wide: int, target: Target) -> int:
+        """The registers in which a row of `wide` registers keeps what its next taps meet."""
+        return 0
+
+    def most_rows(self, plane: TilePlane, nr_vectors: int, target: Target) -> int:
+        """The most rows of a tile `nr_vectors` wide whose accumulators the registers hold.
+
+        One register is left for the element that is broadcast, and `nr_vectors` for the vectors
+        loaded.  At least 1.
+        """
+        wide = nr_vectors * plane.registers
+        free = target.vector_registers - 1 - wide - (MASK_REGISTERS if self.masks_panels else 0)
+        room = free // (wide + self.registers_kept(wide, target))
+        return max(1, min(room, plane.rows, MOST_ROWS))
+
+    def most_tail_rows(self, plane: TilePlane, panels: Panels, target: Target) -> int:
+        """The most rows of a tile with tail vectors; 0 where there is no such tile."""
+        return 0
+
+    def passes(self, tiling: Tiling) -> int:
+        """How often a plane reads all weights."""
+        return 1
+
+
 class TilePlane(NamedTuple):
     """The part of a problem that the cycles of one plane depend on: many problems share it.
 
@@ -66,19 +125,12 @@ class TilePlane(NamedTuple):
 
     rows: int
     steps: int
-    broadcast_stride: int
     nests: int
     item_bytes: int
     registers: int
-    along: LanesAlongRow | None = None
-    taps: int = 1
-    own_vectors: bool = False
-    sliding: SlidingRows | None = None
-    own_loads: float = 0.0
-    tap_step: int = 1
-    shared_ends: int | None = None
-    weighted: bool = False
-    apart: BroadcastApart | None = None
+    weighted: bool
+    loads: StepLoads
+    apart: BroadcastApart | None
 
 
 @dataclass(frozen=True)
@@ -93,36 +145,15 @@ class TileProblem:
     planes: int
     steps: int
     weight_bytes: int
-    broadcast_stride: int
-    """Bytes in memory between the elements that are broadcast for neighbouring rows; 0 where the
-    first-level cache holds those of any number of rows."""
-    whole_vectors: bool
+    loads: StepLoads
+    whole_vectors: bool = False
     """Whether the last vector covers padding anyhow, so that a narrower one gains nothing."""
     nests: int = 1
     """How many reduction nests, one after the other, the steps are divided among."""
-    along: LanesAlongRow | None = None
-    """Given where the lanes run along the data and the rows along the weights."""
     dtype: str = "float32"
     """The element type of the output, which decides how many lanes a vector has."""
-    shared_ends: int | None = None
-    """Given where several rows may have their last few columns in one vector, for which there are
-    instructions: the number of ends of a run of rows, 0 to 2, whose tiles meet a border.  There the
-    rows of a vector differ, and each is computed by itself."""
     sum_dtype: str = ""
     """The element type of the accumulators; empty where it is the output's."""
-    taps: int = 1
-    """How many steps in a row broadcast elements of the same run of data: a tile of mr rows reads
-    some mr + taps - 1 elements in that many steps."""
-    own_vectors: bool = False
-    """Whether each row of a tile loads vectors of its own, instead of one element to broadcast."""
-    sliding: SlidingRows | None = None
-    """Given where the taps are those across the rows of a tile."""
-    own_loads: float = 0.0
-    """Given where the lanes run along the windows of a pooling: the vectors that each accumulator
-    loads for itself in each step, for no row or column of a tile shares them."""
-    tap_step: int = 1
-    """How many taps later a row of a tile meets what the row after it meets now: the stride of the
-    window."""
     apart: BroadcastApart | None = None
     """Given where the steps lie apart in memory, and the rows of a tile next to each other."""
 
@@ -133,49 +164,35 @@ class TileProblem:
             max(COMPUTED_BYTES, DTYPES[dtype].itemsize)
             for dtype in (self.dtype, self.sum_dtype or self.dtype)
         )
-        return TilePlane(
-            self.rows,
-            self.steps,
-            self.broadcast_stride,
-            self.nests,
-            item,
-            -(-item // lane),
-            self.along,
-            self.taps,
-            self.own_vectors,
-            self.sliding,
-            self.own_loads,
-            self.tap_step,
-            self.shared_ends,
-            self.weight_bytes > 0,
-            self.apart,
-        )
+        weighted = self.weight_bytes > 0
+        counts = (self.rows, self.steps, self.nests, item, -(-item // lane))
+        return TilePlane(*counts, weighted, self.loads, self.apart)
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
     """`count` neighbouring panels of equal width, computed in tiles of `mr` rows.
 
-    A panel is `nr_vectors` vectors of `lanes` columns wide.  It may have `narrow` columns behind
-    them, so few that a vector holds those of several rows: a tile computes these in fewer vectors
-    than it has rows.
+    A panel is `nr_vectors` vectors of `lanes` columns wide.  It may have `tail` columns behind
+    them, so few that one vector holds the tails of `tail_rows` rows: with 16 lanes and 20 columns,
+    a tail is 4 columns, and a vector holds those of 4 rows.
     """
 
     count: int
     nr_vectors: int
     lanes: int
     mr: int
-    narrow: int = 0
+    tail: int = 0
 
     @property
     def width(self) -> int:
         """Columns of one panel: nr, in the terms of BLIS."""
-        return self.nr_vectors * self.lanes + self.narrow
+        return self.nr_vectors * self.lanes + self.tail
 
     @property
-    def sharing(self) -> int:
-        """The rows whose narrow columns one vector holds; 1 where there are none."""
-        return self.lanes // self.narrow if self.narrow else 1
+    def tail_rows(self) -> int:
+        """The rows whose tails one vector holds; 1 where there are none."""
+        return self.lanes // self.tail if self.tail else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +203,12 @@ class Tiling:
     the panels (all of one width then) outside all other loops, which keeps the weights of one panel
     in a near cache; otherwise they run inside the outer axes, which reads the input once.  With
     `whole_apart`, panels that the columns fill have code of their own there, which has no masks.
-    `write_padding` lets the last vector write the padding of the output, where it may.  `sliding`
-    unrolls the loop of the reduction that steps through the data like the rows of a tile, innermost
-    of the reduction, so that a tile loads each row of data once for all taps that meet it.  With
-    `run`, the panels are the steps along that many elements, which lie next to each other in
-    memory, and there are no rows.
+    `write_padding` lets the last vector write the padding of the output, where it may.
     """
 
     panels: tuple[Panels, ...]
     panel_outermost: bool = False
     write_padding: bool = False
-    sliding: bool = False
-    run: int = 0
     whole_apart: bool = False
 
     def pieces(self, planes: int) -> int:

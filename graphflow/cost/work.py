@@ -35,14 +35,14 @@ class ConversionWork:
     """What one conversion of a tensor between two layouts does.
 
     It moves `elements` of `dtype`, in runs of `count` that are contiguous in the target; `adjacent`
-    says that they are in the source too.  `across`, if not 0, is the number of elements that are
-    contiguous in the source along another axis of the target: then square blocks are transposed in
-    registers.  `moved_bytes` are those read plus those written.
+    says that they are in the source too.  `source_run`, if not 0, is the number of elements that
+    are contiguous in the source along another axis of the target: then square blocks are transposed
+    in registers.  `moved_bytes` are those read plus those written.
     """
 
     elements: int
     dtype: str
     count: int
     adjacent: bool
-    across: int
+    source_run: int
     moved_bytes: int

@@ -190,6 +190,9 @@ def summary(compiled: Compiled, edges: Mapping[str, TensorDecision]) -> dict[str
         "sections": len(compiled.spec.sections),
         "foreign_nodes": sum(len(spec.section.nodes) for spec in compiled.spec.sections),
         "vectorized_share": vectorized_share(compiled),
+        "replaced_kernels": sum(
+            kernel.instead_of is not None for kernel in compiled.lowered.kernels.values()
+        ),
         "poisoned_elements": compiled.physical.poisoned,
         "measured_prices": compiled.plan.measured_prices,
         "estimated_prices": compiled.plan.estimated_prices,

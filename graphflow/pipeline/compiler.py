@@ -57,8 +57,9 @@ class Compiled:
     kernels assume of its inputs; `frozen` are graph inputs whose initializers are constants.
 
     `timings` are seconds by stage and by step, `seconds` their total.  Times of worker processes
-    count towards steps, whose sum may exceed their stage.  `notices` say which work was done in
-    this process because a worker could not do it, and why.  `validation` is the comparison of
+    count towards steps, whose sum may exceed their stage.  `notices` say which kernels
+    are not made by the recipe that the plan priced, and which work was done in this process because
+    a worker could not do it, and why.  `validation` is the comparison of
     kernels with their definitions; None without Options(validate=True).  `values` are the values of
     inputs that the program was compiled for: runs have to give them.  `cached` counts the kernels
     that an earlier compilation had made, `digests` are those of the kernels' tasks, by symbol, if
@@ -122,6 +123,11 @@ def compile_graph(
         groups = stages.FUSE.then(services.expect).traced(trace)(canonical, request, timings)
         graph, plan = stages.FLOW.traced(trace)(groups, request, timings, given.assume)
         built = _built(graph, plan, request, services)
+    for kernel in built.lowered.kernels.values():
+        if kernel.instead_of is not None:
+            trace.notice(
+                f"{kernel.symbol} is made stage by stage, not as priced: {kernel.instead_of}"
+            )
     if plan.refused:
         trace.event("flow", "refused", lambda: refusals_text(plan), CHANGES_LEVEL)
     trace.close()

@@ -62,6 +62,14 @@ class LoweredKernel:
     proofs: tuple[Proof, ...]
     task: KernelTask
 
+    @property
+    def instead_of(self) -> str | None:
+        """Why the kernel is made stage by stage and not by the recipe that the plan priced; None
+        where the recipe made it."""
+        first = self.schedule.steps[:1]
+        replaced = any(step.primitive is instead_of_tile for step in first)
+        return str(self.schedule.refusals[0]) if replaced else None
+
 
 def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     """The kernel of a task; the trace gets the seconds of scheduling and of the proofs.
@@ -92,7 +100,8 @@ def _schedule(task: KernelTask) -> Schedule:
     """The schedule that the recipe of a task makes.
 
     Where a step of a register tile or of shared loops is refused, the kernel is made stage by stage
-    instead, with the same placements; its schedule begins with the refusal.  ScheduleError for
+    instead, with the same placements; its schedule begins with the refusal
+    (`LoweredKernel.instead_of`), and the compilation has a notice.  ScheduleError for
     other recipes, and where the plan relies on what the tile would leave in padding.
     """
     try:

@@ -5,31 +5,25 @@ In: a compute definition (`PrimFunc`), facts about its inputs, and the target.  
 always holds: kernels are made by schedule primitives alone, so each step is proven.
 """
 
-from graphflow.kernels.recipes.found_schedules import (
-    FoundSchedule,
-    best_found,
-    is_made_by_recipe,
-    point_key,
-    search_key,
-    timed_searches,
+from graphflow.kernels.recipes.analysis.keys import (
+    conversion_key,
+    definition_key,
+    fill_key,
+    variant_key,
 )
-from graphflow.kernels.recipes.halo import contents_query
-from graphflow.kernels.recipes.kernel_variants import (
-    kernel_variants,
-    reads_offered,
-    refused_variants,
+from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.operand_layouts import Offers
+from graphflow.kernels.recipes.analysis.parallel_loops import shared_loop
+from graphflow.kernels.recipes.analysis.positions import (
+    MemoryKey,
+    conversion_work,
+    copy_run,
+    memory_key,
+    moved_bytes,
+    transposes,
 )
-from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, variant_key
-from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
-from graphflow.kernels.recipes.make_kernel import Placements, build
-from graphflow.kernels.recipes.on_host import on_host
-from graphflow.kernels.recipes.operand_layouts import Offers
-from graphflow.kernels.recipes.reduction_sketch import REDUCTION
-from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
-from graphflow.kernels.recipes.sharing import shared_loop
-from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
-from graphflow.kernels.recipes.variant import (
-    Crossing,
+from graphflow.kernels.recipes.analysis.variant import (
+    BlockTranspose,
     Foreign,
     KernelVariant,
     Link,
@@ -42,20 +36,31 @@ from graphflow.kernels.recipes.variant import (
     Tiled,
     View,
 )
-from graphflow.kernels.recipes.views import (
-    MemoryKey,
-    conversion_recipe,
-    conversion_work,
-    copy_run,
-    crosses,
-    memory_key,
-    moved_bytes,
+from graphflow.kernels.recipes.found_schedules import (
+    FoundSchedule,
+    best_found,
+    is_made_by_recipe,
+    point_key,
+    search_key,
+    timed_searches,
 )
+from graphflow.kernels.recipes.kernel_variants import (
+    kernel_variants,
+    reads_offered,
+    refused_variants,
+)
+from graphflow.kernels.recipes.make_kernel import Placements, build
+from graphflow.kernels.recipes.reduction_sketch import REDUCTION
+from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
+from graphflow.kernels.recipes.schedules.on_host import on_host
+from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
+from graphflow.kernels.recipes.variants.halo import contents_query
+from graphflow.kernels.recipes.variants.transposing_moves import conversion_recipe
 
 __all__ = [
     "NOTHING",
     "REDUCTION",
-    "Crossing",
+    "BlockTranspose",
     "Foreign",
     "FoundSchedule",
     "KernelVariant",
@@ -79,7 +84,6 @@ __all__ = [
     "conversion_recipe",
     "conversion_work",
     "copy_run",
-    "crosses",
     "definition_key",
     "fill_key",
     "given_variants",
@@ -98,5 +102,6 @@ __all__ = [
     "search_key",
     "shared_loop",
     "timed_searches",
+    "transposes",
     "variant_key",
 ]

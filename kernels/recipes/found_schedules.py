@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.keys import definition_key
+from graphflow.kernels.recipes.analysis.keys import definition_key
+from graphflow.kernels.recipes.analysis.variant import KernelVariant, SharedLoops
 from graphflow.kernels.recipes.make_kernel import build
 from graphflow.kernels.recipes.reduction_sketch import over_logical_indices
-from graphflow.kernels.recipes.variant import KernelVariant, SharedLoops
 from graphflow.layout import row_major
 from graphflow.processes.digest import text_digest
 from graphflow.schedule import Point, Schedule, SearchSpace, Sketch, choices_text

@@ -18,30 +18,23 @@ from math import prod
 
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
-from graphflow.kernels.recipes.halo import halo_variants
-from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
-from graphflow.kernels.recipes.movement_variants import movement_variants
-from graphflow.kernels.recipes.moves_across import across_memory
-from graphflow.kernels.recipes.operand_layouts import (
+from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
     Offers,
     SameAxisOrder,
     UserLayout,
     channel_order,
 )
-from graphflow.kernels.recipes.operands import crosses_lanes, decisions_of, loses_axes
-from graphflow.kernels.recipes.roles import (
+from graphflow.kernels.recipes.analysis.positions import touched
+from graphflow.kernels.recipes.analysis.roles import (
     Roles,
     multiply_adds,
     operations,
     refused_roles,
     roles_of,
 )
-from graphflow.kernels.recipes.rows import along_rows
-from graphflow.kernels.recipes.stage_variants import stage_variants
-from graphflow.kernels.recipes.streams import along_memory
-from graphflow.kernels.recipes.tiled import tiled_variant, touched
-from graphflow.kernels.recipes.variant import (
+from graphflow.kernels.recipes.analysis.variant import (
     Foreign,
     KernelVariant,
     Padding,
@@ -50,7 +43,23 @@ from graphflow.kernels.recipes.variant import (
     Staged,
     View,
 )
-from graphflow.kernels.recipes.views import offered_views, view_variants
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.tile_kinds.memory_runs import as_runs
+from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
+from graphflow.kernels.recipes.tile_kinds.row_tiles import along_rows
+from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
+from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
+from graphflow.kernels.recipes.variants.halo import halo_variants
+from graphflow.kernels.recipes.variants.movement_variants import movement_variants
+from graphflow.kernels.recipes.variants.operands import (
+    decisions_of,
+    loses_axes,
+    may_transpose_first,
+)
+from graphflow.kernels.recipes.variants.stage_variants import stage_variants
+from graphflow.kernels.recipes.variants.tiled import tiled_variant
+from graphflow.kernels.recipes.variants.transposing_moves import as_block_transpose
+from graphflow.kernels.recipes.variants.view_variants import offered_views, view_variants
 from graphflow.layout import (
     Demand,
     Family,
@@ -61,6 +70,10 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.tir import PrimFunc
+
+IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
+"""The kinds of tiles over the last two axes of an output, of which the first that applies is made.
+`MemoryRun` and `RowTile` are made of their variants."""
 
 
 def kernel_variants(
@@ -175,7 +188,7 @@ def _along_the_reduction(
     """
     for found in stage_variants(definition, target):
         recipe = None if isinstance(found, RefusedVariant) else found.recipe
-        if not isinstance(recipe, SharedLoops) or recipe.across is None:
+        if not isinstance(recipe, SharedLoops) or recipe.lane_loop is None:
             yield found
 
 
@@ -212,7 +225,9 @@ def variants_in(
 ) -> Iterator[KernelVariant]:
     """The tiled variants in layouts of no family; building them may be refused."""
     roles = _tileable(definition)
-    variant = None if roles is None else tiled_variant(roles, constants, out, data, target)
+    variant = (
+        None if roles is None else tiled_variant(roles, constants, out, data, target, IMAGE_TILES)
+    )
     if roles is not None and variant is not None:
         yield from _with_demands(variant, roles)
 
@@ -262,19 +277,19 @@ def _tiled(
                 continue  # nothing is padded, so two families are one
             seen.add(placed)
             for packed in (frozenset[str](), *_packed_in_run(roles, constants, out, target)):
-                variant = tiled_variant(roles, constants, out, data, target, packed)
+                variant = tiled_variant(roles, constants, out, data, target, IMAGE_TILES, packed)
                 if variant is not None:
-                    variant = along_memory(variant, roles, definition, target)
-                    variant = across_memory(variant, definition, target)
+                    variant = as_runs(variant, roles, definition, target)
+                    variant = as_block_transpose(variant, definition, target)
                     yield from _with_demands(variant, roles)
                     yield from along_rows(variant, roles, constants, target)
                     if data is out:
                         yield from halo_variants(variant, roles, known)
         for data in choices:
-            yield from _across(roles, constants, out, data, target)
+            yield from _transposing_first(roles, constants, out, data, target)
 
 
-def _across(
+def _transposing_first(
     roles: Roles, constants: frozenset[str], out: Family, data: Family, target: Target
 ) -> Iterator[KernelVariant]:
     """The variants that read one factor of a product across the lanes, in the layout of `data`.
@@ -286,11 +301,11 @@ def _across(
         layout = data.instantiate(buffer.shape)
         if buffer.name in constants or layout is None or decided is None:
             continue
-        if layout != decided.layouts.get(buffer.name) and crosses_lanes(
+        if layout != decided.layouts.get(buffer.name) and may_transpose_first(
             roles, decided, buffer.name, layout, target
         ):
             given = OfferedLayouts(((buffer.name, layout),))
-            variant = tiled_variant(roles, constants, out, given, target)
+            variant = tiled_variant(roles, constants, out, given, target, IMAGE_TILES)
             if variant is not None:
                 yield variant
 
@@ -329,10 +344,12 @@ def _as_offered(
         outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes))
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
         for out in outs:
-            variant = tiled_variant(roles, constants, out, OfferedLayouts(given), target)
+            variant = tiled_variant(
+                roles, constants, out, OfferedLayouts(given), target, IMAGE_TILES
+            )
             if variant is not None:
-                variant = along_memory(variant, roles, definition, target)
-                variant = across_memory(variant, definition, target)
+                variant = as_runs(variant, roles, definition, target)
+                variant = as_block_transpose(variant, definition, target)
                 yield from _with_demands(variant, roles)
                 yield from along_rows(variant, roles, constants, target)
 

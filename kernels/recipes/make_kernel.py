@@ -10,13 +10,8 @@ from functools import lru_cache
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.scheduled import finished
-from graphflow.kernels.recipes.stage_lanes import met_at_shared_loops
-from graphflow.kernels.recipes.staged import crossing, staged
-from graphflow.kernels.recipes.target_instructions import in_instructions
-from graphflow.kernels.recipes.tiled_kernel import tiled
-from graphflow.kernels.recipes.variant import (
-    Crossing,
+from graphflow.kernels.recipes.analysis.variant import (
+    BlockTranspose,
     Foreign,
     Recipe,
     Scheduled,
@@ -25,6 +20,11 @@ from graphflow.kernels.recipes.variant import (
     Tiled,
     View,
 )
+from graphflow.kernels.recipes.scheduled import finished
+from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
+from graphflow.kernels.recipes.schedules.staged import block_transpose, staged
+from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
+from graphflow.kernels.recipes.schedules.tiled_kernel import tiled
 from graphflow.layout import Layout
 from graphflow.schedule import PadValue, Schedule
 from graphflow.tir import PrimFunc
@@ -49,8 +49,8 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
             return staged(definition, placements, target)
         case SharedLoops():
             return met_at_shared_loops(definition, placements, recipe, target)
-        case Crossing():
-            return crossing(definition, placements, target)
+        case BlockTranspose():
+            return block_transpose(definition, placements, target)
         case Scheduled():
             return finished(recipe, placements, target)
         case Foreign():

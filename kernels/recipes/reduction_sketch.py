@@ -22,24 +22,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from graphflow import schedule
 from graphflow.arith import IndexExpr, Var
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.contiguity import is_contiguous, perfect_nest
-from graphflow.kernels.recipes.roles import roles_of
-from graphflow.kernels.recipes.shared_loops import own_nests, rows_of_stages
-from graphflow.kernels.recipes.stage_lanes import met_at_shared_loops
-from graphflow.kernels.recipes.stage_variants import stage_variants
-from graphflow.kernels.recipes.variant import KernelVariant, SharedLoops
+from graphflow.kernels.recipes.analysis.contiguity import is_contiguous, perfect_nest
+from graphflow.kernels.recipes.analysis.roles import roles_of
+from graphflow.kernels.recipes.analysis.shared_loops import own_nests, rows_of_stages
+from graphflow.kernels.recipes.analysis.variant import KernelVariant, SharedLoops
+from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
+from graphflow.kernels.recipes.variants.stage_variants import stage_variants
 from graphflow.layout import IndexMap, Layout, row_major
-from graphflow.schedule import (
-    ChoiceValue,
-    Point,
-    Schedule,
-    SearchSpace,
-    Sketch,
-    simplify,
-    transform_layout,
-)
+from graphflow.schedule import Schedule
 from graphflow.tir import PrimFunc, Reduce, accesses, walk
 
 NAME = "reduction"
@@ -52,7 +45,7 @@ FEW = (1, 2, 4, 8)
 of which AVX-512 has 32."""
 
 
-def reduction_space(definition: PrimFunc, target: Target) -> SearchSpace | None:
+def reduction_space(definition: PrimFunc, target: Target) -> schedule.SearchSpace | None:
     """The space of a definition's schedules, the default of each choice first.
 
     None for a definition that reduces nothing, that slides a window or multiplies matrices, for
@@ -70,7 +63,7 @@ def reduction_space(definition: PrimFunc, target: Target) -> SearchSpace | None:
     nests = [perfect_nest(loop) for loop in own_nests(s, shared)]
     longest = max((prod(loop.extent or 1 for loop in nest) for nest in nests), default=1)
     places = [OWN, *(f"{SHARED}{number}" for number in range(len(shared)))]
-    domains: dict[str, tuple[ChoiceValue, ...]] = {
+    domains: dict[str, tuple[schedule.ChoiceValue, ...]] = {
         "along": _default_first(_along(default), places),
         "lanes": _default_first(default.lanes, (default.lanes // 2,)),
         "rows": _default_first(default.rows, (n for n in FEW if n <= rows)),
@@ -81,7 +74,7 @@ def reduction_space(definition: PrimFunc, target: Target) -> SearchSpace | None:
     }
     # A choice that does not matter has its default, so that no two points are one schedule.
     unused = " and ".join(f"{name} == {domains[name][0]}" for name in ("rows", "accumulators"))
-    return SearchSpace.of(
+    return schedule.SearchSpace.of(
         domains,
         (
             f"along == '{OWN}' or {unused}",
@@ -100,7 +93,7 @@ def default_recipe(definition: PrimFunc, target: Target) -> SharedLoops | None:
     return None
 
 
-def reduction_schedule(definition: PrimFunc, target: Target, point: Point) -> Schedule:
+def reduction_schedule(definition: PrimFunc, target: Target, point: schedule.Point) -> Schedule:
     """The schedule of a definition for a point; ScheduleError where a step is refused."""
     placements = tuple((p.buffer.name, row_major(p.buffer.shape), None) for p in definition.params)
     recipe = recipe_of(definition, point)
@@ -116,8 +109,8 @@ def over_logical_indices(s: Schedule, definition: PrimFunc) -> Schedule:
     for before, now in zip(definition.params, s.func.params, strict=True):
         if before.buffer.shape != now.buffer.shape:
             apart = _axes_apart(now.buffer.shape, before.buffer.shape)
-            s = s.apply(transform_layout, now.buffer.name, apart, None)
-    return s.apply(simplify)
+            s = s.apply(schedule.transform_layout, now.buffer.name, apart, None)
+    return s.apply(schedule.simplify)
 
 
 def _axes_apart(joined: tuple[int, ...], shape: tuple[int, ...]) -> Layout:
@@ -142,7 +135,7 @@ def _axes_apart(joined: tuple[int, ...], shape: tuple[int, ...]) -> Layout:
     return Layout.of(IndexMap.from_function(len(joined), outputs, joined), joined, shape)
 
 
-def recipe_of(definition: PrimFunc, point: Point) -> SharedLoops:
+def recipe_of(definition: PrimFunc, point: schedule.Point) -> SharedLoops:
     """The recipe that a point stands for."""
     chosen = dict(point)
     along, lanes = str(chosen["along"]), int(chosen["lanes"])
@@ -150,23 +143,25 @@ def recipe_of(definition: PrimFunc, point: Point) -> SharedLoops:
         rows, sums = int(chosen["rows"]), int(chosen["accumulators"])
         return SharedLoops(lanes, rows, accumulators=sums)
     number = int(along.removeprefix(SHARED))
-    crossed = _crossed(definition, number, lanes)
-    return SharedLoops(lanes, 1, number, int(chosen["vectors"]), crossed)
+    transposed = _transposed(definition, number, lanes)
+    return SharedLoops(lanes, 1, number, int(chosen["vectors"]), transposed)
 
 
-REDUCTION = Sketch(NAME, reduction_space, reduction_schedule, source="")
+REDUCTION = schedule.Sketch(NAME, reduction_space, reduction_schedule, source="")
 """Its source is the compiler's, which is in the keys of all results anyway."""
 
 
 def _along(recipe: SharedLoops) -> str:
-    return OWN if recipe.across is None else f"{SHARED}{recipe.across}"
+    return OWN if recipe.lane_loop is None else f"{SHARED}{recipe.lane_loop}"
 
 
-def _default_first(default: ChoiceValue, values: Iterable[ChoiceValue]) -> tuple[ChoiceValue, ...]:
+def _default_first(
+    default: schedule.ChoiceValue, values: Iterable[schedule.ChoiceValue]
+) -> tuple[schedule.ChoiceValue, ...]:
     return tuple(dict.fromkeys((default, *values)))
 
 
-def _crossed(definition: PrimFunc, number: int, lanes: int) -> tuple[str, ...]:
+def _transposed(definition: PrimFunc, number: int, lanes: int) -> tuple[str, ...]:
     """The parameters that are not contiguous along a shared loop, in the order of accesses."""
     s, shared = rows_of_stages(definition)
     loop = s.loop(shared[number])

@@ -21,25 +21,15 @@ from typing import cast
 
 import numpy as np
 
-from graphflow import tir
-from graphflow.arith import (
-    Domain,
-    Var,
-    conjunction,
-    constant_value,
-    equal,
-    joined_domains,
-    prove_empty,
-    substitute,
-)
+from graphflow import arith, schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, Work, operation_cycles
-from graphflow.kernels.recipes.on_host import on_host
-from graphflow.kernels.recipes.roles import multiply_adds
-from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
-from graphflow.kernels.recipes.staged import in_lanes_and_threads
-from graphflow.kernels.recipes.variant import KernelVariant, Padding, Scheduled
+from graphflow.kernels.recipes.analysis.parallel_loops import is_shareable, run_by_one_thread
+from graphflow.kernels.recipes.analysis.roles import multiply_adds
+from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Scheduled
+from graphflow.kernels.recipes.schedules.on_host import on_host
+from graphflow.kernels.recipes.schedules.staged import in_lanes_and_threads
 from graphflow.layout import (
     LOGICAL,
     Constant,
@@ -57,20 +47,7 @@ from graphflow.layout import (
     packed_facts,
     row_major,
 )
-from graphflow.schedule import (
-    Marked,
-    PadValue,
-    Schedule,
-    UnliftableStages,
-    derived_stages,
-    elide_padding,
-    forbids_access,
-    is_finite_claim,
-    lift_stages,
-    marked_stage,
-    require_derived,
-    transform_layout,
-)
+from graphflow.schedule import PadValue, Schedule
 
 ONE_THREAD = ", by one thread: its parallel loop is not all it does"
 """The end of the name of a variant whose parallel loop was made serial."""
@@ -135,13 +112,13 @@ def _elidable(scheduled: tir.PrimFunc) -> frozenset[str]:
     for name, marked in _stated(scheduled).items():
         if marked.layout.is_padded:
             with suppress(ScheduleError):
-                bare = lift_stages(scheduled, name).func
-                elide_padding(bare, name, marked.layout)
+                bare = schedule.lift_stages(scheduled, name).func
+                schedule.elide_padding(bare, name, marked.layout)
                 found.add(name)
     return frozenset(found)
 
 
-def _is_elided(marked: Marked, layout: Layout) -> bool:
+def _is_elided(marked: schedule.Marked, layout: Layout) -> bool:
     """Whether a parameter that is padded by its stages is placed without padding."""
     return marked.layout.is_padded and layout == row_major(layout.logical_shape)
 
@@ -180,7 +157,7 @@ def finished(
     """
     s = Schedule.of(recipe.kernel)
     for _, reason in _stages(recipe.kernel):
-        s = s.refusing(reason) if isinstance(reason, UnliftableStages) else s
+        s = s.refusing(reason) if isinstance(reason, schedule.UnliftableStages) else s
     stated = _stated(recipe.kernel)
     given = {name: (layout, pad) for name, layout, pad in placements}
     outputs = {b.name for b in recipe.kernel.outputs}
@@ -189,7 +166,7 @@ def finished(
         own = stated[name].layout if name in stated else row_major(param.buffer.shape)
         layout, pad = given.get(name, (own, None))
         if name in stated and _is_elided(stated[name], layout):
-            s = s.apply(lift_stages, name).apply(elide_padding, name, own)
+            s = s.apply(schedule.lift_stages, name).apply(schedule.elide_padding, name, own)
         elif name in stated:
             inside = name in given and pad is None and stated[name].pad is not None
             if name in outputs and layout.is_padded and inside:
@@ -198,9 +175,9 @@ def finished(
                     "memory here"
                 )
             wanted = pad if name in outputs and layout.is_padded else None
-            s = s.apply(lift_stages, name, layout, wanted)
+            s = s.apply(schedule.lift_stages, name, layout, wanted)
         elif layout != own:
-            s = s.apply(transform_layout, name, layout, pad)
+            s = s.apply(schedule.transform_layout, name, layout, pad)
     if all(loop.kind is tir.LoopKind.SERIAL for loop in tir.loops_of(s.func.body)):
         return in_lanes_and_threads(s, target)
     return s if is_shareable(s.func) else s.apply(run_by_one_thread)
@@ -214,24 +191,26 @@ def _packed(scheduled: tir.PrimFunc, elided: frozenset[str]) -> tir.PrimFunc:
     """
     s = Schedule.of(scheduled)
     for name, marked in _stated(scheduled).items():
-        s = s.apply(lift_stages, name)
+        s = s.apply(schedule.lift_stages, name)
         if name in elided:
-            s = s.apply(elide_padding, name, marked.layout)
+            s = s.apply(schedule.elide_padding, name, marked.layout)
     return s.func
 
 
-def _stated(scheduled: tir.PrimFunc) -> dict[str, Marked]:
+def _stated(scheduled: tir.PrimFunc) -> dict[str, schedule.Marked]:
     """By parameter what its stages state, for the stages that are lifted out."""
-    return {name: found for name, found in _stages(scheduled) if isinstance(found, Marked)}
+    return {name: found for name, found in _stages(scheduled) if isinstance(found, schedule.Marked)}
 
 
-def _stages(scheduled: tir.PrimFunc) -> Iterator[tuple[str, Marked | UnliftableStages]]:
+def _stages(
+    scheduled: tir.PrimFunc,
+) -> Iterator[tuple[str, schedule.Marked | schedule.UnliftableStages]]:
     """By parameter what its stages state, or why they stay in the kernel: they do more than copy
     and pad, or pad with a function of the index, which no edge type can say."""
     for param in scheduled.params:
         try:
-            marked = marked_stage(scheduled, param.buffer.name)
-        except UnliftableStages as reason:
+            marked = schedule.marked_stage(scheduled, param.buffer.name)
+        except schedule.UnliftableStages as reason:
             yield param.buffer.name, reason
         else:
             if marked is not None:
@@ -248,7 +227,7 @@ def _layouts(scheduled: tir.PrimFunc) -> dict[str, Layout]:
     }
 
 
-def _demand(marked: Marked) -> Demand | None:
+def _demand(marked: schedule.Marked) -> Demand | None:
     if not marked.layout.is_padded or marked.pad is None:
         return None
     return Equal(marked.pad) if isinstance(marked.pad, tir.Literal) else Readable()
@@ -260,8 +239,8 @@ def _finite_inputs(scheduled: tir.PrimFunc) -> tuple[str, ...]:
     ScheduleError for any other assumption, except that padding may not be touched, and that the
     kernel leaves a constant in padding that it writes, which is proven.
     """
-    require_derived(scheduled)
-    derived = derived_stages(scheduled)
+    schedule.require_derived(scheduled)
+    derived = schedule.derived_stages(scheduled)
     found: dict[str, None] = {}
     for stmt in scheduled.body:
         if stmt in derived:
@@ -269,7 +248,7 @@ def _finite_inputs(scheduled: tir.PrimFunc) -> tuple[str, ...]:
         for name, site in _assumed_in(stmt):
             if name is not None and _states_finite(scheduled, site, name):
                 found[name] = None
-            elif not forbids_access(cast(tir.Assume, site.stmt).claim):
+            elif not schedule.forbids_access(cast(tir.Assume, site.stmt).claim):
                 place = stmt.name if isinstance(stmt, tir.Block) else scheduled.name
                 raise ScheduleError(
                     f"{place} assumes what nobody has proven; a variant may assume of an input "
@@ -297,14 +276,18 @@ def _states_finite(func: tir.PrimFunc, site: tir.Site, name: str) -> bool:
     stmt = cast(tir.Assume, site.stmt)
     return any(
         isinstance(node, tir.Load)
-        and is_finite_claim(stmt.claim, node)
+        and schedule.is_finite_claim(stmt.claim, node)
         and _is_copy(func, name, node, site.domain, frozenset())
         for node in tir.walk_expr(stmt.claim)
     )
 
 
 def _is_copy(
-    func: tir.PrimFunc, name: str, load: tir.Load, domain: Domain, around: frozenset[tir.Buffer]
+    func: tir.PrimFunc,
+    name: str,
+    load: tir.Load,
+    domain: arith.Domain,
+    around: frozenset[tir.Buffer],
 ) -> bool:
     """Whether what a load reads is proven to be an element of the input `name`: all that is stored
     there is."""
@@ -315,9 +298,11 @@ def _is_copy(
         if not isinstance(stmt, tir.Store | tir.Reduce) or stmt.buffer != load.buffer:
             continue
         copy, fresh = site.domain.renamed("'")
-        there = (substitute(index, fresh) for index in stmt.indices)
-        same = conjunction(equal(a, b) for a, b in zip(load.indices, there, strict=True))
-        if prove_empty(joined_domains(domain, copy).given(same)).proven:
+        there = (arith.substitute(index, fresh) for index in stmt.indices)
+        same = arith.conjunction(
+            arith.equal(a, b) for a, b in zip(load.indices, there, strict=True)
+        )
+        if arith.prove_empty(arith.joined_domains(domain, copy).given(same)).proven:
             continue
         if isinstance(stmt, tir.Reduce) or not isinstance(stmt.value, tir.Load):
             return False
@@ -328,7 +313,7 @@ def _is_copy(
 
 def _padding(
     recipe: Scheduled,
-    stated: Mapping[str, Marked],
+    stated: Mapping[str, schedule.Marked],
     demands: Mapping[str, Demand],
     layouts: Mapping[str, Layout],
 ) -> Padding:
@@ -364,7 +349,7 @@ def _padding(
 def _unproven(
     recipe: Scheduled,
     output: str,
-    marked: Marked,
+    marked: schedule.Marked,
     given: Mapping[tuple[str, str], Fact],
     layouts: Mapping[str, Layout],
 ) -> str | None:
@@ -387,7 +372,9 @@ def _unproven(
     return None
 
 
-def _name(scheduled: tir.PrimFunc, stated: Mapping[str, Marked], elided: frozenset[str]) -> str:
+def _name(
+    scheduled: tir.PrimFunc, stated: Mapping[str, schedule.Marked], elided: frozenset[str]
+) -> str:
     """The name of the variant: the parameters that have stages, with layouts and padding."""
     said = []
     for name, marked in stated.items():
@@ -420,11 +407,11 @@ def _work(final: tir.PrimFunc, target: Target) -> Work:
     return Work(2.0 * multiply_adds(final), cycles, max(shared, default=1), read, written)
 
 
-def _runs(site: tir.Site, kinds: Mapping[Var, tir.LoopKind], lanes: int) -> float:
+def _runs(site: tir.Site, kinds: Mapping[arith.Var, tir.LoopKind], lanes: int) -> float:
     """Iterations of a statement, where those of a vectorized loop count once for each vector."""
     total = 1.0
     for axis in site.domain.axes:
-        extent = constant_value(axis.stop - axis.start) or 1
+        extent = arith.constant_value(axis.stop - axis.start) or 1
         if kinds.get(axis.var) is tir.LoopKind.VECTORIZED:
             extent = -(-extent // lanes)
         total *= extent

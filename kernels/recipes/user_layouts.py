@@ -17,11 +17,11 @@ from functools import lru_cache
 from graphflow.arith import TRUE
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, Offers, UserLayout
+from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, RefusedVariant
 from graphflow.kernels.recipes.kernel_variants import plain_variant, variants_in
 from graphflow.kernels.recipes.make_kernel import Placements, build
-from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, Offers, UserLayout
-from graphflow.kernels.recipes.variant import KernelVariant, Padding, RefusedVariant
-from graphflow.kernels.recipes.views import offered_views
+from graphflow.kernels.recipes.variants.view_variants import offered_views
 from graphflow.layout import Equal, Family, Layout, families
 from graphflow.schedule import PadValue, Refusal
 from graphflow.tir import PrimFunc, Store, Undef, sites

@@ -12,7 +12,7 @@ import graphflow.flow.planner as planner
 from graphflow.convert import apply_plan
 from graphflow.flow import Candidates, enumerate_candidates, plan_layouts
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.recipes import Crossing, Staged, View
+from graphflow.kernels.recipes import BlockTranspose, Staged, View
 from graphflow.lower import lower
 from graphflow.physical import PhysicalGraph
 from graphflow.plan import CopyKind, LayoutPlan
@@ -64,7 +64,7 @@ def test_a_conversion_is_made_by_the_recipe_in_the_plan(seed: int) -> None:
     graph = random_graph(np.random.default_rng(seed))
     plan = plan_layouts(graph, SHORT, 1)
     converted = [c for c in plan.conversions if c.kind != CopyKind.FILL]
-    for recipe in (Staged(), Crossing()):
+    for recipe in (Staged(), BlockTranspose()):
         forced = replace(
             plan,
             conversions=tuple(

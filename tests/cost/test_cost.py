@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from graphflow.base.target import Target
 from graphflow.cost import (
     NEAR,
+    BroadcastRows,
     ConversionWork,
     CostModel,
     TileProblem,
@@ -26,7 +27,7 @@ from graphflow.cost import (
     rows_worth_weights,
     vector_cycles,
 )
-from graphflow.kernels.recipes.tiling import choose_tiling
+from graphflow.kernels.recipes.variants.tiling import choose_tiling
 
 AVX2 = Target("avx2", "", "", 32, 16, fmas_per_cycle=2.0, cycles_per_vector_load=0.5)
 AVX512 = Target("avx512", "", "", 64, 32)
@@ -98,8 +99,8 @@ def test_what_is_not_executed_costs_nothing() -> None:
     assert CostModel(AVX2).kernel_seconds(Work(0.0, 0.0, 1, 100, 0)) == 0.0
 
 
-def rewriting(count: int, dtype: str = "float32", across: int = 0) -> ConversionWork:
-    return ConversionWork(1 << 14, dtype, count, False, across, 64)
+def rewriting(count: int, dtype: str = "float32", source_run: int = 0) -> ConversionWork:
+    return ConversionWork(1 << 14, dtype, count, False, source_run, 64)
 
 
 def test_conversions_cost_more_where_runs_leave_no_whole_vectors() -> None:
@@ -108,7 +109,7 @@ def test_conversions_cost_more_where_runs_leave_no_whole_vectors() -> None:
     assert seconds(rewriting(7)) > seconds(rewriting(12)) > seconds(rewriting(16))
     assert seconds(rewriting(4, "float64")) == seconds(rewriting(8))
     assert seconds(rewriting(4)) > seconds(rewriting(4, "float64"))
-    assert seconds(rewriting(8, across=8)) < seconds(rewriting(8))
+    assert seconds(rewriting(8, source_run=8)) < seconds(rewriting(8))
     adjacent = replace(rewriting(16), adjacent=True)
     assert seconds(adjacent) < seconds(rewriting(16))
 
@@ -125,9 +126,7 @@ def test_timings_scale_estimates_and_optimism_lowers_them() -> None:
 
 def conv(channels: int, dtype: str) -> TileProblem:
     size = 8 if dtype in ("float64", "int64") else 4
-    return TileProblem(
-        channels, 56, 56, 576, channels * 576 * size, 0, whole_vectors=False, dtype=dtype
-    )
+    return TileProblem(channels, 56, 56, 576, channels * 576 * size, BroadcastRows(), dtype=dtype)
 
 
 @TARGETS

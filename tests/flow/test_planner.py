@@ -18,6 +18,7 @@ from graphflow.flow.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
 from graphflow.kernels.definitions import linear, movement
 from graphflow.kernels.recipes import Tiled, View, memory_key
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import (
     blocked,
     channels_last,
@@ -311,7 +312,8 @@ def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: T
     assert "n_keys" in views(graph, plan)
     assert not [c for c in plan.conversions if c.value in ("keys", "k")]
     recipe = plan.choices["n_scores"].variant.recipe
-    assert isinstance(recipe, Tiled) and recipe.crossed == ("b",)
+    assert isinstance(recipe, Tiled) and isinstance(recipe.kind, BroadcastTile)
+    assert recipe.kind.transposed == ("b",)
 
 
 @processors(light=True)

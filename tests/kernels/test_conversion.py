@@ -18,7 +18,7 @@ from graphflow.codegen import host_target
 from graphflow.kernels.conversion import computed_in, conversion
 from graphflow.kernels.definitions import linear, reduction, scaled_sum
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
-from graphflow.kernels.recipes import Crossing, Recipe, Staged, build
+from graphflow.kernels.recipes import BlockTranspose, Recipe, Staged, build
 from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.models import ModelBuilder
 from graphflow.tir import Allocate, Literal, interpret, rename_buffers, walk
@@ -130,7 +130,7 @@ def check_a_pair(seed: int, dtype: str, fill: int | None) -> None:
     rank = rng.randint(1, 4)
     shape = tuple(rng.choice(EXTENTS[rank]) for _ in range(rank))
     source, target = any_layout(rng, shape), any_layout(rng, shape)
-    for recipe in (Crossing(), Staged()):
+    for recipe in (BlockTranspose(), Staged()):
         check(source, target, dtype, fill, recipe)
 
 
@@ -142,7 +142,7 @@ PLAIN = Layout.of(IndexMap.identity(2), (3, 7))
 @pytest.mark.parametrize(("source", "target"), [(PLAIN, ODD), (ODD, PLAIN)])
 def test_a_split_behind_an_offset_is_no_box(source: Layout, target: Layout) -> None:
     """The loop over blocks begins where the loop over their elements says: it cannot be moved."""
-    kernel = check(source, target, "float32", None, Crossing())
+    kernel = check(source, target, "float32", None, BlockTranspose())
     assert not any(isinstance(stmt, Allocate) for stmt in walk(kernel.func.body))
 
 
@@ -154,14 +154,14 @@ def test_offset_split_and_permuted(order: tuple[int, ...], amount: int) -> None:
         layout = Layout.of(shifted.then(IndexMap.permute(order)), shape)
         plain = Layout.of(IndexMap.identity(2), shape)
         for pair in ((plain, layout), (layout, plain), (layout, layout)):
-            check(*pair, "float32", None, Crossing())
+            check(*pair, "float32", None, BlockTranspose())
 
 
-def test_a_box_beside_still_crosses_in_blocks() -> None:
+def test_a_box_beside_is_still_transposed_in_blocks() -> None:
     """Without the offset all loops are over boxes, and registers hold them."""
     target = Layout.of(IndexMap.permute((1, 0)), (16, 24))
     source = Layout.of(IndexMap.identity(2), (16, 24))
-    kernel = check(source, target, "float32", None, Crossing())
+    kernel = check(source, target, "float32", None, BlockTranspose())
     assert any(isinstance(stmt, Allocate) for stmt in walk(kernel.func.body))
     plain = build(conversion(source, target, "float32", None), (), Staged(), HOST)
     assert not any(isinstance(stmt, Allocate) for stmt in walk(plain.func.body))

@@ -383,7 +383,8 @@ CHECKED_LATER = (
         "schedule/facts/test_memory_spaces: test_set_memory_to_a_memory_of_the_user "
         "test_what_the_memory_allows test_what_it_does_not_allow "
         "test_capacity_is_of_buffers_that_exist_at_once",
-        "kernels/recipes/test_on_host: test_memories_are_checked_before_code_is_generated",
+        "kernels/recipes/schedules/test_on_host: "
+        "test_memories_are_checked_before_code_is_generated",
         RANDOM,
     ),
     primitive(
@@ -416,7 +417,7 @@ CHECKED_LATER = (
 )
 
 ACCELERATOR = (
-    "kernels/recipes/test_on_host: test_a_matmul_on_an_accelerator_by_primitives_alone "
+    "kernels/recipes/schedules/test_on_host: test_a_matmul_on_an_accelerator_by_primitives_alone "
     "test_it_runs_natively_by_the_definitions_of_its_instructions"
 )
 

@@ -23,7 +23,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume, remove_undef
 from graphflow.kernels.lowering.task import parallel_extent, with_workspace
 from graphflow.kernels.recipes import Scheduled
-from graphflow.kernels.recipes.on_host import on_host
+from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.layout import Layout, physical_vars
 from graphflow.schedule import (
     PadFunction,

@@ -537,16 +537,18 @@ def test_a_refused_tile_is_made_stage_by_stage_and_says_why() -> None:
         variant
         for variant in kernel_variants(definition, frozenset({"w"}), TARGET)
         if isinstance(variant.recipe, Tiled)
-        and variant.recipe.group
+        and variant.recipe.kind.group
         and variant.layouts["y"].is_padded
     )
     layouts = [(p.buffer.name, variant.layouts[p.buffer.name]) for p in definition.params]
     for pad, refused in (("undef", False), (0.0, True)):
         placements = tuple((name, x, pad if x.is_padded else None) for name, x in layouts)
         task = KernelTask("k", definition, placements, variant.recipe, TARGET)
-        schedule = make_kernel(task, Trace(Options())).schedule
+        made = make_kernel(task, Trace(Options()))
+        schedule = made.schedule
         first = schedule.steps[0]
         assert (first.primitive is instead_of_tile) is refused
+        assert (made.instead_of is not None) is refused
         if refused:
             assert "tiles within groups of 10 do not write padding" in str(first.proofs[0])
             assert "tiles within groups of 10" in schedule.refusals[0].reason

@@ -107,7 +107,7 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 def room_of(module: str) -> str:
     """The folder within its part that holds a module; "" for what the part holds itself."""
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
-    return [*package.split("."), "", ""][2]
+    return ".".join(package.split(".")[2:])
 
 
 def test_rooms_of_a_part_import_each_other_in_one_direction() -> None:
@@ -121,6 +121,39 @@ def test_rooms_of_a_part_import_each_other_in_one_direction() -> None:
     # Raises CycleError, which has the rooms.
     TopologicalSorter(below).prepare()
     assert below
+
+
+RECIPES = "graphflow.kernels.recipes"
+MOST_LEVELS = 6
+"""Levels of modules in `RECIPES`, each of which imports from lower ones."""
+
+
+def test_claims_import_no_builders_and_builders_no_claims() -> None:
+    edges = {
+        module: {name for _, name in own_imports(module) if name != module} for module in MODULES
+    }
+
+    def below(module: str) -> set[str]:
+        found = {name for name in edges[module] if name.startswith(f"{RECIPES}.")}
+        return found.union(*map(below, found))
+
+    for room, other in (("variants", "schedules"), ("schedules", "variants")):
+        modules = [module for module in MODULES if module.startswith(f"{RECIPES}.{room}.")]
+        assert len(modules) > 5
+        for module in modules:
+            assert not [x for x in below(module) if x.startswith(f"{RECIPES}.{other}")], module
+
+
+def test_recipes_have_few_levels_of_imports() -> None:
+    modules = {
+        module: {name for _, name in own_imports(module) if name.startswith(f"{RECIPES}.")}
+        for module, path in MODULES.items()
+        if module.startswith(f"{RECIPES}.") and path.name != "__init__.py"
+    }
+    levels: dict[str, int] = {}
+    for module in TopologicalSorter(modules).static_order():
+        levels[module] = 1 + max((levels[name] for name in modules[module]), default=0)
+    assert max(levels.values()) <= MOST_LEVELS, sorted(levels.items(), key=lambda x: x[1])
 
 
 def test_every_part_has_a_rank() -> None:

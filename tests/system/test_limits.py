@@ -12,7 +12,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.kernels.definitions import pooling
 from graphflow.kernels.definitions.window import Window
-from graphflow.kernels.recipes.tile import UNROLL_BUDGET, emitted_statements
+from graphflow.kernels.recipes.schedules.tile import UNROLL_BUDGET, emitted_statements
 from graphflow.models import ModelBuilder
 from graphflow.tir import loops_of
 from support.single import noise, peer, single

@@ -47,9 +47,12 @@ PRICED = {
 """The fields of a target that are there for prices."""
 
 READ = {
-    ("kernels/recipes/operands.py", "stack_bytes"): "a limit of what is made, no price",
-    ("kernels/recipes/staged.py", "stack_bytes"): "a limit of what is made, no price",
-    ("kernels/recipes/stage_lanes.py", "stack_bytes"): "a limit of what is made, no price",
+    ("kernels/recipes/variants/operands.py", "stack_bytes"): "a limit of what is made, no price",
+    ("kernels/recipes/schedules/staged.py", "stack_bytes"): "a limit of what is made, no price",
+    (
+        "kernels/recipes/schedules/stage_lanes.py",
+        "stack_bytes",
+    ): "a limit of what is made, no price",
     ("graphflow/tuning/harness.py", "l2_bytes"): "copies that the cache does not hold are timed",
     ("graphflow/bench/floor.py", "l3_bytes"): "where weights lie in the floor of a run",
 }

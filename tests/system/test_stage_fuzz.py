@@ -38,5 +38,5 @@ def test_the_cases_reach_what_they_should() -> None:
     for case in cases[:8]:
         made = compile_case(case).compiled.plan
         recipes = [choice.variant.recipe for choice in made.choices.values()]
-        across |= {r.across is not None for r in recipes if isinstance(r, SharedLoops)}
+        across |= {r.lane_loop is not None for r in recipes if isinstance(r, SharedLoops)}
     assert across == {False, True}

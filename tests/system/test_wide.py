@@ -21,7 +21,7 @@ from graphflow.codegen.emit import MOST_STAGES
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
 from graphflow.kernels.definitions import elementwise
-from graphflow.kernels.recipes.views import in_a_row
+from graphflow.kernels.recipes.variants.view_variants import in_a_row
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.tir import Block, Expr, Store, children, kept_by_node, walk

@@ -16,6 +16,7 @@ import graphflow
 from graphflow.base.options import Options, assumed_host
 from graphflow.models import EXPORTED
 from graphflow.models.zoo import zoo_model
+from graphflow.models.zoo.catalog import EXPORTS
 from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
 
 Array = np.ndarray[Any, Any]
@@ -73,6 +74,17 @@ def check(name: str, feeds: Mapping[str, Array]) -> dict[str, Array]:
         bound = 0 if array.dtype.kind == "i" else TOLERANCES.get(name, 1e-4) * (1 + 1e-5)
         np.testing.assert_allclose(got[output], array, rtol=0, atol=bound, err_msg=output)
     return got
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_each_kernel_is_made_by_the_recipe_that_the_plan_priced(name: str) -> None:
+    inputs = built(name).graph.input
+    open_shapes = {x.name for x in inputs if any(d.dim_param for d in x.type.tensor_type.shape.dim)}
+    shapes = {n: x.shape for n, x in EXPORTS[name].feeds(0).items() if n in open_shapes}
+    executable = compiled(name)
+    if shapes:
+        executable = graphflow.compile(built(name), input_shapes=shapes, options=STRICT)
+    assert executable.report()["summary"]["replaced_kernels"] == 0
 
 
 @pytest.mark.parametrize("name", EXPORTED)

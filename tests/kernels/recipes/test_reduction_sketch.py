@@ -19,7 +19,7 @@ from graphflow.kernels.recipes.reduction_sketch import (
     recipe_of,
     reduction_space,
 )
-from graphflow.kernels.recipes.stage_variants import stage_variants
+from graphflow.kernels.recipes.variants.stage_variants import stage_variants
 from graphflow.layout import row_major
 from graphflow.models import ModelBuilder
 from graphflow.schedule import Refusal, Schedule

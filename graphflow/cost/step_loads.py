@@ -1,0 +1,238 @@
+"""What each kind of tile loads in a step, its price, and the ways to cut it.
+
+In: a `TilePlane`, the shape of a tile and the target.  Out: a `Step`, the registers that a tile
+takes, and the tilings to be compared.  A kind says what the accumulators of a tile share:
+
+- `BroadcastRows`: vectors that all rows use, and one element for each row.  A matrix product, a
+  convolution with channels in the lanes.
+- `OwnVectors`: one row's vectors are of no use to another one.  A depthwise convolution with
+  channels in the lanes.
+- `SlidingRows`: a vector of a row of the image serves all rows of the tile whose windows contain
+  that row.  A depthwise convolution with positions in the lanes.
+- `OwnWindows`: nothing.  A pooling with positions in the lanes.
+- `AlongRow`: vectors of data that all rows use, and one weight for each row.  A convolution with
+  positions in the lanes and channels in the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphflow.base.target import Target
+from graphflow.cost.panel_cuts import cuts_by_width, in_panels, in_pieces_of_a_row, widest_first
+from graphflow.cost.tiles import (
+    BORDER_GROUPS,
+    FEW_REGISTERS,
+    MASKED_BORDER,
+    fits_sets,
+    vector_share,
+)
+from graphflow.cost.tilings import (
+    MOST_ROWS,
+    Panels,
+    Step,
+    StepLoads,
+    TilePlane,
+    TileProblem,
+    TileShape,
+    Tiling,
+)
+
+CONFLICT_CYCLES = 3.0
+"""Cycles to broadcast an element whose cache line was evicted by that of another row."""
+
+BROADCAST_CYCLES = 0.5
+"""Cycles to broadcast an element from the first-level cache."""
+
+UNALIGNED = 1.08
+"""The factor on a step whose vectors of data begin anywhere in a cache line."""
+
+SPILLED = 1.4
+"""The factor on a step of a tile with sliding rows that goes over several channels, where there are
+few registers: they do not hold the accumulators, the rows of data and the weights of all taps.
+Measured with AVX2 on 3×3 convolutions of 16 to 64 channels, where it is 1.2 to 1.6."""
+
+SHUFFLED = 1.15
+"""The loads of a vector whose lanes are every second to fourth element, shuffles included, where
+the taps of a window share what they load."""
+
+OWN_REGISTERS = 4
+"""Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its
+next taps."""
+
+
+@dataclass(frozen=True)
+class BroadcastRows(StepLoads):
+    """The rows of a tile share the vectors that a step loads; for each, one element is broadcast.
+
+    `stride` is the distance in bytes of the elements of neighbouring rows, 0 where the first-level
+    cache holds those of any number of rows.  `taps` steps in a row broadcast elements of the same
+    run of data: a tile of mr rows reads some mr + taps - 1 elements in that many steps.  `tap_step`
+    taps later a row meets what the row after it meets now: the stride of the window.
+    """
+
+    stride: int = 0
+    taps: int = 1
+    tap_step: int = 1
+    tail_ends: int | None = None
+
+    def registers_kept(self, wide: int, target: Target) -> int:
+        """One element for the next tap, which LLVM loads once and keeps.
+
+        With few registers only where every row meets what its neighbours meet; where it is every
+        second element, loading it again costs less than fewer rows (7 % of a first convolution).
+        """
+        again = target.vector_registers <= FEW_REGISTERS and self.tap_step > 1
+        return 0 if self.taps == 1 or again else 1
+
+    def most_tail_rows(self, plane: TilePlane, panels: Panels, target: Target) -> int:
+        """As `most_rows`; besides, one register holds the tail columns that are loaded, and the
+        elements broadcast for the rows of a tail vector are kept until they are put together."""
+        together = panels.tail_rows
+        room = target.vector_registers - panels.nr_vectors - 1 - together
+        each = panels.nr_vectors + (0 if self.taps == 1 else 1)
+        groups = room // (each * together + 1)
+        return min(groups, MOST_ROWS // together, plane.rows // together) * together
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """The vectors that all rows use, and a broadcast for each row."""
+        near = fits_sets(self.stride, tile.mr, target)
+        each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
+        tails = 1 if tile.tails else 0
+        vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target) + tails
+        loads = vectors * target.cycles_per_vector_load + tile.mr * each
+        return Step(loads, plane.item_bytes * (tile.nr_vectors + tails) * tile.lanes)
+
+    def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
+        """Panels of all widths."""
+        return cuts_by_width(problem, target)
+
+
+@dataclass(frozen=True)
+class OwnVectors(BroadcastRows):
+    """Each row of a tile loads vectors of its own, beside those of packed weights, if any."""
+
+    for_each_row: ClassVar[bool] = True
+
+    def registers_kept(self, wide: int, target: Target) -> int:
+        """The vectors of a row for its next tap."""
+        return 0 if self.taps == 1 else wide
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """Vectors of weights, and those of each row; what several taps meet is loaded once."""
+        shared = super().step(plane, tile, target)
+        if not plane.weighted:
+            return shared
+        met = (self.tap_step * (tile.mr - 1) + self.taps) / self.taps
+        vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target)
+        loads = vectors * (1 + min(met, tile.mr)) * target.cycles_per_vector_load
+        return shared._replace(loads=loads)
+
+
+@dataclass(frozen=True)
+class SlidingRows(StepLoads):
+    """The rows of a tile are rows of an image, whose taps across rows meet the same vectors.
+
+    The steps are `taps` across rows, then `along` ones in a row of the data, in each of `runs`
+    parts of the data that lie apart, such as input channels.  `borders` says whether some lanes
+    take no part in some steps.
+    """
+
+    taps: int
+    along: int
+    runs: int
+    borders: bool
+
+    for_each_row: ClassVar[bool] = True
+
+    def registers_kept(self, wide: int, target: Target) -> int:
+        """The vectors of a row for the next tap."""
+        return 0 if self.taps == 1 else wide
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """One weight, and each row of data once for all of its taps."""
+        masked = UNALIGNED * (1 + MASKED_BORDER * self.borders)
+        if self.runs > 1 and target.vector_registers <= FEW_REGISTERS:
+            masked *= SPILLED
+        return Step(masked * self._loads(plane, tile, target), plane.item_bytes, masked)
+
+    def _loads(self, plane: TilePlane, tile: TileShape, target: Target) -> float:
+        """The vectors of data begin anywhere in a line.  Their lines come from the second-level
+        cache where what a tile reads does not stay in the first one until the next tile reads it.
+        """
+        share = vector_share(plane, tile.lanes, target)
+        rows = tile.mr + self.taps - 1
+        two_lines = 1 + target.vector_bytes / target.line_bytes
+        vectors = rows * tile.nr_vectors * share / self.taps
+        loads = BROADCAST_CYCLES + vectors * target.cycles_per_vector_load * two_lines
+        width = tile.nr_vectors * tile.lanes * plane.item_bytes
+        lines = rows * (1 + width // target.line_bytes)
+        if self.runs * lines * target.line_bytes <= target.l1_bytes * 3 // 4:
+            return loads
+        return max(loads, lines / (self.taps * self.along) * target.l2_line_cycles)
+
+    def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
+        """Panels of all widths."""
+        return cuts_by_width(problem, target)
+
+
+@dataclass(frozen=True)
+class OwnWindows(StepLoads):
+    """Each accumulator loads `vectors` for itself in each step: nothing is shared."""
+
+    vectors: float
+
+    def most_rows(self, plane: TilePlane, nr_vectors: int, target: Target) -> int:
+        """As many as have `OWN_REGISTERS` for each accumulator; at least 1."""
+        room = target.vector_registers // OWN_REGISTERS // (nr_vectors * plane.registers)
+        return max(1, min(room, plane.rows))
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """The vectors of all accumulators."""
+        share = vector_share(plane, tile.lanes, target)
+        loads = tile.mr * tile.nr_vectors * share * self.vectors * target.cycles_per_vector_load
+        return Step(loads, plane.item_bytes * tile.nr_vectors * tile.lanes)
+
+    def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
+        """Pieces with code of their own, in which it is known which lanes are at a border."""
+        yield in_pieces_of_a_row(problem, target)
+
+
+@dataclass(frozen=True)
+class AlongRow(StepLoads):
+    """The lanes run along a row of the data, and one weight is broadcast for each row of a tile.
+
+    `misses` are the loads from the second-level cache in each step, for each cache line that a tile
+    spans.  `borders` says whether some lanes of the first or the last panel take no part in a step.
+    """
+
+    misses: float
+    borders: bool
+
+    @property
+    def masks_panels(self) -> bool:
+        """Whether there are borders."""
+        return self.borders
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """Vectors of data that begin anywhere in a cache line, and a weight for each row."""
+        vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target)
+        loads = vectors * target.cycles_per_vector_load + tile.mr * BROADCAST_CYCLES
+        width = tile.nr_vectors * tile.lanes * plane.item_bytes
+        missed = max(1.0, width / target.line_bytes) * self.misses * target.l2_line_cycles
+        return Step(max(loads * UNALIGNED, missed), plane.item_bytes * tile.mr, UNALIGNED)
+
+    def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
+        """Panels that all have the same rows, for the weights are packed by them."""
+        lanes = target.computed_lanes(problem.dtype)
+        for nr_vectors in widest_first(problem, target):
+            panels = -(-problem.columns // (nr_vectors * lanes))
+            if panels > BORDER_GROUPS or not self.borders:
+                for mr in range(1, self.most_rows(problem.plane, nr_vectors, target) + 1):
+                    yield in_panels(problem, nr_vectors, target, True, mr)
+
+    def passes(self, tiling: Tiling) -> int:
+        """Each panel reads all weights."""
+        return sum(panels.count for panels in tiling.panels)

@@ -1,0 +1,206 @@
+"""The nests of a register tile: those that fill its registers, update them and store them.
+
+In: a schedule with the loops over the rows and columns of one tile next to each other, the columns
+in vectors and lanes, and the reduction loops inside.  Out: the schedule in which the tile stays in
+registers while the reduction loops run around its unrolled update.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from graphflow import schedule, tir
+from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables
+from graphflow.base.errors import ScheduleError
+from graphflow.schedule import Handle, Schedule
+
+Nest = tuple[Handle, ...]
+"""The loops of a perfect nest, the outermost first."""
+
+
+class TileSteps(NamedTuple):
+    """How the tiles of a kernel are made where that is not always the same."""
+
+    write_padding: bool
+    """Whether the last vector may write the padding of the output."""
+    unrolled_taps: int
+    """How many of the reduction loops, from the innermost out, are unrolled."""
+
+
+def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
+    """The loop over columns as one over vectors, and one over the lanes of each."""
+    parts = (s.fresh("{}j", lane), s.fresh("{}v", lane))
+    s = s.apply(schedule.divide_loop, s[lane], lanes, parts, "guard")
+    return s, s.made["parts"]
+
+
+def start_of(loop: tir.For) -> int:
+    """The constant that a loop starts at; ScheduleError where it is none."""
+    start = constant_value(loop.start)
+    if start is None:
+        raise ScheduleError(f"the recipe needs a constant start of {loop.var}, not {loop.start}")
+    return start
+
+
+def tile_in_registers(
+    s: Schedule,
+    around: Handle | None,
+    rows: tuple[Handle, ...],
+    lanes: tuple[Handle, ...],
+    reduction: tuple[Handle, ...],
+    steps: TileSteps,
+    members: Handle | None = None,
+) -> Schedule:
+    """One tile in registers: the nests that fill, update and store it, unrolled and vectorized.
+
+    `around` is the loop around the tile, if it has rows.  `members` is that loop of `rows` whose
+    iterations have their lanes in one vector, which an instruction updates: there they are written
+    out, inside the loop over lanes.
+    """
+    nest = (*rows, *lanes)
+    scope = around or _loop_around(s, nest[0])
+    nests = [nest]
+    for buffer in _private(s.func, s.loop(scope)):
+        held = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
+        s = s.apply(schedule.stage_mem, s[scope], buffer.name, held, s.names(nest))
+        if s.made["store"]:
+            nests.append(s.made["store"])
+    present = s.present(reduction)
+    if present:
+        s, nests, updates = _parted(s, nest, nests)
+        for update in updates:
+            s = _update_nest(s, update, s.inside(update[0], present), steps)
+            if members is not None:
+                s, nests[nests.index(update)] = _members_written_out(s, update, nest.index(members))
+    for number, loops in enumerate(nests):
+        s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, steps=steps)
+    return s
+
+
+def _loop_around(s: Schedule, place: Handle) -> Handle:
+    var = s.loop(place).var
+    for stmt in tir.loops_of(s.func.body):
+        if any(isinstance(inner, tir.For) and inner.var is var for inner in stmt.body):
+            return s.handle(stmt.var.name)
+    raise ScheduleError(f"the recipe needs a loop around {var}")
+
+
+def _private(func: tir.PrimFunc, scope: tir.For) -> list[tir.Buffer]:
+    """Buffers that one tile keeps to itself: allocated ones, and outputs that are reduced into."""
+    touched = dict.fromkeys(a.buffer for a in tir.accesses(scope.body))
+    reduced = {s.buffer for s in tir.walk(scope.body) if isinstance(s, tir.Reduce)}
+    allocated = {s.buffer for s in tir.walk(func.body) if isinstance(s, tir.Allocate)}
+    return [b for b in touched if b.scope == "global" and (b in allocated or b in reduced)]
+
+
+def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[Nest], list[Nest]]:
+    """`for nest: {init; reductions; tail}` → a nest for each part.
+
+    With all nests of the tile, and those of the reductions.
+    """
+    parts = s.loop(nest[-1]).body
+    while len(parts) == 1 and isinstance(only := parts[0], tir.If):
+        parts = only.then
+    kinds = [any(isinstance(x, tir.For | tir.Reduce) for x in tir.walk((stmt,))) for stmt in parts]
+    first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
+    levels = len(nest)
+    s = s.apply(schedule.fission, s[nest[-1]], first, "_u", levels)
+    nest, update = s.made["first"], s.made["second"]
+    updates, tail = [update], list[Nest]()
+    if last + 1 < len(kinds):
+        s = s.apply(schedule.fission, s[update[-1]], last + 1 - first, "_t", levels)
+        updates, tail = [s.made["first"]], [s.made["second"]]
+    for _ in range(last - first):
+        s = s.apply(schedule.fission, s[updates[-1][-1]], 1, "_u", levels)
+        updates[-1:] = [s.made["first"], s.made["second"]]
+    return s, [nest, *updates, *tail, *nests[1:]], updates
+
+
+def _update_nest(
+    s: Schedule, nest: Nest, reduction: tuple[Handle, ...], steps: TileSteps
+) -> Schedule:
+    s = _over_halo(s, nest, reduction)
+    s = _overcomputed(s, nest)
+    s = s.apply(schedule.reorder_loops, s.names((*reduction, *nest)))
+    if reduction and any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
+        s = s.attempt(schedule.lift_conditions, s[reduction[0]])
+    kept = len(reduction) - steps.unrolled_taps
+    for taps in reduction[kept:]:
+        s = s.apply(schedule.mark_unrolled, s[taps])
+    for place in reduction[:kept]:
+        if restrictable(s.loop(place)):
+            # Padding that is assumed to hold a neutral element is taken in without a condition.
+            s = s.attempt(schedule.remove_branching_through_overcompute, s[place], s[place])
+        if restrictable(s.loop(place)):
+            s = s.apply(schedule.restrict_loop, s[place])
+    return s
+
+
+def _members_written_out(s: Schedule, update: Nest, position: int) -> tuple[Schedule, Nest]:
+    """`for group: for member: for lane: S` → `for group: for lane: {S; S; …}`, one S a member.
+
+    The loop over members is at a position of the nest.
+    """
+    member, rest = update[position], (*update[:position], *update[position + 1 :])
+    s = s.apply(schedule.reorder_loops, s.names((*rest, member)))
+    return s.apply(schedule.unroll_loop, s[member]), rest
+
+
+def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
+    """The nest without the conditions on its lanes, where running all lanes is proven harmless.
+
+    What lanes would read outside of a buffer is zero for them.  Where running them is not proven
+    harmless, the conditions stay, and the emitter makes masks of them.
+    """
+    if not _guards(s, nest[0], nest[-1]):
+        return s
+    place, lane = s[nest[0]], s[nest[-1]]
+    return s.attempt(schedule.remove_branching_through_overcompute, place, lane, fill=True)
+
+
+def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
+    """The update without border conditions, where the halo is assumed to hold a neutral element."""
+    assumed = any(
+        isinstance(stmt, tir.Block)
+        and stmt.note(tir.BlockNote.PADDING) == schedule.PaddingKind.VALUE
+        for stmt in s.func.body
+    )
+    for place in reduction if assumed else ():
+        if _guards(s, nest[0], place):
+            s = s.attempt(schedule.remove_branching_through_overcompute, s[nest[0]], s[place])
+    return s
+
+
+def _guards(s: Schedule, place: Handle, about: Handle) -> bool:
+    return is_tested(s.loop(about), s.loop(place))
+
+
+def is_tested(about: tir.For, loop: tir.For) -> bool:
+    """Whether a condition inside `loop` mentions the variable of the loop `about`."""
+    return any(about.var in predicate_variables(p) for p in conditions_in(loop))
+
+
+def conditions_in(loop: tir.For) -> list[Predicate]:
+    """The conditions on indices inside a loop."""
+    found: list[Predicate] = []
+    for stmt in tir.walk((loop,)):
+        if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition):
+            found.append(stmt.condition)  # type: ignore[arg-type]
+    return found
+
+
+def restrictable(loop: tir.For) -> bool:
+    """Whether the body of a loop is one condition, without else, that mentions its variable."""
+    only = loop.body[0] if len(loop.body) == 1 else None
+    if not isinstance(only, tir.If) or not tir.is_predicate(only.condition) or only.orelse:
+        return False
+    members = conjuncts(only.condition)  # type: ignore[arg-type]
+    return any(loop.var in predicate_variables(m) for m in members)
+
+
+def _vectorized(s: Schedule, nest: Nest, masked: bool, steps: TileSteps) -> Schedule:
+    if not masked or steps.write_padding:
+        s = _overcomputed(s, nest)
+    for place in nest[:-1]:
+        s = s.apply(schedule.mark_unrolled, s[place])
+    return s.apply(schedule.vectorize_loop, s[nest[-1]])

@@ -1,0 +1,293 @@
+"""The register tile: the recipe that makes reductions and elementwise kernels fast.
+
+In: a schedule whose output nest has one loop for each axis of the output, innermost last, and a
+`Tiled` recipe.  Out: the schedule of the finished kernel.  The innermost loop gives the columns of
+the tile, which become lanes; the loop around it gives the rows.  A tile of mr rows × nr vectors
+stays in registers while the reduction loops run around its unrolled update.  Mostly the columns are
+channels and the rows positions in a row of an image; where the lanes run along that row, it is the
+other way round.
+
+What always holds: where a border makes conditions necessary, the iterations that meet it are cut
+off the loop over tiles, so that those in the middle run without conditions.  Loops are recognized
+by the indices that use them; nothing here knows which operator the kernel came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from graphflow import schedule, tir
+from graphflow.arith import (
+    Var,
+    const,
+    less_than,
+    predicate_variables,
+    terms_of,
+    variables,
+)
+from graphflow.cost import Panels
+from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
+from graphflow.kernels.recipes.schedules.register_nests import (
+    Nest,
+    TileSteps,
+    conditions_in,
+    in_vectors,
+    is_tested,
+    start_of,
+    tile_in_registers,
+)
+from graphflow.kernels.recipes.schedules.tail_vectors import tile_with_tail_vectors
+from graphflow.schedule import Handle, Schedule
+
+UNROLL_BUDGET = 8192
+"""The most stores and updates of a kernel, as the emitter writes them, for which loops that decide
+conditions are unrolled."""
+
+Tile = tuple[Handle, tuple[Handle, ...]]
+"""The loop around a tile, and the reduction loops inside that loop."""
+
+
+def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Schedule:
+    """The schedule with the nest over the output `axes` tiled and shared by threads.
+
+    The `reduction` loops run around each tile in the order given.  Borders are cut off the loops
+    over tiles of rows, or off those over panels where the kind says that lanes meet them.
+    ScheduleError where a step of the recipe is refused.
+    """
+    kind, tiling = recipe.kind, recipe.tiling
+    present = s.present(axes)
+    if not present:
+        return s.apply(schedule.simplify)
+    *outer, lane = present
+    row = outer.pop() if outer and kind.has_rows else None
+    first = tiling.panels[0]
+    if tiling.panel_outermost and first.count > 1:
+        parts = (s.fresh("panel"), s.fresh("channel"))
+        columns = schedule.constant_extent(s.loop(lane))
+        s = s.apply(schedule.divide_loop, s[lane], first.width, parts, "guard")
+        panel, column = s.made["parts"]
+        s = _reordered(s, [panel, *outer, *_some(row), column])
+        around = [panel, *outer][-1]
+        s = kind.operands_ready(s, around, (*reduction, column), first.lanes)
+        if tiling.whole_apart and row is not None and not outer:
+            whole = columns // first.width
+            s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, recipe)
+        else:  # threads share the outer loops too, so these stay one nest
+            s, tiles = _plane(s, row, column, first, reduction, recipe)
+            if tiles:
+                s = kind.fetched_ahead(s, panel, s.present((*outer, tiles[0][0])))
+        return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
+    s = _reordered(s, [*outer, lane, *_some(row)])
+    if outer:
+        s = kind.operands_ready(s, outer[-1], (*reduction, lane), first.lanes)
+    tiles = []
+    rest = lane
+    for number, panels in enumerate(tiling.panels):
+        here = rest
+        if number + 1 < len(tiling.panels):
+            width = panels.count * panels.width
+            s = s.apply(schedule.cut_loop, s[here], start_of(s.loop(here)) + width, "_p")
+            here, rest = s.made["pieces"]
+        # The cut made a copy of the row and reduction loops for the rest; take this piece's own.
+        inner, loops = s.inside(here, _some(row)), s.inside(here, reduction)
+        parts = (s.fresh("{}g", here), s.fresh("{}t", here))
+        s = s.apply(schedule.divide_loop, s[here], panels.width, parts, "guard")
+        panel, column = s.made["parts"]
+        s = _reordered(s, [panel, *inner, column])
+        s, found = _plane(s, inner[0] if inner else None, column, panels, loops, recipe)
+        inside = tuple(r for _, reductions in found for r in reductions)
+        tiles += [(panel, inside)] if kind.masks_panels else found
+    return _in_parallel(_borders_cut(s, tiles), outer)
+
+
+def _panels_apart(
+    s: Schedule,
+    panel: Handle,
+    whole: int,
+    nest: Nest,
+    reduction: tuple[Handle, ...],
+    recipe: Tiled,
+) -> tuple[Schedule, list[Tile]]:
+    """`for panel: S` → `for panel: if panel < whole: S else: S`, both S in tiles.
+
+    `nest` are the loops of S over rows and columns.  A branch, not two loops over panels, because
+    threads share a single loop.
+    """
+    is_whole = less_than(s.loop(panel).var, const(whole))
+    row, lane = nest
+    s = s.apply(schedule.specialize, s[row], (is_whole,))
+    tiles: list[Tile] = []
+    for copy in s.forward(row):
+        (column,), loops = s.inside(copy, (lane,)), s.inside(copy, reduction)
+        s, found = _plane(s, copy, column, recipe.tiling.panels[0], loops, recipe)
+        tiles += found
+    return s, tiles
+
+
+def _some(place: Handle | None) -> list[Handle]:
+    return [] if place is None else [place]
+
+
+def _reordered(s: Schedule, order: list[Handle]) -> Schedule:
+    return s.apply(schedule.reorder_loops, s.names(order)) if len(order) > 1 else s
+
+
+def _plane(
+    s: Schedule,
+    row: Handle | None,
+    lane: Handle,
+    panels: Panels,
+    reduction: tuple[Handle, ...],
+    recipe: Tiled,
+) -> tuple[Schedule, list[Tile]]:
+    """One panel in tiles of mr rows; the rows that are left over make a smaller tile.
+
+    With the tiles, none where the kernel has no loop over rows.
+    """
+    steps = TileSteps(recipe.tiling.write_padding, recipe.kind.unrolled_taps)
+    if row is None:
+        s, lanes = in_vectors(s, lane, panels.lanes)
+        return tile_in_registers(s, None, (), lanes, reduction, steps), []
+    extent, mr = schedule.constant_extent(s.loop(row)), panels.mr
+    rest = extent % mr
+    pieces = [(row, min(mr, extent))]
+    if rest and extent > mr:
+        s = s.apply(schedule.cut_loop, s[row], start_of(s.loop(row)) + extent - rest, "_rest")
+        whole, ragged = s.made["pieces"]
+        pieces = [(whole, mr), (ragged, rest)]
+    tiles: list[Tile] = []
+    for piece, width in pieces:
+        parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
+        s = s.apply(schedule.divide_loop, s[piece], width, parts, "perfect")
+        around, inner = s.made["parts"]
+        loops, (column,) = s.inside(around, reduction), s.inside(around, (lane,))
+        if panels.tail and width * panels.tail % panels.lanes == 0:
+            s, loops = tile_with_tail_vectors(s, inner, column, loops, panels, steps)
+        else:
+            s, lanes = in_vectors(s, column, panels.lanes)
+            s = tile_in_registers(s, around, (inner,), lanes, loops, steps)
+        tiles.append((around, loops))
+    return s, tiles
+
+
+def _borders_cut(s: Schedule, tiles: list[Tile]) -> Schedule:
+    """The borders of all tiles cut off.
+
+    After all tiles are made: this simplifies the kernel, which drops loops that run once, and the
+    recipe of a tile needs them.
+    """
+    for around, reduction in tiles:
+        s = _without_borders(s, around, reduction)
+    return s
+
+
+def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...]) -> Schedule:
+    """Cuts the tiles that meet a border off `around`, so that the middle has no conditions.
+
+    Reduction loops that a condition mentions afterwards are unrolled: then the emitter decides the
+    condition of each tap, and drops the taps that fall outside or meet no element.
+    """
+    if not s.present((around,)):
+        return _decided(s, reduction, around)
+    loop = s.loop(around)
+    extent = schedule.constant_extent(loop)
+    if not is_tested(loop, loop):
+        return _decided(s, reduction, around)
+    low, high = schedule.interior(s.func, s[around])
+    if low == high:
+        return _decided(s, reduction, around)
+    borders: list[Handle] = []
+    middle = around
+    if low > 0:
+        s = s.apply(schedule.cut_loop, s[middle], low, "_m")
+        border, middle = s.made["pieces"]
+        borders.append(border)
+    if high < extent:
+        s = s.apply(schedule.cut_loop, s[middle], high, "_e")
+        middle, border = s.made["pieces"]
+        borders.append(border)
+    # The reduction loops of each border, before simplification drops a border that runs once.
+    tiles = [(border, s.inside(border, reduction)) for border in borders]
+    inside = s.inside(middle, reduction)
+    s = s.apply(schedule.simplify)
+    for border, loops in tiles:
+        s = _decided(s, loops, border)
+    return _decided(s, inside)
+
+
+def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Schedule:
+    """Unrolls the loops that the remaining conditions mention, so that the emitter decides them.
+
+    Loops that would be copied more than `UNROLL_BUDGET` times stay loops, and their conditions are
+    tested while they run.
+    """
+    mentioned = {
+        var
+        for place in s.present(reduction)
+        for p in conditions_in(s.loop(place))
+        for var in predicate_variables(p)
+    }
+    places = s.present((*around, *reduction))
+    found = [(place, s.loop(place)) for place in places]
+    unrolled = {
+        place: x.var
+        for place, x in found
+        if x.var in mentioned and x.extent is not None and x.kind is not tir.LoopKind.UNROLLED
+    }
+    if emitted_statements(s.func.body, frozenset(unrolled.values())) > UNROLL_BUDGET:
+        return s
+    for place in unrolled:
+        s = s.apply(schedule.mark_unrolled, s[place])
+    return s
+
+
+def emitted_statements(
+    body: tir.Body, unrolled: Container[Var] = frozenset(), lane: tir.For | None = None
+) -> int:
+    """The number of stores and updates that the emitter writes for `body`.
+
+    A statement counts once for each copy that unrolled loops make of it, and where its lanes are
+    not adjacent in memory, once for each lane: `lane` is the vectorized loop around `body`, if any.
+    The loops over the variables in `unrolled` count as unrolled too.
+    """
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, tir.Store | tir.Reduce):
+            total += _lanes_apart(stmt, lane)
+            continue
+        vectorized = isinstance(stmt, tir.For) and stmt.kind is tir.LoopKind.VECTORIZED
+        around = stmt if isinstance(stmt, tir.For) and vectorized else lane
+        inside = sum(emitted_statements(below, unrolled, around) for below in tir.sub_bodies(stmt))
+        if isinstance(stmt, tir.For) and (
+            stmt.kind is tir.LoopKind.UNROLLED or stmt.var in unrolled
+        ):
+            inside *= stmt.extent or 1
+        total += inside
+    return total
+
+
+def _lanes_apart(stmt: tir.Stmt, lane: tir.For | None) -> int:
+    """Copies that the emitter makes of a statement: 1, or one for each lane if these lie apart."""
+    if lane is None:
+        return 1
+    for access in tir.accesses((stmt,)):
+        for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
+            if (atom is lane.var and k != 1) or (
+                atom is not lane.var and lane.var in variables(atom)
+            ):
+                return lane.extent or 1
+    return 1
+
+
+def _in_parallel(s: Schedule, outer: list[Handle]) -> Schedule:
+    s = s.apply(schedule.simplify)
+    present = list(s.present(outer))
+    if not present:
+        return s
+    while len(present) > 1:
+        inner, around = present.pop(), present.pop()
+        name = s.fresh("{}_{}", around, len(present) + 1)
+        s = s.apply(schedule.mult_loops, s[around], s[inner], name)
+        present += s.made["loop"]
+    s = s.apply(schedule.simplify)
+    return s.apply(schedule.parallelize_loop, s[present[0]])

@@ -1,0 +1,165 @@
+"""The loops of a nest in the order in which a register tile takes them.
+
+In: the schedule of a nest with one loop for each axis of the output, in the order of its memory.
+Out: the schedule with axes of blocks joined, the iterations apart that meet the same taps of a
+strided window, and the reduction loops in the order of the data.  Kinds of tiles choose among
+these steps.
+"""
+
+from __future__ import annotations
+
+from graphflow import schedule, tir
+from graphflow.arith import FloorMod, Var, congruences, terms_of, variables
+from graphflow.kernels.recipes.analysis.variant import Axes
+from graphflow.layout import Layout
+from graphflow.schedule import Handle, Schedule
+
+
+def in_order(s: Schedule, order: Axes) -> Schedule:
+    """The nest with its loops in the given order; loops that are gone are left out."""
+    present = s.present(order)
+    return s.apply(schedule.reorder_loops, s.names(present)) if len(present) > 1 else s
+
+
+def is_compute(block: tir.Block) -> bool:
+    """Whether a block computes, and does not state padding or assumptions."""
+    return block.note(tir.BlockNote.PADDING_OF) is None and block.note(tir.BlockNote.STATES) is None
+
+
+def joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axes]:
+    """The loops over `c // b` and `c % b` of a blocked axis → one loop over c, innermost.
+
+    Then tiles may be of any width, whatever the width of a block.
+    """
+    last = layout.index_map.outputs[-1]
+    if not isinstance(last, FloorMod):
+        return s, axes
+    # Where the output is a view of a larger storage, the block number has an offset.
+    blocked = set(variables(last))
+    whole = next(k for k, e in enumerate(layout.index_map.outputs) if blocked & set(variables(e)))
+    others = (*axes[:whole], *axes[whole + 1 : -1])
+    if not s.present((axes[whole],)):
+        return s, (*others, axes[-1])
+    s = s.apply(schedule.reorder_loops, s.names(s.present((*others, axes[whole], axes[-1]))))
+    s = s.apply(schedule.mult_loops, s[axes[whole]], s[axes[-1]], s.fresh("oc_joined"))
+    return s, (*others, *s.made["loop"])
+
+
+def phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
+    """`for p in (0, n·k): S` → `for r in (0, n): for q in (0, k): S[p → n·q + r]`, p the row loop.
+
+    In a transposed convolution of stride n, the position p of an image row meets the taps t with
+    `(p + t) % n == 0`, up to a constant.  All positions of one phase r meet the same taps, so tiles
+    of them have no condition on taps inside.  As it is, where there is no single such n, or it does
+    not divide the extent.
+    """
+    present = s.present(axes)
+    if len(present) < 2:
+        return s, axes
+    row = present[-2]
+    loop = s.loop(row)
+    phases = {n for about, n in _conditions_on_reductions(s, axes).values() if loop.var in about}
+    if len(phases) != 1 or (loop.extent or 1) % min(phases):
+        return s, axes
+    parts = (s.fresh("{}q", row), s.fresh("{}r", row))
+    s = s.apply(schedule.divide_loop, s[row], min(phases), parts, "perfect")
+    place = axes.index(row)
+    axes = (*axes[:place], *reversed(s.made["parts"]), *axes[place + 1 :])
+    return in_order(s, axes).apply(schedule.simplify), axes
+
+
+def taps_met(s: Schedule, axes: Axes) -> Schedule:
+    """The reduction loops that run over all taps, restricted to every n-th, which a tile meets.
+
+    Only where the first of these taps depends on loops outside the tiles alone.
+    """
+    inside = {s.loop(axis).var for axis in s.present(axes)[-2:]}
+    for place, (about, _) in _conditions_on_reductions(s, axes).items():
+        if not about & inside:
+            s = s.apply(schedule.stride_loop, s[place]).apply(schedule.simplify)
+    return s
+
+
+def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set[Var], int]]:
+    """For each reduction loop with one condition `… % n == 0`: its other variables, and n."""
+    found: dict[Handle, tuple[set[Var], int]] = {}
+    for loop in reduction_loops(s, axes):
+        conditions = [
+            (set(about) - {loop.var}, divisor)
+            for stmt in tir.walk((loop,))
+            if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
+            for about, divisor in congruences(stmt.condition)  # type: ignore[arg-type]
+            if loop.var in about
+        ]
+        if len(conditions) == 1:
+            found[s.handle(loop.var.name)] = conditions[0]
+    return found
+
+
+def reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule, Axes]:
+    """The reduction loops, by falling stride in the data operand, outermost first.
+
+    Then the data is read in the order of memory.  `channel` is the output axis of the weights: the
+    operand that follows the other axes is the data.
+    """
+    s = _split_blocked(s, axes)
+    positions = {s.loop(axis).var for axis in s.present(axes) if axis is not channel}
+    loops = reduction_loops(s, axes)
+    # Sorting is stable: loops of equal strides stay in the order of the kernel.
+    loops.sort(key=lambda loop: -_stride(s.func, loop.var, positions))
+    return s, s.handles(loops)
+
+
+def reduction_loops(s: Schedule, axes: Axes) -> list[tir.For]:
+    output = {s.loop(axis).var for axis in s.present(axes)}
+    compute = [b for b in s.func.body if isinstance(b, tir.Block) and is_compute(b)]
+    return [loop for loop in tir.loops_of(tuple(compute)) if loop.var not in output]
+
+
+def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
+    """`for k: … a[k // b, k % b]` → `for ko: for ki: … a[ko, ki]`, for the reduction loops."""
+    for loop in reduction_loops(s, axes):
+        factor = _digit_base(s.func, loop.var)
+        if factor is not None:
+            place = s.handle(loop.var.name)
+            parts = (s.fresh("{}o", place), s.fresh("{}i", place))
+            s = s.apply(schedule.divide_loop, s[place], factor, parts, "guard")
+            return _split_blocked(s.apply(schedule.simplify), axes)
+    return s
+
+
+def _digit_base(func: tir.PrimFunc, var: Var) -> int | None:
+    """The least b of the `k % b` by which operands are read, k the variable; None without one."""
+    found = [
+        atom.divisor
+        for access in tir.accesses(func.body)
+        if access.kind is tir.AccessKind.READ
+        for e in access.indices
+        for atom, _ in terms_of(e)[0]
+        if isinstance(atom, FloorMod) and atom.numerator is var
+    ]
+    return min(found, default=None)
+
+
+def _stride(func: tir.PrimFunc, var: Var, positions: set[Var]) -> int:
+    """The distance, in elements, between two iterations of a reduction loop in the data operand.
+
+    Of the buffers that the loop reads, the data is the one that depends on most of the output axes
+    in `positions` (those without the channels); of several, the largest.
+    """
+    reads = [
+        access
+        for access in tir.accesses(func.body)
+        if access.kind is tir.AccessKind.READ and any(var in variables(e) for e in access.indices)
+    ]
+    if not reads:
+        return 0
+    data = max(
+        reads,
+        key=lambda r: (
+            len(positions & {v for e in r.indices for v in variables(e)}),
+            r.buffer.size,
+        ),
+    )
+    flat = data.buffer.flat_index(data.indices)
+    return next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)

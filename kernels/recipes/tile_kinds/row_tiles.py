@@ -1,0 +1,160 @@
+"""Variants whose lanes run along a row of the data, while a tile holds several channels.
+
+In: a variant whose innermost axis the weights do not depend on (positions in a row of a row-major
+image), and the roles of its kernel.  Out: the same variant in which the rows of a tile are an axis
+that the data does not depend on, mostly the channels, with the weights packed by that axis.
+
+Each step of such a tile loads vectors of data and broadcasts one weight for each channel, so no
+lane is wasted where the channels would not fill whole vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from graphflow.arith import Var, terms_of, variables
+from graphflow.base.target import Target
+from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
+from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
+from graphflow.kernels.recipes.analysis.positions import flat_offset
+from graphflow.kernels.recipes.analysis.roles import Roles, overhang
+from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
+from graphflow.kernels.recipes.schedules.tile_loops import (
+    in_order,
+    joined_lanes,
+    phases_apart,
+    reduction_order,
+    taps_met,
+)
+from graphflow.kernels.recipes.variants.packing import packed_layout
+from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
+from graphflow.layout import Layout
+from graphflow.schedule import Schedule
+from graphflow.tir import DTYPES, Access
+
+
+@dataclass(frozen=True)
+class RowTile(TileKind):
+    """Positions of a row in the lanes, and the physical `axis` of the output in the rows."""
+
+    axis: int
+
+    masks_panels: ClassVar[bool] = True
+
+    def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
+        """The nest with the axis of the rows next to the lanes."""
+        s, axes = joined_lanes(s, output, axes)
+        held = axes[self.axis]
+        axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
+        s, axes = phases_apart(in_order(s, axes), axes)
+        s = taps_met(s, axes)
+        s, reduction = reduction_order(s, axes, held)
+        return s, axes, reduction
+
+
+def along_rows(
+    variant: KernelVariant, roles: Roles, constants: frozenset[str], target: Target
+) -> Iterator[KernelVariant]:
+    """The variant with lanes along rows and an axis of the weights along the rows of its tile.
+
+    Nothing where the data does not lie along the lanes without gaps, or is read in other terms than
+    products with constant weights, where channels are in groups or the output is padded.  Nothing
+    either for rows that end within a vector, and for rows so short that every panel meets a border:
+    masks in every step cost most of what there is to gain.
+    """
+    output = variant.layouts[roles.output.name]
+    if not isinstance(variant.recipe, Tiled) or variant.recipe.kind.group or output.is_padded:
+        return
+    lane = lane_axis(output)
+    extent = roles.output.shape[lane]
+    lanes = target.computed_lanes(roles.output.dtype)
+    if extent % lanes:
+        return
+    terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
+    weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
+    data = [a for n, reads in terms.items() if n not in weights for a in reads]
+    held = _held_axis(roles, weights, data, lane)
+    if held is None or not all(_is_along(roles, a, variant.layouts, lane) for a in data):
+        return
+    borders = any(
+        reach != (0, 0)
+        for access in data
+        for index, reach in zip(access.indices, overhang(roles, access.buffer.name), strict=True)
+        if roles.axes[lane] in variables(index)
+    )
+    if borders and extent <= BORDER_GROUPS * lanes:
+        return
+    problem = TileProblem(
+        columns=extent,
+        rows=roles.output.shape[held],
+        planes=prod(roles.output.shape) // (extent * roles.output.shape[held]),
+        steps=max(1, roles.steps),
+        nests=max(1, len(roles.nests)),
+        weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
+        loads=AlongRow(max(_misses(roles, a, variant.layouts, target) for a in data), borders),
+        dtype=roles.output.dtype,
+        sum_dtype=roles.sum_dtype,
+    )
+    tiling, cycles = choose_tiling(problem, target)
+    cycles += epilogue_cycles(roles, target)
+    others = {n: x for n, x in variant.layouts.items() if n not in weights}
+    packed = {
+        n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].mr, others)
+        for n in weights
+    }
+    place = output.index_map.outputs.index(output.index_map.inputs[held])
+    more = sum(_bytes(roles, n, packed) - _bytes(roles, n, variant.layouts) for n in weights)
+    yield replace(
+        variant,
+        name=f"{variant.name} along rows",
+        layouts={**variant.layouts, **packed},
+        private=variant.private | frozenset(weights),
+        recipe=replace(variant.recipe, kind=RowTile(place), tiling=tiling),
+        work=replace(
+            variant.work, cycles=cycles, rows=problem.planes, read=variant.work.read + more
+        ),
+        vectorized=True,
+    )
+
+
+def _held_axis(roles: Roles, weights: list[str], data: list[Access], lane: int) -> int | None:
+    """The output axis that weights depend on and no data does; None unless there is just one."""
+    if not weights or not data or roles.phases[lane] != 1:
+        return None
+    output_axes = set(roles.axes)
+    found: set[Var] = set()
+    for name in weights:
+        reads = roles.reads[name]
+        indices = {e for a in reads for e in a.indices}
+        reduced = {v for a in reads for v, _ in roles.nest_of(a)}
+        found |= {e for e in indices if e in output_axes}
+        if len({a.indices for a in reads}) > 1 or not indices <= reduced | output_axes:
+            return None
+    if len(found) != 1:
+        return None
+    (var,) = found
+    held = roles.axes.index(var)
+    broadcast = not any(var in variables(e) for a in data for e in a.indices)
+    return held if broadcast and roles.output.shape[held] > 1 else None
+
+
+def _is_along(roles: Roles, access: Access, layouts: Mapping[str, Layout], lane: int) -> bool:
+    """Whether neighbouring lanes read neighbouring elements of an access."""
+    terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
+    var = roles.axes[lane]
+    return [(a, k) for a, k in terms if var in variables(a)] == [(var, 1)]
+
+
+def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target: Target) -> float:
+    """Lines of data that a step takes from the second-level cache; see `missed_lines`."""
+    size = DTYPES[access.buffer.dtype].itemsize
+    terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
+    strides = {atom: abs(k) * size for atom, k in terms}
+    return missed_lines([(strides.get(v, 0), n) for v, n in roles.nest_of(access)], target)
+
+
+def _bytes(roles: Roles, name: str, layouts: Mapping[str, Layout]) -> int:
+    return layouts[name].bytes(roles.reads[name][0].buffer.dtype)

@@ -1,0 +1,238 @@
+"""How the rows and lanes of a tile step through its operands.
+
+In: a kernel with the layouts of its operands (`PlacedTile`).  Out: which operands are broadcast,
+gathered, or met again by the next taps of a window, and how far apart the rows of a tile are in
+memory.  Each kind of tile decides by these whether it applies.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+from graphflow import arith
+from graphflow.base.target import Target
+from graphflow.cost import MOST_ROWS, BroadcastApart, StepLoads, broadcast_apart, fits_sets
+from graphflow.kernels.recipes.analysis.positions import flat_offset
+from graphflow.kernels.recipes.analysis.roles import Roles, overhang
+from graphflow.kernels.recipes.analysis.variant import TileKind
+from graphflow.kernels.recipes.variants.operands import OutputDecisions, axes_outside
+from graphflow.layout import Layout
+from graphflow.tir import DTYPES, Access
+
+
+class PlacedTile(NamedTuple):
+    """A kernel whose operands have layouts; those of packed weights follow from the tile."""
+
+    roles: Roles
+    decided: OutputDecisions
+    layouts: Mapping[str, Layout]
+    target: Target
+
+    @property
+    def row(self) -> arith.Var | None:
+        """The loop over the rows of a tile; None where there is no axis beside the lanes."""
+        outside = axes_outside(self.decided)
+        return self.roles.axes[outside[-1]] if outside else None
+
+    @property
+    def rows_share_vectors(self) -> bool:
+        """Whether the rows of a tile share the vectors that its lanes load in a step.
+
+        That is where no operand depends on both, as in a matrix product: each vector serves as many
+        multiply-adds as the tile has rows.  False for the image of a convolution whose lanes run
+        along a row of the image and whose tiles hold several of these rows.  The image of a
+        convolution in groups depends on the group of a lane, which is the same for all lanes.
+        """
+        return _rows_share(self.roles, self.decided)
+
+    def is_gathered(self, name: str) -> bool:
+        """Whether neighbouring lanes load elements of an operand that are neither equal nor
+        adjacent."""
+        decided = self.decided
+        layout = self.layouts[name]
+        return _gathered(self.roles, name, layout, decided.lane, decided.second_channel)
+
+    def first_read(self) -> Access | None:
+        """The first access of the first operand that is reduced and is not packed."""
+        names = (name for name in _reduced(self.roles) if name in self.layouts)
+        return next((self.roles.reads[name][0] for name in names), None)
+
+    def strides(self, access: Access) -> dict[arith.IndexExpr, int]:
+        """By term of an access's position in memory, the elements that it goes on."""
+        layout = self.layouts[access.buffer.name]
+        return {atom: abs(k) for atom, k in arith.terms_of(flat_offset(layout, access.indices))[0]}
+
+    def conflicting_stride(self) -> int:
+        """Bytes between the elements that neighbouring rows broadcast; 0 where there are none, and
+        where the first-level cache holds those of any number of rows."""
+        access = self.first_read()
+        if self.row is None or access is None:
+            return 0
+        stride = self.strides(access).get(self.row, 0) * DTYPES[access.buffer.dtype].itemsize
+        return 0 if fits_sets(stride, MOST_ROWS, self.target) else stride
+
+    def broadcast_apart(self) -> BroadcastApart | None:
+        """The operand whose elements are broadcast from other cache lines in each step; None where
+        there is none."""
+        row = self.row
+        for name in _reduced(self.roles) if row is not None else ():
+            if name not in self.layouts or self.roles.depends_on(name, self.decided.lane):
+                continue
+            access = self.roles.reads[name][0]
+            size = DTYPES[access.buffer.dtype].itemsize
+            steps = self.strides(access)
+            nest = [(size * steps.get(v, 0), n) for v, n in self.roles.nest_of(access) if n > 1]
+            rows = size * (steps.get(row, 0) if row is not None else 0)
+            whole = self.layouts[name].bytes(access.buffer.dtype)
+            found = broadcast_apart(rows, nest, whole, self.target)
+            if found is not None:
+                return found
+        return None
+
+    def operand_steps(self) -> OperandSteps | None:
+        """How the rows and the reduction go through the first operand that is reduced; None where
+        there are no rows or no such operand, and where each lane is loaded by itself."""
+        access = self.first_read()
+        if self.row is None or access is None or self.is_gathered(access.buffer.name):
+            return None
+        nest = [(v, n) for v, n in self.roles.nest_of(access) if n > 1]
+        return OperandSteps(access, self.row, self.strides(access), nest)
+
+    def ends_at_borders(self) -> int:
+        """The ends of a run of rows, 0 to 2, at which windows reach beyond the data."""
+        reached = [
+            reach
+            for name, reads in self.roles.reads.items()
+            for access in reads[:1]
+            for index, reach in zip(access.indices, overhang(self.roles, name), strict=True)
+            if self.row is not None and self.row in arith.variables(index)
+        ]
+        return max((sum(side > 0 for side in reach) for reach in reached), default=0)
+
+
+class ImageTile(TileKind):
+    """A kind of tile whose rows and lanes are the last two axes of the output."""
+
+    shares_loads: ClassVar[bool] = True
+    """Whether what a step loads serves several rows of a tile."""
+    gathers_lanes: ClassVar[bool] = True
+    """Whether lanes whose elements lie apart are loaded one by one."""
+
+    @abstractmethod
+    def __init__(
+        self, group: int, group_rows: int, transposed: tuple[str, ...], fetched: tuple[str, ...]
+    ) -> None: ...
+
+    @classmethod
+    @abstractmethod
+    def claimed(cls, tile: PlacedTile, transposes: bool) -> StepLoads | None:
+        """The price of the tile's steps in this kind; None where the kind does not apply.
+
+        `transposes` says that an operand may be transposed before the tiles read it.
+        """
+
+
+class OperandSteps(NamedTuple):
+    """How the rows of a tile and the loops of its reduction, the `nest`, step through an operand.
+
+    `strides` are in elements, by loop.
+    """
+
+    access: Access
+    row: arith.Var
+    strides: dict[arith.IndexExpr, int]
+    nest: list[tuple[arith.Var, int]]
+
+    def taps(self) -> tuple[int, int]:
+        """How many steps in a row meet the same data in neighbouring rows of a tile, and how many
+        steps later a row meets what the next one meets now; (1, 1) where none do.
+
+        In an image with channels innermost these are the taps along a row, where the tile has
+        several positions of that row.
+        """
+        row = self.strides.get(self.row, 0)
+        loops = [(self.strides.get(v, 0), n) for v, n in self.nest]
+        step, extent = min(loops, default=(0, 1))
+        if row and step and row % step == 0 and step * extent > row:
+            return extent, row // step
+        return 1, 1
+
+
+@lru_cache(maxsize=4096)
+def _reduced(roles: Roles) -> tuple[str, ...]:
+    """The inputs that are read along the loops of a reduction."""
+    loops = {v for v, _ in roles.reduction}
+    return tuple(
+        name
+        for name, reads in roles.reads.items()
+        if reads and any(arith.variables(e) & loops for e in reads[0].indices)
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _rows_share(roles: Roles, decided: OutputDecisions) -> bool:
+    """Whether the rows of a tile share the vectors that its lanes load in a step of a reduction.
+
+    That is where no operand depends on both, as in a matrix product: each vector serves as many
+    multiply-adds as the tile has rows.  False for the image of a convolution whose lanes run along
+    a row of the image and whose tiles hold several of these rows.  The image of a convolution in
+    groups depends on the group of a lane, which is the same for all lanes of a tile.
+    """
+    outside = axes_outside(decided)
+    if not outside:
+        return True
+    row, lane = roles.axes[outside[-1]], roles.axes[decided.lane]
+    last = decided.group - 1 if decided.group else roles.output.shape[decided.lane] - 1
+    return not any(
+        any(row in arith.variables(e) for e in access.indices)
+        and any(lane in arith.variables(e) and not _is_same(e, lane, last) for e in access.indices)
+        for reads in roles.reads.values()
+        for access in reads
+        if roles.nest_of(access)
+    )
+
+
+def _is_same(index: arith.IndexExpr, lane: arith.Var, last: int) -> bool:
+    """Whether an index is the same for the lanes 0 to `last`, as `lane // (last + 1)` is."""
+    return all(
+        isinstance(atom, arith.FloorDiv) and atom.numerator is lane and atom.divisor > last
+        for atom, _ in arith.terms_of(index)[0]
+        if lane in arith.variables(atom)
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int) -> bool:
+    """Whether the first two lanes load elements of an operand that are neither equal nor adjacent.
+
+    The first two tell for all, because lanes never begin inside a block.
+    """
+    var = roles.axes[lane]
+    flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
+    return any(_step(flat, var, second) not in (0, 1) for flat in flats)
+
+
+def _step(flat: arith.IndexExpr, var: arith.Var, count: int) -> int:
+    """The growth of an expression from the origin to `count` along one variable."""
+    grown = 0
+    for atom, k in arith.terms_of(flat)[0]:
+        used = arith.variables(atom)
+        if var in used:
+            origin = dict.fromkeys(used, 0)
+            grown += k * (
+                arith.evaluate(atom, {**origin, var: count}) - arith.evaluate(atom, origin)
+            )
+    return grown
+
+
+def fills_vectors(output: Layout) -> bool:
+    """Whether the last vector of a row covers padding of the output anyhow."""
+    return ends_in_block(output) or output.is_padded
+
+
+def ends_in_block(layout: Layout) -> bool:
+    """Whether the innermost physical axis runs within blocks of a logical one."""
+    return any(isinstance(e, arith.FloorMod) for e in layout.index_map.outputs[-1:])

@@ -1,0 +1,226 @@
+"""Variants made by the register tile, in one layout of the output and one of the data.
+
+In: the roles of a definition and the two layouts.  Out: the variant with its tiling and its work in
+cycles of one core, which flow turns into seconds; None where the operands have no such layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from graphflow import cost
+from graphflow.base.target import Target
+from graphflow.cost import TileProblem, Tiling
+from graphflow.kernels.recipes.analysis.operand_layouts import (
+    OfferedLayouts,
+    SameAxisOrder,
+    UserLayout,
+)
+from graphflow.kernels.recipes.analysis.positions import touched
+from graphflow.kernels.recipes.analysis.roles import Roles
+from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Tiled
+from graphflow.kernels.recipes.variants.operands import (
+    OutputDecisions,
+    axes_outside,
+    may_transpose_first,
+    place_operands,
+)
+from graphflow.kernels.recipes.variants.packing import packed_layout
+from graphflow.kernels.recipes.variants.tile_geometry import (
+    ImageTile,
+    PlacedTile,
+    ends_in_block,
+    fills_vectors,
+)
+from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
+from graphflow.layout import Family, Layout
+
+
+def tiled_variant(
+    roles: Roles,
+    constants: frozenset[str],
+    out: Family | SameAxisOrder | UserLayout,
+    data: Family | UserLayout | OfferedLayouts,
+    target: Target,
+    kinds: Sequence[type[ImageTile]],
+    packed: frozenset[str] = frozenset(),
+) -> KernelVariant | None:
+    """The variant that writes `out` and reads `data`; None where the operands have no layouts.
+
+    Its tiles have the first of the `kinds` that applies.
+    Weights in `constants` are packed for the variant alone.  Those in `packed`, which are given at
+    run time, are read in a packed layout too, and a conversion has to make it in each run.
+    """
+    operands = place_operands(roles, constants | packed, out, data, target)
+    if operands is None:
+        return None
+    decided, layouts = operands.decided, dict(operands.layouts)
+    output, lane, group = decided.output, decided.lane, decided.group
+    tile = PlacedTile(roles, decided, operands.layouts, target)
+    transposed = _transposed(tile, constants | packed)
+    kind, loads = _first_kind(kinds, tile, bool(transposed))
+    problem = _problem(roles, decided, loads, tile.broadcast_apart())
+    tiling, cycles = choose_tiling(problem, target)
+    tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
+    rows = _group_rows(decided, problem, cycles, target)
+    width = max(panel.nr_vectors * panel.lanes for panel in tiling.panels)
+    for buffer in decided.packed:
+        layouts[buffer.name] = packed_layout(
+            roles, buffer, lane, width, operands.layouts, group, decided.channels
+        )
+    tile = tile._replace(layouts=layouts)
+    if kind.gathers_lanes:
+        cycles *= _lane_penalty(tile, kind.shares_loads, transposed)
+    cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
+    if not roles.reduction:
+        # Each vector of such an operand is put together from single elements.
+        gathered = sum(map(tile.is_gathered, roles.reads))
+        cycles += gathered * cost.gathering_cycles(prod(roles.output.shape))
+    cycles += epilogue_cycles(roles, target)
+    if ends_in_block(output):
+        cycles = cost.plain_first(cycles)
+        if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
+            cycles += cost.operation_cycles(prod(roles.output.shape))
+    padding = Padding.KEPT if group else Padding.NONE
+    if output.is_padded and not group:
+        tiling = replace(tiling, write_padding=True)
+        padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
+    return KernelVariant(
+        name=_name(layouts, operands.free, output),
+        layouts=layouts,
+        private=frozenset(b.name for b in decided.packed) & constants,
+        demands={},
+        padding=padding,
+        recipe=Tiled(
+            kind(group, rows, transposed, _fetched(tiling, problem, decided, target)), tiling
+        ),
+        work=cost.Work(
+            2.0 * roles.multiply_adds,
+            cycles,
+            tiling.pieces(problem.planes),
+            *touched(roles.params, layouts),
+        ),
+        vectorized=len(roles.output.shape) <= 2
+        or lane == 1
+        or bool(roles.factors and kind.shares_loads),
+    )
+
+
+def _first_kind(
+    kinds: Sequence[type[ImageTile]], tile: PlacedTile, transposes: bool
+) -> tuple[type[ImageTile], cost.StepLoads]:
+    """The first kind that applies, with the price of its steps; the last one always applies."""
+    claims = ((kind, kind.claimed(tile, transposes)) for kind in kinds)
+    return next((kind, loads) for kind, loads in claims if loads is not None)
+
+
+@lru_cache(maxsize=10_000)
+def _problem(
+    roles: Roles, decided: OutputDecisions, loads: cost.StepLoads, apart: cost.BroadcastApart | None
+) -> TileProblem:
+    """The problem of tiling: columns are the channels of one group, rows the axis before them."""
+    shape, group = roles.output.shape, decided.group
+    outside = axes_outside(decided)
+    rows, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
+    if rows % phases == 0:
+        rows //= phases
+    planes = max(1, prod(n for k, n in enumerate(shape) if k != decided.lane) // rows)
+    channels = shape[decided.lane]
+    return TileProblem(
+        columns=group or channels,
+        rows=rows,
+        planes=planes * (channels // group) if group else planes,
+        steps=max(1, roles.steps),
+        nests=max(1, len(roles.nests)),
+        weight_bytes=sum(b.bytes for b in decided.packed),
+        loads=loads,
+        whole_vectors=not group and fills_vectors(decided.output),
+        dtype=roles.output.dtype,
+        sum_dtype=roles.sum_dtype,
+        apart=apart,
+    )
+
+
+def _transposed(tile: PlacedTile, packed: frozenset[str]) -> tuple[str, ...]:
+    """The operands to be transposed before the tiles read them; without those in `packed`."""
+    roles, decided, layouts, target = tile
+    names = (b.name for b in roles.inputs if b.name not in packed)
+    return tuple(n for n in names if may_transpose_first(roles, decided, n, layouts[n], target))
+
+
+def _planes_apart(
+    tiling: Tiling, transposed: tuple[str, ...], problem: TileProblem, decided: OutputDecisions
+) -> tuple[Tiling, tuple[str, ...]]:
+    """The tiling in which the operands in `transposed` can be transposed, and those that can be.
+
+    That is done once for each plane, so panels run inside planes.  Where there is a single plane,
+    it is done for each panel, if no panel reaches past the columns.
+    """
+    if not transposed:
+        return tiling, ()
+    if len(axes_outside(decided)) > 1:
+        return replace(tiling, panel_outermost=False), transposed
+    whole = problem.columns % tiling.panels[0].width == 0
+    return tiling, transposed if tiling.panel_outermost and whole else ()
+
+
+def _fetched(
+    tiling: Tiling, problem: TileProblem, decided: OutputDecisions, target: Target
+) -> tuple[str, ...]:
+    """The packed operands of which a panel's tiles fetch what the next panel reads."""
+    ahead = cost.fetches_ahead(problem, tiling, target)
+    return tuple(b.name for b in decided.packed) if ahead else ()
+
+
+def _transposing_cycles(
+    roles: Roles, name: str, decided: OutputDecisions, problem: TileProblem
+) -> float:
+    """Cycles to transpose what each plane reads of an operand."""
+    access = roles.reads[name][0]
+    depth = prod(extent for _, extent in roles.nest_of(access))
+    columns = roles.output.shape[decided.lane]
+    return cost.transposing_cycles(problem.planes * depth * columns)
+
+
+def _group_rows(
+    decided: OutputDecisions, problem: TileProblem, cycles: float, target: Target
+) -> int:
+    """How many rows of an image one group computes before the next one does; 0 where that is all.
+
+    The fewest that make up for fetching the group's weights again each time.  Few, because threads
+    share the outermost loop: with rows outermost, a thread reads and writes the rows that it has in
+    the kernels before and after.
+    """
+    outside = axes_outside(decided)
+    if not decided.group or len(outside) < 2:
+        return 0
+    extent = decided.output.logical_shape[outside[-2]]
+    weights = problem.weight_bytes * decided.group / decided.output.logical_shape[decided.lane]
+    near = cost.near_weights(problem.weight_bytes, target)
+    wanted = cost.rows_worth_weights(weights, near, cycles / problem.planes, target)
+    rows = next(n for n in range(1, extent + 1) if extent % n == 0 and n >= min(wanted, extent))
+    return rows if rows < extent else 0
+
+
+def _lane_penalty(tile: PlacedTile, shares: bool, transposed: tuple[str, ...]) -> float:
+    """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous.
+
+    `shares` says whether the rows of a tile share what a step loads, `transposed` are the operands
+    that are transposed before.
+    """
+    roles, lane = tile.roles, tile.decided.lane
+    if roles.reduction and any(tile.is_gathered(n) for n in roles.reads if n not in transposed):
+        return cost.GATHERED
+    apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2 and not shares
+    return cost.UNPACKED if apart else 1.0
+
+
+def _name(layouts: dict[str, Layout], free: tuple[str, ...], output: Layout) -> str:
+    """`NHWC`, or `NCHW → NHWC` where a data operand has another layout than the output."""
+    rank = len(output.logical_shape)
+    given = [layouts[n].describe() for n in free if len(layouts[n].logical_shape) >= rank]
+    own = output.describe()
+    return own if not given or given[0] == own else f"{given[0]} → {own}"

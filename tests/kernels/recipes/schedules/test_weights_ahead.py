@@ -1,0 +1,152 @@
+"""The weights of the next panel that the tiles of a panel fetch."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from graphflow import tir
+from graphflow.arith import Var, evaluate
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, emit_ir, host_target
+from graphflow.cost import Panels, Tiling
+from graphflow.kernels.definitions import convolution, linear
+from graphflow.kernels.recipes import Tiled, kernel_variants
+from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.variants.packing import AxisDigit, packed_weights
+from graphflow.schedule import Schedule, constant_extent
+from support.native import Native
+from support.schedule_checks import inputs_of
+
+pytestmark = pytest.mark.decisions
+
+TARGETS = {"host": host_target(), "avx2": avx2_target()}
+AVX2 = avx2_target()
+
+
+def fetching(definition: tir.PrimFunc, panel: Panels, target: Target) -> tuple[Schedule, Schedule]:
+    """A kernel whose panels run outermost, and the one whose tiles fetch its weights ahead."""
+    weights = definition.inputs[1]
+    lane = 0 if len(weights.shape) == 4 else 1
+    others = (axis for axis in (2, 3, 1, 0) if axis < len(weights.shape) and axis != lane)
+    order = tuple(map(AxisDigit, others))
+    variant = next(
+        v
+        for v in kernel_variants(definition, frozenset({weights.name}), target)
+        if isinstance(v.recipe, Tiled) and (lane or v.name == "NHWC")
+    )
+    layouts = dict(variant.layouts)
+    layouts[weights.name] = packed_weights(weights.shape, lane, panel.width, order)
+    placements = tuple((name, layout, None) for name, layout in layouts.items())
+    tiling = Tiling((panel,), panel_outermost=True)
+    plain, ahead = (
+        build(definition, placements, Tiled(BroadcastTile(fetched=fetched), tiling), target)
+        for fetched in ((), (weights.name,))
+    )
+    return plain, ahead
+
+
+def fetched(func: tir.PrimFunc) -> list[tuple[int, ...]]:
+    """The first element of each line that the kernel fetches, again for each time."""
+    found: list[tuple[int, ...]] = []
+
+    def run(body: tir.Body, values: dict[Var, int]) -> None:
+        for stmt in body:
+            if isinstance(stmt, tir.Call):
+                if stmt.definition == tir.PREFETCH16:
+                    (window,) = stmt.windows
+                    found.append(tuple(evaluate(start, values) for start in window.starts))
+            elif isinstance(stmt, tir.For):
+                if any(call.definition == tir.PREFETCH16 for call in tir.calls_in(stmt.body)):
+                    start, stop = evaluate(stmt.start, values), evaluate(stmt.stop, values)
+                    for number in range(start, stop):
+                        run(stmt.body, {**values, stmt.var: number})
+            else:
+                for inner in tir.sub_bodies(stmt):
+                    run(inner, values)
+
+    run(func.body, {})
+    return found
+
+
+def check(plain: Schedule, made: Schedule, target: Target) -> str:
+    """The text of a kernel, which computes natively what the one without prefetches does."""
+    tir.verify(made.func, "scheduled")
+    inputs = {
+        name: np.random.default_rng(1).standard_normal(x.shape).astype(x.dtype)
+        for name, x in inputs_of(plain.func).items()
+    }
+    want = tir.interpret(plain.func, inputs)["y"]
+    np.testing.assert_array_equal(tir.interpret(made.func, inputs)["y"], want)
+    (shared,) = (x for x in tir.loops_of(made.func.body) if x.kind is tir.LoopKind.PARALLEL)
+    got = Native(made.func, target)(inputs, ((0, constant_extent(shared)),))["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    return tir.to_text(made.func)
+
+
+def lines(panels: range, *extents: range) -> set[tuple[int, ...]]:
+    return set(product(panels, *extents))
+
+
+def test_the_tiles_of_a_panel_fetch_each_line_of_the_next_one() -> None:
+    """Two tiles in the middle do, and the others fetch lines of their own panel."""
+    plain, made = fetching(linear.matmul((30, 40), (40, 96)), Panels(3, 4, 8, 2), AVX2)
+    assert not made.refusals
+    text = check(plain, made, AVX2)
+    ahead = "min(1, max(0, min(-o0o + 8, o0o - 5))) + panel"
+    assert f"prefetch16(b[min(2, {ahead}), k, 16*(o0o % 2):16*(o0o % 2) + 16])" in text
+    found = fetched(made.func)
+    assert set(found) == lines(range(3), range(40), range(0, 32, 16))
+    assert len(found) == 3 * 15 * 40  # fifteen tiles for three panels, each in forty steps
+    assert sum(place[0] == 0 for place in found) == (15 - 2) * 40
+
+
+def test_few_tiles_fetch_several_lines_in_each_step() -> None:
+    plain, made = fetching(linear.matmul((8, 40), (40, 96)), Panels(2, 6, 8, 4), AVX2)
+    check(plain, made, AVX2)
+    found = fetched(made.func)
+    assert set(found) == lines(range(1, 2), range(40), range(0, 48, 16))
+    assert len(found) == 2 * 2 * 40 * 2
+
+
+def test_rows_that_are_no_whole_number_of_lines_end_in_a_line_that_overlaps() -> None:
+    plain, made = fetching(linear.matmul((30, 40), (40, 96)), Panels(4, 3, 8, 2), AVX2)
+    check(plain, made, AVX2)
+    assert {place[-1] for place in fetched(made.func)} == {0, 8}
+
+
+def test_rows_shorter_than_a_line_are_not_fetched_and_the_reason_is_kept() -> None:
+    plain, made = fetching(linear.matmul((30, 40), (40, 24)), Panels(3, 1, 8, 5), AVX2)
+    assert not fetched(made.func) and made.func == plain.func
+    assert any("lies inside it" in refusal.reason for refusal in made.refusals)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_convolution_with_borders_fetches_each_line(name: str) -> None:
+    """Tiles in the middle fetch also the steps that the first row of tiles leaves out."""
+    target = TARGETS[name]
+    lanes = target.computed_lanes("float32")
+    definition = convolution.convolution((1, 3, 9, 9), (4 * lanes, 3, 3, 3), pads=(1, 1, 1, 1))
+    plain, made = fetching(definition, Panels(2, 2, lanes, 4), target)
+    check(plain, made, target)
+    window = range(3)
+    found = set(fetched(made.func))
+    assert found >= lines(range(1, 2), window, window, window, range(0, 2 * lanes, 16))
+    assert "call void @llvm.prefetch.p0" in emit_ir(made.func, "k", target)
+
+
+def test_weights_are_fetched_that_no_first_cache_holds() -> None:
+    for depth, expected in ((40, ()), (400, ("b",))):
+        variant = next(
+            v
+            for v in kernel_variants(
+                linear.matmul((30, depth), (depth, 96)), frozenset({"b"}), AVX2
+            )
+            if isinstance(v.recipe, Tiled) and v.recipe.tiling.panel_outermost
+        )
+        assert isinstance(variant.recipe, Tiled) and variant.recipe.kind == BroadcastTile(
+            fetched=expected
+        )

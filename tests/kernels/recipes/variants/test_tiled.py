@@ -1,0 +1,110 @@
+"""Tests of the work that tiled variants are priced by."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target
+from graphflow.cost import UNPACKED
+from graphflow.kernels.definitions import convolution, linear
+from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
+from graphflow.layout import row_major
+from graphflow.tir import PrimFunc
+
+pytestmark = pytest.mark.decisions
+
+TARGET = avx2_target()
+PACKED = {"w", "b"}
+"""The names of weights in the definitions."""
+ONE_LOAD_EACH = 0.9 * UNPACKED / (2 * TARGET.lanes("float32"))
+"""About the cycles of a multiply-add whose vector serves no other one, two done in a cycle."""
+
+
+def plain(definition: PrimFunc) -> KernelVariant:
+    """The first variant that reads and writes row-major."""
+    constants = frozenset(b.name for b in definition.inputs if b.name in PACKED)
+    data = [b for b in (*definition.inputs, *definition.outputs) if b.name not in PACKED]
+    return next(
+        v
+        for v in kernel_variants(definition, constants, TARGET)
+        if all(v.layouts[b.name] == row_major(b.shape) for b in data)
+    )
+
+
+@pytest.mark.parametrize("lead", [(1,), (1, 1), (2,)])
+def test_a_product_costs_the_same_per_row_whatever_its_rank_is(lead: tuple[int, ...]) -> None:
+    """Its lanes run along columns, which is axis 1 only of a matrix."""
+    flat = plain(linear.matmul((96, 64), (64, 80))).work.cycles
+    deep = plain(linear.matmul((*lead, 96, 64), (64, 80))).work.cycles
+    assert deep == pytest.approx(flat * lead[0], rel=0.05)
+
+
+def test_operands_of_a_run_are_priced_alike() -> None:
+    one = plain(linear.matmul((96, 64), (64, 80))).work.cycles
+    apart = linear.matmul((3, 96, 64), (3, 64, 80))
+    both = next(iter(kernel_variants(apart, frozenset(), TARGET)))
+    assert both.work.cycles < 1.5 * 3 * one
+
+
+def test_lanes_along_a_row_of_the_image_load_a_vector_for_each_multiply_add() -> None:
+    """A trap: the rows of the tile are rows of the image, which have their own pixels."""
+    work = plain(convolution.convolution((1, 32, 32, 32), (32, 32, 1, 1))).work
+    assert work.cycles > ONE_LOAD_EACH * work.flops / 2
+
+
+def test_taps_across_the_rows_of_a_tile_share_what_they_load() -> None:
+    """Each row of the image is loaded once for the three taps that meet it."""
+    variant = plain(convolution.convolution((1, 32, 32, 32), (32, 32, 3, 3)))
+    assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.kind, SlidingTile)
+    work = variant.work
+    assert ONE_LOAD_EACH / 3 < 2 * work.cycles / work.flops < ONE_LOAD_EACH
+
+
+def test_a_window_slides_along_the_rows_and_no_other_axis_of_equal_stride() -> None:
+    """Planes of two rows: a step of two rows is as far as one plane, which a halo ends."""
+    definition = convolution.convolution(
+        (1, 32, 2, 2, 2),
+        (32, 1, 2, 2, 3),
+        pads=(2, 2, 0, 1, 2, 2),
+        strides=(1, 2, 3),
+        groups=32,
+    )
+    for variant in kernel_variants(definition, frozenset({"w"}), TARGET):
+        if isinstance(variant.recipe, Tiled):
+            assert not isinstance(variant.recipe.kind, SlidingTile), variant.name
+
+
+def test_channels_share_the_pixels_that_the_lanes_load() -> None:
+    """In one dimension the rows of the tile are channels: a vector of pixels serves them all."""
+    work = plain(convolution.convolution((1, 32, 64), (32, 32, 3))).work
+    assert work.cycles < ONE_LOAD_EACH * work.flops / 2
+
+
+def test_lanes_of_one_group_share_the_pixel_that_is_broadcast() -> None:
+    """The image depends on the group of a lane, not on the lane: rows do not slide over it."""
+    definition = convolution.convolution(
+        (1, 64, 12, 12), (64, 32, 3, 3), pads=(1, 1, 1, 1), groups=2
+    )
+    grouped = next(
+        v for v in kernel_variants(definition, frozenset({"w"}), TARGET) if v.name == "NHWC"
+    )
+    assert isinstance(grouped.recipe, Tiled)
+    assert grouped.recipe.kind.group == 32
+    assert not isinstance(grouped.recipe.kind, SlidingTile)
+    multiply_adds = grouped.work.flops / 2 / TARGET.lanes("float32")
+    assert grouped.work.cycles < 1.25 * multiply_adds / TARGET.fmas_per_cycle
+
+
+@pytest.mark.parametrize(("lanes", "registers"), [(8, 16), (16, 32)])
+def test_positions_that_fill_vectors_are_no_reason_to_leave_weights_unpacked(
+    lanes: int, registers: int
+) -> None:
+    """Lanes along the positions would broadcast weights from another cache line in each step."""
+    target = Target(f"{lanes} lanes", "", "", 4 * lanes, registers)
+    for positions in (lanes - 1, lanes, lanes + 1, 4 * lanes):
+        for depth, columns in ((256, 1024), (512, 128), (128, 128), (312, 312)):
+            product = linear.matmul((1, positions, depth), (depth, columns))
+            variants = kernel_variants(product, frozenset("b"), target)
+            assert "b" in min(variants, key=lambda v: v.work.cycles).private
