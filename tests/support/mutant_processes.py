@@ -48,9 +48,11 @@ class MutantProcess:
     def _ended(self, seed: int, how: str) -> End:
         """What ended the process is onnxruntime's own where it dies of the whole model too.
 
-        Without a fallback, and of saved models, nothing is.
+        Without a fallback, and of saved models, nothing is; and where onnxruntime runs alone, there
+        is nobody else to ask.
         """
-        if seed % 2 == 0 and self._kind != "saved":
+        is_alone = self._kind.endswith(".peer")
+        if seed % 2 == 0 and self._kind != "saved" and not is_alone:
             alone = MutantProcess(f"{self._kind}.peer")
             try:
                 if alone.attempt(seed).wrong:
