@@ -7,7 +7,7 @@ the state of its value, where it can be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -20,6 +20,10 @@ from graphflow.flow.terms import Term
 TERM_LIMIT = 1 << 15
 """The most entries of the table of a term; larger ones are split into states where they can be."""
 
+MOST_STATES = 1024
+"""The most choices of hidden variables of a term that is split though its table is within limits.
+"""
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -30,7 +34,6 @@ class Encoding:
 
     own: list[Table]
     factors: list[Factor]
-    term_of: dict[Factor, Term]
 
 
 def encode(
@@ -39,25 +42,30 @@ def encode(
     prices: Prices,
     shared: dict[Pattern, Table],
     limit: int,
-    whole: Set[int] = frozenset(),
 ) -> Encoding:
     """The terms as factors; those at nodes in `whole` are not split.
 
     `shared` caches the tables of patterns.
     """
-    found = Encoding(list(own), [], {})
+    found = Encoding(list(own), [])
     for term in terms:
-        if whole.isdisjoint(term.scope) and split(own, term, limit):
-            found.factors.extend(term.split(len(found.own)))
-            found.own.append(term.pattern.state_prices(prices))
+        if split(own, term, limit):
+            hidden, factors = term.split(len(found.own), prices)
+            found.own.extend(hidden)
+            found.factors.extend(factors)
         else:
             load = partial(term.table, prices, shared)
-            found.factors.append(Factor(term.scope, load, term.pattern.compared))
-            found.term_of[found.factors[-1]] = term
+            found.factors.append(Factor(term.scope, load))
     return found
 
 
 def split(own: Sequence[Table], term: Term, limit: int) -> bool:
-    """Whether a term is split: its table has more than `limit` or `TERM_LIMIT` entries."""
+    """Whether a term is split: its table has more than `limit` entries, or more than `TERM_LIMIT`
+    and more than its hidden variables together.
+    """
+    if not term.scope:
+        return False
     entries = prod(len(own[node]) for node in term.scope)
-    return bool(term.scope) and entries > min(limit, TERM_LIMIT) and term.splittable
+    if entries <= min(limit, TERM_LIMIT):
+        return False
+    return entries > limit or term.pattern.combinations <= MOST_STATES

@@ -21,7 +21,7 @@ from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidates
 from graphflow.flow.copies import Copy, copies_for, copy_prices
 from graphflow.flow.elimination import Factor
-from graphflow.flow.patterns import MOST_STATES, Classes, Pattern, penalty_table
+from graphflow.flow.patterns import Classes, Pattern, penalty_table
 from graphflow.flow.prices import Prices, Table
 from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
 from graphflow.graph import OperatorGraph, Value
@@ -54,6 +54,11 @@ class Term:
         if self.producer is not None and self.produces_several:
             found.append(self.producer)
         return tuple(sorted(found))
+
+    @cached_property
+    def nodes(self) -> frozenset[int]:
+        """The producer and the readers."""
+        return frozenset(self.readers) | ({self.producer} if self.producer is not None else set())
 
     @property
     def produces_several(self) -> bool:
@@ -107,27 +112,31 @@ class Term:
         order = sorted(range(len(nodes)), key=lambda k: nodes[k])
         return np.array(found[np.ix_(*classes)].transpose(order), np.int64)
 
-    @property
-    def splittable(self) -> bool:
-        """Whether the states of the value are few enough for `split`."""
-        return self.pattern.compared and self.pattern.states <= MOST_STATES
+    def split(self, first: int, prices: Prices) -> tuple[list[Table], list[Factor]]:
+        """The term as a network over its nodes and the hidden variables of its pattern, which are
+        numbered from `first`: the prices of their values, and the factors.
 
-    def split(self, variable: int) -> Iterator[Factor]:
-        """The term as factors over one node and `variable` each, where `variable` is the state of
-        the value.
-
-        The state is the production, the set of copies and the holder; given the state, the nodes
-        are independent of each other.  The number `variable` is greater than those of all nodes, so
-        that scopes ascend.
+        Given the hidden variables, the nodes are independent of each other.  `first` is greater
+        than the numbers of all nodes, so that scopes ascend.
         """
+        pattern = self.pattern
+        own = [pattern.state_prices(prices)]
+        own += [np.zeros(len(sets), np.int64) for sets in pattern.sets]
+        factors = [
+            _factor((first, first + 1 + layout), pattern.set_prices(layout, prices))
+            for layout in range(len(pattern.sets))
+        ]
         if self.producer is not None and self.produces_several:
-            edge_types = len(self.pattern.productions)
-            production = np.repeat(np.arange(edge_types), self.pattern.states // edge_types)
-            agreeing = self.producer_classes[:, None] == production
-            yield _factor((self.producer, variable), penalty_table(agreeing))
-        for k, (node, classes) in enumerate(zip(self.readers, self.reader_classes, strict=True)):
-            if self.choosing[k]:
-                yield _factor((node, variable), self.pattern.admitted(k)[classes])
+            produced = [state.production for state in pattern.states]
+            agreeing = self.producer_classes[:, None] == np.array(produced, np.intp)
+            factors.append(_factor((self.producer, first), penalty_table(agreeing)))
+        for k in pattern.choosing:
+            node, classes = self.readers[k], self.reader_classes[k]
+            factors.append(_factor((node, first), pattern.admitted[k].T[classes]))
+            for layout, served in pattern.served[k].items():
+                table = np.moveaxis(served, 2, 0)[classes]
+                factors.append(_factor((node, first, first + 1 + layout), table))
+        return own, factors
 
     def production(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
         """The class of the production, where `chosen` has the candidate of each node.
@@ -147,7 +156,7 @@ class Term:
         return self.pattern.cheapest(production, classes, prices)
 
 
-def _factor(scope: tuple[int, int], table: Table) -> Factor:
+def _factor(scope: tuple[int, ...], table: Table) -> Factor:
     return Factor(scope, lambda: table)
 
 
