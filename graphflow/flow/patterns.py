@@ -68,6 +68,17 @@ class State:
 
 
 @dataclass(frozen=True)
+class HiddenPrices:
+    """The price of each state, and for each layout that of each set of conversions by state.
+
+    `NEVER` where a set cannot be made, or where a reader without a choice excludes it.
+    """
+
+    states: Table
+    sets: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
 class _Rules:
     """The requirements of all readers, one after another: the reader, the number of its class, and
     the number of the layout that conversions could make for it, -1 if none could.
@@ -181,12 +192,12 @@ class Pattern:
     @cached_property
     def holders(self) -> tuple[Holder, ...]:
         """The possible holders of the value."""
-        found: dict[Holder, None] = {None: None}
+        holders: dict[Holder, None] = {None: None}
         for k, classes in enumerate(self.readers):
             for requirement in (r for requirements in classes for r in requirements):
                 if requirement.input_aliasing.inside_output:
-                    found[k, requirement.input_aliasing] = None
-        return tuple(found)
+                    holders[k, requirement.input_aliasing] = None
+        return tuple(holders)
 
     @cached_property
     def conversions(self) -> tuple[Copies, ...]:
@@ -203,15 +214,15 @@ class Pattern:
 
         No more conversions are needed than there are requirements of the layout.
         """
-        found = []
+        sets = []
         for conversions in self.conversions:
             memory = memory_key(self.copies[conversions[0]].target.layout)
             most = sum(
                 max(sum(memory_key(r.layout) == memory for r in group) for group in classes)
                 for classes in self._readers
             )
-            found.append(tuple(_subsets(conversions, most)))
-        return tuple(found)
+            sets.append(tuple(_subsets(conversions, most)))
+        return tuple(sets)
 
     @property
     def combinations(self) -> int:
@@ -270,14 +281,14 @@ class Pattern:
         """
         rules = self._rules
         each = ~rules.disturbed & (rules.satisfied | (rules.layout >= 0)[:, None])
-        found = []
+        penalties = []
         for k, classes in enumerate(self._readers):
             holds = [[_holds(h, k, group) for group in classes] for h in self.holders]
             allowed = np.tile(np.array(holds, bool), (len(self.states) // len(holds), 1))
             for r in np.flatnonzero(rules.reader == k):
                 allowed[:, rules.number[r]] &= each[r]
-            found.append(penalty_table(allowed))
-        return tuple(found)
+            penalties.append(penalty_table(allowed))
+        return tuple(penalties)
 
     @cached_property
     def served(self) -> tuple[dict[int, Table], ...]:
@@ -286,7 +297,7 @@ class Pattern:
         else `NEVER`.
         """
         rules = self._rules
-        found: list[dict[int, Table]] = [{} for _ in self._readers]
+        penalties: list[dict[int, Table]] = [{} for _ in self._readers]
         for layout, sets in enumerate(self.sets):
             member = self._member(layout)
             for k in np.unique(rules.reader[rules.layout == layout]):
@@ -294,8 +305,8 @@ class Pattern:
                 for r in np.flatnonzero((rules.reader == k) & (rules.layout == layout)):
                     converted = rules.serving[r] @ member
                     met[:, :, rules.number[r]] &= rules.satisfied[r][:, None] | converted
-                found[k][layout] = penalty_table(met)
-        return tuple(found)
+                penalties[k][layout] = penalty_table(met)
+        return tuple(penalties)
 
     def _member(self, layout: int) -> NDArray[np.bool_]:
         """By copy and set of conversions to a layout, whether the copy is in the set."""
@@ -304,30 +315,33 @@ class Pattern:
             member[list(chosen), position] = True
         return member
 
-    def state_prices(self, prices: Prices) -> Table:
-        """The price of each state: its fills; `NEVER` where a reader without a choice excludes
-        it.
-        """
-        total = np.array(
-            [
-                sum(prices.copy(self.prices[state.production][c]) for c in state.fills)
-                for state in self.states
-            ],
-            np.int64,
-        )
+    def priced(self, prices: Prices) -> HiddenPrices:
+        """The prices of the hidden variables' values, computed once."""
+        if prices not in self._priced:
+            alone = [[prices.copy(price) for price in made] for made in self.prices]
+            shape = len(self.productions), len(self.copies)
+            costs = np.array(alone, np.int64).reshape(shape)
+            layouts = range(len(self.sets))
+            sets = tuple(self._set_prices(layout, costs) for layout in layouts)
+            self._priced[prices] = HiddenPrices(self._state_prices(costs), sets)
+        return self._priced[prices]
+
+    @cached_property
+    def _priced(self) -> dict[Prices, HiddenPrices]:
+        return {}
+
+    def _state_prices(self, costs: Table) -> Table:
+        made = [costs[state.production, list(state.fills)].sum() for state in self.states]
+        total = np.array(made, np.int64)
         for k in self._fixed:
             total = plus(total, self.admitted[k][:, 0])
         return total
 
-    def set_prices(self, layout: int, prices: Prices) -> Table:
-        """The price of each set of conversions to a layout, by state; `NEVER` where it cannot be
-        made, or a reader without a choice needs another one.
-        """
+    def _set_prices(self, layout: int, costs: Table) -> Table:
         copies = list(self.conversions[layout])
-        alone = [[prices.copy(made[c]) for c in copies] for made in self.prices]
-        costs = np.array(alone, np.int64).reshape(-1, len(copies)) @ self._member(layout)[copies]
-        costs[[p.unmoved for p in self.productions], 1:] = NEVER
-        total = np.asarray(costs[self._productions], np.int64)
+        made = costs[:, copies] @ self._member(layout)[copies].astype(np.int64)
+        made[[production.unmoved for production in self.productions], 1:] = NEVER
+        total = np.asarray(made[self._productions], np.int64)
         for k in self._fixed:
             if layout in self.served[k]:
                 total = plus(total, self.served[k][layout][:, :, 0])
@@ -343,11 +357,12 @@ class Pattern:
         Readers with one class have no axis.  `NEVER` where no set satisfies all readers.
         """
         axes = self.choosing
-        total = self.state_prices(prices).reshape(-1, *(1 for _ in axes))
+        hidden = self.priced(prices)
+        total = hidden.states.reshape(-1, *(1 for _ in axes))
         for axis, k in enumerate(axes):
             total = plus(total, _along(self.admitted[k], axis, len(axes)))
         for layout, sets in enumerate(self.sets):
-            costs = self.set_prices(layout, prices)
+            costs = hidden.sets[layout]
             least: Table | None = None
             for chosen in range(len(sets)):
                 cost = costs[:, chosen].reshape(-1, *(1 for _ in axes))
@@ -371,12 +386,12 @@ class Pattern:
         self, production: int, reader_classes: Sequence[int], prices: Prices
     ) -> tuple[Copy, ...]:
         """The cheapest copies, priced, for one class of the producer and one of each reader."""
-        total = self.state_prices(prices)
+        hidden = self.priced(prices)
+        total = hidden.states
         for k in self.choosing:
             total = plus(total, self.admitted[k][:, reader_classes[k]])
         costs = []
-        for layout in range(len(self.sets)):
-            cost = self.set_prices(layout, prices)
+        for layout, cost in enumerate(hidden.sets):
             for k in self.choosing:
                 if layout in self.served[k]:
                     cost = plus(cost, self.served[k][layout][:, :, reader_classes[k]])
@@ -397,10 +412,10 @@ def _subsets(items: Sequence[int], most: int | None = None) -> Iterator[Copies]:
 
 
 def _by_memory(edge_types: Iterable[EdgeType]) -> dict[MemoryKey, list[int]]:
-    found: dict[MemoryKey, list[int]] = {}
+    numbers: dict[MemoryKey, list[int]] = {}
     for number, edge_type in enumerate(edge_types):
-        found.setdefault(memory_key(edge_type.layout), []).append(number)
-    return found
+        numbers.setdefault(memory_key(edge_type.layout), []).append(number)
+    return numbers
 
 
 def _holds(holder: Holder, reader: int, requirements: Sequence[OperandRequirement]) -> bool:

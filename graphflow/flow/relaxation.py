@@ -141,10 +141,10 @@ class _Splitting:
         return copies
 
     def _taken(self, number: int) -> tuple[frozenset[int], list[int]]:
-        found = self.live.pop(number)
-        for variable in found[0]:
+        scope, behind = self.live.pop(number)
+        for variable in scope:
             self.touching[variable].discard(number)
-        return found
+        return scope, behind
 
 
 class Relaxation:
@@ -195,16 +195,16 @@ class Relaxation:
         price = NEVER if price >= NEVER // 2 else price  # the impossible may have become cheaper
         return PriceBounds(price, extra, together, by_copy, self._own, self._shifted)
 
-    def shift(self, found: PriceBounds, reach: int, step: float) -> bool:
-        """Shift prices, from those of `found`, towards the copies to which candidates are dear.
+    def shift(self, bounds: PriceBounds, reach: int, step: float) -> bool:
+        """Shift prices, from those of `bounds`, towards the copies to which candidates are dear.
 
         A step of 1 makes the copies agree on each candidate, were all else the same.  Extras beyond
         `reach` count as that; what is impossible to one copy becomes so to all.  False where so
         much was shifted that the impossible could become possible; then nothing is.
         """
-        own, shifted = list(found.own), found.shifted
+        own, shifted = list(bounds.own), bounds.shifted
         for copies in self.copies.values():
-            extra = np.array([found.by_copy[copy] for copy in copies])
+            extra = np.array([bounds.by_copy[copy] for copy in copies])
             impossible = extra.max(0) >= NEVER // 2
             extra = np.minimum(extra, reach)
             amounts = ((extra.sum(0) // len(copies) - extra) * step).astype(np.int64)

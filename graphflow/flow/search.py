@@ -227,9 +227,9 @@ class _Search:
             reach = self.price - best.price if self.price < NEVER else best.price // 8
             if not relaxation.shift(best, reach, step):
                 break
-            found = relaxation.bounds()
-            if found.price > best.price:
-                best = found
+            raised = relaxation.bounds()
+            if raised.price > best.price:
+                best = raised
             else:
                 step /= 2
         if best.price < self.price:

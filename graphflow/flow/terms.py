@@ -1,11 +1,21 @@
 """The cost of a plan as a sum: a price for each node's candidate, and a term for each value.
 
-In: the graph and its candidates.  Out: a `Term` for each value that is read.  The term of a value
-is the price of the cheapest set of copies that satisfies the requirements of all its readers, as a
-function of the candidates of its producer and its readers.  Candidates with the same production are
-one class of the producer, candidates with the same requirements one class of the reader; the term
-depends on classes only.  Values with the same productions and requirements share one `Pattern`,
-which computes the tables.
+In: the graph and its candidates.  Out: a `Term` for each value that is read: a cost function of a
+weighted constraint network, whose variables are the nodes and whose values are their candidates.
+The term of a value is the price of the cheapest set of copies that satisfies the requirements of
+all its readers, as a function of the candidates of its producer and its readers.  Candidates with
+the same production are one class of the producer, candidates with the same requirements one class
+of the reader; the term depends on classes only.  Values with the same productions and requirements
+share one `Pattern`, which computes the tables.
+
+For example, node 3 writes `y`, and nodes 4 and 7 read it.  Node 3 has five candidates, of which the
+first three leave `y` in NCHW and the others in NHWC; node 7 has two, both of which read NHWC:
+
+    producer         3      producer_classes  [0, 0, 0, 1, 1]
+    readers          4, 7   reader_classes    [0, 1, 1], [0, 0]
+    scope            3, 4   (node 7 has one class)
+    pattern.table    2 x 2  by production and class of node 4
+    table            5 x 3  by candidate of node 3 and of node 4
 """
 
 from __future__ import annotations
@@ -50,10 +60,10 @@ class Term:
     @cached_property
     def scope(self) -> tuple[int, ...]:
         """The nodes on whose candidate the term depends, ascending."""
-        found = [node for node, chooses in zip(self.readers, self.choosing, strict=True) if chooses]
+        nodes = [node for node, chooses in zip(self.readers, self.choosing, strict=True) if chooses]
         if self.producer is not None and self.produces_several:
-            found.append(self.producer)
-        return tuple(sorted(found))
+            nodes.append(self.producer)
+        return tuple(sorted(nodes))
 
     @cached_property
     def nodes(self) -> frozenset[int]:
@@ -96,13 +106,13 @@ class Term:
         """
         if self.pattern not in shared:
             shared[self.pattern] = self.pattern.table(prices)
-        found = shared[self.pattern]
+        table = shared[self.pattern]
         nodes, classes = [], []
         if self.producer is not None and self.produces_several:
             nodes.append(self.producer)
             classes.append(self.producer_classes)
         else:
-            found = found[0]
+            table = table[0]
         for node, numbers, chooses in zip(
             self.readers, self.reader_classes, self.choosing, strict=True
         ):
@@ -110,7 +120,7 @@ class Term:
                 nodes.append(node)
                 classes.append(numbers)
         order = sorted(range(len(nodes)), key=lambda k: nodes[k])
-        return np.array(found[np.ix_(*classes)].transpose(order), np.int64)
+        return np.array(table[np.ix_(*classes)].transpose(order), np.int64)
 
     def split(self, first: int, prices: Prices) -> tuple[list[Table], list[Factor]]:
         """The term as a network over its nodes and the hidden variables of its pattern, which are
@@ -120,11 +130,12 @@ class Term:
         than the numbers of all nodes, so that scopes ascend.
         """
         pattern = self.pattern
-        own = [pattern.state_prices(prices)]
+        hidden = pattern.priced(prices)
+        own = [hidden.states]
         own += [np.zeros(len(sets), np.int64) for sets in pattern.sets]
         factors = [
-            _factor((first, first + 1 + layout), pattern.set_prices(layout, prices))
-            for layout in range(len(pattern.sets))
+            _factor((first, first + 1 + layout), by_state)
+            for layout, by_state in enumerate(hidden.sets)
         ]
         if self.producer is not None and self.produces_several:
             produced = [state.production for state in pattern.states]

@@ -33,7 +33,7 @@ from graphflow.models.zoo import build
 from graphflow.tir import PrimFunc
 from support.factors import random_factors, total
 from support.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
-from support.random_nets import random_graph, some
+from support.random_nets import PLANNED, random_graph, some
 from support.seeds import seeds
 
 # Elimination --------------------------------------------------------------------------------------
@@ -217,6 +217,16 @@ def test_a_pyramid_up_and_down_is_solved_by_elimination(capfd: pytest.CaptureFix
     assert problem.differing(problem.best.candidates.values()) is not None
     printed = capfd.readouterr()
     assert printed.out == printed.err == ""
+
+
+@pytest.mark.parametrize(("count", "seed"), [(100, 5), (120, 6)])
+def test_random_graphs_of_a_hundred_kernels_have_proven_plans(count: int, seed: int) -> None:
+    """Of one elimination leaves a part that needs a search; of the other messages over several
+    nodes meet at values with many readers.
+    """
+    graph = random_graph(np.random.default_rng(seed), count, PLANNED)
+    problem = problem_of(graph)
+    assert problem.best.gap == 0.0
 
 
 def test_equal_blocks_share_one_kernel() -> None:
