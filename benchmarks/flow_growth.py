@@ -9,9 +9,8 @@ chains, of which `fused` has elementwise operators only, so that groups reach th
 `apart` alternates pooling with sigmoid, and the iterations of a Loop.  Of few nodes with many
 operands: a Concat, a Sum, a Split, and a Split whose parts are joined after a Relu of each.  Each
 graph is compiled in a process of its own, so that no shape is known from an earlier one.  Times are
-processor time, which other load disturbs less than wall time; they include linear programs where
-they are needed.  The last columns are the numbers of operators of the model and of groups that are
-planned.
+processor time, which other load disturbs less than wall time.  The last columns are the numbers of
+operators of the model and of groups that are planned.
 """
 
 from __future__ import annotations

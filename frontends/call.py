@@ -412,12 +412,12 @@ class NodeCall:
         that size."""
         counts = self.context.counted.get(self.outputs[0], {})
         wrong = [axis for axis in axes if counts.get(axis) != sizes.get(axis)]
-        if wrong:
-            name = next((n for n in self.inputs if n in self.context.counted), self.inputs[-1])
-            raise ExtentsLost(
-                f"{self.title}: a run decides how many elements {name} has, and the node states "
-                f"the extent of axis {min(wrong)}; cut the model before this node"
-            )
+        if not wrong:
+            return
+        reason = f"it states the extent of axis {min(wrong)}"
+        if any(name in self.context.counted for name in self.inputs):
+            raise self._extents_lost(self.inputs, reason)
+        raise ExtentsLost(f"{self.title}: {reason} by a size, and its output has no such axis")
 
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
         """Refuse inputs whose dtypes differ from the kernel's; ONNX allows mixed dtypes in some

@@ -93,7 +93,7 @@ class _Decided:
         where no production will satisfy those for which a copy will not do.
         """
         output = value in self._graph.outputs
-        if flow.clashing(requirements):
+        if flow.clashing(r.input_aliasing for r in requirements):
             return inf
         if production is None:
             held = [r for r in requirements if not r.input_aliasing.by_copy]

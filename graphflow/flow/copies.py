@@ -99,13 +99,13 @@ def directly(production: Production, requirement: OperandRequirement, output: bo
     return fits and edge_type_serves(production.edge_type, requirement)
 
 
-def clashing(requirements: Iterable[OperandRequirement]) -> bool:
-    """Whether requirements of readers of one value exclude each other.
+def clashing(required: Iterable[InputAliasing]) -> bool:
+    """Whether aliasings that readers of one value require exclude each other.
 
     A value is inside the output of at most one reader, and as a contiguous piece if another reader
     needs the value contiguous.
     """
-    aliasings = [requirement.input_aliasing for requirement in requirements]
+    aliasings = list(required)
     windows = sum(aliasing.inside_output for aliasing in aliasings)
     pieces = any(aliasing.contiguous for aliasing in aliasings)
     return windows > 1 or (InputAliasing.INSIDE_OUTPUT in aliasings and pieces)

@@ -92,7 +92,7 @@ def _savings(
         classes, axis = term.reader_classes[reader], 1 + chooses.index(reader)
         count = len(pattern.readers[reader])
     entries = len(pattern.productions) * prod(len(pattern.readers[k]) for k in chooses)
-    if not pattern.compared or entries > COMPARED_TABLE:
+    if entries > COMPARED_TABLE:
         return classes, np.where(np.eye(count, dtype=bool), 0, -NEVER)
     if pattern not in shared:
         shared[pattern] = pattern.table(prices)

@@ -16,7 +16,7 @@ See Dechter, "Bucket elimination" (1999).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import prod
@@ -50,8 +50,6 @@ class Factor:
 
     scope: Scope
     load: Callable[[], Table]
-    tabled: bool = True
-    """Whether `load` may be called: terms with too many sets of copies have no table, only rows."""
     bucket: int | None = None
 
     def over(self, full_scope: Scope) -> Table:
@@ -100,6 +98,10 @@ class Reduced:
         """
         return [factor for factor in self.remaining if not factor.scope]
 
+    def price(self) -> int:
+        """The least price, if all variables are eliminated; `NEVER` where there is none."""
+        return min(sum(int(root.load()) for root in self.roots()), NEVER)
+
     def left(self) -> set[int]:
         """The variables that were not eliminated."""
         return set(range(len(self.own))) - {bucket.variable for bucket in self.buckets}
@@ -117,10 +119,8 @@ class _Elimination:
     in.
     """
 
-    def __init__(
-        self, own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int]
-    ) -> None:
-        self.own, self.most, self.leaves = own, limit, leaves
+    def __init__(self, own: Sequence[Table], factors: Sequence[Factor], limit: int) -> None:
+        self.own, self.most = own, limit
         self.limit = min(limit, SMALL_TABLE)
         self.sizes = [len(prices) for prices in own]
         self.buckets: list[Bucket] = []
@@ -135,7 +135,7 @@ class _Elimination:
 
     def _add(self, factor: Factor) -> None:
         self.factors[self.next] = factor
-        blocked = not factor.tabled or self._large(factor, self.limit)
+        blocked = self._large(factor, self.limit)
         for variable in factor.scope:
             self.touching[variable][self.next] = factor
             if len(factor.scope) > 1:
@@ -159,8 +159,15 @@ class _Elimination:
                 current[neighbour] = self._size(neighbour)
                 if current[neighbour] <= self.limit:
                     heappush(heap, (current[neighbour], neighbour))
-        if not self.leaves:
-            self._eliminate_core()
+        self._eliminate_core()
+        return self.reduced()
+
+    def follow(self, order: Iterable[int]) -> Reduced:
+        for variable in order:
+            self._eliminate(variable)
+        return self.reduced()
+
+    def reduced(self) -> Reduced:
         return Reduced(self.own, self.buckets, list(self.factors.values()))
 
     def _eliminate_core(self) -> None:
@@ -170,7 +177,7 @@ class _Elimination:
         work = CORE_WORK
         for part in self._connected(left):
             factors = {n: f for v in part for n, f in self.touching[v].items()}.values()
-            if any(not f.tabled or self._large(f, self.most) for f in factors):
+            if any(self._large(f, self.most) for f in factors):
                 continue
             order = best_order(self.sizes, part, [f.scope for f in factors], self.most, work)
             if order is not None:
@@ -208,7 +215,7 @@ class _Elimination:
                     entries *= self.sizes[neighbour]
             if entries > self.limit:  # a variable with thousands of neighbours is asked as often
                 return self.limit + 1
-        return self.limit + 1 if len(around) > 2 and variable in self.leaves else entries
+        return entries
 
     def _around(self, variable: int) -> set[int]:
         """The neighbours of a variable: all others with which it shares a factor."""
@@ -236,15 +243,27 @@ class _Elimination:
         return scope
 
 
-def eliminate(
-    own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int] = frozenset()
-) -> Reduced:
+def eliminate(own: Sequence[Table], factors: Sequence[Factor], limit: int) -> Reduced:
     """Eliminate every variable with a small table, and then the rest if no table exceeds `limit`.
 
-    Variables in `leaves` are eliminated only while they have at most one neighbour; if there are
-    some, tables are small.  `own` has the prices of each variable's options.
+    `own` has the prices of each variable's options.
     """
-    return _Elimination(own, factors, limit, leaves).run()
+    return _Elimination(own, factors, limit).run()
+
+
+def eliminate_in_order(
+    own: Sequence[Table], factors: Sequence[Factor], order: Iterable[int]
+) -> Reduced:
+    """Eliminate the variables in this order, whatever tables that needs."""
+    return _Elimination(own, factors, 0).follow(order)
+
+
+@dataclass(frozen=True)
+class Detour:
+    """An assignment, and its price above that of the best one."""
+
+    options: list[int]
+    extra: int
 
 
 @dataclass(eq=False)
@@ -262,11 +281,21 @@ class Detours:
         """The least prices of detours behind a factor; None for a factor that is no message."""
         return None if factor.bucket is None else self.messages[factor.bucket]
 
-    def complete(self, chosen: list[int], inside: int | None) -> None:
-        """Set the options of eliminated variables in `chosen`, with the detour inside this bucket.
+    def cheapest(self) -> Detour | None:
+        """The cheapest detour; None if there is none."""
+        ways = []
+        for root in self.reduced.roots():
+            around = self.price(root)
+            if around is not None and around < NEVER:
+                ways.append((int(around) - int(root.load()), root.bucket))
+        if not ways:
+            return None
+        extra, inside = min(ways, key=lambda way: way[0])
+        return Detour(self._options(inside), extra)
 
-        `inside` is None if the detour is in variables that were not eliminated.
-        """
+    def _options(self, inside: int | None) -> list[int]:
+        """The options of all variables, with the detour inside this bucket."""
+        chosen = [0] * len(self.own)
         for number in reversed(range(len(self.reduced.buckets))):
             bucket = self.reduced.buckets[number]
             if number != inside:
@@ -278,6 +307,7 @@ class Detours:
             taken = min(range(len(ways)), key=lambda k: (int(ways[k][1].min()), k))
             chosen[bucket.variable] = int(ways[taken][1].argmin())
             inside = ways[taken][0]
+        return chosen
 
 
 def _parts(

@@ -3,7 +3,7 @@
 In: the buckets that elimination made.  Out: for each variable a table of by how much the best
 assignment with each option exceeds the best of all, exactly.  Elimination sent messages from the
 first bucket to the last; here the least prices of everything outside a bucket are sent back, once
-through the same tables.  A bucket whose message went into the integer program has no answer.
+through the same tables.  A bucket whose message went into the search has no answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def extras(reduced: Reduced) -> dict[int, Table]:
     """By variable, for each option the price above the best; `NEVER` or more where no assignment
     has it.
 
-    Variables are missing if they depend on a choice of the integer program.
+    Variables are missing if they depend on a choice of the search.
     """
     outside = {root.bucket: np.zeros((), np.int64) for root in reduced.roots()}
     found: dict[int, Table] = {}

@@ -2,30 +2,42 @@
 
 In: the classes of productions and requirements of a value, and the copies that these could ask for,
 with prices.  Out: a `Pattern`, which computes the price of the cheapest set of copies for every
-choice of classes, as a table or as factors of elimination.  What always holds: nothing is said of
-which nodes produce and read the value, so values with the same productions and requirements share
-one pattern.
+choice of classes, as a table or as a small network of tables.  What always holds: nothing is said
+of which nodes produce and read the value, so values with the same productions and requirements
+share one pattern.
 
 A copy is paid for once, however many readers take it.  A fill writes the padding of the value in
 place: it needs the value in the same layout, and is excluded where a reader relies on other
 padding.  A value is inside the output of at most one reader, and is contiguous where a view of it
-needs that.
+needs that.  These rules are in `directly`, `Copy.serves` and `clashing`; here they become tables
+over hidden variables.  One is the state of the value: production, fills, and the holder, which is
+the reader inside whose output the value is.  For each layout that conversions could make, another
+one is the set of conversions to this layout.  A requirement names one layout, so given the state,
+the sets are independent of each other, and the price is a sum over layouts.
+
+For example, a value is produced in NCHW, and has two readers.  The first takes it in NCHW or NHWC,
+the second in NHWC or as blocks of 8 with zeros in the padding.  The state is the same whatever is
+taken; there are the sets {} and {to NHWC}, and {} and {to blocks}.  The table, in microseconds:
+
+                        second: NHWC    second: blocks
+        first: NCHW         2.0              3.0
+        first: NHWC         2.0              5.0
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, combinations
-from math import comb
+from itertools import combinations
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import Price
-from graphflow.flow.copies import Copy, directly, edge_type_serves, relies_on_padding
+from graphflow.flow.copies import Copy, clashing, directly, edge_type_serves, relies_on_padding
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.requirements import (
     InputAliasing,
@@ -36,14 +48,51 @@ from graphflow.flow.requirements import (
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.plan import CopyKind, EdgeType
 
-MOST_SETS = 1024
-"""The most sets of copies of one value for which a table is computed, by trying every set."""
-
-MOST_STATES = 1024
-"""The most states of a value for which the value becomes a variable of elimination."""
-
 Classes: TypeAlias = NDArray[np.intp]
 """For each candidate of a node, the number of its class."""
+
+Copies: TypeAlias = tuple[int, ...]
+"""Some copies of a pattern, as ascending numbers."""
+
+Holder: TypeAlias = "tuple[int, InputAliasing] | None"
+"""The number of the reader inside whose output a value is, and how."""
+
+
+@dataclass(frozen=True)
+class State:
+    """How a value is in memory: its production, the fills of its padding, and its holder."""
+
+    production: int
+    fills: Copies
+    holder: Holder
+
+
+@dataclass(frozen=True)
+class HiddenPrices:
+    """The price of each state, and for each layout that of each set of conversions by state.
+
+    `NEVER` where a set cannot be made, or where a reader without a choice excludes it.
+    """
+
+    states: Table
+    sets: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """The requirements of all readers, one after another: the reader, the number of its class, and
+    the number of the layout that conversions could make for it, -1 if none could.
+
+    By requirement and state, whether the state satisfies it without conversions, and whether a fill
+    of the state disturbs it; by requirement and copy, whether the copy serves it.
+    """
+
+    reader: NDArray[np.intp]
+    number: NDArray[np.intp]
+    layout: NDArray[np.intp]
+    satisfied: NDArray[np.bool_]
+    disturbed: NDArray[np.bool_]
+    serving: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,214 +176,264 @@ class Pattern:
         fills = (c for c, copy in enumerate(self.copies) if copy.kind == CopyKind.FILL)
         return [c for c in fills if not edge_type_serves(self.copies[c].target, requirement)]
 
+    # The hidden variables ------------------------------------------------------------------------
+
     @cached_property
-    def compared(self) -> bool:
-        """Whether the sets of copies are few enough to try them all; else the integer program
-        decides.
+    def states(self) -> tuple[State, ...]:
+        """The values of the first hidden variable, by production."""
+        fills = [c for c, copy in enumerate(self.copies) if copy.kind == CopyKind.FILL]
+        return tuple(
+            State(production, made, holder)
+            for production in range(len(self.productions))
+            for made in _subsets([c for c in fills if self.makes(production, self.copies[c])])
+            for holder in self.holders
+        )
+
+    @cached_property
+    def holders(self) -> tuple[Holder, ...]:
+        """The possible holders of the value."""
+        holders: dict[Holder, None] = {None: None}
+        for k, classes in enumerate(self.readers):
+            for requirement in (r for requirements in classes for r in requirements):
+                if requirement.input_aliasing.inside_output:
+                    holders[k, requirement.input_aliasing] = None
+        return tuple(holders)
+
+    @cached_property
+    def conversions(self) -> tuple[Copies, ...]:
+        """For each layout that conversions could make, these conversions."""
+        converting = (
+            tuple(c for c in copies if self.copies[c].kind == CopyKind.CONVERT)
+            for copies in self._alike[1].values()
+        )
+        return tuple(filter(None, converting))
+
+    @cached_property
+    def sets(self) -> tuple[tuple[Copies, ...], ...]:
+        """For each layout the sets of conversions to it that can be optimal, small ones first.
+
+        No more conversions are needed than there are requirements of the layout.
         """
-        return sum(comb(len(self.copies), k) for k in range(self._most + 1)) <= MOST_SETS
+        sets = []
+        for conversions in self.conversions:
+            memory = memory_key(self.copies[conversions[0]].target.layout)
+            most = sum(
+                max(sum(memory_key(r.layout) == memory for r in group) for group in classes)
+                for classes in self._readers
+            )
+            sets.append(tuple(_subsets(conversions, most)))
+        return tuple(sets)
 
     @property
-    def _most(self) -> int:
-        """The most copies that an optimal set can have: one for each requirement."""
-        requirements = sum(max(map(len, classes)) for classes in self.readers) + len(self.output)
-        return min(requirements, len(self.copies))
+    def combinations(self) -> int:
+        """How many choices of a state and of sets there are."""
+        return len(self.states) * prod(map(len, self.sets))
+
+    @property
+    def _readers(self) -> tuple[tuple[tuple[OperandRequirement, ...], ...], ...]:
+        """All readers, and the caller as the last one."""
+        return *self.readers, (self.output,)
+
+    @property
+    def choosing(self) -> list[int]:
+        """The readers with more than one class, which are the axes of tables."""
+        return [k for k, classes in enumerate(self.readers) if len(classes) > 1]
+
+    # Tables over them ----------------------------------------------------------------------------
 
     @cached_property
-    def sets(self) -> tuple[tuple[int, ...], ...]:
-        """All sets of copies that can be optimal, as ascending copy numbers, small sets first."""
-        return tuple(
-            chosen
-            for size in range(self._most + 1)
-            for chosen in combinations(range(len(self.copies)), size)
+    def _rules(self) -> _Rules:
+        """Which requirements a state satisfies or excludes, and which copies satisfy them."""
+        wanted = [
+            (reader, number, requirement)
+            for reader, classes in enumerate(self._readers)
+            for number, requirements in enumerate(classes)
+            for requirement in requirements
+        ]
+        direct = np.zeros((len(wanted), len(self.productions)), bool)
+        serving = np.zeros((len(wanted), len(self.copies)), bool)
+        disturbing = np.zeros_like(serving)
+        for k, (_, _, requirement) in enumerate(wanted):
+            direct[k, self.direct(requirement)] = True
+            serving[k, self.serving(requirement)] = True
+            disturbing[k, self.disturbing(requirement)] = True
+        filled = np.zeros((len(self.copies), len(self.states)), bool)
+        for number, state in enumerate(self.states):
+            filled[list(state.fills), number] = True
+        layouts = np.full(len(wanted), -1)
+        for layout, conversions in enumerate(self.conversions):
+            layouts[serving[:, conversions].any(1)] = layout
+        return _Rules(
+            np.array([reader for reader, _, _ in wanted], np.intp),
+            np.array([number for _, number, _ in wanted], np.intp),
+            layouts,
+            direct[:, self._productions] | (serving @ filled),
+            disturbing @ filled,
+            serving,
         )
 
     @cached_property
-    def penalties(self) -> tuple[Table, tuple[Table, ...]]:
-        """0 where a set of copies is possible and `NEVER` where it is not.
+    def admitted(self) -> tuple[Table, ...]:
+        """For each reader, and the caller last: 0 where a state admits a class, by state and class,
+        else `NEVER`.
 
-        The first table, by production and set: the copies can be made and the caller's requirement
-        is satisfied.  Then for each reader a table by production, set and class of the reader: its
-        requirements are satisfied.
+        Requirements that conversions could satisfy are left to `served`.
         """
-        possible = np.array(
-            [[self.makes(g, copy) for copy in self.copies] for g in range(len(self.productions))],
-            bool,
-        ).reshape(len(self.productions), len(self.copies))
-        made = ~(~possible @ self._member)
-        made &= self._served((self.output,))[0]
-        readers = tuple(
-            penalty_table(np.stack(self._served(classes), axis=-1)) for classes in self.readers
-        )
-        return penalty_table(made), readers
+        rules = self._rules
+        each = ~rules.disturbed & (rules.satisfied | (rules.layout >= 0)[:, None])
+        penalties = []
+        for k, classes in enumerate(self._readers):
+            holds = [[_holds(h, k, group) for group in classes] for h in self.holders]
+            allowed = np.tile(np.array(holds, bool), (len(self.states) // len(holds), 1))
+            for r in np.flatnonzero(rules.reader == k):
+                allowed[:, rules.number[r]] &= each[r]
+            penalties.append(penalty_table(allowed))
+        return tuple(penalties)
 
     @cached_property
-    def _member(self) -> NDArray[np.bool_]:
-        """By copy and set, whether the copy is in the set."""
-        member = np.zeros((len(self.copies), len(self.sets)), bool)
-        for position, chosen in enumerate(self.sets):
+    def served(self) -> tuple[dict[int, Table], ...]:
+        """For each reader, and the caller last, by the number of each layout that it may want
+        converted: 0 where the conversions satisfy what the state does not, by state, set and class,
+        else `NEVER`.
+        """
+        rules = self._rules
+        penalties: list[dict[int, Table]] = [{} for _ in self._readers]
+        for layout, sets in enumerate(self.sets):
+            member = self._member(layout)
+            for k in np.unique(rules.reader[rules.layout == layout]):
+                met = np.ones((len(self.states), len(sets), len(self._readers[k])), bool)
+                for r in np.flatnonzero((rules.reader == k) & (rules.layout == layout)):
+                    converted = rules.serving[r] @ member
+                    met[:, :, rules.number[r]] &= rules.satisfied[r][:, None] | converted
+                penalties[k][layout] = penalty_table(met)
+        return tuple(penalties)
+
+    def _member(self, layout: int) -> NDArray[np.bool_]:
+        """By copy and set of conversions to a layout, whether the copy is in the set."""
+        member = np.zeros((len(self.copies), len(self.sets[layout])), bool)
+        for position, chosen in enumerate(self.sets[layout]):
             member[list(chosen), position] = True
         return member
 
-    def _served(self, classes: Sequence[tuple[OperandRequirement, ...]]) -> list[NDArray[np.bool_]]:
-        """For each class, by production and set of copies, whether all its requirements are
-        satisfied.
-        """
-        requirements = [requirement for group in classes for requirement in group]
-        direct = np.zeros((len(requirements), len(self.productions)), bool)
-        serving = np.zeros((len(requirements), len(self.copies)), bool)
-        spoiling = np.zeros_like(serving)
-        for number, requirement in enumerate(requirements):
-            direct[number, self.direct(requirement)] = True
-            serving[number, self.serving(requirement)] = True
-            spoiling[number, self.disturbing(requirement)] = True
-        each = direct[:, :, None] | (serving @ self._member)[:, None]
-        each &= ~(spoiling @ self._member)[:, None]
-        ends = list(accumulate(map(len, classes)))
-        parts = np.split(each, ends[:-1])
-        return [p[0] if len(p) == 1 else np.logical_and.reduce(p) for p in parts]
+    def priced(self, prices: Prices) -> HiddenPrices:
+        """The prices of the hidden variables' values, computed once."""
+        if prices not in self._priced:
+            alone = [[prices.copy(price) for price in made] for made in self.prices]
+            shape = len(self.productions), len(self.copies)
+            costs = np.array(alone, np.int64).reshape(shape)
+            layouts = range(len(self.sets))
+            sets = tuple(self._set_prices(layout, costs) for layout in layouts)
+            self._priced[prices] = HiddenPrices(self._state_prices(costs), sets)
+        return self._priced[prices]
 
-    def costs(self, prices: Prices) -> Table:
-        """The price of each set of copies, by production and set; `NEVER` where it is
-        impossible.
-        """
-        alone = [[prices.copy(price) for price in made] for made in self.prices]
-        total = (
-            np.array(alone, np.int64).reshape(len(self.productions), len(self.copies))
-            @ self._member
-        )
-        return plus(total, self.penalties[0])
+    @cached_property
+    def _priced(self) -> dict[Prices, HiddenPrices]:
+        return {}
+
+    def _state_prices(self, costs: Table) -> Table:
+        made = [costs[state.production, list(state.fills)].sum() for state in self.states]
+        total = np.array(made, np.int64)
+        for k in self._fixed:
+            total = plus(total, self.admitted[k][:, 0])
+        return total
+
+    def _set_prices(self, layout: int, costs: Table) -> Table:
+        copies = list(self.conversions[layout])
+        made = costs[:, copies] @ self._member(layout)[copies].astype(np.int64)
+        made[[production.unmoved for production in self.productions], 1:] = NEVER
+        total = np.asarray(made[self._productions], np.int64)
+        for k in self._fixed:
+            if layout in self.served[k]:
+                total = plus(total, self.served[k][layout][:, :, 0])
+        return total
+
+    @property
+    def _fixed(self) -> list[int]:
+        return [k for k, classes in enumerate(self._readers) if len(classes) == 1]
 
     def table(self, prices: Prices) -> Table:
         """The price of the cheapest set of copies, by production and by the class of each reader.
 
         Readers with one class have no axis.  `NEVER` where no set satisfies all readers.
         """
-        _, readers = self.penalties
-        start = self.costs(prices)
-        axes = [k for k, classes in enumerate(self.readers) if len(classes) > 1]
-        for k, penalty in enumerate(readers):
-            if k not in axes:
-                start = plus(start, penalty[:, :, 0])
-        best = np.full(
-            [len(self.productions), *(len(self.readers[k]) for k in axes)], NEVER, np.int64
-        )
-        for chosen in range(len(self.sets)):
-            cost = start[:, chosen].reshape(-1, *(1 for _ in axes))
-            for axis, k in enumerate(axes):
-                cost = plus(cost, _along(readers[k][:, chosen], axis, len(axes)))
-            best = np.minimum(best, cost)
-        return np.where(self._clash(axes), NEVER, best)
-
-    def _clash(self, axes: Sequence[int]) -> NDArray[np.bool_]:
-        """By the class of each reader, whether the aliasings that readers require exclude each
-        other.
-        """
-        boxes = self._count(lambda aliasing: aliasing is InputAliasing.INSIDE_OUTPUT, axes)
-        pieces = self._count(lambda aliasing: aliasing.contiguous, axes)
-        windows = self._count(lambda aliasing: aliasing.inside_output, axes)
-        return np.asarray((windows > 1) | ((boxes > 0) & (pieces > 0)))
-
-    def _count(
-        self, counted: Callable[[InputAliasing], bool], axes: Sequence[int]
-    ) -> NDArray[np.intp]:
-        """How many requirements with such an aliasing all readers have, by the class of each
-        reader.
-        """
-        total = np.zeros([1] * (len(axes) + 1), np.intp)
-        for k, classes in enumerate(self.readers):
-            here = np.array(
-                [[sum(counted(n.input_aliasing) for n in needed) for needed in classes]], np.intp
-            )
-            total = total + (_along(here, axes.index(k), len(axes)) if k in axes else here[0])
-        return total
+        axes = self.choosing
+        hidden = self.priced(prices)
+        total = hidden.states.reshape(-1, *(1 for _ in axes))
+        for axis, k in enumerate(axes):
+            total = plus(total, _along(self.admitted[k], axis, len(axes)))
+        for layout, sets in enumerate(self.sets):
+            costs = hidden.sets[layout]
+            least: Table | None = None
+            for chosen in range(len(sets)):
+                cost = costs[:, chosen].reshape(-1, *(1 for _ in axes))
+                for axis, k in enumerate(axes):
+                    if layout in self.served[k]:
+                        served = self.served[k][layout][:, chosen]
+                        cost = plus(cost, _along(served, axis, len(axes)))
+                least = cost if least is None else np.minimum(least, cost)
+            if least is not None:
+                total = plus(total, least)
+        shape = len(self.states), *(len(self.readers[k]) for k in axes)
+        starts = np.searchsorted(self._productions, np.arange(len(self.productions)))
+        return np.asarray(np.minimum.reduceat(np.broadcast_to(total, shape), starts, 0), np.int64)
 
     @cached_property
-    def holders(self) -> tuple[tuple[int, InputAliasing] | None, ...]:
-        """The possible holders of the value: none, or a reader whose output contains it, and
-        how.
-        """
-        found: dict[tuple[int, InputAliasing] | None, None] = {None: None}
-        for k, classes in enumerate(self.readers):
-            for requirement in (
-                requirement
-                for requirements in classes
-                for requirement in requirements
-                if requirement.input_aliasing.inside_output
-            ):
-                found[k, requirement.input_aliasing] = None
-        return tuple(found)
-
-    @property
-    def states(self) -> int:
-        """The number of states of the value.
-
-        A state is a production, a set of copies and a holder; they are numbered in this order, the
-        holder fastest.
-        """
-        return len(self.productions) * len(self.sets) * len(self.holders)
-
-    def state_prices(self, prices: Prices) -> Table:
-        """The price of each state: its copies; `NEVER` where a reader with one class excludes the
-        state.
-        """
-        total = np.repeat(self.costs(prices).reshape(-1), len(self.holders))
-        for k, classes in enumerate(self.readers):
-            if len(classes) == 1:
-                total = plus(total, self.admitted(k)[0])
-        return total
-
-    def admitted(self, reader: int) -> Table:
-        """By class of the reader and state, 0 if the state satisfies the reader, else `NEVER`."""
-        penalty = self.penalties[1][reader]
-        found = []
-        for number, requirements in enumerate(self.readers[reader]):
-            held = penalty_table(
-                np.array([_agrees(h, reader, requirements) for h in self.holders], bool)
-            )
-            found.append(plus(penalty[:, :, number, None], held).reshape(-1))
-        return np.stack(found)
+    def _productions(self) -> Classes:
+        """The production of each state; ascending."""
+        return np.array([state.production for state in self.states], np.intp)
 
     def cheapest(
         self, production: int, reader_classes: Sequence[int], prices: Prices
     ) -> tuple[Copy, ...]:
         """The cheapest copies, priced, for one class of the producer and one of each reader."""
-        cost = self.costs(prices)[production]
-        for penalty, chosen in zip(self.penalties[1], reader_classes, strict=True):
-            cost = plus(cost, penalty[production, :, chosen])
-        made = self.sets[int(cost.argmin())]
-        return tuple(self.copies[c].at(self.prices[production][c]) for c in made)
+        hidden = self.priced(prices)
+        total = hidden.states
+        for k in self.choosing:
+            total = plus(total, self.admitted[k][:, reader_classes[k]])
+        costs = []
+        for layout, cost in enumerate(hidden.sets):
+            for k in self.choosing:
+                if layout in self.served[k]:
+                    cost = plus(cost, self.served[k][layout][:, :, reader_classes[k]])
+            total = plus(total, cost.min(1))
+            costs.append(cost)
+        total = np.where(self._productions == production, total, NEVER)
+        best = int(total.argmin())
+        made = [*self.states[best].fills]
+        for sets, cost in zip(self.sets, costs, strict=True):
+            made += sets[int(cost[best].argmin())]
+        return tuple(self.copies[c].at(self.prices[production][c]) for c in sorted(made))
+
+
+def _subsets(items: Sequence[int], most: int | None = None) -> Iterator[Copies]:
+    """All subsets of at most `most` items, small ones first."""
+    for size in range(min(len(items), len(items) if most is None else most) + 1):
+        yield from combinations(items, size)
 
 
 def _by_memory(edge_types: Iterable[EdgeType]) -> dict[MemoryKey, list[int]]:
-    found: dict[MemoryKey, list[int]] = {}
+    numbers: dict[MemoryKey, list[int]] = {}
     for number, edge_type in enumerate(edge_types):
-        found.setdefault(memory_key(edge_type.layout), []).append(number)
-    return found
+        numbers.setdefault(memory_key(edge_type.layout), []).append(number)
+    return numbers
 
 
-def _agrees(
-    holder: tuple[int, InputAliasing] | None,
-    reader: int,
-    requirements: Sequence[OperandRequirement],
-) -> bool:
-    """Whether the aliasings that a reader requires are compatible with the holder of the value."""
+def _holds(holder: Holder, reader: int, requirements: Sequence[OperandRequirement]) -> bool:
+    """Whether a reader's requirements are compatible with the holder of the value."""
     windows = [r.input_aliasing for r in requirements if r.input_aliasing.inside_output]
-    if len(windows) > 1 or any(holder != (reader, aliasing) for aliasing in windows):
-        return False
-    pieces = any(requirement.input_aliasing.contiguous for requirement in requirements)
-    return not (pieces and holder is not None and holder[1] is InputAliasing.INSIDE_OUTPUT)
+    if holder is None or holder[0] != reader:
+        around = [] if holder is None else [holder[1]]
+        return not windows and not clashing([*around, *(r.input_aliasing for r in requirements)])
+    return windows == [holder[1]] and not clashing(r.input_aliasing for r in requirements)
 
 
-def penalty_table(allowed: NDArray[np.bool_]) -> Table:
+def penalty_table(allowed: Sequence[Sequence[bool]] | NDArray[np.bool_]) -> Table:
     """0 where a choice is allowed, else `NEVER`."""
-    return np.where(allowed, 0, NEVER).astype(np.int64)
+    return np.where(np.asarray(allowed, bool), 0, NEVER).astype(np.int64)
 
 
-def _along(table: NDArray[np.int64], axis: int, axes: int) -> NDArray[np.int64]:
-    """`table` (production × class) with the class on axis `axis` of the `axes` behind the
-    production.
-    """
+def _along(table: Table, axis: int, axes: int) -> Table:
+    """`table` (state × class) with the class on axis `axis` of the `axes` behind the state."""
     shape = [1] * axes
     shape[axis] = table.shape[1]
     return table.reshape(table.shape[0], *shape)

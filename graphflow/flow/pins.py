@@ -14,7 +14,7 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
-from graphflow.flow.highs import OutOfTime
+from graphflow.flow.conditioning import TablesTooLarge
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import Expansions, OperatorGraph
 from graphflow.layout import Fact, Layout, families
@@ -28,7 +28,7 @@ NO_COST = 1e-9
 
 FREE = "no plan without it is faster"
 
-UNFINISHED = "not computed: the best plan without it would take the integer program"
+UNFINISHED = "not computed: the best plan without it would take a search"
 
 ALONE = "no plan meets the other pins without it"
 """Without a pin the others can become impossible: the pinned layouts of a user are offered to the
@@ -80,8 +80,8 @@ def price_pins(
 ) -> tuple[tuple[Pinned, ...], float | None]:
     """What each pin costs beside the others, and the seconds of the best plan without any pin.
 
-    `best` is the plan with all pins.  A price is None where finding it would take the integer
-    program, or where there is no plan without the pin.
+    `best` is the plan with all pins.  A price is None where finding it would take a
+    search, or where there is no plan without the pin.
     """
 
     def without(*dropped: str) -> Solution | str:
@@ -89,7 +89,7 @@ def price_pins(
         try:
             candidates = enumerate_candidates(graph, cost, left, facts=facts, expansions=expansions)
             return Problem(graph, candidates, cost, eliminated_only=True).best
-        except OutOfTime:
+        except TablesTooLarge:
             return UNFINISHED
         except Unsatisfiable:
             return ALONE

@@ -1,11 +1,21 @@
 """The cost of a plan as a sum: a price for each node's candidate, and a term for each value.
 
-In: the graph and its candidates.  Out: a `Term` for each value that is read.  The term of a value
-is the price of the cheapest set of copies that satisfies the requirements of all its readers, as a
-function of the candidates of its producer and its readers.  Candidates with the same production are
-one class of the producer, candidates with the same requirements one class of the reader; the term
-depends on classes only.  Values with the same productions and requirements share one `Pattern`,
-which computes the tables.
+In: the graph and its candidates.  Out: a `Term` for each value that is read: a cost function of a
+weighted constraint network, whose variables are the nodes and whose values are their candidates.
+The term of a value is the price of the cheapest set of copies that satisfies the requirements of
+all its readers, as a function of the candidates of its producer and its readers.  Candidates with
+the same production are one class of the producer, candidates with the same requirements one class
+of the reader; the term depends on classes only.  Values with the same productions and requirements
+share one `Pattern`, which computes the tables.
+
+For example, node 3 writes `y`, and nodes 4 and 7 read it.  Node 3 has five candidates, of which the
+first three leave `y` in NCHW and the others in NHWC; node 7 has two, both of which read NHWC:
+
+    producer         3      producer_classes  [0, 0, 0, 1, 1]
+    readers          4, 7   reader_classes    [0, 1, 1], [0, 0]
+    scope            3, 4   (node 7 has one class)
+    pattern.table    2 x 2  by production and class of node 4
+    table            5 x 3  by candidate of node 3 and of node 4
 """
 
 from __future__ import annotations
@@ -21,7 +31,7 @@ from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidates
 from graphflow.flow.copies import Copy, copies_for, copy_prices
 from graphflow.flow.elimination import Factor
-from graphflow.flow.patterns import MOST_STATES, Classes, Pattern, penalty_table
+from graphflow.flow.patterns import Classes, Pattern, penalty_table
 from graphflow.flow.prices import Prices, Table
 from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
 from graphflow.graph import OperatorGraph, Value
@@ -50,10 +60,15 @@ class Term:
     @cached_property
     def scope(self) -> tuple[int, ...]:
         """The nodes on whose candidate the term depends, ascending."""
-        found = [node for node, chooses in zip(self.readers, self.choosing, strict=True) if chooses]
+        nodes = [node for node, chooses in zip(self.readers, self.choosing, strict=True) if chooses]
         if self.producer is not None and self.produces_several:
-            found.append(self.producer)
-        return tuple(sorted(found))
+            nodes.append(self.producer)
+        return tuple(sorted(nodes))
+
+    @cached_property
+    def nodes(self) -> frozenset[int]:
+        """The producer and the readers."""
+        return frozenset(self.readers) | ({self.producer} if self.producer is not None else set())
 
     @property
     def produces_several(self) -> bool:
@@ -91,13 +106,13 @@ class Term:
         """
         if self.pattern not in shared:
             shared[self.pattern] = self.pattern.table(prices)
-        found = shared[self.pattern]
+        table = shared[self.pattern]
         nodes, classes = [], []
         if self.producer is not None and self.produces_several:
             nodes.append(self.producer)
             classes.append(self.producer_classes)
         else:
-            found = found[0]
+            table = table[0]
         for node, numbers, chooses in zip(
             self.readers, self.reader_classes, self.choosing, strict=True
         ):
@@ -105,29 +120,34 @@ class Term:
                 nodes.append(node)
                 classes.append(numbers)
         order = sorted(range(len(nodes)), key=lambda k: nodes[k])
-        return np.array(found[np.ix_(*classes)].transpose(order), np.int64)
+        return np.array(table[np.ix_(*classes)].transpose(order), np.int64)
 
-    @property
-    def splittable(self) -> bool:
-        """Whether the states of the value are few enough for `split`."""
-        return self.pattern.compared and self.pattern.states <= MOST_STATES
+    def split(self, first: int, prices: Prices) -> tuple[list[Table], list[Factor]]:
+        """The term as a network over its nodes and the hidden variables of its pattern, which are
+        numbered from `first`: the prices of their values, and the factors.
 
-    def split(self, variable: int) -> Iterator[Factor]:
-        """The term as factors over one node and `variable` each, where `variable` is the state of
-        the value.
-
-        The state is the production, the set of copies and the holder; given the state, the nodes
-        are independent of each other.  The number `variable` is greater than those of all nodes, so
-        that scopes ascend.
+        Given the hidden variables, the nodes are independent of each other.  `first` is greater
+        than the numbers of all nodes, so that scopes ascend.
         """
+        pattern = self.pattern
+        hidden = pattern.priced(prices)
+        own = [hidden.states]
+        own += [np.zeros(len(sets), np.int64) for sets in pattern.sets]
+        factors = [
+            _factor((first, first + 1 + layout), by_state)
+            for layout, by_state in enumerate(hidden.sets)
+        ]
         if self.producer is not None and self.produces_several:
-            edge_types = len(self.pattern.productions)
-            production = np.repeat(np.arange(edge_types), self.pattern.states // edge_types)
-            agreeing = self.producer_classes[:, None] == production
-            yield _factor((self.producer, variable), penalty_table(agreeing))
-        for k, (node, classes) in enumerate(zip(self.readers, self.reader_classes, strict=True)):
-            if self.choosing[k]:
-                yield _factor((node, variable), self.pattern.admitted(k)[classes])
+            produced = [state.production for state in pattern.states]
+            agreeing = self.producer_classes[:, None] == np.array(produced, np.intp)
+            factors.append(_factor((self.producer, first), penalty_table(agreeing)))
+        for k in pattern.choosing:
+            node, classes = self.readers[k], self.reader_classes[k]
+            factors.append(_factor((node, first), pattern.admitted[k].T[classes]))
+            for layout, served in pattern.served[k].items():
+                table = np.moveaxis(served, 2, 0)[classes]
+                factors.append(_factor((node, first, first + 1 + layout), table))
+        return own, factors
 
     def production(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
         """The class of the production, where `chosen` has the candidate of each node.
@@ -147,7 +167,7 @@ class Term:
         return self.pattern.cheapest(production, classes, prices)
 
 
-def _factor(scope: tuple[int, int], table: Table) -> Factor:
+def _factor(scope: tuple[int, ...], table: Table) -> Factor:
     return Factor(scope, lambda: table)
 
 

@@ -37,7 +37,7 @@ from graphflow.processes.store import MOST_BYTES, EntryStore
 from graphflow.schedule import Refusal, Schedule, ScheduleStep
 from graphflow.tir import Buffer, PrimFunc
 
-PACKAGES = ("arith", "codegen", "cost", "effects", "layout", "schedule", "tir")
+PACKAGES = ("arith", "codegen", "cost", "effects", "layout", "llvm", "schedule", "tir")
 MODULES = (
     "base/dtypes",
     "base/errors",

@@ -25,7 +25,7 @@ class Other:
     """A candidate that was not taken: its variant, its edge type, and its price in `seconds`.
 
     `extra` is by how many seconds the best plan with it exceeds the chosen plan: infinite where no
-    plan has it, None where the integer program decided and it is not known.  `seconds` are
+    plan has it, None where a search decided and it is not known.  `seconds` are
     `measured`, or else estimated.
     """
 
@@ -38,7 +38,7 @@ class Other:
     def price(self) -> str:
         """`extra` in words."""
         if self.extra is None:
-            return "what a plan with it costs is not computed, as the integer program decided"
+            return "what a plan with it costs is not computed, as a search decided"
         if self.extra == inf:
             return "no plan has it"
         return f"the best plan with it takes {microseconds(self.extra)} more"

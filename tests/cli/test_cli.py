@@ -304,7 +304,7 @@ def test_outputs_that_cannot_be_written_are_an_error(
     assert not Path("/dev/null").is_file()
 
 
-HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "scipy", "islpy", "networkx", "rich"}
+HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "networkx", "rich"}
 
 
 def imported_by(*arguments: str) -> tuple[str, set[str]]:

@@ -25,7 +25,7 @@ from graphflow.flow.elimination import eliminate
 from graphflow.flow.marginals import extras
 from graphflow.flow.pins import MOST_PRICED
 from graphflow.flow.prices import NEVER
-from graphflow.flow.solve import Problem, solve
+from graphflow.flow.solve import Problem
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import View
 from graphflow.layout import Layout
@@ -63,7 +63,7 @@ def _settled(price: int, less: int = 0) -> int | None:
 
 
 @pytest.mark.parametrize("limit", [1, 4, 9, 30])
-def test_what_the_integer_program_decides_has_no_price(limit: int) -> None:
+def test_what_elimination_left_has_no_price(limit: int) -> None:
     """Of trees that elimination solved itself there are prices, and they are right."""
     known = 0
     for seed in range(60):
@@ -90,7 +90,7 @@ def test_what_each_candidate_costs_by_solving_with_it_alone(seed: int) -> None:
     problem = Problem(
         graph, candidates, CostModel(SHORT, 1), table_limit=int(rng.choice([60, 1 << 15]))
     )
-    if problem.residuals:
+    if problem.searched:
         return
     found = problem.extras()
     assert set(found) == set(candidates.of_node)
@@ -98,11 +98,10 @@ def test_what_each_candidate_costs_by_solving_with_it_alone(seed: int) -> None:
         for option, extra in zip(options, found[node], strict=True):
             only = Candidates({**candidates.of_node, node: (option,)}, candidates.edge_types)
             try:
-                forced = solve(graph, only, CostModel(SHORT, 1))
+                forced = Problem(graph, only, CostModel(SHORT, 1)).best
             except Unsatisfiable:
                 assert extra == inf
                 continue
-            assert forced is not None
             assert extra == pytest.approx(forced.seconds - problem.best.seconds, abs=1e-13)
         assert min(found[node]) == 0.0
 
@@ -125,8 +124,7 @@ def test_a_plan_says_what_other_edge_types_of_an_edge_would_cost() -> None:
                 if edge_type_key(c.gives[0][1]) == edge_type_key(other.edge_type)
             )
             only = Candidates({**candidates.of_node, node: fitting}, candidates.edge_types)
-            forced = solve(graph, only, CostModel(TARGET, 2))
-            assert forced is not None
+            forced = Problem(graph, only, CostModel(TARGET, 2)).best
             assert other.extra == pytest.approx(forced.seconds - plan.seconds, rel=1e-6, abs=1e-12)
         prices = [other.extra for other in edge.others]
         assert prices == sorted(prices)  # type: ignore[type-var]
@@ -348,7 +346,7 @@ def test_what_was_not_computed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "Problem", partial(Problem, table_limit=0))
     plan = plan_layouts(residual(), SHORT, 1)
     prices = {other.price() for edge in plan.edges.values() for other in edge.others}
-    assert prices == {"what a plan with it costs is not computed, as the integer program decided"}
+    assert prices == {"what a plan with it costs is not computed, as a search decided"}
 
 
 def test_times_are_never_shown_as_nothing() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from graphflow.kernels.recipes import halo, kernel_variants
+from graphflow.kernels.recipes import kernel_variants
+from graphflow.kernels.recipes.variants import halo
 from graphflow.layout import Demand, Equal, Fact, Undefined, evaluator, reduction_demand
 from graphflow.layout.spans import Span
 from graphflow.schedule.padding import neutral
