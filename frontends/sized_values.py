@@ -8,7 +8,10 @@ element that is a size is moved, never computed with; what would need its number
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from graphflow.frontends.context import ImportContext
@@ -23,6 +26,9 @@ _MOVES = {
     "Where": (1, 2),
 }  # fmt: skip
 """Operators that move elements, and the inputs whose elements they move (None: all)."""
+
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+"""Types to which a Cast of a shape is still one."""
 
 _TAKE_SHAPES = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 """Operators that make a tensor of a given shape, and the input that gives it."""
@@ -45,7 +51,7 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return None
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
-    moved = _MOVES.get(op, ())
+    moved = () if op == "Cast" and step.attribute("to") not in _INTEGERS else _MOVES.get(op, ())
     if not places or not (moved is None or set(places) <= set(moved)):
         sizes = sorted(set(context.sized_values[read[0]].sizes.values()))
         raise ExtentsLost(
@@ -53,6 +59,16 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
             f"({', '.join(sizes)}), and it does not only move them; cut the model before this node"
         )
     return _moved(step, context)
+
+
+def require_no_sizes(outputs: Sequence[str], context: ImportContext) -> None:
+    """Raise `ExtentsLost` for an output of the model whose elements are sizes."""
+    for name in outputs:
+        if name in context.sized_values:
+            raise ExtentsLost(
+                f"the output {name} has elements that are only known at run time; cut the model "
+                "before the nodes that compute it"
+            )
 
 
 def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArray:

@@ -25,12 +25,13 @@ def portion_of(
 ) -> Portion | None:
     """The part of a call that a run executes; None where it has to execute all of it.
 
-    `inputs` has the number of the program's input that holds each size.
+    `inputs` has the number of the program's input that holds each size; counts that kernels compute
+    are no sizes.
     """
     func, loop = kernel.func, _parallel_loop(kernel.func)
     rows = {_outermost(call, buffer.name) for buffer in call.definition.outputs}
     only = rows.pop() if len(rows) == 1 else None
-    if loop is None or kernel.extent == 1 or only is None:
+    if loop is None or kernel.extent == 1 or only is None or only[0] not in inputs:
         return None
     tensor, room = only
     count = len(call.definition.params)
