@@ -205,19 +205,19 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         bodies = (node for function in proto.functions for node in function.node)
         if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
             raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
-    proto = _without_inner_shapes(proto)
-    plain = shape_inference.infer_shapes(proto)
-    if any(map(_is_long_vector, (*plain.graph.input, *plain.graph.value_info))):
-        return plain, False
-    return shape_inference.infer_shapes(proto, data_prop=True), False
+    try:
+        return _infer(_without_inner_shapes(proto), check_type=False, strict_mode=False), False
+    except _REFUSALS as error:  # of types, which are not ignored
+        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
 
 
-def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Strict inference, with data propagation unless that would take too much memory.
+def _infer(proto: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
+    """Inference, strict unless told otherwise, with data propagation unless that would take too
+    much memory.
 
     Data propagation keeps 160 bytes for each element of a vector, whether it is known or not.
     """
-    options = {"check_type": True, "strict_mode": True}
+    options = {"check_type": True, "strict_mode": True, **options}
     plain = shape_inference.infer_shapes(proto, **options, data_prop=False)
     if any(map(_is_long_vector, (*plain.graph.input, *plain.graph.value_info))):
         return plain

@@ -489,7 +489,7 @@ def mutants_of(kind: str) -> MutantProcess:
 def run_mutant(seed: int, kind: str) -> Result:
     """Its process is another one than that of this test, so that it may die."""
     end = mutants_of(kind).attempt(seed)
-    return result(end.wrong, end.how, **{end.how: 1})
+    return result(end.wrong, end.how, **({} if end.wrong else {end.how: 1}))
 
 
 MUTANTS = tuple(
