@@ -389,15 +389,3 @@ def test_importing_needs_no_peer():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_wrong_type_beside_a_branch_is_refused() -> None:
-    """Inference that ignores errors, as models with branches need, does not ignore this one."""
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (bool c, float[2] x) =>
-        (float[1] y, float[2] z) {
-        y = Shape(x)
-        z = If (c) <then_branch = t () => (float[2] a) {a = Identity(x)},
-                    else_branch = e () => (float[2] b) {b = Neg(x)}>
-    }"""
-    with pytest.raises(InvalidModel, match="ONNX shape inference refuses"):
-        import_model(onnx.parser.parse_model(text))
