@@ -231,6 +231,11 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
     for info in proto.output:
         name, maker = info.name, makers.get(info.name)
         of = "" if maker is None else f" of {maker}"
+        if name in context.sized_values:
+            raise ExtentsLost(
+                f"graph output {name}{of} has elements that are only known at run time; cut the "
+                "model before this node"
+            )
         if name in context.known:
             check_dtype(f"graph output {name}{of}", context.known[name].dtype.name)
         resolved = name in context.sequences or name in context.optionals

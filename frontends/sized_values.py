@@ -9,6 +9,7 @@ element that is a size is moved, never computed with; what would need its number
 from __future__ import annotations
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from graphflow.frontends.context import ImportContext
@@ -45,7 +46,7 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return None
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
-    moved = _MOVES.get(op, ())
+    moved = () if _makes_booleans(step) else _MOVES.get(op, ())
     if not places or not (moved is None or set(places) <= set(moved)):
         sizes = sorted(set(context.sized_values[read[0]].sizes.values()))
         raise ExtentsLost(
@@ -60,6 +61,10 @@ def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArr
     axes = range(len(shape))[step.attribute("start", 0) : step.attribute("end", len(shape))]
     sizes = {place: counts[axis] for place, axis in enumerate(axes) if axis in counts}
     return SizedArray(np.array([shape[axis] for axis in axes], np.int64), sizes)
+
+
+def _makes_booleans(step: ImportStep) -> bool:
+    return step.op == "Cast" and step.attribute("to") == onnx.TensorProto.BOOL
 
 
 def _unequal(step: ImportStep, context: ImportContext) -> Array | None:

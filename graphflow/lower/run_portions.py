@@ -30,7 +30,7 @@ def portion_of(
     func, loop = kernel.func, _parallel_loop(kernel.func)
     rows = {_outermost(call, buffer.name) for buffer in call.definition.outputs}
     only = rows.pop() if len(rows) == 1 else None
-    if loop is None or kernel.extent == 1 or only is None:
+    if loop is None or kernel.extent == 1 or only is None or only[0] not in inputs:
         return None
     tensor, room = only
     count = len(call.definition.params)
