@@ -415,8 +415,9 @@ class NodeCall:
         if wrong:
             name = next((n for n in self.inputs if n in self.context.counted), self.inputs[-1])
             raise ExtentsLost(
-                f"{self.title}: a run decides how many elements {name} has, and the node states "
-                f"the extent of axis {min(wrong)}; cut the model before this node"
+                f"{self.title}: how many elements its input {name} has is only known at run time, "
+                f"and the node states the extent of axis {min(wrong)}; cut the model before this "
+                "node"
             )
 
     def require_several(self, position: int) -> None:
