@@ -419,6 +419,16 @@ class NodeCall:
             raise self._extents_lost(self.inputs, reason)
         raise ExtentsLost(f"{self.title}: {reason} by a size, and its output has no such axis")
 
+    def require_several(self, position: int) -> None:
+        """Refuse the node if a run may give a single element along an axis of an input that has
+        room for more, where the node does something else with such an axis."""
+        shape, sizes = self.shape(position), self.context.sizes
+        for axis, count in self.counts(position).items():
+            if shape[axis] > 1 and (count not in sizes or sizes[count].lo < 2):
+                raise self._extents_lost(
+                    self.inputs[position : position + 1], "it treats an axis of one another way"
+                )
+
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
         """Refuse inputs whose dtypes differ from the kernel's; ONNX allows mixed dtypes in some
         operators."""

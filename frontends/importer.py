@@ -53,7 +53,6 @@ from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.signature import signature
 from graphflow.frontends.sized_inputs import Axes, add_sizes, sized_axes
-from graphflow.frontends.sized_values import require_no_sizes
 from graphflow.frontends.steps import ImportStep, names_read, tensor_names_in, versions_of
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
@@ -163,7 +162,6 @@ def _imported(
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
     _add_foreign(loaded, walk)
-    require_no_sizes([info.name for info in proto.output], context)
     context.graph.set_outputs(i.name for i in proto.output if i.name not in context.objects)
     for output in context.graph.results:
         for axis, count in context.counted.get(output, {}).items():
@@ -233,6 +231,11 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
     for info in proto.output:
         name, maker = info.name, makers.get(info.name)
         of = "" if maker is None else f" of {maker}"
+        if name in context.sized_values:
+            raise ExtentsLost(
+                f"graph output {name}{of} has elements that are only known at run time; cut the "
+                "model before this node"
+            )
         if name in context.known:
             check_dtype(f"graph output {name}{of}", context.known[name].dtype.name)
         resolved = name in context.sequences or name in context.optionals

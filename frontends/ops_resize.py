@@ -114,6 +114,8 @@ def _resize(call: NodeCall) -> None:
     else:
         axes = _sized(call, which, call.constant(3, "sizes", rank=1), policy, region)
     _emit(call, axes, sampling)
+    if not scales.size:
+        call.require_open(which)
 
 
 def _upsample(call: NodeCall) -> None:

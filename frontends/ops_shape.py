@@ -63,6 +63,7 @@ def _flatten(call: NodeCall) -> None:
 def _squeeze(call: NodeCall) -> None:
     shape, axes = call.shape(0), axes_of(call, 13)
     if axes is None:
+        call.require_several(0)
         axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
     gone = {axis % len(shape) if shape else axis for axis in axes}
     if any(shape[axis] != 1 for axis in gone):

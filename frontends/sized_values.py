@@ -8,8 +8,6 @@ element that is a size is moved, never computed with; what would need its number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -59,16 +57,6 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
             f"({', '.join(sizes)}), and it does not only move them; cut the model before this node"
         )
     return _moved(step, context)
-
-
-def require_no_sizes(outputs: Sequence[str], context: ImportContext) -> None:
-    """Raise `ExtentsLost` for an output of the model whose elements are sizes."""
-    for name in outputs:
-        if name in context.sized_values:
-            raise ExtentsLost(
-                f"the output {name} has elements that are only known at run time; cut the model "
-                "before the nodes that compute it"
-            )
 
 
 def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArray:

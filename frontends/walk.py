@@ -308,11 +308,11 @@ class Walk:
         the model's.
         """
         context = self.context
-        self._require_same_meaning(step, reason)
         reads = names_read(step.node)
         if any(name in context.counted or name in context.sized_values for name in reads):
             # A section would be given elements that no run gives.
             raise ExtentsLost(reason)
+        self._require_same_meaning(step, reason)
         for maker in feed(reads, step, context):
             self.add_foreign(maker, "a section reads it")
         if _asks_for_types(replace(step, trusted=False), context):
@@ -338,8 +338,9 @@ class Walk:
         schema = schema_of(step)
         if schema is None or not step.is_standard:
             return
-        known = defs.get_schema(step.node.op_type, self.context.opset, "")
-        if known.since_version != schema.since_version:
+        op, opset = step.node.op_type, self.context.opset
+        known = defs.get_schema(op, opset, "") if defs.has(op, opset, "") else None
+        if known is None or known.since_version != schema.since_version:
             raise UnsupportedOp(
                 f"{step} is written for opset {step.opset}; in the model's opset "
                 f"{self.context.opset}, in which onnxruntime would run it, the operator differs; "

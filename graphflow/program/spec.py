@@ -344,6 +344,8 @@ class ProgramSpec:
                 )
 
     def _check_sizes(self) -> None:
+        _check_unique("input of a size", [str(size.input) for size in self.sizes])
+        _check_unique("axis of a size", [str(axis) for size in self.sizes for axis in size.axes])
         for size in self.sizes:
             where = f"the size {size.name}"
             if not 0 <= size.input < len(self.inputs):
@@ -354,7 +356,8 @@ class ProgramSpec:
             if not 1 <= size.lo <= size.hi or not size.axes:
                 raise VerifyError(f"{where}: from {size.lo} to {size.hi} of {len(size.axes)} axes")
             for number, axis in size.axes:
-                shape = self.inputs[number].shape if 0 <= number < len(self.inputs) else ()
+                # A run takes the extents from inputs that stand before the one that holds them.
+                shape = self.inputs[number].shape if 0 <= number < size.input else ()
                 if not 0 <= axis < len(shape) or shape[axis] != size.hi:
                     raise VerifyError(f"{where}: axis {axis} of input {number} is not {size.hi}")
         most = {size.input: size.hi for size in self.sizes}

@@ -25,15 +25,18 @@ from graphflow.runtime.container import Container, write_container
 from support.mutant_models import base
 from support.mutations import damaged_bytes, damaged_fields, damaged_json
 
-NAMES = ("convolutions", "sections", "strings", "indices", "open", "shapes")
+NAMES = ("convolutions", "sections", "strings", "indices", "open", "shapes", "sizes")
 """Models with kernels alone, with sections, with objects between sections and the caller, with
-guards and trimmed outputs, for several shapes, and for several values."""
+guards and trimmed outputs, for several shapes, for several values, and for sizes."""
+
+SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {"sizes": {"n": (1, 6), "m": (2, 5)}}
 
 OTHER_FEEDS: Mapping[str, Mapping[str, Any]] = {
     "open": {"x": np.ones((1, 4), np.float32), "y": np.ones((5, 4), np.float32)},
     "shapes": {"shape": np.array([12, 1]), "n": np.array(2)},
+    "sizes": {"x": np.ones((6, 3, 6, 6), np.float32), "y": np.ones((2, 6, 2), np.float32)},
 }
-"""What makes the second program of a file."""
+"""What makes the second program of a file, or runs the only one with other extents."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Saved:
 def saved_model(name: str) -> Saved:
     """The file of one of the models."""
     given = base(name)
-    exe = gf.compile(given.content, options=gf.Options(threads=1, workers=0))
+    options = gf.Options(threads=1, workers=0)
+    exe = gf.compile(given.content, sizes=SIZES.get(name), options=options)
     feeds = [_feeds(exe, given.feeds)]
     if name in OTHER_FEEDS:
         feeds.append(_feeds(exe, {**given.feeds, **OTHER_FEEDS[name]}))

@@ -265,6 +265,22 @@ open (float[N,4] x, float[M,4] y) => (float[N,M] z, float[K] flat) {
 }"""
 
 
+SIZED = """<ir_version: 8, opset_import: ["" : 17]>
+sized (float[n,3,6,6] x, float[m,n,2] y) => (float[n,4,4,4] a, float[m,n,5] b)
+<float[4,3,3,3] w, float[2,5] v = {1,2,3,4,5,6,7,8,9,0}> {
+    c = Conv (x, w)
+    a = Relu (c)
+    b = MatMul (y, v)
+}"""
+
+
+def sized() -> onnx.ModelProto:
+    model = parser.parse_model(SIZED)
+    weights = np.linspace(-1, 1, 108, dtype=np.float32).reshape(4, 3, 3, 3)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return model
+
+
 def of_text(text: str) -> Callable[[], onnx.ModelProto]:
     return lambda: parser.parse_model(text)
 
@@ -290,6 +306,7 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "fused": of_text(FUSED),
     "shapes": of_text(SHAPES),
     "open": of_text(OPEN),
+    "sizes": sized,
 }
 
 FEEDS: Mapping[str, Mapping[str, Any]] = {
@@ -301,6 +318,10 @@ FEEDS: Mapping[str, Mapping[str, Any]] = {
     "vendor": {"tokens": np.array([[0, 1, 2, 3, 0, 1], [1, 1, 2, 0, 1, 1]])},
     "shapes": {"shape": np.array([3, 4]), "n": np.array(5)},
     "open": {"x": np.ones((3, 4), np.float32), "y": np.ones((2, 4), np.float32)},
+    "sizes": {
+        "x": np.ones((4, 3, 6, 6), np.float32),
+        "y": np.ones((3, 4, 2), np.float32),
+    },
 }
 
 

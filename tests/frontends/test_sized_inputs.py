@@ -1,0 +1,53 @@
+"""Tests of inputs whose extents are sizes: the graph gets an integer input for each size."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+import graphflow as gf
+from graphflow.base.errors import InvalidModel
+from graphflow.base.sizes import Size
+from graphflow.frontends import sized_axes
+from support.sized_runs import parsed_model
+
+N, M = Size("n", 1, 4), Size("m", 2, 3)
+
+
+def model() -> onnx.ModelProto:
+    return parsed_model("g (float[n,m] x, float[n,k,n] n) => (float y) { y=Relu(x) }")
+
+
+def test_all_axes_with_the_name_of_a_size_have_it() -> None:
+    found = sized_axes(model(), [N, M])
+    assert found == {N: (("x", 0), ("n", 0), ("n", 2)), M: (("x", 1),)}
+    assert sized_axes(model(), []) == {}
+
+
+def test_a_size_that_no_dimension_has_the_name_of_is_refused() -> None:
+    with pytest.raises(InvalidModel, match="sizes names 'b'; the symbolic dim.* are n, m, k"):
+        sized_axes(model(), [Size("b", 1, 2)])
+    fixed = parsed_model("g (float[2] x) => (float y) { y=Relu(x) }")
+    with pytest.raises(InvalidModel, match="the symbolic dimensions of the inputs are none"):
+        sized_axes(fixed, [N])
+
+
+def test_a_size_of_an_input_whose_shape_is_given_is_refused() -> None:
+    proto = parsed_model("g (float[n,2] x) => (float y) { y=Relu(x) }")
+    with pytest.raises(InvalidModel, match="leaves 'n' open, the extent of input x along axis 0"):
+        gf.compile(proto, sizes={"n": (1, 4)}, input_shapes={"x": (2, 2)})
+
+
+def test_a_program_holds_each_size_behind_the_models_own_inputs() -> None:
+    """Also where an input has the name of the size."""
+    text = "g (float[n,m] n) => (float y) { y=Relu(n) }"
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, 4), "m": (2, 3)})
+    spec = exe.program.spec
+    assert [(t.dtype, t.shape) for t in spec.inputs] == [
+        ("float32", (4, 3)), ("int64", ()), ("int64", ()),
+    ]  # fmt: skip
+    assert len({t.name for t in spec.inputs}) == 3
+    assert [(s.name, s.input, s.lo, s.hi, s.axes) for s in spec.sizes] == [
+        ("n", 1, 1, 4, ((0, 0),)), ("m", 2, 2, 3, ((0, 1),)),
+    ]  # fmt: skip
+    assert spec.input_names == ["n"]

@@ -1,0 +1,136 @@
+"""Tests of the sizes of a run: the extents that its inputs have, and what a program takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphflow.base.errors import InvalidModel, VerifyError
+from graphflow.program import InputSize, Portion, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.runtime.run_sizes import (
+    fits,
+    open_axes,
+    size_given,
+    takes_shapes,
+    with_size_names,
+)
+
+N = InputSize("n", 2, 2, 8, ((0, 0), (1, 1)))
+M = InputSize("m", 3, 1, 4, ((0, 1),))
+INPUTS = (
+    TensorSpec("x", "float32", (8, 4, 3)),
+    TensorSpec("z", "float32", (5, 8)),
+    TensorSpec("held", "int64", ()),
+    TensorSpec("too", "int64", ()),
+)
+
+
+def spec_of(*sizes: InputSize, run: tuple[ProgramStep, ...] = ()) -> ProgramSpec:
+    return ProgramSpec((), (), run, (), 0, 0, INPUTS, (), sizes=sizes)
+
+
+SPEC = spec_of(N, M)
+
+
+def test_the_axes_that_a_run_decides() -> None:
+    assert open_axes(SPEC) == {0: (0, 1), 1: (1,)}
+    assert open_axes(spec_of()) == {}
+    assert SPEC.input_names == ["x", "z"]
+
+
+def test_an_array_fits_with_any_extents_along_open_axes() -> None:
+    assert fits((8, 4, 3), (8, 4, 3), ())
+    assert fits((2, 9, 3), (8, 4, 3), (0, 1))
+    assert not fits((2, 4, 2), (8, 4, 3), (0, 1))
+    assert not fits((2, 4), (8, 4, 3), (0, 1))
+    assert not fits((2, 4, 3), (8, 4, 3), ())
+
+
+def test_a_program_takes_shapes_within_the_bounds_of_all_sizes() -> None:
+    assert takes_shapes(SPEC, {"x": (2, 1, 3), "z": (5, 2)})
+    assert takes_shapes(SPEC, {"x": (8, 4, 3)})
+    assert takes_shapes(SPEC, {})
+    assert not takes_shapes(SPEC, {"x": (2, 1, 3), "z": (5, 3)})
+    assert not takes_shapes(SPEC, {"x": (1, 1, 3)})
+    assert not takes_shapes(SPEC, {"x": (9, 1, 3)})
+    assert not takes_shapes(SPEC, {"z": (4, 2)})
+
+
+def test_users_see_the_names_of_sizes() -> None:
+    assert with_size_names(SPEC, INPUTS[0]).shape == ("n", "m", 3)
+    assert with_size_names(SPEC, INPUTS[1]).shape == (5, "n")
+    assert with_size_names(spec_of(), INPUTS[0]).shape == (8, 4, 3)
+
+
+def arrays(x: tuple[int, ...], z: tuple[int, ...]) -> list[np.ndarray]:
+    return [np.zeros(x, np.float32), np.zeros(z, np.float32)]
+
+
+def test_a_size_is_the_extent_of_all_its_axes() -> None:
+    given = size_given(N, SPEC, arrays((3, 1, 3), (5, 3)))
+    assert (given.dtype, given.shape, int(given)) == (np.int64, (), 3)
+
+
+def test_inputs_that_differ_in_a_size_are_named() -> None:
+    with pytest.raises(InvalidModel, match=r"'z' has 4 elements along axis 1, and input 'x' has 3"):
+        size_given(N, SPEC, arrays((3, 1, 3), (5, 4)))
+
+
+@pytest.mark.parametrize("extent", [0, 1, 9])
+def test_an_extent_beyond_the_bounds_is_refused(extent: int) -> None:
+    with pytest.raises(InvalidModel, match="is for a size n from 2 to 8"):
+        size_given(N, SPEC, arrays((extent, 1, 3), (5, extent)))
+
+
+WRONG = {
+    "holds no integer": replace(N, input=1),
+    "holds nothing": replace(N, input=4),
+    "least above the most": replace(N, lo=9),
+    "least of none": replace(N, lo=0),
+    "of no axis": replace(N, axes=()),
+    "axis of another extent": replace(N, axes=((0, 1),)),
+    "axis that is not there": replace(N, axes=((1, 2),)),
+    "input that is not there": replace(N, axes=((9, 0),)),
+    "negative input": replace(N, axes=((-4, 0),)),
+    "most above the room": replace(N, hi=9),
+    "an axis twice": replace(N, axes=((0, 0), (0, 0))),
+}
+
+
+@pytest.mark.parametrize("size", WRONG.values(), ids=WRONG)
+def test_a_program_with_an_impossible_size_is_refused(size: InputSize) -> None:
+    with pytest.raises(VerifyError):
+        spec_of(size)
+
+
+def test_an_input_holds_one_size_and_an_axis_has_one() -> None:
+    with pytest.raises(VerifyError, match="input of a size '2' occurs twice"):
+        spec_of(N, replace(M, input=2))
+    with pytest.raises(VerifyError, match=r"axis of a size '\(0, 0\)' occurs twice"):
+        spec_of(N, replace(N, input=3))
+
+
+def test_a_size_is_held_behind_the_inputs_that_have_it() -> None:
+    """A run takes its value from inputs that it has been given before."""
+    inputs = (INPUTS[2], INPUTS[0])
+    size = InputSize("n", 0, 1, 8, ((1, 0),))
+    with pytest.raises(VerifyError, match="axis 0 of input 1"):
+        ProgramSpec((), (), (), (), 0, 0, inputs, (), sizes=(size,))
+
+
+@pytest.mark.parametrize("portion", [Portion(0, 8), Portion(2, 7), Portion(2, 8, 5)])
+def test_a_step_depends_on_a_size_of_the_program(portion: Portion) -> None:
+    with pytest.raises(VerifyError, match=r"no size|are not 5 equal groups"):
+        spec_of(N, run=(ProgramStep("k", (), 16, portion=portion),))
+
+
+def test_a_portion_covers_what_a_run_gives() -> None:
+    """Of each group the first iterations, rounded up, and all of them in the largest run."""
+    for extent, groups, most in ((16, 1, 8), (16, 2, 8), (30, 3, 7), (5, 5, 8)):
+        part = Portion(2, most, groups)
+        counts = [part.of(extent, n) for n in range(1, most + 1)]
+        each = extent // groups
+        assert counts == [-(-each * n // most) for n in range(1, most + 1)]
+        assert counts == sorted(counts) and counts[-1] == each
