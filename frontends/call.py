@@ -412,12 +412,13 @@ class NodeCall:
         that size."""
         counts = self.context.counted.get(self.outputs[0], {})
         wrong = [axis for axis in axes if counts.get(axis) != sizes.get(axis)]
-        if not wrong:
-            return
-        reason = f"it states the extent of axis {min(wrong)}"
-        if any(name in self.context.counted for name in self.inputs):
-            raise self._extents_lost(self.inputs, reason)
-        raise ExtentsLost(f"{self.title}: {reason} by a size, and its output has no such axis")
+        if wrong:
+            name = next((n for n in self.inputs if n in self.context.counted), self.inputs[-1])
+            raise ExtentsLost(
+                f"{self.title}: how many elements its input {name} has is only known at run time, "
+                f"and the node states the extent of axis {min(wrong)}; cut the model before this "
+                "node"
+            )
 
     def require_several(self, position: int) -> None:
         """Refuse the node if a run may give a single element along an axis of an input that has

@@ -25,9 +25,6 @@ _MOVES = {
 }  # fmt: skip
 """Operators that move elements, and the inputs whose elements they move (None: all)."""
 
-_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-"""Types to which a Cast of a shape is still one."""
-
 _TAKE_SHAPES = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 """Operators that make a tensor of a given shape, and the input that gives it."""
 
@@ -49,7 +46,7 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return None
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
-    moved = () if op == "Cast" and step.attribute("to") not in _INTEGERS else _MOVES.get(op, ())
+    moved = () if _makes_booleans(step) else _MOVES.get(op, ())
     if not places or not (moved is None or set(places) <= set(moved)):
         sizes = sorted(set(context.sized_values[read[0]].sizes.values()))
         raise ExtentsLost(
@@ -64,6 +61,10 @@ def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArr
     axes = range(len(shape))[step.attribute("start", 0) : step.attribute("end", len(shape))]
     sizes = {place: counts[axis] for place, axis in enumerate(axes) if axis in counts}
     return SizedArray(np.array([shape[axis] for axis in axes], np.int64), sizes)
+
+
+def _makes_booleans(step: ImportStep) -> bool:
+    return step.op == "Cast" and step.attribute("to") == onnx.TensorProto.BOOL
 
 
 def _unequal(step: ImportStep, context: ImportContext) -> Array | None:

@@ -23,7 +23,7 @@ from graphflow.layout.spans import Span
 from graphflow.schedule.padding import neutral
 from graphflow.tir import FLOATS, Literal, ReduceOp, Select
 from support.fuzz_cases import Case, Outcome, complaint, is_special, make_case, run_case
-from support.mutated import Patches, mutated
+from support.mutated import Patches, mutated, seen_as
 
 ORDINARY = (*range(28), 167, 1230)
 """The last ones are here for the mutants."""
@@ -74,8 +74,11 @@ def neutral_is(op: ReduceOp, value: float) -> Patches:
             return (Equal(Literal(value, dtype)),)
         return reduction_demand(reduced, dtype)
 
-    users = (neutral, sys.modules[kernel_variants.__module__], halo)
-    return [(module, "reduction_demand", demand) for module in users]
+    users = (sys.modules[kernel_variants.__module__], halo)
+    return [
+        seen_as(neutral, "layout", reduction_demand=demand),
+        *((module, "reduction_demand", demand) for module in users),
+    ]
 
 
 def last_side(self: Any, expr: Select) -> Any:

@@ -30,7 +30,8 @@ MOST = 5
 SIZES = {"n": (1, MOST)}
 RUNS = ({"n": 1}, {"n": 3})
 
-SERIES = "g (float[n,4] x) => (float[n,3] y) <float[4,3] w={1,2,3,4,5,6,7,8,9,1,2,3}> { m=MatMul(x,w) y=Softmax(m) }"
+SERIES = """g (float[n,4] x) => (float[n,3] y) <float[4,3] w={1,2,3,4,5,6,7,8,9,1,2,3}> {
+    m=MatMul(x,w) y=Softmax(m) }"""
 
 
 def ordinary(names: Any, every: int = 3) -> list[Any]:
