@@ -15,7 +15,7 @@ from graphflow.layout import Constant, Demand, Fact, serves
 from graphflow.schedule.padding import neutral
 from support.fuzz_registry import FUZZ_TESTS as SOUND
 from support.fuzz_test import FuzzTest
-from support.mutated import Patches, mutated
+from support.mutated import Patches, mutated, seen_as
 from support.native_mutants import MUTANTS
 
 
@@ -51,7 +51,9 @@ MISTAKES = (
         NATIVE, "native_kernels that divide by zero", MUTANTS["a divisor is not made safe"].patches
     ),
     with_mistake(
-        SOUND["schedules"], "schedules of any padding", [(neutral, "serves", constants_serve)]
+        SOUND["schedules"],
+        "schedules of any padding",
+        [seen_as(neutral, "layout", serves=constants_serve)],
     ),
 )
 
