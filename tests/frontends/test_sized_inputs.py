@@ -25,7 +25,7 @@ def test_all_axes_with_the_name_of_a_size_have_it() -> None:
 
 
 def test_a_size_that_no_dimension_has_the_name_of_is_refused() -> None:
-    with pytest.raises(InvalidModel, match="sizes names 'b'; the symbolic dim.* are n, m, k"):
+    with pytest.raises(InvalidModel, match=r"sizes names 'b'; the symbolic dim.* are n, m, k"):
         sized_axes(model(), [Size("b", 1, 2)])
     fixed = parsed_model("g (float[2] x) => (float y) { y=Relu(x) }")
     with pytest.raises(InvalidModel, match="the symbolic dimensions of the inputs are none"):
