@@ -542,7 +542,7 @@ class NodeCall:
                 "cut the model behind this node",
             )
         self.emit(func, inputs, output, part, axis)
-        self.context.counted[output] = {axis: count}
+        self.context.counted[output] = {**self.context.counted.get(output, {}), axis: count}
 
     def expect(
         self, name: str, dtype: str, shape: tuple[int, ...], open_axis: int | None = None

@@ -9,6 +9,7 @@ that only loads saved models imports neither this module nor the compiler.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from graphflow import frontends
 from graphflow.api.executable import Executable
 from graphflow.api.model import Interface, Single, Values
 from graphflow.api.rooms import largest_shapes
-from graphflow.api.specialize import Specializer, loaded_alone
+from graphflow.api.specialize import Specializer, ValueMissing, loaded_alone
 from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.assumed import Assumption
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
@@ -107,7 +108,7 @@ def executable_of(request: CompileRequest) -> Executable:
     """The executable of the ONNX model of a request; errors are as of `compile`.
 
     If the shapes or values of some inputs are open, it compiles when it is run; at once if sizes
-    bound all open extents.
+    bound all open extents and no values decide.
     """
     opened = frontends.open_model(request.model)
     proto = opened.proto
@@ -129,7 +130,8 @@ def executable_of(request: CompileRequest) -> Executable:
     specializer = Specializer(request, interface, symbolic, needed)
     shapes = largest_shapes(interface.inputs, symbolic, request.sizes)
     if shapes is not None:
-        specializer.precompile(shapes, {})
+        with suppress(ValueMissing):
+            specializer.precompile(shapes, {})
     return Executable(specializer)
 
 

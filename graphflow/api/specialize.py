@@ -52,6 +52,10 @@ CALLER = 4
 """The frame of `Executable.run`'s caller, counted from the function that warns."""
 
 
+class ValueMissing(InvalidModel):
+    """Nothing can be compiled without the value of an input, which a run gives."""
+
+
 @dataclass(frozen=True)
 class Decided:
     """A compiled model whose decisions are asked for, on whichever processor it is to run."""
@@ -342,7 +346,7 @@ class Specializer:
         def value(name: str) -> NDArray[Any]:
             if name in arrays:
                 return arrays[name]
-            raise InvalidModel(
+            raise ValueMissing(
                 f"the value of input {name!r} is missing, and it decides the program"
             )
 

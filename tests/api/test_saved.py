@@ -819,3 +819,31 @@ def test_every_chunk_of_a_large_section_is_checked(tmp_path: Path) -> None:
                     take(file, "large")
             out.seek(position)
             out.write(b"\0")
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_with_sizes_serves_all_of_them(tmp_path: Path) -> None:
+    exe = gf.compile(small_model("n"), sizes={"n": (1, 5)}, threads=2)
+    exe.save(tmp_path / "m.gfx")
+    loaded = gf.load(tmp_path / "m.gfx")
+    ones = np.ones((5, 5, 6, 6), np.float32)
+    for count in (5, 1, 3):
+        loaded.run({"x": ones * np.nan})
+        found, wanted = (list(one.run({"x": ones[:count]}).values()) for one in (loaded, exe))
+        assert found[0].shape == wanted[0].shape == (count, 7, 6, 6)
+        assert np.array_equal(found[0], wanted[0])
+    assert len(loaded.specializations) == 1
+    sizes, again = exe.program.spec.sizes, loaded.program.spec.sizes
+    assert sizes == again and len(sizes) == 1
+    assert [s.portion for s in exe.program.spec.run] == [s.portion for s in loaded.program.spec.run]
+
+
+def test_a_loaded_model_with_sizes_refuses_what_it_was_not_compiled_for(tmp_path: Path) -> None:
+    exe = gf.compile(small_model("n"), sizes={"n": (2, 5)}, threads=1)
+    exe.save(tmp_path / "m.gfx")
+    loaded = gf.load(tmp_path / "m.gfx")
+    for count in (1, 6):
+        with pytest.raises(GraphflowError, match="n from 2 to 5"):
+            loaded.run({"x": np.ones((count, 5, 6, 6), np.float32)})

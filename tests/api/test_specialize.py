@@ -21,6 +21,7 @@ from graphflow.kernels.lowering import LoweredKernel
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.clearing import caches
 from graphflow.schedule import Schedule
+from support.sized_runs import parsed_model
 from support.texts import parsed
 
 STRICT = gf.Options(threads=1, fallback=None)
@@ -460,3 +461,80 @@ def test_a_warning_says_once_that_every_run_compiles(
     assert warned.filename == __file__
     exe.save(tmp_path / "doubling.gfx")
     assert gf.load(tmp_path / "doubling.gfx").report()["programs"] is None
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+ROWS = "g (float[n,4] x) => (float y) { y = Softmax(x) }"
+CENTRED = "g (float[n,4] x) => (float y) { m = ReduceMean<axes=[0]>(x) y = Sub(x,m) }"
+
+
+def rows(count: int) -> dict[str, np.ndarray]:
+    return {"x": np.arange(4 * count, dtype=np.float32).reshape(count, 4)}
+
+
+def test_sizes_are_compiled_for_at_once_and_have_one_program() -> None:
+    exe = gf.compile(parsed_model(ROWS), sizes={"n": (2, 6)}, options=STRICT)
+    assert len(exe.specializations) == 1
+    for count in (2, 6, 3):
+        assert_as_peer(exe, parsed_model(ROWS), rows(count))
+    assert len(exe.specializations) == 1
+    said = {"least": 2, "most": 6, "one_program": True, "why_not": ""}
+    assert exe.report()["sizes"] == {"n": said}
+
+
+def test_a_run_beyond_the_bounds_has_a_program_for_its_shape() -> None:
+    exe = gf.compile(parsed_model(ROWS), sizes={"n": (2, 6)}, options=STRICT)
+    for count in (1, 7, 7, 3):
+        assert_as_peer(exe, parsed_model(ROWS), rows(count))
+    assert len(exe.specializations) == 3
+
+
+def test_a_model_that_no_program_serves_says_so_once_and_names_the_node() -> None:
+    with pytest.warns(
+        UserWarning, match=r"no program .* \(n from 1 to 6\): ReduceMean node"
+    ) as said:
+        exe = gf.compile(parsed_model(CENTRED), sizes={"n": (1, 6)}, options=STRICT)
+        for count in (1, 6, 3):
+            assert_as_peer(exe, parsed_model(CENTRED), rows(count))
+    assert len(said) == 1
+    about = exe.report()["sizes"]["n"]
+    assert not about["one_program"] and "combines all elements" in about["why_not"]
+
+
+def test_programs_for_sizes_count_among_those_that_are_kept() -> None:
+    options = gf.Options(threads=1, fallback=None, programs=1)
+    exe = gf.compile(parsed_model(ROWS), sizes={"n": (1, 3)}, options=options)
+    for count in (2, 5, 1, 6, 3):
+        assert_as_peer(exe, parsed_model(ROWS), rows(count))
+    assert len(exe.specializations) == 1
+
+
+def test_precompiling_within_the_bounds_finds_the_program() -> None:
+    exe = gf.compile(parsed_model(ROWS), sizes={"n": (1, 6)}, options=STRICT)
+    exe.precompile({"x": (3, 4)})
+    assert len(exe.specializations) == 1
+    exe.precompile({"x": (8, 4)})
+    assert len(exe.specializations) == 2
+
+
+def test_a_size_beside_an_extent_that_is_open() -> None:
+    """A program for each of the other extents, and for all of the size."""
+    text = "g (float[n,k] x) => (float y) { y = Softmax(x) }"
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, 6)}, options=STRICT)
+    for shape in ((2, 4), (5, 4), (1, 3), (6, 3)):
+        x = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+        assert_as_peer(exe, parsed_model(text), {"x": x})
+    assert len(exe.specializations) == 2
+
+
+def test_a_size_beside_a_value_that_decides_a_shape() -> None:
+    text = "g (float[n,4] x, int64[3] shape) => (float y) { y = Reshape(x,shape) }"
+    proto = parsed_model(text)
+    exe = gf.compile(proto, sizes={"n": (1, 6)}, options=STRICT)
+    for count, last in ((2, (0, 2, 2)), (5, (0, 2, 2)), (3, (-1, 4, 1))):
+        assert_as_peer(exe, proto, {**rows(count), "shape": ints(*last)})
+    assert len(exe.specializations) == 2
+    with pytest.warns(UserWarning, match="the node states the extent of axis 0"):
+        assert_as_peer(exe, proto, {**rows(6), "shape": ints(6, 2, 2)})
+    assert_as_peer(exe, proto, {**rows(2), "shape": ints(2, 2, 2)})

@@ -65,9 +65,8 @@ COMPUTED = {
     "cast to bool": "s=Shape(x) b=Cast<to=9>(s) a=Cast<to=7>(b) y=ConstantOfShape(a)",
     "a result": "y=Shape(x) -> int64",
     "a moved result": "s=Shape(x) y=Identity(s) -> int64",
-    "equal to a size": (
-        "k=Constant<value=int64[2] {3,3}>() s=Shape(x) e=Equal(s,k) y=Where(e,k,s) -> int64"
-    ),
+    "equal to a size": "k=Constant<value=int64[2] {3,3}>() s=Shape(x) e=Equal(s,k) "
+    "y=Where(e,k,s) -> int64",
     "equal to the least": "k=Constant<value=int64[2] {1,1}>() s=Shape(x) y=Equal(s,k) -> bool",
     "two sizes equal": "s=Shape(x) y=Equal(s,s) -> bool",
     "counted": "s=Size(x) y=Cast<to=1>(s)",

@@ -50,6 +50,7 @@ from support.schedule_trial import OVERCOMPUTE
 from support.section_fuzz import copied_for_sections, section_model
 from support.sequence_cases import FAMILIES, run_sequence
 from support.sequence_kernels import SEQUENCE_KERNELS
+from support.sized_fuzz import check_sized, run_sized, sized_model
 from support.smaller_kernels import smaller_kernels
 from support.stage_models import STAGE_SPECIALS, random_stage_model
 from support.typed_kernels import check_typed
@@ -152,6 +153,14 @@ MODELS += (
         reach=lambda counts: lacks(counts, "compared", 0.75),
     ),
     by_case("sections", draw_sections, check_sections, fewer_nodes, 2000),
+    FuzzTest(
+        "sizes",
+        lambda seed: run_sized(sized_model(seed)),
+        2000,
+        draw=sized_model,
+        check=check_sized,
+        reach=lambda counts: lacks(counts, "one_program", 0.6),
+    ),
 )
 
 

@@ -8,6 +8,16 @@ number, or combines elements, to what the warning says of it.
 from __future__ import annotations
 
 ONE_PROGRAM = {
+    "compress beside": (
+        "g (float[n,4] x, bool[4] c) => (float[n,k] y) { y=Compress<axis=1>(x,c) }"
+    ),
+    "picked beside": (
+        "g (float[n,4] x, bool[4] c, float[n,1] z) => (float[n,k] y) "
+        "{ p=Compress<axis=1>(x,c) y=Add(p,z) }"
+    ),
+    "picked and transposed": (
+        "g (float[n,4] x, bool[4] c) => (float[k,n] y) { p=Compress<axis=1>(x,c) y=Transpose(p) }"
+    ),
     "softmax": ("g (float[n,4] x) => (float[n,4] y) { y = Softmax<axis=1>(x) }"),
     "reshape splits": (
         "g (float[n,4] x) => (float[n,2,2] y) { s=Constant<value=int64[3] {-1,2,2}>() y = "

@@ -30,8 +30,10 @@ MOST = 5
 SIZES = {"n": (1, MOST)}
 RUNS = ({"n": 1}, {"n": 3})
 
-SERIES = """g (float[n,4] x) => (float[n,3] y) <float[4,3] w={1,2,3,4,5,6,7,8,9,1,2,3}> {
-    m=MatMul(x,w) y=Softmax(m) }"""
+SERIES = (
+    "g (float[n,4] x) => (float y) <float[4,3] w={1,2,3,4,5,6,7,8,9,1,2,3}> "
+    "{ m=MatMul(x,w) y=Softmax(m) }"
+)
 
 
 def ordinary(names: Any, every: int = 3) -> list[Any]:
@@ -73,6 +75,11 @@ MENDED = ("shape as data", "resize sizes", "resize not larger", "squeeze none", 
 @pytest.mark.parametrize("name", MENDED)
 def test_what_was_wrong_once(name: str) -> None:
     test_what_depends_on_a_size_is_compiled_for_each_shape(name)
+
+
+@pytest.mark.parametrize("name", ["compress beside", "picked beside", "picked and transposed"])
+def test_axes_of_a_size_beside_those_that_data_decides(name: str) -> None:
+    test_one_program_serves_an_operator_for_all_sizes(name)
 
 
 def test_a_head_that_a_run_may_not_fill_is_no_portion() -> None:
