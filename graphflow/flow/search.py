@@ -56,7 +56,7 @@ prices.
 
 PATIENCE = 8
 
-OVERHEAD = 1 << 11
+BOOKKEEPING = 1 << 11
 """The table entries that take as long as the bookkeeping for one table."""
 
 
@@ -185,7 +185,7 @@ class _Search:
         try:
             reduced = problem.eliminated(self.prices, self.shared, self.limit)
         except TablesTooLarge:
-            self.work -= OVERHEAD * len(problem.own)
+            self.work -= BOOKKEEPING * len(problem.own)
             return False
         self._spend(reduced)
         price = reduced.price()
@@ -210,7 +210,7 @@ class _Search:
 
     def _spend(self, reduced: Reduced) -> None:
         self.work -= sum(bucket.best.size for bucket in reduced.buckets)
-        self.work -= OVERHEAD * len(reduced.buckets)
+        self.work -= BOOKKEEPING * len(reduced.buckets)
 
     def _bounds(self, problem: Conditioned) -> PriceBounds:
         """The bounds by the relaxation, raised by shifting prices while a better plan may exist."""
@@ -223,7 +223,7 @@ class _Search:
         for _ in range(ROUNDS):
             if best.price >= self.price or step < LEAST_STEP or not relaxation.copies:
                 break
-            self.work -= 2 * (relaxation.entries + OVERHEAD * len(relaxation.order))
+            self.work -= 2 * (relaxation.entries + BOOKKEEPING * len(relaxation.order))
             reach = self.price - best.price if self.price < NEVER else best.price // 8
             if not relaxation.shift(best, reach, step):
                 break
