@@ -1,6 +1,13 @@
 """Frontends: import of ONNX models into operator graphs."""
 
-from graphflow.frontends.importer import OPERATORS, check_supported, import_checked, import_model
+from graphflow.frontends.call import NodeCall
+from graphflow.frontends.importer import (
+    OPERATORS,
+    OwnOperators,
+    check_supported,
+    import_checked,
+    import_model,
+)
 from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
 from graphflow.frontends.read import open_model, read_model
 from graphflow.frontends.signature import input_defaults, signature
@@ -9,6 +16,8 @@ from graphflow.frontends.weights import ReadModel
 
 __all__ = [
     "OPERATORS",
+    "NodeCall",
+    "OwnOperators",
     "ReadModel",
     "check_supported",
     "fixed_values",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 
 import onnx
 from numpy.typing import ArrayLike
@@ -57,6 +58,10 @@ from graphflow.frontends.weights import ReadModel
 from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
+OwnOperators: TypeAlias = "Mapping[str, Callable[[NodeCall], None]]"
+"""Operators that the caller of a compilation adds, by name, with the domain in front where it is
+not the standard one: each a function that reads a node and emits its kernels."""
+
 OPERATORS: dict[str, Callable[[NodeCall], None]] = {
     **COMPACTION,
     **EINSUM,
@@ -94,8 +99,10 @@ REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
 """Operators, by domain and name, that are rewritten as other operators of the standard domain."""
 
 
-IMPORTED = Operators(ChainMap(OPERATORS, VENDOR_OPERATORS), RESOLVED, REWRITTEN)
-"""All operators that import knows."""
+def _operators(own: OwnOperators | None) -> Operators:
+    """All operators that import knows, those of the caller before all others."""
+    kernels = ChainMap(dict(own or {}), OPERATORS, VENDOR_OPERATORS)
+    return Operators(kernels, RESOLVED, REWRITTEN)
 
 
 def import_model(
@@ -104,6 +111,7 @@ def import_model(
     input_values: Mapping[str, ArrayLike] | None = None,
     overridable: Collection[str] = (),
     fallback: bool = False,
+    operators: OwnOperators | None = None,
 ) -> OperatorGraph:
     """The operator graph of an ONNX model.
 
@@ -111,6 +119,7 @@ def import_model(
     input_values: whole inputs; the graph is then valid for these values only.
     overridable: graph inputs whose initializers are defaults and not constants.
     fallback: whether nodes without a kernel become sections of the graph.
+    operators: the caller's own operators, as `gf.compile` takes them.
 
     Raises `InvalidModel` if the model, a shape or a value is wrong, `ValuesNeeded` if shapes depend
     on values that are not given, and `UnsupportedOp` for nodes without a kernel if there is no
@@ -118,7 +127,9 @@ def import_model(
     """
     opened = open_model(model)
     contents = dict(opened.contents)
-    return import_checked(opened.proto, input_shapes, input_values, overridable, fallback, contents)
+    return import_checked(
+        opened.proto, input_shapes, input_values, overridable, fallback, contents, operators
+    )
 
 
 def import_checked(
@@ -128,6 +139,7 @@ def import_checked(
     overridable: Collection[str],
     fallback: bool,
     contents: dict[int, Array],
+    operators: OwnOperators | None = None,
 ) -> OperatorGraph:
     """`import_model` of what `open_model` gave.
 
@@ -136,13 +148,14 @@ def import_checked(
     """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
+    known = _operators(operators)
     try:
-        return _imported(loaded, values, fallback, contents)
+        return _imported(loaded, values, fallback, contents, known)
     except ExtentsLost as error:
         # The tensor's producer is in a section then, and so is what reads the tensor.
         if not fallback:
             raise
-        return _imported(loaded, values, fallback, contents, counts_lost=str(error))
+        return _imported(loaded, values, fallback, contents, known, counts_lost=str(error))
 
 
 def _imported(
@@ -150,6 +163,7 @@ def _imported(
     values: Mapping[str, Array],
     fallback: bool,
     contents: dict[int, Array],
+    operators: Operators,
     counts_lost: str = "",
 ) -> OperatorGraph:
     """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""
@@ -159,7 +173,7 @@ def _imported(
     context.counts_lost = counts_lost
     _add_sources(loaded, context, fallback, contents)
     context.known.update(values)
-    walk = Walk(context, IMPORTED, fallback)
+    walk = Walk(context, operators, fallback)
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
     _add_foreign(loaded, walk)
@@ -172,7 +186,7 @@ def _imported(
     return context.graph
 
 
-def check_supported(model: Model | ReadModel) -> None:
+def check_supported(model: Model | ReadModel, operators: OwnOperators | None = None) -> None:
     """Raise `UnsupportedOp` for what is not supported with any input shapes.
 
     That is operators without a kernel, and inputs of unsupported dtypes.  Whether attributes and
@@ -184,7 +198,7 @@ def check_supported(model: Model | ReadModel) -> None:
     opsets = _opsets(proto)
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     context = ImportContext(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
-    walk = Walk(context, IMPORTED, fallback=False)
+    walk = Walk(context, _operators(operators), fallback=False)
     walk.refuse_unbuilt(_steps(proto.graph, opsets))
 
 

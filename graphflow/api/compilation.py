@@ -25,6 +25,7 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.foreign import ForeignNode, Section, open_section
 from graphflow.frontends import (
+    OwnOperators,
     ReadModel,
     check_supported,
     fixed_values,
@@ -59,6 +60,7 @@ def compile(
     sketches: Sequence[Sketch] = (),
     assume: Mapping[str, Assumption] | None = None,
     overridable: Collection[str] = (),
+    operators: OwnOperators | None = None,
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -82,6 +84,10 @@ def compile(
     A graph input with an initializer is a constant, and a run that gives it is refused; if
     `overridable` names it, a run may give it, and the initializer is its default.
 
+    `operators` adds operators, by name with the domain in front: `{"com.example.Twice": emit}`.
+    The function gets a `NodeCall`, reads the node's attributes and inputs, and emits kernels; it is
+    asked before graphflow's own operators (docs/extending.md).
+
     Raises InvalidModel, UnsupportedOp and the other errors of the compiler's stages, and TypeError
     for arguments of other types.
     """
@@ -90,6 +96,7 @@ def compile(
         layouts=layouts,
         assume=assume,
         overridable=overridable,
+        operators=operators,
         target=target,
         options=options,
         threads=threads,
@@ -113,6 +120,7 @@ def compile(
         sketches=sketches,
         assume=assume,
         overridable=overridable,
+        operators=operators,
         options=chosen,
         progress=progress,
         counting=counting,
@@ -125,7 +133,7 @@ def compile(
             return Executable(Single(loaded_alone(build(input_shapes=given, input_values=values))))
         except ValuesNeeded as error:
             needed = error.inputs
-    _require_runnable(opened, chosen)
+    _require_runnable(opened, chosen, operators)
     title = model_name(model) if name is None else name
     interface = _interface(opened, title, given, values, overridable)
     made = partial(build, shared=Shared())
@@ -142,11 +150,11 @@ def compile(
     )
 
 
-def _require_runnable(opened: ReadModel, options: Options) -> None:
+def _require_runnable(opened: ReadModel, options: Options, operators: OwnOperators | None) -> None:
     """Raise UnsupportedOp before the first run for operators that cannot be compiled for any
     shapes."""
     try:
-        check_supported(opened)
+        check_supported(opened, operators)
     except UnsupportedOp as refusal:
         if options.fallback is None:
             raise

@@ -22,6 +22,7 @@ def check_arguments(
     layouts: Any = None,
     assume: Any = None,
     overridable: Any = (),
+    operators: Any = None,
     target: Any = None,
     options: Any = None,
     threads: Any = None,
@@ -38,6 +39,7 @@ def check_arguments(
     if isinstance(overridable, str) or not isinstance(overridable, Collection):
         raise TypeError(f"overridable is {overridable!r}; give a list of names of graph inputs")
     _check_each_name("overridable", overridable)
+    _check_names("operators", operators, '{"com.example.Twice": function}', "operators")
     if target is not None and not isinstance(target, Target):
         raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
     if options is not None and not isinstance(options, Options):
@@ -46,18 +48,18 @@ def check_arguments(
         raise TypeError(f"threads is {threads!r}; give a number of threads, or None for all")
 
 
-def _check_names(what: str, value: Any, example: str) -> None:
+def _check_names(what: str, value: Any, example: str, named: str = "tensors") -> None:
     if value is None:
         return
     if not isinstance(value, Mapping):
         raise TypeError(f"{what} is of type {_kind(value)}; give a mapping such as {example}")
-    _check_each_name(what, value)
+    _check_each_name(what, value, named)
 
 
-def _check_each_name(what: str, names: Collection[Any]) -> None:
+def _check_each_name(what: str, names: Collection[Any], named: str = "tensors") -> None:
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{what} names {name!r}, which is not a string; give names of tensors")
+            raise TypeError(f"{what} names {name!r}, which is not a string; give names of {named}")
 
 
 def _is_shape(value: Any) -> bool:

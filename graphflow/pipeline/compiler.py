@@ -22,7 +22,7 @@ from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, Trace
 from graphflow.codegen import host_target
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
-from graphflow.frontends import ReadModel, frozen_inputs, tensor_names
+from graphflow.frontends import OwnOperators, ReadModel, frozen_inputs, tensor_names
 from graphflow.graph import Array, OperatorGraph, take_assumptions
 from graphflow.layout import Layout
 from graphflow.lower import Lowered
@@ -115,6 +115,7 @@ def compile_graph(
     sketches: Sequence[Sketch] = (),
     assume: Mapping[str, Assumption] | None = None,
     overridable: Collection[str] = (),
+    operators: OwnOperators | None = None,
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -129,6 +130,7 @@ def compile_graph(
 
     `layouts` pins values of the fused graph to layouts, given as layouts or by name; `assume`
     states what holds for inputs; `overridable` names graph inputs whose initializers are defaults.
+    `operators` are the caller's own, as `gf.compile` takes them.
     `offers` is called with the graph before fusion, to offer schedules of its nodes' kernels.
     `sketches` are those whose search results in the timing table are offered as well.
     `progress` is called with the name of each stage as it begins, `counting` with the numbers of
@@ -162,7 +164,7 @@ def compile_graph(
             contents = {} if shared is None else shared.contents
             proto = stages.READ.traced(trace)(model, contents)
             imported = stages.IMPORT.traced(trace)(
-                proto, input_shapes, input_values, overridable, chosen, contents
+                proto, input_shapes, input_values, overridable, chosen, contents, operators
             )
             frozen = frozen_inputs(proto, overridable)
             given = Imported(imported, tensor_names(proto), assume, frozen=frozen)

@@ -22,7 +22,7 @@ from graphflow.baselines import plan_groups
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, make_object
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
-from graphflow.frontends import ReadModel, import_checked, open_model
+from graphflow.frontends import OwnOperators, ReadModel, import_checked, open_model
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, offer_found
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import REDUCTION
@@ -65,10 +65,13 @@ def imported(
     overridable: Collection[str],
     options: Options,
     contents: dict[int, Array],
+    operators: OwnOperators | None,
 ) -> OperatorGraph:
     """The model's graph; nodes without a kernel become sections if the options have a fallback."""
     fallback = options.fallback is not None
-    return import_checked(proto, input_shapes, input_values, overridable, fallback, contents)
+    return import_checked(
+        proto, input_shapes, input_values, overridable, fallback, contents, operators
+    )
 
 
 def fuse_and_staff(
