@@ -35,7 +35,7 @@ from graphflow.bench import Protocol
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timings, TimingTable
 from graphflow.flow import Planning
-from graphflow.frontends import import_model, read_model, symbolic_inputs
+from graphflow.frontends import OwnOperators, import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse, graph_of, take_assumptions
 from graphflow.pipeline.compiler import WORKER_MODULES, program_of
 from graphflow.pipeline.compiler_stages import (
@@ -115,6 +115,7 @@ def tune(
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
     target: Target | None = None,
+    operators: OwnOperators | None = None,
     threads: int | None = None,
     timings: str | None = None,
     options: Options | None = None,
@@ -128,9 +129,9 @@ def tune(
     """Time the prices on which the plan of `model` depends, and add them to the table `timings`.
 
     The table is by default that of the user.  It is appended to after every batch, so that an
-    interrupted run loses little; what it contains is not timed again.  `input_shapes` and
-    `input_values` are those of `compile`.  `progress` is called with what is being done, `counting`
-    with how many kernels, and of how many, that is done for.
+    interrupted run loses little; what it contains is not timed again.  `input_shapes`,
+    `input_values` and `operators` are those of `compile`.  `progress` is called with what is being
+    done, `counting` with how many kernels, and of how many, that is done for.
 
     With `search`, so many schedules of each sketch are timed for each kernel first: of the
     compiler's own sketches, and of `sketches`.  The `seed` decides which; see `SearchSpace.sample`.
@@ -144,7 +145,7 @@ def tune(
     count = threads or chosen.threads or default_threads()
     check_host(processor_of(aim.cpu, aim.features), "what is to be timed")
     table = TimingTable(timings or chosen.timings or default_timings(), aim, count)
-    graph = _graph(model, input_shapes or {}, input_values or {})
+    graph = _graph(model, input_shapes or {}, input_values or {}, operators)
     trace = Trace(chosen, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
         harness = Harness(aim, count, PROTOCOL if protocol is None else protocol)
@@ -161,7 +162,12 @@ def tune(
         return replace(tuned, timed=tuned.timed + timed, known=known, searched=searched)
 
 
-def _graph(model: Tunable, shapes: Shapes, values: Mapping[str, ArrayLike]) -> OperatorGraph:
+def _graph(
+    model: Tunable,
+    shapes: Shapes,
+    values: Mapping[str, ArrayLike],
+    operators: OwnOperators | None,
+) -> OperatorGraph:
     if isinstance(model, PrimFunc | OperatorGraph):
         graph, _ = take_assumptions(graph_of(model) if isinstance(model, PrimFunc) else model)
         return fuse(canonicalize(graph))
@@ -172,7 +178,7 @@ def _graph(model: Tunable, shapes: Shapes, values: Mapping[str, ArrayLike]) -> O
             f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
             remedies=(SHAPES,),
         )
-    return fuse(canonicalize(import_model(proto, shapes, values)))
+    return fuse(canonicalize(import_model(proto, shapes, values, operators=operators)))
 
 
 @dataclass(frozen=True, slots=True)
