@@ -62,7 +62,7 @@ OwnOperators: TypeAlias = "Mapping[str, Callable[[NodeCall], None]]"
 """Operators that the caller of a compilation adds, by name, with the domain in front where it is
 not the standard one: each a function that reads a node and emits its kernels."""
 
-OPERATORS: dict[str, Callable[[NodeCall], None]] = {
+_KERNELS: dict[str, Callable[[NodeCall], None]] = {
     **COMPACTION,
     **EINSUM,
     **ELEMENTWISE,
@@ -70,6 +70,7 @@ OPERATORS: dict[str, Callable[[NodeCall], None]] = {
     **LINEAR,
     **NORMALIZATION,
     **QUANTIZED,
+    **QUANTIZED_RECURRENT,
     **RANKING,
     **RECURRENT,
     **REDUCTION,
@@ -82,9 +83,11 @@ OPERATORS: dict[str, Callable[[NodeCall], None]] = {
     **SIGNAL,
     **WINDOW,
 }
+
+OPERATORS = {name: emit for name, emit in _KERNELS.items() if "." not in name}
 """The functions that make kernels for the operators of the standard domain."""
 
-VENDOR_OPERATORS: dict[str, Callable[[NodeCall], None]] = {**QUANTIZED_RECURRENT}
+VENDOR_OPERATORS = {name: emit for name, emit in _KERNELS.items() if "." in name}
 """The same for operators of other domains, by domain and name."""
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
