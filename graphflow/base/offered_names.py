@@ -6,15 +6,28 @@ its arguments, and prints its help, before it imports the compiler or another ru
 
 from __future__ import annotations
 
-from graphflow.base.processor_table import PROCESSOR_TABLE
-
 LIGHT = "light:"
 """Begins the names of the models that the onnx package ships."""
 
 ZOO_PREFIX = "zoo:"
 """Begins the names of graphflow's own networks."""
 
-TARGET_NAMES = ("host", "avx2", *(row.name for row in PROCESSOR_TABLE))
+TARGET_NAMES = (
+    "host",
+    "avx2",
+    "haswell",
+    "broadwell-guest",
+    "alderlake",
+    "zen3",
+    "skylake-server",
+    "skylake-guest",
+    "icelake-server",
+    "sapphirerapids",
+    "graniterapids",
+    "rocketlake-guest",
+    "zen4",
+    "zen5",
+)
 """The processors to compile for: this one, which is the default, this one without AVX-512, and
 those of `base.processors`."""
 

@@ -1,8 +1,8 @@
 """`PROCESSORS`: fixed targets by name, and what is known of a processor by LLVM's name of it.
 
 In: a name.  Out: a `Target`, or some fields of one.  What always holds: nothing here is asked from
-the host, so a plan for one of `PROCESSORS` is the same on every machine; and no module but this one
-and `processor_table` names a processor.
+the host, so a plan for one of `PROCESSORS` is the same on every machine; and no other module names
+a processor.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypedDict
 
-from graphflow.base.processor_table import PROCESSOR_TABLE, ProcessorRow
 from graphflow.base.target import Target
 
 AVX2 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
@@ -113,19 +112,44 @@ def without_avx512(features: str) -> str:
     )
 
 
-def _target(row: ProcessorRow) -> Target:
-    features = (*AVX2, *AVX512) if row.wide else AVX2
+def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3: int) -> Target:
+    """A fixed target; the sizes of its caches are in KiB."""
+    features = (*AVX2, *AVX512) if wide else AVX2
     return Target(
-        name=row.name,
-        cpu=row.cpu,
+        name=name,
+        cpu=cpu,
         features=",".join(f"+{feature}" for feature in features),
-        **core_of(row.cpu, row.wide),
-        l1_bytes=row.l1_kib * KIB,
-        l1_ways=row.l1_ways,
-        l2_bytes=row.l2_kib * KIB,
-        l3_bytes=row.l3_kib * KIB,
+        **core_of(cpu, wide),
+        l1_bytes=l1 * KIB,
+        l1_ways=ways,
+        l2_bytes=l2 * KIB,
+        l3_bytes=l3 * KIB,
     )
 
 
-PROCESSORS = MappingProxyType({row.name: _target(row) for row in PROCESSOR_TABLE})
-"""The targets of the rows of `PROCESSOR_TABLE`, which `--target` takes by name."""
+PROCESSORS = MappingProxyType({
+    target.name: target
+    for target in (
+        #          name                 LLVM's name       AVX-512 L1 ways  L2        L3
+        _processor("haswell",           "haswell",        False, 32,  8,  256,   8 << 10),
+        _processor("broadwell-guest",   "broadwell",      False, 32,  8,  256,  55 << 10),
+        _processor("alderlake",         "alderlake",      False, 48, 12, 1280,  18 << 10),
+        _processor("zen3",              "znver3",         False, 32,  8,  512,  32 << 10),
+        _processor("skylake-server",    "skylake-avx512", True,  32,  8, 1024,  28160),
+        _processor("skylake-guest",     "skylake-avx512", True,  32,  8, 4096,  16 << 10),
+        _processor("icelake-server",    "icelake-server", True,  48, 12, 1280,  60 << 10),
+        _processor("sapphirerapids",    "sapphirerapids", True,  48, 12, 2048, 105 << 10),
+        _processor("graniterapids",     "graniterapids",  True,  48, 12, 2048, 504 << 10),
+        _processor("rocketlake-guest",  "rocketlake",     True,  48, 12, 2048, 480 << 10),
+        _processor("zen4",              "znver4",         True,  32,  8, 1024,  32 << 10),
+        _processor("zen5",              "znver5",         True,  48, 12, 1024,  32 << 10),
+    )
+})  # fmt: skip
+"""Processors that `--target` takes by name.
+
+Sizes of caches are those of the makers' data sheets for the Core i7-4770, Core i5-12400, Ryzen 7
+5800X, Xeon Gold 6148, 8380, 8480+ and 6980P, EPYC 9004 and 9005 (of the third-level cache the part
+that one core can fill).  Guests are virtual machines: one core of a Xeon E5-2699 v4; QEMU's own
+description of caches, which has a second-level one of 4 MiB; and a Xeon 6972P that LLVM takes for a
+Rocket Lake.
+"""

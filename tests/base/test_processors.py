@@ -46,7 +46,7 @@ def test_a_restricted_processor_keeps_its_caches(name: str) -> None:
 
 
 def test_no_other_module_names_a_processor() -> None:
-    """Tiles and prices follow from the fields of a target."""
+    """Tiles and prices follow from the fields of a target; the command line offers the names."""
     names = {target.cpu for target in PROCESSORS.values()} | {"znver2"}
     quoted = [f'"{name}"' for name in names]
     found = [
@@ -54,4 +54,4 @@ def test_no_other_module_names_a_processor() -> None:
         for module, path in MODULES.items()
         if any(name in path.read_text(encoding="utf-8") for name in quoted)
     ]
-    assert found == ["graphflow.base.processor_table", "graphflow.base.processors"]
+    assert found == ["graphflow.base.offered_names", "graphflow.base.processors"]
