@@ -25,7 +25,7 @@ from graphflow.layout.spans import (
     whole,
     widened,
 )
-from graphflow.tir import FLOATS, UNARY_FUNCTIONS, UNSIGNED, UnaryOp
+from graphflow.tir import ELEMENTARY, FLOATS, UNARY_FUNCTIONS, UNSIGNED, UnaryOp
 
 
 def unary_span(op: UnaryOp, x: Span, dtype: str) -> Span:
@@ -51,18 +51,12 @@ def _unary_span(op: UnaryOp, x: Span, dtype: str) -> Span:
             return Span(_apply(op, x.lo, dtype), _apply(op, x.hi, dtype), x.nan)
         case "sqrt":
             return _square_root(x, dtype)
-        case "exp" | "sigmoid" | "tanh" | "erf" | "sinh" | "asinh" | "atan":
-            return _rising(op, x, dtype)
         case "sin" | "cos":
             return Span(-1.0, 1.0, x.nan or x.has_infinity)
         case "tan":
             # Between the poles next to zero; numbers beyond may be as large as they like.
             between = x.lo >= -1.5 and x.hi <= 1.5
             return _rising(op, x, dtype) if between else whole(dtype)
-        case "asin" | "atanh":
-            return _rising_within(op, x, -1.0, 1.0, dtype)
-        case "acosh":
-            return _rising_within(op, x, 1.0, inf, dtype)
         case "acos":
             return _arc_cosine(x, dtype)
         case "cosh":
@@ -70,6 +64,9 @@ def _unary_span(op: UnaryOp, x: Span, dtype: str) -> Span:
             return _rising(op, sizes, dtype)
         case "log":
             return _logarithm(x, dtype)
+    rises = ELEMENTARY[op].rises
+    if rises is not None:
+        return _rising_within(op, x, *rises, dtype)
     raise ValueError(f"no interval rule for the operator {op}")
 
 
@@ -121,9 +118,6 @@ def _slackened(value: float, dtype: str, towards: float) -> float:
 
 _SAFE_EXPONENT = {"float32": 88.0, "float64": 709.0}
 
-_EXPONENTIAL = ("exp", "sinh", "cosh")
-"""Functions that overflow beyond the safe exponent; where exactly depends on who computes them."""
-
 
 def _rising(op: UnaryOp, x: Span, dtype: str) -> Span:
     """The span of an increasing function whose implementation has a bounded relative error.
@@ -131,7 +125,7 @@ def _rising(op: UnaryOp, x: Span, dtype: str) -> Span:
     The sign of the result is exact.
     """
     lo, hi = _apply(op, x.lo, dtype), _apply(op, x.hi, dtype)
-    if op in _EXPONENTIAL and x.hi > _SAFE_EXPONENT[dtype]:
+    if ELEMENTARY[op].overflows and x.hi > _SAFE_EXPONENT[dtype]:
         hi = inf
     if op == "sinh" and x.lo < -_SAFE_EXPONENT[dtype]:
         lo = -inf

@@ -8,10 +8,10 @@ from typing import cast
 import numpy as np
 
 from graphflow.base.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
+from graphflow.tir.nodes.elementary import UNARY
 from graphflow.tir.nodes.expr import (
     BINARY,
     COMPARISONS,
-    UNARY,
     Binary,
     Cast,
     Comparison,

@@ -16,8 +16,8 @@ import numpy as np
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.checks.check_types import expression_errors
+from graphflow.tir.nodes.elementary import UNARY
 from graphflow.tir.nodes.expr import (
-    UNARY,
     Binary,
     BinaryOp,
     Buffer,
