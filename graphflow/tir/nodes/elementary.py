@@ -62,7 +62,7 @@ def _erf(x: np.float64) -> np.float64:
 def _sigmoid(x: np.float64) -> np.float64:
     """`1 / (1 + exp(−x))`, for a negative x `exp(x) / (1 + exp(x))`, which cannot overflow."""
     e = np.exp(-abs(x))
-    return (e if x < 0 else np.float64(1)) / (1 + e)
+    return np.float64((e if x < 0 else 1.0) / (1 + e))
 
 
 _Row = ElementaryFunction
