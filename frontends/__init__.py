@@ -1,7 +1,14 @@
 """Frontends: import of ONNX models into operator graphs."""
 
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.data_extents import ExtentsLost
-from graphflow.frontends.importer import OPERATORS, check_supported, import_checked, import_model
+from graphflow.frontends.importer import (
+    OPERATORS,
+    OwnOperators,
+    check_supported,
+    import_checked,
+    import_model,
+)
 from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
 from graphflow.frontends.read import OnnxModel, open_model, read_model
 from graphflow.frontends.signature import input_defaults, signature
@@ -12,7 +19,9 @@ from graphflow.frontends.weights import ReadModel
 __all__ = [
     "OPERATORS",
     "ExtentsLost",
+    "NodeCall",
     "OnnxModel",
+    "OwnOperators",
     "ReadModel",
     "check_supported",
     "fixed_values",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 import onnx
 from numpy.typing import ArrayLike
@@ -18,7 +19,7 @@ from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.base.sizes import Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import Emitters
+from graphflow.frontends.call import Emitter, Emitters
 from graphflow.frontends.context import ImportContext
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
@@ -60,15 +61,22 @@ from graphflow.frontends.weights import ReadModel
 from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
+OwnOperators: TypeAlias = "Mapping[str, Emitter]"
+"""Operators that the caller of a compilation adds, by name, with the domain in front where it is
+not the standard one: each a function that reads a node and emits its kernels."""
+
 _FAMILIES = (
-    COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED, RANKING,
-    RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN, SELECTION, SHAPE, SUPPRESSION, SIGNAL, WINDOW,
+    COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED,
+    QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN, SELECTION, SHAPE,
+    SUPPRESSION, SIGNAL, WINDOW,
 )  # fmt: skip
 
-OPERATORS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.items()}
+_KERNELS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.items()}
+
+OPERATORS: Emitters = {name: emit for name, emit in _KERNELS.items() if "." not in name}
 """The functions that make kernels for the operators of the standard domain."""
 
-VENDOR_OPERATORS: Emitters = QUANTIZED_RECURRENT
+VENDOR_OPERATORS: Emitters = {name: emit for name, emit in _KERNELS.items() if "." in name}
 """The same for operators of other domains, by domain and name."""
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
@@ -83,8 +91,10 @@ REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
 """Operators, by domain and name, that are rewritten as other operators of the standard domain."""
 
 
-IMPORTED = Operators(ChainMap(OPERATORS, VENDOR_OPERATORS), RESOLVED, REWRITTEN)
-"""All operators that import knows."""
+def _operators(own: OwnOperators | None) -> Operators:
+    """All operators that import knows, those of the caller before all others."""
+    kernels = ChainMap(dict(own or {}), OPERATORS, VENDOR_OPERATORS)
+    return Operators(kernels, RESOLVED, REWRITTEN)
 
 
 def import_model(
@@ -93,6 +103,7 @@ def import_model(
     input_values: Mapping[str, ArrayLike] | None = None,
     overridable: Collection[str] = (),
     fallback: bool = False,
+    operators: OwnOperators | None = None,
 ) -> OperatorGraph:
     """The operator graph of an ONNX model.
 
@@ -100,6 +111,7 @@ def import_model(
     input_values: whole inputs; the graph is then valid for these values only.
     overridable: graph inputs whose initializers are defaults and not constants.
     fallback: whether nodes without a kernel become sections of the graph.
+    operators: the caller's own operators, as `gf.compile` takes them.
 
     Raises `InvalidModel` if the model, a shape or a value is wrong, `ValuesNeeded` if shapes depend
     on values that are not given, and `UnsupportedOp` for nodes without a kernel if there is no
@@ -107,7 +119,9 @@ def import_model(
     """
     opened = open_model(model)
     contents = dict(opened.contents)
-    return import_checked(opened.proto, input_shapes, input_values, overridable, fallback, contents)
+    return import_checked(
+        opened.proto, input_shapes, input_values, overridable, fallback, contents, (), operators
+    )
 
 
 def import_checked(
@@ -118,6 +132,7 @@ def import_checked(
     fallback: bool,
     contents: dict[int, Array],
     sizes: Sequence[Size] = (),
+    operators: OwnOperators | None = None,
 ) -> OperatorGraph:
     """`import_model` of what `open_model` gave.
 
@@ -131,15 +146,16 @@ def import_checked(
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
     axes = sized_axes(model, sizes)
+    known = _operators(operators)
     try:
-        return _imported(loaded, values, fallback, contents, axes)
+        return _imported(loaded, values, fallback, contents, known, axes)
     except ExtentsLost as error:
         if sizes:
             raise
         # The tensor's producer is in a section then, and so is what reads the tensor.
         if not fallback:
             raise
-        return _imported(loaded, values, fallback, contents, counts_lost=str(error))
+        return _imported(loaded, values, fallback, contents, known, counts_lost=str(error))
 
 
 def _imported(
@@ -147,6 +163,7 @@ def _imported(
     values: Mapping[str, Array],
     fallback: bool,
     contents: dict[int, Array],
+    operators: Operators,
     sized: Mapping[Size, Axes] = MappingProxyType({}),
     counts_lost: str = "",
 ) -> OperatorGraph:
@@ -158,7 +175,7 @@ def _imported(
     _add_sources(loaded, context, fallback, contents)
     add_sizes(context, sized)
     context.known.update(values)
-    walk = Walk(context, IMPORTED, fallback)
+    walk = Walk(context, operators, fallback)
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
     _add_foreign(loaded, walk)
@@ -175,7 +192,7 @@ def _imported(
     return context.graph
 
 
-def check_supported(model: OnnxModel | ReadModel) -> None:
+def check_supported(model: OnnxModel | ReadModel, operators: OwnOperators | None = None) -> None:
     """Raise `UnsupportedOp` for what is not supported with any input shapes.
 
     That is operators without a kernel, and inputs of unsupported dtypes.  Whether attributes and
@@ -187,7 +204,7 @@ def check_supported(model: OnnxModel | ReadModel) -> None:
     opsets = versions_of(proto.opset_import)
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     context = ImportContext(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
-    walk = Walk(context, IMPORTED, fallback=False)
+    walk = Walk(context, _operators(operators), fallback=False)
     walk.refuse_unbuilt(_steps(proto.graph, opsets))
 
 

@@ -52,6 +52,7 @@ def compile(
     sketches: Sequence[Sketch] = (),
     assume: Mapping[str, Assumption] | None = None,
     overridable: Collection[str] = (),
+    operators: frontends.OwnOperators | None = None,
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -82,6 +83,10 @@ def compile(
     A graph input with an initializer is a constant, and a run that gives it is refused; if
     `overridable` names it, a run may give it, and the initializer is its default.
 
+    `operators` adds operators, by name with the domain in front: `{"com.example.Twice": emit}`.
+    The function gets a `NodeCall`, reads the node's attributes and inputs, and emits kernels; it is
+    asked before graphflow's own operators (docs/extending.md).
+
     Raises InvalidModel, UnsupportedOp and the other errors of the compiler's stages, and TypeError
     for arguments of other types.
     """
@@ -92,6 +97,7 @@ def compile(
         input_values={} if input_values is None else input_values,
         sizes=sizes_of({} if sizes is None else sizes),
         overridable=overridable,
+        operators=operators,
         assume={} if assume is None else assume,
         target=host_target() if target is None else target,
         layouts={} if layouts is None else layouts,
@@ -125,7 +131,7 @@ def executable_of(request: CompileRequest) -> Executable:
             return Executable(Single(loaded_alone(compile_graph(request))))
         except ValuesNeeded as error:
             needed = error.inputs
-    _require_runnable(opened, request.options)
+    _require_runnable(opened, request)
     interface = _interface(opened, request, values)
     specializer = Specializer(request, interface, symbolic, needed)
     shapes = largest_shapes(interface.inputs, symbolic, request.sizes)
@@ -146,13 +152,13 @@ def _require_open(sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Seq
                 )
 
 
-def _require_runnable(opened: frontends.ReadModel, options: Options) -> None:
+def _require_runnable(opened: frontends.ReadModel, request: CompileRequest) -> None:
     """Raise UnsupportedOp before the first run for operators that cannot be compiled for any
     shapes."""
     try:
-        frontends.check_supported(opened)
+        frontends.check_supported(opened, request.operators)
     except UnsupportedOp as refusal:
-        if options.fallback is None:
+        if request.options.fallback is None:
             raise
         size = opened.proto.ByteSize() + sum(array.nbytes for array in opened.contents.values())
         if size <= MOST_OPENED:

@@ -30,7 +30,13 @@ def chosen_options(options: Options | None, threads: int | None) -> Options:
 
 
 def check_arguments(
-    *, input_shapes: Any, layouts: Any, assume: Any, overridable: Any, target: Any
+    *,
+    input_shapes: Any,
+    layouts: Any,
+    assume: Any,
+    overridable: Any,
+    operators: Any,
+    target: Any,
 ) -> None:
     """TypeError for the first argument of a type that `graphflow.compile` does not accept."""
     _check_names("input_shapes", input_shapes, "{name: (extents…)}")
@@ -44,20 +50,22 @@ def check_arguments(
     if isinstance(overridable, str) or not isinstance(overridable, Collection):
         raise TypeError(f"overridable is {overridable!r}; give a list of names of graph inputs")
     _check_each_name("overridable", overridable)
+    if operators is not None:
+        _check_names("operators", operators, '{"com.example.Twice": function}', "operators")
     if not isinstance(target, Target):
         raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
 
 
-def _check_names(what: str, value: Any, example: str) -> None:
+def _check_names(what: str, value: Any, example: str, named: str = "tensors") -> None:
     if not isinstance(value, Mapping):
         raise TypeError(f"{what} is of type {_kind(value)}; give a mapping such as {example}")
-    _check_each_name(what, value)
+    _check_each_name(what, value, named)
 
 
-def _check_each_name(what: str, names: Collection[Any]) -> None:
+def _check_each_name(what: str, names: Collection[Any], named: str = "tensors") -> None:
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{what} names {name!r}, which is not a string; give names of tensors")
+            raise TypeError(f"{what} names {name!r}, which is not a string; give names of {named}")
 
 
 def _is_shape(value: Any) -> bool:

@@ -55,6 +55,7 @@ class Target:
     | `dram_cores` | cores that saturate memory | measured on copies |
     | `buffer_axes` | axes of a flattened buffer, None for any | memory is addressed by strides |
     | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
+    | `layout_families` | `graphflow.layout.Construction`s | tried beside those of every target |
     """
 
     name: str
@@ -84,6 +85,7 @@ class Target:
     dram_cores: int = 2
     stack_bytes: int = 1024 * 1024
     buffer_axes: int | None = None
+    layout_families: tuple[object, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist

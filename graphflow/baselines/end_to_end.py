@@ -36,7 +36,7 @@ def compared_families(target: Target) -> tuple[Family, ...]:
     Tensors of other element types get the same construction with their own lanes; see
     `uniform_pins`.
     """
-    return families(IMAGE_RANK, target.computed_lanes("float32"))
+    return families(IMAGE_RANK, target.computed_lanes("float32"), target)
 
 
 def plan_key(decisions: Iterable[str], family: str | None) -> str:

@@ -23,7 +23,7 @@ from graphflow.base.errors import CodegenError
 from graphflow.codegen.float_arithmetic import MANTISSA_BITS, ROUNDING, FloatArithmetic
 from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
 from graphflow.llvm import IrValue, int_constant, typed_constant
-from graphflow.tir import TRIGONOMETRIC
+from graphflow.tir import ELEMENTARY
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
@@ -96,7 +96,7 @@ NARROWEST_HALVED = 4
 ERROR_ULPS = {"exp": 1.0, "log": 1.5, "sigmoid": 2.0, "tanh": 2.0, "erf": 1.5}
 """Bounds of the errors of float32 functions, in units in the last place of the exact result."""
 
-LIBRARY = ("exp", "log", "tanh", "erf", *TRIGONOMETRIC)
+LIBRARY = tuple(name for name, function in ELEMENTARY.items() if function.library)
 
 
 class Math(FloatArithmetic):
@@ -119,8 +119,6 @@ class Math(FloatArithmetic):
                 return self.each_lane(name, x)
             case _ if name in QUARTER_TURNS:
                 return trigonometric(self, name, x)
-            case _ if name in TRIGONOMETRIC:
-                return self.by_library(name, x)
             case "exp":
                 return self.exp(x)
             case "log":
@@ -129,6 +127,8 @@ class Math(FloatArithmetic):
                 return self._tanh(x)
             case "erf":
                 return self._erf(x)
+            case _ if name in LIBRARY:
+                return self.by_library(name, x)
         raise CodegenError(f"operator {name} is not defined on floats")
 
     def power(self, x: IrValue, y: IrValue) -> IrValue:

@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
+from graphflow.tir import ELEMENTARY
+
 SIMPLE = 0.4
 """Cycles of an addition, a multiplication or a load of a vector."""
 
 PER_VECTOR = MappingProxyType(
     {
-        "exp": 5.0,
-        "log": 8.0,
-        "tanh": 10.0,
-        "erf": 10.0,
-        "sigmoid": 9.0,
+        **{name: f.cycles for name, f in ELEMENTARY.items() if f.cycles is not None},
         "sqrt": 4.0,
         "div": 4.0,
         "max": 1.5,
         "min": 1.5,
-        "sin": 16.0,
-        "cos": 16.0,
         "pow": 30.0,
     }
 )

@@ -157,7 +157,7 @@ class ExpansionVariants:
         lanes = self._target.computed_lanes(dtype)
         return [
             family
-            for family in families(len(layouts[0].logical_shape), lanes)
+            for family in families(len(layouts[0].logical_shape), lanes, self._target)
             if all(_is_of(layout, family) for layout in layouts)
         ]
 

@@ -60,10 +60,10 @@ def _read(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) ->
             )
         return pin
     offered: dict[str, Layout] = {}
-    for family in families(len(value.shape), target.computed_lanes(value.dtype)):
+    for family in families(len(value.shape), target.computed_lanes(value.dtype), target):
         layout = family.instantiate(value.shape)
         if layout is not None:
-            offered |= {family.name: layout, family.construction.value: layout}
+            offered |= {family.name: layout, family.construction.name: layout}
             offered.setdefault(layout.describe(), layout)
     if pin not in offered:
         raise LayoutConflict(f"cannot pin {name} to {pin!r}; it can be one of {sorted(offered)}")

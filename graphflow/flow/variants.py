@@ -352,6 +352,6 @@ def _offers(
 
 @lru_cache(maxsize=4096)
 def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozenset[MemoryKey]:
-    usual = families(len(shape), target.computed_lanes(dtype))
+    usual = families(len(shape), target.computed_lanes(dtype), target)
     made = (family.instantiate(shape) for family in usual)
     return frozenset(memory_key(layout) for layout in made if layout is not None)

@@ -23,7 +23,7 @@ from graphflow.layout.facts import (
     reduction_demand,
     serves,
 )
-from graphflow.layout.families import Family, families
+from graphflow.layout.families import Construction, Family, families
 from graphflow.layout.index_map import IndexMap, logical_vars, physical_vars, smallest_box
 from graphflow.layout.inversion import solve_indices
 from graphflow.layout.kernel_facts import RegionFacts, output_facts, packed_facts
@@ -36,6 +36,7 @@ __all__ = [
     "MIRRORED",
     "SERVES",
     "Constant",
+    "Construction",
     "Demand",
     "Equal",
     "Fact",

@@ -8,8 +8,8 @@ for a cast of a float to an integer type that it does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import inf, isnan
+from collections.abc import Callable
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -17,31 +17,11 @@ import numpy as np
 from graphflow import tir
 from graphflow.base.dtypes import FLOATING, integer_limits
 
-EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
-    "exp": (0.0, -inf),
-    "log": (1.0, 0.0),
-    "tanh": (0.0,),
-    "erf": (0.0,),
-    "sigmoid": (0.0,),
-    "sin": (0.0,),
-    "cos": (0.0,),
-    "tan": (0.0,),
-    "asin": (0.0,),
-    "acos": (1.0,),
-    "atan": (0.0,),
-    "sinh": (0.0,),
-    "cosh": (0.0,),
-    "asinh": (0.0,),
-    "acosh": (1.0,),
-    "atanh": (0.0,),
-}
-"""Where each transcendental is exact in native code too; zero stands for both zeros."""
-
 
 def fold_unary(op: tir.UnaryOp, operand: tir.Literal) -> tir.Literal | None:
     """`op(operand)`."""
-    points = EXACT_POINTS.get(op)
-    if points is not None and operand.value not in points:
+    elementary = tir.ELEMENTARY.get(op)
+    if elementary is not None and operand.value not in elementary.exact:
         return None
     return _literal(tir.UNARY_FUNCTIONS[op], operand)
 

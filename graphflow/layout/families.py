@@ -1,16 +1,17 @@
 """Families of layouts: constructions that give a layout for any shape of one rank.
 
-A search can enumerate families before it knows a shape.  The channel axis is axis 1.
+A search can enumerate families before it knows a shape.  The channel axis is axis 1.  A new family
+is a row of `CONSTRUCTIONS`, or of one target's `layout_families`; nothing else names one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache
-from typing import assert_never
 
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
 from graphflow.layout.layout import (
     Layout,
     blocked,
@@ -19,18 +20,43 @@ from graphflow.layout.layout import (
     row_major,
 )
 
-
-class Construction(Enum):
-    """How a family places axis 1."""
-
-    ROW_MAJOR = "row_major"
-    CHANNELS_LAST = "channels_last"
-    CHANNELS_LAST_PADDED = "channels_last_padded"
-    BLOCKED = "blocked"
-
-
 CHANNEL_RANKS = (3, 4, 5)
 """Ranks whose axis 1 is a channel axis with spatial axes after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """How the families of one name place a tensor.
+
+    `place` gives the layout of a logical shape, for vectors of so many lanes.  `ranks` are those of
+    the tensors, None for all.  `by_lanes` says whether the number of lanes matters.
+    """
+
+    name: str
+    place: Callable[[tuple[int, ...], int], Layout]
+    ranks: tuple[int, ...] | None = None
+    by_lanes: bool = False
+
+
+def _in_logical_order(shape: tuple[int, ...], _: int) -> Layout:
+    return row_major(shape)
+
+
+def _with_channels_last(shape: tuple[int, ...], _: int) -> Layout:
+    return channels_last(shape)
+
+
+def _in_channel_blocks(shape: tuple[int, ...], lanes: int) -> Layout:
+    return blocked(shape, 1, lanes)
+
+
+CONSTRUCTIONS = (
+    Construction("row_major", _in_logical_order),
+    Construction("channels_last", _with_channels_last, CHANNEL_RANKS),
+    Construction("channels_last_padded", channels_last_padded, CHANNEL_RANKS, by_lanes=True),
+    Construction("blocked", _in_channel_blocks, CHANNEL_RANKS, by_lanes=True),
+)
+"""Those of every target, in the order in which ties between plans are decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +71,7 @@ class Family:
     def name(self) -> str:
         """A name unique among the families of a rank, such as `blocked(16)`."""
         suffix = f"({self.lanes})" if self.lanes > 1 else ""
-        return f"{self.construction.value}{suffix}"
+        return f"{self.construction.name}{suffix}"
 
     def with_lanes(self, lanes: int) -> Family:
         """The same construction for vectors of so many lanes, where these matter to it."""
@@ -59,27 +85,30 @@ class Family:
 @lru_cache(maxsize=4096)
 def _instance(family: Family, shape: tuple[int, ...]) -> Layout:
     # Kept, because networks have few shapes and every node asks for all families of its tensors.
-    match family.construction:
-        case Construction.ROW_MAJOR:
-            return row_major(shape)
-        case Construction.CHANNELS_LAST:
-            return channels_last(shape)
-        case Construction.CHANNELS_LAST_PADDED:
-            return channels_last_padded(shape, family.lanes)
-        case Construction.BLOCKED:
-            return blocked(shape, 1, family.lanes)
-    assert_never(family.construction)
+    return family.construction.place(shape, family.lanes)
 
 
 @lru_cache(maxsize=256)
-def families(rank: int, lanes: int) -> tuple[Family, ...]:
-    """The families for a rank on a machine with so many vector lanes; row-major comes first."""
-    plain = (Family(Construction.ROW_MAJOR, rank),)
-    if rank not in CHANNEL_RANKS:
-        return plain
-    return (
-        *plain,
-        Family(Construction.CHANNELS_LAST, rank),
-        Family(Construction.CHANNELS_LAST_PADDED, rank, lanes),
-        Family(Construction.BLOCKED, rank, lanes),
+def families(rank: int, lanes: int, target: Target | None = None) -> tuple[Family, ...]:
+    """The families for a rank on a machine with so many vector lanes; row-major comes first.
+
+    Those that a target adds come last.  LayoutConflict where one of `Target.layout_families` is no
+    `Construction`, or has the name of another one.
+    """
+    own = () if target is None else target.layout_families
+    rows = (*CONSTRUCTIONS, *map(_checked, own))
+    if len({row.name for row in rows}) < len(rows):
+        raise LayoutConflict(f"layout families share a name: {[row.name for row in rows]}")
+    return tuple(
+        Family(row, rank, lanes if row.by_lanes else 1)
+        for row in rows
+        if row.ranks is None or rank in row.ranks
     )
+
+
+def _checked(row: object) -> Construction:
+    if not isinstance(row, Construction):
+        raise LayoutConflict(
+            f"a target adds the layout family {row!r}; give a graphflow.layout.Construction"
+        )
+    return row

@@ -40,18 +40,12 @@ def _unary_span(op: tir.UnaryOp, x: spans.Span, dtype: str) -> spans.Span:
             return spans.Span(_apply(op, x.lo, dtype), _apply(op, x.hi, dtype), x.nan)
         case "sqrt":
             return _square_root(x, dtype)
-        case "exp" | "sigmoid" | "tanh" | "erf" | "sinh" | "asinh" | "atan":
-            return _rising(op, x, dtype)
         case "sin" | "cos":
             return spans.Span(-1.0, 1.0, x.nan or x.has_infinity)
         case "tan":
             # Between the poles next to zero; numbers beyond may be as large as they like.
             between = x.lo >= -1.5 and x.hi <= 1.5
             return _rising(op, x, dtype) if between else spans.full_span(dtype)
-        case "asin" | "atanh":
-            return _rising_within(op, x, -1.0, 1.0, dtype)
-        case "acosh":
-            return _rising_within(op, x, 1.0, inf, dtype)
         case "acos":
             return _arc_cosine(x, dtype)
         case "cosh":
@@ -59,6 +53,9 @@ def _unary_span(op: tir.UnaryOp, x: spans.Span, dtype: str) -> spans.Span:
             return _rising(op, sizes, dtype)
         case "log":
             return _logarithm(x, dtype)
+    rises = tir.ELEMENTARY[op].rises
+    if rises is not None:
+        return _rising_within(op, x, *rises, dtype)
     raise ValueError(f"no interval rule for the operator {op}")
 
 
@@ -110,9 +107,6 @@ def _slackened(value: float, dtype: str, towards: float) -> float:
 
 _SAFE_EXPONENT = {"float32": 88.0, "float64": 709.0}
 
-_EXPONENTIAL = ("exp", "sinh", "cosh")
-"""Functions that overflow beyond the safe exponent; where exactly depends on who computes them."""
-
 
 def _rising(op: tir.UnaryOp, x: spans.Span, dtype: str) -> spans.Span:
     """The span of an increasing function whose implementation has a bounded relative error.
@@ -120,7 +114,7 @@ def _rising(op: tir.UnaryOp, x: spans.Span, dtype: str) -> spans.Span:
     The sign of the result is exact.
     """
     lo, hi = _apply(op, x.lo, dtype), _apply(op, x.hi, dtype)
-    if op in _EXPONENTIAL and x.hi > _SAFE_EXPONENT[dtype]:
+    if tir.ELEMENTARY[op].overflows and x.hi > _SAFE_EXPONENT[dtype]:
         hi = inf
     if op == "sinh" and x.lo < -_SAFE_EXPONENT[dtype]:
         lo = -inf

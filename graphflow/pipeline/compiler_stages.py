@@ -68,6 +68,7 @@ def imported(
         request.options.fallback is not None,
         contents,
         request.sizes,
+        request.operators,
     )
 
 

@@ -21,7 +21,7 @@ from graphflow.base.sizes import Size
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
-from graphflow.frontends import OnnxModel, ReadModel
+from graphflow.frontends import OnnxModel, OwnOperators, ReadModel
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
 from graphflow.runtime import default_threads
@@ -42,6 +42,7 @@ class CompileRequest:
     | `input_values` | values that every run gives for these inputs; shapes may depend on them |
     | `sizes` | symbolic dimensions that have their most in `input_shapes`; runs may give fewer |
     | `overridable` | graph inputs whose initializers are defaults, not constants |
+    | `operators` | operators that the caller adds, asked before graphflow's own |
     | `assume` | what holds for the contents of graph inputs in every run, by name |
     | `target` | the processor to compile for; by default the host |
     | `layouts` | values of the fused graph that are pinned to a layout, given itself or by name |
@@ -59,6 +60,7 @@ class CompileRequest:
     input_values: Mapping[str, ArrayLike] = field(default_factory=dict)
     sizes: tuple[Size, ...] = ()
     overridable: Collection[str] = ()
+    operators: OwnOperators | None = None
     assume: Mapping[str, Assumption] = field(default_factory=dict)
     target: Target = field(default_factory=host_target)
     layouts: Mapping[str, Layout | str] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class CompileRequest:
             layouts=self.layouts,
             assume=self.assume,
             overridable=self.overridable,
+            operators=self.operators,
             target=self.target,
         )
         require_sketches(self.sketches)

@@ -50,6 +50,7 @@ from graphflow.schedule.facts.bound_inference import (
     infer_bounds,
 )
 from graphflow.schedule.facts.claims import claims, forbids_access
+from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.facts.known_state import in_state
 from graphflow.schedule.facts.memory_spaces import require_memories
 from graphflow.schedule.facts.padding import PaddingKind
@@ -85,7 +86,7 @@ from graphflow.schedule.padding.overcompute import (
 )
 from graphflow.schedule.places.addresses import places_in
 from graphflow.schedule.places.place_names import declared_names, fresh_name, fresh_names
-from graphflow.schedule.places.places import constant_extent
+from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_at
 from graphflow.schedule.stages.attach import compute_at, reverse_compute_at
 from graphflow.schedule.stages.lifting import (
     Marked,
@@ -162,6 +163,7 @@ __all__ = [
     "eliminate_dead_code",
     "expand_dim",
     "extract_subproc",
+    "find_loop",
     "fission",
     "flatten_buffer",
     "forbids_access",
@@ -169,6 +171,7 @@ __all__ = [
     "fresh_names",
     "fuse",
     "in_state",
+    "independent",
     "infer_bounds",
     "inline",
     "inline_assign",
@@ -216,6 +219,7 @@ __all__ = [
     "restrict_loop",
     "reuse_buffer",
     "reverse_compute_at",
+    "rewrite_at",
     "rewrite_expr",
     "rfactor",
     "scan",

@@ -14,12 +14,11 @@ from graphflow.tir.meaning.operators import (
 from graphflow.tir.meaning.to_python import compile_to_python
 from graphflow.tir.nodes.config import Config
 from graphflow.tir.nodes.declared import fields_of, memories_of
+from graphflow.tir.nodes.elementary import ELEMENTARY, TRIGONOMETRIC, UNARY, UnaryOp
 from graphflow.tir.nodes.exprs import (
     BINARY,
     COMPARISONS,
     EXPRESSIONS,
-    TRIGONOMETRIC,
-    UNARY,
     Binary,
     BinaryOp,
     Buffer,
@@ -35,7 +34,6 @@ from graphflow.tir.nodes.exprs import (
     Scope,
     Select,
     Unary,
-    UnaryOp,
     Undef,
     children,
     constant_of,
@@ -131,6 +129,7 @@ __all__ = [
     "BINARY_FUNCTIONS",
     "COMPARISONS",
     "DTYPES",
+    "ELEMENTARY",
     "EXPANDED",
     "EXPRESSIONS",
     "FLOATS",

@@ -35,7 +35,13 @@ from graphflow.bench import Protocol
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timings, TimingTable
 from graphflow.flow import Planning
-from graphflow.frontends import OnnxModel, import_model, open_model, symbolic_inputs
+from graphflow.frontends import (
+    OnnxModel,
+    OwnOperators,
+    import_model,
+    open_model,
+    symbolic_inputs,
+)
 from graphflow.graph import OperatorGraph, canonicalize, fuse, graph_of, take_assumptions
 from graphflow.pipeline.compiler import WORKER_MODULES, program_of
 from graphflow.pipeline.compiler_stages import SKETCHES, compiler_digest, with_found_schedules
@@ -111,6 +117,7 @@ def tune(
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
     target: Target | None = None,
+    operators: OwnOperators | None = None,
     threads: int | None = None,
     timings: str | None = None,
     options: Options | None = None,
@@ -124,9 +131,9 @@ def tune(
     """Time the prices on which the plan of `model` depends, and add them to the table `timings`.
 
     The table is by default that of the user.  It is appended to after every batch, so that an
-    interrupted run loses little; what it contains is not timed again.  `input_shapes` and
-    `input_values` are those of `compile`.  `progress` is called with what is being done, `counting`
-    with how many kernels, and of how many, that is done for.
+    interrupted run loses little; what it contains is not timed again.  `input_shapes`,
+    `input_values` and `operators` are those of `compile`.  `progress` is called with what is being
+    done, `counting` with how many kernels, and of how many, that is done for.
 
     With `search`, so many schedules of each sketch are timed for each kernel first: of the
     compiler's own sketches, and of `sketches`.  The `seed` decides which; see `SearchSpace.sample`.
@@ -138,6 +145,7 @@ def tune(
         model=graph_of(model) if isinstance(model, PrimFunc) else model,
         input_shapes={} if input_shapes is None else input_shapes,
         input_values={} if input_values is None else input_values,
+        operators=operators,
         target=host_target() if target is None else target,
         sketches=sketches,
         options=chosen_options(options, threads),
@@ -179,7 +187,7 @@ def _graph(request: CompileRequest) -> OperatorGraph:
             f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
             remedies=(SHAPES,),
         )
-    return fuse(canonicalize(import_model(proto, shapes, values)))
+    return fuse(canonicalize(import_model(proto, shapes, values, operators=request.operators)))
 
 
 @dataclass(frozen=True, slots=True)

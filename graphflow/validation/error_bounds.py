@@ -149,8 +149,10 @@ class _Errors:
                 return _sum(_times(_steepness(expr), error), self._ulp(expr))
             case "asin" | "acos" | "acosh" | "atanh":
                 return _sum(_over(error, _flatness(expr, error)), self._ulp(expr))
-            case _:  # tanh, sigmoid, erf, sin, cos, atan and asinh, which rise by less than 2
+            case op if tir.ELEMENTARY[op].gentle:
                 return _sum(error, error, self._ulp(expr))
+            case _:
+                return _sum(_infinite(error), self._ulp(expr))
 
     def _binary(self, expr: tir.Binary) -> tir.Expr | None:
         left, right = self.of(expr.left), self.of(expr.right)

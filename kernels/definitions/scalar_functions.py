@@ -242,7 +242,7 @@ def _plain(op: tir.UnaryOp) -> Callable[[tir.Expr], tir.Expr]:
 
 
 _PLAIN: tuple[tir.UnaryOp, ...] = (
-    "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round", *tir.TRIGONOMETRIC,
+    "sqrt", "floor", "ceil", "round", *(op for op in tir.UNARY if op in tir.ELEMENTARY),
 )  # fmt: skip
 
 _FLOATS_ONLY: dict[str, Callable[..., tir.Expr]] = {

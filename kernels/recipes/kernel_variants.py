@@ -262,12 +262,12 @@ def _tiled(
 ) -> Iterator[KernelVariant]:
     rank = len(roles.output.shape)
     lanes = target.computed_lanes(roles.output.dtype)
-    choices = families(rank, lanes)
+    choices = families(rank, lanes, target)
     wider = {len(b.shape) for b in definition.inputs if loses_axes(roles, b)}
-    others = [f for r in sorted(wider) for f in families(r, lanes)]
+    others = [f for r in sorted(wider) for f in families(r, lanes, target)]
     # Narrower data may lie in blocks that hold several of the output's vectors.
     widths = {target.computed_lanes(b.dtype) for b in definition.inputs}
-    others += [f for n in sorted(widths) if n > lanes for f in families(rank, n)]
+    others += [f for n in sorted(widths) if n > lanes for f in families(rank, n, target)]
     given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
     seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
@@ -341,7 +341,7 @@ def _as_offered(
     """
     lanes = target.computed_lanes(roles.output.dtype)
     for given in _choices(offered):
-        outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes))
+        outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes, target))
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
         for out in outs:
             variant = tiled_variant(

@@ -88,7 +88,7 @@ def _combinations(
         if buffer.name in constants:
             continue
         for layout in layouts.get(buffer.name, ()):
-            for family in families(len(output.shape), target.computed_lanes(output.dtype)):
+            for family in families(len(output.shape), target.computed_lanes(output.dtype), target):
                 yield family, OfferedLayouts(((buffer.name, layout),))
             for out in outs:
                 yield out, OfferedLayouts(((buffer.name, layout),))

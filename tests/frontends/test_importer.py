@@ -11,8 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends import OPERATORS, import_model
+from graphflow.frontends import OPERATORS, NodeCall, check_supported, import_model
 from graphflow.graph import canonicalize, fuse, interpret_graph
+from graphflow.kernels.definitions.elementwise import unary, variadic
 from graphflow.models import ModelBuilder, expose, light, reseed
 from support.single import assert_same_as_peer, noise, peer, single
 
@@ -307,6 +308,46 @@ def test_all_operators_that_are_not_built_are_named_at_once(monkeypatch):
         import_model(b.model())
     assert "Erf (node erf_1_node)" in str(error.value)
     assert "Tanh (2 nodes, the first is tanh_1_node)" in str(error.value)
+
+
+def test_operators_of_the_caller_come_first_and_only_where_they_are_given():
+    def negated(call: NodeCall) -> None:
+        """Relu, as one who gives another meaning to the name would have it."""
+        call.emit(unary("neg", call.shape(0), call.dtype()))
+
+    b = ModelBuilder()
+    b.output(b.relu(b.input("x", (1, 3, 4, 4))))
+    (node,) = import_model(b.model(), operators={"Relu": negated}).nodes
+    assert node.func == unary("neg", (1, 3, 4, 4))
+    (node,) = import_model(b.model()).nodes
+    assert node.func == unary("relu", (1, 3, 4, 4))
+
+
+def own_model(**attributes: float) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3]) for n in "xy")
+    node = helper.make_node("Twice", ["x"], ["y"], "twice", domain="own", **attributes)
+    return helper.make_model(
+        helper.make_graph([node], "model", [x], [y]),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("own", 1)],
+    )
+
+
+def twice(call: NodeCall) -> None:
+    call.emit(variadic("add", [call.shape(0)] * 2), [call.inputs[0]] * 2)
+
+
+def test_an_operator_of_another_domain_has_it_in_front_of_its_name():
+    check_supported(own_model(), {"own.Twice": twice})
+    graph = import_model(own_model(), {"x": (2, 3)}, operators={"own.Twice": twice})
+    assert graph.values["y"].shape == (2, 3)
+    for operators in (None, {"Twice": twice}, {"other.Twice": twice}):
+        with pytest.raises(UnsupportedOp, match=r"not built: own\.Twice \(node twice\)"):
+            check_supported(own_model(), operators)
+
+
+def test_an_attribute_that_an_operator_of_the_caller_does_not_read_is_refused():
+    with pytest.raises(UnsupportedOp, match="attribute alpha"):
+        import_model(own_model(alpha=1.0), {"x": (2, 3)}, operators={"own.Twice": twice})
 
 
 REFUSED = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import linecache
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from support.paths import ROOT
 
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n.*?^```$)?",
@@ -31,6 +34,15 @@ def code_blocks(page: Path) -> Iterator[CodeBlock]:
     text = page.read_text(encoding="utf-8")
     for block in BLOCK.finditer(text):
         yield CodeBlock(text[: block.start("code")].count("\n"), block["code"])
+
+
+def trees_of_pages() -> dict[str, ast.Module]:
+    """The syntax trees of the code blocks in docs/, by page and line."""
+    return {
+        f"{page.name}:{block.line}": ast.parse(block.code)
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for block in code_blocks(page)
+    }
 
 
 def run_page(page: Path) -> list[tuple[CodeBlock, str]]:

@@ -214,7 +214,7 @@ def test_outputs_do_not_depend_on_undefined_padding(name: str, target: str) -> N
 
 
 def family_of(construction: str, lanes: int) -> Family:
-    (found,) = (f for f in families(4, lanes) if f.construction.value == construction)
+    (found,) = (f for f in families(4, lanes) if f.construction.name == construction)
     return found
 
 

@@ -521,6 +521,8 @@ def test_what_is_no_model_is_a_type_error(model: Any) -> None:
         ({"assume": ["finite"]}, "assume is of type list"),
         ({"overridable": "x"}, "overridable is 'x'; give a list"),
         ({"overridable": [3]}, "overridable names 3"),
+        ({"operators": len}, "operators is of type builtin_function_or_method; give a mapping"),
+        ({"operators": {("own", "Twice"): len}}, "not a string; give names of operators"),
         ({"options": {"threads": 1}}, "options is of type dict; give a graphflow.Options"),
         ({"threads": "two"}, "threads is 'two'"),
         ({"threads": 1.5}, "threads is 1.5"),

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 
+from support.pages import trees_of_pages
 from support.paths import ROOT
 from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, part_of
 
@@ -260,7 +261,7 @@ def taken_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def test_what_a_package_exports_is_imported_by_others() -> None:
-    trees = dict(TREES)
+    trees = {**TREES, **trees_of_pages()}
     for folder in ("tests", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             trees[str(path)] = ast.parse(path.read_text(encoding="utf-8"))

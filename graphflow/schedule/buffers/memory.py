@@ -301,7 +301,8 @@ def _loop_around(func: tir.PrimFunc, buffer: tir.Buffer) -> str:
 
 
 def cache_read(func: tir.PrimFunc, buffer: str, name: str, liftable: bool = True) -> Rewrite:
-    """`S[a]` → `name_copy: c = a`, then `S[c]`, for the input a and a new buffer c.
+    """`S[a]` → `name_copy: c = a`, then `S[c]`, for the input a and a new buffer c; the copy can be
+    lifted out of the kernel unless `liftable` is false.
 
     If `liftable`, the stage `name_copy` is marked `preproc: copy`, so that `lift_stages` can lift
     it out; without the mark it can be fused with others.
@@ -315,14 +316,14 @@ def cache_read(func: tir.PrimFunc, buffer: str, name: str, liftable: bool = True
 
 
 def cache_write(func: tir.PrimFunc, buffer: str, name: str, liftable: bool = True) -> Rewrite:
-    """`S[a]` → `S[c]`, then `name_copy: a = c`, for the output a and a new buffer c.
+    """`S[a]` → `S[c]`, then `name_copy: a = c`, for the output a and a new buffer c;
+    an a that is read and written (`inout`) is copied into c first, by `name_load: c = a`.
 
     If `liftable`, the stage is marked `postproc: copy`, so that `lift_stages` can lift it out;
     without the mark it can be fused with others.  The kernel must not read the output before it
     writes it, which the verifier ensures.
 
-    The elements of an a that is read and written (`inout`) are copied into c first, by a stage
-    `name_load`, and both stages stay in the kernel.
+    Both stages of an a that is read and written stay in the kernel.
 
     Makes the copy in the role `buffer`, the stage in the role `block`, and the stage that loads, if
     there is one, in the role `load`.

@@ -34,7 +34,8 @@ def stage_window(
     scope: tir.Scope = "scratch",
     window: Window | None = None,
 ) -> Rewrite:
-    """`S[a[e1], a[e2]]` → `t; t = a[window]; S[t[e1 - o], t[e2 - o]]; a = t`.
+    """`S[a[e1], a[e2]]` → `t; t = a[window]; S[t[e1 - o], t[e2 - o]]; a = t`, in the smallest
+    window or a stated one.
 
     S is the body of a loop or block, or another statement, given by its address.  It works on a
     small buffer `name`: the `window`, which has for each axis an index, or a first index and an

@@ -17,11 +17,12 @@ from graphflow.schedule.steps.frame import Rewrite
 
 
 def prefetch(func: tir.PrimFunc, loop: str, buffer: str, window: Window) -> Rewrite:
-    """`for i: S` → `for i: {S; prefetch16(a[window])}`, for `buffer` a.
+    """`for i: S` → `for i: {S; prefetch16(a[window])}`, for `buffer` a: each iteration fetches a
+    cache line of 16 float32 elements ahead of its use.
 
-    Each iteration fetches the cache line in the `window` into the second-level cache.  The window
-    has for each axis an index, or a first index and an extent, as for `stage_window`.  An index
-    such as `min(panel + 1, last)` keeps a line ahead of its use inside the buffer.
+    The line is that in the `window`, and it is fetched into the second-level cache.  The window has
+    for each axis an index, or a first index and an extent, as for `stage_window`.  An index such as
+    `min(panel + 1, last)` keeps a line ahead of its use inside the buffer.
 
     The call is a hint: it computes nothing.  Steps copy, move and rename it with the statements
     around it, and put their values in its window; where they give these statements a copy of the

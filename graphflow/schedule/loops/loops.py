@@ -261,7 +261,8 @@ def _swap(
 
 
 def cut_loop(func: tir.PrimFunc, loop: str, point: IndexGiven, suffix: str) -> Rewrite:
-    """`for i in (a, b): S` → `for i in (a, p): S` and `for i' in (p, b): S'`.
+    """`for i in (a, b): S` → `for i in (a, p): S` and `for i' in (p, b): S'`, p an expression over
+    the loops around.
 
     The places of the second piece end in `suffix`.
 

@@ -29,9 +29,10 @@ from graphflow.schedule.steps.frame import Rewrite
 
 
 def derive_padding(func: tir.PrimFunc, buffer: str) -> Rewrite:
-    """`S; for p: if p is padding: b[p] = c` → `S; for p: assume(unless(p is logical), b[p] == c)`
+    """`S; for p: if p is padding: b[p] = c` → `S; for p: assume(unless(p is logical), b[p] == c)`,
+    where S leaves c there anyhow.
 
-    The padding stage of `buffer`, which keeps its name, states what S leaves there anyhow.
+    The padding stage of `buffer` keeps its name.
 
     1. *Constant*: the buffer has one padding stage, which stores one constant c.
     2. *Neutral*: what a reduction of S adds to padding is the neutral element of its operator, by

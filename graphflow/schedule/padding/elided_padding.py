@@ -22,7 +22,8 @@ from graphflow.schedule.steps.frame import Rewrite
 
 
 def elide_padding(func: tir.PrimFunc, buffer: str, layout: Layout) -> Rewrite:
-    """`S[a'[p]]` → `S[a[logical(p)]]`, for a buffer a' in the box of `layout` → a without padding.
+    """`S[a'[p]]` → `S[a[logical(p)]]`, for a buffer a' in the box of `layout`: a is its memory
+    without the padding, which nothing touches.
 
     The reverse of `transform_layout`, where a is the memory of a' without its padding.  Stages that
     only state the padding go.  The interface changes if the buffer is a parameter.

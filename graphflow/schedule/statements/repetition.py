@@ -14,7 +14,7 @@ from graphflow.schedule.steps.frame import Rewrite
 
 
 def remove_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
-    """`for i in (a, b): S` → `S`.
+    """`for i in (a, b): S` → `S`, where S is idempotent and does not depend on i.
 
     1. S does not depend on i.
     2. S is idempotent: no iteration of i reads what an earlier one wrote.
@@ -39,7 +39,8 @@ def add_loop(
     extent: IndexGiven,
     guard: bool = False,
 ) -> Rewrite:
-    """`S` → `for i in (0, n): S`, with `guard` → `for i in (0, n): if i == 0: S`.
+    """`S` → `for i in (0, n): S`, where S is idempotent, or with `guard`
+    `for i in (0, n): if i == 0: S`.
 
     1. n, which may use the variables of loops around, is positive.
     2. Without a guard S is idempotent: no iteration of i reads what an earlier one wrote.

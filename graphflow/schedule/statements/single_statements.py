@@ -17,7 +17,7 @@ COMMUTATIVE: tuple[tir.BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or"
 
 
 def reorder_stmts(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
-    """`S1; S2` → `S2; S1`.
+    """`S1; S2` → `S2; S1`, where they commute.
 
     1. S2 follows S1 directly.
     2. S1 and S2 commute: in one iteration of the loops around, no element is touched by both of

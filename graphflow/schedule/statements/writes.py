@@ -20,10 +20,10 @@ Indices = tuple[arith.IndexExpr, ...]
 
 
 def merge_writes(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
-    """Two writes to one element, the second directly behind the first → one.
-
-    `x = a; x = b` → `x = b`; `x ⊕= a; x = b` → `x = b`; `x = a; x ⊕= b` → `x = a ⊕ b`;
+    """`x = a; x = b` → `x = b`; `x ⊕= a; x = b` → `x = b`; `x = a; x ⊕= b` → `x = a ⊕ b`;
     `x ⊕= a; x ⊕= b` → `x ⊕= a ⊕ b`.
+
+    The second of two writes to one element stands directly behind the first.
 
     Conditions: *neighbours*: both are writes, and the second follows the first directly.
     *destination*: they write the same element in every instance.  *operator*: two reductions have

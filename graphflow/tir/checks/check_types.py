@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from graphflow.base.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
-from graphflow.tir.nodes import exprs, printer, stmts
+from graphflow.tir.nodes import elementary, exprs, printer, stmts
 from graphflow.tir.traversal.visit import expressions_of
 
 ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod")
@@ -85,7 +85,7 @@ def _cast_errors(node: exprs.Cast) -> Iterator[str]:
 
 
 def _unary_errors(node: exprs.Unary) -> Iterator[str]:
-    if node.op not in exprs.UNARY:
+    if node.op not in elementary.UNARY:
         yield f"{node.op} is not a unary operator"
     elif node.op not in _unary_operators(node.dtype):
         yield f"{node.op} does not take a {node.dtype} operand"
@@ -95,7 +95,7 @@ def _unary_operators(dtype: str) -> tuple[str, ...]:
     if dtype in STORED:
         return ()
     if dtype in FLOATS:
-        return tuple(op for op in exprs.UNARY if op != "not")
+        return tuple(op for op in elementary.UNARY if op != "not")
     return ("not",) if dtype == "bool" else UNARY_ON_INTEGERS
 
 

@@ -15,6 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from graphflow.base.dtypes import DTYPES, FLOATING, integer_limits
+from graphflow.tir.nodes.elementary import ELEMENTARY
 from graphflow.tir.nodes.stmts import ReduceOp
 
 Scalar = Any
@@ -73,20 +74,9 @@ def _wrapped(value: int, like: Scalar) -> Scalar:
     return np.uint64(value % (1 << bits)).astype(like.dtype)
 
 
-def _sigmoid(x: Scalar) -> Scalar:
-    """`1 / (1 + exp(−x))`, for a negative x `exp(x) / (1 + exp(x))`, which cannot overflow."""
-    e = np.exp(-abs(x))
-    return (e if x < 0 else type(x)(1)) / (type(x)(1) + e)
-
-
 def _in_double(function: Callable[[Scalar], Scalar]) -> Callable[[Scalar], Scalar]:
     """`function` computed in double precision and rounded once to the operand's dtype."""
     return lambda x: function(np.float64(x)).astype(x.dtype)
-
-
-def erf(x: Scalar) -> Scalar:
-    """The error function, rounded once to the operand's dtype."""
-    return type(x)(math.erf(float(x)))
 
 
 def logical_not(x: Scalar) -> Scalar:
@@ -102,29 +92,14 @@ def negate(x: Scalar) -> Scalar:
 UNARY_FUNCTIONS: dict[str, Callable[[Scalar], Scalar]] = {
     "neg": negate,
     "abs": abs,
-    "exp": _in_double(np.exp),
-    "log": _in_double(np.log),
-    "tanh": _in_double(np.tanh),
-    "erf": erf,
     "sqrt": np.sqrt,
-    "sigmoid": _in_double(_sigmoid),
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
-    "sin": _in_double(np.sin),
-    "cos": _in_double(np.cos),
-    "tan": _in_double(np.tan),
-    "asin": _in_double(np.arcsin),
-    "acos": _in_double(np.arccos),
-    "atan": _in_double(np.arctan),
-    "sinh": _in_double(np.sinh),
-    "cosh": _in_double(np.cosh),
-    "asinh": _in_double(np.arcsinh),
-    "acosh": _in_double(np.arccosh),
-    "atanh": _in_double(np.arctanh),
     "not": logical_not,
+    **{name: _in_double(function.meaning) for name, function in ELEMENTARY.items()},
 }
-"""By the names of `expr.UNARY`; `round` takes halves to the even neighbour."""
+"""By the names of `elementary.UNARY`; `round` takes halves to the even neighbour."""
 
 BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "add": lambda a, b: a + b,

@@ -24,23 +24,15 @@ import numpy as np
 
 from graphflow.arith import IndexExpr, Predicate, constant_value, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
+from graphflow.tir.nodes.elementary import UnaryOp
 from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.memory_space import MemorySpace
 
-Trigonometric: TypeAlias = Literals[
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-]  # fmt: skip
-UnaryOp: TypeAlias = Literals[
-    "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
-    Trigonometric, "not",
-]  # fmt: skip
 BinaryOp: TypeAlias = Literals[
     "add", "sub", "mul", "div", "max", "min", "pow", "and", "or", "xor", "shl", "shr", "fmod",
 ]  # fmt: skip
 ComparisonOp: TypeAlias = Literals["lt", "le", "gt", "ge", "eq", "ne"]
 
-TRIGONOMETRIC: tuple[Trigonometric, ...] = get_args(Trigonometric)
-UNARY: tuple[UnaryOp, ...] = get_args(UnaryOp)
 BINARY: tuple[BinaryOp, ...] = get_args(BinaryOp)
 COMPARISONS: tuple[ComparisonOp, ...] = get_args(ComparisonOp)
 

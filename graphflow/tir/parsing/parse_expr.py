@@ -16,11 +16,11 @@ import numpy as np
 from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.checks.check_types import expression_errors
-from graphflow.tir.nodes import exprs, printer
+from graphflow.tir.nodes import elementary, exprs, printer
 from graphflow.tir.parsing.parse_index import IndexParser, dotted_name
 
 _DTYPES = {text: dtype for dtype, text in printer.DTYPE_TEXT.items()}
-_UNARY_CALLS = tuple(op for op in exprs.UNARY if op not in printer.UNARY_SIGNS)
+_UNARY_CALLS = tuple(op for op in elementary.UNARY if op not in printer.UNARY_SIGNS)
 _BINARY_CALLS: tuple[exprs.BinaryOp, ...] = ("max", "min", "pow", "fmod")
 _BINARY_NODES: dict[type[ast.operator], exprs.BinaryOp] = {
     ast.Add: "add",

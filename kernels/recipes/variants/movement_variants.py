@@ -33,7 +33,7 @@ def movement_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVa
     if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
         return
     rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
-    others = families(rank, target.computed_lanes(dtype))[1:]
+    others = families(rank, target.computed_lanes(dtype), target)[1:]
     counts = [iterations(domain.axes) for _, _, domain in moves]
     for out, data in product(others, others):
         layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs

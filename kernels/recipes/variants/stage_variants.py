@@ -72,7 +72,7 @@ def stage_variants(
     loops, own = [s.loop(place) for place in shared], own_nests(s, shared)
     found: list[KernelVariant] = []
     # What the padding of an output holds is known of the first one alone.
-    choices = families(_rank(definition), lanes)
+    choices = families(_rank(definition), lanes, target)
     for family in choices if len(definition.outputs) == 1 else choices[:1]:
         layouts = _layouts(definition, family)
         recipe = _recipe(s.func, loops, own, layouts, lanes)

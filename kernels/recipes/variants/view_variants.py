@@ -71,7 +71,7 @@ def _is_usual_box(layout: Layout, store: Store, load: Load, target: Target) -> b
     output, size = store.buffer, prod(layout.physical_shape)
     made = (
         family.instantiate(output.shape)
-        for family in families(len(output.shape), target.computed_lanes(output.dtype))
+        for family in families(len(output.shape), target.computed_lanes(output.dtype), target)
     )
     return output.size == load.buffer.size or any(
         usual is not None and prod(usual.physical_shape) == size for usual in made
@@ -197,7 +197,7 @@ def _renamed(
 
 
 def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]:
-    for family in families(len(buffer.shape), target.computed_lanes(buffer.dtype)):
+    for family in families(len(buffer.shape), target.computed_lanes(buffer.dtype), target):
         layout = family.instantiate(buffer.shape)
         if layout is not None and not layout.is_padded:
             yield family, layout
@@ -257,7 +257,7 @@ def _joined(layout: Layout) -> Layout:
 
 def _common(layout: Layout, dtype: str, target: Target) -> Layout:
     """The layout of a family with the same positions in memory, or else `layout` itself."""
-    for family in families(len(layout.logical_shape), target.computed_lanes(dtype)):
+    for family in families(len(layout.logical_shape), target.computed_lanes(dtype), target):
         named = family.instantiate(layout.logical_shape)
         if named is not None and memory_key(named) == memory_key(layout):
             return named
