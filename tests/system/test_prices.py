@@ -55,6 +55,7 @@ READ = {
     ): "a limit of what is made, no price",
     ("graphflow/tuning/harness.py", "l2_bytes"): "copies that the cache does not hold are timed",
     ("graphflow/bench/floor.py", "l3_bytes"): "where weights lie in the floor of a run",
+    ("graphflow/layout/families.py", "layout_families"): "families that a target adds, no price",
 }
 """Where such a field is read for something else than a price."""
 
