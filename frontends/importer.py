@@ -93,8 +93,9 @@ REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
 
 def _operators(own: OwnOperators | None) -> Operators:
     """All operators that import knows, those of the caller before all others."""
-    kernels = ChainMap(dict(own or {}), OPERATORS, VENDOR_OPERATORS)
-    return Operators(kernels, RESOLVED, REWRITTEN)
+    added = dict(own or {})
+    kernels = ChainMap(added, OPERATORS, VENDOR_OPERATORS)
+    return Operators(kernels, RESOLVED, REWRITTEN, frozenset(added))
 
 
 def import_model(

@@ -11,7 +11,7 @@ its iterations.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnx import defs
@@ -45,11 +45,15 @@ _MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """How operators are imported: as kernels, at compile time, or as other operators."""
+    """How operators are imported: as kernels, at compile time, or as other operators.
+
+    `own` names the caller's operators among those of `kernels`.
+    """
 
     kernels: Mapping[str, Callable[[NodeCall], None]]
     resolved: Mapping[str, Resolver]
     rewritten: Mapping[tuple[str, str], Callable[[NodeRewrite], None]]
+    own: Collection[str] = ()
 
     def has_body(self, step: ImportStep, context: ImportContext) -> bool:
         """Whether the operator is expanded into other operators."""
@@ -187,6 +191,20 @@ class Walk:
         self._missing.update(step.outputs)
         return ()
 
+    def _require_extents_of_own(self, step: ImportStep) -> None:
+        """Refuse the caller's operator if a run decides an extent of an input.
+
+        Its function may put the number into a kernel, where it is a literal like others and no
+        proof sees that it is the room for elements, not how many a run gives.
+        """
+        for name in step.inputs:
+            if name in self.context.counted:
+                raise ExtentsLost(
+                    f"{step}: how many elements its input {name} has is only known at run time, "
+                    "and an operator of the caller's may depend on this number; cut the model "
+                    "before this node"
+                )
+
     def _require_known_extents(self, step: ImportStep) -> None:
         """Refuse a node that is expanded by the shapes of its inputs if a run decides one."""
         for name in step.inputs:
@@ -256,6 +274,8 @@ class Walk:
         guards = len(context.graph.guards)
         if _asks_for_types(step, context):
             context.declare(step)
+        if step.op in self.operators.own:
+            self._require_extents_of_own(step)
         call = NodeCall(step, context)
         self.operators.kernels[step.op](call)
         call.finish()

@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import graphflow as gf
+from graphflow import tir
+from graphflow.frontends import NodeCall
+from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
 from support.seeds import seeds
 from support.sized_cases import EACH_SHAPE, ONE_PROGRAM
@@ -258,3 +262,30 @@ def test_networks(name: str) -> None:
     assert model is not None
     opened = with_open_batch(model, "n")
     assert beside_peer(opened, SIZES, extents(1, 3, MOST), tolerance=5e-3) == ([], "")
+
+
+def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:
+    """Its function may put the number of elements into a kernel, as a literal like others."""
+
+    def scaled(node: NodeCall) -> None:
+        shape, dtype = node.shape(0), node.dtype(0)
+        count = tir.Literal(float(shape[0]), dtype)
+        func = elementwise("scaled", {"x": (shape, dtype)}, lambda x: tir.Binary("mul", x, count))
+        node.emit(func)
+
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Scaled", ["x"], ["y"], domain="com.example")],
+            "scaled",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)],
+        ir_version=8,
+    )
+    with pytest.warns(UserWarning, match="an operator of the caller's may depend on this number"):
+        exe = gf.compile(
+            model, sizes=SIZES, operators={"com.example.Scaled": scaled}, options=OPTIONS
+        )
+    for n in (1, 3):
+        assert (exe.run({"x": np.ones((n, 4), np.float32)})["y"] == n).all()
