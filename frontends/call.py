@@ -8,7 +8,7 @@ inference gave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
@@ -59,6 +59,8 @@ class NodeCall:
         self._attributes = {a.name: a for a in proto.attribute}
         self._unread = dict.fromkeys(self._attributes)
         self._is_constant = context.folding.has_constant_inputs(step)
+        self._drops_counts = False
+        """Whether the node allows for what a run does not give, so that an output may lack it."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's Python value; strings are decoded; `default` where it is not given."""
@@ -216,6 +218,7 @@ class NodeCall:
         output: str | None = None,
         part: str = "",
         open_axis: int | None = None,
+        given: Collection[int] = (),
     ) -> str:
         """Add a kernel with one output and return the name of the output tensor.
 
@@ -223,12 +226,15 @@ class NodeCall:
         output: the name of the result; by default the node's first output.
         part: distinguishes the kernels of a node that becomes several.
         open_axis: an axis on which the model may declare another extent.
+        given: axes of the first tensor along which the kernel takes only elements that every run
+        gives, though a run decides how many there are.
 
         If tensors are float16 or bfloat16, a kernel on float32 is retyped if it only moves
         elements; else casts are put around it, so that each result of the node is rounded once.
         """
         result = self.outputs[0] if output is None else output
-        self.emit_all(func, self.inputs if inputs is None else inputs, (result,), part, open_axis)
+        names = self.inputs if inputs is None else inputs
+        self.emit_all(func, names, (result,), part, open_axis, given)
         return result
 
     def emit_all(
@@ -238,6 +244,7 @@ class NodeCall:
         outputs: Sequence[str],
         part: str = "",
         open_axis: int | None = None,
+        given: Collection[int] = (),
     ) -> None:
         """Add a kernel with several outputs, named `outputs`; otherwise like `emit`."""
         names = tuple(inputs)
@@ -249,7 +256,7 @@ class NodeCall:
         if len(outputs) == 1 and wanted[0] is not None and set(halves) == {wanted[0]}:
             moved = moved_as_stored(func, wanted[0])
             if moved is not None:
-                self._add(moved, names, outputs, part, open_axis)
+                self._add(moved, names, outputs, part, open_axis, given)
                 return
         if halves:
             names = tuple(
@@ -260,7 +267,7 @@ class NodeCall:
             result if half is None else self.context.unique_tensor_name(f"{result}.{WIDE}")
             for result, half in zip(outputs, wanted, strict=True)
         ]
-        self._add(func, names, wide, part, open_axis)
+        self._add(func, names, wide, part, open_axis, given)
         for name, result, half in zip(wide, outputs, wanted, strict=True):
             if half is not None:
                 rounding = elementwise.cast(self.context.graph.values[name].shape, WIDE, half)
@@ -304,30 +311,42 @@ class NodeCall:
         outputs: Sequence[str],
         part: str,
         open_axis: int | None = None,
+        given: Collection[int] = (),
         gives_all: bool = False,
     ) -> None:
         self._require_dtypes(func, names)
         for result, buffer in zip(outputs, func.outputs, strict=True):
             self.expect(result, buffer.dtype, buffer.shape, open_axis)
         if not gives_all:
-            self._pass_counts(func, names, outputs)
+            self._pass_counts(func, names, outputs, given)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
         func = self.context.kernels.setdefault(func, func)
         self.context.graph.add(Node(name, op, func, names, tuple(outputs), (self.name,)))
 
-    def _pass_counts(self, func: PrimFunc, names: Sequence[str], outputs: Sequence[str]) -> None:
-        """Record how many elements of the outputs a run gives, if that is so of an input."""
+    def _pass_counts(
+        self,
+        func: PrimFunc,
+        names: Sequence[str],
+        outputs: Sequence[str],
+        given: Collection[int] = (),
+    ) -> None:
+        """Record how many elements of the outputs a run gives, if that is so of an input, of which
+        the axes `given` of the first one are left out."""
         counted = self.context.counted
-        given = {
+        counts = {
             buffer: counted[name]
             for buffer, name in zip(func.inputs, names, strict=True)
             if name in counted
         }
-        if not given:
+        if given and names[0] in counted:
+            self._drops_counts = True
+            first = func.inputs[0]
+            counts[first] = {axis: n for axis, n in counts[first].items() if axis not in given}
+        if not any(counts.values()):
             return
         try:
-            passed = passed_counts(func, given, self.context.sizes)
+            passed = passed_counts(func, counts, self.context.sizes)
         except ExtentsLost as error:
             raise self._extents_lost(names, str(error)) from error
         for result, buffer in zip(outputs, func.outputs, strict=True):
@@ -352,28 +371,45 @@ class NodeCall:
         counts = self.counts(position)
         return any(axis in counts for axis in axes)
 
-    def emit_heads(self, func: PrimFunc, heads: Mapping[int, int]) -> None:
+    def emit_heads(self, func: PrimFunc, heads: Mapping[int, int | str]) -> None:
         """Add a kernel that keeps at most the first elements of input 0 along some axes: as many
-        as `heads` says, or all if a run gives fewer."""
-        counts = dict(self.context.counted[self.inputs[0]])
-        for axis, extent in heads.items():
-            if axis in counts:
-                counts[axis] = self._at_most(counts[axis], extent)
+        as `heads` says, a number or the name of a size, or all if there are fewer."""
+        counts = dict(self.counts(0))
+        for axis, head in heads.items():
+            whole = counts.get(axis, self.shape(0)[axis])
+            if whole != head and not isinstance(whole, int):
+                counts[axis] = self._lesser(whole, head)
+            elif isinstance(head, str):
+                counts[axis] = self._lesser(head, whole)
         self._add(func, self.inputs[:1], self.outputs[:1], "", gives_all=True)
-        self.context.counted[self.outputs[0]] = counts
+        if counts:
+            self.context.counted[self.outputs[0]] = counts
 
-    def _at_most(self, count: str, extent: int) -> str:
-        """The name of a count that is at most `extent`: the same for all nodes that ask for it, so
-        that their outputs are known to have equally many elements."""
+    def _lesser(self, count: str, other: int | str) -> str:
+        """The name of the lesser of a count and another one, or a number: the same for all nodes
+        that ask for it, so that their outputs are known to have equally many elements."""
+        size = self.context.sizes.get(count)
+        if other == count or (isinstance(other, int) and size is not None and size.hi <= other):
+            return count
         limited = self.context.limited_counts
-        known = limited.get((count, extent))
+        known = limited.get((count, other))
         if known is None or known not in self.context.graph.values:
-            limit = self.add_part(np.array(extent, np.int64), "limit")
+            limit = other
+            if isinstance(limit, int):
+                limit = self.add_part(np.array(limit, np.int64), "limit")
             known = self.emit_part(
                 elementwise.binary("min", (), (), "int64"), (count, limit), "count"
             )
-            limited[count, extent] = known
+            limited[count, other] = known
         return known
+
+    def least(self, position: int, axis: int) -> int:
+        """The least number of elements that a run gives of an input along an axis."""
+        count = self.counts(position).get(axis)
+        if count is None:
+            return self.shape(position)[axis]
+        size = self.context.sizes.get(count)
+        return 0 if size is None else size.lo
 
     def count_like(self, name: str, position: int) -> None:
         """Let a run give as many elements of `name`, which are all equal, as of an input, along the
@@ -382,16 +418,44 @@ class NodeCall:
         if counts is not None:
             self.context.counted[name] = counts
 
-    def filled(self, name: str, fill: float, part: str) -> str:
+    def filled(self, name: str, fill: float, part: str, axes: Collection[int] | None = None) -> str:
         """The name of a tensor like `name`, with `fill` in place of elements that a run does not
-        give; `name` itself if it gives all."""
-        value = self.context.graph.values[name]
-        for axis, count in self.context.counted.get(name, {}).items():
+        give along `axes` (None: all); `name` itself if it gives all of these."""
+        counts = self.context.counted.get(name, {})
+        behind = {axis: n for axis, n in counts.items() if axes is None or axis in axes}
+        if not behind:
+            return name
+        source = self._widened(name)
+        value = self.context.graph.values[source]
+        others = {axis: n for axis, n in counts.items() if axis not in behind}
+        for axis, count in behind.items():
             func = compaction.counted_slices(value.shape, axis, fill, value.dtype)
             result = self.context.unique_tensor_name(f"{self.outputs[0]}{part}.given{axis}")
-            self._add(func, (name, count), (result,), f"{part[1:]}given{axis}", gives_all=True)
-            name = result
-        return name
+            self._add(func, (source, count), (result,), f"{part[1:]}given{axis}", gives_all=True)
+            source = result
+        if others:
+            self.context.counted[source] = others
+        return source
+
+    def filled_input(self, position: int, axes: Iterable[int], fill: float) -> str:
+        """The input at `position` with `fill` in place of elements that a run does not give along
+        `axes`, over which the node reduces: neutral to the reduction."""
+        part = f".{position}" if position else ""
+        self._drops_counts = True
+        return self.filled(self.inputs[position], fill, part, tuple(axes))
+
+    def filled_pair(self, left: int, right: int) -> tuple[str, str]:
+        """Both factors of a product that adds over axis `left` of input 0 and axis `right` of input
+        1, with zeros in place of what a run does not give along these.
+
+        Both are filled, as zero times what lies there may be NaN.
+        """
+        counts = self.counts(0).get(left), self.counts(1).get(right)
+        if counts[0] != counts[1]:
+            raise self._extents_lost(
+                self.inputs[:2], "it is multiplied with a tensor that may have another number"
+            )
+        return self.filled_input(0, (left,), 0), self.filled_input(1, (right,), 0)
 
     def sizes_in(self, position: int) -> Mapping[int, str]:
         """The elements of an input that are sizes, with the tensors that hold these."""
@@ -446,9 +510,16 @@ class NodeCall:
         first output, or `of` what is given."""
         return self.context.unique_tensor_name(f"{of or self.outputs[0] or self.name}.{part}")
 
-    def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str, of: str = "") -> str:
+    def emit_part(
+        self,
+        func: PrimFunc,
+        inputs: Sequence[str],
+        part: str,
+        of: str = "",
+        given: Collection[int] = (),
+    ) -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
-        return self.emit(func, inputs, self.part_name(part, of), part)
+        return self.emit(func, inputs, self.part_name(part, of), part, given=given)
 
     def reshaped(
         self, name: str, shape: tuple[int, ...], part: str, dtype: str = "", of: str = ""
@@ -566,7 +637,7 @@ class NodeCall:
             names = ", ".join(self._unread)
             self.refuse(f"attribute {names}", f"remove it, or convert from opset {self.opset}")
         context = self.context
-        if any(name in context.counted for name in self.inputs):
+        if not self._drops_counts and any(name in context.counted for name in self.inputs):
             for name in self.outputs:
                 if name in context.graph.values and name not in context.counted:
                     raise self._extents_lost(self.inputs, f"output {name} does not depend on it")

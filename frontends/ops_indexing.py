@@ -8,8 +8,11 @@ read nor write for such an index.
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphflow.frontends.call import Emitters, NodeCall
-from graphflow.kernels.definitions import indexing, movement, reduction, selection
+from graphflow.graph import Array
+from graphflow.kernels.definitions import elementwise, indexing, movement, reduction, selection
 
 
 def require_indices(call: NodeCall, position: int, extent: int) -> None:
@@ -77,19 +80,46 @@ def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.axis(0)
     require_indices(call, 1, shape[axis])
     known = call.known(1)
+    given = () if known is None else _axes_given(call, axis, known)
+    if given and (known < 0).any():
+        places = _places_from_front(call, known, call.counts(0)[axis])
+        func = indexing.gather_at(shape, known.shape, axis, call.dtype(), "int64")
+        call.emit(func, (call.inputs[0], places), given=given)
+        return
     runs = [] if known is None else selection.runs_of(known.reshape(-1).tolist(), shape[axis])
     if known is None or len(runs) > selection.MOST_RUNS:
-        call.emit(indexing.gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1)))
+        func = indexing.gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1))
+        call.emit(func, given=given)
         return
     # Indices with several axes are gathered as a vector, and the result is reshaped.
     positions = known.reshape(-1).tolist() if known.ndim else int(known)
     func = selection.gather(shape, axis, positions, call.dtype())
     if known.ndim < 2:
-        call.emit(func, call.inputs[:1])
+        call.emit(func, call.inputs[:1], given=given)
         return
-    flat = call.emit_part(func, call.inputs[:1], "flat")
+    flat = call.emit_part(func, call.inputs[:1], "flat", given=given)
     result = (*shape[:axis], *known.shape, *shape[axis + 1 :])
     call.emit(movement.reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
+
+
+def _axes_given(call: NodeCall, axis: int, indices: Array) -> tuple[int, ...]:
+    """The axis, if a run decides its extent, and every run gives the elements that known indices
+    take from its front or from its back."""
+    least = call.least(0, axis)
+    if call.is_counted(0, (axis,)) and ((-least <= indices) & (indices < least)).all():
+        return (axis,)
+    return ()
+
+
+def _places_from_front(call: NodeCall, indices: Array, count: str) -> str:
+    """A tensor of known indices, to the negative of which the number of elements is added."""
+    behind = call.add_part((indices < 0).astype(np.int64), "from_back")
+    ends = call.emit_part(
+        elementwise.binary("mul", indices.shape, (), "int64"), (behind, count), "ends"
+    )
+    plus = elementwise.binary("add", indices.shape, indices.shape, "int64")
+    stated = call.add_part(indices.astype(np.int64), "stated")
+    return call.emit_part(plus, (stated, ends), "places")
 
 
 def _gather_elements(call: NodeCall) -> None:

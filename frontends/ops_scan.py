@@ -12,14 +12,16 @@ from graphflow.frontends.call import Emitters, NodeCall
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import scan
-from graphflow.tir import DTYPES, ReduceOp
+from graphflow.tir import DTYPES, ReduceOp, neutral_literal
 
 
 def _cumulative(op: ReduceOp, call: NodeCall) -> None:
     axis = int(only_element(call.title, call.constant(1, "axis"), "its axis"))
     exclusive, reverse = map(call.flag, ("exclusive", "reverse"))
     func = scan.cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
-    call.emit(func, call.inputs[:1])
+    fill = neutral_literal(op, call.dtype())  # in a reverse sum, what is behind comes first
+    call.emit(func, (call.filled_input(0, (call.normalized_axis(axis),), fill),))
+    call.count_like(call.outputs[0], 0)
 
 
 def _trilu(call: NodeCall) -> None:
@@ -28,10 +30,13 @@ def _trilu(call: NodeCall) -> None:
     known = call.known(1)
     if not call.has(1) or known is not None:
         diagonal = 0 if known is None else int(only_element(call.title, known, "its diagonal"))
-        call.emit(scan.triangle(shape, upper, diagonal, dtype), call.inputs[:1])
-        return
-    diagonal_of_run = call.reshaped(call.inputs[1], (), "k")
-    call.emit(scan.triangle(shape, upper, None, dtype), (call.inputs[0], diagonal_of_run))
+        func, inputs = scan.triangle(shape, upper, diagonal, dtype), call.inputs[:1]
+    else:
+        func = scan.triangle(shape, upper, None, dtype)
+        inputs = (call.inputs[0], call.reshaped(call.inputs[1], (), "k"))
+    # An element is kept or not by its indices, which are the same in all extents.
+    call.emit(func, inputs, given=call.counts(0))
+    call.count_like(call.outputs[0], 0)
 
 
 def _eye_like(call: NodeCall) -> None:

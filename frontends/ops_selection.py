@@ -28,6 +28,7 @@ def _slice(call: NodeCall) -> None:
         starts, ends = call.numbers(1, "starts"), call.numbers(2, "ends")
         axes = call.numbers(3, "axes") if call.has(3) else None
         steps = call.numbers(4, "steps") if call.has(4) else None
+    sizes = call.sizes_in(2) if call.has(2) else {}
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -36,17 +37,27 @@ def _slice(call: NodeCall) -> None:
             "must have the same length, and no step may be 0"
         )
     ranges = [range(n) for n in shape]
-    heads = {}
-    for start, end, stated, step in zip(starts, ends, axes, steps, strict=True):
+    heads: dict[int, int | str] = {}
+    for place, (start, end, stated, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
         axis = call.normalized_axis(stated)
         ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
         if (start, step) == (0, 1) and 0 <= end < shape[axis]:
             heads[axis] = end
+        if place in sizes:
+            if (start, step) != (0, 1):
+                call.refuse(
+                    f"a slice from {start} in steps of {step} to an extent of a run",
+                    "slice from 0 in steps of 1",
+                )
+            heads[axis] = sizes[place]
     # All other axes whose extents a run decides have to be whole.
     others = (axis for axis in call.counts(0) if axis not in heads)
-    if call.is_counted(0, heads) and all(ranges[axis] == range(shape[axis]) for axis in others):
+    is_open = bool(sizes) or call.is_counted(0, heads)
+    if is_open and all(ranges[axis] == range(shape[axis]) for axis in others):
         call.emit_heads(selection.take_slice(shape, ranges, call.stored_dtype()), heads)
         return
+    if sizes:
+        call.refuse("a slice to an extent of a run, and parts of other such axes", "slice in turn")
     call.emit(selection.take_slice(shape, ranges, call.dtype()), call.inputs[:1])
 
 

@@ -142,6 +142,10 @@ def _size(call: NodeCall) -> None:
     call.emit_constant(np.asarray(prod(call.shape(0)), np.int64))
 
 
+SHIFT = "add the start to a range from 0 in steps of 1"
+"""How a range to an extent of a run can be had that does not begin with 0."""
+
+
 def _range(call: NodeCall) -> None:
     roles = ("start", "limit", "delta")
     start, limit, delta = (
@@ -156,7 +160,11 @@ def _range(call: NodeCall) -> None:
         )
     if abs((limit - start) / delta) > LARGEST:
         call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
+    sizes = call.sizes_in(1)
+    if sizes and (start, delta) != (0, 1):
+        call.refuse(f"a range from {start} in steps of {delta} to an extent of a run", SHIFT)
     call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
+    call.count_alike(sizes)
 
 
 OPERATORS: Emitters = {

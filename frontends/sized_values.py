@@ -25,8 +25,8 @@ _MOVES = {
 }  # fmt: skip
 """Operators that move elements, and the inputs whose elements they move (None: all)."""
 
-_TAKE_SHAPES = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
-"""Operators that make a tensor of a given shape, and the input that gives it."""
+_TAKE_SHAPES = {"ConstantOfShape": 0, "Expand": 1, "Range": 1, "Reshape": 1, "Slice": 2}
+"""Operators whose output has given extents, and the input that gives them."""
 
 
 def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedArray] | None:
