@@ -26,7 +26,9 @@ from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, passed_counts
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
-from graphflow.kernels.definitions import compaction, elementwise, movement, selection
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
 MOST_OPERANDS = 64

@@ -12,7 +12,8 @@ import numpy as np
 
 from graphflow.base.dtypes import HALVES
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.kernels.definitions import compaction, movement, selection
+from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
 

@@ -13,7 +13,9 @@ from math import prod
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.kernels.definitions import einsum, elementwise, linear, movement
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.linear_algebra import einsum, linear
+from graphflow.kernels.definitions.movements import movement
 
 Labels = tuple[str, ...]
 

@@ -13,7 +13,8 @@ from graphflow.frontends.operators.call import Emitter, Emitters, NodeCall
 from graphflow.frontends.operators.forwarded import forwarded
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.graph import Array
-from graphflow.kernels.definitions import elementwise, movement, scalar_functions
+from graphflow.kernels.definitions import elementwise, scalar_functions
+from graphflow.kernels.definitions.movements import movement
 from graphflow.tir import FLOATS, BinaryOp, ComparisonOp, Expr
 
 

@@ -9,7 +9,9 @@ read nor write for such an index.
 from __future__ import annotations
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.kernels.definitions import indexing, movement, reduction, selection
+from graphflow.kernels.definitions.data_dependent import indexing
+from graphflow.kernels.definitions.movements import movement, selection
+from graphflow.kernels.definitions.reductions import reduction
 
 
 def require_indices(call: NodeCall, position: int, extent: int) -> None:

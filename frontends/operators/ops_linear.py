@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphflow.frontends.operators.call import Emitters
 from graphflow.frontends.operators.forwarded import forwarded
-from graphflow.kernels.definitions import determinant, linear
+from graphflow.kernels.definitions.linear_algebra import determinant, linear
 
 OPERATORS: Emitters = {
     "Det": forwarded(determinant.determinant),

@@ -12,7 +12,8 @@ from graphflow.base.errors import TrainingOnly
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.forwarded import REQUIRED, forwarded
 from graphflow.frontends.protos.protos import dtype_name
-from graphflow.kernels.definitions import elementwise, normalization, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.reductions import normalization, reduction
 
 
 def _batch_normalization(call: NodeCall) -> None:

@@ -10,7 +10,9 @@ import onnx
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.ops_window import convolution_of
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
-from graphflow.kernels.definitions import linear, quantized, reduction
+from graphflow.kernels.definitions import quantized
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.stages import Shape
 from graphflow.tir import PrimFunc
 

@@ -13,13 +13,10 @@ from graphflow.base.errors import InvalidModel
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.ops_quantized import emit_quantized
 from graphflow.frontends.operators.ops_recurrent import GATES, LENGTHS, PEEPHOLES, emit_recurrent
-from graphflow.kernels.definitions import (
-    compaction,
-    elementwise,
-    quantized,
-    reduction,
-    selection,
-)
+from graphflow.kernels.definitions import elementwise, quantized
+from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.kernels.definitions.movements import selection
+from graphflow.kernels.definitions.reductions import reduction
 
 W_SCALE, R_SCALE = 8, 10
 """Positions of the scales of the weights; each zero point comes behind its scale."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.kernels.definitions import indexing, ranking
+from graphflow.kernels.definitions.data_dependent import indexing, ranking
 
 SELECTED_UP_TO = 1 / 4
 """The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.

@@ -16,7 +16,9 @@ import numpy as np
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.graph import Array
-from graphflow.kernels.definitions import elementwise, linear, movement, recurrent, selection
+from graphflow.kernels.definitions import elementwise, recurrent
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
 BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = 3, 4, 5, 6, 7

@@ -7,7 +7,8 @@ from functools import partial
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.ops_shape import axes_of
-from graphflow.kernels.definitions import movement, reduction
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.stages import Shape
 from graphflow.tir import PrimFunc
 

@@ -12,7 +12,8 @@ import numpy as np
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.graph import Array
-from graphflow.kernels.definitions import movement, resize
+from graphflow.kernels.definitions.interpolation import resize
+from graphflow.kernels.definitions.movements import movement
 
 HALF = Fraction(1, 2)
 

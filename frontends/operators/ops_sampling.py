@@ -7,8 +7,11 @@ from math import prod
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.ops_indexing import require_from
 from graphflow.frontends.operators.ops_window import weight_extents, window_attributes
-from graphflow.kernels.definitions import convolution, movement, reduction, sampling
-from graphflow.kernels.definitions.window import Window
+from graphflow.kernels.definitions.interpolation import sampling
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """The mode names since opset 20, by those of opset 16."""

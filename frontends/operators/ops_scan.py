@@ -11,7 +11,7 @@ import numpy as np
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.frontends.protos.steps import only_element
-from graphflow.kernels.definitions import scan
+from graphflow.kernels.definitions.reductions import scan
 from graphflow.tir import DTYPES, ReduceOp
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.protos.steps import only_element
-from graphflow.kernels.definitions import selection
+from graphflow.kernels.definitions.movements import selection
 from graphflow.tir import PrimFunc
 
 

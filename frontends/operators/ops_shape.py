@@ -15,7 +15,7 @@ from graphflow.frontends.operators.ops_compaction import emit_joined
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element
 from graphflow.frontends.tensors.folding import LARGEST
-from graphflow.kernels.definitions import movement
+from graphflow.kernels.definitions.movements import movement
 
 
 def axes_of(call: NodeCall, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:

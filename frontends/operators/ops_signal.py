@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.protos.steps import only_element
-from graphflow.kernels.definitions import elementwise, linear, movement, signal
+from graphflow.kernels.definitions import elementwise, signal
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement
 
 LARGEST = 1 << 26
 """The most factors of a transform that is computed as a matrix product: 256 MiB of float32."""

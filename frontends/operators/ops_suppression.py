@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.kernels.definitions import compaction, suppression
+from graphflow.kernels.definitions.data_dependent import compaction, suppression
 
 
 def _non_max_suppression(call: NodeCall) -> None:

@@ -9,15 +9,9 @@ from typing import Any, TypedDict
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.forwarded import forwarded
 from graphflow.frontends.operators.ops_indexing import require_from
-from graphflow.kernels.definitions import (
-    columns,
-    convolution,
-    indexing,
-    movement,
-    pooling,
-    pooling_places,
-    selection,
-)
+from graphflow.kernels.definitions.data_dependent import indexing
+from graphflow.kernels.definitions.movements import movement, selection
+from graphflow.kernels.definitions.windows import columns, convolution, pooling, pooling_places
 from graphflow.tir import PrimFunc
 
 

@@ -27,7 +27,9 @@ from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
-from graphflow.kernels.definitions import elementwise, movement, pooling
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.windows import pooling
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
 from graphflow.tir import PrimFunc

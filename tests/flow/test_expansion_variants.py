@@ -15,7 +15,7 @@ from graphflow.flow import Problem, enumerate_candidates, expansions_of, find_pl
 from graphflow.flow.candidates import Candidates
 from graphflow.flow.solve import TABLE_LIMIT
 from graphflow.graph import OperatorGraph, interpret_graph
-from graphflow.kernels.definitions import movement
+from graphflow.kernels.definitions.movements import movement
 from support.exhaustive import Exhaustive
 from support.nets import SHORT, TARGET, Net
 from support.placing import interpret_physical

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphflow.cost import CostModel
 from graphflow.flow import enumerate_candidates, variants_of
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.definitions import selection
+from graphflow.kernels.definitions.movements import selection
 from graphflow.kernels.recipes import View
 from graphflow.layout import Layout, row_major
 from support.nets import SHORT, Net

@@ -15,7 +15,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from graphflow.kernels.definitions import normalization
+from graphflow.kernels.definitions.reductions import normalization
 from graphflow.tir import interpret
 from support.single import noise, peer, single
 

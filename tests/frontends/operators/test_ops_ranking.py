@@ -14,7 +14,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from graphflow.kernels.definitions import ranking
+from graphflow.kernels.definitions.data_dependent import ranking
 from graphflow.tir import interpret
 from support.single import noise, peer, single
 

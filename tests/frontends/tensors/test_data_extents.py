@@ -17,14 +17,11 @@ import graphflow as gf
 from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.tensors.data_extents import ExtentsLost, passed_counts
-from graphflow.kernels.definitions import (
-    elementwise,
-    indexing,
-    linear,
-    movement,
-    reduction,
-    selection,
-)
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.data_dependent import indexing
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement, selection
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.tir import DTYPES, PrimFunc, interpret
 from support.random_kernels import KernelOptions
 from support.single import noise, peer

@@ -15,7 +15,7 @@ from graphflow import tir
 from graphflow.arith import IndexExpr, Var, as_index, const, less_than, minimum
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.indexing import as_int64, matched
+from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
 from graphflow.kernels.definitions.stages import Loop, Shape
 
 

@@ -11,7 +11,7 @@ from math import prod
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Shape
-from graphflow.kernels.definitions.window import Window, spatial_names
+from graphflow.kernels.definitions.windows.window import Window, spatial_names
 from graphflow.tir import Buffer, Load, PrimFunc, ReduceOp
 
 

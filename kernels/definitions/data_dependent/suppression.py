@@ -12,8 +12,8 @@ from functools import reduce
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.compaction import compacted
-from graphflow.kernels.definitions.indexing import matched
+from graphflow.kernels.definitions.data_dependent.compaction import compacted
+from graphflow.kernels.definitions.data_dependent.indexing import matched
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import Loop
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from graphflow.kernels.definitions.segments import Segment, in_turns
+from graphflow.kernels.definitions.movements.segments import Segment, in_turns
 
 
 def moved(segments: tuple[Segment, ...]) -> dict[int, tuple[int, int]]:

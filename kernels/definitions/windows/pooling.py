@@ -15,10 +15,10 @@ from graphflow import tir
 from graphflow.arith import const, constant_value
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.reduction import axes_stage, reduce, without_axes
+from graphflow.kernels.definitions.reductions.reduction import axes_stage, reduce, without_axes
 from graphflow.kernels.definitions.scalar_functions import powered, root
 from graphflow.kernels.definitions.stages import Loop, Shape
-from graphflow.kernels.definitions.window import Window, spatial_names
+from graphflow.kernels.definitions.windows.window import Window, spatial_names
 
 
 def max_pool(

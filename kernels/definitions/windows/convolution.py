@@ -13,7 +13,7 @@ from graphflow.arith import Predicate, Var
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Shape
-from graphflow.kernels.definitions.window import Window, spatial_names
+from graphflow.kernels.definitions.windows.window import Window, spatial_names
 from graphflow.tir import Binary, Buffer, Expr, Load, PrimFunc, ReduceOp
 
 

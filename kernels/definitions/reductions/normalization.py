@@ -15,7 +15,11 @@ from graphflow.arith import IndexExpr, Var, floor_div, simplify_index, within
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
-from graphflow.kernels.definitions.reduction import axes_stage, kept_variables, without_axes
+from graphflow.kernels.definitions.reductions.reduction import (
+    axes_stage,
+    kept_variables,
+    without_axes,
+)
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
     add,

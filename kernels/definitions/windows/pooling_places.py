@@ -15,7 +15,7 @@ from graphflow.arith import TRUE, IndexExpr, const, simplify_predicate
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import compared
 from graphflow.kernels.definitions.stages import Shape
-from graphflow.kernels.definitions.window import Window, spatial_names
+from graphflow.kernels.definitions.windows.window import Window, spatial_names
 
 
 def max_pool_place(

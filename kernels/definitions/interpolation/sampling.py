@@ -16,10 +16,10 @@ from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.indexing import as_int64, matched_nest
+from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched_nest
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import Loop, Shape
-from graphflow.kernels.definitions.window import Window
+from graphflow.kernels.definitions.windows.window import Window
 
 CUBIC = -0.75
 """The parameter of cubic convolution that ONNX prescribes."""

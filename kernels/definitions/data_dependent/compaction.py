@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.indexing import matched
-from graphflow.kernels.definitions.ranking import stands_before
+from graphflow.kernels.definitions.data_dependent.indexing import matched
+from graphflow.kernels.definitions.data_dependent.ranking import stands_before
 from graphflow.kernels.definitions.scalar_functions import compared
 from graphflow.kernels.definitions.stages import Loop, Shape
 
