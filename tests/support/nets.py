@@ -12,7 +12,7 @@ import pytest
 import graphflow.flow.planner as planner
 from graphflow.base.target import Target
 from graphflow.convert import apply_plan
-from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
+from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
 from graphflow.kernels.definitions import elementwise

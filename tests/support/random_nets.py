@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.flow.candidates import Candidate, Candidates
+from graphflow.flow.candidates.candidates import Candidate, Candidates
 from graphflow.frontends.sections import foreign_kernel
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.definitions.movements import movement, selection

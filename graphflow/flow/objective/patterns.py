@@ -37,14 +37,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import Price
-from graphflow.flow.copies import Copy, clashing, directly, edge_type_serves, relies_on_padding
-from graphflow.flow.prices import NEVER, Prices, Table, plus
-from graphflow.flow.requirements import (
+from graphflow.flow.candidates.copies import (
+    Copy,
+    clashing,
+    directly,
+    edge_type_serves,
+    relies_on_padding,
+)
+from graphflow.flow.candidates.requirements import (
     InputAliasing,
     OperandRequirement,
     OutputAliasing,
     Production,
 )
+from graphflow.flow.elimination.prices import NEVER, Prices, Table, plus
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.plan import CopyKind, EdgeType
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphflow.flow.elimination import Bucket, Reduced, Scope, spread
-from graphflow.flow.prices import NEVER, Table, but_one, plus
+from graphflow.flow.elimination.elimination import Bucket, Reduced, Scope, spread
+from graphflow.flow.elimination.prices import NEVER, Table, but_one, plus
 
 
 def extras(reduced: Reduced) -> dict[int, Table]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import Price
-from graphflow.flow.copies import Copy
+from graphflow.flow.candidates.copies import Copy
 
 NEVER = 1 << 61
 """The price of what is impossible; two of them still add up within 64 bits."""

@@ -24,12 +24,12 @@ from math import prod
 
 import numpy as np
 
-from graphflow.flow.conditioning import Conditioned
-from graphflow.flow.elimination import Factor, eliminate_in_order
-from graphflow.flow.factors import encode
-from graphflow.flow.marginals import extras
-from graphflow.flow.patterns import Classes, Pattern
-from graphflow.flow.prices import NEVER, Prices, Table, plus
+from graphflow.flow.branch_and_bound.conditioning import Conditioned
+from graphflow.flow.elimination.elimination import Factor, eliminate_in_order
+from graphflow.flow.elimination.marginals import extras
+from graphflow.flow.elimination.prices import NEVER, Prices, Table, plus
+from graphflow.flow.objective.factors import encode
+from graphflow.flow.objective.patterns import Classes, Pattern
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from graphflow.flow.elimination import CORE_WORK, Reduced, eliminate_in_order
-from graphflow.flow.factors import encode
-from graphflow.flow.orders import best_order
-from graphflow.flow.patterns import Classes, Pattern
-from graphflow.flow.prices import Prices, Table
-from graphflow.flow.terms import Term
+from graphflow.flow.elimination.elimination import CORE_WORK, Reduced, eliminate_in_order
+from graphflow.flow.elimination.orders import best_order
+from graphflow.flow.elimination.prices import Prices, Table
+from graphflow.flow.objective.factors import encode
+from graphflow.flow.objective.patterns import Classes, Pattern
+from graphflow.flow.objective.terms import Term
 
 
 class TablesTooLarge(Exception):

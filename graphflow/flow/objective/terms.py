@@ -28,12 +28,16 @@ from typing import TypeVar
 import numpy as np
 
 from graphflow.cost import CostModel
-from graphflow.flow.candidates import Candidates
-from graphflow.flow.copies import Copy, copies_for, copy_prices
-from graphflow.flow.elimination import Factor
-from graphflow.flow.patterns import Classes, Pattern, penalty_table
-from graphflow.flow.prices import Prices, Table
-from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
+from graphflow.flow.candidates.candidates import Candidates
+from graphflow.flow.candidates.copies import Copy, copies_for, copy_prices
+from graphflow.flow.candidates.requirements import (
+    OperandRequirement,
+    Production,
+    output_requirement,
+)
+from graphflow.flow.elimination.elimination import Factor
+from graphflow.flow.elimination.prices import Prices, Table
+from graphflow.flow.objective.patterns import Classes, Pattern, penalty_table
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout

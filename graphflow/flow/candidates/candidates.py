@@ -17,9 +17,9 @@ from typing import TypeAlias
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import NO_WORK, CostModel, clearly_less
-from graphflow.flow.expansion_variants import ExpansionVariants
-from graphflow.flow.pricing import VariantPrices
-from graphflow.flow.requirements import (
+from graphflow.flow.candidates.expansion_variants import ExpansionVariants
+from graphflow.flow.candidates.pricing import VariantPrices
+from graphflow.flow.candidates.requirements import (
     UNUSED,
     InputAliasing,
     OperandRequirement,
@@ -27,7 +27,7 @@ from graphflow.flow.requirements import (
     Production,
     weakest_edge_type,
 )
-from graphflow.flow.variants import respects, user_layouts, variants_of, variants_with
+from graphflow.flow.candidates.variants import respects, user_layouts, variants_of, variants_with
 from graphflow.graph import Expansion, Expansions, Node, OperatorGraph, contents
 from graphflow.kernels.recipes import (
     Foreign,

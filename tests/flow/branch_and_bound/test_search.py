@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from graphflow.flow import enumerate_candidates
-from graphflow.flow.prices import NEVER, Table
-from graphflow.flow.search import OutOfWork, branch_and_bound
+from graphflow.flow.branch_and_bound.search import OutOfWork, branch_and_bound
+from graphflow.flow.elimination.prices import NEVER, Table
 from graphflow.flow.solve import Problem
 from support.drawn import COST, drawn
 from support.random_nets import PLANNED, random_graph, some

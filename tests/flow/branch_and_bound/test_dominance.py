@@ -7,9 +7,9 @@ import pytest
 
 from graphflow.cost import CostModel
 from graphflow.flow import Problem, enumerate_candidates
-from graphflow.flow.candidates import Candidates
-from graphflow.flow.dominance import undominated
-from graphflow.flow.prices import NEVER
+from graphflow.flow.branch_and_bound.dominance import undominated
+from graphflow.flow.candidates.candidates import Candidates
+from graphflow.flow.elimination.prices import NEVER
 from graphflow.graph import OperatorGraph
 from support.exhaustive import Exhaustive
 from support.nets import SHORT

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from graphflow.flow.elimination import Factor, eliminate
-from graphflow.flow.orders import best_order
+from graphflow.flow.elimination.elimination import Factor, eliminate
+from graphflow.flow.elimination.orders import best_order
 
 
 def entries(sizes: list[int], scopes: list[tuple[int, ...]], order: tuple[int, ...]) -> list[int]:

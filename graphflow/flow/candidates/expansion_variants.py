@@ -15,13 +15,13 @@ from itertools import product
 from typing import TypeAlias
 
 from graphflow.base.target import Target
-from graphflow.flow.requirements import (
+from graphflow.flow.candidates.requirements import (
     UNUSED,
     InputAliasing,
     OperandRequirement,
     unmoved_requirement,
 )
-from graphflow.flow.variants import node_variants, respects
+from graphflow.flow.candidates.variants import node_variants, respects
 from graphflow.graph import (
     Expansion,
     Expansions,

@@ -12,7 +12,7 @@ from graphflow.base.target import Target
 from graphflow.convert import apply_plan
 from graphflow.cost import CostModel
 from graphflow.flow import Problem, enumerate_candidates, expansions_of, find_plan
-from graphflow.flow.candidates import Candidates
+from graphflow.flow.candidates.candidates import Candidates
 from graphflow.flow.solve import TABLE_LIMIT
 from graphflow.graph import OperatorGraph, interpret_graph
 from graphflow.kernels.definitions.movements import movement

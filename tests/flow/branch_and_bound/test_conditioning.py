@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from graphflow.flow.conditioning import Conditioned, TablesTooLarge
-from graphflow.flow.patterns import Classes
-from graphflow.flow.prices import NEVER
+from graphflow.flow.branch_and_bound.conditioning import Conditioned, TablesTooLarge
+from graphflow.flow.elimination.prices import NEVER
+from graphflow.flow.objective.patterns import Classes
 from support.drawn import drawn
 
 

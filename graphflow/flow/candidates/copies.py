@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from graphflow.cost import CostModel, Price
-from graphflow.flow.pricing import CopyPrices
-from graphflow.flow.requirements import (
+from graphflow.flow.candidates.pricing import CopyPrices
+from graphflow.flow.candidates.requirements import (
     InputAliasing,
     OperandRequirement,
     OutputAliasing,

@@ -23,13 +23,13 @@ from operator import attrgetter
 
 import numpy as np
 
-from graphflow.flow.conditioning import Conditioned, TablesTooLarge
-from graphflow.flow.dominance import undominated
-from graphflow.flow.elimination import Reduced, detours
-from graphflow.flow.patterns import Pattern
-from graphflow.flow.prices import NEVER, Prices, Table
-from graphflow.flow.relaxation import PriceBounds, Relaxation
-from graphflow.flow.terms import Term
+from graphflow.flow.branch_and_bound.conditioning import Conditioned, TablesTooLarge
+from graphflow.flow.branch_and_bound.dominance import undominated
+from graphflow.flow.branch_and_bound.relaxation import PriceBounds, Relaxation
+from graphflow.flow.elimination.elimination import Reduced, detours
+from graphflow.flow.elimination.prices import NEVER, Prices, Table
+from graphflow.flow.objective.patterns import Pattern
+from graphflow.flow.objective.terms import Term
 
 RELAXED_TABLE = 1 << 15
 """The most entries of a table of the relaxation over several factors."""

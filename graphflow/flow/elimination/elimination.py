@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.flow.orders import best_order
-from graphflow.flow.prices import NEVER, Table, added, but_one, plus
+from graphflow.flow.elimination.orders import best_order
+from graphflow.flow.elimination.prices import NEVER, Table, added, but_one, plus
 
 Scope = tuple[int, ...]
 

@@ -18,10 +18,10 @@ from graphflow.convert import apply_plan
 from graphflow.cost import CostModel
 from graphflow.flow import planner
 from graphflow.flow import solve as flow_solve
-from graphflow.flow.candidates import Candidates, enumerate_candidates
-from graphflow.flow.elimination import CORE_WORK, SMALL_TABLE, detours, eliminate
+from graphflow.flow.candidates.candidates import Candidates, enumerate_candidates
+from graphflow.flow.elimination.elimination import CORE_WORK, SMALL_TABLE, detours, eliminate
+from graphflow.flow.elimination.prices import NEVER, Prices
 from graphflow.flow.planner import plan_layouts
-from graphflow.flow.prices import NEVER, Prices
 from graphflow.flow.solve import Problem, Solution
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse

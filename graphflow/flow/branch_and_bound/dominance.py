@@ -14,9 +14,9 @@ from math import prod
 
 import numpy as np
 
-from graphflow.flow.patterns import Classes, Pattern
-from graphflow.flow.prices import NEVER, Prices, Table
-from graphflow.flow.terms import Term
+from graphflow.flow.elimination.prices import NEVER, Prices, Table
+from graphflow.flow.objective.patterns import Classes, Pattern
+from graphflow.flow.objective.terms import Term
 
 COMPARED_TABLE = 1 << 16
 """The most entries of the table of a term in which candidates are compared."""

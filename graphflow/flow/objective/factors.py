@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from graphflow.flow.elimination import Factor
-from graphflow.flow.patterns import Pattern
-from graphflow.flow.prices import Prices, Table
-from graphflow.flow.terms import Term
+from graphflow.flow.elimination.elimination import Factor
+from graphflow.flow.elimination.prices import Prices, Table
+from graphflow.flow.objective.patterns import Pattern
+from graphflow.flow.objective.terms import Term
 
 TERM_LIMIT = 1 << 15
 """The most entries of the table of a term; larger ones get hidden variables if these are few."""

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from graphflow.flow.conditioning import Conditioned
-from graphflow.flow.prices import NEVER
-from graphflow.flow.relaxation import PriceBounds, Relaxation, mini_buckets
+from graphflow.flow.branch_and_bound.conditioning import Conditioned
+from graphflow.flow.branch_and_bound.relaxation import PriceBounds, Relaxation, mini_buckets
+from graphflow.flow.elimination.prices import NEVER
 from graphflow.flow.solve import Problem
 from support.drawn import drawn
 from support.factors import random_factors
