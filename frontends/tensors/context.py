@@ -94,8 +94,13 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
-    sizes: Mapping[str, Size] = field(default_factory=dict)
-    """The tensors that hold sizes: how many elements a run gives along axes of its inputs."""
+    sizes: dict[str, Size] = field(default_factory=dict)
+    """The tensors that hold sizes: how many elements a run gives along axes of its inputs, and
+    sums of these."""
+    sums: dict[Any, str] = field(default_factory=dict)
+    """The tensors that hold sums of sizes, while they are in the graph."""
+    summed: dict[str, Any] = field(default_factory=dict)
+    """The sums that tensors hold."""
     sized_values: dict[str, SizedArray] = field(default_factory=dict)
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
     such a shape read them."""
@@ -207,7 +212,7 @@ class ImportContext:
         """What is known of tensors by name, in the order in which it became known."""
         return (
             self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
-            self.counted, self.widened, self.sized_values,
+            self.counted, self.widened, self.sized_values, self.sizes, self.summed,
         )  # fmt: skip
 
     def mark(self) -> Mark:

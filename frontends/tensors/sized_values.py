@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from graphflow.frontends.protos.steps import ImportStep, names_read
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, SizedArray
+from graphflow.frontends.tensors.derived_sizes import COMBINING, combined
 from graphflow.frontends.tensors.folding import Folding
 from graphflow.graph import Array
 
@@ -46,6 +47,8 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return None
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
+    if op in COMBINING and (results := _combined(step, context)) is not None:
+        return {step.outputs[0]: results}
     moved = () if _makes_booleans(step) else _MOVES.get(op, ())
     if not places or not (moved is None or set(places) <= set(moved)):
         sizes = sorted(set(context.sized_values[read[0]].sizes.values()))
@@ -54,6 +57,39 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
             f"({', '.join(sizes)}), and it does not only move them; cut the model before this node"
         )
     return _moved(step, context)
+
+
+def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
+    """The result of arithmetic on integers, of which some are sizes; None for other operands, and
+    where an element is no sum of sizes, or not the same for other extents."""
+    operands = [_elements(name, context) for name in step.inputs]
+    if len(operands) != 2 or any(operand is None for operand in operands):
+        return None
+    left, right = np.broadcast_arrays(*(o for o in operands if o is not None))
+    array, sizes = np.zeros(left.shape, np.int64), dict[int, str]()
+    for place, pair in enumerate(zip(left.flat, right.flat, strict=True)):
+        element = combined(context, step.op, *pair)
+        if element is None:
+            return None
+        if isinstance(element, str):
+            sizes[place] = element
+            element = context.sizes[element].hi
+        array.flat[place] = element
+    return SizedArray(array, sizes)
+
+
+def _elements(name: str, context: ImportContext) -> NDArray[np.object_] | None:
+    """The numbers in an int64 tensor, and the tensors that hold those that are sizes."""
+    sized = context.sized_values.get(name)
+    array = context.constant(name) if sized is None else sized.array
+    if array is None or array.dtype != np.int64:
+        return None
+    elements = np.empty(array.shape, object)
+    for place, number in enumerate(array.flat):
+        elements.flat[place] = int(number)
+    for place, tensor in ({} if sized is None else sized.sizes).items():
+        elements.flat[place] = tensor
+    return elements
 
 
 def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArray:
