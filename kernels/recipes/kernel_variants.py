@@ -26,14 +26,9 @@ from graphflow.kernels.recipes.analysis.operand_layouts import (
     UserLayout,
     channel_order,
 )
+from graphflow.kernels.recipes.analysis.operation_counts import multiply_adds, operations
 from graphflow.kernels.recipes.analysis.positions import touched
-from graphflow.kernels.recipes.analysis.roles import (
-    Roles,
-    multiply_adds,
-    operations,
-    refused_roles,
-    roles_of,
-)
+from graphflow.kernels.recipes.analysis.roles import Roles, refused_roles, roles_of
 from graphflow.kernels.recipes.analysis.variant import (
     Foreign,
     KernelVariant,
@@ -378,14 +373,14 @@ def _with_demands(variant: KernelVariant, roles: Roles) -> Iterator[KernelVarian
     yield replace(variant, work=masked)
     demands: dict[str, Demand] = {}
     for name in padded:
-        assert roles.bare is not None
-        demands[name] = reduction_demand(roles.bare, roles.output.dtype)[0]
+        assert roles.reduces_elements_by is not None
+        demands[name] = reduction_demand(roles.reduces_elements_by, roles.output.dtype)[0]
     yield replace(variant, name=f"{variant.name}, over the padding", demands=demands)
 
 
 def _padded_reductions(variant: KernelVariant, roles: Roles) -> list[str]:
     """The inputs whose elements are reduced along an axis that their layout pads."""
-    if roles.bare is None:
+    if roles.reduces_elements_by is None:
         return []
     reduced = {v for v, _ in roles.reduction}
     found = []

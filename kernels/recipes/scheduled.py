@@ -25,8 +25,8 @@ from graphflow import arith, schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, Work, operation_cycles
+from graphflow.kernels.recipes.analysis.operation_counts import multiply_adds
 from graphflow.kernels.recipes.analysis.parallel_loops import is_shareable, run_by_one_thread
-from graphflow.kernels.recipes.analysis.roles import multiply_adds
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Scheduled
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.schedules.staged import in_lanes_and_threads

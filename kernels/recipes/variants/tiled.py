@@ -62,7 +62,7 @@ def tiled_variant(
     tile = PlacedTile(roles, decided, operands.layouts, target)
     transposed = _transposed(tile, constants | packed)
     kind, loads = _first_kind(kinds, tile, bool(transposed))
-    problem = _problem(roles, decided, loads, tile.broadcast_apart())
+    problem = _problem(roles, decided, loads, tile.broadcast_misses())
     tiling, cycles = choose_tiling(problem, target)
     tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
     rows = _group_rows(decided, problem, cycles, target)
@@ -89,7 +89,7 @@ def tiled_variant(
         tiling = replace(tiling, write_padding=True)
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
     return KernelVariant(
-        name=_name(layouts, operands.free, output),
+        name=_name(layouts, operands.like_data, output),
         layouts=layouts,
         private=frozenset(b.name for b in decided.packed) & constants,
         demands={},
@@ -119,7 +119,10 @@ def _first_kind(
 
 @lru_cache(maxsize=10_000)
 def _problem(
-    roles: Roles, decided: OutputDecisions, loads: cost.StepLoads, apart: cost.BroadcastApart | None
+    roles: Roles,
+    decided: OutputDecisions,
+    loads: cost.StepLoads,
+    misses: cost.BroadcastMisses | None,
 ) -> TileProblem:
     """The problem of tiling: columns are the channels of one group, rows the axis before them."""
     shape, group = roles.output.shape, decided.group
@@ -140,7 +143,7 @@ def _problem(
         whole_vectors=not group and fills_vectors(decided.output),
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
-        apart=apart,
+        misses=misses,
     )
 
 

@@ -19,8 +19,8 @@ from graphflow import arith
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK
+from graphflow.kernels.recipes.analysis.operation_counts import iteration_count
 from graphflow.kernels.recipes.analysis.positions import flat_offset, memory_key
-from graphflow.kernels.recipes.analysis.roles import iterations
 from graphflow.kernels.recipes.analysis.variant import (
     KernelVariant,
     Link,
@@ -175,7 +175,7 @@ def _renamed(
     under a condition, or does not write the whole output.
     """
     source, output = load.buffer, store.buffer
-    if domain.where != arith.TRUE or iterations(domain.axes) != output.size:
+    if domain.where != arith.TRUE or iteration_count(domain.axes) != output.size:
         return
     for given in layouts:
         read = None if given.is_padded else read_as(given, store, load)
@@ -280,7 +280,7 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: arith.Domai
         return None
     ranges = domain.ranges()
     room = prod(whole.physical_shape) - prod(part.physical_shape)
-    if room < 0 or iterations(domain.axes) != prod(part.logical_shape):
+    if room < 0 or iteration_count(domain.axes) != prod(part.logical_shape):
         return None  # elements that are not moved would overlap others
     places = whole.physical_index(there), part.physical_index(here)
     steps: list[int | None] = [None]
