@@ -26,7 +26,6 @@ from graphflow.kernels.recipes.analysis.operand_layouts import (
     UserLayout,
     channel_order,
 )
-from graphflow.kernels.recipes.analysis.operation_counts import multiply_adds, operations
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.roles import Roles, refused_roles, roles_of
 from graphflow.kernels.recipes.analysis.variant import (
@@ -64,7 +63,7 @@ from graphflow.layout import (
     reduction_demand,
     row_major,
 )
-from graphflow.tir import PrimFunc
+from graphflow.tir import PrimFunc, multiply_add_count, operation_count
 
 IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
 """The kinds of tiles over the last two axes of an output, of which the first that applies is made.
@@ -233,8 +232,10 @@ def plain_variant(
     """The variant made stage by stage, its parameters as `placed` says, the others row-major."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
-    cycles = operation_cycles(operations(definition))
-    work = Work(2.0 * multiply_adds(definition), cycles, 1, *touched(definition.params, layouts))
+    cycles = operation_cycles(operation_count(definition))
+    work = Work(
+        2.0 * multiply_add_count(definition), cycles, 1, *touched(definition.params, layouts)
+    )
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)

@@ -30,9 +30,7 @@ from math import prod
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.one_nest import join_axes, merge_stages
-from graphflow.kernels.recipes.analysis.operation_counts import multiply_adds
-from graphflow.schedule import Refusal, Schedule
+from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +135,49 @@ def _roles_or_refusal(definition: tir.PrimFunc) -> Roles | Refusal | None:
     return _roles_of_merged(merged)
 
 
+def merge_stages(s: Schedule) -> Schedule:
+    """`A: nest of S1; B: nest of S2; …` → `A: nest of {S1; S2; …}`.
+
+    StepRefused where a later stage reads of an earlier one another element than its own.
+    """
+    s = join_axes(s)
+    blocks = s.handles(stmt for stmt in s.func.body if isinstance(stmt, tir.Block))
+    for block in blocks[1:]:
+        s = s.apply(reverse_compute_at, s[block], s[blocks[0]])
+    return s
+
+
+def join_axes(s: Schedule) -> Schedule:
+    """`for i: for j in (0, k): b[k·i + j] = …` → `for c: b[c] = …`, for each such stored axis.
+
+    The definition of a grouped convolution has such loops, over groups and over the channels in
+    one; the recipes work with one loop for each axis of the output.
+    """
+    pair = _two_of_one_axis(s.func)
+    if pair is None:
+        return s
+    outer, inner = s.handles(pair)
+    return join_axes(s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner)))
+
+
+def _two_of_one_axis(func: tir.PrimFunc) -> tuple[tir.For, tir.For] | None:
+    """The first loop, and the loop that is its body, that run along one stored axis together."""
+    for access in tir.accesses(func.body):
+        if access.kind is not tir.AccessKind.WRITE:
+            continue
+        for index in access.indices:
+            terms, offset = arith.terms_of(index)
+            if len(terms) != 2 or offset or terms[1][1] != 1:
+                continue
+            loops = {stmt.var: stmt for stmt in tir.loops_of(func.body)}
+            outer, inner = (loops.get(atom) for atom, _ in terms)  # type: ignore[call-overload]
+            if outer is None or inner is None or inner.extent != terms[0][1]:
+                continue
+            if outer.body == (inner,):
+                return outer, inner
+    return None
+
+
 def _roles_of_merged(func: tir.PrimFunc) -> Roles | None:
     """The roles of a kernel whose stages are merged; None where they are not one nest."""
     work = [stmt for stmt in func.body if not isinstance(stmt, tir.Allocate)]
@@ -158,7 +199,7 @@ def _roles_of_merged(func: tir.PrimFunc) -> Roles | None:
         extents=output.shape,
         nests=nests,
         reads={b.name: tuple(a for a in accesses if a.buffer == b) for b in func.inputs},
-        multiply_adds=multiply_adds(func),
+        multiply_adds=tir.multiply_add_count(func),
         reduces_elements_by=_reduces_elements_by(func),
         factors=_factors(func),
         start=_start(func),

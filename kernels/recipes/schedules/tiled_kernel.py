@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.one_nest import merge_stages
+from graphflow.kernels.recipes.analysis.roles import merge_stages
 from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
 from graphflow.kernels.recipes.schedules.tile import register_tile
 from graphflow.kernels.recipes.schedules.tile_loops import is_compute

@@ -17,11 +17,10 @@ from graphflow.arith import FloorMod, IndexExpr, Var, terms_of
 from graphflow.base.target import Target
 from graphflow.cost import Work, move_cycles
 from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
-from graphflow.kernels.recipes.analysis.operation_counts import iteration_count
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Staged
 from graphflow.layout import Layout, families
-from graphflow.tir import Move, PrimFunc, moves_of
+from graphflow.tir import Move, PrimFunc, iteration_count, moves_of
 
 Steps: TypeAlias = tuple[tuple[int, int], ...]
 """The iterations of each loop of a move, and how far an iteration goes in the written buffer."""

@@ -19,7 +19,6 @@ from graphflow import arith
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK
-from graphflow.kernels.recipes.analysis.operation_counts import iteration_count
 from graphflow.kernels.recipes.analysis.positions import flat_offset, memory_key
 from graphflow.kernels.recipes.analysis.variant import (
     KernelVariant,
@@ -38,7 +37,7 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.schedule import Refusal
-from graphflow.tir import Buffer, Load, Move, PrimFunc, Store, moves_of
+from graphflow.tir import Buffer, Load, Move, PrimFunc, Store, iteration_count, moves_of
 
 
 def view_variants(
