@@ -32,7 +32,7 @@ from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
 from graphflow.kernels.recipes.schedules.tile_loops import (
     in_order,
-    joined_lanes,
+    lane_blocks_joined,
     phases_apart,
     reduction_order,
     taps_met,
@@ -54,7 +54,7 @@ class RowTile(TileKind):
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the axis of the rows next to the lanes."""
-        s, axes = joined_lanes(s, output, axes)
+        s, axes = lane_blocks_joined(s, output, axes)
         held = axes[self.axis]
         axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
         s, axes = phases_apart(in_order(s, axes), axes)
