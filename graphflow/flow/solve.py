@@ -24,7 +24,7 @@ from graphflow.flow.factors import encode
 from graphflow.flow.marginals import extras
 from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.search import BoundedPlan, OutOfWork, branch_and_bound
-from graphflow.flow.terms import Term, copy_key, terms_of
+from graphflow.flow.terms import Term, copy_key, price_terms
 from graphflow.graph import OperatorGraph
 
 TABLE_LIMIT = 1 << 22
@@ -75,7 +75,7 @@ class Problem:
     ) -> None:
         self.graph = graph
         self.options = list(candidates.of_node.values())
-        self.terms = terms_of(graph, candidates, cost)
+        self.terms = price_terms(graph, candidates, cost)
         self.prices = self._prices()
         self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
         self.limit = table_limit

@@ -44,12 +44,12 @@ from graphflow.kernels.recipes.found_schedules import (
     search_key,
     timed_searches,
 )
+from graphflow.kernels.recipes.kernel_schedule import Placements, kernel_schedule
 from graphflow.kernels.recipes.kernel_variants import (
     kernel_variants,
     reads_offered,
     refused_variants,
 )
-from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
 from graphflow.kernels.recipes.schedules.on_host import on_host
@@ -78,7 +78,6 @@ __all__ = [
     "Tiled",
     "View",
     "best_found",
-    "build",
     "contents_query",
     "conversion_key",
     "conversion_recipe",
@@ -88,6 +87,7 @@ __all__ = [
     "fill_key",
     "given_variants",
     "is_made_by_recipe",
+    "kernel_schedule",
     "kernel_variants",
     "left_facts",
     "lifted",

@@ -22,14 +22,14 @@ from graphflow.graph import (
     Node,
     OperatorGraph,
     Value,
-    fuse,
+    fuse_groups,
     interpret_graph,
     moved_channels,
     reading_through,
 )
 from graphflow.kernels.definitions import linear, movement, pooling
 from graphflow.kernels.definitions.convolution import convolution as convolution_2d
-from graphflow.kernels.recipes import build, lifted, scheduled_variants
+from graphflow.kernels.recipes import kernel_schedule, lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked, row_major
 from graphflow.lower import lower
 from graphflow.models import ModelBuilder
@@ -107,7 +107,7 @@ def growing(middle: PrimFunc, dtype: str = "i32") -> OperatorGraph:
     zero = 0 if dtype == "i32" else 0.0
     for name in ("grow0", "grow2"):
         graph.offer(name, packed(grow, zero, "undef").apply(state_padding, "y", zero), only=True)
-    return fuse(graph)
+    return fuse_groups(graph)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_d1_facts_go_through_kernels_without_a_schedule(
     (first,) = gf.call(graph, scheduled, x)
     (second,) = gf.call(graph, gf.kernel(head + body), first, name="middle")
     graph.set_outputs(gf.call(graph, scheduled, second))
-    plan = plan_layouts(fuse(graph), TARGET, 1)
+    plan = plan_layouts(fuse_groups(graph), TARGET, 1)
     assert [c.value for c in plan.conversions] == [x, graph.outputs[0]]
     assert [c.value for c in plan.cancelled] == [first, second]
     assert (plan.choices["middle"].pad_value is not None) is fixed
@@ -575,7 +575,7 @@ def test_stages_that_do_more_than_to_copy_stay(text: str, reason: str) -> None:
     func = broken(text)
     variant = lifted(func, TARGET)
     assert variant.layouts["x"] == row_major((14,))
-    made = build(func, (), variant.recipe, TARGET)
+    made = kernel_schedule(func, (), variant.recipe, TARGET)
     assert [r for r in made.refusals if re.search(reason, str(r))]
     assert any(isinstance(s, Block) and s.name == "pad" for s in made.func.body)
 
@@ -641,7 +641,7 @@ def test_a_kernel_of_the_graph_may_have_the_stages_itself() -> None:
     )
     variant = lifted(grow, TARGET)
     assert variant.layouts["x"] == variant.layouts["y"] == PACKED
-    graph = fuse(chain("int32", grow, ADDONE, grow))
+    graph = fuse_groups(chain("int32", grow, ADDONE, grow))
     pins = {"v0": PACKED, "v1": PACKED}
     plan = plan_layouts(graph, TARGET, 1, pins)
     assert not {"v0", "v1"} & {c.value for c in plan.conversions}
