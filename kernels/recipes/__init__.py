@@ -23,6 +23,7 @@ from graphflow.kernels.recipes.analysis.positions import (
     transposes,
 )
 from graphflow.kernels.recipes.analysis.variant import (
+    Axes,
     BlockTranspose,
     Foreign,
     KernelVariant,
@@ -52,23 +53,29 @@ from graphflow.kernels.recipes.kernel_variants import (
 )
 from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
+from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variants.halo import contents_query
+from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.kernels.recipes.variants.transposing_moves import conversion_recipe
 
 __all__ = [
     "NOTHING",
     "REDUCTION",
+    "Axes",
     "BlockTranspose",
     "Foreign",
     "FoundSchedule",
+    "ImageLoops",
+    "ImageTile",
     "KernelVariant",
     "KnownContents",
     "Link",
     "MemoryKey",
     "Offers",
     "Padding",
+    "PlacedTile",
     "Placements",
     "Recipe",
     "RefusedVariant",
