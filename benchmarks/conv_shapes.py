@@ -25,7 +25,7 @@ from rich.table import Table
 from graphflow.base.target import Target
 from graphflow.bench.machine_limits import measure_machine
 from graphflow.codegen import avx2_target, compile_object, host_target
-from graphflow.kernels.definitions import convolution
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import KernelVariant, View, kernel_variants
 from graphflow.layout import Layout, channels_last, families

@@ -1,7 +1,5 @@
 """Frontends: import of ONNX models into operator graphs."""
 
-from graphflow.frontends.call import NodeCall
-from graphflow.frontends.data_extents import ExtentsLost
 from graphflow.frontends.importer import (
     OPERATORS,
     OwnOperators,
@@ -9,12 +7,14 @@ from graphflow.frontends.importer import (
     import_checked,
     import_model,
 )
-from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
-from graphflow.frontends.read import OnnxModel, open_model, read_model
-from graphflow.frontends.signature import input_defaults, signature
-from graphflow.frontends.sized_inputs import sized_axes
-from graphflow.frontends.values import fixed_values
-from graphflow.frontends.weights import ReadModel
+from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.reading.load import frozen_inputs, symbolic_inputs, tensor_names
+from graphflow.frontends.reading.read import OnnxModel, open_model, read_model
+from graphflow.frontends.reading.signature import input_defaults, signature
+from graphflow.frontends.reading.weights import ReadModel
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.sized_inputs import sized_axes
+from graphflow.frontends.tensors.values import fixed_values
 
 __all__ = [
     "OPERATORS",

@@ -17,7 +17,6 @@ import onnx
 from onnx import TensorProto, defs
 
 from graphflow.base.errors import GraphflowError
-from graphflow.frontends.folding import RANDOM
 from graphflow.frontends.importer import (
     OPERATORS,
     RESOLVED,
@@ -34,7 +33,8 @@ from graphflow.frontends.probes import (
     schema_model,
     tensor_element,
 )
-from graphflow.frontends.upgrade import OLDEST_OPSET
+from graphflow.frontends.reading.upgrade import OLDEST_OPSET
+from graphflow.frontends.tensors.folding import RANDOM
 from graphflow.graph import OperatorGraph
 
 LATEST = 28

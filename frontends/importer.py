@@ -18,46 +18,46 @@ from numpy.typing import ArrayLike
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.base.sizes import Size
 from graphflow.foreign import ObjectSpec
-from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import Emitter, Emitters
-from graphflow.frontends.context import ImportContext
-from graphflow.frontends.contrib import CONTRIB
-from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
-from graphflow.frontends.contrib_quantized import CONTRIB_QUANTIZED
-from graphflow.frontends.control import CONTROL
-from graphflow.frontends.data_extents import ExtentsLost
-from graphflow.frontends.load import LoadedModel, load_model
-from graphflow.frontends.ops_compaction import OPERATORS as COMPACTION
-from graphflow.frontends.ops_einsum import OPERATORS as EINSUM
-from graphflow.frontends.ops_elementwise import OPERATORS as ELEMENTWISE
-from graphflow.frontends.ops_indexing import OPERATORS as INDEXING
-from graphflow.frontends.ops_linear import OPERATORS as LINEAR
-from graphflow.frontends.ops_normalization import OPERATORS as NORMALIZATION
-from graphflow.frontends.ops_quantized import OPERATORS as QUANTIZED
-from graphflow.frontends.ops_quantized_recurrent import OPERATORS as QUANTIZED_RECURRENT
-from graphflow.frontends.ops_ranking import OPERATORS as RANKING
-from graphflow.frontends.ops_recurrent import OPERATORS as RECURRENT
-from graphflow.frontends.ops_reduction import OPERATORS as REDUCTION
-from graphflow.frontends.ops_resize import OPERATORS as RESIZE
-from graphflow.frontends.ops_sampling import OPERATORS as SAMPLING
-from graphflow.frontends.ops_scan import OPERATORS as SCAN
-from graphflow.frontends.ops_selection import OPERATORS as SELECTION
-from graphflow.frontends.ops_shape import OPERATORS as SHAPE
-from graphflow.frontends.ops_signal import OPERATORS as SIGNAL
-from graphflow.frontends.ops_suppression import OPERATORS as SUPPRESSION
-from graphflow.frontends.ops_window import OPERATORS as WINDOW
-from graphflow.frontends.protos import check_dtype, dtype_name, known_array
-from graphflow.frontends.read import OnnxModel, open_model
-from graphflow.frontends.recorded import stated_types, warn_of_contradictions
-from graphflow.frontends.rewrites import REWRITES, NodeRewrite
+from graphflow.frontends.control_flow.bodies import feed
+from graphflow.frontends.control_flow.control import CONTROL
+from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver
+from graphflow.frontends.operators.call import Emitter, Emitters
+from graphflow.frontends.operators.ops_compaction import OPERATORS as COMPACTION
+from graphflow.frontends.operators.ops_einsum import OPERATORS as EINSUM
+from graphflow.frontends.operators.ops_elementwise import OPERATORS as ELEMENTWISE
+from graphflow.frontends.operators.ops_indexing import OPERATORS as INDEXING
+from graphflow.frontends.operators.ops_linear import OPERATORS as LINEAR
+from graphflow.frontends.operators.ops_normalization import OPERATORS as NORMALIZATION
+from graphflow.frontends.operators.ops_quantized import OPERATORS as QUANTIZED
+from graphflow.frontends.operators.ops_quantized_recurrent import OPERATORS as QUANTIZED_RECURRENT
+from graphflow.frontends.operators.ops_ranking import OPERATORS as RANKING
+from graphflow.frontends.operators.ops_recurrent import OPERATORS as RECURRENT
+from graphflow.frontends.operators.ops_reduction import OPERATORS as REDUCTION
+from graphflow.frontends.operators.ops_resize import OPERATORS as RESIZE
+from graphflow.frontends.operators.ops_sampling import OPERATORS as SAMPLING
+from graphflow.frontends.operators.ops_scan import OPERATORS as SCAN
+from graphflow.frontends.operators.ops_selection import OPERATORS as SELECTION
+from graphflow.frontends.operators.ops_shape import OPERATORS as SHAPE
+from graphflow.frontends.operators.ops_signal import OPERATORS as SIGNAL
+from graphflow.frontends.operators.ops_suppression import OPERATORS as SUPPRESSION
+from graphflow.frontends.operators.ops_window import OPERATORS as WINDOW
+from graphflow.frontends.protos.protos import check_dtype, dtype_name, known_array
+from graphflow.frontends.protos.steps import ImportStep, names_read, tensor_names_in, versions_of
+from graphflow.frontends.reading.load import LoadedModel, load_model
+from graphflow.frontends.reading.read import OnnxModel, open_model
+from graphflow.frontends.reading.recorded import stated_types, warn_of_contradictions
+from graphflow.frontends.reading.signature import signature
+from graphflow.frontends.reading.weights import ReadModel
+from graphflow.frontends.rewrites.contrib import CONTRIB
+from graphflow.frontends.rewrites.contrib_attention import CONTRIB_ATTENTION
+from graphflow.frontends.rewrites.contrib_quantized import CONTRIB_QUANTIZED
+from graphflow.frontends.rewrites.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
-from graphflow.frontends.sequences import SEQUENCES, Resolver
-from graphflow.frontends.signature import signature
-from graphflow.frontends.sized_inputs import Axes, add_sizes, sized_axes
-from graphflow.frontends.steps import ImportStep, names_read, tensor_names_in, versions_of
-from graphflow.frontends.values import fixed_values, shapes_with
+from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.sized_inputs import Axes, add_sizes, sized_axes
+from graphflow.frontends.tensors.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
-from graphflow.frontends.weights import ReadModel
 from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphflow.frontends.coverage import LATEST, Coverage, contrib_coverage, operator_coverage
-from graphflow.frontends.upgrade import OLDEST_OPSET
+from graphflow.frontends.reading.upgrade import OLDEST_OPSET
 
 _FAMILIES = {
     "floats": ("FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE"),

@@ -19,8 +19,8 @@ from onnx import helper, numpy_helper
 
 from graphflow.base.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, Section
-from graphflow.frontends.context import ImportContext
-from graphflow.frontends.steps import names_read
+from graphflow.frontends.protos.steps import names_read
+from graphflow.frontends.tensors.context import ImportContext
 from graphflow.graph import Node, Value
 from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
 

@@ -18,24 +18,24 @@ from onnx import defs
 
 from graphflow.base.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode
-from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import NodeCall
-from graphflow.frontends.context import ImportContext, Mark
-from graphflow.frontends.control import check_guard, decided_by_inputs
-from graphflow.frontends.data_extents import ExtentsLost
-from graphflow.frontends.folding import RANDOM
-from graphflow.frontends.functions import (
+from graphflow.frontends.control_flow.bodies import feed
+from graphflow.frontends.control_flow.control import check_guard, decided_by_inputs
+from graphflow.frontends.control_flow.functions import (
     calls_model_function,
     expand_function,
     has_function,
 )
-from graphflow.frontends.inference import schema_of
-from graphflow.frontends.rewrites import NodeRewrite
+from graphflow.frontends.control_flow.sequences import Resolver
+from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.protos.inference import schema_of
+from graphflow.frontends.protos.steps import After, ImportStep, Item, names_read
+from graphflow.frontends.reading.vendor import for_onnxruntime
+from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.frontends.sections import Member
-from graphflow.frontends.sequences import Resolver
-from graphflow.frontends.sized_values import sized_results
-from graphflow.frontends.steps import After, ImportStep, Item, names_read
-from graphflow.frontends.vendor import for_onnxruntime
+from graphflow.frontends.tensors.context import ImportContext, Mark
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.folding import RANDOM
+from graphflow.frontends.tensors.sized_values import sized_results
 from graphflow.graph import Array, Removed, Value
 from graphflow.tir import DTYPES
 

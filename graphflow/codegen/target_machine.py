@@ -73,7 +73,8 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
     tuning.loop_unrolling = False
     tuning.loop_interleaving = False
     # llvmlite 0.50 never frees the callbacks of a builder, 0.1 MB for each module; a builder cannot
-    # be used again, as its callbacks refer to the objects of its last run.
+    # be used again, as its callbacks refer to the objects of its last run.  Where many modules are
+    # expected, a worker process runs LLVM (pipeline/services.py).
     passes = llvm.create_pass_builder(machine, tuning)
     passes.getModulePassManager().run(module, passes)
     return module, machine

@@ -10,7 +10,7 @@ cents, and sums of floats depend on their order.
 - A rewrite of the graph, or a plan preferred by end-to-end time, must be clearly cheaper.
 - Of tiles whose cycles differ by rounding alone, the widest is taken.
 - Sums of prices are compared exactly, as integers; of equal ones, fewer copies and then earlier
-  variants win (`flow.prices`).
+  variants win (`flow.elimination.prices`).
 """
 
 from __future__ import annotations

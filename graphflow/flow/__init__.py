@@ -6,13 +6,17 @@ forward and demands backward.  What always holds: flow decides and edits nothing
 the plan.
 """
 
-from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
-from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
-from graphflow.flow.expansion_variants import expansions_of
+from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerate_candidates
+from graphflow.flow.candidates.copies import Copy, clashing, copies_for, copy_prices, directly
+from graphflow.flow.candidates.expansion_variants import expansions_of
+from graphflow.flow.candidates.requirements import (
+    OperandRequirement,
+    Production,
+    output_requirement,
+)
+from graphflow.flow.candidates.variants import NodeVariants, variants_of
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
-from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
 from graphflow.flow.solve import Problem, Solution
-from graphflow.flow.variants import NodeVariants, variants_of
 
 __all__ = [
     "Candidate",

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import NO_TIMINGS, CostModel
-from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
 from graphflow.graph import Expansions, Node, OperatorGraph
 from graphflow.layout import Fact, Layout

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
 from graphflow.base.decisions import microseconds
-from graphflow.flow.candidates import Candidate, Candidates
-from graphflow.flow.copies import directly
-from graphflow.flow.requirements import OperandRequirement, Production
+from graphflow.flow.candidates.candidates import Candidate, Candidates
+from graphflow.flow.candidates.copies import directly
+from graphflow.flow.candidates.requirements import OperandRequirement, Production
 from graphflow.flow.solve import Solution
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import View

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import CostModel
-from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
-from graphflow.flow.conditioning import TablesTooLarge
+from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
+from graphflow.flow.candidates.candidates import Candidate, Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import Expansions, OperatorGraph
 from graphflow.layout import Fact, Layout, families

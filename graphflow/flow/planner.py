@@ -14,9 +14,9 @@ from functools import cached_property
 from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
-from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates.expansion_variants import expansions_of
 from graphflow.flow.conflict import conflict
-from graphflow.flow.expansion_variants import expansions_of
 from graphflow.flow.pins import price_pins, read_pins
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem

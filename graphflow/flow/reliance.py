@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from graphflow.flow.candidates import Candidate
+from graphflow.flow.candidates.candidates import Candidate
 from graphflow.graph import OperatorGraph, contents
 from graphflow.layout import Fact
 from graphflow.plan import Relied

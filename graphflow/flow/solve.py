@@ -16,15 +16,15 @@ import numpy as np
 
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import CostModel
-from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
-from graphflow.flow.conditioning import TablesTooLarge
-from graphflow.flow.copies import Copy, copies_for
-from graphflow.flow.elimination import detours, eliminate
-from graphflow.flow.factors import encode
-from graphflow.flow.marginals import extras
-from graphflow.flow.prices import NEVER, Prices, Table
-from graphflow.flow.search import BoundedPlan, OutOfWork, branch_and_bound
-from graphflow.flow.terms import Term, copy_key, price_terms
+from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
+from graphflow.flow.branch_and_bound.search import BoundedPlan, OutOfWork, branch_and_bound
+from graphflow.flow.candidates.candidates import Candidate, Candidates, Unsatisfiable
+from graphflow.flow.candidates.copies import Copy, copies_for
+from graphflow.flow.elimination.elimination import detours, eliminate
+from graphflow.flow.elimination.marginals import extras
+from graphflow.flow.elimination.prices import NEVER, Prices, Table
+from graphflow.flow.objective.factors import encode
+from graphflow.flow.objective.terms import Term, copy_key, price_terms
 from graphflow.graph import OperatorGraph
 
 TABLE_LIMIT = 1 << 22

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphflow.flow.candidates import Candidate, Candidates
+from graphflow.flow.candidates.candidates import Candidate, Candidates
 from graphflow.flow.solve import Solution
 from graphflow.graph import Expansions, OperatorGraph
 

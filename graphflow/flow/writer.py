@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from graphflow.flow.candidates import Candidate, Candidates
-from graphflow.flow.copies import Copy, directly
+from graphflow.flow.candidates.candidates import Candidate, Candidates
+from graphflow.flow.candidates.copies import Copy, directly
+from graphflow.flow.candidates.requirements import (
+    OperandRequirement,
+    Production,
+    output_requirement,
+)
 from graphflow.flow.executed_moves import executed_moves
-from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
 from graphflow.flow.solve import Solution
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Padding, Recipe, Staged, conversion_recipe, memory_key

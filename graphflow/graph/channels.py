@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from graphflow import arith
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.definitions.segments import CHANNELS, Segment
+from graphflow.kernels.definitions.movements.segments import CHANNELS, Segment
 from graphflow.tir import Buffer, moves_of
 
 Channel: TypeAlias = "tuple[str, int]"

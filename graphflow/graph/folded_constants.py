@@ -7,10 +7,10 @@ sum of products, and do so through its constant operands.
     after:   y = Conv(x, w · a, b · a + c)
 
 The scaled operand is computed by a node of its own, hence once, when the program is loaded; the
-factor and the first value are computed here.  `kernels/definitions/scaled_sum.py` has the condition
-on kernels and the error bound, which holds if nothing overflows or underflows.  Therefore the
-elements of all constants have to be known, and no factor, and no product of a factor and a weight
-other than zero, may be zero, infinite, NaN or below the smallest normal number.
+factor and the first value are computed here.  `kernels/definitions/linear_algebra/scaled_sum.py`
+has the condition on kernels and the error bound, which holds if nothing overflows or underflows.
+Therefore the elements of all constants have to be known, and no factor, and no product of a factor
+and a weight other than zero, may be zero, infinite, NaN or below the smallest normal number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import elements_touched
 from graphflow.graph.value import Array
-from graphflow.kernels.definitions import scaled_sum
+from graphflow.kernels.definitions.linear_algebra import scaled_sum
 from graphflow.tir import interpret, only_moves
 
 BITS: Mapping[str, type[np.unsignedinteger[Any]]] = {"float32": np.uint32, "float64": np.uint64}

@@ -20,8 +20,13 @@ from dataclasses import dataclass, field, replace
 from graphflow.graph.channels import Moved, segments_of
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.definitions import selection
-from graphflow.kernels.definitions.segments import ReadThrough, Weight, copied, reduced_through
+from graphflow.kernels.definitions.movements import selection
+from graphflow.kernels.definitions.movements.segments import (
+    ReadThrough,
+    Weight,
+    copied,
+    reduced_through,
+)
 from graphflow.tir import only_moves
 
 MOST_SEGMENTS = 32

@@ -34,6 +34,10 @@ from graphflow.validation import Validation
 
 WORKER_MODULES = ("graphflow.pipeline.making",)
 
+SHAPES_HERE = 16
+"""For so many shapes of a model LLVM runs in this process, for further ones in a worker: LLVM keeps
+0.1 to 0.2 MB of each module until its process ends.  Starting the worker takes 0.6 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -117,7 +121,7 @@ def compile_graph(
     cache = KernelCache(kernel_folder(options.cache), trace, earlier=made)
     staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
     with collection_deferred(), staff as workers:
-        services = Services(target, options, trace, workers, cache)
+        services = Services(target, options, trace, workers, cache, _llvm_apart(options, shared))
         given = _given(request, {} if shared is None else shared.contents, trace)
         canonical = stages.CANONICALIZE.traced(trace)(given.graph)
         groups = stages.FUSE.then(services.expect).traced(trace)(canonical, request, timings)
@@ -152,6 +156,13 @@ def compile_graph(
         cached=cache.found,
         digests=cache.digests,
     )
+
+
+def _llvm_apart(options: Options, shared: Shared | None) -> bool:
+    """Whether LLVM runs in a worker, because the model was compiled for many shapes."""
+    if options.workers is not None or shared is None:
+        return False
+    return shared.crew.compilations > SHAPES_HERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,17 +28,25 @@ from graphflow.validation import Check, check_kernel
 KERNELS_PER_WORKER = 16
 """The least number of kernels for each worker: starting one takes 0.6 s, making a kernel 0.07 s."""
 
+READY_SECONDS = 5.0
+"""How long a compilation waits for the worker that runs LLVM in this process's place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
     """The functions that stages call to have kernels made, and those that are called when a stage
-    ends."""
+    ends.
+
+    With `apart`, a worker is started for any kernel that the cache lacks, because LLVM shall not
+    run in this process.
+    """
 
     target: Target
     options: Options
     trace: Trace
     workers: Workers
     cache: KernelCache
+    apart: bool = False
 
     def expect(self, groups: OperatorGraph) -> None:
         """If a fused graph will need many kernels, workers start now and are ready after flow.
@@ -58,8 +66,8 @@ class Services:
         """
         found = self.cache.kernels(tasks)
         missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
-        if missing and not self.workers.started:
-            self._start(len(missing))
+        if missing:
+            self._start(len(missing), READY_SECONDS)
         if not self.workers.started:
             return found | self.workers.map(make_kernel, missing, self.trace)
         make = partial(make_kernel_and_object, make_object)
@@ -80,6 +88,8 @@ class Services:
             for symbol, kernel in kernels.items()
             if symbol not in self.cache.objects
         }
+        if tasks and self.apart:
+            self._start(len(tasks), READY_SECONDS)
         return {**self.cache.objects, **self.workers.map(make_object, tasks, self.trace)}
 
     def checks(self, tasks: Mapping[str, tuple[LoweredKernel, bytes]]) -> dict[str, Check]:
@@ -100,9 +110,14 @@ class Services:
         if self.trace.dumps:
             show("s", lambda: emit_assembly(func, symbol, self.target))
 
-    def _start(self, kernels: int) -> None:
-        """Start workers if so many kernels are worth it."""
-        self.workers.start(worker_count(kernels, self.options), self.trace)
+    def _start(self, kernels: int, patience: float = 0.0) -> None:
+        """Start workers if so many kernels are worth it, or LLVM runs apart; in the latter case
+        wait up to `patience` seconds until they are ready."""
+        count = worker_count(kernels, self.options)
+        if self.apart:
+            self.workers.start(max(count, 1), self.trace, patience)
+        elif not self.workers.started:
+            self.workers.start(count, self.trace)
 
 
 def promised_kernels(graph: OperatorGraph) -> int:

@@ -120,7 +120,7 @@ class TaskShare(Generic[Task, Result]):
 
 
 class WorkerProcess:
-    """One process; `call` names the task that it is doing."""
+    """One process; `call` names the task that it is doing, `tasks` counts those it was sent."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -137,6 +137,7 @@ class WorkerProcess:
         self.ready = False
         self.alive = True
         self.call: str | None = None
+        self.tasks = 0
 
     @property
     def idle(self) -> bool:
@@ -151,6 +152,7 @@ class WorkerProcess:
             share.give_back(name, f"it cannot be sent ({in_short(error)})")
             return
         self.call = name
+        self.tasks += 1
         try:
             write_message(self._calls, call)
         except OSError as error:

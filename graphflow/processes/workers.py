@@ -37,6 +37,10 @@ from graphflow.processes.task_share import Result, Task, TaskShare, WorkerProces
 IDLE_SECONDS = 10.0
 """How long idle workers wait for the next compilation of their model."""
 
+TASKS_OF_WORKER = 500
+"""After so many tasks a worker is not left to the next compilation, which starts another one: LLVM
+keeps 0.1 to 0.2 MB of each module (see codegen/target_machine.py)."""
+
 _BOOT = (
     "import sys; modules = sys.argv[1].split(); sys.path[:] = sys.argv[2:];"
     "from graphflow.processes.worker_main import serve; serve(modules)"
@@ -107,9 +111,12 @@ class Workers:
         return share.results()
 
     @property
-    def at_rest(self) -> bool:
-        """Whether there are processes, and all of them are idle."""
-        return self.started and all(worker.call is None for worker in self._workers)
+    def fit(self) -> bool:
+        """Whether there are processes, and all of them can serve another compilation: idle, and
+        none of them has done `TASKS_OF_WORKER` tasks."""
+        return self.started and all(
+            worker.call is None and worker.tasks < TASKS_OF_WORKER for worker in self._workers
+        )
 
     def close(self) -> None:
         """End all processes, working or idle."""
@@ -160,11 +167,13 @@ class Crew:
     """Workers that one compilation of a model leaves to the next; idle workers end after a time.
 
     Starting a worker takes half a second of processor time, as much as making a dozen kernels.
-    `modules` are as for `Workers`; idle workers end after `seconds`.
+    `modules` are as for `Workers`; idle workers end after `seconds`.  `compilations` counts those
+    that have begun.
     """
 
     def __init__(self, *modules: str, seconds: float = IDLE_SECONDS) -> None:
         self._modules, self._seconds = modules, seconds
+        self.compilations = 0
         self._lock = threading.Lock()
         self._idle: Workers | None = None
         self._timer: threading.Timer | None = None
@@ -177,6 +186,7 @@ class Crew:
         If the compilation fails, its workers are ended.
         """
         workers = self._take()
+        self.compilations += 1
         if workers is None:
             workers = Workers(*self._modules)
         try:
@@ -209,7 +219,7 @@ class Crew:
 
     def _leave(self, workers: Workers) -> None:
         with self._lock:
-            if self._idle is None and workers.at_rest:
+            if self._idle is None and workers.fit:
                 self._idle = workers
                 self._timer = threading.Timer(self._seconds, self._expire, (workers,))
                 self._timer.daemon = True

@@ -16,7 +16,7 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
-from graphflow.frontends.values import VALUE_LIMIT
+from graphflow.frontends.tensors.values import VALUE_LIMIT
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.clearing import caches

@@ -13,7 +13,9 @@ from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan, verify_plan
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.definitions import convolution, elementwise, movement
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import View, kernel_variants, memory_key
 from graphflow.layout import Undefined, blocked, channels_last, fact_of, row_major
 from graphflow.physical import PhysicalGraph

@@ -14,9 +14,10 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
-from graphflow.flow.candidates import Candidates, enumerate_candidates
+from graphflow.flow.candidates.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
-from graphflow.kernels.definitions import linear, movement
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.recipes import Tiled, View, memory_key
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import (

@@ -16,8 +16,8 @@ from graphflow.base.processors import PROCESSORS
 from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
 from graphflow.cost import CostModel, Timings
 from graphflow.flow import plan_layouts
-from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
-from graphflow.flow.requirements import InputAliasing, OutputAliasing
+from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerate_candidates
+from graphflow.flow.candidates.requirements import InputAliasing, OutputAliasing
 from graphflow.flow.solve import TABLE_LIMIT, Problem, Solution
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups

@@ -26,7 +26,9 @@ from graphflow.graph import (
 )
 from graphflow.graph.folded_constants import NotFoldable, folding_constants, folding_of
 from graphflow.graph.fuse_kernels import BoundKernel, fuse_kernels
-from graphflow.kernels.definitions import convolution, elementwise, linear, pooling, scaled_sum
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.linear_algebra import linear, scaled_sum
+from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc, interpret, to_text
 from graphflow.validation.error_bounds import MARGIN, with_errors

@@ -24,7 +24,11 @@ from graphflow.graph import (
     is_identity,
     reads_in_place,
 )
-from graphflow.kernels.definitions import convolution, elementwise, linear, movement, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.models import ModelBuilder
 from graphflow.tir import Allocate, Block, buffers_of, loops_of, only_moves, verify, walk
 

@@ -22,7 +22,7 @@ from graphflow.graph import (
     reading_through,
 )
 from graphflow.graph.channels import segments_of
-from graphflow.kernels.definitions.segments import Segment
+from graphflow.kernels.definitions.movements.segments import Segment
 from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.layers import NetworkBuilder
 from support.targets import processors

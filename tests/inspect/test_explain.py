@@ -19,12 +19,12 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.codegen import avx2_target
 from graphflow.cost import CostModel
 from graphflow.flow import conflict, plan_layouts, planner
-from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.conflict import minimal
-from graphflow.flow.elimination import eliminate
-from graphflow.flow.marginals import extras
+from graphflow.flow.elimination.elimination import eliminate
+from graphflow.flow.elimination.marginals import extras
+from graphflow.flow.elimination.prices import NEVER
 from graphflow.flow.pins import MOST_PRICED
-from graphflow.flow.prices import NEVER
 from graphflow.flow.solve import Problem
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import View

@@ -16,7 +16,8 @@ from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import host_target
 from graphflow.kernels.conversion import computed_in, conversion
-from graphflow.kernels.definitions import linear, reduction, scaled_sum
+from graphflow.kernels.definitions.linear_algebra import linear, scaled_sum
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import BlockTranspose, Recipe, Staged, kernel_schedule
 from graphflow.layout import IndexMap, Layout, row_major

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from graphflow import tir
 from graphflow.arith import Var, const, less_than
-from graphflow.kernels.definitions import convolution, elementwise, movement, pooling, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.layout import (
     Constant,
     IndexMap,

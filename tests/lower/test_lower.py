@@ -15,7 +15,7 @@ from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.definitions import reduction
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.lowering import remove_assume, remove_undef
 from graphflow.lower import Lowered, lower
 from graphflow.lower.memory_plan import align, pack, plan_arena

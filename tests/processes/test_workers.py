@@ -17,21 +17,24 @@ from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
 import graphflow as gf
 from graphflow.base.errors import CodegenError, GraphflowError, VerifyError
 from graphflow.base.options import Options
+from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.cli import main
-from graphflow.codegen import avx2_target, host_target
+from graphflow.codegen import avx2_target, host_target, target_machine
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.lower import kernel_task
 from graphflow.models import ModelBuilder
-from graphflow.pipeline import services
+from graphflow.pipeline import compiler, services
 from graphflow.pipeline.compiler import WORKER_MODULES, Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
+from graphflow.processes import workers as workers_module
 from graphflow.processes.task_share import WorkerTraceback
 from graphflow.processes.workers import Crew, Workers
 from support.chores import (
@@ -559,6 +562,39 @@ def test_shapes_of_one_model_are_compiled_by_one_crew(
         exe.precompile({"x": (batch, 3, 9, 9)})
     assert len(served[0]) == 1
     assert all(pids == served[0] for pids in served)
+
+
+def test_a_worker_that_has_done_many_tasks_is_replaced(
+    ready: None, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_module, "TASKS_OF_WORKER", 5)
+    first = doubled(crew, 1)
+    assert doubled(crew, 1) == first  # it has done four tasks, and does eight
+    assert not any(map(alive, first))
+    assert doubled(crew, 1) != first
+
+
+def test_llvm_leaves_the_process_when_a_model_has_many_shapes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each module takes memory that only the end of its process returns."""
+    here: list[int] = []
+    optimized = target_machine.optimized
+
+    def noted(text: str, target: Target) -> Any:
+        here.append(rows)
+        return optimized(text, target)
+
+    monkeypatch.setattr(target_machine, "optimized", noted)
+    monkeypatch.setattr(compiler, "SHAPES_HERE", 2)
+    build = ModelBuilder(seed=1, name="open")
+    build.output(build.node("Softmax", [build.input("x", ("n", 40))], axis=0))
+    exe = gf.compile(build.model(), options=Options(cache=""))
+    for rows in (3, 4, 5, 6):
+        x = np.arange(40.0 * rows, dtype=np.float32).reshape(rows, 40) / 100
+        exps = np.exp(x)
+        np.testing.assert_allclose(exe.run({"x": x}).popitem()[1], exps / exps.sum(0), 1e-5)
+    assert set(here) == {3, 4}
 
 
 # Ctrl-C -----------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import CostModel
-from graphflow.flow.candidates import Candidate, Candidates
-from graphflow.flow.requirements import (
+from graphflow.flow.candidates.candidates import Candidate, Candidates
+from graphflow.flow.candidates.requirements import (
     InputAliasing,
     OperandRequirement,
     OutputAliasing,

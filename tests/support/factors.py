@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.flow.elimination import Factor, Scope
-from graphflow.flow.prices import NEVER, Table
+from graphflow.flow.elimination.elimination import Factor, Scope
+from graphflow.flow.elimination.prices import NEVER, Table
 
 
 def random_factors(rng: np.random.Generator) -> tuple[list[Table], list[Factor]]:

@@ -25,8 +25,9 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, LayoutConflict
 from graphflow.codegen import host_target
 from graphflow.cost import Price, Timings
-from graphflow.flow import candidates, variants_of
-from graphflow.flow.pricing import VariantPrices
+from graphflow.flow import variants_of
+from graphflow.flow.candidates import candidates
+from graphflow.flow.candidates.pricing import VariantPrices
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import KernelVariant, memory_key

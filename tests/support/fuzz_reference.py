@@ -22,7 +22,7 @@ not to matter, by the values that onnxruntime computes on the way:
   that an infinity is seen by windows that do not hold it; what reaches it is finite.
 - *Weights of zero.*  Whether a linear resize multiplies an element beside a sample by 0 or leaves
   it out, only an infinity tells; what reaches it is finite too.
-- *ThresholdedRelu* keeps NaN (tests/frontends/test_operators.py); onnxruntime makes it 0.
+- *ThresholdedRelu* keeps NaN (tests/frontends/operators/test_operators.py); onnxruntime makes it 0.
 """
 
 from __future__ import annotations

@@ -12,10 +12,13 @@ import pytest
 import graphflow.flow.planner as planner
 from graphflow.base.target import Target
 from graphflow.convert import apply_plan
-from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
+from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse_groups, interpret_graph
-from graphflow.kernels.definitions import convolution, elementwise, movement, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import View
 from graphflow.layout import (
     Equal,

@@ -16,7 +16,7 @@ import graphflow as gf
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.options import Options
 from graphflow.codegen import host_target
-from graphflow.flow import variants
+from graphflow.flow.candidates import variants
 from graphflow.kernels.recipes import KernelVariant, kernel_variants
 from graphflow.lower import Lowered
 from graphflow.models import ModelBuilder

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.flow.candidates import Candidate, Candidates
+from graphflow.flow.candidates.candidates import Candidate, Candidates
 from graphflow.frontends.sections import foreign_kernel
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.definitions import movement, pooling, selection
+from graphflow.kernels.definitions.movements import movement, selection
+from graphflow.kernels.definitions.windows import pooling
 from graphflow.plan import EdgeType
 from support.nets import (
     Net,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphflow.graph import OperatorGraph, Value
-from graphflow.kernels.definitions import movement, selection
+from graphflow.kernels.definitions.movements import movement, selection
 from support.nets import (
     Net,
 )

@@ -310,19 +310,76 @@ ONE_PROGRAM = {
         "g (float[n,4] x, float[n,4] z) => (float[k,4] y) { a=Constant<value=int64[1] {0}>() "
         "e=Constant<value=int64[1] {3}>() c=Slice(x,a,e,a) d=Slice(z,a,e,a) y=Add(c,d) }"
     ),
+    "mean over batch": (
+        "g (float[n,4] x) => (float[1,4] y) { y = ReduceMean<axes=[0], keepdims=1>(x) }"
+    ),
+    "softmax over batch": ("g (float[n,4] x) => (float[n,4] y) { y = Softmax<axis=0>(x) }"),
+    "range of size": (
+        "g (float[n,4] x) => (int64[k] y) { s = Shape(x) i=Constant<value=int64 {0}>() e = "
+        "Gather(s,i) o=Constant<value=int64 {1}>() y = Range(i,e,o) }"
+    ),
+    "gather along": (
+        "g (float[n,4] x) => (float[1,4] y) { i=Constant<value=int64[1] {0}>() y = "
+        "Gather<axis=0>(x,i) }"
+    ),
+    "gather last": (
+        "g (float[n,4] x) => (float[1,4] y) { i=Constant<value=int64[1] {-1}>() y = "
+        "Gather<axis=0>(x,i) }"
+    ),
+    "cumsum along": (
+        "g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {0}>() y = CumSum(x,a) }"
+    ),
+    "cumsum reverse": (
+        "g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {0}>() y = "
+        "CumSum<reverse=1>(x,a) }"
+    ),
+    "argmax along": ("g (float[n,4] x) => (int64[1,4] y) { y = ArgMax<axis=0>(x) }"),
+    "constantofshape mean": (
+        "g (float[n,4] x) => (float[1,4] y) { s=Shape(x) c=ConstantOfShape<value=float[1] "
+        "{2}>(s) y=ReduceSum<keepdims=1>(c,a) a=Constant<value=int64[1] {0}>() }"
+    ),
+    "matmul gram inner": (
+        "g (float[n,4] x) => (float[4,4] y) { t=Transpose<perm=[1,0]>(x) y=MatMul(t,x) }"
+    ),
+    "mvn": ("g (float[n,3,2,2] x) => (float[n,3,2,2] y) { y=MeanVarianceNormalization(x) }"),
+    "sum all": ("g (float[n,4] x) => (float y) { y=ReduceSum<keepdims=0>(x) }"),
+    "trilu": ("g (float[n,n] x) => (float[n,n] y) { y=Trilu(x) }"),
+    "softmaxce": ("g (float[n,3] x, int64[n] l) => (float y) { y=SoftmaxCrossEntropyLoss(x,l) }"),
+    "nll mean": ("g (float[n,3] x, int64[n] l) => (float y) { y=NegativeLogLikelihoodLoss(x,l) }"),
+    "range like": (
+        "g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] "
+        "{1}>(s) a=Constant<value=int64 {0}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }"
+    ),
+    "center crop": (
+        "g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) a=Constant<value=int64[1] "
+        "{0}>() y=Slice(x,a,s,a) }"
+    ),
+    "dynamic quantize": (
+        "g (float[n,4] x) => (uint8[n,4] y, float s, uint8 z) { y,s,z=DynamicQuantizeLinear(x) }"
+    ),
+    "attention seq": (
+        "g (float[1,n,8] x, float[8,8] w) => (float[1,n,8] y) { q=MatMul(x,w) "
+        "t=Transpose<perm=[0,2,1]>(x) s=MatMul(q,t) p=Softmax<axis=-1>(s) y=MatMul(p,x) }"
+    ),
+    "own mean": (
+        'g (float[n,4] x) => (float[n,4] y) { y=own.mean(x) } <domain: "own", opset_import: ["" '
+        ": 17]> mean (x) => (y) { m=ReduceMean<axes=[0],keepdims=1>(x) y=Sub(x,m) }"
+    ),
+    "two outputs": (
+        "g (float[n,4] x) => (float[n,4] y, float[1,4] z) { y=Relu(x) z=ReduceMax<axes=[0]>(y) }"
+    ),
+    "conv then mean over batch": (
+        "g (float[n,3,5,5] x, float[8,3,3,3] w) => (float[8,5,5] y) { "
+        "a=Conv<pads=[1,1,1,1]>(x,w) y=ReduceMean<axes=[0],keepdims=0>(a) }"
+    ),
+    "max of all": ("g (float[n,4] x) => (float[n,4] y) { m=ReduceMax<keepdims=0>(x) y=Sub(x,m) }"),
+    "concat then mean": (
+        "g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) "
+        "y=ReduceMean<axes=[0],keepdims=0>(c) }"
+    ),
 }
 
 EACH_SHAPE = {
-    "mean over batch": (
-        "ReduceMean",
-        "it combines all elements",
-        "g (float[n,4] x) => (float[1,4] y) { y = ReduceMean<axes=[0], keepdims=1>(x) }",
-    ),
-    "softmax over batch": (
-        "Softmax",
-        "it combines all elements",
-        "g (float[n,4] x) => (float[n,4] y) { y = Softmax<axis=0>(x) }",
-    ),
     "shape as data": (
         "Shape",
         "elements that are only known at run time",
@@ -344,12 +401,6 @@ EACH_SHAPE = {
         "g (float[n,4] x) => (float[n,4] y) { s = Shape(x) f = Cast<to=1>(s) "
         "z=Constant<value=float[2] {0,0}>() q=Mul(f,z) i=Constant<value=int64[1] {0}>() b = "
         "Gather(f,i) y = Mul(x,b) }",
-    ),
-    "range of size": (
-        "Range",
-        "does not only move them",
-        "g (float[n,4] x) => (int64[k] y) { s = Shape(x) i=Constant<value=int64 {0}>() e = "
-        "Gather(s,i) o=Constant<value=int64 {1}>() y = Range(i,e,o) }",
     ),
     "reshape merges": (
         "Reshape",
@@ -392,18 +443,6 @@ EACH_SHAPE = {
         "e=Constant<value=int64[1] {-9223372036854775807}>() z=Constant<value=int64[1] {0}>()"
         " y = Slice(x,a,e,z,a) }",
     ),
-    "gather along": (
-        "Gather",
-        "it takes",
-        "g (float[n,4] x) => (float[1,4] y) { i=Constant<value=int64[1] {0}>() y = "
-        "Gather<axis=0>(x,i) }",
-    ),
-    "gather last": (
-        "Gather",
-        "it takes",
-        "g (float[n,4] x) => (float[1,4] y) { i=Constant<value=int64[1] {-1}>() y = "
-        "Gather<axis=0>(x,i) }",
-    ),
     "gather in sized": (
         "Gather",
         "computed together",
@@ -436,26 +475,10 @@ EACH_SHAPE = {
         "the node states the extent",
         "g (float[n,2,4,4] x) => (float[a,b,c,d] y) <int64[4] s={5,2,8,8}> { y = Resize(x,,,s) }",
     ),
-    "cumsum along": (
-        "CumSum",
-        "computed together",
-        "g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {0}>() y = CumSum(x,a) }",
-    ),
-    "cumsum reverse": (
-        "CumSum",
-        "it takes",
-        "g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {0}>() y = "
-        "CumSum<reverse=1>(x,a) }",
-    ),
     "cumsum beside": (
         "CumSum",
         "computed together",
         "g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {1}>() y = CumSum(x,a) }",
-    ),
-    "argmax along": (
-        "ArgMax",
-        "it combines all elements",
-        "g (float[n,4] x) => (int64[1,4] y) { y = ArgMax<axis=0>(x) }",
     ),
     "topk along": (
         "TopK",
@@ -477,12 +500,6 @@ EACH_SHAPE = {
         "LayerNormalization",
         "it combines all elements",
         "g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }",
-    ),
-    "constantofshape mean": (
-        "ReduceSum",
-        "it combines all elements",
-        "g (float[n,4] x) => (float[1,4] y) { s=Shape(x) c=ConstantOfShape<value=float[1] "
-        "{2}>(s) y=ReduceSum<keepdims=1>(c,a) a=Constant<value=int64[1] {0}>() }",
     ),
     "nonzero": (
         "NonZero",
@@ -578,11 +595,6 @@ EACH_SHAPE = {
         "g (float[n,4] x) => (float[k,4] y) <float[5,4] "
         "c={1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4}> { y=Add(x,c) }",
     ),
-    "matmul gram inner": (
-        "MatMul",
-        "it combines all elements",
-        "g (float[n,4] x) => (float[4,4] y) { t=Transpose<perm=[1,0]>(x) y=MatMul(t,x) }",
-    ),
     "gemm bias full": (
         "Gemm",
         "computed together",
@@ -617,11 +629,6 @@ EACH_SHAPE = {
         "g (float[3,n,2] x, float[1,6,2] w, float[1,6,2] r) => (float[1,n,2] h) { "
         "y,h=GRU<hidden_size=2>(x,w,r) }",
     ),
-    "mvn": (
-        "ReduceMean",
-        "it combines all elements",
-        "g (float[n,3,2,2] x) => (float[n,3,2,2] y) { y=MeanVarianceNormalization(x) }",
-    ),
     "conv over spatial": (
         "Conv",
         "it takes",
@@ -637,11 +644,6 @@ EACH_SHAPE = {
         "GlobalAveragePool",
         "it combines all elements",
         "g (float[1,3,n,6] x) => (float[1,3,1,1] y) { y=GlobalAveragePool(x) }",
-    ),
-    "sum all": (
-        "ReduceSum",
-        "it combines all elements",
-        "g (float[n,4] x) => (float y) { y=ReduceSum<keepdims=0>(x) }",
     ),
     "nms": (
         "NonMaxSuppression",
@@ -664,28 +666,11 @@ EACH_SHAPE = {
         "its output is that number",
         "g (float[n,4] x) => (float[n,4] y) { y=EyeLike(x) }",
     ),
-    "trilu": ("Trilu", "computed together", "g (float[n,n] x) => (float[n,n] y) { y=Trilu(x) }"),
     "reverse sequence over": (
         "ReverseSequence",
         "computed together",
         "g (float[n,4] x) => (float[n,4] y) <int64[4] l={1,1,1,1}> { "
         "y=ReverseSequence<batch_axis=1,time_axis=0>(x,l) }",
-    ),
-    "softmaxce": (
-        "ReduceMean",
-        "it combines all elements",
-        "g (float[n,3] x, int64[n] l) => (float y) { y=SoftmaxCrossEntropyLoss(x,l) }",
-    ),
-    "nll mean": (
-        "ReduceMean",
-        "it combines all elements",
-        "g (float[n,3] x, int64[n] l) => (float y) { y=NegativeLogLikelihoodLoss(x,l) }",
-    ),
-    "range like": (
-        "CumSum",
-        "computed together",
-        "g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] "
-        "{1}>(s) a=Constant<value=int64 {0}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }",
     ),
     "range like 1": (
         "CumSum",
@@ -698,12 +683,6 @@ EACH_SHAPE = {
         "it combines all elements",
         "g (float[n,4] x) => (float[4] y) { s=ReduceSum<keepdims=0>(x,a) "
         "a=Constant<value=int64[1] {0}>() d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }",
-    ),
-    "center crop": (
-        "Slice",
-        "does not only move them",
-        "g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) a=Constant<value=int64[1] "
-        "{0}>() y=Slice(x,a,s,a) }",
     ),
     "prod of shape": (
         "ReduceProd",
@@ -729,11 +708,6 @@ EACH_SHAPE = {
         "g (float[n,4] x, float[1,1] z) => (float[n,4] y) { s=Shape(x) "
         "m=Constant<value=int64[2] {1,1}>() e=Equal(s,m) o=Constant<value=int64[2] {1,1}>() "
         "w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }",
-    ),
-    "dynamic quantize": (
-        "ReduceMin",
-        "it combines all elements",
-        "g (float[n,4] x) => (uint8[n,4] y, float s, uint8 z) { y,s,z=DynamicQuantizeLinear(x) }",
     ),
     "ms attention": (
         "com.microsoft.Attention",
@@ -782,12 +756,6 @@ EACH_SHAPE = {
         "g (float[n,4] x) => (float[k,4] y) { s=SequenceConstruct(x,x) "
         "y=ConcatFromSequence<axis=0>(s) }",
     ),
-    "attention seq": (
-        "Softmax",
-        "it combines all elements",
-        "g (float[1,n,8] x, float[8,8] w) => (float[1,n,8] y) { q=MatMul(x,w) "
-        "t=Transpose<perm=[0,2,1]>(x) s=MatMul(q,t) p=Softmax<axis=-1>(s) y=MatMul(p,x) }",
-    ),
     "seq conv1d 2": (
         "Conv",
         "it takes",
@@ -804,23 +772,6 @@ EACH_SHAPE = {
         "g (int32[n,3] i, int32[n,3] s, float[4,8] w, float[4,8] p, float[4,8] q, float[8] a,"
         " float[8] b) => (float[n,3,8] y, int32[n] m) { "
         "y,m=com.microsoft.EmbedLayerNormalization(i,s,w,p,q,a,b) }",
-    ),
-    "own mean": (
-        "ReduceMean",
-        "it combines all elements",
-        'g (float[n,4] x) => (float[n,4] y) { y=own.mean(x) } <domain: "own", opset_import: '
-        '["" : 17]> mean (x) => (y) { m=ReduceMean<axes=[0],keepdims=1>(x) y=Sub(x,m) }',
-    ),
-    "two outputs": (
-        "ReduceMax",
-        "it combines all elements",
-        "g (float[n,4] x) => (float[n,4] y, float[1,4] z) { y=Relu(x) z=ReduceMax<axes=[0]>(y) }",
-    ),
-    "conv then mean over batch": (
-        "ReduceMean",
-        "it combines all elements",
-        "g (float[n,3,5,5] x, float[8,3,3,3] w) => (float[8,5,5] y) { "
-        "a=Conv<pads=[1,1,1,1]>(x,w) y=ReduceMean<axes=[0],keepdims=0>(a) }",
     ),
     "reshape swaps": (
         "Reshape",
@@ -867,16 +818,5 @@ EACH_SHAPE = {
         "does not only move them",
         "g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) "
         "y,z=TopK<axis=0>(x,s) }",
-    ),
-    "max of all": (
-        "ReduceMax",
-        "it combines all elements",
-        "g (float[n,4] x) => (float[n,4] y) { m=ReduceMax<keepdims=0>(x) y=Sub(x,m) }",
-    ),
-    "concat then mean": (
-        "ReduceMean",
-        "it combines all elements",
-        "g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) "
-        "y=ReduceMean<axes=[0],keepdims=0>(c) }",
     ),
 }

@@ -36,6 +36,12 @@ NAMESPACES = (
     "graphflow.base",
     "graphflow.kernels",
     "graphflow.kernels.definitions",
+    "graphflow.kernels.definitions.data_dependent",
+    "graphflow.kernels.definitions.interpolation",
+    "graphflow.kernels.definitions.linear_algebra",
+    "graphflow.kernels.definitions.movements",
+    "graphflow.kernels.definitions.reductions",
+    "graphflow.kernels.definitions.windows",
     "graphflow.pipeline",
     "graphflow.processes",
 )

@@ -31,7 +31,10 @@ from graphflow.graph import (
     moved_channels,
     reading_through,
 )
-from graphflow.kernels.definitions import convolution, elementwise, movement, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.lowering import KernelTask, make_kernel
 from graphflow.kernels.lowering.task import instead_of_tile
 from graphflow.kernels.recipes import Tiled, View, kernel_variants, lifted, memory_key

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model, read_model
-from graphflow.frontends.checked import DEEPEST, MOST_NODES
-from graphflow.frontends.payload import MOST_ELEMENTS
+from graphflow.frontends.protos.payload import MOST_ELEMENTS
+from graphflow.frontends.reading.checked import DEEPEST, MOST_NODES
 from graphflow.models import ModelBuilder
 from graphflow.pipeline import compiler_stages
 from support.single import noise, single

@@ -1,6 +1,6 @@
-"""Tests of the source tree: imports go to lower ranks and stand at module top, no two modules or
-classes have one name, the package list equals the folders on disk, and `import graphflow` stays
-light."""
+"""Tests of the source tree: imports go to lower ranks, of parts and of rooms, and stand at module
+top, no folder has many modules, no two modules or classes have one name, the package list equals
+the folders on disk, and `import graphflow` stays light."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
+
+import pytest
 
 from support.pages import trees_of_pages
 from support.paths import ROOT
@@ -122,6 +125,69 @@ def test_rooms_of_a_part_import_each_other_in_one_direction() -> None:
     # Raises CycleError, which has the rooms.
     TopologicalSorter(below).prepare()
     assert below
+
+
+ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "frontends": (
+        ("protos",),
+        ("reading",),
+        ("tensors",),
+        ("control_flow", "rewrites", "operators"),
+        ("",),
+    ),
+    "kernels/definitions": (
+        ("",),
+        ("linear_algebra", "reductions", "movements"),
+        ("windows", "data_dependent"),
+        ("interpolation",),
+    ),
+    "flow": (("candidates",), ("elimination",), ("objective",), ("branch_and_bound",), ("",)),
+}
+"""The rooms of each rank in large folders, 0 first; "" is what the folder holds itself.  A module
+imports from lower ranks and from its own room.  docs/architecture.md prints this table."""
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_imports_go_down_the_ranks_of_rooms(folder: str) -> None:
+    package = f"graphflow.{folder.replace('/', '.')}"
+    ranks = {room: rank for rank, rooms in enumerate(ROOMS[folder]) for room in rooms}
+
+    def room_within(module: str) -> str:
+        """The room of a module of the folder."""
+        is_package = MODULES[module].name == "__init__.py"
+        holder = module if is_package else module.rpartition(".")[0]
+        return holder.removeprefix(package).removeprefix(".")
+
+    modules = [module for module in MODULES if f"{module}.".startswith(f"{package}.")]
+    assert {room_within(module) for module in modules} == set(ranks)
+    wrong = [
+        f"{module} imports {name}"
+        for module in modules
+        for _, name in own_imports(module)
+        if name in modules and room_within(name) != room_within(module)
+        if ranks[room_within(name)] >= ranks[room_within(module)]
+    ]
+    assert not wrong
+
+
+def test_the_architecture_page_prints_the_rooms() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w/]+)/` \| (\d+) \| ([^|]*) \|", page, re.MULTILINE)
+    printed = [(folder, int(rank), re.findall(r"`(\w+)`", rooms)) for folder, rank, rooms in rows]
+    assert printed == [
+        (folder, rank, [room for room in rooms if room])
+        for folder, ranks in ROOMS.items()
+        for rank, rooms in enumerate(ranks)
+    ]
+
+
+MOST_MODULES = 25
+"""In one folder; `tests` has its own rules."""
+
+
+def test_folders_have_few_modules() -> None:
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in MODULES.values())
+    assert not {folder: count for folder, count in counts.items() if count > MOST_MODULES}
 
 
 RECIPES = "graphflow.kernels.recipes"

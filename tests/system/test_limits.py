@@ -10,8 +10,8 @@ from graphflow.base.errors import CodegenError, GraphflowError, MemoryLimitExcee
 from graphflow.codegen import avx2_target, compile_object
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from graphflow.kernels.definitions import pooling
-from graphflow.kernels.definitions.window import Window
+from graphflow.kernels.definitions.windows import pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes.schedules.tile import UNROLL_BUDGET, emitted_statements
 from graphflow.models import ModelBuilder
 from graphflow.tir import loops_of

@@ -30,7 +30,7 @@ STATED = {
     ("graphflow/bench/machine_limits.py", "SECONDS"): "how long a measurement is repeated",
     ("graphflow/tuning/harness.py", "RUN_SECONDS"): "how long a timed run is to be",
     ("graphflow/processes/workers.py", "IDLE_SECONDS"): "when idle processes end",
-    ("frontends/folding.py", "SECONDS"): "a limit on evaluating constants at import",
+    ("frontends/tensors/folding.py", "SECONDS"): "a limit on evaluating constants at import",
     ("graphflow/runtime/pool.py", "_BARRIER_MICROSECONDS"): "how long threads spin",
     ("graphflow/runtime/pool.py", "_IDLE_MICROSECONDS"): "how long threads spin",
     ("graphflow/runtime/pool.py", "_CROWDED_MICROSECONDS"): "how long threads spin",

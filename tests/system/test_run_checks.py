@@ -11,7 +11,8 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, RunError, VerifyError
 from graphflow.graph import Node, OperatorGraph, canonicalize, fuse_groups
-from graphflow.kernels.definitions import elementwise, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.program import GuardedOutput, ProgramSpec, TensorSpec, TrimmedOutput
 
 IDS = "Gather node g: the largest index in tensor ids"

@@ -19,10 +19,9 @@ BESIDE = ("conftest.py", "explore.py")
 """Modules beside the folders, which are no tests."""
 
 WITHOUT_MODULE = {
-    "frontends/test_data_shapes.py": "operators of several modules, alike in what data decides",
-    "frontends/test_operators.py": "each attribute of the operators, whichever module imports them",
-    "frontends/test_quantized_reference.py": "ops_quantized.py, at length",
-    "frontends/test_transposed.py": "one operator of ops_window.py, at length",
+    "frontends/operators/test_data_shapes.py": "operators of several modules, where data decides",
+    "frontends/operators/test_quantized_reference.py": "ops_quantized.py, at length",
+    "frontends/operators/test_transposed.py": "one operator of ops_window.py, at length",
     "schedule/test_clauses.py": "conditions of primitives, whichever module they are in",
     "schedule/test_handles.py": "the handles of frame.py, through the primitives of all modules",
     "schedule/test_primitives.py": "every primitive, whichever module it is in, on random kernels",

@@ -19,7 +19,7 @@ import pytest
 from graphflow.base.errors import LayoutConflict, VerifyError
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel
-from graphflow.flow import candidates
+from graphflow.flow.candidates import candidates
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, interpret_graph
 from graphflow.layout import fact_of, families

@@ -12,7 +12,9 @@ from graphflow.base.target import Target
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.flow import plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, interpret_graph
-from graphflow.kernels.definitions import elementwise, movement, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout
 from graphflow.schedule import (

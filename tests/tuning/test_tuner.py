@@ -26,7 +26,7 @@ from graphflow.cli import main
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timing, Timings, TimingTable
 from graphflow.flow import find_plan, plan_layouts, variants_of
-from graphflow.flow.pricing import CopyPrices, VariantPrices
+from graphflow.flow.candidates.pricing import CopyPrices, VariantPrices
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import (

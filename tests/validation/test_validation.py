@@ -21,17 +21,13 @@ from graphflow.cli import main
 from graphflow.codegen import ObjectTask, compile_object, host_target, make_object
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
-from graphflow.kernels.definitions import (
-    convolution,
-    elementwise,
-    linear,
-    normalization,
-    pooling,
-    reduction,
-    resize,
-    selection,
-)
-from graphflow.kernels.definitions.segments import Segment, copied
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.interpolation import resize
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import selection
+from graphflow.kernels.definitions.movements.segments import Segment, copied
+from graphflow.kernels.definitions.reductions import normalization, reduction
+from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Placements, Staged
 from graphflow.layout import IndexMap, Layout, blocked, channels_last_padded, row_major

@@ -16,17 +16,12 @@ from onnx import helper
 from graphflow import tir
 from graphflow.arith import Var
 from graphflow.base.errors import InvalidModel
-from graphflow.kernels.definitions import (
-    convolution,
-    elementwise,
-    linear,
-    movement,
-    normalization,
-    pooling,
-    reduction,
-    resize,
-    selection,
-)
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.interpolation import resize
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement, selection
+from graphflow.kernels.definitions.reductions import normalization, reduction
+from graphflow.kernels.definitions.windows import convolution, pooling
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None)

@@ -9,7 +9,7 @@ import pytest
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
-from graphflow.kernels.definitions.linear import matmul
+from graphflow.kernels.definitions.linear_algebra.linear import matmul
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.kernel_variants import IMAGE_TILES, image_tiles
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile

@@ -27,8 +27,10 @@ from graphflow.graph import (
     moved_channels,
     reading_through,
 )
-from graphflow.kernels.definitions import linear, movement, pooling
-from graphflow.kernels.definitions.convolution import convolution as convolution_2d
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.windows import pooling
+from graphflow.kernels.definitions.windows.convolution import convolution as convolution_2d
 from graphflow.kernels.recipes import kernel_schedule, lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked, row_major
 from graphflow.lower import lower

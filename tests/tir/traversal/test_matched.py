@@ -15,7 +15,9 @@ from graphflow import tir
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.cost import operation_cycles
 from graphflow.graph import Node, OperatorGraph, fuse_groups
-from graphflow.kernels.definitions import elementwise, indexing, movement
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.data_dependent import indexing
+from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.recipes import Staged, kernel_schedule, kernel_variants
 from graphflow.schedule import Schedule, require_in_bounds, transform_layout
 from support.native import Native

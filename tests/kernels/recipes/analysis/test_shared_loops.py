@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.definitions import normalization, reduction
+from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.recipes.analysis.shared_loops import joined, rows_of_stages
 from graphflow.tir import Block, to_text
 from support.schedule_checks import kernel, same

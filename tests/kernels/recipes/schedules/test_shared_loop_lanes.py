@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.definitions import reduction
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.recipes import SharedLoops
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined
 from graphflow.kernels.recipes.schedules.shared_loop_lanes import (

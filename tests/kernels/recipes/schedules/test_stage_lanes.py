@@ -10,7 +10,9 @@ import pytest
 
 from graphflow.base.errors import ScheduleError
 from graphflow.codegen import avx2_target, host_target
-from graphflow.kernels.definitions import convolution, linear, normalization, pooling, reduction
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.reductions import normalization, reduction
+from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.lowering.task import instead_of_tile
 from graphflow.kernels.recipes import KernelVariant, SharedLoops, kernel_schedule, kernel_variants

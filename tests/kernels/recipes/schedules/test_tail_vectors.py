@@ -10,7 +10,7 @@ import pytest
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, instructions_of
 from graphflow.cost import BroadcastRows, Panels, TileProblem, Tiling, tiling_cycles
-from graphflow.kernels.definitions import linear
+from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.variants.tiling import choose_tiling

@@ -9,7 +9,7 @@ import pytest
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels
-from graphflow.kernels.definitions import linear
+from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.schedules.target_instructions import in_instructions

@@ -17,17 +17,18 @@ from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse_groups
-from graphflow.kernels.definitions import (
-    convolution,
-    elementwise,
-    linear,
-    movement,
-    pooling,
-    reduction,
-    resize,
-    selection,
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.interpolation import resize
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.movements import movement, selection
+from graphflow.kernels.definitions.movements.segments import (
+    ReadThrough,
+    Segment,
+    copied,
+    reduced_through,
 )
-from graphflow.kernels.definitions.segments import ReadThrough, Segment, copied, reduced_through
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import (
     NOTHING,

@@ -12,7 +12,8 @@ from graphflow.arith import Var, evaluate
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels, Tiling
-from graphflow.kernels.definitions import convolution, linear
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile

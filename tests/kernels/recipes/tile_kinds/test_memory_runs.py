@@ -10,7 +10,8 @@ import pytest
 from graphflow.base.errors import ScheduleError
 from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import Tiling, choose_run, run_tiling
-from graphflow.kernels.definitions import elementwise, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, in_runs
 from graphflow.layout import row_major

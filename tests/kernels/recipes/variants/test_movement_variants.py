@@ -10,7 +10,7 @@ import pytest
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.kernels.definitions.segments import Segment, copied
+from graphflow.kernels.definitions.movements.segments import Segment, copied
 from graphflow.kernels.lowering import remove_assume, remove_undef
 from graphflow.kernels.recipes import KernelVariant, kernel_variants
 from graphflow.kernels.recipes.schedules.staged import staged

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from graphflow.codegen import avx2_target
-from graphflow.kernels.definitions import linear
+from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import IndexMap, Layout, channels_last, row_major

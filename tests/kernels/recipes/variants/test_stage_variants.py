@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from graphflow.codegen import avx2_target
-from graphflow.kernels.definitions import elementwise, normalization, reduction
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.recipes import KernelVariant, Padding, RefusedVariant, SharedLoops
 from graphflow.kernels.recipes.variants.stage_variants import ROWS, stage_variants
 from graphflow.tir import PrimFunc

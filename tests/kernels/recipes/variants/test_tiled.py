@@ -7,7 +7,8 @@ import pytest
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target
 from graphflow.cost import UNPACKED
-from graphflow.kernels.definitions import convolution, linear
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.layout import row_major

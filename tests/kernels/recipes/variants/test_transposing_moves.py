@@ -9,7 +9,7 @@ import pytest
 
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.kernels.definitions import movement
+from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.recipes import BlockTranspose, KernelVariant, Tiled, View, kernel_variants
 from graphflow.lower import lower_call
 from graphflow.tir import Allocate, LoopKind, PrimFunc, loops_of, parse, walk

@@ -1,0 +1,294 @@
+"""Loops: `Loop` and `Scan` are unrolled, iteration by iteration, within a budget of nodes.
+
+Trip counts, conditions and extents that control flow depends on must be known when the model is
+compiled.  A condition that the body computes is evaluated after each iteration, so it may be the
+result of shape arithmetic.  A loop whose number of iterations is certain is refused before the
+first one if the budget does not suffice; with a fallback it then runs as a loop, in a section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import onnx
+
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.control_flow.bodies import BodyGraph, body_of, copies, inlined
+from graphflow.frontends.protos.protos import dtype_name, known_array
+from graphflow.frontends.protos.steps import (
+    STANDARD,
+    After,
+    ImportStep,
+    Item,
+    derived,
+    named_apart,
+    only_element,
+)
+from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.values import contents_missing
+from graphflow.graph import Array
+
+UNROLLED_NODES = 10_000
+"""The most nodes that unrolling may add to a model; import, planning and code generation take
+longer with each."""
+
+Known = Callable[[str], "Array | None"]
+"""The contents of a tensor of the enclosing graphs, None if they are not known."""
+
+
+def _contents_in(graph: onnx.GraphProto, outer: Known) -> Known:
+    """The contents of the constants of a body, and of those of the graphs around it."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in STANDARD and node.output:
+            tensors.update((node.output[0], a.t) for a in node.attribute if a.HasField("t"))
+
+    def found(name: str) -> Array | None:
+        tensor = tensors.get(name)
+        return outer(name) if tensor is None else known_array(tensor, name)
+
+    return found
+
+
+def _runs_all_trips(body: onnx.GraphProto, known: Known) -> bool:
+    """Whether the condition that a body returns is the one that it gets, or a constant true."""
+    copies_of = {
+        node.output[0]: node.input[0]
+        for node in body.node
+        if node.op_type == "Identity" and node.domain in STANDARD and node.input and node.output
+    }
+    name = body.output[0].name
+    for _ in copies_of:
+        name = copies_of.get(name, name)
+    if name == body.input[1].name:
+        return True
+    array = known(name)
+    return array is not None and array.size == 1 and bool(array.all())
+
+
+def _trips(node: onnx.NodeProto, body: onnx.GraphProto, outer: Known, known: Known) -> int:
+    """The number of iterations of a Loop if it is certain, else 1: there may be no more."""
+    is_plain = len(body.input) > 1 and len(body.output) > 0
+    count = outer(node.input[0]) if node.input and node.input[0] else None
+    if not is_plain or count is None or count.size != 1 or count.dtype.kind not in "iu":
+        return 1
+    return max(0, int(count.reshape(()))) if _runs_all_trips(body, known) else 1
+
+
+def _nodes_unrolled(graph: onnx.GraphProto, outer: Known) -> int:
+    """How many nodes unrolling adds for one iteration of a body, as far as it is certain."""
+    known, nodes = _contents_in(graph, outer), 1
+    for node in graph.node:
+        nodes += 1
+        if node.op_type == "Loop":
+            for body in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
+                inner = _contents_in(body, known)
+                nodes += _trips(node, body, known, inner) * _nodes_unrolled(body, known)
+    return nodes
+
+
+@dataclass(slots=True)
+class _Unrolled:
+    """The state of unrolling a `Loop` or `Scan`: the body and the results of the iterations so
+    far."""
+
+    step: ImportStep
+    body: BodyGraph
+    context: ImportContext
+    states: tuple[str, ...]
+    """The loop-carried tensors or sequences that the next iteration starts from."""
+    scanned: list[list[str]]
+    """For each scan output the tensors of the iterations so far."""
+    certain: int
+    """The number of iterations that are certain."""
+
+    def __post_init__(self) -> None:
+        made, given = len(self.states) + len(self.scanned), len(self.step.node.output)
+        if given > made:
+            raise InvalidModel(
+                f"{self.step}: it has {given} outputs, and its body makes {made}; remove the others"
+            )
+        nodes = _nodes_unrolled(self.body.graph, self.context.constant)
+        if self.context.unrolled + self.certain * nodes > UNROLLED_NODES:
+            self._refuse(f"{self.certain} iterations of {nodes} nodes")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise UnsupportedOp(
+            f"{self.step} would be unrolled to more than {UNROLLED_NODES} nodes ({what}), which is "
+            "not built; use a smaller trip count, or a fallback, which runs it as a loop"
+        )
+
+    def iteration(
+        self, number: int, inputs: Sequence[str]
+    ) -> tuple[list[ImportStep], tuple[str, ...]]:
+        """The steps of one iteration, and the names of its results."""
+        self.context.unrolled += 1 + len(self.body.nodes)
+        if self.context.unrolled > UNROLLED_NODES:
+            self._refuse(f"at iteration {number}")
+        return inlined(self.body, self.step, inputs, self.context, f".{number}")
+
+    def finish(self, axes: Sequence[int], reverse: Sequence[bool]) -> list[ImportStep]:
+        """Steps that give the final states and the stacked scan outputs the names of the node's
+        outputs."""
+        names = list(self.step.node.output)
+        count = len(self.states)
+        steps = copies(self.step, named_apart(names[:count], self.states[: len(names)]))
+        for position, name in enumerate(names[count:]):
+            if name:
+                parts = self.scanned[position]
+                parts = parts[::-1] if reverse[position] else parts
+                steps += self._stacked(name, parts, axes[position], count + position)
+        return steps
+
+    def _stacked(self, name: str, parts: list[str], axis: int, position: int) -> list[ImportStep]:
+        if not parts:
+            self._add_empty(name, axis, position)
+            return []
+        axes = self.context.new_constant(f"{name}/axes", np.array([axis], np.int64))
+        rows = [self.context.unique_tensor_name(f"{name}/{k}") for k in range(len(parts))]
+        steps = [
+            derived(self.step, "Unsqueeze", [part, axes], [row], f"row_{name}_{k}")
+            for k, (part, row) in enumerate(zip(parts, rows, strict=True))
+        ]
+        return [*steps, derived(self.step, "Concat", rows, [name], f"stack_{name}", axis=axis)]
+
+    def _add_empty(self, name: str, axis: int, position: int) -> None:
+        """An empty scan output of a loop without iterations; its shape comes from the body's
+        types."""
+        extra = len(self.body.graph.output) - len(self.states) - len(self.scanned)
+        tensor = self.body.graph.output[position + extra].type.tensor_type
+        dims = tensor.shape.dim
+        if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in dims):
+            raise UnsupportedOp(
+                f"{self.step} has no iteration, and the shape of its output {name} is not known, "
+                f"which is not built; state the shape in the body"
+            )
+        shape = [dim.dim_value for dim in dims]
+        shape.insert(axis % (len(shape) + 1), 0)
+        self.context.add_constant(name, np.zeros(shape, dtype_name(tensor.elem_type)))
+
+
+def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
+    """The steps of all iterations; the number of iterations must be known when the model is
+    compiled."""
+    trips: int | None = None
+    if step.input(0):
+        trips = int(_deciding(step, step.input(0), "its trip count", context, "iu"))
+    goes_on = True
+    if step.input(1):
+        goes_on = bool(_deciding(step, step.input(1), "its condition", context, "b"))
+    body = body_of(step, "body", context)
+    states = tuple(step.node.input[2:])
+    outputs = len(body.graph.output) - 1 - len(states)
+    if outputs < 0:
+        raise InvalidModel(f"{step}: its body returns fewer tensors than the loop carries")
+    known = _contents_in(body.graph, context.constant)
+    certain = _trips(step.node, body.graph, context.constant, known) if goes_on else 0
+    loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)], certain)
+    true = context.new_constant(f"{step.name}/true", np.array(True))
+
+    def following(number: int) -> Sequence[Item]:
+        if trips is not None and number >= trips:
+            return loop.finish([0] * outputs, [False] * outputs)
+        index = context.new_constant(f"{step.name}/iteration", np.array(number, np.int64))
+        steps, results = loop.iteration(number, (index, true, *loop.states))
+        loop.states = results[1 : 1 + len(states)]
+        for rows, row in zip(loop.scanned, results[1 + len(states) :], strict=True):
+            rows.append(row)
+        last = trips is not None and number + 1 >= trips
+        reads = () if last else (results[0],)
+        return [*steps, After(step, reads, step.outputs, lambda: decided(number + 1, results[0]))]
+
+    def decided(number: int, condition: str) -> Sequence[Item]:
+        if trips is not None and number >= trips:
+            return following(number)
+        role = f"its condition after iteration {number - 1}"
+        if _deciding(step, condition, role, context, "b"):
+            return following(number)
+        return loop.finish([0] * outputs, [False] * outputs)
+
+    first = following(0) if goes_on else loop.finish([0] * outputs, [False] * outputs)
+    return [*body.steps, *first]
+
+
+def _deciding(step: ImportStep, name: str, role: str, context: ImportContext, kinds: str) -> int:
+    array = context.constant(name)
+    if array is None:
+        asked = f"{step}: {role} ({name})"
+        raise contents_missing(context.graph, context.known, name, asked)
+    return int(only_element(step, array, role, kinds))
+
+
+def expand_scan(step: ImportStep, context: ImportContext) -> Sequence[Item]:
+    """The steps of a Scan of opset 9 or later, one iteration for each slice of the scanned
+    inputs."""
+    if step.opset < 9:
+        raise UnsupportedOp(
+            f"{step}: Scan of opset 8, with a batch axis, is not built; convert the model to opset "
+            f"9 or later"
+        )
+    body = body_of(step, "body", context)
+    count = step.attribute("num_scan_inputs")
+    states = tuple(step.node.input[: len(step.node.input) - count])
+    sources = tuple(step.node.input[len(states) :])
+    outputs = len(body.graph.output) - len(states)
+    if not 0 < count <= len(step.node.input) or outputs < 0:
+        raise InvalidModel(
+            f"{step}: {count} of its {len(step.node.input)} inputs are scanned, and its body gives "
+            f"{len(body.graph.output)} tensors; it has to give one for each other input"
+        )
+    axes = _listed(step, "scan_input_axes", count)
+    backward = _listed(step, "scan_input_directions", count)
+    out_axes = _listed(step, "scan_output_axes", outputs)
+    directions = _listed(step, "scan_output_directions", outputs)
+    shapes = [context.type_of(name)[1] for name in sources]
+    for name, shape, axis in zip(sources, shapes, axes, strict=True):
+        if not -len(shape) <= axis < len(shape):
+            raise InvalidModel(
+                f"{step}: its input {name} of shape {list(shape)} has no axis {axis}"
+            )
+    lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
+    if len(lengths) != 1:
+        raise InvalidModel(f"{step}: its scanned inputs have lengths {sorted(lengths)}")
+    (length,) = lengths
+    loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)], length)
+    items: list[Item] = [*body.steps]
+    for number in range(length):
+        slices: list[str] = []
+        for source, axis, reverse in zip(sources, axes, backward, strict=True):
+            position = length - 1 - number if reverse else number
+            slices.append(_taken(step, source, axis, position, items, context))
+        steps, results = loop.iteration(number, (*loop.states, *slices))
+        items += steps
+        loop.states = results[: len(states)]
+        for rows, row in zip(loop.scanned, results[len(states) :], strict=True):
+            rows.append(row)
+    return [*items, *loop.finish(out_axes, [bool(way) for way in directions])]
+
+
+def _listed(step: ImportStep, attribute: str, count: int) -> list[int]:
+    """The attribute's list of `count` numbers; zeros if the node does not state it."""
+    stated = list(step.attribute(attribute) or [0] * count)
+    if len(stated) != count:
+        raise InvalidModel(f"{step}: {attribute} has {len(stated)} numbers for {count} tensors")
+    return stated
+
+
+def _taken(
+    step: ImportStep,
+    source: str,
+    axis: int,
+    position: int,
+    items: list[Item],
+    context: ImportContext,
+) -> str:
+    """The name of slice `position` of `source` along `axis`; the steps that take it are added to
+    `items`."""
+    index = context.new_constant(f"{step.name}/position", np.array(position, np.int64))
+    name = context.unique_tensor_name(f"{source}.{position}")
+    part = f"slice_{source}_{position}"
+    items.append(derived(step, "Gather", [source, index], [name], part, axis=axis))
+    return name

@@ -1,0 +1,1 @@
+"""Operators with kernels: each node of ONNX becomes kernels of `graphflow.kernels.definitions`."""

@@ -1,0 +1,126 @@
+"""Operators whose output extent depends on data: Compress, NonZero, Unique.
+
+Their output buffers have the largest extent that is possible; each run trims the results to the
+elements that there are.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from graphflow.base.dtypes import HALVES
+from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.kernels.definitions.movements import movement, selection
+from graphflow.tir import PrimFunc
+
+
+def _axis_of(call: NodeCall) -> int | None:
+    axis = call.attribute("axis")
+    return None if axis is None else call.normalized_axis(int(axis))
+
+
+def _compress(call: NodeCall) -> None:
+    """Without an axis the input is flattened; conditions beyond the axis are ignored, as in
+    ONNX."""
+    axis, shape = _axis_of(call), call.shape(0)
+    if len(call.shape(1)) != 1 or call.dtype(1) != "bool":
+        raise call.invalid(
+            f"the condition is {call.dtype(1)}{call.shape(1)}, and has to be a vector of bools"
+        )
+    if axis is None:
+        axis, shape = 0, (prod(shape),)
+    x, keep = call.reshaped(call.inputs[0], shape, "flat"), call.inputs[1]
+    (given,) = call.shape(1)
+    if given > shape[axis]:
+        given = shape[axis]
+        func = selection.take_slice(call.shape(1), (range(given),), "bool")
+        keep = call.emit_part(func, (keep,), "looked_at")
+    count = call.emit_part(compaction.count_of((given,), "bool"), (keep,), "count")
+    func = compaction.kept_slices(shape, axis, given, call.dtype())
+    call.emit_bounded(func, (x, keep), call.outputs[0], axis, count)
+
+
+def _non_zero(call: NodeCall) -> None:
+    shape, dtype = call.shape(0), call.dtype()
+    if not shape:
+        call.refuse("a scalar", "reshape it to one element")
+    count = call.emit_part(compaction.count_of(shape, dtype), call.inputs, "count")
+    call.emit_bounded(compaction.non_zero(shape, dtype), call.inputs, call.outputs[0], 1, count)
+
+
+def _unique(call: NodeCall) -> None:
+    """Unique slices along an axis, or unique elements; slices are compared pair by pair."""
+    axis, ordered, dtype = _axis_of(call), call.flag("sorted", True), call.dtype()
+    shape, x = call.shape(0), call.inputs[0]
+    ahead: tuple[int, ...] = (prod(shape),)
+    if axis is not None:
+        order = (axis, *(k for k in range(len(shape)) if k != axis))
+        ahead = tuple(shape[k] for k in order)
+        if axis:
+            x = call.emit_part(movement.transpose(shape, order, dtype), (x,), "ahead")
+    rows = (ahead[0], prod(ahead[1:]))
+    x = call.reshaped(x, rows, "rows")
+    first = call.emit_part(compaction.first_alike(rows, dtype), (x,), "first")
+    count = call.emit_part(compaction.unique_extent(rows[0]), (first,), "count")
+    y, indices, inverse, counts = (*call.outputs, "", "", "")[:4]
+    places = inverse or call.part_name("places")
+    call.emit(compaction.places_of(rows, ordered, dtype), (x, first), places, "inverse")
+    if indices:
+        func = compaction.unique_indices(rows[0])
+        call.emit_bounded(func, (first, places), indices, 0, count, "indices")
+    if counts:
+        call.emit_bounded(compaction.unique_counts(rows[0]), (places,), counts, 0, count, "counts")
+    if y:
+        func = compaction.unique_rows(rows, dtype)
+        found = call.emit_part(func, (x, first, places), "found")
+        _emit_back(call, found, ahead, axis or 0, count)
+
+
+def _emit_back(call: NodeCall, rows: str, ahead: tuple[int, ...], axis: int, count: str) -> None:
+    """The first output: `rows` reshaped to `ahead`, whose first axis is then moved to `axis`."""
+    value = call.context.graph.values[rows]
+    if not axis:
+        func = movement.reshape(value.shape, ahead, value.dtype)
+        call.emit_bounded(func, (rows,), call.outputs[0], 0, count)
+        return
+    shaped = call.reshaped(rows, ahead, "shaped")
+    back = (*range(1, axis + 1), 0, *range(axis + 1, len(ahead)))
+    func = movement.transpose(ahead, back, value.dtype)
+    call.emit_bounded(func, (shaped,), call.outputs[0], axis, count)
+
+
+def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:
+    """Join tensors along an axis along which a run gives fewer elements of some than there is room
+    for: all room is joined by the kernel `joins`, and the slices that a run gives are kept."""
+    parts, kept = [], []
+    for position, name in enumerate(call.inputs):
+        shape, dtype = call.shape(position), call.stored_dtype(position)
+        counts = call.counts(position)
+        if counts.keys() - {axis} or dtype in HALVES:
+            call.refuse(
+                f"a run decides how many elements {name} of {dtype} has along axes {[*counts]}",
+                "join tensors of float32 along that axis",
+            )
+        parts.append(call.filled(name, 0, f".part{position}"))
+        mask = call.add_part(np.ones(shape[axis], np.bool_), f"all{position}")
+        if axis in counts:
+            func = compaction.counted_slices((shape[axis],), 0, 0, "bool")
+            mask = call.emit_part(func, (mask, counts[axis]), f"given{position}")
+        kept.append(mask)
+    room = joins.outputs[0].shape
+    whole = call.emit_part(joins, parts, "room")
+    given = movement.concat([(call.shape(k)[axis],) for k in range(len(kept))], 0, "bool")
+    keep = call.emit_part(given, kept, "given")
+    count = call.emit_part(compaction.count_of(room[axis : axis + 1], "bool"), (keep,), "count")
+    func = compaction.kept_slices(room, axis, room[axis], call.dtype())
+    call.emit_bounded(func, (whole, keep), call.outputs[0], axis, count)
+
+
+OPERATORS: Emitters = {
+    "Compress": _compress,
+    "NonZero": _non_zero,
+    "Unique": _unique,
+}

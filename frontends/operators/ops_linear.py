@@ -1,0 +1,40 @@
+"""Matrix products and determinants.
+
+What always holds: where a run decides over how many elements a product adds, both factors have
+zeros behind them.
+"""
+
+from __future__ import annotations
+
+from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.forwarded import forwarded
+from graphflow.kernels.definitions.linear_algebra import determinant, linear
+
+
+def _matmul(call: NodeCall) -> None:
+    a, b = call.shape(0), call.shape(1)
+    factors = call.filled_pair(len(a) - 1, max(len(b) - 2, 0))
+    call.emit(linear.matmul(a, b, dtype=call.dtype()), factors)
+
+
+def _gemm(call: NodeCall) -> None:
+    transpose_a, transpose_b = call.flag("transA"), call.flag("transB")
+    func = linear.gemm(
+        call.shape(0),
+        call.shape(1),
+        call.optional_shape(2),
+        alpha=float(call.attribute("alpha", 1.0)),
+        beta=float(call.attribute("beta", 1.0)),
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        dtype=call.dtype(),
+    )
+    factors = call.filled_pair(0 if transpose_a else 1, 1 if transpose_b else 0)
+    call.emit(func, (*factors, *call.given_inputs[2:]))
+
+
+OPERATORS: Emitters = {
+    "Det": forwarded(determinant.determinant),
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+}

@@ -1,0 +1,109 @@
+"""Normalization operators.
+
+Only their first output is built; a model that reads another output is refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from graphflow.base.errors import TrainingOnly
+from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.forwarded import REQUIRED, forwarded
+from graphflow.frontends.protos.protos import dtype_name
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.reductions import normalization, reduction
+
+
+def _batch_normalization(call: NodeCall) -> None:
+    """One multiply-add for each channel; factor and summand are folded to constants."""
+    call.attribute("momentum")
+    if call.attribute("training_mode", 0):
+        raise TrainingOnly(f"{call.title}: training_mode is 1; export the model for inference")
+    if not call.attribute("spatial", 1):
+        call.refuse("spatial is 0", "convert the model to opset 9 or later")
+    call.refuse_outputs_from(1)
+    x, gamma, beta, mean, variance = call.inputs
+    dtype, channels = call.dtype(), call.extent(1)
+    func = elementwise.normalization_scale((channels,), call.attribute("epsilon", 1e-5), dtype)
+    scale = call.emit_part(func, (gamma, variance), "scale")
+    func = elementwise.normalization_shift(channels, dtype)
+    shift = call.emit_part(func, (beta, mean, scale), "shift")
+    call.emit(elementwise.scale_and_shift(call.shape(0), dtype), (x, scale, shift))
+
+
+def _instance_normalization(call: NodeCall) -> None:
+    shape = call.shape(0)
+    if len(shape) < 2:
+        raise call.invalid(f"its input is {list(shape)}, without an axis of channels")
+    _emit_groups(call, shape[1], "instance_normalization")
+
+
+def _group_normalization(call: NodeCall) -> None:
+    # The dtype of the statistics: at least that of the input is what kernels compute in anyway.
+    call.attribute("stash_type")
+    _emit_groups(call, call.required("num_groups"), "group_normalization")
+
+
+def _emit_groups(call: NodeCall, groups: int, name: str) -> None:
+    shape, epsilon = call.shape(0), call.attribute("epsilon", 1e-5)
+    func = normalization.group_normalization(
+        shape, groups, call.extent(1), epsilon=epsilon, dtype=call.dtype(), name=name
+    )
+    call.emit(func)
+
+
+def _layer_normalization(call: NodeCall) -> None:
+    stashed = dtype_name(call.attribute("stash_type", onnx.TensorProto.FLOAT))
+    axis, epsilon = call.attribute("axis", -1), call.attribute("epsilon", 1e-5)
+    func = normalization.layer_normalization(
+        call.shape(0),
+        axis,
+        call.shape(1),
+        call.optional_shape(2),
+        epsilon=epsilon,
+        dtype=call.dtype(),
+    )
+    call.emit(func, call.given_inputs)
+    if any(name in call.context.read for name in call.outputs[1:]):
+        _emit_statistics(call, axis, epsilon, stashed)
+        return
+    call.refuse_outputs_from(1)
+
+
+def _emit_statistics(call: NodeCall, axis: int, epsilon: float, stashed: str) -> None:
+    """Emits the optional outputs: the mean over all axes from `axis` on, and 1 / standard
+    deviation."""
+    shape, dtype = call.shape(0), call.dtype()
+    axes = range(axis % len(shape), len(shape))
+    x = call.inputs[0]
+    average = reduction.reduce("mean", shape, axes, True, dtype)
+    kept = average.outputs[0].shape
+    mean = call.emit_part(average, (x,), "mean")
+    centered = call.emit_part(elementwise.binary("sub", shape, kept, dtype), (x, mean), "centered")
+    squares = call.emit_part(elementwise.unary("square", shape, dtype), (centered,), "squares")
+    variance = call.emit_part(average, (squares,), "variance")
+    one = call.add_part(np.ones(kept, dtype), "one")
+    func = elementwise.normalization_scale(kept, epsilon, dtype)
+    inverse = call.emit_part(func, (one, variance), "inverse_deviation")
+    outputs = ((mean, "Mean"), (inverse, "InvStdDev"))
+    for name, (source, part) in zip(call.outputs[1:], outputs, strict=False):
+        if name:
+            call.emit(elementwise.cast(kept, dtype, stashed), (source,), name, part)
+
+
+OPERATORS: Emitters = {
+    "BatchNormalization": _batch_normalization,
+    "InstanceNormalization": _instance_normalization,
+    "GroupNormalization": _group_normalization,
+    "LayerNormalization": _layer_normalization,
+    "LpNormalization": forwarded(normalization.lp_normalization, axis=("axis", -1), p=("p", 2)),
+    "LRN": forwarded(
+        normalization.local_response_normalization,
+        size=("size", REQUIRED),
+        alpha=("alpha", 1e-4),
+        beta=("beta", 0.75),
+        bias=("bias", 1.0),
+    ),
+}

@@ -1,0 +1,148 @@
+"""Quantized operators: scales and zero points around integer arithmetic that is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import onnx
+
+from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.ops_window import convolution_of
+from graphflow.frontends.protos.protos import check_dtype, dtype_name
+from graphflow.kernels.definitions import quantized
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.stages import Shape
+from graphflow.tir import PrimFunc
+
+
+def _quantize(call: NodeCall) -> None:
+    """The output dtype is that of the zero point, else that of an attribute, else uint8."""
+    wanted = call.attribute("output_dtype", 0) or onnx.TensorProto.UINT8
+    target = call.stored_dtype(2) if call.has(2) else dtype_name(wanted)
+    check_dtype(f"{call.title}: output", target)
+    if call.attribute("precision", 0) not in (0, onnx.TensorProto.FLOAT):
+        call.refuse("a precision other than float32", "remove the attribute")
+    func = quantized.quantize(
+        call.shape(0),
+        call.dtype(),
+        call.shape(1),
+        target,
+        **_parameters(call),
+        saturate=call.flag("saturate", True),
+    )
+    call.emit(func, call.given_inputs)
+
+
+def _dequantize(call: NodeCall) -> None:
+    call.attribute("output_dtype")
+    func = quantized.dequantize(call.shape(0), call.dtype(), call.shape(1), **_parameters(call))
+    call.emit(func, call.given_inputs)
+
+
+class _Parameters(TypedDict):
+    """How the scale and the zero point of a node lie along its input."""
+
+    zero_shape: Shape | None
+    axis: int
+    block: int
+
+
+def _parameters(call: NodeCall) -> _Parameters:
+    _check_scale(call, 1)
+    axis, block = int(call.attribute("axis", 1)), int(call.attribute("block_size", 0))
+    return _Parameters(zero_shape=call.optional_shape(2), axis=axis, block=block)
+
+
+def _check_scale(call: NodeCall, position: int) -> None:
+    if call.dtype(position) != "float32":
+        call.refuse(f"a scale of {call.dtype(position)}", "cast the scale to float32")
+
+
+def _dynamic_quantize(call: NodeCall) -> None:
+    """Three outputs: the quantized tensor, its scale, its zero point."""
+    names = [
+        name or call.part_name(role)
+        for name, role in zip((*call.outputs, "", "")[:3], ("y", "scale", "zero"), strict=True)
+    ]
+    emit_quantized(call, call.inputs[0], call.inputs[0], names)
+
+
+def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) -> None:
+    """Add kernels that quantize the tensor `x` to uint8 by the range of the tensor `ranged`.
+
+    `names` are those of the quantized tensor, its scale and its zero point.
+    """
+    values = call.context.graph.values
+    shape = values[ranged].shape
+    reductions = {
+        kind: reduction.reduce(kind, shape, range(len(shape)), False) for kind in ("min", "max")
+    }
+    ends = [call.emit_part(func, (ranged,), kind) for kind, func in reductions.items()]
+    call.emit(quantized.dynamic_scale(), ends, names[1], "scale")
+    call.emit(quantized.dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
+    func = quantized.quantize(values[x].shape, "float32", (), "uint8", zero_shape=())
+    call.emit(func, (x, *names[1:]), names[0])
+
+
+def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> str:
+    """The name of an input minus its zero point, as int32."""
+    func = quantized.shifted(
+        call.shape(position), call.dtype(position), call.optional_shape(zero), axis
+    )
+    zeros = call.inputs[zero : zero + 1] if call.has(zero) else ()
+    return call.emit_part(func, (call.inputs[position], *zeros), part)
+
+
+def _matmul_integer(call: NodeCall) -> None:
+    """Zero points may be given for each row of A and for each column of B."""
+    factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 1, 3, -1, "b")
+    call.emit(linear.matmul(call.shape(0), call.shape(1), "int32"), factors)
+
+
+def _conv_integer(call: NodeCall) -> None:
+    """Padding counts as the zero point of x; w may have a zero point for each output channel."""
+    factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
+    call.emit(convolution_of(call, 1, False, "int32"), factors)
+
+
+def _qlinear_matmul(call: NodeCall) -> None:
+    factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 3, 5, -1, "b")
+    func = linear.matmul(call.shape(0), call.shape(3), "int32")
+    _emit_requantized(call, func, factors, (-2, -1, -1))
+
+
+def _qlinear_conv(call: NodeCall) -> None:
+    """The bias is an int32 in units of x_scale · w_scale, so it is added to the integer sum."""
+    factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
+    func = convolution_of(call, 3, call.has(8), "int32")
+    _emit_requantized(call, func, (*factors, *call.inputs[8:9][: call.has(8)]), (1, 1, 1))
+
+
+def _emit_requantized(
+    call: NodeCall, func: PrimFunc, inputs: Sequence[str], axes: tuple[int, int, int]
+) -> None:
+    """The integer sum that `func` makes, scaled to the output.
+
+    Inputs 1, 4 and 6 are the scales of both factors and of the output, with their elements along
+    `axes` of the sum; input 7 is the zero point of the output.
+    """
+    total = call.emit_part(func, inputs, "total")
+    for position in (1, 4, 6):
+        _check_scale(call, position)
+    scales = (call.shape(1), call.shape(4), call.shape(6))
+    shape, zero_shape, dtype = func.outputs[0].shape, call.shape(7), call.stored_dtype(7)
+    parameters = (call.inputs[1], call.inputs[4], *call.inputs[6:8])
+    call.emit(quantized.requantize(shape, scales, zero_shape, axes, dtype), (total, *parameters))
+
+
+OPERATORS: Emitters = {
+    "ConvInteger": _conv_integer,
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic_quantize,
+    "MatMulInteger": _matmul_integer,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    "QuantizeLinear": _quantize,
+}

@@ -1,0 +1,114 @@
+"""Operators that read a tensor at computed positions: GridSample, RoiAlign, DeformConv."""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.ops_indexing import require_from
+from graphflow.frontends.operators.ops_window import weight_extents, window_attributes
+from graphflow.kernels.definitions.interpolation import sampling
+from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
+
+MODES = {"bilinear": "linear", "bicubic": "cubic"}
+"""The mode names since opset 20, by those of opset 16."""
+
+
+def _grid_sample(call: NodeCall) -> None:
+    mode = str(call.attribute("mode", "linear"))
+    mode = MODES.get(mode, mode)
+    border = str(call.attribute("padding_mode", "zeros"))
+    align = call.flag("align_corners")
+    shape, grid = call.shape(0), call.shape(1)
+    if len(grid) != len(shape) or len(shape) < 3 or grid[0] != shape[0]:
+        raise call.invalid(f"a grid of shape {grid} does not fit {shape}")
+    # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
+    moved = "zeros" if mode == "cubic" and border in sampling.BORDERS else border
+    func = sampling.grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
+    places = call.emit_part(func, call.inputs[1:2], "places")
+    func = sampling.grid_sample(
+        shape, func.outputs[0].shape, mode, border, align, call.dtype(), call.dtype(1)
+    )
+    call.emit(func, (call.inputs[0], places))
+
+
+def _roi_align(call: NodeCall) -> None:
+    """Without a `sampling_ratio` the number of points depends on the size of a bin; a guard bounds
+    it."""
+    shape, rois = call.shape(0), call.shape(1)
+    mode = str(call.attribute("mode", "avg"))
+    default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    coordinates = str(call.attribute("coordinate_transformation_mode", default))
+    outputs = (int(call.attribute("output_height", 1)), int(call.attribute("output_width", 1)))
+    ratio = int(call.attribute("sampling_ratio", 0))
+    scale = float(call.attribute("spatial_scale", 1.0))
+    if mode not in ("avg", "max") or coordinates not in ("half_pixel", "output_half_pixel"):
+        raise call.invalid(f"mode {mode} with coordinates {coordinates} does not exist")
+    if len(shape) != 4 or rois[1:] != (4,) or call.shape(2) != rois[:1]:
+        raise call.invalid(
+            f"data of shape {shape}, regions of shape {rois} and "
+            f"batch indices of shape {call.shape(2)} do not fit"
+        )
+    half_pixel = coordinates == "half_pixel"
+    require_from(call, 2, 0, shape[0] - 1)
+    samples = (ratio, ratio)
+    if ratio > 0:
+        func = movement.fill((rois[0], 2), ratio, "int64")
+        counts = call.emit_part(func, (), "points")
+        call.count_like(counts, 1)
+    else:
+        # Room for regions of twice the size of the image.
+        most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
+        samples = (most, most)
+        func = sampling.region_points(rois[0], outputs, scale, half_pixel, call.dtype())
+        counts = call.emit_part(func, call.inputs[1:2], "points")
+        largest = reduction.reduce("max", (rois[0], 2), (0, 1), False, "int64")
+        if rois[0]:
+            given = call.filled(counts, 0, ".points")
+            limit = call.emit_part(largest, (given,), "most_points")
+            subject = f"{call.title}: points of a bin along an axis, at most"
+            call.context.graph.add_guard(limit, -(2**63), most, subject)
+    func = sampling.roi_align(
+        shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype()
+    )
+    call.emit(func, (*call.inputs[:3], counts))
+
+
+def _deform_conv(call: NodeCall) -> None:
+    """Gathers the taps of each window into columns, and convolves these with a kernel of 1x1."""
+    shape, weight, offsets = call.shape(0), call.shape(1), call.shape(2)
+    if len(shape) != 4:
+        call.refuse(f"data of rank {len(shape)}", "use two spatial axes")
+    kernel = weight_extents(call, 1)
+    window = Window.of(kernel, **window_attributes(call, kernel))
+    out = window.output_shape(shape[2:])
+    groups = int(call.attribute("offset_group", 1))
+    taps, masked = prod(kernel), call.has(4)
+    wanted = (shape[0], 2 * groups * taps, *out)
+    fits = groups > 0 and shape[1] % groups == 0 and offsets == wanted
+    if not fits or (masked and call.shape(4) != (shape[0], groups * taps, *out)):
+        raise call.invalid(
+            f"offsets of shape {offsets} and the mask do not fit data "
+            f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
+        )
+    func = sampling.deformed_columns(shape, out, window, groups, masked, call.dtype())
+    moved = (call.inputs[0], call.inputs[2], *(call.inputs[4:5] if masked else ()))
+    columns = call.emit_part(func, moved, "columns")
+    flat = (shape[0], shape[1] * taps, *out)
+    columns = call.reshaped(columns, flat, "flat", call.dtype())
+    row = (weight[0], weight[1] * taps, 1, 1)
+    filters = call.reshaped(call.inputs[1], row, "filters", call.dtype(1))
+    func = convolution.convolution(
+        flat, row, groups=int(call.attribute("group", 1)), bias=call.has(3), dtype=call.dtype()
+    )
+    call.emit(func, (columns, filters, *call.inputs[3:4][: call.has(3)]))
+
+
+OPERATORS: Emitters = {
+    "DeformConv": _deform_conv,
+    "GridSample": _grid_sample,
+    "RoiAlign": _roi_align,
+}

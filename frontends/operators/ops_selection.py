@@ -1,0 +1,160 @@
+"""Operators that move a part of a tensor, or move its elements to several positions: Slice, Split,
+Pad, Expand, Tile and the like.
+
+Starts, pads, sizes and repeats that are inputs of a node must be known when the model is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.protos.steps import only_element
+from graphflow.kernels.definitions.movements import selection
+from graphflow.tir import PrimFunc
+
+
+def _slice(call: NodeCall) -> None:
+    """Parameters are attributes before opset 10, inputs since; bounds are clamped as in numpy."""
+    shape = call.shape(0)
+    steps: tuple[int, ...] | None = None
+    axes: tuple[int, ...] | None = None
+    if call.opset < 10:
+        starts, ends = tuple(call.required("starts")), tuple(call.required("ends"))
+        given = call.attribute("axes")
+        axes = None if given is None else tuple(given)
+    else:
+        starts, ends = call.numbers(1, "starts"), call.numbers(2, "ends")
+        axes = call.numbers(3, "axes") if call.has(3) else None
+        steps = call.numbers(4, "steps") if call.has(4) else None
+    sizes = call.sizes_in(2) if call.has(2) else {}
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise call.invalid(
+            f"starts {starts}, ends {ends}, axes {axes} and steps {steps} "
+            "must have the same length, and no step may be 0"
+        )
+    ranges = [range(n) for n in shape]
+    heads: dict[int, int | str] = {}
+    for place, (start, end, stated, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
+        axis = call.normalized_axis(stated)
+        ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
+        if (start, step) == (0, 1) and 0 <= end < shape[axis]:
+            heads[axis] = end
+        if place in sizes:
+            if (start, step) != (0, 1):
+                call.refuse(
+                    f"a slice from {start} in steps of {step} to an extent of a run",
+                    "slice from 0 in steps of 1",
+                )
+            heads[axis] = sizes[place]
+    # All other axes whose extents a run decides have to be whole.
+    others = (axis for axis in call.counts(0) if axis not in heads)
+    is_open = bool(sizes) or call.is_counted(0, heads)
+    if is_open and all(ranges[axis] == range(shape[axis]) for axis in others):
+        call.emit_heads(selection.take_slice(shape, ranges, call.stored_dtype()), heads)
+        return
+    if sizes:
+        call.refuse("a slice to an extent of a run, and parts of other such axes", "slice in turn")
+    call.emit(selection.take_slice(shape, ranges, call.dtype()), call.inputs[:1])
+
+
+def _split(call: NodeCall) -> None:
+    """One kernel for each output, so that each can be a view if layouts allow."""
+    shape, axis = call.shape(0), call.axis(0)
+    sizes = _split_sizes(call, shape[axis])
+    if sum(sizes) != shape[axis] or len(sizes) != len(call.outputs):
+        raise call.invalid(
+            f"parts {tuple(sizes)} for {len(call.outputs)} outputs do not "
+            f"divide axis {axis} of shape {shape}"
+        )
+    start = 0
+    for number, (size, name) in enumerate(zip(sizes, call.outputs, strict=True)):
+        ranges = [range(n) for n in shape]
+        ranges[axis] = range(start, start + size)
+        start += size
+        if name:
+            func = selection.take_slice(shape, ranges, call.dtype(), "split")
+            call.emit(func, call.inputs[:1], name, f"part{number}")
+
+
+def _split_sizes(call: NodeCall, extent: int) -> Sequence[int]:
+    parts = len(call.outputs)
+    stated = call.attribute("num_outputs")
+    if stated is not None and stated != parts:
+        raise call.invalid(f"num_outputs is {stated}, it has {parts}")
+    if call.opset < 13:
+        sizes = call.attribute("split")
+        if sizes is not None:
+            return tuple(sizes)
+    elif call.has(1):
+        return call.numbers(1, "split")
+    each = -(-extent // parts)
+    if stated is None and extent % parts:
+        raise call.invalid(f"{parts} equal parts do not divide an extent of {extent}")
+    return tuple(min(each, max(extent - k * each, 0)) for k in range(parts))
+
+
+def _pad(call: NodeCall) -> None:
+    """Parameters are attributes before opset 11, inputs since; pads list all begins, then all
+    ends."""
+    shape = call.shape(0)
+    mode = call.attribute("mode", "constant")
+    value: float | tuple[int, ...] = 0.0
+    axes: Sequence[int] = range(len(shape))
+    if call.opset < 11:
+        pads = tuple(call.required("pads"))
+        value = call.attribute("value", 0.0)
+    else:
+        pads = call.numbers(1, "pads")
+        known = call.known(2)
+        if known is not None:
+            value = only_element(call.title, known, "its value")
+        elif call.has(2):
+            value = call.shape(2)
+        if call.has(3):
+            axes = call.numbers(3, "axes")
+    if len(pads) != 2 * len(axes):
+        raise call.invalid(f"pads {pads} are not two for each of axes {axes}")
+    begins, ends = [0] * len(shape), [0] * len(shape)
+    for stated, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        axis = call.normalized_axis(stated)
+        begins[axis], ends[axis] = begin, end
+    func = selection.pad(shape, begins, ends, mode, value, call.dtype())
+    call.emit(func, (call.inputs[0], *call.inputs[2:3])[: len(func.inputs)])
+
+
+def _expand(call: NodeCall) -> None:
+    wanted = call.numbers(1, "shape")
+    func = selection.expand(call.shape(0), wanted, call.dtype())
+    call.emit(func, call.inputs[:1])
+    ahead = len(func.outputs[0].shape) - len(wanted)
+    sizes = {ahead + axis: tensor for axis, tensor in call.sizes_in(1).items()}
+    extents = (1,) * ahead + call.shape(0)
+    call.count_alike({axis: sizes[axis] for axis in sizes if extents[axis] == 1})
+    call.require_open((ahead + axis for axis, n in enumerate(wanted) if n != 1), sizes)
+
+
+def _tile(call: NodeCall) -> None:
+    repeats = call.numbers(1, "repeats")
+    call.emit(selection.tile(call.shape(0), repeats, call.dtype()), call.inputs[:1])
+
+
+def _space_and_depth(define: Callable[..., PrimFunc], order: str, call: NodeCall) -> None:
+    """`order` is the parameter of `define` that says whether channels come before blocks."""
+    crd = call.choice("mode", ("DCR", "CRD"), "DCR") == "CRD"
+    block, dtype = call.required("blocksize"), call.dtype()
+    call.emit(define(call.shape(0), block, dtype=dtype, **{order: crd}))
+
+
+OPERATORS: Emitters = {
+    "Slice": _slice,
+    "Split": _split,
+    "Pad": _pad,
+    "Expand": _expand,
+    "Tile": _tile,
+    "DepthToSpace": partial(_space_and_depth, selection.depth_to_space, "column_row"),
+    "SpaceToDepth": partial(_space_and_depth, selection.space_to_depth, "channel_first"),
+}

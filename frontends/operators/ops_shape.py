@@ -1,0 +1,182 @@
+"""Operators that reshape, transpose, concatenate, make constants or compute shapes.
+
+Shapes are known when the model is compiled, so an input that holds one must be known by then.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, prod
+
+import numpy as np
+
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.ops_compaction import emit_joined
+from graphflow.frontends.protos.protos import check_dtype, known_array
+from graphflow.frontends.protos.steps import only_element
+from graphflow.frontends.tensors.folding import LARGEST
+from graphflow.kernels.definitions.movements import movement
+
+
+def axes_of(call: NodeCall, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
+    """The axes that a node names; None if it names none.
+
+    They are an attribute before opset `input_since`, and input 1 since, which must have rank `rank`
+    (None: any).
+    """
+    if call.opset < input_since:
+        axes = call.attribute("axes")
+        return None if axes is None else tuple(axes)
+    if not call.has(1):
+        return None
+    return tuple(int(axis) for axis in call.constant(1, "axes", rank=rank).reshape(-1))
+
+
+def _emit_reshape(call: NodeCall, shape: tuple[int, ...]) -> None:
+    func = movement.reshape(call.shape(0), shape, call.dtype(), call.op.lower())
+    call.emit(func, call.inputs[:1])
+
+
+def _reshape(call: NodeCall) -> None:
+    wanted = stated = [int(n) for n in call.constant(1, "shape", rank=1)]
+    source = call.shape(0)
+    if not call.attribute("allowzero", 0):
+        if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
+            raise call.invalid(
+                f"0 in shape {wanted} copies an axis that the input of shape {source} does not have"
+            )
+        wanted = [source[axis] if n == 0 else n for axis, n in enumerate(wanted)]
+    rest = prod(n for n in wanted if n != -1)
+    if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
+        raise call.invalid(f"{prod(source)} elements do not determine the shape {wanted}")
+    _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
+    sizes = call.sizes_in(1)
+    call.require_open((axis for axis, n in enumerate(stated) if n > 0), sizes)
+
+
+def _flatten(call: NodeCall) -> None:
+    shape, axis = call.shape(0), call.attribute("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    _emit_reshape(call, (prod(shape[:axis]), prod(shape[axis:])))
+
+
+def _squeeze(call: NodeCall) -> None:
+    shape, axes = call.shape(0), axes_of(call, 13)
+    if axes is None:
+        call.require_several(0)
+        axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
+    gone = {axis % len(shape) if shape else axis for axis in axes}
+    if any(shape[axis] != 1 for axis in gone):
+        raise call.invalid(f"axes {axes} of shape {shape} are not all of extent 1")
+    _emit_reshape(call, tuple(n for axis, n in enumerate(shape) if axis not in gone))
+
+
+def _unsqueeze(call: NodeCall) -> None:
+    shape, axes = call.shape(0), axes_of(call, 13, rank=None)
+    if axes is None:
+        raise InvalidModel(f"{call.title} lacks its axes")
+    rank = len(shape) + len(axes)
+    new = {axis % rank for axis in axes}
+    if len(new) != len(axes):
+        raise call.invalid(f"axes {axes} name an axis twice")
+    rest = iter(shape)
+    _emit_reshape(call, tuple(1 if axis in new else next(rest) for axis in range(rank)))
+
+
+def _transpose(call: NodeCall) -> None:
+    shape = call.shape(0)
+    order = call.attribute("perm", tuple(reversed(range(len(shape)))))
+    call.emit(movement.transpose(shape, order, call.dtype()))
+
+
+def _concat(call: NodeCall) -> None:
+    shapes = [call.shape(k) for k in range(len(call.inputs))]
+    axis, dtype = call.required("axis"), call.dtype()
+    if any(call.is_counted(k, (axis % len(shapes[0]),)) for k in range(len(shapes))):
+        emit_joined(call, movement.concat(shapes, axis, dtype), axis % len(shapes[0]))
+        return
+    call.emit_tree(lambda shapes: movement.concat(shapes, axis, dtype), stored=call.stored_dtype())
+
+
+_CONSTANT_KINDS = {
+    "value_float": "float32",
+    "value_floats": "float32",
+    "value_int": "int64",
+    "value_ints": "int64",
+}
+
+
+def _constant(call: NodeCall) -> None:
+    what = call.title
+    tensor = call.attribute("value")
+    if tensor is not None:
+        call.emit_constant(known_array(tensor, what))
+        return
+    for name, dtype in _CONSTANT_KINDS.items():
+        value = call.attribute(name)
+        if value is not None:
+            call.emit_constant(np.asarray(value, dtype))
+            return
+
+
+def _constant_of_shape(call: NodeCall) -> None:
+    shape = tuple(int(n) for n in call.constant(0, "shape", rank=1))
+    tensor = call.attribute("value")
+    if tensor is None:
+        call.emit(movement.fill(shape, 0.0), ())
+    else:
+        array = known_array(tensor, call.title)
+        check_dtype(call.title, array.dtype.name)
+        value = only_element(call.title, array, "its value")
+        call.emit(movement.fill(shape, value, array.dtype.name), ())
+    call.count_alike(call.sizes_in(0))
+
+
+def _shape(call: NodeCall) -> None:
+    shape = call.shape(0)
+    part = shape[call.attribute("start", 0) : call.attribute("end", len(shape))]
+    call.emit_constant(np.asarray(part, np.int64))
+
+
+def _size(call: NodeCall) -> None:
+    call.emit_constant(np.asarray(prod(call.shape(0)), np.int64))
+
+
+SHIFT = "add the start to a range from 0 in steps of 1"
+"""How a range to an extent of a run can be had that does not begin with 0."""
+
+
+def _range(call: NodeCall) -> None:
+    roles = ("start", "limit", "delta")
+    start, limit, delta = (
+        only_element(call.title, call.constant(k, role), role) for k, role in enumerate(roles)
+    )
+    if delta == 0:
+        raise call.invalid("delta is 0")
+    if not all(map(isfinite, (start, limit, delta))):
+        raise call.invalid(
+            f"start, limit and delta are {start}, {limit} and {delta}; all of them "
+            "have to be finite"
+        )
+    if abs((limit - start) / delta) > LARGEST:
+        call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
+    sizes = call.sizes_in(1)
+    if sizes and (start, delta) != (0, 1):
+        call.refuse(f"a range from {start} in steps of {delta} to an extent of a run", SHIFT)
+    call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
+    call.count_alike(sizes)
+
+
+OPERATORS: Emitters = {
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Transpose": _transpose,
+    "Concat": _concat,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "Shape": _shape,
+    "Size": _size,
+}

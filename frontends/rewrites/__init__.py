@@ -1,0 +1,1 @@
+"""Rewrites: operators, onnxruntime's own among them, become simpler operators of ONNX."""

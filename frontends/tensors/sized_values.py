@@ -1,0 +1,121 @@
+"""Integer tensors whose elements are sizes: what the shape of a tensor is that a run completes.
+
+In: a node that takes the shape of such a tensor, or moves elements of one.  Out: a `SizedArray`,
+its value with the most of each size, and which elements are which size.  What always holds: an
+element that is a size is moved, never computed with; what would need its number raises
+`ExtentsLost`, so that a program for many sizes never contains one of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from graphflow.frontends.protos.steps import ImportStep, names_read
+from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, SizedArray
+from graphflow.frontends.tensors.folding import Folding
+from graphflow.graph import Array
+
+_MOVES = {
+    "Cast": (0,), "Concat": None, "Flatten": (0,), "Gather": (0,), "Identity": (0,),
+    "Reshape": (0,), "Slice": (0,), "Split": (0,), "Squeeze": (0,), "Unsqueeze": (0,),
+    "Where": (1, 2),
+}  # fmt: skip
+"""Operators that move elements, and the inputs whose elements they move (None: all)."""
+
+_TAKE_SHAPES = {"ConstantOfShape": 0, "Expand": 1, "Range": 1, "Reshape": 1, "Slice": 2}
+"""Operators whose output has given extents, and the input that gives them."""
+
+
+def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedArray] | None:
+    """The outputs of a step that takes or moves sizes; None for any other step.
+
+    Raises `ExtentsLost` for a step that needs the number of a size.
+    """
+    op = step.op if step.is_standard else ""
+    counts = context.counted.get(step.input(0), {}) if op == "Shape" else {}
+    if counts and context.sizes.keys() >= set(counts.values()):
+        return {step.outputs[0]: _shape(step, context, counts)}
+    read = [name for name in names_read(step.node) if name in context.sized_values]
+    if not read:
+        return None
+    places = [k for k, name in enumerate(step.node.input) if name in context.sized_values]
+    if [_TAKE_SHAPES.get(op)] == places:
+        return None
+    if op == "Equal" and (unequal := _unequal(step, context)) is not None:
+        return {step.outputs[0]: SizedArray(unequal, {})}
+    moved = () if _makes_booleans(step) else _MOVES.get(op, ())
+    if not places or not (moved is None or set(places) <= set(moved)):
+        sizes = sorted(set(context.sized_values[read[0]].sizes.values()))
+        raise ExtentsLost(
+            f"{step}: its input {read[0]} has elements that are only known at run time "
+            f"({', '.join(sizes)}), and it does not only move them; cut the model before this node"
+        )
+    return _moved(step, context)
+
+
+def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArray:
+    shape = context.graph.values[step.input(0)].shape
+    axes = range(len(shape))[step.attribute("start", 0) : step.attribute("end", len(shape))]
+    sizes = {place: counts[axis] for place, axis in enumerate(axes) if axis in counts}
+    return SizedArray(np.array([shape[axis] for axis in axes], np.int64), sizes)
+
+
+def _makes_booleans(step: ImportStep) -> bool:
+    return step.op == "Cast" and step.attribute("to") == onnx.TensorProto.BOOL
+
+
+def _unequal(step: ImportStep, context: ImportContext) -> Array | None:
+    """The result of Equal of sizes and numbers that no size has; None if these are not such.
+
+    Exporters compare each extent of an Expand with -1.
+    """
+    arrays: list[Array] = []
+    tensors: list[NDArray[np.object_]] = []
+    for name in step.inputs:
+        sized = context.sized_values.get(name)
+        array = context.constant(name) if sized is None else sized.array
+        if array is None:
+            return None
+        arrays.append(array)
+        tensors.append(np.full(array.shape, "", object))
+        for place, tensor in ({} if sized is None else sized.sizes).items():
+            tensors[-1].flat[place] = tensor
+    pairs = np.broadcast_arrays(*arrays), np.broadcast_arrays(*tensors)
+    elements = zip(*(side.flat for pair in pairs for side in pair), strict=True)
+    for left, right, left_size, right_size in elements:
+        size = context.sizes.get(left_size or right_size)
+        both = bool(left_size and right_size)
+        if size is not None and (both or size.lo <= (right if left_size else left) <= size.hi):
+            return None
+    equal: NDArray[np.bool_] = np.equal(*pairs[0])
+    return equal
+
+
+def _moved(step: ImportStep, context: ImportContext) -> dict[str, SizedArray]:
+    """The step on the elements, and on numbers in their place that say where each came from."""
+    data = _MOVES[step.op]
+    names = [name for name in step.inputs if name]
+    arrays, numbered, origins = {}, {}, dict[int, str]()
+    for position, name in enumerate(names):
+        sized = context.sized_values.get(name)
+        array = context.constant(name) if sized is None else sized.array
+        if array is None:
+            raise ExtentsLost(f"{step}: it joins sizes and {name}, which is only known at run time")
+        arrays[name] = numbered[name] = array
+        if data is None or position in data:
+            numbered[name] = np.zeros(array.shape, np.int64)
+            if sized is not None:
+                for place, tensor in sized.sizes.items():
+                    origins[len(origins) + 1] = tensor
+                    numbered[name].flat[place] = len(origins)
+    values, sources = (Folding(known=dict(known)).evaluate(step) for known in (arrays, numbered))
+    return {
+        name: SizedArray(
+            values[name],
+            {k: origins[int(n)] for k, n in enumerate(sources[name].reshape(-1)) if n},
+        )
+        for name in step.outputs
+    }

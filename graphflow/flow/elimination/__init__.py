@@ -1,0 +1,1 @@
+"""Bucket elimination: exact minimization of sums of tables, which know nothing of graphs."""

@@ -1,0 +1,1 @@
+"""The objective: the price of a plan, as a sum of terms over the candidates of its nodes."""

@@ -1,0 +1,1 @@
+"""Indices that data decides: gathers, scatters, ranking, compaction, suppression."""

@@ -1,0 +1,225 @@
+"""Compaction: kernels that keep some elements of a tensor, whose number depends on data.
+
+In: logical shapes.  Out: a PrimFunc whose output has room for all elements; the kept elements stand
+at its beginning, zeros behind them.  A kernel of its own (`count_of`) counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphflow import tir
+from graphflow.arith import IndexExpr, Var, const
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.data_dependent.indexing import matched
+from graphflow.kernels.definitions.data_dependent.ranking import stands_before
+from graphflow.kernels.definitions.scalar_functions import compared
+from graphflow.kernels.definitions.stages import Loop, Shape
+
+
+def compacted(
+    loops: Sequence[Loop], test: tir.Expr, place: Var, room: int, stores: tir.Body
+) -> tir.Body:
+    """Executes `stores` at each point of `loops` where `test` holds, in order, with `place` 0, 1,
+    2, ….
+
+    There are `room` places; points beyond them are dropped.
+    """
+    count, at = tir.Buffer("count", (1,), "int64"), (const(0),)
+    appended = matched(place, room, tir.Load(count, at), stores)
+    counted = tir.Reduce(tir.ReduceOp.ADD, count, at, stages.literal(1, "int64"))
+    start = tir.Store(count, at, stages.literal(0, "int64"))
+    return (tir.Allocate(count), start, *tir.nest(loops, (tir.If(test, (appended, counted)),)))
+
+
+def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float32") -> tir.PrimFunc:
+    """The slices of x along `axis` for which the element of `keep`, a vector of bools, is true.
+
+    `keep` has `conditions` elements; slices behind them are not kept.
+    """
+    (axis,) = stages.normalized_axes((axis,), len(x_shape))
+    room = min(conditions, x_shape[axis])
+    x, keep = tir.Buffer("x", x_shape, dtype), tir.Buffer("keep", (conditions,), "bool")
+    y = tir.Buffer("y", (*x_shape[:axis], room, *x_shape[axis + 1 :]), dtype)
+    ((i, _),) = along = stages.loops_over("i", (room,))
+    others = stages.loops_over("b", (*x_shape[:axis], *x_shape[axis + 1 :]))
+    place = Var("place")
+
+    def element(index: IndexExpr) -> tuple[IndexExpr, ...]:
+        around = stages.indices_of(others)
+        return (*around[:axis], index, *around[axis:])
+
+    store = tir.Store(y, element(place), tir.Load(x, element(i)))
+    body = compacted(along, tir.Load(keep, (i,)), place, room, tir.nest(others, (store,)))
+    return stages.kernel_of_stages(
+        "kept_slices", (x, keep), (y,), (stages.cleared(y), tir.Block("kept_slices", body))
+    )
+
+
+def non_zero(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
+    """`y[k, p]` is the index on axis k of the p-th element that is not zero, in row-major order."""
+    x = tir.Buffer("x", x_shape, dtype)
+    y = tir.Buffer("y", (len(x_shape), x.size), "int64")
+    loops, place = stages.loops_over("i", x_shape), Var("place")
+    stores = tuple(
+        tir.Store(y, (const(k), place), tir.IndexValue(var)) for k, (var, _) in enumerate(loops)
+    )
+    body = compacted(loops, is_not_zero(stages.element(x, loops)), place, x.size, stores)
+    return stages.kernel_of_stages(
+        "non_zero", (x,), (y,), (stages.cleared(y), tir.Block("non_zero", body))
+    )
+
+
+def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> tir.PrimFunc:
+    """`y[()]` is the number of elements of x that are not zero, or that are >= `at_least`;
+    int64."""
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", (), "int64")
+    loops = stages.loops_over("r", x_shape)
+    element = stages.element(x, loops)
+    counts = is_not_zero(element) if at_least is None else compared("ge", element, at_least)
+    stage = stages.reduction_stage(
+        "count_of", tir.ReduceOp.ADD, y, (), loops, tir.Cast(counts, "int64")
+    )
+    return stages.kernel_of_stages("count_of", (x,), (y,), (stage,))
+
+
+def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.PrimFunc:
+    """`y[i…] = x[i…]` for the first `count[()]` indices of an axis, `fill` behind them."""
+    x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape, dtype)
+    count = tir.Buffer("count", (), "int64")
+    loops = stages.loops_over("i", shape)
+    given = tir.Comparison("lt", tir.IndexValue(loops[axis][0]), tir.Load(count, ()))
+    value = tir.Select(given, stages.element(x, loops), stages.literal(fill, dtype))
+    return stages.elementwise_kernel("counted_slices", (x, count), y, loops, value)
+
+
+def is_not_zero(value: tir.Expr) -> tir.Expr:
+    """Whether a number is not zero, which is true of NaN; a bool is returned as it is."""
+    return value if value.dtype == "bool" else compared("ne", value, 0)
+
+
+# Unique elements ---------------------------------------------------------------------------------
+
+
+def first_alike(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
+    """`y[i]` is the index of the first row of x that equals row i, int64; NaNs are equal here."""
+    x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape[:1], "int64")
+    ((i, _),), ((j, _),) = loops, others = (
+        stages.loops_over("i", shape[:1]),
+        stages.loops_over("j", shape[:1]),
+    )
+    differ, at = tir.Buffer("differ", (1,), "bool"), (const(0),)
+    ((e, _),) = inner = stages.loops_over("e", shape[1:])
+    one, other = tir.Load(x, (i, e)), tir.Load(x, (j, e))
+    apart = tir.Binary("or", stands_before(one, other, False), stands_before(other, one, False))
+    found = tir.Select(tir.Load(differ, at), stages.literal(shape[0], "int64"), tir.IndexValue(j))
+    compare: tir.Body = (
+        tir.Allocate(differ),
+        tir.Store(differ, at, tir.Literal(False, "bool")),
+        *tir.nest(inner, (tir.Reduce(tir.ReduceOp.MAX, differ, at, apart),)),
+        tir.Reduce(tir.ReduceOp.MIN, y, (i,), found),
+    )
+    start = tir.Store(y, (i,), stages.literal(shape[0], "int64"))
+    body = tir.nest(loops, (start, *tir.nest(others, compare)))
+    return stages.kernel_of_stages("first_alike", (x,), (y,), (tir.Block("first_alike", body),))
+
+
+def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> tir.PrimFunc:
+    """`y[i]` is the position of row i among the distinct rows of x, int64.
+
+    Distinct rows are in lexicographic order if `ordered`, else in order of first occurrence.
+    `first` is the result of `first_alike`.
+    """
+    x, first = tir.Buffer("x", shape, dtype), tir.Buffer("first", shape[:1], "int64")
+    y = tir.Buffer("y", shape[:1], "int64")
+    ((i, _),), ((j, _),) = loops, others = (
+        stages.loops_over("i", shape[:1]),
+        stages.loops_over("j", shape[:1]),
+    )
+    is_first = tir.Comparison("eq", tir.Load(first, (j,)), tir.IndexValue(j))
+    if not ordered:
+        before = tir.Comparison("lt", tir.IndexValue(j), tir.Load(first, (i,)))
+        value = tir.Cast(tir.Binary("and", is_first, before), "int64")
+        stage = stages.reduction_stage("places_of", tir.ReduceOp.ADD, y, loops, others, value)
+        return stages.kernel_of_stages("places_of", (x, first), (y,), (stage,))
+    sign, at = tir.Buffer("sign", (1,), "int64"), (const(0),)
+    ((e, _),) = inner = stages.loops_over("e", shape[1:])
+    one, other = tir.Load(x, (i, e)), tir.Load(x, (j, e))
+    # −1 where row j stands before row i, +1 where it stands behind it; the first difference counts.
+    compared_here = tir.Select(
+        stands_before(other, one, False),
+        stages.literal(-1, "int64"),
+        tir.Select(
+            stands_before(one, other, False), stages.literal(1, "int64"), stages.literal(0, "int64")
+        ),
+    )
+    decided = tir.Select(compared("ne", tir.Load(sign, at), 0), tir.Load(sign, at), compared_here)
+    counts = tir.Binary("and", is_first, compared("lt", tir.Load(sign, at), 0))
+    compare: tir.Body = (
+        tir.Allocate(sign),
+        tir.Store(sign, at, stages.literal(0, "int64")),
+        *tir.nest(inner, (tir.Store(sign, at, decided),)),
+        tir.Reduce(tir.ReduceOp.ADD, y, (i,), tir.Cast(counts, "int64")),
+    )
+    body = tir.nest(
+        loops, (tir.Store(y, (i,), stages.literal(0, "int64")), *tir.nest(others, compare))
+    )
+    return stages.kernel_of_stages("places_of", (x, first), (y,), (tir.Block("places_of", body),))
+
+
+def unique_rows(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
+    """`y[places[i], e] = x[i, e]` for the first occurrence of each distinct row."""
+    x, first, places = _of_rows(shape, dtype)
+    y = tir.Buffer("y", shape, dtype)
+    ((i, _),) = loops = stages.loops_over("i", shape[:1])
+    inner, row = stages.loops_over("e", shape[1:]), Var("row")
+    store = tir.Store(
+        y, (row, *stages.indices_of(inner)), tir.Load(x, (i, *stages.indices_of(inner)))
+    )
+    body = _where_first(first, places, i, row, shape[0], tir.nest(inner, (store,)))
+    return stages.nest_kernel("unique_rows", (x, first, places), y, loops, body, stages.cleared(y))
+
+
+def unique_indices(count: int) -> tir.PrimFunc:
+    """`y[places[i]] = i` for the first occurrence of each distinct row, int64."""
+    _, first, places = _of_rows((count, 1), "int64")
+    y = tir.Buffer("y", (count,), "int64")
+    ((i, _),) = loops = stages.loops_over("i", (count,))
+    row = Var("row")
+    body = _where_first(first, places, i, row, count, (tir.Store(y, (row,), tir.IndexValue(i)),))
+    return stages.nest_kernel("unique_indices", (first, places), y, loops, body, stages.cleared(y))
+
+
+def unique_counts(count: int) -> tir.PrimFunc:
+    """`y[p]` is the number of rows whose position among the distinct rows is p, int64."""
+    places, y = tir.Buffer("places", (count,), "int64"), tir.Buffer("y", (count,), "int64")
+    ((i, _),) = loops = stages.loops_over("i", (count,))
+    row = Var("row")
+    update = tir.Reduce(tir.ReduceOp.ADD, y, (row,), stages.literal(1, "int64"))
+    body = (matched(row, count, tir.Load(places, (i,)), (update,)),)
+    return stages.nest_kernel("unique_counts", (places,), y, loops, body, stages.cleared(y))
+
+
+def unique_extent(count: int) -> tir.PrimFunc:
+    """`y[()]` is the number of distinct rows, int64."""
+    first, y = tir.Buffer("first", (count,), "int64"), tir.Buffer("y", (), "int64")
+    ((i, _),) = loops = stages.loops_over("i", (count,))
+    value = tir.Cast(tir.Comparison("eq", tir.Load(first, (i,)), tir.IndexValue(i)), "int64")
+    stage = stages.reduction_stage("unique_extent", tir.ReduceOp.ADD, y, (), loops, value)
+    return stages.kernel_of_stages("unique_extent", (first,), (y,), (stage,))
+
+
+def _of_rows(shape: tuple[int, int], dtype: str) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
+    return (
+        tir.Buffer("x", shape, dtype),
+        tir.Buffer("first", shape[:1], "int64"),
+        tir.Buffer("places", shape[:1], "int64"),
+    )
+
+
+def _where_first(
+    first: tir.Buffer, places: tir.Buffer, i: Var, row: Var, extent: int, body: tir.Body
+) -> tir.Body:
+    """`body` with `row` bound to the position of row i, if row i is a first occurrence."""
+    is_first = tir.Comparison("eq", tir.Load(first, (i,)), tir.IndexValue(i))
+    return (tir.If(is_first, (matched(row, extent, tir.Load(places, (i,)), body),)),)

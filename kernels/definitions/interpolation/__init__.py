@@ -1,0 +1,1 @@
+"""Interpolation: elements at fractional positions, as weighted means of their neighbours."""

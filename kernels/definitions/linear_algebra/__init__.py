@@ -1,0 +1,1 @@
+"""Linear algebra: matrix products, contractions, determinants, and scaled sums of products."""

@@ -1,0 +1,1 @@
+"""Movements: kernels that only move elements, to and from positions that the shapes decide."""

@@ -1,0 +1,1 @@
+"""Reductions over axes: sums and extrema, running sums, and normalization by statistics."""

@@ -1,0 +1,1 @@
+"""Sliding windows: convolution, pooling, and the sum of overlapping blocks."""

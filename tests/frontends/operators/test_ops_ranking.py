@@ -1,0 +1,100 @@
+"""Tests of TopK against numpy and onnxruntime: both algorithms, ties, NaN, element types, axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import graphflow as gf
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends import import_model
+from graphflow.graph import interpret_graph
+from graphflow.kernels.definitions.data_dependent import ranking
+from graphflow.tir import interpret
+from support.single import noise, peer, single
+
+I64, I32, F32 = np.int64, np.int32, np.float32
+DTYPES = (F32, np.float64, I32, I64, np.uint8, np.int8)
+
+
+def in_order(x: Any, largest: bool) -> Any:
+    """The indices of the elements of a row, by value, of equal ones the lower index first."""
+
+    def key(i: int) -> tuple[bool, float, int]:
+        is_nan = bool(x[i] != x[i])
+        value = 0.0 if is_nan else float(x[i])
+        return (not is_nan, -value, i) if largest else (is_nan, value, i)
+
+    return np.array(sorted(range(len(x)), key=key), I64)
+
+
+def both_ways(x: Any, axis: int, count: int, largest: bool) -> list[Any]:
+    """The indices, found by selection and by ranks."""
+    dtype = x.dtype.name
+    first = interpret(ranking.selected(x.shape, axis, count, largest, dtype), {"x": x})["y"]
+    ranked = interpret(ranking.ranks(x.shape, axis, largest, dtype), {"x": x})["y"]
+    second = interpret(ranking.at_ranks(x.shape, axis, count), {"x": ranked})["y"]
+    return [first, second]
+
+
+VALUES = st.sampled_from([-2, -1, 0, 1, 2, 3])
+FLOATS = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 1.0, np.inf, np.nan])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_elements_in_order(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    dtype = data.draw(st.sampled_from(DTYPES))
+    of = FLOATS if np.dtype(dtype).kind == "f" else VALUES
+    size = int(np.prod(shape))
+    values = data.draw(st.lists(of, min_size=size, max_size=size))
+    x = np.abs(values).astype(dtype) if dtype is np.uint8 else np.array(values).astype(dtype)
+    x = x.reshape(shape)
+    count, largest = data.draw(st.integers(0, shape[axis])), data.draw(st.booleans())
+    wanted = np.apply_along_axis(in_order, axis, x, largest).take(range(count), axis)
+    for found in both_ways(x, axis, count, largest):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+@pytest.mark.parametrize("dtype", [F32, I32])
+def test_natively_as_onnxruntime(largest: int, count: int, dtype: Any) -> None:
+    x = np.random.default_rng(0).integers(0, 20, (3, 50)).astype(dtype)
+    attributes: dict[str, Any] = {"largest": largest, "axis": -1}
+    model = single("TopK", [x], 13, {1: np.array([count])}, outputs=2, **attributes)
+    info = helper.make_tensor_value_info("o1", TensorProto.INT64, (3, count))
+    model.graph.output.append(info)
+    exe = gf.compile(model, threads=2)
+    for name, wanted in peer(model, {"i0": x}).items():
+        np.testing.assert_array_equal(exe.run({"i0": x})[name], wanted)
+
+
+def test_values_keep_their_bits() -> None:
+    x = np.array([0.0, np.nan, -0.0, 1.0], F32)
+    model = single("TopK", [x], 13, {1: np.array([4])}, outputs=2)
+    values = interpret_graph(import_model(model), {"i0": x})["o0"]
+    np.testing.assert_array_equal(values, [np.nan, 1, 0, 0])
+    assert np.signbit(values).tolist()[2:] == [False, True]
+
+
+def test_older_opsets_give_k_as_an_attribute() -> None:
+    x = noise(2, 6)
+    model = single("TopK", [x], 9, None, outputs=2, k=2, axis=0)
+    found = interpret_graph(import_model(model), {"i0": x})
+    np.testing.assert_array_equal(found["o0"], -np.sort(-x, 0))
+
+
+@pytest.mark.parametrize("count", [5, -1])
+def test_more_elements_than_there_are(count: int) -> None:
+    model = single("TopK", [noise(4)], 13, {1: np.array([4])}, outputs=2)
+    model.graph.initializer[0].raw_data = np.array([count]).tobytes()
+    with pytest.raises(InvalidModel):
+        import_model(model)

@@ -1,0 +1,84 @@
+"""Tests of integer tensors whose elements are sizes: they are moved, never computed with."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.base.sizes import Size
+from graphflow.frontends.importer import import_checked
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.graph import OperatorGraph
+from support.sized_runs import parsed_model
+
+N = Size("n", 1, 6)
+
+
+def imported(text: str) -> OperatorGraph:
+    """The graph of nodes that make y from x and z, behind an arrow the element type of y."""
+    body, _, dtype = text.partition(" -> ")
+    model = parsed_model(f"g (float[n,4] x, float[1,1] z) => ({dtype or 'float'} y) {{ {body} }}")
+    shapes = {"x": (6, 4)}
+    return import_checked(model, shapes, None, (), True, {}, (N,))
+
+
+ONE = "o=Constant<value=int64[1] {1}>()"
+MOVED = {
+    "all of the shape": "s=Shape(x) y=Expand(z,s)",
+    "a part of it": f"{ONE} a=Shape<end=1>(x) s=Concat<axis=0>(a,o) y=Expand(z,s)",
+    "gathered": "i=Constant<value=int64[1] {0}>() s=Shape(x) a=Gather(s,i) y=ConstantOfShape(a)",
+    "sliced": "i=Constant<value=int64[1] {0}>() j=Constant<value=int64[1] {1}>() "
+    "s=Shape(x) a=Slice(s,i,j) y=ConstantOfShape(a)",
+    "split": "s=Shape(x) a,b=Split<axis=0>(s) y=ConstantOfShape(a)",
+    "cast": "s=Shape(x) a=Cast<to=6>(s) b=Cast<to=7>(a) y=ConstantOfShape(b)",
+    "without another axis": "i=Constant<value=int64 {0}>() s=Shape(x) a=Gather(s,i) "
+    "k=Constant<value=int64[1] {0}>() b=Unsqueeze(a,k) y=ConstantOfShape(b)",
+    "equal to no size": "k=Constant<value=int64[2] {-1,-1}>() j=Constant<value=int64[2] {1,1}>() "
+    "s=Shape(x) e=Equal(s,k) w=Where(e,j,s) y=Expand(z,w)",
+    "equal to more than the most": "k=Constant<value=int64[2] {7,7}>() s=Shape(x) e=Equal(s,k) "
+    "j=Constant<value=int64[2] {1,1}>() w=Where(e,j,s) y=Expand(z,w)",
+}
+
+
+@pytest.mark.parametrize("body", MOVED.values(), ids=MOVED)
+def test_what_moves_sizes_counts_what_is_made_of_them(body: str) -> None:
+    graph = imported(body)
+    (output,) = graph.results
+    counts = graph.counted[graph.values[output]]
+    assert counts == {0: graph.sizes[0].tensor}
+    assert graph.values[output].shape[0] == N.hi
+
+
+KEPT = {
+    "the other extent alone": "s=Shape<start=1>(x) y=Cast<to=1>(s)",
+    "of another input": "s=Shape(z) y=Cast<to=1>(s)",
+}
+
+
+@pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
+def test_what_has_no_size_is_a_constant(body: str) -> None:
+    graph = imported(body)
+    assert not graph.counted.get(graph.values[graph.results[0]])
+
+
+COMPUTED = {
+    "added": f"{ONE} s=Shape(x) y=Add(s,o) -> int64",
+    "cast to bool": "s=Shape(x) b=Cast<to=9>(s) a=Cast<to=7>(b) y=ConstantOfShape(a)",
+    "a result": "y=Shape(x) -> int64",
+    "a moved result": "s=Shape(x) y=Identity(s) -> int64",
+    "equal to a size": "k=Constant<value=int64[2] {3,3}>() s=Shape(x) e=Equal(s,k) "
+    "y=Where(e,k,s) -> int64",
+    "equal to the least": "k=Constant<value=int64[2] {1,1}>() s=Shape(x) y=Equal(s,k) -> bool",
+    "two sizes equal": "s=Shape(x) y=Equal(s,s) -> bool",
+    "counted": "s=Size(x) y=Cast<to=1>(s)",
+    "indices": "s=Shape<end=1>(x) y=Gather(z,s)",
+    "repeats": "s=Shape(x) y=Tile(z,s)",
+    "a condition": f"{ONE} s=Shape<end=1>(x) c=Greater(s,o) y=Where(c,x,z)",
+    "joined to data": "d=Cast<to=7>(z) k=Constant<value=int64[1] {-1}>() r=Reshape(d,k) "
+    "s=Shape(x) y=Concat<axis=0>(s,r) -> int64",
+}
+
+
+@pytest.mark.parametrize("body", COMPUTED.values(), ids=COMPUTED)
+def test_what_needs_the_number_of_a_size_is_refused(body: str) -> None:
+    with pytest.raises(ExtentsLost, match="only known at run time"):
+        imported(body)
