@@ -122,8 +122,8 @@ def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = 
 
 def _followed(s: Schedule, loops: Iterable[tir.For]) -> list[tuple[Handle, tir.For]]:
     """Loops of the kernel, each with the handle that follows it through later steps."""
-    found = [*loops]
-    return [*zip(s.handles(found), found, strict=True)]
+    listed = [*loops]
+    return [*zip(s.handles(listed), listed, strict=True)]
 
 
 def _in_memory_order(s: Schedule) -> Schedule:
