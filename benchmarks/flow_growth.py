@@ -38,7 +38,7 @@ from graphflow.baselines import plan_groups
 from graphflow.codegen import avx2_target, make_object
 from graphflow.convert import apply_plan
 from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
+from graphflow.graph import canonicalize, fuse_groups
 from graphflow.lower import Lowered, lower
 from graphflow.models import ZOO, light_names, named
 
@@ -166,7 +166,7 @@ def measure(name: str, profiled: str | None) -> tuple[list[float], int, int]:
             pstats.Stats(profile).sort_stats("cumulative").print_stats(30)
         return result
 
-    graph = stage(fuse, stage(canonicalize, stage(import_model, model)))
+    graph = stage(fuse_groups, stage(canonicalize, stage(import_model, model)))
     graph, plan = stage(plan_groups, graph, TARGET, THREADS)
     stage(_objects, stage(lower, stage(apply_plan, graph, plan), TARGET))
     return seconds, len(model.graph.node), len(graph)

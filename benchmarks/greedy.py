@@ -30,7 +30,7 @@ from graphflow.bench import BlockTimes, Protocol, largest_error, measure
 from graphflow.cost import CostModel
 from graphflow.flow import enumerate_candidates
 from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
+from graphflow.graph import canonicalize, fuse_groups
 from graphflow.models import named
 from graphflow.models.zoo.frames import frames_head
 from graphflow.program import random_inputs
@@ -45,7 +45,7 @@ repeated."""
 def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any]:
     """The times, costs, conversions and ratios of each plan, and the largest error."""
     exe = gf.compile(model, threads=threads)
-    graph = fuse(canonicalize(import_model(model, fallback=True)))
+    graph = fuse_groups(canonicalize(import_model(model, fallback=True)))
     cost = CostModel(exe.compiled.target, threads)
     candidates = enumerate_candidates(graph, cost, {})
     plans, costs = {CHOSEN: exe}, {CHOSEN: exe.compiled.plan.seconds}

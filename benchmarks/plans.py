@@ -31,7 +31,7 @@ from graphflow.base.options import default_timings
 from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import Protocol, largest_error, measure
 from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
+from graphflow.graph import canonicalize, fuse_groups
 from graphflow.layout import families
 from graphflow.models import ZOO, light_names, named
 from graphflow.models.zoo.single_patterns import PATTERNS
@@ -70,7 +70,10 @@ def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Pla
     """The chosen plan, and one plan for each family by the family's name."""
     chosen = gf.compile(model, options=options)
     # Before flow may change it; pins refer to its tensors.
-    graph, target = fuse(canonicalize(import_model(model, fallback=True))), chosen.compiled.target
+    graph, target = (
+        fuse_groups(canonicalize(import_model(model, fallback=True))),
+        chosen.compiled.target,
+    )
     plans = {CHOSEN: Plan(chosen, None, None)}
     for family in families(RANK, target.lanes("float32")):
         pins = uniform_pins(graph, target, family)
@@ -107,7 +110,9 @@ def measured(name: str, model: onnx.ModelProto, options: gf.Options, blocks: int
     return {
         "model": name,
         "threads": plans[CHOSEN].exe.threads,
-        "edges": len(inner_values(fuse(canonicalize(import_model(model, fallback=True))), RANK)),
+        "edges": len(
+            inner_values(fuse_groups(canonicalize(import_model(model, fallback=True))), RANK)
+        ),
         "plans": {
             n: {
                 "ms": times[n],

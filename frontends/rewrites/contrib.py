@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from graphflow.frontends.reading.vendor import DOMAIN
-from graphflow.frontends.rewrites.rewrites import NodeRewrite, layer_normalization
+from graphflow.frontends.rewrites.rewrites import NodeRewrite, layer_normalization_rewrite
 
 WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 """The attributes of a convolution."""
@@ -169,7 +169,7 @@ CONTRIB: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "TransposeMatMul"): _fused_matmul,
     (DOMAIN, "SkipLayerNormalization"): _skip_layer_normalization,
     # onnxruntime has these two in the standard domain; see `vendor`.
-    (DOMAIN, "LayerNormalization"): layer_normalization,
+    (DOMAIN, "LayerNormalization"): layer_normalization_rewrite,
     (DOMAIN, "SimplifiedLayerNormalization"): _simplified_layer_normalization,
     # What asks for ways before a model is loaded sees it where it is.
     ("", "SimplifiedLayerNormalization"): _simplified_layer_normalization,

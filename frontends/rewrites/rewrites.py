@@ -168,7 +168,7 @@ def add_statistics(
         body.add("Reciprocal", body.add("Sqrt", shifted), result=inverse)
 
 
-def layer_normalization(body: NodeRewrite) -> None:
+def layer_normalization_rewrite(body: NodeRewrite) -> None:
     """The kernel makes only the first output; the others are computed separately."""
     step = body.step
     axis = body.attribute("axis", -1)
@@ -224,7 +224,7 @@ def _affine_grid(body: NodeRewrite) -> None:
 
 REWRITES: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     ("", "AffineGrid"): _affine_grid,
-    ("", "LayerNormalization"): layer_normalization,
+    ("", "LayerNormalization"): layer_normalization_rewrite,
     ("", "MeanVarianceNormalization"): _mean_variance_normalization,
 }
 """The rewrite of each operator, by domain and name."""

@@ -56,6 +56,7 @@ class Target:
     | `buffer_axes` | axes of a flattened buffer, None for any | memory is addressed by strides |
     | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
     | `layout_families` | `graphflow.layout.Construction`s | tried beside those of every target |
+    | `tile_kinds` | `graphflow.kernels.recipes.ImageTile`s | asked before those of every target |
     """
 
     name: str
@@ -86,6 +87,7 @@ class Target:
     stack_bytes: int = 1024 * 1024
     buffer_axes: int | None = None
     layout_families: tuple[object, ...] = ()
+    tile_kinds: tuple[object, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist

@@ -49,59 +49,59 @@ def plan_key(decisions: Iterable[str], family: str | None) -> str:
     return text_digest("\n".join(("plan", family or "", *decisions)))
 
 
-def end_to_end_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
+def end_to_end_keys(cheapest: Planning) -> tuple[str, Mapping[Family, str]]:
     """The timing-table keys of a plan's end-to-end time, and of the baseline of each family beside
     it.
     """
-    decided = tuple(_decisions(found))
-    compared = compared_families(found.cost.target)
+    decided = tuple(_decisions(cheapest))
+    compared = compared_families(cheapest.cost.target)
     return plan_key(decided, None), {f: plan_key(decided, f.name) for f in compared}
 
 
-def baseline_plan(found: Planning, graph: OperatorGraph, family: Family) -> Planning | None:
+def baseline_plan(cheapest: Planning, graph: OperatorGraph, family: Family) -> Planning | None:
     """The cheapest plan of `graph` with `family` wherever possible; None where there is no such
     plan.
 
     It reports no pins, since the user asked for none.
     """
-    pins = uniform_pins(graph, found.cost.target, family)
+    pins = uniform_pins(graph, cheapest.cost.target, family)
     try:
-        planned = find_plan(graph, found.cost, pins, found.assumptions, expand=False)
+        planned = find_plan(graph, cheapest.cost, pins, cheapest.assumptions, expand=False)
     except LayoutConflict:
         return None
     return replace(planned, pinned={})
 
 
-def baseline_plans(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
-    """The baseline plans to time beside `found`: of each family, if it decides unlike all before
+def baseline_plans(cheapest: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
+    """The baseline plans to time beside `cheapest`: of each family, if it decides unlike all before
     it.
     """
-    known = {tuple(_decisions(found))}
-    for family in compared_families(found.cost.target):
-        planned = baseline_plan(found, graph, family)
+    known = {tuple(_decisions(cheapest))}
+    for family in compared_families(cheapest.cost.target):
+        planned = baseline_plan(cheapest, graph, family)
         if planned is not None and (decided := tuple(_decisions(planned))) not in known:
             known.add(decided)
             yield family, planned
 
 
-def fastest(found: Planning, graph: OperatorGraph) -> Planning:
-    """`found`, or the baseline plan that was timed to be clearly faster end to end.
+def fastest(cheapest: Planning, graph: OperatorGraph) -> Planning:
+    """`cheapest`, or the baseline plan that was timed to be clearly faster end to end.
 
-    `found` where the timings have no comparison of it.
+    `cheapest` where the timings have no comparison of it.
     """
-    known = found.cost.timings.known
+    known = cheapest.cost.timings.known
     if not known:
-        return found
-    own, others = end_to_end_keys(found)
+        return cheapest
+    own, others = end_to_end_keys(cheapest)
     timed = known.get(own)
     if timed is None:
-        return found
+        return cheapest
     family = min(others, key=lambda f: known.get(others[f], timed))
     seconds = known.get(others[family], timed)
-    taken = baseline_plan(found, graph, family) if clearly_less(seconds, timed) else None
+    taken = baseline_plan(cheapest, graph, family) if clearly_less(seconds, timed) else None
     if taken is None:
-        return found
-    return replace(taken, end_to_end=EndToEndTime(family.name, seconds, timed, found.seconds))
+        return cheapest
+    return replace(taken, end_to_end=EndToEndTime(family.name, seconds, timed, cheapest.seconds))
 
 
 def plan_groups(
@@ -119,17 +119,17 @@ def plan_groups(
     """
     with collection_deferred():
         cost = CostModel(target, threads, timings)
-        found = find_plan(graph, cost, pins, assume)
+        planned = find_plan(graph, cost, pins, assume)
         if not pins:
-            found = fastest(found, graph)
-        return found.graph, found.plan()
+            planned = fastest(planned, graph)
+        return planned.graph, planned.plan()
 
 
-def _decisions(found: Planning) -> Iterator[str]:
+def _decisions(planned: Planning) -> Iterator[str]:
     """All decisions that distinguish one program of a model from another, in a stable order."""
-    number = {value: k for k, value in enumerate(found.graph.values)}
-    best = found.problem.best
-    for node in found.graph.nodes:
+    number = {value: k for k, value in enumerate(planned.graph.values)}
+    best = planned.problem.best
+    for node in planned.graph.nodes:
         read = " ".join(str(number[value]) for value in node.inputs)
         chosen = best.candidates.get(node.name)
         if chosen is not None:

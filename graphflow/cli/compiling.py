@@ -45,7 +45,7 @@ def compiled(
 
 
 @contextmanager
-def decided(wanted: argparse.Namespace) -> Iterator[Executable | Decided]:
+def compiled_or_decided(wanted: argparse.Namespace) -> Iterator[Executable | Decided]:
     """The ONNX model compiled; for a named processor, which this one need not be, its decisions
     alone."""
     if wanted.target not in PROCESSORS:

@@ -44,14 +44,14 @@ def executable(
 
 
 @contextmanager
-def decided(wanted: argparse.Namespace) -> Iterator[Any]:
+def executable_or_decisions(wanted: argparse.Namespace) -> Iterator[Any]:
     """What answers questions about decisions: an executable as `executable` gives, or an ONNX model
     compiled for a named processor, without a program."""
     if is_container(wanted.model):
         yield _loaded(wanted)
     else:
-        with on_demand("cli.compiling").decided(wanted) as found:
-            yield found
+        with on_demand("cli.compiling").compiled_or_decided(wanted) as exe:
+            yield exe
 
 
 def _loaded(wanted: argparse.Namespace) -> Executable:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from graphflow.cli.executables import decided
+from graphflow.cli.executables import executable_or_decisions
 from graphflow.cli.on_demand import on_demand
 
 
 def run_inspect(wanted: argparse.Namespace) -> int:
     """`graphflow inspect MODEL`."""
-    with decided(wanted) as exe:
+    with executable_or_decisions(wanted) as exe:
         pass
     if wanted.json:
         found = exe.report()
@@ -28,7 +28,7 @@ def run_inspect(wanted: argparse.Namespace) -> int:
 
 def run_explain(wanted: argparse.Namespace) -> int:
     """`graphflow explain MODEL TENSOR`."""
-    with decided(wanted) as exe:
+    with executable_or_decisions(wanted) as exe:
         pass
     print(exe.explain(wanted.tensor, full=wanted.full))
     return 0

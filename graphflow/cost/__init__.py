@@ -35,7 +35,7 @@ from graphflow.cost.step_loads import (
 )
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
-    broadcast_apart,
+    broadcast_misses,
     fits_sets,
     missed_lines,
     near_buffer,
@@ -46,8 +46,9 @@ from graphflow.cost.tiles import (
 )
 from graphflow.cost.tilings import (
     MOST_ROWS,
-    BroadcastApart,
+    BroadcastMisses,
     Panels,
+    Step,
     StepLoads,
     TileProblem,
     Tiling,
@@ -70,7 +71,7 @@ __all__ = [
     "UNPACKED",
     "WAKING",
     "AlongRow",
-    "BroadcastApart",
+    "BroadcastMisses",
     "BroadcastRows",
     "ConversionWork",
     "CostModel",
@@ -79,6 +80,7 @@ __all__ = [
     "Panels",
     "Price",
     "SlidingRows",
+    "Step",
     "StepLoads",
     "TileProblem",
     "Tiling",
@@ -87,7 +89,7 @@ __all__ = [
     "Timings",
     "Work",
     "best_rows",
-    "broadcast_apart",
+    "broadcast_misses",
     "charge",
     "choose_run",
     "clearly_less",

@@ -17,7 +17,7 @@ from math import gcd
 from graphflow.base.target import Target
 from graphflow.cost.cycles import streaming_cycles
 from graphflow.cost.tilings import (
-    BroadcastApart,
+    BroadcastMisses,
     Panels,
     TilePlane,
     TileProblem,
@@ -100,9 +100,9 @@ def missed_lines(nest: Iterable[tuple[int, int]], target: Target) -> float:
     return 1 / taps
 
 
-def broadcast_apart(
+def broadcast_misses(
     row_stride: int, nest: Sequence[tuple[int, int]], size: int, target: Target
-) -> BroadcastApart | None:
+) -> BroadcastMisses | None:
     """What is awaited of an operand of `size` bytes that a tile broadcasts, None if nothing is.
 
     Neighbouring rows of the tile are `row_stride` bytes apart, and `nest` are the loops of the
@@ -112,7 +112,7 @@ def broadcast_apart(
     rows_share = 0 < row_stride < target.line_bytes
     steps_share = min(nest, default=(0, 1))[0] < target.line_bytes
     misses = 0.0 if not rows_share or steps_share else missed_lines(nest, target)
-    return BroadcastApart(misses, size) if misses else None
+    return BroadcastMisses(misses, size) if misses else None
 
 
 def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
@@ -209,22 +209,22 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     step = max(multiply_adds * unaligned, loads, target.fma_latency * LATENCY)
     if plane.steps * weights > target.l1_bytes * 3 // 2:
         step = max(step, streaming_cycles(weights, True, target))
-    if plane.apart is not None:
-        step += _awaited_lines(plane, plane.apart, tile.mr, target)
+    if plane.misses is not None:
+        step += _awaited_lines(plane, plane.misses, tile.mr, target)
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     # Tails are filled and stored row by row.
     registers = tile.mr * (tile.nr_vectors * share + (1 if tile.tails else 0))
     return plane.steps * step + registers * register_cycles(target) + entering
 
 
-def _awaited_lines(plane: TilePlane, apart: BroadcastApart, mr: int, target: Target) -> float:
+def _awaited_lines(plane: TilePlane, awaited: BroadcastMisses, mr: int, target: Target) -> float:
     """Cycles that a step waits for the lines of what it broadcasts.
 
     No prefetcher sees that they are next, so they are not hidden behind the multiply-adds.
     """
     spanned = 1 + mr * plane.item_bytes / target.line_bytes
-    lines = spanned * apart.misses * target.line_bytes
-    return streaming_cycles(lines, near_weights(apart.size, target), target)
+    lines = spanned * awaited.misses * target.line_bytes
+    return streaming_cycles(lines, near_weights(awaited.size, target), target)
 
 
 def _border_cycles(problem: TileProblem, tiling: Tiling, passes: int, target: Target) -> float:

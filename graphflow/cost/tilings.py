@@ -29,12 +29,13 @@ MASK_REGISTERS = 3
 it."""
 
 
-class BroadcastApart(NamedTuple):
-    """An operand of which a step broadcasts neighbouring elements for the rows of a tile, and each
-    step those of other cache lines.
+class BroadcastMisses(NamedTuple):
+    """What a tile waits for that broadcasts an element for each row, in each step from other lines.
 
-    The next tile of rows reads the rest of these lines; `misses` of each line, 0 to 1, come from a
-    farther cache again by then.  `size` is that of the operand in bytes.
+    For example, elements of float32 whose rows are next to each other and whose steps are 4 KiB
+    apart: a step of six rows takes 24 bytes of a line, and the next tiles of rows take the rest of
+    it.  `misses` of each line, 0 to 1, come from a farther cache again by then.  `size` is that of
+    the operand in bytes, which says from which cache.
     """
 
     misses: float
@@ -130,7 +131,7 @@ class TilePlane(NamedTuple):
     registers: int
     weighted: bool
     loads: StepLoads
-    apart: BroadcastApart | None
+    misses: BroadcastMisses | None
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,8 @@ class TileProblem:
     """The element type of the output, which decides how many lanes a vector has."""
     sum_dtype: str = ""
     """The element type of the accumulators; empty where it is the output's."""
-    apart: BroadcastApart | None = None
-    """Given where the steps lie apart in memory, and the rows of a tile next to each other."""
+    misses: BroadcastMisses | None = None
+    """What is awaited where the steps lie apart in memory, and the rows of a tile together."""
 
     @cached_property
     def plane(self) -> TilePlane:
@@ -166,7 +167,7 @@ class TileProblem:
         )
         weighted = self.weight_bytes > 0
         counts = (self.rows, self.steps, self.nests, item, -(-item // lane))
-        return TilePlane(*counts, weighted, self.loads, self.apart)
+        return TilePlane(*counts, weighted, self.loads, self.misses)
 
 
 @dataclass(frozen=True, slots=True)

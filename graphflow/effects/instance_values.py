@@ -227,15 +227,15 @@ def equal_in_instances(
 
 def first_instances(domain: arith.Domain) -> tuple[list[Point], bool]:
     """The first points of a domain without scalars, in their order, and whether they are all."""
-    found: list[Point] = []
+    points: list[Point] = []
     for count, point in enumerate(_box(domain.axes, {})):
-        if len(found) == MOST_INSTANCES or count == MOST_POINTS:
-            return found, False
+        if len(points) == MOST_INSTANCES or count == MOST_POINTS:
+            return points, False
         if arith.holds(
             domain.where, dict(zip((axis.var for axis in domain.axes), point, strict=True))
         ):
-            found.append(point)
-    return found, True
+            points.append(point)
+    return points, True
 
 
 def _box(axes: Sequence[arith.Axis], around: Mapping[arith.Var, int]) -> Iterator[Point]:

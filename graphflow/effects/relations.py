@@ -104,10 +104,12 @@ class Relations:
 
     def limited(self, buffer: tir.Buffer) -> tuple[StatementAccess, ...]:
         """The accesses to a buffer; TooLarge where they are too many to decide anything."""
-        found = self.model.of(buffer)
-        if len(found) > MOST_ACCESSES:
-            raise TooLarge(f"{buffer.name} has {len(found)} accesses, and {MOST_ACCESSES} is most")
-        return found
+        accesses = self.model.of(buffer)
+        if len(accesses) > MOST_ACCESSES:
+            raise TooLarge(
+                f"{buffer.name} has {len(accesses)} accesses, and {MOST_ACCESSES} is most"
+            )
+        return accesses
 
 
 _threads = threading.local()
@@ -118,14 +120,14 @@ def relations_of(func: tir.PrimFunc) -> Relations:
     known: OrderedDict[tir.PrimFunc, Relations] | None = getattr(_threads, "known", None)
     if known is None:
         known = _threads.known = OrderedDict()
-    found = known.get(func)
-    if found is None:
-        found = known[func] = Relations(statements_of(func))
+    relations = known.get(func)
+    if relations is None:
+        relations = known[func] = Relations(statements_of(func))
         if len(known) > MOST_KERNELS:
             known.popitem(last=False)
     else:
         known.move_to_end(func)
-    return found
+    return relations
 
 
 def instance_tuple(access: StatementAccess) -> str:

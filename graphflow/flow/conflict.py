@@ -53,19 +53,19 @@ class _Conflict:
 
     def error(self) -> LayoutConflict:
         """The error that names the clashes and says which pins to drop."""
-        left, found = [*self.pins], list[tuple[str, ...]]()
-        while len(found) < MOST_CLASHES and self._clash(left):
-            found.append(tuple(minimal(left, self._clash)))
-            if not found[-1]:
+        left, clashes = [*self.pins], list[tuple[str, ...]]()
+        while len(clashes) < MOST_CLASHES and self._clash(left):
+            clashes.append(tuple(minimal(left, self._clash)))
+            if not clashes[-1]:
                 return LayoutConflict(
                     "no plan meets the constraints of the graph, pins or no pins; this is a bug of "
                     "graphflow, please report it with the model"
                 )
-            left = [name for name in left if name not in found[-1]]
-        rules = ". ".join(map(self._rule, found))
-        drop = "one of these pins" if len(found) == 1 else "a pin of each"
+            left = [name for name in left if name not in clashes[-1]]
+        rules = ". ".join(map(self._rule, clashes))
+        drop = "one of these pins" if len(clashes) == 1 else "a pin of each"
         return LayoutConflict(
-            f"{rules}. Drop {drop} or choose a layout that the node offers.", found
+            f"{rules}. Drop {drop} or choose a layout that the node offers.", clashes
         )
 
     def _rule(self, clash: Sequence[str]) -> str:
@@ -76,9 +76,9 @@ class _Conflict:
         around = [node for node in self.graph.nodes if _touched(node, pins)]
         every = _names(around)
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
-        found = self._candidates(pins, every)
+        candidates = self._candidates(pins, every)
         titles = [f"{node.name} ({node.op})" for node in nodes]
-        variants = [_variants(found, node.name) for node in nodes]
+        variants = [_variants(candidates, node.name) for node in nodes]
         if len(nodes) == 1:
             pinned = _pinned(nodes[0], pins)
             return f"{titles[0]} has no variant with {pinned}; its variants are: {variants[0]}"
@@ -112,10 +112,12 @@ class _Conflict:
         return False
 
 
-def _variants(found: Candidates, node: str) -> str:
+def _variants(candidates: Candidates, node: str) -> str:
     """The variants of a node as text, and those that recipes refused, with the reasons."""
-    names = dict.fromkeys(candidate.variant.name for candidate in found.of_node[node])
-    refused = (f"{item.variant} is refused: {item.reason}" for item in found.refused.get(node, ()))
+    names = dict.fromkeys(candidate.variant.name for candidate in candidates.of_node[node])
+    refused = (
+        f"{item.variant} is refused: {item.reason}" for item in candidates.refused.get(node, ())
+    )
     return "; ".join((*names, *dict.fromkeys(refused)))
 
 

@@ -24,7 +24,7 @@ from graphflow.flow.elimination.elimination import detours, eliminate
 from graphflow.flow.elimination.marginals import extras
 from graphflow.flow.elimination.prices import NEVER, Prices, Table
 from graphflow.flow.objective.factors import encode
-from graphflow.flow.objective.terms import Term, copy_key, terms_of
+from graphflow.flow.objective.terms import Term, copy_key, price_terms
 from graphflow.graph import OperatorGraph
 
 TABLE_LIMIT = 1 << 22
@@ -75,9 +75,9 @@ class Problem:
     ) -> None:
         self.graph = graph
         self.options = list(candidates.of_node.values())
-        self.terms = terms_of(graph, candidates, cost)
+        self.terms = price_terms(graph, candidates, cost)
         self.prices = self._prices()
-        self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
+        self.own = [self.prices.options([c.seconds for c in of_node]) for of_node in self.options]
         self.limit = table_limit
         encoding = encode(self.own, self.terms, self.prices, {}, table_limit)
         self.reduced = eliminate(encoding.own, encoding.factors, table_limit)
@@ -117,13 +117,14 @@ class Problem:
         Infinite where no plan takes the candidate.  Nodes are missing whose choice, or a choice
         that they depend on, was made by a search.
         """
-        found = extras(self.reduced)
+        extra_prices = extras(self.reduced)
         return {
             options[0].node: tuple(
-                self.prices.seconds(int(extra)) if extra < NEVER else inf for extra in found[number]
+                self.prices.seconds(int(extra)) if extra < NEVER else inf
+                for extra in extra_prices[number]
             )
             for number, options in enumerate(self.options)
-            if number in found
+            if number in extra_prices
         }
 
     def _differing(self, node: int, left_out: set[int]) -> Table:
@@ -140,8 +141,8 @@ class Problem:
             for term in self.terms
             for prices in zip(*term.pattern.prices, strict=True)
         ]
-        worst = fsum([*copies, *(max(c.seconds for c in found) for found in self.options)])
-        rank = len(copies) + sum(len(found) for found in self.options)
+        worst = fsum([*copies, *(max(c.seconds for c in of_node) for of_node in self.options)])
+        rank = len(copies) + sum(len(of_node) for of_node in self.options)
         return Prices.upto(worst, rank)
 
     def _eliminated(self) -> list[int]:
@@ -154,15 +155,15 @@ class Problem:
 
     def _searched(self) -> BoundedPlan:
         try:
-            found = branch_and_bound(self.own, self.terms, self.prices, self.limit, SEARCH_WORK)
+            bounded = branch_and_bound(self.own, self.terms, self.prices, self.limit, SEARCH_WORK)
         except OutOfWork:
             raise LayoutConflict(
                 f"no plan was found in tables of {SEARCH_WORK} entries together, nor was it shown "
                 "that there is none; pin layouts to make the search smaller"
             ) from None
-        if found is None:
+        if bounded is None:
             raise Unsatisfiable(NO_PLAN)
-        return found
+        return bounded
 
     def _solution(self, chosen: list[int], searched: BoundedPlan | None) -> Solution:
         picked = [options[k] for options, k in zip(self.options, chosen, strict=False)]
@@ -182,7 +183,7 @@ class Problem:
         The key is (node, candidate, input position), so that copies come in the order of the graph.
         """
         wanted = {copy_key(copy): replace(copy, value=term.value) for copy in copies}
-        found: list[tuple[tuple[int, ...], Copy]] = []
+        placed: list[tuple[tuple[int, ...], Copy]] = []
         tensor = self.graph.values[term.value]
         requirements = [
             ((node, k, position), requirement)
@@ -199,5 +200,5 @@ class Problem:
             for copy in copies_for(tensor, requirement):
                 first = wanted.pop(copy_key(copy), None)
                 if first is not None:
-                    found.append((place, first))
-        return found
+                    placed.append((place, first))
+        return placed

@@ -18,7 +18,7 @@ from graphflow.graph.contents import (
 )
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
-from graphflow.graph.groups import fuse
+from graphflow.graph.groups import fuse_groups
 from graphflow.graph.hidden import SizeInput
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
@@ -49,7 +49,7 @@ __all__ = [
     "fact_of_array",
     "finite_inputs",
     "folding_constants",
-    "fuse",
+    "fuse_groups",
     "graph_of",
     "interpret_graph",
     "is_identity",

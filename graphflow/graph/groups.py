@@ -34,7 +34,7 @@ the limit gives away less than a hundredth of what fusion saves.
 """
 
 
-def fuse(graph: OperatorGraph) -> OperatorGraph:
+def fuse_groups(graph: OperatorGraph) -> OperatorGraph:
     """The graph of fusion groups.
 
     Nodes that only move elements, or whose outputs are constant, remain single.  Ties break by the

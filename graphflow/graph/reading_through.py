@@ -67,27 +67,27 @@ def reading_through(known: Expansions, moves: Mapping[str, Moved], wanted: Set[s
     region = _region(graph, wanted)
     within = {value: moved for value, moved in moves.items() if value in region}
     wide = _Widened(graph.copy())
-    found: dict[str, list[Expansion]] = {}
+    by_node: dict[str, list[Expansion]] = {}
     for node in graph.nodes:
         for definition in known.definitions(node):
             read = _reading_through(wide, definition, within)
             if read is not None:
-                found.setdefault(node.name, []).append(read)
-    if not found:
+                by_node.setdefault(node.name, []).append(read)
+    if not by_node:
         return known
-    readers = {name: expansions[0] for name, expansions in found.items()}
+    readers = {name: expansions[0] for name, expansions in by_node.items()}
     for value in _put_together(within, _needed(graph, within, readers)):
         maker = graph.producer(value)
         assert maker is not None, "a moved value was moved by a node"
         joined = _taken_from_sources(wide.graph, maker, within[value], within)
         if joined is not None:
-            found[maker.name] = [joined]
+            by_node[maker.name] = [joined]
     origins: dict[str, tuple[str, ...]] = {}
     for value, moved in within.items():
         origins |= {between: () for between in moved.between if between not in within}
         origins[value] = moved.origins
     return Expansions(
-        wide.graph, (*known.constants, *wide.parts.values()), known.adding(found), origins
+        wide.graph, (*known.constants, *wide.parts.values()), known.adding(by_node), origins
     )
 
 
@@ -111,16 +111,16 @@ def _put_together(moves: Mapping[str, Moved], needed: Iterable[str]) -> list[str
     A needed value itself, or the tensors that are joined in it: a tensor cannot be both inside its
     source and inside another one, so one of the two costs a copy.
     """
-    found: dict[str, None] = {}
+    assembled: dict[str, None] = {}
     left = list(needed)
     for value in left:  # grows
-        found[value] = None
+        assembled[value] = None
         moved = [origin for origin in moves[value].origins if origin in moves]
         if len(moves[value].origins) > 1:
-            found.update(dict.fromkeys(moved))
+            assembled.update(dict.fromkeys(moved))
         else:
-            left += [origin for origin in moved if origin not in found]
-    return list(found)
+            left += [origin for origin in moved if origin not in assembled]
+    return list(assembled)
 
 
 def _region(graph: OperatorGraph, wanted: Set[str]) -> set[str]:
@@ -150,11 +150,11 @@ def _reading_through(
     node = known.node
     if node.by_user or only_moves(node.func):
         return None
-    found = known
+    read = known
     for value in node.inputs:
         if value in moves and node.inputs.count(value) == 1:
-            found = _through_operand(wide, found, value, moves[value]) or found
-    return found if found.through else None
+            read = _through_operand(wide, read, value, moves[value]) or read
+    return read if read.through else None
 
 
 def _through_operand(

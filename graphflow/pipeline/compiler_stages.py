@@ -31,7 +31,7 @@ from graphflow.baselines import plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
 from graphflow.frontends import ReadModel, import_checked, open_model
-from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, offer_found
+from graphflow.graph import Array, OperatorGraph, canonicalize, fuse_groups, offer_found
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import REDUCTION
 from graphflow.lower import Lowered, assemble, lower
@@ -78,7 +78,7 @@ def fused(canonical: OperatorGraph, request: CompileRequest, timings: Timings) -
     if request.offers is not None:
         canonical = canonical.copy()
         request.offers(canonical)
-    return with_found_schedules(fuse(canonical), request, timings)
+    return with_found_schedules(fuse_groups(canonical), request, timings)
 
 
 def with_found_schedules(

@@ -98,6 +98,11 @@ from graphflow.tir.traversal.as_written import (
 )
 from graphflow.tir.traversal.matched import expression_variables, matched_value, matched_variables
 from graphflow.tir.traversal.moves import Move, in_order_store, moves_of, only_moves
+from graphflow.tir.traversal.operation_counts import (
+    iteration_count,
+    multiply_add_count,
+    operation_count,
+)
 from graphflow.tir.traversal.performed import (
     performed,
     without_calls,
@@ -207,6 +212,7 @@ __all__ = [
     "is_dense",
     "is_identifier",
     "is_predicate",
+    "iteration_count",
     "kept_by_node",
     "loads_in",
     "loops_of",
@@ -220,9 +226,11 @@ __all__ = [
     "memories_of",
     "mentioned",
     "moves_of",
+    "multiply_add_count",
     "nest",
     "neutral_literal",
     "only_moves",
+    "operation_count",
     "parse",
     "parse_condition",
     "parse_expression",

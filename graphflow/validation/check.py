@@ -116,16 +116,16 @@ class Checker:
 
     def check(self) -> Check:
         """Run one round after the other, until one shows a difference."""
-        found = Check(self.kernel.symbol, "all" if self.oracle.all else "sampled")
+        so_far = Check(self.kernel.symbol, "all" if self.oracle.all else "sampled")
         for name in ROUNDS[:1] if self.large else ROUNDS:
             try:
-                found = self.round(name, found)
+                so_far = self.round(name, so_far)
             except (Differs, Trespass) as difference:
-                return replace(found, difference=f"{difference} ({name} inputs)")
-        return found
+                return replace(so_far, difference=f"{difference} ({name} inputs)")
+        return so_far
 
-    def round(self, name: str, found: Check) -> Check:
-        """Run and compare with inputs of one kind; returns `found` extended by the results."""
+    def round(self, name: str, so_far: Check) -> Check:
+        """Run and compare with inputs of one kind; returns `so_far` extended by the results."""
         ordinary = name == ROUNDS[0]
         arrays, expected = self.ordinary() if ordinary else self.expected(special=True)
         if ordinary and relied_on(self.kernel.task, self.placed.values()):
@@ -135,11 +135,11 @@ class Checker:
         counts = [(r.equal + r.rounded + r.unjudged, r.rounded, r.unjudged) for r in results]
         compared, rounded, unjudged = (sum(column) for column in zip(*counts, strict=True))
         return replace(
-            found,
-            compared=found.compared + compared,
-            rounded=found.rounded + rounded,
-            unjudged=found.unjudged + unjudged,
-            rounds=(*found.rounds, name),
+            so_far,
+            compared=so_far.compared + compared,
+            rounded=so_far.rounded + rounded,
+            unjudged=so_far.unjudged + unjudged,
+            rounds=(*so_far.rounds, name),
         )
 
     def ordinary(self) -> tuple[dict[str, Array], Found]:
@@ -162,10 +162,10 @@ class Checker:
         kind = Kind(self.positive, special)
         arrays = logical_inputs(self.definition, kind, self.assumed, seed)
         wanted = [] if self.oracle.all else self.wanted(seed)
-        found = self.oracle.values(arrays, wanted)
-        if wanted and not any(map(len, found.values())):
+        values = self.oracle.values(arrays, wanted)
+        if wanted and not any(map(len, values.values())):
             raise Unsolved("one element takes more iterations than a sample may")
-        return arrays, found
+        return arrays, values
 
     def wanted(self, seed: int) -> list[tuple[Buffer, int]]:
         """The elements to compare; those of several outputs alternate."""
@@ -247,9 +247,9 @@ def _mostly_finite(expected: Found) -> bool:
     """Whether at least three quarters of the floats are numbers."""
     values: list[Any] = [
         value
-        for buffer, found in expected.items()
+        for buffer, elements in expected.items()
         if np.dtype(buffer.dtype).kind == "f"
-        for value in found.values()
+        for value in elements.values()
         if value is not None
     ]
     return 4 * int(np.isfinite(np.array(values, np.float64)).sum()) >= 3 * len(values)

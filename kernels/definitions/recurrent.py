@@ -396,4 +396,4 @@ class _RecurrentKernel:
             tir.Block(f"{self.name}_steps", tir.nest(((self.t, self.r.steps),), tuple(self.step))),
             tir.Block(f"{self.name}_last", tuple(ends)),
         )
-        return stages.kernel(self.name, inputs, outputs, body)
+        return stages.kernel_of_stages(self.name, inputs, outputs, body)

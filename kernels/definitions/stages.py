@@ -121,7 +121,7 @@ def literal(value: float, dtype: str) -> tir.Literal:
     return tir.Literal(bool(value) if dtype == "bool" else int(value), dtype)
 
 
-def kernel(
+def kernel_of_stages(
     name: str, inputs: Sequence[tir.Buffer], outputs: Sequence[tir.Buffer], body: Sequence[tir.Stmt]
 ) -> tir.PrimFunc:
     """A PrimFunc whose parameters are the inputs, then the outputs.
@@ -152,7 +152,7 @@ def elementwise_kernel(
     value: tir.Expr,
 ) -> tir.PrimFunc:
     """A kernel of one elementwise stage of its name."""
-    return kernel(name, inputs, (y,), (elementwise_stage(name, y, loops, value),))
+    return kernel_of_stages(name, inputs, (y,), (elementwise_stage(name, y, loops, value),))
 
 
 def nest_kernel(
@@ -165,7 +165,7 @@ def nest_kernel(
 ) -> tir.PrimFunc:
     """A kernel of one nest, which is a stage of its name; `first` is a statement in front of it."""
     stage = tir.Block(name, tir.nest(loops, body))
-    return kernel(name, inputs, (y,), (stage,) if first is None else (first, stage))
+    return kernel_of_stages(name, inputs, (y,), (stage,) if first is None else (first, stage))
 
 
 def linearize(indices: Sequence[arith.IndexExpr], shape: Sequence[int]) -> arith.IndexExpr:

@@ -17,7 +17,14 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
-from graphflow.kernels.recipes import Placements, Recipe, SharedLoops, Staged, Tiled, build
+from graphflow.kernels.recipes import (
+    Placements,
+    Recipe,
+    SharedLoops,
+    Staged,
+    Tiled,
+    kernel_schedule,
+)
 from graphflow.layout import LOGICAL, Layout
 from graphflow.schedule import (
     Refusal,
@@ -105,12 +112,12 @@ def _schedule(task: KernelTask) -> Schedule:
     other recipes, and where the plan relies on what the tile would leave in padding.
     """
     try:
-        return build(task.definition, task.placements, task.recipe, task.target)
+        return kernel_schedule(task.definition, task.placements, task.recipe, task.target)
     except ScheduleError as refusal:
         if not isinstance(task.recipe, Tiled | SharedLoops) or task.claimed is not None:
             raise
         reason = Refusal.of(refusal)
-        made = build(task.definition, task.placements, Staged(), task.target)
+        made = kernel_schedule(task.definition, task.placements, Staged(), task.target)
         first = Schedule.of(task.definition).apply(instead_of_tile, str(reason))
         steps, refusals = (*first.steps, *made.steps), (reason, *made.refusals)
         return replace(made, steps=steps, refusals=refusals)

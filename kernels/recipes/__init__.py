@@ -23,6 +23,7 @@ from graphflow.kernels.recipes.analysis.positions import (
     transposes,
 )
 from graphflow.kernels.recipes.analysis.variant import (
+    Axes,
     BlockTranspose,
     Foreign,
     KernelVariant,
@@ -44,31 +45,37 @@ from graphflow.kernels.recipes.found_schedules import (
     search_key,
     timed_searches,
 )
+from graphflow.kernels.recipes.kernel_schedule import Placements, kernel_schedule
 from graphflow.kernels.recipes.kernel_variants import (
     kernel_variants,
     reads_offered,
     refused_variants,
 )
-from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
+from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variants.halo import contents_query
+from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.kernels.recipes.variants.transposing_moves import conversion_recipe
 
 __all__ = [
     "NOTHING",
     "REDUCTION",
+    "Axes",
     "BlockTranspose",
     "Foreign",
     "FoundSchedule",
+    "ImageLoops",
+    "ImageTile",
     "KernelVariant",
     "KnownContents",
     "Link",
     "MemoryKey",
     "Offers",
     "Padding",
+    "PlacedTile",
     "Placements",
     "Recipe",
     "RefusedVariant",
@@ -78,7 +85,6 @@ __all__ = [
     "Tiled",
     "View",
     "best_found",
-    "build",
     "contents_query",
     "conversion_key",
     "conversion_recipe",
@@ -88,6 +94,7 @@ __all__ = [
     "fill_key",
     "given_variants",
     "is_made_by_recipe",
+    "kernel_schedule",
     "kernel_variants",
     "left_facts",
     "lifted",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.keys import definition_key
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, SharedLoops
-from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.reduction_sketch import over_logical_indices
 from graphflow.layout import row_major
 from graphflow.processes.digest import text_digest
@@ -102,7 +102,7 @@ def is_made_by_recipe(
         row_majors = all(layout == row_major(layout.logical_shape) for _, layout in layouts)
         if isinstance(variant.recipe, SharedLoops) and row_majors:
             placements = tuple((name, layout, None) for name, layout in layouts)
-            made = build(definition, placements, variant.recipe, target)
+            made = kernel_schedule(definition, placements, variant.recipe, target)
             if over_logical_indices(made, definition).func == kernel:
                 return True
     return False

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import chain, combinations, product
 from math import prod
 
+from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
@@ -27,13 +28,7 @@ from graphflow.kernels.recipes.analysis.operand_layouts import (
     channel_order,
 )
 from graphflow.kernels.recipes.analysis.positions import touched
-from graphflow.kernels.recipes.analysis.roles import (
-    Roles,
-    multiply_adds,
-    operations,
-    refused_roles,
-    roles_of,
-)
+from graphflow.kernels.recipes.analysis.roles import Roles, refused_roles, roles_of
 from graphflow.kernels.recipes.analysis.variant import (
     Foreign,
     KernelVariant,
@@ -44,9 +39,9 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.tile_kinds.memory_runs import as_runs
+from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
-from graphflow.kernels.recipes.tile_kinds.row_tiles import along_rows
+from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
 from graphflow.kernels.recipes.variants.halo import halo_variants
@@ -57,6 +52,7 @@ from graphflow.kernels.recipes.variants.operands import (
     may_transpose_first,
 )
 from graphflow.kernels.recipes.variants.stage_variants import stage_variants
+from graphflow.kernels.recipes.variants.tile_geometry import ImageTile
 from graphflow.kernels.recipes.variants.tiled import tiled_variant
 from graphflow.kernels.recipes.variants.transposing_moves import as_block_transpose
 from graphflow.kernels.recipes.variants.view_variants import offered_views, view_variants
@@ -69,11 +65,34 @@ from graphflow.layout import (
     reduction_demand,
     row_major,
 )
-from graphflow.tir import PrimFunc
+from graphflow.tir import PrimFunc, multiply_add_count, operation_count
 
 IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
 """The kinds of tiles over the last two axes of an output, of which the first that applies is made.
 `MemoryRun` and `RowTile` are made of their variants."""
+
+
+@lru_cache(maxsize=256)
+def image_tiles(target: Target) -> tuple[type[ImageTile], ...]:
+    """The kinds of tiles for a target, in the order in which they are asked: its own come first.
+
+    LayoutConflict where one of `Target.tile_kinds` is no `ImageTile`, or has the name of another
+    one: timing tables know kinds by name.
+    """
+    kinds: tuple[type[ImageTile], ...] = (*map(_checked_kind, target.tile_kinds), *IMAGE_TILES)
+    names = [kind.__name__ for kind in kinds] + [MemoryRun.__name__, RowTile.__name__]
+    if len(set(names)) < len(names):
+        raise LayoutConflict(f"kinds of tiles share a name: {names}")
+    return kinds
+
+
+def _checked_kind(kind: object) -> type[ImageTile]:
+    if not isinstance(kind, type) or not issubclass(kind, ImageTile):
+        raise LayoutConflict(
+            f"a target adds the kind of tiles {kind!r}; "
+            "give a subclass of graphflow.kernels.recipes.ImageTile"
+        )
+    return kind
 
 
 def kernel_variants(
@@ -226,7 +245,9 @@ def variants_in(
     """The tiled variants in layouts of no family; building them may be refused."""
     roles = _tileable(definition)
     variant = (
-        None if roles is None else tiled_variant(roles, constants, out, data, target, IMAGE_TILES)
+        None
+        if roles is None
+        else tiled_variant(roles, constants, out, data, target, image_tiles(target))
     )
     if roles is not None and variant is not None:
         yield from _with_demands(variant, roles)
@@ -238,8 +259,10 @@ def plain_variant(
     """The variant made stage by stage, its parameters as `placed` says, the others row-major."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
-    cycles = operation_cycles(operations(definition))
-    work = Work(2.0 * multiply_adds(definition), cycles, 1, *touched(definition.params, layouts))
+    cycles = operation_cycles(operation_count(definition))
+    work = Work(
+        2.0 * multiply_add_count(definition), cycles, 1, *touched(definition.params, layouts)
+    )
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
@@ -277,7 +300,9 @@ def _tiled(
                 continue  # nothing is padded, so two families are one
             seen.add(placed)
             for packed in (frozenset[str](), *_packed_in_run(roles, constants, out, target)):
-                variant = tiled_variant(roles, constants, out, data, target, IMAGE_TILES, packed)
+                variant = tiled_variant(
+                    roles, constants, out, data, target, image_tiles(target), packed
+                )
                 if variant is not None:
                     variant = as_runs(variant, roles, definition, target)
                     variant = as_block_transpose(variant, definition, target)
@@ -305,7 +330,7 @@ def _transposing_first(
             roles, decided, buffer.name, layout, target
         ):
             given = OfferedLayouts(((buffer.name, layout),))
-            variant = tiled_variant(roles, constants, out, given, target, IMAGE_TILES)
+            variant = tiled_variant(roles, constants, out, given, target, image_tiles(target))
             if variant is not None:
                 yield variant
 
@@ -345,7 +370,7 @@ def _as_offered(
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
         for out in outs:
             variant = tiled_variant(
-                roles, constants, out, OfferedLayouts(given), target, IMAGE_TILES
+                roles, constants, out, OfferedLayouts(given), target, image_tiles(target)
             )
             if variant is not None:
                 variant = as_runs(variant, roles, definition, target)
@@ -378,14 +403,14 @@ def _with_demands(variant: KernelVariant, roles: Roles) -> Iterator[KernelVarian
     yield replace(variant, work=masked)
     demands: dict[str, Demand] = {}
     for name in padded:
-        assert roles.bare is not None
-        demands[name] = reduction_demand(roles.bare, roles.output.dtype)[0]
+        assert roles.reduces_elements_by is not None
+        demands[name] = reduction_demand(roles.reduces_elements_by, roles.output.dtype)[0]
     yield replace(variant, name=f"{variant.name}, over the padding", demands=demands)
 
 
 def _padded_reductions(variant: KernelVariant, roles: Roles) -> list[str]:
     """The inputs whose elements are reduced along an axis that their layout pads."""
-    if roles.bare is None:
+    if roles.reduces_elements_by is None:
         return []
     reduced = {v for v, _ in roles.reduction}
     found = []

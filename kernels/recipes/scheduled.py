@@ -26,7 +26,6 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, Work, operation_cycles
 from graphflow.kernels.recipes.analysis.parallel_loops import is_shareable, run_by_one_thread
-from graphflow.kernels.recipes.analysis.roles import multiply_adds
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Scheduled
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.schedules.staged import in_lanes_and_threads
@@ -404,7 +403,7 @@ def _work(final: tir.PrimFunc, target: Target) -> Work:
     ]
     read = sum(b.bytes for b in final.inputs)
     written = sum(b.bytes for b in final.outputs)
-    return Work(2.0 * multiply_adds(final), cycles, max(shared, default=1), read, written)
+    return Work(2.0 * tir.multiply_add_count(final), cycles, max(shared, default=1), read, written)
 
 
 def _runs(site: tir.Site, kinds: Mapping[arith.Var, tir.LoopKind], lanes: int) -> float:

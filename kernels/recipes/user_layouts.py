@@ -19,8 +19,8 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, Offers, UserLayout
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, RefusedVariant
+from graphflow.kernels.recipes.kernel_schedule import Placements, kernel_schedule
 from graphflow.kernels.recipes.kernel_variants import plain_variant, variants_in
-from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.variants.view_variants import offered_views
 from graphflow.layout import Equal, Family, Layout, families
 from graphflow.schedule import PadValue, Refusal
@@ -105,9 +105,11 @@ def _usable(
     output = definition.outputs[0].name
     written = len(definition.outputs) == 1 and variant.layouts[output].is_padded
     try:
-        made = build(definition, _placements(definition, variant, "undef"), variant.recipe, target)
+        made = kernel_schedule(
+            definition, _placements(definition, variant, "undef"), variant.recipe, target
+        )
         if written:
-            build(definition, _placements(definition, variant, 0), variant.recipe, target)
+            kernel_schedule(definition, _placements(definition, variant, 0), variant.recipe, target)
     except ScheduleError as error:
         return RefusedVariant(variant.name, Refusal.of(error))
     whole = all(

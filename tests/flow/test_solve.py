@@ -20,7 +20,7 @@ from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerat
 from graphflow.flow.candidates.requirements import InputAliasing, OutputAliasing
 from graphflow.flow.solve import TABLE_LIMIT, Problem, Solution
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import conversion_work
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
 from graphflow.models.zoo.frames import frames_head
@@ -312,7 +312,7 @@ def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(
     name: str, processor: str
 ) -> None:
     """By a tenth at least, also where the solver may repair what no pin can hold."""
-    graph, target = fuse(canonicalize(import_model(frames_head(0)))), PROCESSORS[processor]
+    graph, target = fuse_groups(canonicalize(import_model(frames_head(0)))), PROCESSORS[processor]
     candidates = enumerate_candidates(graph, CostModel(target, 2), {})
     best = plan_layouts(graph, target, 2)
     taken = PLANNERS[name](graph, candidates, CostModel(target, 2))
@@ -330,7 +330,7 @@ def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(
 @pytest.mark.parametrize("processor", CONVERSIONS)
 def test_where_greedy_plans_convert(processor: str) -> None:
     """Hoisting converts each input, sinking each output, and the best plan what lies between."""
-    graph, target = fuse(canonicalize(import_model(frames_head(0)))), PROCESSORS[processor]
+    graph, target = fuse_groups(canonicalize(import_model(frames_head(0)))), PROCESSORS[processor]
     candidates = enumerate_candidates(graph, CostModel(target, 2), {})
     converted = {}
     for name, planner in PLANNERS.items():

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, NodeCall, check_supported, import_model
-from graphflow.graph import canonicalize, fuse, interpret_graph
+from graphflow.graph import canonicalize, fuse_groups, interpret_graph
 from graphflow.kernels.definitions.elementwise import unary, variadic
 from graphflow.models import ModelBuilder, expose, light, reseed
 from support.single import assert_same_as_peer, noise, peer, single
@@ -159,7 +159,7 @@ def test_a_small_network_matches_at_each_stage():
     feeds = {"x": noise(1, 3, 9, 8)}
     graph = import_model(model)
     canonical = canonicalize(graph)
-    fused = fuse(canonical)
+    fused = fuse_groups(canonical)
     for stage in (graph, canonical, fused):
         assert_same_as_peer(model, feeds, stage)
     assert [n.op for n in fused.nodes] == [
@@ -172,7 +172,7 @@ def test_every_tensor_of_a_network_is_accounted_for_and_matches():
     model = small_network()
     names = [name for node in model.graph.node for name in node.output]
     canonical = canonicalize(import_model(model))
-    fused = fuse(canonical)
+    fused = fuse_groups(canonical)
     inner = {name for node in fused.nodes for name, _ in node.inner}
     known = [t.name for t in model.graph.initializer]
     for name in (*names, *known, "x"):
@@ -193,7 +193,7 @@ def test_squeezenet_has_the_expected_nodes_and_groups():
     assert len(graph.initializers) == 52
     canonical = canonicalize(graph)
     assert len(canonical) == 65
-    fused = fuse(canonical)
+    fused = fuse_groups(canonical)
     counts = {op: [n.op for n in fused.nodes].count(op) for op in {n.op for n in fused.nodes}}
     assert counts == {
         "Conv+Relu": 26, "Concat": 8, "MaxPool": 3, "GlobalAveragePool": 1, "Softmax": 1,

@@ -19,9 +19,9 @@ from graphflow.graph import (
     canonicalize,
     contents,
     fact_of_array,
-    fuse,
+    fuse_groups,
 )
-from graphflow.kernels.recipes import KernelVariant, Tiled, build, lifted
+from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_schedule, lifted
 from graphflow.layout import Fact, Range, Undefined, fact_of, order_key
 from graphflow.schedule import Schedule, assume_finite, assume_reciprocal
 from graphflow.tir import If, walk
@@ -31,7 +31,7 @@ TARGET = replace(avx2_target(), name="short vectors", vector_bytes=16, vector_re
 
 
 def graph_of(net: Net) -> OperatorGraph:
-    return fuse(canonicalize(import_model(net.model())))
+    return fuse_groups(canonicalize(import_model(net.model())))
 
 
 def facts_of(net: Net, **assume: Any) -> dict[str, Fact]:
@@ -139,7 +139,7 @@ def test_a_bias_that_is_never_minus_zero_permits_a_halo(bias: tuple[float, ...])
             (p.buffer.name, variant.layouts[p.buffer.name], held.get(p.buffer.name))
             for p in node.func.params
         )
-        made = build(node.func, placements, variant.recipe, TARGET)
+        made = kernel_schedule(node.func, placements, variant.recipe, TARGET)
         assert not any(isinstance(stmt, If) for stmt in walk(made.func.body)), variant.name
 
 
@@ -170,7 +170,9 @@ def test_without_the_statement_the_kernel_is_not_freed() -> None:
         (p.buffer.name, variant.layouts[p.buffer.name], {"x": 0.0, "w": "undef"}.get(p.buffer.name))
         for p in node.func.params
     )
-    made = build(node.func, placements, replace(variant.recipe, excludes_negative_zero=()), TARGET)
+    made = kernel_schedule(
+        node.func, placements, replace(variant.recipe, excludes_negative_zero=()), TARGET
+    )
     assert any(isinstance(stmt, If) for stmt in walk(made.func.body))
 
 

@@ -9,7 +9,7 @@ from graphflow.flow import expansions_of
 from graphflow.graph import (
     Expansions,
     OperatorGraph,
-    fuse,
+    fuse_groups,
     interpret_graph,
     moved_channels,
     reading_through,
@@ -36,7 +36,7 @@ def scaled_after_movement() -> OperatorGraph:
             f"t_{name}",
             f"s_{name}",
         )
-    return fuse(net.done("left_y", "right_y"))
+    return fuse_groups(net.done("left_y", "right_y"))
 
 
 def test_a_node_has_expansions_of_each_kind_and_of_both() -> None:

@@ -21,7 +21,7 @@ from graphflow.graph import (
     Node,
     OperatorGraph,
     canonicalize,
-    fuse,
+    fuse_groups,
     interpret_graph,
 )
 from graphflow.graph.folded_constants import NotFoldable, folding_constants, folding_of
@@ -70,7 +70,7 @@ class Scaled(Net):
         return self.add(after, elementwise.binary(op, *(self.shape(n) for n in names)), *names)  # type: ignore[arg-type]
 
     def fused(self, *outputs: str) -> OperatorGraph:
-        return fuse(self.done(*outputs))
+        return fuse_groups(self.done(*outputs))
 
 
 def column(n: int, seed: int) -> Floats:
@@ -453,7 +453,7 @@ def test_what_is_added_has_names_that_the_model_has_not(name: str, where: str) -
     last = b.node("Neg", [middle], [name if where == "output" else "out"])
     b.output(middle, last)
     model = b.model()
-    graph = fuse(canonicalize(import_model(model, {})))
+    graph = fuse_groups(canonicalize(import_model(model, {})))
     expansions = folding_constants(graph)
     assert set(expansions.constants) == {*NAMES, f"{name}_2"} - {name}
     assert not set(expansions.constants) & graph.values.keys()

@@ -14,7 +14,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import (
     OperatorGraph,
     canonicalize,
-    fuse,
+    fuse_groups,
     graph_of,
     offer_found,
     searchable_nodes,
@@ -117,7 +117,7 @@ def test_what_replaces_a_node_has_no_offers_of_the_kernel_that_is_gone() -> None
     y = b.conv(b.input("x", (1, 4, 6, 6)), 4, 3, pads=[1, 1, 1, 1])
     factor, shift = (b.constant(np.full((1, 4, 1, 1), v, np.float32)) for v in (2.0, 0.5))
     b.output(b.node("Add", [b.node("Mul", [y, factor]), shift]))
-    before = fuse(canonicalize(import_model(b.model())))
+    before = fuse_groups(canonicalize(import_model(b.model())))
     (node,) = before.nodes
     key = point_key(search_key(as_defined, node.func, COMPILER), (("only", "definition"),))
     found = offer_found(before, [as_defined], Timings({key: 1e-6}), TARGET, COMPILER)

@@ -19,7 +19,7 @@ from graphflow.graph import (
     Value,
     canonicalize,
     elementwise_store,
-    fuse,
+    fuse_groups,
     interpret_graph,
     is_identity,
     reads_in_place,
@@ -175,7 +175,7 @@ def test_ten_thousand_nodes():
     # Every hundredth value is an output, so that groups stay of a size a kernel can have.
     graph.set_outputs(f"v{k}" for k in range(99, 10_000, 100))
     start = time.perf_counter()
-    fused = fuse(canonicalize(graph))
+    fused = fuse_groups(canonicalize(graph))
     assert len(fused) == 100
     assert time.perf_counter() - start < 30
 
@@ -353,7 +353,7 @@ def test_an_anchor_takes_unary_broadcast_and_residual_tails():
     call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("x", "m"), "a")
     relu(graph, "a", "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     (group,) = fused.nodes
     assert group.op == "Conv+Mul+Add+Relu"
     assert group.origins == ("make_c", "make_m", "make_a", "make_y")
@@ -374,14 +374,14 @@ def test_names_in_a_fused_kernel_are_unique():
     for k in range(3):
         relu(graph, "c" if k == 0 else f"r{k - 1}", f"r{k}")
     graph.set_outputs(("r2",))
-    (group,) = fuse(graph).nodes
+    (group,) = fuse_groups(graph).nodes
     loops = [loop.var.name for loop in loops_of(group.func.body)]
     assert len(loops) == len(set(loops)) == 7 + 3 * 4
     blocks = [s.name for s in walk(group.func.body) if isinstance(s, Block)]
     assert blocks == ["conv", "relu", "relu_1", "relu_2"]
     names = [b.name for b in buffers_of(group.func)]
     assert len(names) == len(set(names))
-    assert_same_meaning(graph, fuse(graph))
+    assert_same_meaning(graph, fuse_groups(graph))
 
 
 def test_the_same_kernels_fuse_to_the_same_kernel_whatever_the_tensors_are_called():
@@ -390,7 +390,7 @@ def test_the_same_kernels_fuse_to_the_same_kernel_whatever_the_tensors_are_calle
         conv(graph, f"{prefix}x", f"{prefix}c")
         relu(graph, f"{prefix}c", f"{prefix}y")
         graph.set_outputs((f"{prefix}y",))
-        return fuse(graph).nodes[0].func
+        return fuse_groups(graph).nodes[0].func
 
     assert fused("a_") == fused("zz/")
 
@@ -403,7 +403,7 @@ def test_a_value_with_two_uses_or_a_graph_output_stays_outside():
     call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("c2", "r"), "y")
     relu(graph, "y", "z")
     graph.set_outputs(("y", "z"))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert ops(fused) == ["Conv+Relu", "Conv+Add", "Relu"]
     assert_same_meaning(graph, fused)
 
@@ -421,7 +421,7 @@ def test_results_that_meet_again_join_the_group():
     gate(graph, "g", "h")
     conv(graph, "h", "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert ops(fused) == ["Conv+Sigmoid+Mul+Sigmoid+Mul", "Conv"]
     assert [name for name, _ in fused.nodes[0].inner] == ["c", "s_g", "g", "s_h"]
     assert_same_meaning(graph, fused)
@@ -436,7 +436,7 @@ def test_operands_from_elsewhere_may_come_in_between():
     call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("s", "d"), "a")
     call(graph, "Mul", elementwise.binary("mul", (1, 2, 4, 4), (1, 2, 4, 4)), ("a", "c"), "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert sorted(ops(fused)) == ["Conv", "Conv+Sigmoid+Add+Mul"]
     assert_same_meaning(graph, fused)
 
@@ -447,8 +447,8 @@ def test_a_graph_output_among_results_that_meet_again_stays_outside(inner):
     conv(graph, "x", "c")
     gate(graph, "c", "g")
     graph.set_outputs((inner, "g"))
-    assert "Conv+Sigmoid+Mul" not in ops(fuse(graph))
-    assert_same_meaning(graph, fuse(graph))
+    assert "Conv+Sigmoid+Mul" not in ops(fuse_groups(graph))
+    assert_same_meaning(graph, fuse_groups(graph))
 
 
 def test_results_that_meet_behind_another_reduction_stay_outside():
@@ -459,7 +459,7 @@ def test_results_that_meet_behind_another_reduction_stay_outside():
     conv(graph, "r", "e")
     call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("e", "c"), "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert ops(fused) == ["Conv", "Relu", "Conv+Add"]
     assert_same_meaning(graph, fused)
 
@@ -472,7 +472,7 @@ def test_results_that_meet_in_other_places_stay_outside():
     call(graph, "Mul", elementwise.binary("mul", (1, 4), (3, 4)), ("s", "m"), "p")
     call(graph, "Add", elementwise.binary("add", (3, 4), (1, 4)), ("p", "r"), "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert not any(op.startswith("Relu+") for op in ops(fused))
     assert_same_meaning(graph, fused)
 
@@ -484,7 +484,7 @@ def test_of_two_chains_that_meet_only_one_takes_the_addition():
     call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("a", "b"), "s")
     relu(graph, "s", "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert ops(fused) == ["Conv", "Conv+Add+Relu"]
     assert fused.nodes[1].origins == ("make_a", "make_s", "make_y")
     assert_same_meaning(graph, fused)
@@ -495,7 +495,7 @@ def test_the_same_value_on_both_sides_of_a_tail():
     conv(graph, "x", "c")
     call(graph, "Mul", elementwise.binary("mul", (1, 2, 4, 4), (1, 2, 4, 4)), ("c", "c"), "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert ops(fused) == ["Conv+Mul"]
     assert_same_meaning(graph, fused)
 
@@ -505,8 +505,8 @@ def test_chains_without_an_anchor_fuse():
     relu(graph, "x", "a")
     call(graph, "Exp", elementwise.unary("exp", X[1]), ("a",), "y")
     graph.set_outputs(("y",))
-    assert ops(fuse(graph)) == ["Relu+Exp"]
-    assert_same_meaning(graph, fuse(graph))
+    assert ops(fuse_groups(graph)) == ["Relu+Exp"]
+    assert_same_meaning(graph, fuse_groups(graph))
 
 
 def test_a_tail_that_does_not_read_in_place_stays_outside():
@@ -516,7 +516,7 @@ def test_a_tail_that_does_not_read_in_place_stays_outside():
     # Broadcasting repeats the result of the convolution, so an element is used several times.
     call(graph, "Add", elementwise.binary("add", (1, 2, 4, 4), (3, 2, 4, 4)), ("c", "big"), "y")
     graph.set_outputs(("y",))
-    assert ops(fuse(graph)) == ["Conv", "Add"]
+    assert ops(fuse_groups(graph)) == ["Conv", "Add"]
 
 
 def test_moving_kernels_neither_absorb_nor_are_absorbed():
@@ -527,7 +527,7 @@ def test_moving_kernels_neither_absorb_nor_are_absorbed():
     call(graph, "Concat", movement.concat([(1, 32), (1, 32)], 1), ("r", "r"), "j")
     call(graph, "Exp", elementwise.unary("exp", (1, 64)), ("j",), "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert ops(fused) == ["Conv", "Reshape", "Relu", "Concat", "Exp"]
     assert_same_meaning(graph, fused)
 
@@ -540,7 +540,7 @@ def test_constant_nodes_stay_alone():
     call(graph, "Mul", elementwise.binary("mul", (8192,), (8192,)), ("f", "r"), "k")
     call(graph, "Add", elementwise.binary("add", (8192,), (8192,)), ("x", "k"), "y")
     graph.set_outputs(("y",))
-    fused = fuse(canonicalize(graph))
+    fused = fuse_groups(canonicalize(graph))
     (live,) = (node for node in fused.nodes if not fused.is_constant(node.outputs[0]))
     assert live.op == "Add"
 
@@ -551,7 +551,7 @@ def test_a_multi_stage_anchor_keeps_its_intermediates():
     call(graph, "Softmax", reduction.softmax((3, 4), (0,)), ("s",), "t")
     relu(graph, "t", "y")
     graph.set_outputs(("y",))
-    fused = fuse(graph)
+    fused = fuse_groups(graph)
     assert ops(fused) == ["Softmax", "Softmax+Relu"]
     assert_same_meaning(graph, fused)
 
@@ -581,10 +581,10 @@ def test_random_graphs_mean_the_same_after_both(data):
     b.output(*outputs)
     graph = import_model(b.model())
     canonical = canonicalize(graph)
-    fused = fuse(canonical)
+    fused = fuse_groups(canonical)
     assert_same_meaning(graph, canonical)
     assert_same_meaning(canonical, fused)
-    again = fuse(canonicalize(graph))
+    again = fuse_groups(canonicalize(graph))
     assert again.nodes == fused.nodes
     inner = {name for node in fused.nodes for name, _ in node.inner}
     for name in graph.values:

@@ -16,7 +16,7 @@ from graphflow.graph import (
     Expansions,
     OperatorGraph,
     canonicalize,
-    fuse,
+    fuse_groups,
     interpret_graph,
     moved_channels,
     reading_through,
@@ -46,7 +46,7 @@ def units(channels: int, count: int, depthwise: bool = False) -> onnx.ModelProto
 
 
 def fused(model: onnx.ModelProto) -> OperatorGraph:
-    return fuse(canonicalize(import_model(model, {})))
+    return fuse_groups(canonicalize(import_model(model, {})))
 
 
 def through_movement(graph: OperatorGraph) -> OperatorGraph:

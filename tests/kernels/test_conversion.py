@@ -19,7 +19,7 @@ from graphflow.kernels.conversion import computed_in, conversion
 from graphflow.kernels.definitions.linear_algebra import linear, scaled_sum
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
-from graphflow.kernels.recipes import BlockTranspose, Recipe, Staged, build
+from graphflow.kernels.recipes import BlockTranspose, Recipe, Staged, kernel_schedule
 from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.models import ModelBuilder
 from graphflow.tir import Allocate, Literal, interpret, rename_buffers, walk
@@ -164,7 +164,7 @@ def test_a_box_beside_is_still_transposed_in_blocks() -> None:
     source = Layout.of(IndexMap.identity(2), (16, 24))
     kernel = check(source, target, "float32", None, BlockTranspose())
     assert any(isinstance(stmt, Allocate) for stmt in walk(kernel.func.body))
-    plain = build(conversion(source, target, "float32", None), (), Staged(), HOST)
+    plain = kernel_schedule(conversion(source, target, "float32", None), (), Staged(), HOST)
     assert not any(isinstance(stmt, Allocate) for stmt in walk(plain.func.body))
 
 

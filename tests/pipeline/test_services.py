@@ -8,7 +8,7 @@ import pytest
 from graphflow.base.errors import MemoryLimitExceeded
 from graphflow.base.options import Options
 from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
+from graphflow.graph import canonicalize, fuse_groups
 from graphflow.models import ModelBuilder
 from graphflow.pipeline import services
 from graphflow.pipeline.compiler import compile_graph
@@ -36,13 +36,13 @@ def test_equal_definitions_and_movement_promise_no_kernels() -> None:
     x = build.input("x", (1, 64, 5, 5))
     parts = [build.relu(build.slice_channels(x, k, k + 2)) for k in range(0, 64, 2)]
     build.output(build.node("Concat", parts, axis=1))
-    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 1
+    assert promised_kernels(fuse_groups(canonicalize(import_model(build.model())))) == 1
     build = ModelBuilder(seed=1, name="various")
     y = build.input("x", (1, 3, 19, 19))
     for channels in range(4, 9):  # each packs its weights
         y = build.conv(y, channels, 3)
     build.output(y)
-    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 10
+    assert promised_kernels(fuse_groups(canonicalize(import_model(build.model())))) == 10
 
 
 @pytest.mark.parametrize(

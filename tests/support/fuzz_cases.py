@@ -29,7 +29,7 @@ from graphflow.flow import variants_of
 from graphflow.flow.candidates import candidates
 from graphflow.flow.candidates.pricing import VariantPrices
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import KernelVariant, memory_key
 from graphflow.layout import Layout, families
 from graphflow.pipeline import compiler_stages
@@ -182,7 +182,7 @@ def _sprinkled(inputs: Arrays, values: tuple[float, ...], seed: tuple[int, int])
 
 def fused(model: onnx.ModelProto) -> OperatorGraph:
     """The groups that layouts are chosen for."""
-    return fuse(canonicalize(import_model(model)))
+    return fuse_groups(canonicalize(import_model(model)))
 
 
 def random_pins(model: onnx.ModelProto, seed: int, bare: bool) -> dict[str, Layout]:

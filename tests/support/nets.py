@@ -14,7 +14,7 @@ from graphflow.base.target import Target
 from graphflow.convert import apply_plan
 from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.frontends import import_model
-from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
+from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse_groups, interpret_graph
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
@@ -36,7 +36,7 @@ SHORT = Target("four lanes", "", "", 16, 8, clock_ghz=12.5)
 
 
 def graph_of(builder: ModelBuilder) -> OperatorGraph:
-    return fuse(canonicalize(import_model(builder.model())))
+    return fuse_groups(canonicalize(import_model(builder.model())))
 
 
 class Net:

@@ -22,7 +22,7 @@ from graphflow.base.trace import Trace
 from graphflow.codegen import host_target, make_object
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.flow import plan_layouts
-from graphflow.graph import Node, OperatorGraph, Value, fuse, interpret_graph
+from graphflow.graph import Node, OperatorGraph, Value, fuse_groups, interpret_graph
 from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import Layout
 from graphflow.lower import assemble, lower
@@ -168,7 +168,7 @@ def built(case: GraphCase, offers: bool = True) -> OperatorGraph:
     for name, schedules in case.offers.items() if offers else ():
         taken = [rebuilt(graph.node(name).func, steps) for steps in schedules]
         graph.offer(name, *taken, only=name in case.only)
-    return fuse(graph) if case.fused else graph
+    return fuse_groups(graph) if case.fused else graph
 
 
 def rebuilt(func: PrimFunc, steps: Sequence[ScheduleStep]) -> Schedule:

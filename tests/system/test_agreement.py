@@ -28,7 +28,7 @@ from graphflow.bench import hardly_varies, largest_error
 from graphflow.codegen import avx2_target, host_target
 from graphflow.flow import plan_layouts
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.layout import Family, families
 from graphflow.models import ZOO, expose, light, light_names, reseed
 from graphflow.models.zoo import zoo_model
@@ -220,7 +220,7 @@ def family_of(construction: str, lanes: int) -> Family:
 
 @lru_cache(maxsize=1)
 def fused(name: str) -> OperatorGraph:
-    return fuse(canonicalize(import_model(model_of(name))))
+    return fuse_groups(canonicalize(import_model(model_of(name))))
 
 
 def odd_channels(graph: OperatorGraph, lanes: int) -> bool:

@@ -26,7 +26,7 @@ from graphflow.graph import (
     Value,
     canonicalize,
     contents,
-    fuse,
+    fuse_groups,
     interpret_graph,
     moved_channels,
     reading_through,
@@ -383,7 +383,7 @@ def test_kernels_without_a_fast_variant_run(name: str) -> None:
     func = kernel(name)
     assert_as_meant(alone(func), arrays_for(alone(func)))
     graph = between_neighbours(func)
-    assert_as_meant(fuse(canonicalize(graph)), arrays_for(graph))
+    assert_as_meant(fuse_groups(canonicalize(graph)), arrays_for(graph))
     rng = np.random.default_rng(len(name))
     pins = {n: _shifted(graph.values[n].shape, int(rng.integers(3))) for n in inner_values(graph)}
     assert_as_meant(graph, arrays_for(graph), pins)
@@ -696,7 +696,7 @@ def test_padding_that_the_plan_writes_beside_a_parallel_loop() -> None:
 @settings(max_examples=60, phases=[Phase.generate])
 @given(graphs())
 def test_random_graphs(case: Case) -> None:
-    graph = fuse(case.graph) if case.fused else case.graph
+    graph = fuse_groups(case.graph) if case.fused else case.graph
     pins = {name: pin for name, pin in case.pins.items() if name in graph.values}
     assert_as_meant(graph, arrays_for(graph, case.seed), pins, case.unwritten)
 

@@ -21,7 +21,7 @@ from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.convert import apply_plan, verify_plan
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, interpret_graph
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.layout import Equal, Undefined
 from graphflow.pipeline import compiler_stages
@@ -255,5 +255,5 @@ def test_sum_of_fourteen_ones_is_fourteen() -> None:
     poisoned = compile_pinned(model, pinned, poison=True)
     for value in POISONS:
         assert (poisoned.run(zeros, poison=value)["y"] == -14.0).all()
-    imported = fuse(canonicalize(import_model(model)))
+    imported = fuse_groups(canonicalize(import_model(model)))
     assert (interpret_graph(imported, zeros)["y"] == -14.0).all()

@@ -17,7 +17,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import NEAR, CostModel, Timings
 from graphflow.flow import enumerate_candidates, variants_of
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import Tiled, definition_key, variant_key
 from graphflow.models import ModelBuilder
 
@@ -111,7 +111,7 @@ def rows() -> OperatorGraph:
     """A convolution with lanes along channels, or along rows in the same layouts."""
     b = ModelBuilder()
     b.output(b.node("Conv", [b.input("x", (1, 20, 32, 32)), b.weight(20, 20, 1, 1)]))
-    return fuse(canonicalize(import_model(b.model())))
+    return fuse_groups(canonicalize(import_model(b.model())))
 
 
 @pytest.mark.parametrize(("share", "first"), [(NEAR / 2, True), (2 * NEAR, False), (0.0, True)])

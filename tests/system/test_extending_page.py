@@ -10,6 +10,7 @@ import graphflow as gf
 from graphflow import codegen, frontends, schedule
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
+from graphflow.kernels.recipes.kernel_variants import image_tiles
 from graphflow.layout import families
 from support.pages import code_blocks, run_page
 from support.paths import ROOT
@@ -20,6 +21,7 @@ MOST_FILES = {
     "An elementwise operator": 2,
     "A fused norm": 2,
     "A primitive": 3,
+    "A kind of tile": 2,
     "A target": 3,
     "A layout family": 2,
 }
@@ -35,6 +37,7 @@ def tables() -> tuple[object, ...]:
         dict(PROCESSORS),
         [families(rank, 16) for rank in range(6)],
         codegen.host_target(),
+        image_tiles(codegen.host_target()),
     )
 
 

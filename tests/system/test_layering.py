@@ -271,27 +271,6 @@ def test_no_two_modules_have_one_name() -> None:
     assert not named_twice(modules)
 
 
-TWO_MEANINGS = {
-    "boolean": "a value of this type: in plain data, in LLVM IR",
-    "concat": "an operator's kernel, and a model of the zoo with it",
-    "frames": "an operator's kernel, and a model of the zoo with it",
-    "fuse": "the primitive on loops, whose name is public, and the stage of the compiler",
-    "integer": "a value of this type: in plain data, in LLVM IR, in a model of the zoo",
-    "kernel": "what users write a kernel with, and what definitions do",
-    "layer_normalization": "an operator's kernel, and the rewrite of several nodes to it",
-    "literal": "a literal: in LLVM IR, in kernel IR",
-    "max_pool": "an operator's kernel, and a layer of the zoo's models",
-    "reshape": "an operator's kernel, and a node of the zoo's models",
-}
-"""Function names of several modules, where each is the exact name in its own."""
-
-TO_BE_RENAMED = (
-    *("build", "check_values", "decided", "in_blocks", "iterations", "narrowed", "spread"),
-    *("subgraphs", "terms_of"),
-)
-"""Names that still stand for two things: no others may."""
-
-
 def test_no_function_name_stands_for_two_things() -> None:
     """Public functions of modules; methods have the names of their interfaces."""
     functions = (
@@ -300,8 +279,7 @@ def test_no_function_name_stands_for_two_things() -> None:
         for node in tree.body  # type: ignore[attr-defined]
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     )
-    known = {*TWO_MEANINGS, *TO_BE_RENAMED}
-    assert not [text for text in named_twice(functions) if text.partition(":")[0] not in known]
+    assert not named_twice(functions)
 
 
 def exports(package: str) -> set[str]:

@@ -56,6 +56,7 @@ READ = {
     ("graphflow/tuning/harness.py", "l2_bytes"): "copies that the cache does not hold are timed",
     ("graphflow/bench/floor.py", "l3_bytes"): "where weights lie in the floor of a run",
     ("graphflow/layout/families.py", "layout_families"): "families that a target adds, no price",
+    ("kernels/recipes/kernel_variants.py", "tile_kinds"): "kinds that a target adds, no price",
 }
 """Where such a field is read for something else than a price."""
 

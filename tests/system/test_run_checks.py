@@ -10,7 +10,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, RunError, VerifyError
-from graphflow.graph import Node, OperatorGraph, canonicalize, fuse
+from graphflow.graph import Node, OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.program import GuardedOutput, ProgramSpec, TensorSpec, TrimmedOutput
@@ -86,7 +86,7 @@ def test_a_run_outside_an_interval_is_refused_and_the_next_one_is_not() -> None:
 
 
 def test_guards_stay_through_the_stages_and_in_files(tmp_path: Path) -> None:
-    graph = fuse(canonicalize(looked_up()))
+    graph = fuse_groups(canonicalize(looked_up()))
     assert graph.guards == looked_up().guards
     assert graph.results == ("double",) and graph.outputs == ("double", "least", "most")
     exe = gf.build(looked_up(), threads=1)

@@ -21,7 +21,7 @@ from graphflow.codegen import host_target
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import candidates
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, interpret_graph
 from graphflow.layout import fact_of, families
 from graphflow.pipeline import compiler_stages
 from graphflow.plan import LayoutPlan, edge_type_of
@@ -585,7 +585,7 @@ def test_what_is_known_of_padding_that_was_zero(op: str, left: float) -> None:
     net = Net()
     e = net.node(op, [start(net)], ["e"])
     net.output(net.sum_channels(e), net.sum_channels("c"))
-    graph = fuse(canonicalize(import_model(net.model())))
+    graph = fuse_groups(canonicalize(import_model(net.model())))
     target = host_target()
     block = families(4, target.lanes("float32"))[-1].instantiate((1, CHANNELS, 2, 3))
     assert block is not None

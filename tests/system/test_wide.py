@@ -19,7 +19,7 @@ from graphflow.base.options import Options
 from graphflow.codegen import emit_ir, host_target
 from graphflow.codegen.emit import MOST_STAGES
 from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
+from graphflow.graph import canonicalize, fuse_groups
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.recipes.variants.view_variants import in_a_row
 from graphflow.pipeline.compiler import compile_graph
@@ -169,7 +169,7 @@ def test_a_group_that_cannot_close_is_given_up_at_once() -> None:
         return model(nodes, {"x": (2, 3)}, outputs)
 
     graphs = [canonicalize(import_model(steps(n))) for n in (20, 40)]
-    few, many = (calls(partial(fuse, graph)) for graph in graphs)
+    few, many = (calls(partial(fuse_groups, graph)) for graph in graphs)
     assert many < 2.5 * few
 
 

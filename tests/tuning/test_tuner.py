@@ -28,7 +28,7 @@ from graphflow.cost import CostModel, Timing, Timings, TimingTable
 from graphflow.flow import find_plan, plan_layouts, variants_of
 from graphflow.flow.candidates.pricing import CopyPrices, VariantPrices
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import (
     KernelVariant,
     View,
@@ -61,7 +61,7 @@ def model() -> onnx.ModelProto:
 
 
 def graph() -> OperatorGraph:
-    return fuse(canonicalize(import_model(model())))
+    return fuse_groups(canonicalize(import_model(model())))
 
 
 def kernels(found: OperatorGraph) -> Iterator[tuple[str, KernelVariant, str]]:
@@ -461,7 +461,7 @@ def test_constants_integers_and_fills_can_be_timed(tmp_path: Path) -> None:
     build.output(build.node("Add", [softmax, build.node("Cast", [indices], to=1)]))
     path = tmp_path / "t"
     assert gf.tune(build.model(), timings=str(path), protocol=QUICK).settled
-    graph = fuse(canonicalize(import_model(build.model())))
+    graph = fuse_groups(canonicalize(import_model(build.model())))
     layout = next(
         layout
         for family in families(4, TARGET.lanes("float32"))

@@ -58,14 +58,14 @@ class NodeVariants:
 
         Producers may write these constants to their padding.
         """
-        found = {
+        constants = {
             float(demand.literal.value)
             for variants in self.of_node.values()
             for variant in variants
             for demand in variant.demands.values()
             if isinstance(demand, Equal)
         }
-        return tuple(sorted(found))
+        return tuple(sorted(constants))
 
 
 def variants_of(
@@ -81,12 +81,12 @@ def variants_of(
     """
     known = contents(graph) if facts is None else facts
     without_parts = frozenset[str]() if pins is None else _without_readers_of_parts(graph, pins)
-    found: dict[str, tuple[KernelVariant, ...]] = {}
+    by_node: dict[str, tuple[KernelVariant, ...]] = {}
     for node in graph.nodes:
         if not all(graph.is_constant(value) for value in node.outputs):
             parts = node.name not in without_parts
-            found[node.name] = node_variants(graph, node, target, known, (), parts)
-    return NodeVariants(found, without_parts)
+            by_node[node.name] = node_variants(graph, node, target, known, (), parts)
+    return NodeVariants(by_node, without_parts)
 
 
 def _without_readers_of_parts(graph: OperatorGraph, pins: Mapping[str, Layout]) -> frozenset[str]:
@@ -178,12 +178,12 @@ def user_layouts(
             if isinstance(variant.recipe, Scheduled):
                 func = graph.node(node).func
                 wanted += [(layout, func.param(n).dtype) for n, layout in variant.layouts.items()]
-    found: dict[tuple[int, ...], dict[MemoryKey, Layout]] = {}
+    by_shape: dict[tuple[int, ...], dict[MemoryKey, Layout]] = {}
     for layout, dtype in wanted:
         key = memory_key(layout)
         if key not in _of_families(layout.logical_shape, dtype, target):
-            found.setdefault(layout.logical_shape, {}).setdefault(key, layout)
-    return found
+            by_shape.setdefault(layout.logical_shape, {}).setdefault(key, layout)
+    return by_shape
 
 
 def variants_with(
@@ -244,8 +244,8 @@ def _readable(
     )
 
 
-def _made(found: tuple[KernelVariant | RefusedVariant, ...]) -> tuple[KernelVariant, ...]:
-    return tuple(variant for variant in found if isinstance(variant, KernelVariant))
+def _made(variants: tuple[KernelVariant | RefusedVariant, ...]) -> tuple[KernelVariant, ...]:
+    return tuple(variant for variant in variants if isinstance(variant, KernelVariant))
 
 
 def _in_user_layouts(
@@ -272,12 +272,12 @@ def _in_user_layouts(
     if not offers:
         return ()
     constants = constant_inputs(graph, node)
-    found = given_variants(node.func, constants, target, offers)
+    variants = given_variants(node.func, constants, target, offers)
     pinned = tuple((n, x) for n, x in _pinned(node, pins) if n not in constants)
     if len(pinned) > 1:  # different pins need a variant that converts between them
         exact = placed_variant(node.func, pinned, target)
-        found += () if exact is None else (exact,)
-    return found
+        variants += () if exact is None else (exact,)
+    return variants
 
 
 def respects(node: Node, variant: KernelVariant, pins: Mapping[str, Layout]) -> bool:
@@ -335,7 +335,7 @@ def _offers(
     target: Target,
 ) -> Offers:
     """By parameter, the layouts of no family and of no user in which the input can be had."""
-    found: dict[str, tuple[Layout, ...]] = {}
+    by_input: dict[str, tuple[Layout, ...]] = {}
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         if not graph.is_constant(value):
             usual = _of_families(buffer.shape, buffer.dtype, target) | set(
@@ -346,8 +346,8 @@ def _offers(
             }
             unusual = tuple(layout for key, layout in available.items() if key not in usual)
             if unusual:
-                found[buffer.name] = unusual
-    return tuple(found.items())
+                by_input[buffer.name] = unusual
+    return tuple(by_input.items())
 
 
 @lru_cache(maxsize=4096)

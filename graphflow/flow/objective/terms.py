@@ -181,7 +181,7 @@ def _used(classes: Classes, kept: Classes | None) -> tuple[Classes, Classes]:
     return used, np.asarray(numbers, np.intp)
 
 
-def terms_of(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> list[Term]:
+def price_terms(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> list[Term]:
     """The terms of all values that are read, in the order of their first readers; outputs last."""
     return list(_Terms(graph, candidates, cost).terms())
 

@@ -89,10 +89,10 @@ def stride_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     """
     stmt, domain = find_loop(func, loop)
     start, extent = arith.constant_value(stmt.start), constant_extent(stmt)
-    found = _congruence(stmt)
-    if found is None or start is None:
+    congruence = _congruence(stmt)
+    if congruence is None or start is None:
         raise ScheduleError(f"no condition (e - {loop}) % s == 0 holds for all that {loop} does")
-    place, step = found
+    place, step = congruence
     first = place - start - step * arith.floor_div(place - start, step)
     here = start + first + step * stmt.var
     count = -(-extent // step)
@@ -126,9 +126,9 @@ def _congruence(stmt: tir.For) -> tuple[arith.IndexExpr, int] | None:
         if below.orelse or not tir.is_predicate(below.condition):
             return None
         for member in arith.conjuncts(cast(arith.Predicate, below.condition)):
-            found = _solved(member, stmt.var)
-            if found is not None and not inner & arith.variables(found[0]):
-                return found
+            solution = _solved(member, stmt.var)
+            if solution is not None and not inner & arith.variables(solution[0]):
+                return solution
         body = below.then
     return None
 
@@ -175,7 +175,7 @@ def partition_loop(func: tir.PrimFunc, loop: str, suffix: str = "_part") -> Rewr
     conditions = _conditions(stmt, domain)
     decided = [_decisions(stmt, conditions, start + k) for k in range(extent)]
     cuts = [start + k for k in range(1, extent) if decided[k] != decided[k - 1]]
-    if all(one is None for found in decided for one in found):
+    if all(one is None for verdicts in decided for one in verdicts):
         raise ScheduleError(f"no condition on {loop} is decided in any of its iterations")
     if len(cuts) >= MOST_PARTS:
         raise ScheduleError(
@@ -206,10 +206,10 @@ def _decisions(
 ) -> tuple[bool | None, ...]:
     """Which conditions hold in one iteration of a loop, which fail, and which may do either."""
     here: dict[arith.Var, arith.IndexExpr] = {stmt.var: arith.const(value)}
-    found = (
+    simplified = (
         arith.simplify_predicate(arith.substitute_in(p, here), ranges) for p, ranges in conditions
     )
-    return tuple(one.value if isinstance(one, arith.Truth) else None for one in found)
+    return tuple(one.value if isinstance(one, arith.Truth) else None for one in simplified)
 
 
 def interior(func: tir.PrimFunc, loop: str) -> tuple[int, int]:
@@ -243,10 +243,10 @@ def interior(func: tir.PrimFunc, loop: str) -> tuple[int, int]:
 def _conditions(stmt: tir.For, domain: arith.Domain) -> list[tuple[arith.Predicate, arith.Ranges]]:
     """The index conditions inside `stmt` that mention its variable, with the ranges there."""
     here = domain.inside(stmt.var, stmt.start, stmt.stop)
-    found: list[tuple[arith.Predicate, arith.Ranges]] = []
+    conditions: list[tuple[arith.Predicate, arith.Ranges]] = []
     for site in tir.sites(stmt.body, here):
         if isinstance(site.stmt, tir.If) and tir.is_predicate(site.stmt.condition):
             for member in arith.conjuncts(cast(arith.Predicate, site.stmt.condition)):
                 if stmt.var in arith.predicate_variables(member):
-                    found.append((member, site.domain.ranges()))
-    return found
+                    conditions.append((member, site.domain.ranges()))
+    return conditions

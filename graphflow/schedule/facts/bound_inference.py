@@ -101,10 +101,10 @@ class Requirement:
 
     def _predicate(self) -> str:
         try:
-            found = self.needed.predicate(self.needed.hull(self.path))
+            condition = self.needed.predicate(self.needed.hull(self.path))
         except arith.Undecided as error:
             return str(error)
-        return str(found)
+        return str(condition)
 
 
 def _box_text(box: Box) -> str:
@@ -206,9 +206,9 @@ def infer_bounds(func: tir.PrimFunc, attached: Mapping[str, str] | None = None) 
     order = [b for b in _consumers_first(model, model.accesses) if b in written]
     seeds = {b: all_elements(b, ()) for b in func.outputs}
     try:
-        found = demands(model, model.accesses, seeds, paths)
-        requirements = tuple(_shown(model, found, b, paths) for b in order)
-        loops = {b: tuple(_loop_ranges(model, found, b)) for b in order}
+        demanded = demands(model, model.accesses, seeds, paths)
+        requirements = tuple(_shown(model, demanded, b, paths) for b in order)
+        loops = {b: tuple(_loop_ranges(model, demanded, b)) for b in order}
     except arith.Undecided as error:
         raise ScheduleError(f"the bounds of {func.name} are not found: {error}") from error
     return Bounds(requirements, loops)
@@ -260,37 +260,37 @@ def demands(
     A seed is over the path of its buffer, which is so given, and its element.  A buffer that is
     made of itself through others is needed whole.
     """
-    found = Demands(needed=dict(seeds))
+    demanded = Demands(needed=dict(seeds))
     order = _consumers_first(model, among)
     done: set[tir.Buffer] = set()
     for buffer in order:
         writes = [a for a in among if a.access.writes and a.access.buffer == buffer]
-        needed = found.needed.get(buffer)
+        needed = demanded.needed.get(buffer)
         if needed is None:
             copies = writes[0].copies if writes else ()
-            needed = found.needed[buffer] = arith.IntegerSet.nothing(
+            needed = demanded.needed[buffer] = arith.IntegerSet.nothing(
                 (*copies, *element_variables(buffer))
             )
         done.add(buffer)
         for write in writes:
             here = instances_of(write, needed)
-            found.instances[write.number] = here
+            demanded.instances[write.number] = here
             for read in reads_for(model, write):
                 source = read.access.buffer
                 if source == buffer:
                     own = tuple(
                         var for var in needed.variables if var not in element_variables(buffer)
                     )
-                    found.own_reads.append((read, read_by(here, read, own) - needed))
+                    demanded.own_reads.append((read, read_by(here, read, own) - needed))
                     continue
                 path = _path(read, here.variables, attached.get(source))
                 asked = read_by(here, read, path)
                 if source not in done:
-                    before = found.needed.get(source)
-                    found.needed[source] = asked if before is None else _united(before, asked)
+                    before = demanded.needed.get(source)
+                    demanded.needed[source] = asked if before is None else _united(before, asked)
                 else:
                     raise ScheduleError(f"{source.name} and {buffer.name} are made of each other")
-    return found
+    return demanded
 
 
 def _united(one: arith.IntegerSet, other: arith.IntegerSet) -> arith.IntegerSet:
@@ -348,20 +348,20 @@ def _consumers_first(
 
 def _shown(
     model: effects.KernelStatements,
-    found: Demands,
+    demanded: Demands,
     buffer: tir.Buffer,
     attached: Mapping[tir.Buffer, str],
 ) -> Requirement:
     """The requirement of a buffer at its place: the loops around all that accesses it."""
-    needed = found.needed[buffer]
+    needed = demanded.needed[buffer]
     element = element_variables(buffer)
     path = tuple(var for var in needed.variables if var not in element)
     if buffer in attached or buffer in model.func.outputs:
         return Requirement(buffer, path, needed)
     shared = _shared([[axis.var for axis in a.domain.axes] for a in model.of(buffer)])
     reads: list[arith.IntegerSet] = []
-    for write in (a for a in model.accesses if a.number in found.instances):
-        here = found.instances[write.number]
+    for write in (a for a in model.accesses if a.number in demanded.instances):
+        here = demanded.instances[write.number]
         for read in reads_for(model, write):
             if read.access.buffer == buffer and set(shared) <= set(here.variables):
                 place = here.variables[: len(shared)]
@@ -375,23 +375,23 @@ def _shown(
 
 def _shared(nests: Sequence[Sequence[arith.Var]]) -> tuple[arith.Var, ...]:
     """The variables that all nests begin with."""
-    found: list[arith.Var] = []
+    common: list[arith.Var] = []
     for level in zip(*nests, strict=False):
         if len(set(level)) > 1:
             break
-        found.append(level[0])
-    return tuple(found)
+        common.append(level[0])
+    return tuple(common)
 
 
 def _loop_ranges(
-    model: effects.KernelStatements, found: Demands, buffer: tir.Buffer
+    model: effects.KernelStatements, demanded: Demands, buffer: tir.Buffer
 ) -> Iterator[LoopRange]:
     """The ranges of the loops around the writes of a buffer."""
     inside: dict[tuple[arith.Var, ...], arith.IntegerSet] = {}
     for write in model.of(buffer):
         if not write.access.writes:
             continue
-        here = found.instances[write.number]
+        here = demanded.instances[write.number]
         own = {axis.var for axis in write.domain.axes}
         for place, var in enumerate(here.variables):
             if var in own:

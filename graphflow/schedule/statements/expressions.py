@@ -125,19 +125,19 @@ def bound_value(
 def _found_in(body: tir.Body, place: str, expr: ExprGiven) -> tir.Expr:
     """The expression in a body that is equal to `expr`, or loads the buffer of this name."""
     nodes = [node for stmt in tir.walk(body) for node in _own_nodes(stmt)]
-    found: list[tir.Expr]
+    equal: list[tir.Expr]
     if isinstance(expr, str):
-        found = [node for node in nodes if isinstance(node, tir.Load) and node.buffer.name == expr]
+        equal = [node for node in nodes if isinstance(node, tir.Load) and node.buffer.name == expr]
     else:
-        found = [node for node in nodes if node == expr]
+        equal = [node for node in nodes if node == expr]
     text = expr if isinstance(expr, str) else tir.expr_text(expr)
-    if not found:
+    if not equal:
         raise ScheduleError(f"found: {text} does not stand in {place}")
-    others = [node for node in found if node != found[0]]
+    others = [node for node in equal if node != equal[0]]
     if others:
-        texts = f"{tir.expr_text(found[0])} and {tir.expr_text(others[0])}"
+        texts = f"{tir.expr_text(equal[0])} and {tir.expr_text(others[0])}"
         raise ScheduleError(f"found: {text} stands for {texts} in {place}")
-    return found[0]
+    return equal[0]
 
 
 def _own_nodes(stmt: tir.Stmt) -> Iterator[tir.Expr]:
@@ -177,7 +177,7 @@ def require_scope(value: tir.Expr, body: tir.Body, domain: arith.Domain, place: 
 def before_last(body: tir.Body, users: list[tir.Stmt]) -> tir.Body:
     """The statements of a body that may run before the last use of a value."""
     inside = [[s for s in tir.walk((stmt,)) if any(s is user for user in users)] for stmt in body]
-    last = max(k for k, found in enumerate(inside) if found)
+    last = max(k for k, uses in enumerate(inside) if uses)
     # A statement evaluates its own expressions before it writes, or runs what is in it.
     alone = len(inside[last]) == 1 and inside[last][0] is body[last]
     return body[:last] if alone else body[: last + 1]
@@ -289,16 +289,16 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
         if is_index
         else arith.equivalent(cast(arith.Predicate, old), cast(arith.Predicate, new))
     )
-    found: list[Term] = []
+    rewritten: list[Term] = []
 
     def other(term: Item) -> Item:
         if term != old:
             return term
-        found.append(cast(Term, term))
+        rewritten.append(cast(Term, term))
         return cast(Item, new)
 
     (changed,) = tir.map_indices((_hollow(stmt),), other, other)
-    if not found:
+    if not rewritten:
         raise ScheduleError(f"found: {old} does not stand in {place} as a whole")
     _require_bound(func, place, domain, new)
     proof = obligations.require(arith.prove(claim, domain), f"equal: {old} and {new}")
@@ -349,21 +349,23 @@ def _rewrite_value(
 ) -> Rewrite:
     if isinstance(stmt, tir.Let):
         place, stmt = f"{place}[-1]", tir.performed(stmt)[1]
-    found = _found_in((_hollow(stmt),), place, old)
-    if found.dtype != new.dtype:
-        raise ScheduleError(f"type: {tir.expr_text(found)} is {found.dtype}, the other {new.dtype}")
+    old_expr = _found_in((_hollow(stmt),), place, old)
+    if old_expr.dtype != new.dtype:
+        raise ScheduleError(
+            f"type: {tir.expr_text(old_expr)} is {old_expr.dtype}, the other {new.dtype}"
+        )
     _require_bound(func, place, domain, new)
-    text = f"equal: {tir.expr_text(found)} and {tir.expr_text(new)}"
-    equal = effects.equal_values(func, addresses.path_of(func, place), found, new)
+    text = f"equal: {tir.expr_text(old_expr)} and {tir.expr_text(new)}"
+    equal = effects.equal_values(func, addresses.path_of(func, place), old_expr, new)
     proofs = [obligations.require(equal, text)]
-    known = {node for node in tir.walk_expr(found) if isinstance(node, tir.Load)}
+    known = {node for node in tir.walk_expr(old_expr) if isinstance(node, tir.Load)}
     probe = tir.Store(tir.Buffer("value", (), new.dtype), (), new)
     for access in tir.accesses((probe,), domain):
         if not access.writes and tir.Load(access.buffer, access.indices) not in known:
             proofs += padding.may_load(
                 func, access, f"memory: what {tir.expr_text(new)} loads is in bounds"
             )
-    changed = _map_own(stmt, lambda node: new if node == found else node)
+    changed = _map_own(stmt, lambda node: new if node == old_expr else node)
     problem = next(tir.type_errors(changed), None)
     if problem is not None:
         raise ScheduleError(f"type: {problem}")

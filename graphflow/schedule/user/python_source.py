@@ -47,9 +47,9 @@ class Source:
     def name(self, wanted: str) -> str:
         """A name of the script that nothing else has, called after a place or a kernel."""
         plain = re.sub(r"\W", "_", wanted)
-        found = fresh_name(plain, lambda n: n in self._names or iskeyword(n))
-        self._names.add(found)
-        return found
+        unused = fresh_name(plain, lambda n: n in self._names or iskeyword(n))
+        self._names.add(unused)
+        return unused
 
     def global_name(self, thing: Any) -> str:
         """The name of a class or a function of a module, which is imported.
@@ -120,8 +120,8 @@ class Source:
     def _words(self, text: str, variable: Callable[[str], str]) -> str:
         """The text of an index expression as Python, which has `min` and `max` of numbers alone."""
 
-        def word(found: re.Match[str]) -> str:
-            name = found[0]
+        def word(match: re.Match[str]) -> str:
+            name = match[0]
             if not name.endswith("("):
                 return variable(name)
             self._imports.setdefault("graphflow.arith", set()).add(f"{name[:-1]}imum")
@@ -132,10 +132,10 @@ class Source:
     def _predicate(self, value: arith.Predicate) -> str:
         """The predicate as text, unless another one has the same."""
         try:
-            found: arith.Predicate | None = tir.parse_predicate(str(value))
+            parsed: arith.Predicate | None = tir.parse_predicate(str(value))
         except ParseError:
-            found = None
-        if found != value:
+            parsed = None
+        if parsed != value:
             return self._fields(value)
         return f"{self.global_name(tir.parse_predicate)}({quoted(str(value))})"
 
@@ -160,13 +160,13 @@ class Source:
         index_map = layout.index_map
         text = self._map_text(index_map)
         try:
-            found: IndexMap | None = IndexMap.from_function(
+            from_text: IndexMap | None = IndexMap.from_function(
                 rank, lambda *i: index_map.apply(i), shape
             )
         except ScheduleError:
-            found = None
-        if found is not None and _same_map(found, index_map):
-            if _same(Layout.of(found, shape), layout):
+            from_text = None
+        if from_text is not None and _same_map(from_text, index_map):
+            if _same(Layout.of(from_text, shape), layout):
                 return text
             text = f"{self.global_name(IndexMap)}.from_function({rank}, {text}, {self.of(shape)})"
         else:
@@ -188,13 +188,13 @@ def _named_layouts(
 ) -> list[tuple[Callable[..., Layout], tuple[Any, ...]]]:
     """Functions that make common layouts, with arguments of which one may give this one."""
     shape = layout.logical_shape
-    found: list[tuple[Callable[..., Layout], tuple[Any, ...]]] = [(row_major, (shape,))]
+    constructions: list[tuple[Callable[..., Layout], tuple[Any, ...]]] = [(row_major, (shape,))]
     if len(shape) >= 3:
-        found.append((channels_last, (shape,)))
+        constructions.append((channels_last, (shape,)))
     if len(layout.physical_shape) == len(shape) + 1:
         width = layout.physical_shape[-1]
-        found += [(blocked, (shape, axis, width)) for axis in range(len(shape))]
-    return found
+        constructions += [(blocked, (shape, axis, width)) for axis in range(len(shape))]
+    return constructions
 
 
 def _same(one: Layout, other: Layout) -> bool:

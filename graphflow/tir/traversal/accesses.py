@@ -33,16 +33,16 @@ def sites(
     body: stmts.Body, domain: Domain = ANYWHERE, guards: tuple[exprs.Expr, ...] = ()
 ) -> Iterator[Site]:
     """Every statement with its iteration domain, parents before children, in program order."""
-    found: list[_Place] = []
-    _collect(body, domain, guards, found)
-    return (Site(*place) for place in found)
+    places: list[_Place] = []
+    _collect(body, domain, guards, places)
+    return (Site(*place) for place in places)
 
 
 _Place: TypeAlias = tuple[stmts.Stmt, Domain, tuple[exprs.Expr, ...]]
 
 
 def _collect(
-    body: stmts.Body, domain: Domain, guards: tuple[exprs.Expr, ...], found: list[_Place]
+    body: stmts.Body, domain: Domain, guards: tuple[exprs.Expr, ...], places: list[_Place]
 ) -> None:
     """Append the fields of a `Site` for each statement in `body`.
 
@@ -51,26 +51,26 @@ def _collect(
     """
     for stmt in body:
         if domain is ANYWHERE and not guards and isinstance(stmt, stmts.Block):
-            found += _places_of(stmt)
+            places += _places_of(stmt)
             continue
-        found.append((stmt, domain, guards))
+        places.append((stmt, domain, guards))
         match stmt:
             case stmts.For():
                 inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-                _collect(stmt.body, inner, guards, found)
+                _collect(stmt.body, inner, guards, places)
             case stmts.Block():
-                _collect(stmt.body, domain, guards, found)
+                _collect(stmt.body, domain, guards, places)
             case stmts.Call() | stmts.Let() | stmts.NamedWindow():
-                _collect(performed(stmt), domain, guards, found)
+                _collect(performed(stmt), domain, guards, places)
             case stmts.If() if exprs.is_predicate(stmt.condition):
                 predicate = cast(Predicate, stmt.condition)
-                _collect(stmt.then, domain.given(predicate), guards, found)
+                _collect(stmt.then, domain.given(predicate), guards, places)
                 if stmt.orelse:
-                    _collect(stmt.orelse, domain.given(negation(predicate)), guards, found)
+                    _collect(stmt.orelse, domain.given(negation(predicate)), guards, places)
             case stmts.If():
                 inside = (*guards, cast(exprs.Expr, stmt.condition))
-                _collect(stmt.then, domain, inside, found)
-                _collect(stmt.orelse, domain, inside, found)
+                _collect(stmt.then, domain, inside, places)
+                _collect(stmt.orelse, domain, inside, places)
             case stmts.Assume():
                 domain = after(stmt, domain)
             case stmts.Store() | stmts.Reduce() | stmts.Allocate():
@@ -95,9 +95,9 @@ _FALSE = exprs.Literal(False, "bool")
 @kept_by_node
 def _places_of(stage: stmts.Block) -> list[_Place]:
     """What `_collect` appends for a block outside of all loops; most stages stay unchanged."""
-    found: list[_Place] = [(stage, ANYWHERE, ())]
-    _collect(stage.body, ANYWHERE, (), found)
-    return found
+    places: list[_Place] = [(stage, ANYWHERE, ())]
+    _collect(stage.body, ANYWHERE, (), places)
+    return places
 
 
 class AccessKind(Enum):
@@ -130,14 +130,14 @@ class Access:
 
 def accesses(body: stmts.Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     """Every access in `body`, in program order; claims of `Assume` are not accesses."""
-    found: list[Access] = []
+    all_accesses: list[Access] = []
     for stmt in body:
         if domain is ANYWHERE and isinstance(stmt, stmts.Block):
-            found += _accesses_of(stmt)
+            all_accesses += _accesses_of(stmt)
         else:
-            found += _accesses((stmt,), domain)
+            all_accesses += _accesses((stmt,), domain)
         domain = after(stmt, domain)
-    return tuple(found)
+    return tuple(all_accesses)
 
 
 @kept_by_node
@@ -147,19 +147,19 @@ def _accesses_of(stage: stmts.Block) -> tuple[Access, ...]:
 
 
 def _accesses(body: stmts.Body, domain: Domain) -> list[Access]:
-    found: list[Access] = []
+    made: list[Access] = []
     places: list[_Place] = []
     _collect(body, domain, (), places)
     for stmt, here, guards in places:
         if isinstance(stmt, stmts.Assume):
             continue
         for expr in visit.expressions_of(stmt):
-            found += _reads(expr, here, not guards)
+            made += _reads(expr, here, not guards)
         if isinstance(stmt, stmts.Store | stmts.Reduce):
             op = stmt.op if isinstance(stmt, stmts.Reduce) else None
             kind = AccessKind.WRITE if op is None else AccessKind.REDUCE
-            found.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
-    return found
+            made.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
+    return made
 
 
 def _reads(expr: exprs.Expr, domain: Domain, certain: bool) -> Iterator[Access]:

@@ -5,6 +5,24 @@ scalars inferred, or `NotUnifiable` with the first difference.  What always hold
 body agree node by node; only names of loops, blocks and allocated buffers differ, and the kinds of
 loops may.
 
+For example, with the definition
+
+    def fma(acc: inout[f32[8]], a: f32[8], b: f32[()], n: index):
+        for j in serial(0, 8):
+            if j < n:
+                acc[j] = acc[j] + a[j] * b[()]
+
+the statement
+
+    for l in serial(0, 8):
+        if l < m:
+            y[r, 8*c + l] = y[r, 8*c + l] + x[8*c + l] * w[r]
+
+is the call with the windows y[r, 8*c:8*c + 8], x[8*c:8*c + 8] and w[r], and the scalar m.  The walk
+through both bodies pairs j with l, and collects for each parameter the indices of its accesses, j
+and (r, 8*c + l) for acc, and for the scalars the equation n = m.  A window begins where the two
+indices of an access differ by the same offset in all accesses, here at (r, 8*c).
+
 That is another question than whether two values are equal (`effects.equal_values`): windows and
 scalars are unknowns, and statements that differ in form are no instance even if they do the same.
 
@@ -32,15 +50,17 @@ class NotUnifiable(Exception):
 
 def unify(definition: stmts.PrimFunc, body: stmts.Body, name: str) -> stmts.Call:
     """The call `name` of `definition` that performs `body`; NotUnifiable where there is none."""
-    found = _with_own_names(definition, body, name) if definition.scalars else None
-    if found is not None:
-        return found
+    call = _call_with_same_names(definition, body, name) if definition.scalars else None
+    if call is not None:
+        return call
     matcher = _Matcher(definition)
     matcher.bodies(definition.body, body)
     return stmts.Call(name, definition, *matcher.arguments())
 
 
-def _with_own_names(definition: stmts.PrimFunc, body: stmts.Body, name: str) -> stmts.Call | None:
+def _call_with_same_names(
+    definition: stmts.PrimFunc, body: stmts.Body, name: str
+) -> stmts.Call | None:
     """The call where the scalars are the variables of the same names, as after extraction.
 
     With unknowns the members of a condition may be ordered otherwise than in the statement.
@@ -65,7 +85,10 @@ _IndexPair: TypeAlias = tuple[arith.IndexExpr, arith.IndexExpr]
 
 @dataclass(slots=True)
 class _Matcher:
-    """Walks both bodies at once and collects what the arguments must satisfy."""
+    """Walks both bodies at once and collects what the arguments must satisfy.
+
+    `pattern` is always a part of the definition, `subject` the part of the statements at its place.
+    """
 
     definition: stmts.PrimFunc
     loops: dict[arith.Var, arith.IndexExpr] = field(default_factory=dict)
@@ -84,190 +107,201 @@ class _Matcher:
         # Scalars must not be taken for variables of the statement that have the same name.
         self.loops |= {var: _unknown(var) for var in self.definition.scalars}
 
-    def differ(self, own: str, found: str) -> NoReturn:
-        raise NotUnifiable(f"{self.definition.name} has `{own}` where the statement has `{found}`")
+    def differ(self, pattern: str, subject: str) -> NoReturn:
+        raise NotUnifiable(
+            f"{self.definition.name} has `{pattern}` where the statement has `{subject}`"
+        )
 
     # -- statements
 
-    def bodies(self, own: stmts.Body, found: stmts.Body) -> None:
-        for a, b in zip(own, found, strict=False):
+    def bodies(self, pattern: stmts.Body, subject: stmts.Body) -> None:
+        for a, b in zip(pattern, subject, strict=False):
             self.stmt(a, b)
-        if len(own) != len(found):
-            common = min(len(own), len(found))
-            self.differ(_line(own[common:]), _line(found[common:]))
+        if len(pattern) != len(subject):
+            common = min(len(pattern), len(subject))
+            self.differ(_line(pattern[common:]), _line(subject[common:]))
 
-    def stmt(self, own: stmts.Stmt, found: stmts.Stmt) -> None:
-        match own, found:
+    def stmt(self, pattern: stmts.Stmt, subject: stmts.Stmt) -> None:
+        match pattern, subject:
             case stmts.Store(), stmts.Store():
-                self.expr(own.value, found.value)
-                self.access(own.buffer, own.indices, found.buffer, found.indices)
-            case stmts.Reduce(), stmts.Reduce() if own.op is found.op:
-                self.expr(own.value, found.value)
-                self.access(own.buffer, own.indices, found.buffer, found.indices)
+                self.expr(pattern.value, subject.value)
+                self.access(pattern.buffer, pattern.indices, subject.buffer, subject.indices)
+            case stmts.Reduce(), stmts.Reduce() if pattern.op is subject.op:
+                self.expr(pattern.value, subject.value)
+                self.access(pattern.buffer, pattern.indices, subject.buffer, subject.indices)
             case stmts.For(), stmts.For():
-                self.index(own.start, found.start, (own, found))
-                self.index(own.stop, found.stop, (own, found))
-                self.loops[own.var] = found.var
-                self.bodies(own.body, found.body)
+                self.index(pattern.start, subject.start, (pattern, subject))
+                self.index(pattern.stop, subject.stop, (pattern, subject))
+                self.loops[pattern.var] = subject.var
+                self.bodies(pattern.body, subject.body)
             case stmts.If(), stmts.If():
-                self.condition(own.condition, found.condition)
-                self.bodies(own.then, found.then)
-                self.bodies(own.orelse, found.orelse)
+                self.condition(pattern.condition, subject.condition)
+                self.bodies(pattern.then, subject.then)
+                self.bodies(pattern.orelse, subject.orelse)
             case stmts.Allocate(), stmts.Allocate():
-                a, b = own.buffer, found.buffer
+                a, b = pattern.buffer, subject.buffer
                 if (a.shape, a.dtype, a.scope) != (b.shape, b.dtype, b.scope):
-                    self.differ(_line((own,)), _line((found,)))
+                    self.differ(_line((pattern,)), _line((subject,)))
                 self.local[a] = b
             case stmts.Block(), stmts.Block():
-                if own.annotations != found.annotations:
-                    self.differ(_line((own,)), _line((found,)))
-                self.bodies(own.body, found.body)
+                if pattern.annotations != subject.annotations:
+                    self.differ(_line((pattern,)), _line((subject,)))
+                self.bodies(pattern.body, subject.body)
             case stmts.Assume(), stmts.Assume():
-                self.condition(own.unless, found.unless)
-                self.expr(own.claim, found.claim)
+                self.condition(pattern.unless, subject.unless)
+                self.expr(pattern.claim, subject.claim)
             case stmts.Let(), stmts.Let():
-                self.expr(own.value, found.value)
-                self.local[own.buffer] = found.buffer
-                self.bodies(own.body, found.body)
-            case stmts.NamedWindow(), stmts.NamedWindow() if own.buffer.shape == found.buffer.shape:
-                self.window_access(own.window, found.window)
-                self.local[own.buffer] = found.buffer
-                self.bodies(own.body, found.body)
+                self.expr(pattern.value, subject.value)
+                self.local[pattern.buffer] = subject.buffer
+                self.bodies(pattern.body, subject.body)
+            case stmts.NamedWindow(), stmts.NamedWindow() if (
+                pattern.buffer.shape == subject.buffer.shape
+            ):
+                self.window_access(pattern.window, subject.window)
+                self.local[pattern.buffer] = subject.buffer
+                self.bodies(pattern.body, subject.body)
             case stmts.Call(), stmts.Call():
-                self.call(own, found)
+                self.call(pattern, subject)
             case _:
-                self.differ(_line((own,)), _line((found,)))
+                self.differ(_line((pattern,)), _line((subject,)))
 
-    def call(self, own: stmts.Call, found: stmts.Call) -> None:
-        if own.definition != found.definition:
-            self.differ(_line((own,)), _line((found,)))
-        for a, b in zip(own.windows, found.windows, strict=True):
+    def call(self, pattern: stmts.Call, subject: stmts.Call) -> None:
+        if pattern.definition != subject.definition:
+            self.differ(_line((pattern,)), _line((subject,)))
+        for a, b in zip(pattern.windows, subject.windows, strict=True):
             if len(a.kept) != len(b.kept):
-                self.differ(_line((own,)), _line((found,)))
+                self.differ(_line((pattern,)), _line((subject,)))
             self.window_access(a, b)
-        for x, y in zip(own.scalars, found.scalars, strict=True):
+        for x, y in zip(pattern.scalars, subject.scalars, strict=True):
             self.index(x, y)
 
-    def window_access(self, own: stmts.BufferWindow, found: stmts.BufferWindow) -> None:
+    def window_access(self, pattern: stmts.BufferWindow, subject: stmts.BufferWindow) -> None:
         """Two elements of a window fix the axes along which it runs."""
-        for inner in ((0,) * len(own.kept), tuple(range(1, len(own.kept) + 1))):
+        for inner in ((0,) * len(pattern.kept), tuple(range(1, len(pattern.kept) + 1))):
             indices = tuple(arith.const(n) for n in inner)
-            self.access(own.buffer, own.place(indices), found.buffer, found.place(indices))
+            self.access(
+                pattern.buffer, pattern.place(indices), subject.buffer, subject.place(indices)
+            )
 
     # -- expressions
 
-    def condition(self, own: exprs.Condition, found: exprs.Condition) -> None:
-        if exprs.is_predicate(own) and exprs.is_predicate(found):
-            if not self.predicate(cast(arith.Predicate, own), cast(arith.Predicate, found)):
-                self.differ(printer.condition_text(own), printer.condition_text(found))
-        elif exprs.is_predicate(own) or exprs.is_predicate(found):
-            self.differ(printer.condition_text(own), printer.condition_text(found))
+    def condition(self, pattern: exprs.Condition, subject: exprs.Condition) -> None:
+        if exprs.is_predicate(pattern) and exprs.is_predicate(subject):
+            if not self.predicate(cast(arith.Predicate, pattern), cast(arith.Predicate, subject)):
+                self.differ(printer.condition_text(pattern), printer.condition_text(subject))
+        elif exprs.is_predicate(pattern) or exprs.is_predicate(subject):
+            self.differ(printer.condition_text(pattern), printer.condition_text(subject))
         else:
-            self.expr(cast(exprs.Expr, own), cast(exprs.Expr, found))
+            self.expr(cast(exprs.Expr, pattern), cast(exprs.Expr, subject))
 
-    def predicate(self, own: arith.Predicate, found: arith.Predicate) -> bool:
-        self.seen |= arith.predicate_variables(found)
-        if arith.substitute_in(own, self.loops) == found:
+    def predicate(self, pattern: arith.Predicate, subject: arith.Predicate) -> bool:
+        self.seen |= arith.predicate_variables(subject)
+        if arith.substitute_in(pattern, self.loops) == subject:
             return True  # the order of members and signs may depend on names
-        match own, found:
+        match pattern, subject:
             case arith.AtLeastZero(), arith.AtLeastZero():
-                self.index(own.expr, found.expr)
+                self.index(pattern.expr, subject.expr)
                 return True
             case arith.IsZero(), arith.IsZero():
-                self.index(own.expr, found.expr)
+                self.index(pattern.expr, subject.expr)
                 return True
             case arith.Not(), arith.Not():
-                return self.predicate(own.member, found.member)
+                return self.predicate(pattern.member, subject.member)
             case arith.And(), arith.And():
-                return self.members(own.members, found.members)
+                return self.members(pattern.members, subject.members)
             case arith.Or(), arith.Or():
-                return self.members(own.members, found.members)
+                return self.members(pattern.members, subject.members)
             case _:
                 return False
 
-    def members(self, own: Sequence[arith.Predicate], found: Sequence[arith.Predicate]) -> bool:
-        pairs = zip(own, found, strict=False)
-        return len(own) == len(found) and all(self.predicate(a, b) for a, b in pairs)
+    def members(
+        self, pattern: Sequence[arith.Predicate], subject: Sequence[arith.Predicate]
+    ) -> bool:
+        pairs = zip(pattern, subject, strict=False)
+        return len(pattern) == len(subject) and all(self.predicate(a, b) for a, b in pairs)
 
-    def expr(self, own: exprs.Expr, found: exprs.Expr) -> None:
-        match own, found:
+    def expr(self, pattern: exprs.Expr, subject: exprs.Expr) -> None:
+        match pattern, subject:
             case exprs.Load(), exprs.Load():
-                self.access(own.buffer, own.indices, found.buffer, found.indices)
+                self.access(pattern.buffer, pattern.indices, subject.buffer, subject.indices)
                 return
-            case exprs.IndexValue(), exprs.IndexValue() if own.dtype == found.dtype:
-                self.index(own.index, found.index)
+            case exprs.IndexValue(), exprs.IndexValue() if pattern.dtype == subject.dtype:
+                self.index(pattern.index, subject.index)
                 return
-            case (exprs.Unary(), exprs.Unary()) if own.op == found.op:
-                self.expr(own.operand, found.operand)
+            case (exprs.Unary(), exprs.Unary()) if pattern.op == subject.op:
+                self.expr(pattern.operand, subject.operand)
                 return
-            case exprs.Cast(), exprs.Cast() if own.dtype == found.dtype:
-                self.expr(own.operand, found.operand)
+            case exprs.Cast(), exprs.Cast() if pattern.dtype == subject.dtype:
+                self.expr(pattern.operand, subject.operand)
                 return
-            case exprs.Binary(), exprs.Binary() if own.op == found.op:
-                self.expr(own.left, found.left)
-                self.expr(own.right, found.right)
+            case exprs.Binary(), exprs.Binary() if pattern.op == subject.op:
+                self.expr(pattern.left, subject.left)
+                self.expr(pattern.right, subject.right)
                 return
-            case exprs.Comparison(), exprs.Comparison() if own.op == found.op:
-                self.expr(own.left, found.left)
-                self.expr(own.right, found.right)
+            case exprs.Comparison(), exprs.Comparison() if pattern.op == subject.op:
+                self.expr(pattern.left, subject.left)
+                self.expr(pattern.right, subject.right)
                 return
             case exprs.Select(), exprs.Select():
-                self.condition(own.condition, found.condition)
-                self.expr(own.if_true, found.if_true)
-                self.expr(own.if_false, found.if_false)
+                self.condition(pattern.condition, subject.condition)
+                self.expr(pattern.if_true, subject.if_true)
+                self.expr(pattern.if_false, subject.if_false)
                 return
             case (exprs.Literal(), exprs.Literal()) | (exprs.Undef(), exprs.Undef()) if (
-                own == found
+                pattern == subject
             ):
                 return
-        self.differ(printer.expr_text(own), printer.expr_text(found))
+        self.differ(printer.expr_text(pattern), printer.expr_text(subject))
 
     def index(
         self,
-        own: arith.IndexExpr,
-        found: arith.IndexExpr,
+        pattern: arith.IndexExpr,
+        subject: arith.IndexExpr,
         loops: tuple[stmts.For, stmts.For] | None = None,
     ) -> None:
-        own = arith.substitute(own, self.loops)
-        self.seen |= arith.variables(found)
-        if own is found:
+        pattern = arith.substitute(pattern, self.loops)
+        self.seen |= arith.variables(subject)
+        if pattern is subject:
             return
-        if not any(_unknown(var) in arith.variables(own) for var in self.definition.scalars):
+        if not any(_unknown(var) in arith.variables(pattern) for var in self.definition.scalars):
             if loops is not None:
                 self.differ(*(_line((loop,)) for loop in loops))
-            self.differ(str(own), str(found))
-        self.equations.append((own, found))
+            self.differ(str(pattern), str(subject))
+        self.equations.append((pattern, subject))
 
     def access(
         self,
-        own: exprs.Buffer,
-        own_at: Sequence[arith.IndexExpr],
-        found: exprs.Buffer,
-        found_at: _Indices,
+        pattern: exprs.Buffer,
+        pattern_at: Sequence[arith.IndexExpr],
+        subject: exprs.Buffer,
+        subject_at: _Indices,
     ) -> None:
-        inside = tuple(arith.substitute(index, self.loops) for index in own_at)
+        inside = tuple(arith.substitute(index, self.loops) for index in pattern_at)
 
         def differ(of: tuple[str, str] = ("", "")) -> NoReturn:
-            texts = printer.element_text(own, own_at), printer.element_text(found, found_at)
+            texts = (
+                printer.element_text(pattern, pattern_at),
+                printer.element_text(subject, subject_at),
+            )
             self.differ(*(f"{text}{end}" for text, end in zip(texts, of, strict=True)))
 
-        if own.dtype != found.dtype:
-            differ((f" of {own.dtype}", f" of {found.dtype}"))
-        if own.is_field or found.is_field:
-            if own != found:
+        if pattern.dtype != subject.dtype:
+            differ((f" of {pattern.dtype}", f" of {subject.dtype}"))
+        if pattern.is_field or subject.is_field:
+            if pattern != subject:
                 differ()
             return
-        if own in self.local:
-            if self.local[own] != found:
+        if pattern in self.local:
+            if self.local[pattern] != subject:
                 differ()
-            for a, b in zip(inside, found_at, strict=True):
+            for a, b in zip(inside, subject_at, strict=True):
                 self.index(a, b)
             return
-        known, pairs = self.accesses.setdefault(own, (found, []))
-        if known != found or found in self.local.values():
+        known, pairs = self.accesses.setdefault(pattern, (subject, []))
+        if known != subject or subject in self.local.values():
             differ()
-        pairs.append((inside, found_at))
-        self.seen.update(var for index in found_at for var in arith.variables(index))
+        pairs.append((inside, subject_at))
+        self.seen.update(var for index in subject_at for var in arith.variables(index))
 
     # -- arguments
 
@@ -282,19 +316,24 @@ class _Matcher:
         around = sorted(self.seen - set(self.inner()), key=str)[:MOST_CANDIDATES]
         for values in product((arith.const(0), *around), repeat=len(unknown)):
             solution = {**known, **dict(zip(unknown, values, strict=True))}
-            if all(arith.substitute(own, solution) is found for own, found in left):
+            if all(arith.substitute(pattern, solution) is subject for pattern, subject in left):
                 windows = tuple(self.window(p.buffer, solution) for p in self.definition.params)
                 complete = tuple(window for window in windows if window is not None)
                 if len(complete) == len(windows):
                     return complete, tuple(solution[_unknown(v)] for v in self.definition.scalars)
-        for own, found in left:
-            self.differ(self.named(own), str(found))
-        zeros = {**dict.fromkeys(unknown, arith.const(0)), **known}
-        for param in self.definition.params:
-            if self.window(param.buffer, zeros) is None:
-                own_texts, texts = self.access_texts(param.buffer)
-                self.differ(own_texts, texts)
+        self.refuse_misfits(left, {**dict.fromkeys(unknown, arith.const(0)), **known})
         raise NotUnifiable(f"no scalars make the statement {self.definition.name}")
+
+    def refuse_misfits(
+        self, left: Sequence[_IndexPair], scalars: dict[arith.Var, arith.IndexExpr]
+    ) -> None:
+        """NotUnifiable with the first equation left open, or else the first parameter without a
+        window for these scalars, if there is one."""
+        for pattern, subject in left:
+            self.differ(self.named(pattern), str(subject))
+        for param in self.definition.params:
+            if self.window(param.buffer, scalars) is None:
+                self.differ(*self.access_texts(param.buffer))
 
     def linear_solution(self) -> tuple[dict[arith.Var, arith.IndexExpr], list[_IndexPair]]:
         """The scalars that linear equations determine, and the equations left open."""
@@ -305,11 +344,11 @@ class _Matcher:
         while progress:
             progress = False
             for pair in tuple(left):
-                own, found = arith.substitute(pair[0], known), pair[1]
-                unknowns = [var for var in wanted if var in arith.variables(own)]
-                if not unknowns and own is not found:
-                    self.differ(self.named(own), str(found))
-                value = self.solved(own, found, unknowns[0]) if len(unknowns) == 1 else None
+                pattern, subject = arith.substitute(pair[0], known), pair[1]
+                unknowns = [var for var in wanted if var in arith.variables(pattern)]
+                if not unknowns and pattern is not subject:
+                    self.differ(self.named(pattern), str(subject))
+                value = self.solved(pattern, subject, unknowns[0]) if len(unknowns) == 1 else None
                 if value is not None:
                     known[unknowns[0]] = value
                 if value is not None or not unknowns:
@@ -318,35 +357,35 @@ class _Matcher:
         return known, left
 
     def solved(
-        self, own: arith.IndexExpr, found: arith.IndexExpr, unknown: arith.Var
+        self, pattern: arith.IndexExpr, subject: arith.IndexExpr, unknown: arith.Var
     ) -> arith.IndexExpr | None:
-        """The value of `unknown` for which `own` is `found`; None where it is not linear in it."""
+        """The value of `unknown` that makes `pattern` the `subject`; None if it is not linear."""
         within = [
-            (atom, k) for atom, k in arith.terms_of(own)[0] if unknown in arith.variables(atom)
+            (atom, k) for atom, k in arith.terms_of(pattern)[0] if unknown in arith.variables(atom)
         ]
         if len(within) != 1 or within[0][0] is not unknown or within[0][1] not in (1, -1):
             return None
-        step, rest = within[0][1], arith.substitute(own, {unknown: arith.const(0)})
-        value = (found - rest) * step
-        if arith.substitute(own, {unknown: value}) is not found or self.bound(value):
+        step, rest = within[0][1], arith.substitute(pattern, {unknown: arith.const(0)})
+        value = (subject - rest) * step
+        if arith.substitute(pattern, {unknown: value}) is not subject or self.bound(value):
             return None
         return value
 
     def inner(self) -> list[arith.Var]:
         """The variables of loops in the statement."""
         scalars = self.definition.scalars
-        return [cast(arith.Var, there) for own, there in self.loops.items() if own not in scalars]
+        return [cast(arith.Var, there) for var, there in self.loops.items() if var not in scalars]
 
     def named(self, expr: arith.IndexExpr) -> str:
         """An expression in the names of the definition."""
-        back = {cast(arith.Var, there): own for own, there in self.loops.items()}
+        back = {cast(arith.Var, there): var for var, there in self.loops.items()}
         return str(arith.substitute(expr, dict(back)))
 
     def access_texts(self, param: exprs.Buffer) -> tuple[str, str]:
         buffer, pairs = self.accesses[param]
-        own = (f"{param.name}[{', '.join(map(self.named, at)) or '()'}]" for at, _ in pairs)
+        patterns = (f"{param.name}[{', '.join(map(self.named, at)) or '()'}]" for at, _ in pairs)
         texts = (printer.element_text(buffer, at) for _, at in pairs)
-        return ", ".join(dict.fromkeys(own)), ", ".join(dict.fromkeys(texts))
+        return ", ".join(dict.fromkeys(patterns)), ", ".join(dict.fromkeys(texts))
 
     def bound(self, expr: arith.IndexExpr) -> bool:
         """Whether an expression uses a variable of a loop in the statement."""
@@ -362,7 +401,10 @@ class _Matcher:
                 f"{self.definition.name} does not access {param.name}, so no window follows"
             )
         buffer, pairs = self.accesses[param]
-        known = [(tuple(arith.substitute(i, scalars) for i in own), found) for own, found in pairs]
+        known = [
+            (tuple(arith.substitute(i, scalars) for i in pattern), subject)
+            for pattern, subject in pairs
+        ]
         rank = len(buffer.shape)
         for kept in reversed(list(combinations(range(rank), len(param.shape)))):
             starts = self.starts(known, kept, rank)
@@ -378,19 +420,19 @@ class _Matcher:
     ) -> tuple[arith.IndexExpr, ...] | None:
         """Where a window along the axes `kept` begins; None if no window along them fits."""
         inner = {axis: k for k, axis in enumerate(kept)}
-        found: list[arith.IndexExpr] = []
+        starts: list[arith.IndexExpr] = []
         for axis in range(rank):
             offsets = {
-                there[axis] - own[inner[axis]] if axis in inner else there[axis]
-                for own, there in pairs
+                subject[axis] - pattern[inner[axis]] if axis in inner else subject[axis]
+                for pattern, subject in pairs
             }
             if len(offsets) > 1:
                 return None
             (offset,) = offsets
             if self.bound(offset):
                 return None
-            found.append(offset)
-        return tuple(found)
+            starts.append(offset)
+        return tuple(starts)
 
 
 def _unknown(var: arith.Var) -> arith.Var:

@@ -51,7 +51,7 @@ def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float3
 
     store = tir.Store(y, element(place), tir.Load(x, element(i)))
     body = compacted(along, tir.Load(keep, (i,)), place, room, tir.nest(others, (store,)))
-    return stages.kernel(
+    return stages.kernel_of_stages(
         "kept_slices", (x, keep), (y,), (stages.cleared(y), tir.Block("kept_slices", body))
     )
 
@@ -65,7 +65,9 @@ def non_zero(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
         tir.Store(y, (const(k), place), tir.IndexValue(var)) for k, (var, _) in enumerate(loops)
     )
     body = compacted(loops, is_not_zero(stages.element(x, loops)), place, x.size, stores)
-    return stages.kernel("non_zero", (x,), (y,), (stages.cleared(y), tir.Block("non_zero", body)))
+    return stages.kernel_of_stages(
+        "non_zero", (x,), (y,), (stages.cleared(y), tir.Block("non_zero", body))
+    )
 
 
 def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> tir.PrimFunc:
@@ -78,7 +80,7 @@ def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> tir.Pri
     stage = stages.reduction_stage(
         "count_of", tir.ReduceOp.ADD, y, (), loops, tir.Cast(counts, "int64")
     )
-    return stages.kernel("count_of", (x,), (y,), (stage,))
+    return stages.kernel_of_stages("count_of", (x,), (y,), (stage,))
 
 
 def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.PrimFunc:
@@ -119,7 +121,7 @@ def first_alike(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
     )
     start = tir.Store(y, (i,), stages.literal(shape[0], "int64"))
     body = tir.nest(loops, (start, *tir.nest(others, compare)))
-    return stages.kernel("first_alike", (x,), (y,), (tir.Block("first_alike", body),))
+    return stages.kernel_of_stages("first_alike", (x,), (y,), (tir.Block("first_alike", body),))
 
 
 def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> tir.PrimFunc:
@@ -139,7 +141,7 @@ def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> 
         before = tir.Comparison("lt", tir.IndexValue(j), tir.Load(first, (i,)))
         value = tir.Cast(tir.Binary("and", is_first, before), "int64")
         stage = stages.reduction_stage("places_of", tir.ReduceOp.ADD, y, loops, others, value)
-        return stages.kernel("places_of", (x, first), (y,), (stage,))
+        return stages.kernel_of_stages("places_of", (x, first), (y,), (stage,))
     sign, at = tir.Buffer("sign", (1,), "int64"), (const(0),)
     ((e, _),) = inner = stages.loops_over("e", shape[1:])
     one, other = tir.Load(x, (i, e)), tir.Load(x, (j, e))
@@ -162,7 +164,7 @@ def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> 
     body = tir.nest(
         loops, (tir.Store(y, (i,), stages.literal(0, "int64")), *tir.nest(others, compare))
     )
-    return stages.kernel("places_of", (x, first), (y,), (tir.Block("places_of", body),))
+    return stages.kernel_of_stages("places_of", (x, first), (y,), (tir.Block("places_of", body),))
 
 
 def unique_rows(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
@@ -204,7 +206,7 @@ def unique_extent(count: int) -> tir.PrimFunc:
     ((i, _),) = loops = stages.loops_over("i", (count,))
     value = tir.Cast(tir.Comparison("eq", tir.Load(first, (i,)), tir.IndexValue(i)), "int64")
     stage = stages.reduction_stage("unique_extent", tir.ReduceOp.ADD, y, (), loops, value)
-    return stages.kernel("unique_extent", (first,), (y,), (stage,))
+    return stages.kernel_of_stages("unique_extent", (first,), (y,), (stage,))
 
 
 def _of_rows(shape: tuple[int, int], dtype: str) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:

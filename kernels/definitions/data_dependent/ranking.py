@@ -44,7 +44,7 @@ def selected(
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, "int64")
     kept = tir.Buffer("kept", (count,), dtype)
     if not y.size:
-        return stages.kernel("selected", (x,), (y,), ())
+        return stages.kernel_of_stages("selected", (x,), (y,), ())
     outer = stages.loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
     first, rest = Var("i"), Var("j")
     place = _on_axis(outer, axis, first)
@@ -56,7 +56,7 @@ def selected(
     test = tir.If(stands_before(tir.Load(x, place), last, largest), insert)
     improve = tir.For(rest, const(count), const(x_shape[axis]), tir.LoopKind.SERIAL, (test,))
     body = tir.nest(outer, (tir.Allocate(kept), fill, improve))
-    return stages.kernel("selected", (x,), (y,), (tir.Block("selected", body),))
+    return stages.kernel_of_stages("selected", (x,), (y,), (tir.Block("selected", body),))
 
 
 def _inserted(
@@ -117,7 +117,7 @@ def ranks(x_shape: Shape, axis: int, largest: bool = True, dtype: str = "float32
     after = tir.Cast(stands_before(other, element, largest), "int32")
     comes_first = tir.Select(less_than(j, own), ahead, after)
     stage = stages.reduction_stage("ranks", tir.ReduceOp.ADD, y, loops, others, comes_first)
-    return stages.kernel("ranks", (x,), (y,), (stage,))
+    return stages.kernel_of_stages("ranks", (x,), (y,), (stage,))
 
 
 def at_ranks(x_shape: Shape, axis: int, count: int) -> tir.PrimFunc:

@@ -36,7 +36,7 @@ def box_sides(batches: int, boxes: int, centered: bool) -> tir.PrimFunc:
         bounds = [bound for pair in corners for bound in pair]
         value = bounds[side] if side < 4 else _area(*corners)
         parts.append(stages.store_stage(f"side{side}", y, loops, (b, const(side), k), value))
-    return stages.kernel("box_sides", (given,), (y,), parts)
+    return stages.kernel_of_stages("box_sides", (given,), (y,), parts)
 
 
 def picked_boxes(
@@ -150,7 +150,7 @@ def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:
     stores = tuple(tir.Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
     is_picked = compared("ge", tir.Load(picked, (b, c, t)), 0)
     body = compacted(loops, is_picked, place, room, stores)
-    return stages.kernel(
+    return stages.kernel_of_stages(
         "listed_boxes", (picked,), (y,), (stages.cleared(y), tir.Block("listed_boxes", body))
     )
 

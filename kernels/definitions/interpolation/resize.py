@@ -197,7 +197,7 @@ def resize_taps(
     )
     value = multiply(Load(x, source), Load(table, (var, tap)))
     stage = stages.reduction_stage("resize", ReduceOp.ADD, y, loops, ((tap, taps),), value)
-    return stages.kernel("resize", (x, table), (y,), (stage,))
+    return stages.kernel_of_stages("resize", (x, table), (y,), (stage,))
 
 
 def resize_outside(

@@ -63,7 +63,7 @@ def grid_places(
         elif border == "reflection":
             place = _reflected(place, extent, align_corners)
         parts.append(stages.store_stage(f"places{k}", y, loops, (const(k), *at), place))
-    return stages.kernel("grid_places", (grid,), (y,), parts)
+    return stages.kernel_of_stages("grid_places", (grid,), (y,), parts)
 
 
 def grid_sample(
@@ -210,7 +210,7 @@ def region_points(
         length = region_side(rois, r, k, scale, half_pixel)[1]
         wanted = as_int64(tir.Unary("ceil", divide(length, float(outputs[k]))))
         parts.append(stages.store_stage(f"points{k}", y, loops, (r, const(k)), wanted))
-    return stages.kernel("region_points", (rois,), (y,), parts)
+    return stages.kernel_of_stages("region_points", (rois,), (y,), parts)
 
 
 def deformed_columns(

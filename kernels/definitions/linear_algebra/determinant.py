@@ -39,7 +39,9 @@ def determinant(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
         tir.Store(y, batch, _got(rows.product)),
     )
     block = tir.Block("determinant", tir.nest(loops, body))
-    return stages.kernel("determinant", (x,), (y,), (*map(tir.Allocate, rows.buffers), block))
+    return stages.kernel_of_stages(
+        "determinant", (x,), (y,), (*map(tir.Allocate, rows.buffers), block)
+    )
 
 
 def _got(scalar: tir.Buffer) -> tir.Expr:

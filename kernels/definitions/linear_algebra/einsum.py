@@ -50,7 +50,7 @@ def einsum(
         stage = stages.elementwise_stage("einsum", y, loops, value)
     else:
         stage = stages.reduction_stage("einsum", ReduceOp.ADD, y, loops, summed, value)
-    return stages.kernel("einsum", operands, (y,), (stage,))
+    return stages.kernel_of_stages("einsum", operands, (y,), (stage,))
 
 
 def label_extents(shapes: Sequence[Shape], terms: Sequence[Sequence[str]]) -> dict[str, int]:

@@ -50,7 +50,7 @@ def gemm(
         stage = stages.reduction_stage(
             "gemm", ReduceOp.ADD, y, loops, ((k, depth),), product, init=init
         )
-        return stages.kernel("gemm", inputs, (y,), (stage,))
+        return stages.kernel_of_stages("gemm", inputs, (y,), (stage,))
     total = Buffer("total", y.shape, dtype)
     stage = stages.reduction_stage("gemm", ReduceOp.ADD, total, loops, ((k, depth),), product)
     outer: tuple[Loop, ...] = ((Var("p"), rows), (Var("q"), columns))
@@ -58,7 +58,7 @@ def gemm(
     if c is not None:
         value = Binary("add", value, _summand(c, outer, beta))
     scale = stages.elementwise_stage("gemm_scale", y, outer, value)
-    return stages.kernel("gemm", inputs, (y,), (stage, scale))
+    return stages.kernel_of_stages("gemm", inputs, (y,), (stage, scale))
 
 
 def _summand(c: Buffer, loops: tuple[Loop, ...], beta: float) -> Expr:
@@ -87,4 +87,4 @@ def matmul(a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
     at_b = (*broadcast_indices(b_shape[:-2], lead), k, *stages.indices_of(column))
     product = Binary("mul", Load(a, at_a), Load(b, at_b))
     stage = stages.reduction_stage("matmul", ReduceOp.ADD, y, loops, ((k, depth),), product)
-    return stages.kernel("matmul", (a, b), (y,), (stage,))
+    return stages.kernel_of_stages("matmul", (a, b), (y,), (stage,))

@@ -70,7 +70,7 @@ def concat(shapes: Sequence[Shape], axis: int, dtype: str = "float32") -> PrimFu
         value = stages.element(operand, loops)
         parts.append(stages.store_stage(f"concat{k}", y, loops, target, value))
         offset += operand.shape[axis]
-    return stages.kernel("concat", operands, (y,), parts)
+    return stages.kernel_of_stages("concat", operands, (y,), parts)
 
 
 def fill(shape: Shape, value: float, dtype: str = "float32") -> PrimFunc:

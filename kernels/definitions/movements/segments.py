@@ -81,7 +81,7 @@ def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) ->
         origin = (*before, segment.begin + segment.step * channel, *behind)
         value = tir.Load(operands[segment.source], origin)
         parts.append(stages.store_stage(f"segment{k}", y, loops, target, value))
-    return stages.kernel("segments", operands, (y,), parts)
+    return stages.kernel_of_stages("segments", operands, (y,), parts)
 
 
 def in_turns(segments: Sequence[Segment]) -> tuple[Segment, ...]:

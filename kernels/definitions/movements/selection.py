@@ -91,7 +91,7 @@ def gather(
             source.insert(axis, arith.const(run.start))
         parts.append(stages.store_stage(f"gather{k}", y, loops, target, Load(x, tuple(source))))
         done += len(run)
-    return stages.kernel("gather", (x,), (y,), parts)
+    return stages.kernel_of_stages("gather", (x,), (y,), parts)
 
 
 def runs_of(indices: Sequence[int], extent: int) -> list[range]:

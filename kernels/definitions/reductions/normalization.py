@@ -143,7 +143,7 @@ def _normalization(
         stages.elementwise_stage(f"{name}_factor", factor, scaled, inverse),
         stages.elementwise_stage(f"{name}_scale", y, loops, value),
     )
-    return stages.kernel(name, (x, *(load.buffer for load in parameters)), (y,), body)
+    return stages.kernel_of_stages(name, (x, *(load.buffer for load in parameters)), (y,), body)
 
 
 def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float32") -> tir.PrimFunc:
@@ -162,7 +162,7 @@ def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float3
     share = divide(stages.element(x, loops), norm)
     value = tir.Select(compared("eq", norm, 0), stages.literal(0, dtype), share)
     stage = stages.elementwise_stage("lp_normalization", y, loops, value)
-    return stages.kernel("lp_normalization", (x,), (y,), (gather, stage))
+    return stages.kernel_of_stages("lp_normalization", (x,), (y,), (gather, stage))
 
 
 def local_response_normalization(
@@ -199,7 +199,7 @@ def local_response_normalization(
     base = add(multiply(stages.element(total, out), alpha / size), bias)
     value = divide(stages.element(x, out), _power(base, beta))
     stage = stages.elementwise_stage("lrn", y, out, value)
-    return stages.kernel("lrn", (x,), (y,), (gather, stage))
+    return stages.kernel_of_stages("lrn", (x,), (y,), (gather, stage))
 
 
 def _power(base: tir.Expr, exponent: float) -> tir.Expr:

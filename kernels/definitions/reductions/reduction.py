@@ -78,13 +78,13 @@ def reduce(
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, dtype)
     if how.finish is None:
         stage = axes_stage(name, how.op, x, y, reduced, term=how.term)
-        return stages.kernel(name, (x,), (y,), (stage,))
+        return stages.kernel_of_stages(name, (x,), (y,), (stage,))
     total = tir.Buffer("total", y_shape, dtype)
     gather = axes_stage(f"{name}_sum", how.op, x, total, reduced, term=how.term)
     loops = stages.loops_over("j", y_shape)
     value = how.finish(stages.element(total, loops), prod(x_shape[axis] for axis in reduced))
     finish = stages.elementwise_stage(f"{name}_{how.finish_name}", y, loops, value)
-    return stages.kernel(name, (x,), (y,), (gather, finish))
+    return stages.kernel_of_stages(name, (x,), (y,), (gather, finish))
 
 
 def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
@@ -109,7 +109,7 @@ def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
         "add", tir.Unary("log", tir.Load(sums.total, kept_variables(out, reduced))), shift
     )
     stage = stages.elementwise_stage("lse_log", y, out, value)
-    return stages.kernel("log_sum_exp", (x,), (y,), (*sums.stages, stage))
+    return stages.kernel_of_stages("log_sum_exp", (x,), (y,), (*sums.stages, stage))
 
 
 def arg_reduce(
@@ -140,7 +140,7 @@ def arg_reduce(
     place = tir.Select(is_best, tir.IndexValue(along[0][0]), stages.neutral(op, "int64"))
     extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced)
     stage = stages.reduction_stage(f"arg{kind}", op, y, loops, along, place)
-    return stages.kernel(f"arg{kind}", (x,), (y,), (extreme, stage))
+    return stages.kernel_of_stages(f"arg{kind}", (x,), (y,), (extreme, stage))
 
 
 def _is_extreme(element: tir.Expr, extreme: tir.Expr) -> tir.Expr:
@@ -177,7 +177,7 @@ def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
         stages.reduction_stage("hardmax_first", tir.ReduceOp.MIN, first, loops, along, place),
         stages.elementwise_stage("hardmax_one", y, out, value),
     )
-    return stages.kernel("hardmax", (x,), (y,), body)
+    return stages.kernel_of_stages("hardmax", (x,), (y,), body)
 
 
 def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
@@ -200,7 +200,7 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
         stages.elementwise_stage("softmax_share", share, rows, one),
         stages.elementwise_stage("softmax_scale", y, out, value),
     )
-    return stages.kernel("softmax", (x,), (y,), (*sums.stages, *divided))
+    return stages.kernel_of_stages("softmax", (x,), (y,), (*sums.stages, *divided))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
         axes_stage("log_softmax_sum", tir.ReduceOp.ADD, shifted, total, reduced, "j", "s", exp),
         stages.elementwise_stage("log_softmax_log", y, out, value),
     )
-    return stages.kernel("log_softmax", (x,), (y,), body)
+    return stages.kernel_of_stages("log_softmax", (x,), (y,), body)
 
 
 def without_axes(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:

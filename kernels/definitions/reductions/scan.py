@@ -43,7 +43,7 @@ def cumulative(
     later = simplify_predicate(less_than(const(0), step), stages.ranges_of(loops))
     value = tir.Select(later, tir.Binary(op.value, before, taken), first)
     stage = stages.store_stage("scan", y, loops, place(step), value)
-    return stages.kernel(f"cumulative_{op.value}", (x,), (y,), (stage,))
+    return stages.kernel_of_stages(f"cumulative_{op.value}", (x,), (y,), (stage,))
 
 
 def triangle(

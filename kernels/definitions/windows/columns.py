@@ -47,4 +47,4 @@ def col2im(
     numbers, covered = window.covering(loops[2:], inner, window.pads_begin, places)
     value = Load(x, (n, c * taps + tap, stages.linearize(numbers, places)))
     stage = stages.reduction_stage("col2im", ReduceOp.ADD, y, loops, inner, value, where=covered)
-    return stages.kernel("col2im", (x,), (y,), (stage,))
+    return stages.kernel_of_stages("col2im", (x,), (y,), (stage,))

@@ -92,7 +92,7 @@ class _ConvolutionLoops:
             where=where,
         )
         inputs = operands if bias is None else (*operands, bias)
-        return stages.kernel(name, inputs, (y,), (stage,))
+        return stages.kernel_of_stages(name, inputs, (y,), (stage,))
 
 
 def _check(x_shape: Shape, w_shape: Shape, groups: int) -> None:

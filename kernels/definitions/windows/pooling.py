@@ -36,7 +36,9 @@ def max_pool(
     NaN."""
     window = Window.of(kernel_shape, strides, pads, dilations)
     x, y = _pooled(x_shape, window, ceil_mode, dtype)
-    return stages.kernel(name, (x,), (y,), (_window_stage(name, tir.ReduceOp.MAX, window, x, y),))
+    return stages.kernel_of_stages(
+        name, (x,), (y,), (_window_stage(name, tir.ReduceOp.MAX, window, x, y),)
+    )
 
 
 def average_pool(
@@ -63,7 +65,7 @@ def average_pool(
     count = _count(window, loops[2:], x_shape[2:], count_include_pad, dtype)
     mean = tir.Binary("div", stages.element(total, loops), count)
     divide = stages.elementwise_stage(f"{name}_divide", y, loops, mean)
-    return stages.kernel(name, (x,), (y,), (gather, divide))
+    return stages.kernel_of_stages(name, (x,), (y,), (gather, divide))
 
 
 def lp_pool(
@@ -85,7 +87,7 @@ def lp_pool(
     gather = _window_stage("lp_pool_sum", tir.ReduceOp.ADD, window, x, total, powered(p))
     loops = _loops("p", y.shape)
     last = stages.elementwise_stage("lp_pool_root", y, loops, root(stages.element(total, loops), p))
-    return stages.kernel("lp_pool", (x,), (y,), (gather, last))
+    return stages.kernel_of_stages("lp_pool", (x,), (y,), (gather, last))
 
 
 def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> tir.PrimFunc:
@@ -101,7 +103,7 @@ def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> tir.Pr
     loops = stages.loops_over("o", y.shape)
     value = root(stages.element(total, loops), p)
     last = stages.elementwise_stage("global_lp_pool_root", y, loops, value)
-    return stages.kernel("global_lp_pool", (x,), (y,), (gather, last))
+    return stages.kernel_of_stages("global_lp_pool", (x,), (y,), (gather, last))
 
 
 def _check_norm(p: int, dtype: str) -> None:

@@ -2,7 +2,20 @@
 
 In: a compute definition.  Out: its `Roles`: which loops run over the axes of the output, which
 reduce, and what is known of each input's accesses; None where the kernel is not one nest over the
-axes of one output with reductions inside.  Also counts of its operations.
+axes of one output with reductions inside.
+
+For example, a convolution with padding and a bias, whose two stages become one nest:
+
+    for o, h, w:
+        y[o, h, w] = 0
+        for c, r, s:
+            if 1 <= h + r < 9 and 1 <= w + s < 9:
+                y[o, h, w] += x[c, h + r - 1, w + s - 1] * weight[o, c, r, s]
+        z[o, h, w] = y[o, h, w] + bias[o]
+
+has the axes o, h, w, one reduction nest (c, r, s), the factors x and weight, the first value 0 and
+the epilogue (add, load).  The overhang of x is one element before and beyond its second and third
+axis, which the condition keeps the reads from.
 
 What always holds: the roles follow from indices alone, never from the name of an operator, so every
 definition with the same access relations gets the same variants.
@@ -36,7 +49,7 @@ class Roles:
     nests: tuple[tuple[tuple[arith.Var, int], ...], ...]
     reads: dict[str, tuple[tir.Access, ...]]
     multiply_adds: int
-    bare: tir.ReduceOp | None
+    reduces_elements_by: tir.ReduceOp | None
     """The operator of the only reduction, where its terms are elements of an input; else None."""
     factors: frozenset[str]
     """The inputs of the only reduction, where it sums products of two of their elements."""
@@ -119,221 +132,7 @@ def _roles_or_refusal(definition: tir.PrimFunc) -> Roles | Refusal | None:
         merged = merge_stages(schedule).func
     except ScheduleError as error:
         return Refusal.of(error)
-    work = [stmt for stmt in merged.body if not isinstance(stmt, tir.Allocate)]
-    if len(work) != 1 or not isinstance(work[0], tir.Block) or len(work[0].body) != 1:
-        return None
-    output = merged.outputs[0]
-    nest, body = _nest_over(output, work[0])
-    axes = tuple(loop.var for loop in nest)
-    nests = _reductions(body)
-    there = tir.accesses(merged.body)
-    if nests is None or not _kept_to_element(merged, there) or not _covers(nest, output):
-        return None
-    if any(a.indices != axes for a in there if a.buffer == output):
-        return None  # written in another order, or read where another iteration wrote it
-    found = {b.name: tuple(a for a in there if a.buffer == b) for b in merged.inputs}
-    return Roles(
-        output,
-        merged.params,
-        axes,
-        output.shape,
-        nests,
-        found,
-        multiply_adds(merged),
-        _bare(merged),
-        _factors(merged),
-        _start(merged),
-        _phases(merged, axes),
-        _sum_dtype(merged),
-        _epilogue(merged),
-    )
-
-
-def _sum_dtype(func: tir.PrimFunc) -> str:
-    """The widest element type that is reduced into; empty without a reduction."""
-    found = {s.buffer.dtype for s in tir.walk(func.body) if isinstance(s, tir.Reduce)}
-    return max(sorted(found), key=lambda dtype: tir.DTYPES[dtype].itemsize, default="")
-
-
-def _epilogue(func: tir.PrimFunc) -> tuple[str, ...]:
-    """See `Roles.epilogue`; the first values of reductions are no part of it."""
-    sums = {s.buffer for s in tir.walk(func.body) if isinstance(s, tir.Reduce)}
-    inputs = set(func.inputs)
-    values = [
-        e
-        for s in tir.walk(func.body)
-        if isinstance(s, tir.Store) and not (s.buffer in sums and _starts(s, sums))
-        for e in tir.walk_expr(s.value)
-    ]
-    loads = ["load" for e in values if isinstance(e, tir.Load) and e.buffer in inputs]
-    found = [e.op for e in values if isinstance(e, tir.Binary) and e.op in ("add", "sub", "mul")]
-    return (*found, *loads) if sums else ()
-
-
-def _starts(store: tir.Store, sums: Set[tir.Buffer]) -> bool:
-    """Whether a store to a sum is of its first value, which no sum is read for."""
-    return not any(isinstance(e, tir.Load) and e.buffer in sums for e in tir.walk_expr(store.value))
-
-
-def _phases(func: tir.PrimFunc, axes: tuple[arith.Var, ...]) -> tuple[int, ...]:
-    """For each axis the largest divisor n of the conditions `… % n == 0` on it that guard a
-    reduction."""
-    found = [
-        phase
-        for site in tir.sites(func.body)
-        if isinstance(site.stmt, tir.Reduce)
-        for phase in arith.congruences(site.domain.where)
-    ]
-    return tuple(max((s for about, s in found if v in about), default=1) for v in axes)
-
-
-def _first_covers(func: tir.PrimFunc) -> bool:
-    """Whether the first stage is a perfect nest over all of the output."""
-    first = next((stmt for stmt in func.body if isinstance(stmt, tir.Block)), None)
-    if first is None:
-        return False
-    (output,) = func.outputs
-    return _covers(_nest_over(output, first)[0], output)
-
-
-def _nest_over(output: tir.Buffer, stage: tir.Block) -> tuple[list[tir.For], tir.Body]:
-    """The outer loops of a stage, one for each axis of the output, and the body inside them.
-
-    Fewer where the loops of its perfect nest are fewer.
-    """
-    nest: list[tir.For] = []
-    body = stage.body
-    while len(body) == 1 and isinstance(body[0], tir.For) and len(nest) < len(output.shape):
-        nest.append(body[0])
-        body = body[0].body
-    return nest, body
-
-
-def _covers(nest: Sequence[tir.For], output: tir.Buffer) -> bool:
-    """Whether there is one loop for each axis of the output, and it runs over the whole axis."""
-    sides = [(arith.constant_value(loop.start), arith.constant_value(loop.stop)) for loop in nest]
-    return sides == [(0, extent) for extent in output.shape]
-
-
-def _reductions(body: tir.Body) -> tuple[tuple[tuple[arith.Var, int], ...], ...] | None:
-    """The loops of each reduction in the body of the output's nest.
-
-    None unless the statements with loops stand next to each other, each of them a perfect nest with
-    constant bounds around one update, all into the same element by the same operator.
-    """
-    looped = [place for place, stmt in enumerate(body) if any(True for _ in tir.loops_of((stmt,)))]
-    if looped and looped[-1] - looped[0] + 1 != len(looped):
-        return None
-    updates = [_only_update(body[place]) for place in looped]
-    if any(found is None for found in updates):
-        return None
-    if len({(found.buffer, found.indices, found.op) for found in updates if found}) > 1:
-        return None
-    nests = [tuple(tir.loops_of((body[place],))) for place in looped]
-    if any(arith.variables(e) for nest in nests for loop in nest for e in (loop.start, loop.stop)):
-        return None  # the loops of a tile stand outside of those that the bounds would use
-    return tuple(tuple((loop.var, loop.extent or 0) for loop in nest) for nest in nests)
-
-
-def _only_update(stmt: tir.Stmt) -> tir.Reduce | None:
-    """The update inside a perfect nest of loops and conditions; None if there is more in it."""
-    inner: tir.Body = (stmt,)
-    while len(inner) == 1 and isinstance(inner[0], tir.For | tir.If):
-        inner = inner[0].body if isinstance(inner[0], tir.For) else inner[0].then
-    return inner[0] if len(inner) == 1 and isinstance(inner[0], tir.Reduce) else None
-
-
-def _kept_to_element(func: tir.PrimFunc, there: Sequence[tir.Access]) -> bool:
-    """Whether every iteration of the output's loops uses one element of each intermediate.
-
-    False where an intermediate is allocated inside these loops: a tile keeps one element of each
-    intermediate for each element of the output, and has no place for a whole buffer.
-    """
-    for stmt in tir.walk(func.body):
-        if isinstance(stmt, tir.Allocate):
-            if stmt not in func.body:
-                return False
-            touched = {a.indices for a in there if a.buffer == stmt.buffer}
-            if len(touched) > 1:
-                return False
-    return True
-
-
-def _bare(func: tir.PrimFunc) -> tir.ReduceOp | None:
-    """See `Roles.bare`."""
-    found = [s for s in tir.walk(func.body) if isinstance(s, tir.Reduce)]
-    inputs = set(func.inputs)
-    if len(found) == 1 and isinstance(found[0].value, tir.Load) and found[0].value.buffer in inputs:
-        return found[0].op
-    return None
-
-
-def _factors(func: tir.PrimFunc) -> frozenset[str]:
-    """See `Roles.factors`; empty where the reduction is no sum of products."""
-    found = [s for s in tir.walk(func.body) if isinstance(s, tir.Reduce)]
-    if len(found) != 1 or found[0].op is not tir.ReduceOp.ADD:
-        return frozenset()
-    value = found[0].value
-    inputs = set(func.inputs)
-    if isinstance(value, tir.Binary) and value.op == "mul":
-        sides = (value.left, value.right)
-        if all(isinstance(side, tir.Load) and side.buffer in inputs for side in sides):
-            return frozenset(side.buffer.name for side in sides if isinstance(side, tir.Load))
-    return frozenset()
-
-
-def _start(func: tir.PrimFunc) -> tir.Literal | str | None:
-    """See `Roles.start`; None where it is something else."""
-    found = [s.buffer for s in tir.walk(func.body) if isinstance(s, tir.Reduce)]
-    starts = [
-        s.value for s in tir.walk(func.body) if isinstance(s, tir.Store) and s.buffer in found
-    ]
-    if len(found) != 1 or len(starts) != 1:
-        return None
-    (start,) = starts
-    if isinstance(start, tir.Load) and start.buffer in func.inputs:
-        return start.buffer.name
-    return start if isinstance(start, tir.Literal) else None
-
-
-def multiply_adds(func: tir.PrimFunc) -> int:
-    """The number of multiply-adds: iterations of the reductions whose terms contain a product.
-
-    Under a condition `… % s == 0` one iteration in s is counted; other conditions are not looked
-    at, so taps in the padding count.
-    """
-    total = 0
-    for site in tir.sites(func.body):
-        stmt = site.stmt
-        if isinstance(stmt, tir.Reduce) and any(
-            isinstance(e, tir.Binary) and e.op == "mul" for e in tir.walk_expr(stmt.value)
-        ):
-            divisors = (divisor for _, divisor in arith.congruences(site.domain.where))
-            total += iterations(site.domain.axes) // prod(divisors)
-    return total
-
-
-def operations(func: tir.PrimFunc) -> int:
-    """The number of scalar operations of one run of the kernel.
-
-    Literals count like operations, loads do not.  A matched loop counts as one iteration, and its
-    test as one operation.
-    """
-    total = 0
-    matched = tir.matched_variables(func.body)
-    for site in tir.sites(func.body):
-        value = getattr(site.stmt, "value", None)
-        if value is not None:
-            each = sum(1 for e in tir.walk_expr(value) if not hasattr(e, "indices"))
-            around = tuple(axis for axis in site.domain.axes if axis.var not in matched)
-            tested = len(around) < len(site.domain.axes)
-            total += (each + isinstance(site.stmt, tir.Reduce) + tested) * iterations(around)
-    return total
-
-
-def iterations(axes: tuple[arith.Axis, ...]) -> int:
-    """The product of the extents of the axes; 0 where an extent is not constant."""
-    return prod(arith.constant_value(axis.stop - axis.start) or 0 for axis in axes)
+    return _roles_of_merged(merged)
 
 
 def merge_stages(s: Schedule) -> Schedule:
@@ -379,18 +178,203 @@ def _two_of_one_axis(func: tir.PrimFunc) -> tuple[tir.For, tir.For] | None:
     return None
 
 
+def _roles_of_merged(func: tir.PrimFunc) -> Roles | None:
+    """The roles of a kernel whose stages are merged; None where they are not one nest."""
+    work = [stmt for stmt in func.body if not isinstance(stmt, tir.Allocate)]
+    if len(work) != 1 or not isinstance(work[0], tir.Block) or len(work[0].body) != 1:
+        return None
+    (output,) = func.outputs
+    nest, body = _nest_over(output, work[0])
+    axes = tuple(loop.var for loop in nest)
+    nests = _reductions(body)
+    accesses = tir.accesses(func.body)
+    if nests is None or not _kept_to_element(func, accesses) or not _covers(nest, output):
+        return None
+    if any(a.indices != axes for a in accesses if a.buffer == output):
+        return None  # written in another order, or read where another iteration wrote it
+    return Roles(
+        output=output,
+        params=func.params,
+        axes=axes,
+        extents=output.shape,
+        nests=nests,
+        reads={b.name: tuple(a for a in accesses if a.buffer == b) for b in func.inputs},
+        multiply_adds=tir.multiply_add_count(func),
+        reduces_elements_by=_reduces_elements_by(func),
+        factors=_factors(func),
+        start=_start(func),
+        phases=_phases(func, axes),
+        sum_dtype=_sum_dtype(func),
+        epilogue=_epilogue(func),
+    )
+
+
+def _reductions_in(func: tir.PrimFunc) -> list[tir.Reduce]:
+    return [stmt for stmt in tir.walk(func.body) if isinstance(stmt, tir.Reduce)]
+
+
+def _sum_dtype(func: tir.PrimFunc) -> str:
+    """The widest element type that is reduced into; empty without a reduction."""
+    dtypes = {stmt.buffer.dtype for stmt in _reductions_in(func)}
+    return max(sorted(dtypes), key=lambda dtype: tir.DTYPES[dtype].itemsize, default="")
+
+
+def _epilogue(func: tir.PrimFunc) -> tuple[str, ...]:
+    """See `Roles.epilogue`; the first values of reductions are no part of it."""
+    sums = {stmt.buffer for stmt in _reductions_in(func)}
+    inputs = set(func.inputs)
+    values = [
+        e
+        for s in tir.walk(func.body)
+        if isinstance(s, tir.Store) and not (s.buffer in sums and _starts(s, sums))
+        for e in tir.walk_expr(s.value)
+    ]
+    loads = ["load" for e in values if isinstance(e, tir.Load) and e.buffer in inputs]
+    sums_and_products = ("add", "sub", "mul")
+    operators = [e.op for e in values if isinstance(e, tir.Binary) and e.op in sums_and_products]
+    return (*operators, *loads) if sums else ()
+
+
+def _starts(store: tir.Store, sums: Set[tir.Buffer]) -> bool:
+    """Whether a store to a sum is of its first value, which no sum is read for."""
+    return not any(isinstance(e, tir.Load) and e.buffer in sums for e in tir.walk_expr(store.value))
+
+
+def _phases(func: tir.PrimFunc, axes: tuple[arith.Var, ...]) -> tuple[int, ...]:
+    """For each axis the largest divisor n of the conditions `… % n == 0` on it that guard a
+    reduction."""
+    congruences = [
+        congruence
+        for site in tir.sites(func.body)
+        if isinstance(site.stmt, tir.Reduce)
+        for congruence in arith.congruences(site.domain.where)
+    ]
+    return tuple(max((n for about, n in congruences if v in about), default=1) for v in axes)
+
+
+def _first_covers(func: tir.PrimFunc) -> bool:
+    """Whether the first stage is a perfect nest over all of the output."""
+    first = next((stmt for stmt in func.body if isinstance(stmt, tir.Block)), None)
+    if first is None:
+        return False
+    (output,) = func.outputs
+    return _covers(_nest_over(output, first)[0], output)
+
+
+def _nest_over(output: tir.Buffer, stage: tir.Block) -> tuple[list[tir.For], tir.Body]:
+    """The outer loops of a stage, one for each axis of the output, and the body inside them.
+
+    Fewer where the loops of its perfect nest are fewer.
+    """
+    nest: list[tir.For] = []
+    body = stage.body
+    while len(body) == 1 and isinstance(body[0], tir.For) and len(nest) < len(output.shape):
+        nest.append(body[0])
+        body = body[0].body
+    return nest, body
+
+
+def _covers(nest: Sequence[tir.For], output: tir.Buffer) -> bool:
+    """Whether there is one loop for each axis of the output, and it runs over the whole axis."""
+    sides = [(arith.constant_value(loop.start), arith.constant_value(loop.stop)) for loop in nest]
+    return sides == [(0, extent) for extent in output.shape]
+
+
+def _reductions(body: tir.Body) -> tuple[tuple[tuple[arith.Var, int], ...], ...] | None:
+    """The loops of each reduction in the body of the output's nest.
+
+    None unless the statements with loops stand next to each other, each of them a perfect nest with
+    constant bounds around one update, all into the same element by the same operator.
+    """
+    looped = [place for place, stmt in enumerate(body) if any(True for _ in tir.loops_of((stmt,)))]
+    if looped and looped[-1] - looped[0] + 1 != len(looped):
+        return None
+    updates = [_only_update(body[place]) for place in looped]
+    if None in updates or len({(u.buffer, u.indices, u.op) for u in updates if u}) > 1:
+        return None
+    nests = [tuple(tir.loops_of((body[place],))) for place in looped]
+    if any(arith.variables(e) for nest in nests for loop in nest for e in (loop.start, loop.stop)):
+        return None  # the loops of a tile stand outside of those that the bounds would use
+    return tuple(tuple((loop.var, loop.extent or 0) for loop in nest) for nest in nests)
+
+
+def _only_update(stmt: tir.Stmt) -> tir.Reduce | None:
+    """The update inside a perfect nest of loops and conditions; None if there is more in it."""
+    inner: tir.Body = (stmt,)
+    while len(inner) == 1 and isinstance(inner[0], tir.For | tir.If):
+        inner = inner[0].body if isinstance(inner[0], tir.For) else inner[0].then
+    return inner[0] if len(inner) == 1 and isinstance(inner[0], tir.Reduce) else None
+
+
+def _kept_to_element(func: tir.PrimFunc, accesses: Sequence[tir.Access]) -> bool:
+    """Whether every iteration of the output's loops uses one element of each intermediate.
+
+    False where an intermediate is allocated inside these loops: a tile keeps one element of each
+    intermediate for each element of the output, and has no place for a whole buffer.
+    """
+    for stmt in tir.walk(func.body):
+        if isinstance(stmt, tir.Allocate):
+            if stmt not in func.body:
+                return False
+            touched = {a.indices for a in accesses if a.buffer == stmt.buffer}
+            if len(touched) > 1:
+                return False
+    return True
+
+
+def _reduces_elements_by(func: tir.PrimFunc) -> tir.ReduceOp | None:
+    """See `Roles.reduces_elements_by`."""
+    match _reductions_in(func):
+        case [tir.Reduce(op=op, value=tir.Load(buffer=buffer))] if buffer in func.inputs:
+            return op
+        case _:
+            return None
+
+
+def _factors(func: tir.PrimFunc) -> frozenset[str]:
+    """See `Roles.factors`; empty where the reduction is no sum of products."""
+    match _reductions_in(func):
+        case [
+            tir.Reduce(
+                op=tir.ReduceOp.ADD,
+                value=tir.Binary(
+                    op="mul", left=tir.Load(buffer=left), right=tir.Load(buffer=right)
+                ),
+            )
+        ] if left in func.inputs and right in func.inputs:
+            return frozenset({left.name, right.name})
+        case _:
+            return frozenset()
+
+
+def _start(func: tir.PrimFunc) -> tir.Literal | str | None:
+    """See `Roles.start`; None where it is something else."""
+    sums = [stmt.buffer for stmt in _reductions_in(func)]
+    starts = [s.value for s in tir.walk(func.body) if isinstance(s, tir.Store) and s.buffer in sums]
+    if len(sums) != 1 or len(starts) != 1:
+        return None
+    (start,) = starts
+    if isinstance(start, tir.Load) and start.buffer in func.inputs:
+        return start.buffer.name
+    return start if isinstance(start, tir.Literal) else None
+
+
 @lru_cache(maxsize=10_000)
 def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
-    """For each logical axis of an input, how far accesses reach before and beyond it."""
+    """For each logical axis of an input, how far accesses reach before and beyond it.
+
+    `x[h + r - 1]`, h below 8 and r below 3, reaches from -1 to 8: one element before and one beyond
+    an axis of 8.  Conditions that keep reads from what lies outside do not count.
+    """
     ranges = {v: (0, n - 1) for v, n in zip(roles.axes, roles.extents, strict=True)}
     ranges |= {v: (0, n - 1) for v, n in roles.reduction}
     reads = roles.reads[name]
     reach: list[tuple[int, int]] = []
     for axis, extent in enumerate(reads[0].buffer.shape if reads else ()):
-        before = after = 0
+        before = beyond = 0
         for access in reads:
             low, high = arith.bounds(access.indices[axis], ranges)
             before = max(before, -(low or 0))
-            after = max(after, (high or 0) - extent + 1)
-        reach.append((before, after))
+            beyond = max(beyond, (high or 0) - extent + 1)
+        reach.append((before, beyond))
     return tuple(reach)

@@ -66,13 +66,13 @@ def joined(
 def _groups_apart(s: Schedule) -> Schedule:
     """`for i: … t[i // c]` → `for g: for r: … t[g]`, for the intermediates that stages share."""
     loops = {loop.var: loop for loop in tir.loops_of(s.func.body)}
-    found: dict[Var, int] = {}
+    divisors: dict[Var, int] = {}
     for _, index in _indices(s.func):
         if isinstance(index, FloorDiv) and isinstance(index.numerator, Var):
             loop = loops[index.numerator]
             if loop.extent is not None and loop.extent % index.divisor == 0:
-                found.setdefault(loop.var, index.divisor)
-    places = zip(s.handles(loops[var] for var in found), found.values(), strict=True)
+                divisors.setdefault(loop.var, index.divisor)
+    places = zip(s.handles(loops[var] for var in divisors), divisors.values(), strict=True)
     for place, divisor in [*places]:
         names = (s.fresh("{}g", place), s.fresh("{}r", place))
         s = s.apply(schedule.divide_loop, s[place], divisor, names, "perfect")
@@ -156,14 +156,14 @@ def intermediates(func: tir.PrimFunc) -> list[tir.Buffer]:
 
 def copies_of(func: tir.PrimFunc, transposed: tuple[str, ...]) -> dict[tir.Buffer, tir.Store]:
     """The intermediates that the stages of `joined` copy parameters to or from, with the copies."""
-    found: dict[tir.Buffer, tir.Store] = {}
+    copies: dict[tir.Buffer, tir.Store] = {}
     for stmt in tir.walk(func.body):
         if isinstance(stmt, tir.Store) and isinstance(stmt.value, tir.Load):
             if stmt.value.buffer.name in transposed:
-                found[stmt.buffer] = stmt
+                copies[stmt.buffer] = stmt
             elif stmt.buffer.name in transposed:
-                found[stmt.value.buffer] = stmt
-    return found
+                copies[stmt.value.buffer] = stmt
+    return copies
 
 
 def sunk(s: Schedule, buffer: tir.Buffer, place: Handle) -> Schedule:

@@ -1,7 +1,7 @@
 """A variant of a kernel as data: the contract that flow decides by, and the recipe that keeps it.
 
 What always holds: a variant is known before its kernel is built.  Building it
-(`make_kernel.build`) either gives a kernel that keeps the contract, or raises.
+(`kernel_schedule`) either gives a kernel that keeps the contract, or raises.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from graphflow.kernels.recipes.schedules.register_blocks import staged_transpose
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
 from graphflow.kernels.recipes.schedules.tile_loops import (
     in_order,
-    joined_lanes,
+    lane_blocks_joined,
     phases_apart,
     reduction_order,
     taps_met,
@@ -44,7 +44,7 @@ class ImageLoops(TileKind):
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the loop over groups, if any, outside of its tiles."""
-        s, axes = joined_lanes(s, output, axes)
+        s, axes = lane_blocks_joined(s, output, axes)
         if self.group:
             s, axes = _grouped(s, axes, self.group, self.group_rows)
         s, axes = phases_apart(s, axes)

@@ -5,6 +5,15 @@ most lanes × lanes elements.  A block is read in rows along the loop in which t
 contiguous, and written in columns along the innermost loop, in which the target is, so that both
 sides move whole vectors.
 
+For example, `for i: for j: y[i, j] = x[j, i]` over 64 × 64 elements with vectors of 8 lanes:
+
+    for jb in (0, 8): for ib in (0, 8):
+        for k in unrolled (0, 8): rows[k, 0 … 7] = x[8*jb + k, 8*ib … 8*ib + 7]     loads of vectors
+        for k in unrolled (0, 8): y[8*ib + k, 8*jb … 8*jb + 7] = rows[0 … 7, k]     stores of them
+
+The emitter shuffles `rows`, which stays in registers.  Along i, the loop `along`, the source is
+contiguous, and along j, the loop `inner`, the target is.
+
 What always holds: a nest that is contiguous in its source along no loop but the innermost, or that
 a step refuses, stays a plain copy.
 """
@@ -39,10 +48,11 @@ class _Copy:
         """The stride of each loop variable, or digit of one, in the target."""
         return dict(terms_of(self.store.buffer.flat_index(self.store.indices))[0])
 
-    def digit(self) -> tuple[tir.For, int] | None:
+    def source_line(self) -> tuple[tir.For, int] | None:
         """The loop along which the source is contiguous, and for how many elements (0: all).
 
-        None where that is the innermost loop, or no loop.
+        None where that is the innermost loop, or no loop.  Of `x[i // 4, j, i % 4]`, j innermost,
+        it is i for 4 elements.
         """
         for atom, k in self.source().items():
             var = atom.numerator if isinstance(atom, FloorMod) else atom
@@ -52,16 +62,16 @@ class _Copy:
         return None
 
 
-def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
+def copies_in_square_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule with the nests that transpose in blocks of up to `lanes` × `lanes` elements.
 
     With handles of the loops that are vectorized by that.  Where a step of a nest is refused, the
     nest stays as it was before that step, and the schedule keeps the reason.
     """
-    for step in (_alone, _digit_apart, partial(_blocked, lanes=lanes)):
+    for step in (_nest_apart, _source_line_apart, partial(_in_square_blocks, lanes=lanes)):
         for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
-            found = _innermost(s, inner)
-            s = s if found is None else s.attempt_all(step, found)
+            copy = _copy_in(s, inner)
+            s = s if copy is None else s.attempt_all(step, copy)
     s = s.apply(schedule.simplify)
     return s, s.handles(x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.VECTORIZED)
 
@@ -76,19 +86,19 @@ def staged_transposed(
     """
     name = s.fresh("{}_across", s.handle(buffer))
     s = s.apply(schedule.stage_mem, s[place], buffer, name, s.names(loops), "scratch")
-    return in_square_blocks(s, s.made["load"][-1], lanes)
+    return copy_in_square_blocks(s, s.made["load"][-1], lanes)
 
 
-def in_square_blocks(s: Schedule, inner: Handle, lanes: int) -> Schedule:
+def copy_in_square_blocks(s: Schedule, inner: Handle, lanes: int) -> Schedule:
     """The copy in the innermost loop `inner` in blocks of up to `lanes` × `lanes` elements.
 
     As it is where there is none, or a step is refused; the schedule keeps the reason.
     """
-    copy = _innermost(s, inner)
-    return s if copy is None else s.attempt_all(partial(_blocked, lanes=lanes), copy)
+    copy = _copy_in(s, inner)
+    return s if copy is None else s.attempt_all(partial(_in_square_blocks, lanes=lanes), copy)
 
 
-def _innermost(s: Schedule, inner: Handle) -> _Copy | None:
+def _copy_in(s: Schedule, inner: Handle) -> _Copy | None:
     """The copy in the innermost loop `inner`, or in the first loop that steps made of it."""
     names = [place.name for place in s.forward(inner)[:1]]
     return next((c for c in _copies(s.func.body) if c.loops[-1].var.name in names), None)
@@ -97,6 +107,7 @@ def _innermost(s: Schedule, inner: Handle) -> _Copy | None:
 def _copies(
     body: tir.Body, around: tuple[tir.For, ...] = (), loops: tuple[tir.For, ...] = ()
 ) -> Iterator[_Copy]:
+    """The copies in a body, inside the loops `around` it, of which `loops` are a perfect nest."""
     for stmt in body:
         nest = loops if len(body) == 1 else ()
         match stmt:
@@ -110,15 +121,13 @@ def _copies(
                 pass
 
 
-def _alone(s: Schedule, copy: _Copy) -> Schedule:
-    """The copy's nest split from the other nests inside the loop along which the source runs.
+def _nest_apart(s: Schedule, copy: _Copy) -> Schedule:
+    """`for i: {A; for j: y[i, j] = x[j, i]; B}` → three nests, where the source runs along i.
 
     Not where that is the outermost loop: it stays one nest, for threads share a single one.
     """
-    found = copy.digit()
-    if found is None:
-        return s
-    first = copy.around.index(found[0])
+    line = copy.source_line()
+    first = 0 if line is None else copy.around.index(line[0])
     if first == 0:
         return s
     for outer, child in reversed([*pairwise(copy.around[first:])]):
@@ -133,32 +142,41 @@ def _alone(s: Schedule, copy: _Copy) -> Schedule:
     return s
 
 
-def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
-    """The loop whose remainder the source runs along, divided into quotient and remainder."""
-    found = copy.digit()
-    if found is None or found[0] not in copy.loops:
+def _source_line_apart(s: Schedule, copy: _Copy) -> Schedule:
+    """`for i: y[j, i] = x[i // b, j, i % b]` → `for q: for r: … x[q, j, r]`, r in (0, b)."""
+    line = copy.source_line()
+    if line is None or line[0] not in copy.loops:
         return s
-    loop, base = found
-    if not base or loop.extent is None or loop.extent <= base:
+    loop, count = line
+    if not count or loop.extent is None or loop.extent <= count:
         return s
     (place,) = s.handles((loop,))
     parts = (s.fresh("{}q", place), s.fresh("{}r", place))
-    return s.apply(schedule.divide_loop, s[place], base, parts, "cut").apply(schedule.simplify)
+    return s.apply(schedule.divide_loop, s[place], count, parts, "cut").apply(schedule.simplify)
 
 
-def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
-    """The nest in blocks; as it is where it does not transpose, or its bounds are not constant."""
+def _transposed_loops(copy: _Copy) -> tuple[Var, Var] | None:
+    """The loops along which source and target are contiguous; None where a copy does not transpose,
+    or blocks of these loops cannot be made."""
     source, target = copy.source(), copy.target()
-    bent = {v for atom in (*source, *target) if not isinstance(atom, Var) for v in variables(atom)}
     inner = copy.loops[-1].var
     along = next((x.var for x in copy.loops if source.get(x.var) == 1), inner)
-    if along is inner or target.get(inner) != 1 or bent & {along, inner}:
+    # A loop whose quotient or remainder is a term is no line of a block.
+    split = {v for atom in (*source, *target) if not isinstance(atom, Var) for v in variables(atom)}
+    if along is inner or target.get(inner) != 1 or split & {along, inner}:
+        return None
+    return (along, inner) if _span_a_box(copy.loops, along, inner) else None
+
+
+def _in_square_blocks(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
+    """The nest in blocks; as it is where it does not transpose, or its bounds are not constant."""
+    transposed = _transposed_loops(copy)
+    if transposed is None:
         return s
-    if not _span_a_box(copy.loops, along, inner):
-        return s
+    along, inner = transposed
     # The innermost loop over blocks runs along the cache lines of the side whose lines are further
     # apart, so that they are used up before others are begun.
-    rows_first = source.get(inner, 0) > target.get(along, 0)
+    rows_first = copy.source().get(inner, 0) > copy.target().get(along, 0)
     loops = dict(zip((loop.var for loop in copy.loops), s.handles(copy.loops), strict=True))
     first, second = (loops[v] for v in ((inner, along) if rows_first else (along, inner)))
     order = (*(p for p in loops.values() if p is not first and p is not second), first, second)

@@ -182,11 +182,11 @@ def is_tested(about: tir.For, loop: tir.For) -> bool:
 
 def conditions_in(loop: tir.For) -> list[Predicate]:
     """The conditions on indices inside a loop."""
-    found: list[Predicate] = []
+    conditions: list[Predicate] = []
     for stmt in tir.walk((loop,)):
         if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition):
-            found.append(stmt.condition)  # type: ignore[arg-type]
-    return found
+            conditions.append(stmt.condition)  # type: ignore[arg-type]
+    return conditions
 
 
 def restrictable(loop: tir.For) -> bool:

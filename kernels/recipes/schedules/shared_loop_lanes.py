@@ -18,7 +18,7 @@ from graphflow.arith import IndexExpr, Var
 from graphflow.kernels.recipes.analysis.contiguity import as_one, inner_body, perfect_nest, run_on
 from graphflow.kernels.recipes.analysis.shared_loops import copies_of, intermediates
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
-from graphflow.kernels.recipes.schedules.register_blocks import in_square_blocks
+from graphflow.kernels.recipes.schedules.register_blocks import copy_in_square_blocks
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule
 from graphflow.tir import accesses, walk, writes_in
@@ -115,7 +115,7 @@ def _lines_in_blocks(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule
     order = (lane, *nest[1:]) if writes_lines else (*nest[1:], lane)
     if order != nest:
         s = s.apply(schedule.reorder_loops, s.names(order))
-    return in_square_blocks(s, order[-1], recipe.lanes)
+    return copy_in_square_blocks(s, order[-1], recipe.lanes)
 
 
 def _stage_in_lanes(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:

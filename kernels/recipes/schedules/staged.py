@@ -21,7 +21,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
 from graphflow.kernels.recipes.analysis.parallel_loops import has_effect
-from graphflow.kernels.recipes.schedules.register_blocks import in_blocks
+from graphflow.kernels.recipes.schedules.register_blocks import copies_in_square_blocks
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import Handle, PadValue, Schedule
@@ -47,7 +47,7 @@ def block_transpose(
     """
     bare = tuple((name, layout, None) for name, layout, _ in placements)
     s = _fills_apart(_conditions_apart(_placed(definition, bare)))
-    s, blocks = in_blocks(s, _lanes(s, target))
+    s, blocks = copies_in_square_blocks(s, _lanes(s, target))
     return _threaded(_innermost_in_lanes(s, target, blocks), target)
 
 
@@ -122,8 +122,8 @@ def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = 
 
 def _followed(s: Schedule, loops: Iterable[tir.For]) -> list[tuple[Handle, tir.For]]:
     """Loops of the kernel, each with the handle that follows it through later steps."""
-    found = [*loops]
-    return [*zip(s.handles(found), found, strict=True)]
+    listed = [*loops]
+    return [*zip(s.handles(listed), listed, strict=True)]
 
 
 def _in_memory_order(s: Schedule) -> Schedule:

@@ -7,6 +7,16 @@ stays in registers while the reduction loops run around its unrolled update.  Mo
 channels and the rows positions in a row of an image; where the lanes run along that row, it is the
 other way round.
 
+For example, 14 rows and 40 columns with 8 lanes, in panels of two vectors and tiles of 6 rows:
+
+    columns   0 … 15   16 … 31   32 … 39        for panel in (0, 2):        columns 0 to 31
+    rows 0–5    tile      tile     half             for tile in (0, 2):     rows 0 to 11
+    rows 6–11   tile      tile     half                 fill 6 × 2 registers
+    rows 12–13  small     small    small                for k: update them  12 multiply-adds
+                                                        store them
+    one nest for each panel width and tile          the same for rows 12 and 13, with 2 × 2
+    height, all inside the loops over planes    the same for columns 32 to 39, one vector wide
+
 What always holds: where a border makes conditions necessary, the iterations that meet it are cut
 off the loop over tiles, so that those in the middle run without conditions.  Loops are recognized
 by the indices that use them; nothing here knows which operator the kernel came from.
@@ -54,50 +64,84 @@ def register_tile(s: Schedule, axes: Axes, reduction: Axes, recipe: Tiled) -> Sc
     over tiles of rows, or off those over panels where the kind says that lanes meet them.
     ScheduleError where a step of the recipe is refused.
     """
-    kind, tiling = recipe.kind, recipe.tiling
     present = s.present(axes)
     if not present:
         return s.apply(schedule.simplify)
     *outer, lane = present
-    row = outer.pop() if outer and kind.has_rows else None
-    first = tiling.panels[0]
-    if tiling.panel_outermost and first.count > 1:
-        parts = (s.fresh("panel"), s.fresh("channel"))
-        columns = schedule.constant_extent(s.loop(lane))
-        s = s.apply(schedule.divide_loop, s[lane], first.width, parts, "guard")
-        panel, column = s.made["parts"]
-        s = _reordered(s, [panel, *outer, *_some(row), column])
-        around = [panel, *outer][-1]
-        s = kind.operands_ready(s, around, (*reduction, column), first.lanes)
-        if tiling.whole_apart and row is not None and not outer:
-            whole = columns // first.width
-            s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, recipe)
-        else:  # threads share the outer loops too, so these stay one nest
-            s, tiles = _plane(s, row, column, first, reduction, recipe)
-            if tiles:
-                s = kind.fetched_ahead(s, panel, s.present((*outer, tiles[0][0])))
-        return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
+    row = outer.pop() if outer and recipe.kind.has_rows else None
+    if recipe.tiling.panel_outermost and recipe.tiling.panels[0].count > 1:
+        s, tiles, shared = _panels_outermost(s, outer, row, lane, reduction, recipe)
+    else:
+        s, tiles = _panels_inside(s, outer, row, lane, reduction, recipe)
+        shared = outer
+    return _in_parallel(_borders_cut(s, tiles), shared)
+
+
+def _panels_outermost(
+    s: Schedule,
+    outer: list[Handle],
+    row: Handle | None,
+    lane: Handle,
+    reduction: tuple[Handle, ...],
+    recipe: Tiled,
+) -> tuple[Schedule, list[Tile], list[Handle]]:
+    """`for outer: for row: for lane: S` → `for panel: for outer: tiles of S`.
+
+    The panels are of one width, and the last may be ragged.  With the tiles, and the loops that
+    threads share.
+    """
+    kind, panels = recipe.kind, recipe.tiling.panels[0]
+    columns = schedule.constant_extent(s.loop(lane))
+    parts = (s.fresh("panel"), s.fresh("channel"))
+    s = s.apply(schedule.divide_loop, s[lane], panels.width, parts, "guard")
+    panel, column = s.made["parts"]
+    shared = [panel, *outer]
+    s = _reordered(s, [*shared, *_some(row), column])
+    s = kind.operands_ready(s, shared[-1], (*reduction, column), panels.lanes)
+    if recipe.tiling.whole_apart and row is not None and not outer:
+        whole = columns // panels.width
+        s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, recipe)
+    else:  # threads share the outer loops too, so these stay one nest
+        s, tiles = _plane(s, row, column, panels, reduction, recipe)
+        if tiles:
+            s = kind.fetched_ahead(s, panel, s.present((*outer, tiles[0][0])))
+    return s, tiles, shared
+
+
+def _panels_inside(
+    s: Schedule,
+    outer: list[Handle],
+    row: Handle | None,
+    lane: Handle,
+    reduction: tuple[Handle, ...],
+    recipe: Tiled,
+) -> tuple[Schedule, list[Tile]]:
+    """`for outer: for row: for lane: S` → `for outer: {for panel: tiles of S; …}`.
+
+    With a loop over panels for each width, and the tiles.
+    """
+    kind, all_panels = recipe.kind, recipe.tiling.panels
     s = _reordered(s, [*outer, lane, *_some(row)])
     if outer:
-        s = kind.operands_ready(s, outer[-1], (*reduction, lane), first.lanes)
-    tiles = []
+        s = kind.operands_ready(s, outer[-1], (*reduction, lane), all_panels[0].lanes)
+    tiles: list[Tile] = []
     rest = lane
-    for number, panels in enumerate(tiling.panels):
+    for number, panels in enumerate(all_panels):
         here = rest
-        if number + 1 < len(tiling.panels):
+        if number + 1 < len(all_panels):
             width = panels.count * panels.width
             s = s.apply(schedule.cut_loop, s[here], start_of(s.loop(here)) + width, "_p")
             here, rest = s.made["pieces"]
         # The cut made a copy of the row and reduction loops for the rest; take this piece's own.
-        inner, loops = s.inside(here, _some(row)), s.inside(here, reduction)
+        rows, loops = s.inside(here, _some(row)), s.inside(here, reduction)
         parts = (s.fresh("{}g", here), s.fresh("{}t", here))
         s = s.apply(schedule.divide_loop, s[here], panels.width, parts, "guard")
         panel, column = s.made["parts"]
-        s = _reordered(s, [panel, *inner, column])
-        s, found = _plane(s, inner[0] if inner else None, column, panels, loops, recipe)
-        inside = tuple(r for _, reductions in found for r in reductions)
-        tiles += [(panel, inside)] if kind.masks_panels else found
-    return _in_parallel(_borders_cut(s, tiles), outer)
+        s = _reordered(s, [panel, *rows, column])
+        s, made = _plane(s, rows[0] if rows else None, column, panels, loops, recipe)
+        reductions = tuple(loop for _, inside in made for loop in inside)
+        tiles += [(panel, reductions)] if kind.masks_panels else made
+    return s, tiles
 
 
 def _panels_apart(
@@ -119,8 +163,8 @@ def _panels_apart(
     tiles: list[Tile] = []
     for copy in s.forward(row):
         (column,), loops = s.inside(copy, (lane,)), s.inside(copy, reduction)
-        s, found = _plane(s, copy, column, recipe.tiling.panels[0], loops, recipe)
-        tiles += found
+        s, made = _plane(s, copy, column, recipe.tiling.panels[0], loops, recipe)
+        tiles += made
     return s, tiles
 
 
@@ -188,14 +232,12 @@ def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...])
     condition of each tap, and drops the taps that fall outside or meet no element.
     """
     if not s.present((around,)):
-        return _decided(s, reduction, around)
+        return _conditions_unrolled(s, reduction, around)
     loop = s.loop(around)
     extent = schedule.constant_extent(loop)
-    if not is_tested(loop, loop):
-        return _decided(s, reduction, around)
-    low, high = schedule.interior(s.func, s[around])
+    low, high = schedule.interior(s.func, s[around]) if is_tested(loop, loop) else (0, 0)
     if low == high:
-        return _decided(s, reduction, around)
+        return _conditions_unrolled(s, reduction, around)
     borders: list[Handle] = []
     middle = around
     if low > 0:
@@ -211,11 +253,11 @@ def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...])
     inside = s.inside(middle, reduction)
     s = s.apply(schedule.simplify)
     for border, loops in tiles:
-        s = _decided(s, loops, border)
-    return _decided(s, inside)
+        s = _conditions_unrolled(s, loops, border)
+    return _conditions_unrolled(s, inside)
 
 
-def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Schedule:
+def _conditions_unrolled(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Schedule:
     """Unrolls the loops that the remaining conditions mention, so that the emitter decides them.
 
     Loops that would be copied more than `UNROLL_BUDGET` times stay loops, and their conditions are
@@ -228,11 +270,12 @@ def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Sch
         for var in predicate_variables(p)
     }
     places = s.present((*around, *reduction))
-    found = [(place, s.loop(place)) for place in places]
     unrolled = {
-        place: x.var
-        for place, x in found
-        if x.var in mentioned and x.extent is not None and x.kind is not tir.LoopKind.UNROLLED
+        place: loop.var
+        for place, loop in zip(places, map(s.loop, places), strict=True)
+        if loop.var in mentioned
+        and loop.extent is not None
+        and loop.kind is not tir.LoopKind.UNROLLED
     }
     if emitted_statements(s.func.body, frozenset(unrolled.values())) > UNROLL_BUDGET:
         return s
@@ -280,6 +323,7 @@ def _lanes_apart(stmt: tir.Stmt, lane: tir.For | None) -> int:
 
 
 def _in_parallel(s: Schedule, outer: list[Handle]) -> Schedule:
+    """The loops `outer`, which threads share, as one parallel loop."""
     s = s.apply(schedule.simplify)
     present = list(s.present(outer))
     if not present:

@@ -4,6 +4,18 @@ In: the schedule of a nest with one loop for each axis of the output, in the ord
 Out: the schedule with axes of blocks joined, the iterations apart that meet the same taps of a
 strided window, and the reduction loops in the order of the data.  Kinds of tiles choose among
 these steps.
+
+For example, a transposed convolution of stride 2 along a row of 8 positions p, with 4 taps t:
+
+    for p in (0, 8): for t in (0, 4): if (p + t) % 2 == 0: y[p] += x[(p + t) // 2] * w[t]
+
+    p = 0 2 4 6   meet the taps 0 and 2         they have the phase r = 0
+    p = 1 3 5 7   meet the taps 1 and 3         they have the phase r = 1
+
+`phases_apart` makes of p a loop over r and one over q with p = 2·q + r, `taps_met` makes of t a
+loop over the two taps that r meets; tiles of four positions q have no condition inside then:
+
+    for r in (0, 2): for q in (0, 4): for t in (0, 2): y[2*q + r] += x[q + r + t] * w[r % 2 + 2*t]
 """
 
 from __future__ import annotations
@@ -26,8 +38,9 @@ def is_compute(block: tir.Block) -> bool:
     return block.note(tir.BlockNote.PADDING_OF) is None and block.note(tir.BlockNote.STATES) is None
 
 
-def joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axes]:
-    """The loops over `c // b` and `c % b` of a blocked axis → one loop over c, innermost.
+def lane_blocks_joined(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axes]:
+    """`for o: for h: for i: S[b·o + i]` → `for h: for c: S[c]`, where the innermost axis of the
+    output has blocks of b channels.
 
     Then tiles may be of any width, whatever the width of a block.
     """
@@ -36,70 +49,71 @@ def joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axe
         return s, axes
     # Where the output is a view of a larger storage, the block number has an offset.
     blocked = set(variables(last))
-    whole = next(k for k, e in enumerate(layout.index_map.outputs) if blocked & set(variables(e)))
-    others = (*axes[:whole], *axes[whole + 1 : -1])
-    if not s.present((axes[whole],)):
-        return s, (*others, axes[-1])
-    s = s.apply(schedule.reorder_loops, s.names(s.present((*others, axes[whole], axes[-1]))))
-    s = s.apply(schedule.mult_loops, s[axes[whole]], s[axes[-1]], s.fresh("oc_joined"))
+    place = next(k for k, e in enumerate(layout.index_map.outputs) if blocked & set(variables(e)))
+    over_blocks, in_block = axes[place], axes[-1]
+    others = (*axes[:place], *axes[place + 1 : -1])
+    if not s.present((over_blocks,)):
+        return s, (*others, in_block)
+    s = s.apply(schedule.reorder_loops, s.names(s.present((*others, over_blocks, in_block))))
+    s = s.apply(schedule.mult_loops, s[over_blocks], s[in_block], s.fresh("oc_joined"))
     return s, (*others, *s.made["loop"])
 
 
 def phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
     """`for p in (0, n·k): S` → `for r in (0, n): for q in (0, k): S[p → n·q + r]`, p the row loop.
 
-    In a transposed convolution of stride n, the position p of an image row meets the taps t with
-    `(p + t) % n == 0`, up to a constant.  All positions of one phase r meet the same taps, so tiles
-    of them have no condition on taps inside.  As it is, where there is no single such n, or it does
-    not divide the extent.
+    n is that of the conditions `(p + t) % n == 0`, up to a constant, on a tap t.  As it is, where
+    there is no single such n, or it does not divide the extent.
     """
     present = s.present(axes)
     if len(present) < 2:
         return s, axes
     row = present[-2]
     loop = s.loop(row)
-    phases = {n for about, n in _conditions_on_reductions(s, axes).values() if loop.var in about}
-    if len(phases) != 1 or (loop.extent or 1) % min(phases):
+    counts = {n for about, n in _congruences_of_taps(s, axes).values() if loop.var in about}
+    if len(counts) != 1 or (loop.extent or 1) % min(counts):
         return s, axes
     parts = (s.fresh("{}q", row), s.fresh("{}r", row))
-    s = s.apply(schedule.divide_loop, s[row], min(phases), parts, "perfect")
+    s = s.apply(schedule.divide_loop, s[row], min(counts), parts, "perfect")
     place = axes.index(row)
     axes = (*axes[:place], *reversed(s.made["parts"]), *axes[place + 1 :])
     return in_order(s, axes).apply(schedule.simplify), axes
 
 
 def taps_met(s: Schedule, axes: Axes) -> Schedule:
-    """The reduction loops that run over all taps, restricted to every n-th, which a tile meets.
+    """`for t: if (p + t) % n == 0: S` → a loop over every n-th tap, those that a tile meets.
 
-    Only where the first of these taps depends on loops outside the tiles alone.
+    Only where the first of these taps depends on loops outside the tiles alone: not on the rows and
+    the lanes.
     """
     inside = {s.loop(axis).var for axis in s.present(axes)[-2:]}
-    for place, (about, _) in _conditions_on_reductions(s, axes).items():
+    for place, (about, _) in _congruences_of_taps(s, axes).items():
         if not about & inside:
             s = s.apply(schedule.stride_loop, s[place]).apply(schedule.simplify)
     return s
 
 
-def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set[Var], int]]:
+def _congruences_of_taps(s: Schedule, axes: Axes) -> dict[Handle, tuple[set[Var], int]]:
     """For each reduction loop with one condition `… % n == 0`: its other variables, and n."""
-    found: dict[Handle, tuple[set[Var], int]] = {}
+    by_loop: dict[Handle, tuple[set[Var], int]] = {}
     for loop in reduction_loops(s, axes):
-        conditions = [
+        congruent = [
             (set(about) - {loop.var}, divisor)
             for stmt in tir.walk((loop,))
             if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
             for about, divisor in congruences(stmt.condition)  # type: ignore[arg-type]
             if loop.var in about
         ]
-        if len(conditions) == 1:
-            found[s.handle(loop.var.name)] = conditions[0]
-    return found
+        if len(congruent) == 1:
+            by_loop[s.handle(loop.var.name)] = congruent[0]
+    return by_loop
 
 
 def reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule, Axes]:
     """The reduction loops, by falling stride in the data operand, outermost first.
 
-    Then the data is read in the order of memory.  `channel` is the output axis of the weights: the
+    Then the data is read in the order of memory: of `x[h + r, w + s, c]` in NHWC first r, then s,
+    then c.  `channel` is the output axis of the weights: the
     operand that follows the other axes is the data.
     """
     s = _split_blocked(s, axes)
@@ -111,6 +125,7 @@ def reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule,
 
 
 def reduction_loops(s: Schedule, axes: Axes) -> list[tir.For]:
+    """The loops of the stages that compute, without those over the output's axes."""
     output = {s.loop(axis).var for axis in s.present(axes)}
     compute = [b for b in s.func.body if isinstance(b, tir.Block) and is_compute(b)]
     return [loop for loop in tir.loops_of(tuple(compute)) if loop.var not in output]
@@ -130,7 +145,7 @@ def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
 
 def _digit_base(func: tir.PrimFunc, var: Var) -> int | None:
     """The least b of the `k % b` by which operands are read, k the variable; None without one."""
-    found = [
+    divisors = [
         atom.divisor
         for access in tir.accesses(func.body)
         if access.kind is tir.AccessKind.READ
@@ -138,7 +153,7 @@ def _digit_base(func: tir.PrimFunc, var: Var) -> int | None:
         for atom, _ in terms_of(e)[0]
         if isinstance(atom, FloorMod) and atom.numerator is var
     ]
-    return min(found, default=None)
+    return min(divisors, default=None)
 
 
 def _stride(func: tir.PrimFunc, var: Var, positions: set[Var]) -> int:

@@ -4,8 +4,16 @@ In: a variant whose innermost axis the weights do not depend on (positions in a 
 image), and the roles of its kernel.  Out: the same variant in which the rows of a tile are an axis
 that the data does not depend on, mostly the channels, with the weights packed by that axis.
 
-Each step of such a tile loads vectors of data and broadcasts one weight for each channel, so no
-lane is wasted where the channels would not fill whole vectors.
+For example, a convolution to 6 channels of a row-major image, in lanes of 8 positions w:
+
+    y[o, h, w] += x[c, h + r, w + s] * weight[o, c, r, s]
+
+                w: 0 … 7     8 … 15        each step loads the two vectors of x that begin at w + s,
+    channel 0   accumulator  accumulator   and broadcasts weight[o, c, r, s] for each of 6 channels
+    …                                      o, the `held` axis: 12 multiply-adds of whole vectors
+    channel 5   accumulator  accumulator
+
+With channels in the lanes, two of every eight lanes would be idle.
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
 from graphflow.kernels.recipes.schedules.tile_loops import (
     in_order,
-    joined_lanes,
+    lane_blocks_joined,
     phases_apart,
     reduction_order,
     taps_met,
@@ -46,7 +54,7 @@ class RowTile(TileKind):
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the axis of the rows next to the lanes."""
-        s, axes = joined_lanes(s, output, axes)
+        s, axes = lane_blocks_joined(s, output, axes)
         held = axes[self.axis]
         axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
         s, axes = phases_apart(in_order(s, axes), axes)
@@ -75,46 +83,76 @@ def along_rows(
         return
     terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
     weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
-    data = [a for n, reads in terms.items() if n not in weights for a in reads]
+    data = [access for n, reads in terms.items() if n not in weights for access in reads]
     held = _held_axis(roles, weights, data, lane)
     if held is None or not all(_is_along(roles, a, variant.layouts, lane) for a in data):
         return
-    borders = any(
+    borders = _meets_borders(roles, data, lane)
+    if borders and extent <= BORDER_GROUPS * lanes:
+        return
+    misses = max(_misses(roles, access, variant.layouts, target) for access in data)
+    problem = _problem(roles, weights, lane, held, AlongRow(misses, borders))
+    yield _with_rows_held(variant, roles, weights, held, problem, target)
+
+
+def _meets_borders(roles: Roles, data: list[Access], lane: int) -> bool:
+    """Whether some lanes of a row read beyond its ends."""
+    return any(
         reach != (0, 0)
         for access in data
         for index, reach in zip(access.indices, overhang(roles, access.buffer.name), strict=True)
         if roles.axes[lane] in variables(index)
     )
-    if borders and extent <= BORDER_GROUPS * lanes:
-        return
-    problem = TileProblem(
-        columns=extent,
-        rows=roles.output.shape[held],
-        planes=prod(roles.output.shape) // (extent * roles.output.shape[held]),
+
+
+def _problem(
+    roles: Roles, weights: list[str], lane: int, held: int, loads: AlongRow
+) -> TileProblem:
+    """The problem of tiling: columns are the positions of a row, rows the axis `held`."""
+    shape = roles.output.shape
+    return TileProblem(
+        columns=shape[lane],
+        rows=shape[held],
+        planes=prod(shape) // (shape[lane] * shape[held]),
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
-        loads=AlongRow(max(_misses(roles, a, variant.layouts, target) for a in data), borders),
+        loads=loads,
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
     )
+
+
+def _with_rows_held(
+    variant: KernelVariant,
+    roles: Roles,
+    weights: list[str],
+    held: int,
+    problem: TileProblem,
+    target: Target,
+) -> KernelVariant:
+    """The variant in tiles with the axis `held` in their rows, its weights packed by that axis."""
+    assert isinstance(variant.recipe, Tiled)
     tiling, cycles = choose_tiling(problem, target)
-    cycles += epilogue_cycles(roles, target)
     others = {n: x for n, x in variant.layouts.items() if n not in weights}
     packed = {
         n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].mr, others)
         for n in weights
     }
-    place = output.index_map.outputs.index(output.index_map.inputs[held])
-    more = sum(_bytes(roles, n, packed) - _bytes(roles, n, variant.layouts) for n in weights)
-    yield replace(
+    index_map = variant.layouts[roles.output.name].index_map
+    physical = index_map.outputs.index(index_map.inputs[held])
+    more_read = sum(_bytes(roles, n, packed) - _bytes(roles, n, variant.layouts) for n in weights)
+    return replace(
         variant,
         name=f"{variant.name} along rows",
         layouts={**variant.layouts, **packed},
         private=variant.private | frozenset(weights),
-        recipe=replace(variant.recipe, kind=RowTile(place), tiling=tiling),
+        recipe=replace(variant.recipe, kind=RowTile(physical), tiling=tiling),
         work=replace(
-            variant.work, cycles=cycles, rows=problem.planes, read=variant.work.read + more
+            variant.work,
+            cycles=cycles + epilogue_cycles(roles, target),
+            rows=problem.planes,
+            read=variant.work.read + more_read,
         ),
         vectorized=True,
     )
@@ -125,17 +163,17 @@ def _held_axis(roles: Roles, weights: list[str], data: list[Access], lane: int) 
     if not weights or not data or roles.phases[lane] != 1:
         return None
     output_axes = set(roles.axes)
-    found: set[Var] = set()
+    along_weights: set[Var] = set()
     for name in weights:
         reads = roles.reads[name]
         indices = {e for a in reads for e in a.indices}
         reduced = {v for a in reads for v, _ in roles.nest_of(a)}
-        found |= {e for e in indices if e in output_axes}
+        along_weights |= {e for e in indices if e in output_axes}
         if len({a.indices for a in reads}) > 1 or not indices <= reduced | output_axes:
             return None
-    if len(found) != 1:
+    if len(along_weights) != 1:
         return None
-    (var,) = found
+    (var,) = along_weights
     held = roles.axes.index(var)
     broadcast = not any(var in variables(e) for a in data for e in a.indices)
     return held if broadcast and roles.output.shape[held] > 1 else None

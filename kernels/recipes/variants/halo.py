@@ -76,8 +76,8 @@ def contents_query(definition: PrimFunc) -> ContentsQuery:
 def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:
     """The demand on the halo of the input `name`; None where no value is proven to be neutral."""
     dtype = roles.output.dtype
-    if roles.bare is not None:
-        return reduction_demand(roles.bare, dtype)[0]
+    if roles.reduces_elements_by is not None:
+        return reduction_demand(roles.reduces_elements_by, dtype)[0]
     if dtype in FLOATS and not _starts_above(roles.start, known):
         return None
     others = {n for n in roles.factors - {name} if roles.reads[n][0].buffer.dtype in FLOATS}

@@ -18,10 +18,9 @@ from graphflow.base.target import Target
 from graphflow.cost import Work, move_cycles
 from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
-from graphflow.kernels.recipes.analysis.roles import iterations
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Staged
 from graphflow.layout import Layout, families
-from graphflow.tir import Move, PrimFunc, moves_of
+from graphflow.tir import Move, PrimFunc, iteration_count, moves_of
 
 Steps: TypeAlias = tuple[tuple[int, int], ...]
 """The iterations of each loop of a move, and how far an iteration goes in the written buffer."""
@@ -34,7 +33,7 @@ def movement_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVa
         return
     rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
     others = families(rank, target.computed_lanes(dtype), target)[1:]
-    counts = [iterations(domain.axes) for _, _, domain in moves]
+    counts = [iteration_count(domain.axes) for _, _, domain in moves]
     for out, data in product(others, others):
         layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
                    if len(b.shape) == rank}  # fmt: skip
@@ -89,7 +88,7 @@ def _steps(move: Move, written: IndexExpr) -> Steps | None:
     axes = move[2].axes
     if not set(coefficients) <= {axis.var for axis in axes}:
         return None
-    return tuple((iterations((axis,)), coefficients.get(axis.var, 0)) for axis in axes)
+    return tuple((iteration_count((axis,)), coefficients.get(axis.var, 0)) for axis in axes)
 
 
 def _turns(places: Sequence[int]) -> int:

@@ -3,6 +3,17 @@
 In: the roles of a kernel, the layout of the output and that of the data.  Out: a layout for every
 operand but the packed constants, whose panels are as wide as the tile that is chosen afterwards;
 None where no such variant exists.
+
+The layout of the output decides which axis runs along the lanes of vectors, and with that what each
+operand is.  For example, a convolution with a bias and a residual:
+
+    y[n, o, h, w] += x[n, c, h + r, w + s] * weight[o, c, r, s]
+    z[n, o, h, w] = y[n, o, h, w] + bias[o] + residual[n, o, h, w]
+
+    z         channels last: o runs along the lanes
+    weight    `packed`, and so is bias: constants, of which each index is o or a reduction loop
+    x         `like_data`: no index depends on the lanes, so it may have another layout than z
+    residual  has the layout of the output, so that its elements are in the lanes too
 """
 
 from __future__ import annotations
@@ -50,19 +61,19 @@ class OutputDecisions:
     layouts: dict[str, Layout | None]
     """The layouts of the output and the other operands, with the data laid out like the output;
     None for an operand that has no such layout."""
-    free: tuple[Buffer, ...]
+    like_data: tuple[Buffer, ...]
     """The operands that take the layout of the data rather than that of the output."""
-    movable: frozenset[str]
-    """The operands that may be in an offered layout, each by itself."""
+    offerable: frozenset[str]
+    """The operands that may be in any layout in which they are offered, each by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The layouts of the output and the operands; `free` are the operands laid out as the data."""
+    """The layouts of the output and the operands; `like_data` are those laid out as the data."""
 
     decided: OutputDecisions
     layouts: dict[str, Layout]
-    free: tuple[str, ...]
+    like_data: tuple[str, ...]
 
 
 def place_operands(
@@ -76,16 +87,12 @@ def place_operands(
     decided = decisions_of(roles, constants, out, target)
     if decided is None:
         return None
-    free = {buffer.name for buffer in decided.free}
+    like_data = {buffer.name for buffer in decided.like_data}
     given: dict[str, Layout | None] = {}
-    if not isinstance(data, OfferedLayouts):
-        if not free and data is not out:
-            return None
-        given = {buffer.name: operand_layout(data, buffer) for buffer in decided.free}
-    else:
+    if isinstance(data, OfferedLayouts):
         for name, offered in data.of:
-            if name in decided.movable or _is_along(roles, decided, name, offered, constants):
-                free.add(name)
+            if name in decided.offerable or _is_gapless(roles, decided, name, offered, constants):
+                like_data.add(name)
                 given[name] = offered
             elif name not in constants and may_transpose_first(
                 roles, decided, name, offered, target
@@ -93,16 +100,20 @@ def place_operands(
                 given[name] = offered
             elif decided.layouts.get(name) != offered:
                 return None
+    elif like_data or data is out:
+        given = {buffer.name: operand_layout(data, buffer) for buffer in decided.like_data}
+    else:
+        return None  # it is the variant whose data has the family of the output, once more
     layouts: dict[str, Layout] = {}
     for name, layout in {**decided.layouts, **given}.items():
         if layout is None:
             return None
         layouts[name] = layout
-    return Operands(decided, layouts, tuple(b.name for b in roles.inputs if b.name in free))
+    return Operands(decided, layouts, tuple(b.name for b in roles.inputs if b.name in like_data))
 
 
 @lru_cache(maxsize=10_000)
-def _is_along(
+def _is_gapless(
     roles: Roles, decided: OutputDecisions, name: str, layout: Layout, constants: frozenset[str]
 ) -> bool:
     """Whether neighbouring lanes read neighbouring elements of an operand, or all the same one.
@@ -112,10 +123,10 @@ def _is_along(
     """
     if name in constants or decided.output.is_padded:
         return False
-    var = roles.axes[decided.lane]
-    flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
-    moved = [[(a, k) for a, k in terms_of(flat)[0] if var in variables(a)] for flat in flats]
-    return all(terms in ([], [(var, 1)]) for terms in moved)
+    lane = roles.axes[decided.lane]
+    positions = {flat_offset(layout, access.indices) for access in roles.reads[name]}
+    by_lane = [[(a, k) for a, k in terms_of(at)[0] if lane in variables(a)] for at in positions]
+    return all(terms in ([], [(lane, 1)]) for terms in by_lane)
 
 
 @lru_cache(maxsize=10_000)
@@ -125,31 +136,27 @@ def may_transpose_first(
     """Whether an operand may be transposed into a buffer of the thread before the tiles of a plane.
 
     That is a factor of a sum of products that is contiguous along the reduced axis, while
-    neighbouring lanes lie apart, as the keys of an attention.  Every row of the tiles must read the
-    same elements of it, and what a plane reads must fit half of the second-level cache.  False for
-    elements of less than four bytes, of which no square block fits the registers, and for padded
-    outputs, whose last lanes would read elements that are not there.
+    neighbouring lanes lie apart, as the keys of an attention: `scores[q, k] += query[q, d] *
+    keys[k, d]`, k in the lanes.  Every row of the tiles must read the same elements of it, and what
+    a plane reads must fit half of the second-level cache.  False for elements of less than four
+    bytes, of which no square block fits the registers, and for padded outputs, whose last lanes
+    would read elements that are not there.
     """
     reads = roles.reads[name]
     if name not in roles.factors or len(reads) != 1 or decided.output.is_padded or decided.group:
         return False
+    item_bytes = DTYPES[reads[0].buffer.dtype].itemsize
     lane, outside = roles.axes[decided.lane], axes_outside(decided)
     reduced = [(v, n) for v, n in roles.nest_of(reads[0]) if n > 1]
     if len(reduced) != 1 or not outside or roles.depends_on(name, outside[-1]):
         return False
     ((along, depth),) = reduced
     terms, _ = terms_of(flat_offset(layout, reads[0].indices))
-    steps = {atom: k for atom, k in terms if {lane, along} & variables(atom)}
-    size = depth * roles.output.shape[decided.lane] * DTYPES[reads[0].buffer.dtype].itemsize
-    return (
-        steps.keys() == {lane, along}
-        and steps[along] == 1
-        and steps[lane] > 1
-        and depth >= LEAST_SOURCE_RUN
-        and DTYPES[reads[0].buffer.dtype].itemsize >= 4
-        and near_plane(size, target)
-        and size <= target.stack_bytes
-    )
+    strides = {atom: stride for atom, stride in terms if {lane, along} & variables(atom)}
+    lies_across = strides.keys() == {lane, along} and strides[along] == 1 and strides[lane] > 1
+    size = depth * roles.output.shape[decided.lane] * item_bytes
+    fits = near_plane(size, target) and size <= target.stack_bytes
+    return lies_across and fits and depth >= LEAST_SOURCE_RUN and item_bytes >= 4
 
 
 @lru_cache(maxsize=10_000)
@@ -177,15 +184,14 @@ def decisions_of(
         return None
     lane = lane_axis(output)
     if output.is_padded and roles.output.shape[lane] == 1:
-        return (
-            None  # a loop over one channel is simplified away, and could not run over the padding
-        )
+        # A loop over one channel is simplified away, and could not run over the padding.
+        return None
     group = _group(roles, lane, target)
     if group and isinstance(out, SameAxisOrder):
         return None
     layouts: dict[str, Layout | None] = {roles.output.name: output}
     packed: list[Buffer] = []
-    free: list[Buffer] = []
+    like_data: list[Buffer] = []
     for buffer in roles.inputs:
         constant = buffer.name in constants
         if constant and _is_weight(roles, buffer.name, lane):
@@ -197,9 +203,9 @@ def decisions_of(
         else:
             # A constant is prepared once, in one layout; only data comes in several.
             if not constant and _follows_data(roles, buffer, lane, group):
-                free.append(buffer)
+                like_data.append(buffer)
             layouts[buffer.name] = operand_layout(out, buffer)
-    movable = {b.name for b in (roles.inputs if group else free)} - constants
+    offerable = {b.name for b in (roles.inputs if group else like_data)} - constants
     return OutputDecisions(
         output,
         lane,
@@ -208,23 +214,24 @@ def decisions_of(
         group,
         tuple(packed),
         layouts,
-        tuple(free),
-        frozenset(movable),
+        tuple(like_data),
+        frozenset(offerable),
     )
 
 
 def _follows_data(roles: Roles, buffer: Buffer, lane: int, group: int) -> bool:
     """Whether an operand takes the layout of the data, rather than that of the output."""
     same_in_group = group > 0 and _is_same_in_group(roles, buffer.name, lane, group)
-    return same_in_group or _is_free(roles, buffer, lane)
+    return same_in_group or _may_differ_from_output(roles, buffer, lane)
 
 
 @lru_cache(maxsize=10_000)
 def _group(roles: Roles, lane: int, target: Target) -> int:
     """The number of neighbouring channels that read the same part of an operand; 0 where all do.
 
-    0 also for groups narrower than half a vector: a tile for each would waste most lanes, so their
-    lanes gather instead.
+    It is the g of an index `… + o // g`, o the axis along the lanes, as a convolution in groups of
+    g output channels has it.  0 also for groups narrower than half a vector: a tile for each would
+    waste most lanes, so their lanes gather instead.
     """
     var = roles.axes[lane]
     for reads in roles.reads.values():
@@ -251,14 +258,14 @@ def _is_weight(roles: Roles, name: str, lane: int) -> bool:
     ) and any(roles.axes[lane] in variables(e) for e in reads[0].indices)  # fmt: skip
 
 
-def _is_free(roles: Roles, buffer: Buffer, lane: int) -> bool:
+def _may_differ_from_output(roles: Roles, buffer: Buffer, lane: int) -> bool:
     """Whether an operand may be in another layout than the output.
 
     That is where its accesses do not depend on the lanes, where it has axes that the output has
     not, and where its channels are reduced away.  Loads of it may be gathered then.
     """
     shape = roles.output.shape
-    channels_reduced = roles.bare is not None and len(shape) > 2 and shape[1] == 1
+    channels_reduced = roles.reduces_elements_by is not None and len(shape) > 2 and shape[1] == 1
     apart = loses_axes(roles, buffer) or not roles.depends_on(buffer.name, lane)
     return channels_reduced or apart
 

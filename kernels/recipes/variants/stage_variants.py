@@ -27,7 +27,6 @@ from graphflow.kernels.recipes.analysis.contiguity import (
     perfect_nest,
 )
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
-from graphflow.kernels.recipes.analysis.roles import iterations
 from graphflow.kernels.recipes.analysis.shared_loops import own_nests, rows_of_stages
 from graphflow.kernels.recipes.analysis.variant import (
     KernelVariant,
@@ -176,7 +175,7 @@ def _transposing_recipe(
             steps.get(x.var) == 1 for x in own
         ):
             return None
-        line = max(line, iterations(own))
+        line = max(line, tir.iteration_count(own))
     names = tuple(dict.fromkeys(access.buffer.name for access in apart))
     held = len(names) * line * max(tir.DTYPES[a.buffer.dtype].itemsize for a in apart)
     vectors = next(
@@ -237,7 +236,9 @@ def _work(
     cycles = sum(_statement_cycles(site, len(shared), recipe) for site in tir.sites(func.body))
     if recipe.lane_loop is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
-    flops = 2.0 * sum(iterations(x.domain.axes) for x in tir.sites(func.body) if _writes(x))
+    flops = 2.0 * sum(
+        tir.iteration_count(x.domain.axes) for x in tir.sites(func.body) if _writes(x)
+    )
     return cost.Work(flops, cycles, rows, *touched(func.params, layouts))
 
 
@@ -251,14 +252,14 @@ def _statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float
     if not isinstance(stmt, tir.Store | tir.Reduce):
         return 0.0
     if stmt.buffer.name in recipe.transposed or _is_of(stmt.value, recipe.transposed):
-        return cost.transposing_cycles(iterations(site.domain.axes))
+        return cost.transposing_cycles(tir.iteration_count(site.domain.axes))
     own_loops = {axis.var for axis in site.domain.axes[shared:]}
     moving = {e: None for e in tir.walk_expr(stmt.value) if not _stays(e, own_loops)}
     names = [_operation(e) for e in moving]  # equal terms are computed once
     reduces = isinstance(stmt, tir.Reduce)
     names.append(stmt.op.value if isinstance(stmt, tir.Reduce) else "store")
-    rows = iterations(site.domain.axes[:shared])
-    own = iterations(site.domain.axes[shared:])
+    rows = tir.iteration_count(site.domain.axes[:shared])
+    own = tir.iteration_count(site.domain.axes[shared:])
     if recipe.lane_loop is not None:
         return rows * own / recipe.lanes * cost.vector_cycles(names)
     if len(site.domain.axes) == shared:

@@ -3,6 +3,20 @@
 In: a kernel with the layouts of its operands (`PlacedTile`).  Out: which operands are broadcast,
 gathered, or met again by the next taps of a window, and how far apart the rows of a tile are in
 memory.  Each kind of tile decides by these whether it applies.
+
+All of it follows from one expression for each access: the position in memory, in elements, and how
+far it goes on with each loop.  For example, tiles of a 3×3 convolution of 32 channels in NHWC,
+whose lanes are output channels o and whose rows are positions w of an image row of 18 elements:
+
+    y[h, w, o] += x[h + r, w + s, c] * weight[o, c, r, s]
+
+    x is at 576·(h + r) + 32·(w + s) + c      goes on by 32 with the row w, by 0 with the lane o:
+                                              one element for each row is broadcast
+    weight does not depend on w               a vector of it serves all rows
+
+In a depthwise convolution the channel is in the lanes, and x is at 576·(h + r) + 32·(w + s) + o: it
+goes on by 1 with the lane o and by 32 with the row w, so that each row loads vectors of its own.
+The taps s go on by 32 too: what row w + 1 meets at tap s, row w meets one tap later.
 """
 
 from __future__ import annotations
@@ -14,13 +28,40 @@ from typing import ClassVar, NamedTuple
 
 from graphflow import arith
 from graphflow.base.target import Target
-from graphflow.cost import MOST_ROWS, BroadcastApart, StepLoads, broadcast_apart, fits_sets
+from graphflow.cost import MOST_ROWS, BroadcastMisses, StepLoads, broadcast_misses, fits_sets
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import TileKind
 from graphflow.kernels.recipes.variants.operands import OutputDecisions, axes_outside
 from graphflow.layout import Layout
 from graphflow.tir import DTYPES, Access
+
+
+class OperandSteps(NamedTuple):
+    """How the rows of a tile and the loops of its reduction, the `nest`, step through an operand.
+
+    `strides` are in elements, by loop.
+    """
+
+    access: Access
+    row: arith.Var
+    strides: dict[arith.IndexExpr, int]
+    nest: list[tuple[arith.Var, int]]
+
+    def taps(self) -> tuple[int, int]:
+        """How many steps in a row meet the same data in neighbouring rows of a tile, and how many
+        steps later a row meets what the next one meets now; (1, 1) where none do.
+
+        (3, 1) for three taps that go on like the rows, as in the depthwise convolution above, and
+        (3, 2) where its windows are two elements apart: then the rows go on by 64, the taps by 32.
+        """
+        row_stride = self.strides.get(self.row, 0)
+        loops = [(self.strides.get(var, 0), extent) for var, extent in self.nest]
+        tap_stride, taps = min(loops, default=(0, 1))
+        if not row_stride or not tap_stride or row_stride % tap_stride:
+            return 1, 1
+        meet = tap_stride * taps > row_stride
+        return (taps, row_stride // tap_stride) if meet else (1, 1)
 
 
 class PlacedTile(NamedTuple):
@@ -43,59 +84,63 @@ class PlacedTile(NamedTuple):
 
         That is where no operand depends on both, as in a matrix product: each vector serves as many
         multiply-adds as the tile has rows.  False for the image of a convolution whose lanes run
-        along a row of the image and whose tiles hold several of these rows.  The image of a
-        convolution in groups depends on the group of a lane, which is the same for all lanes.
+        along a row of the image and whose tiles hold several of these rows.
         """
-        return _rows_share(self.roles, self.decided)
+        return _rows_share_vectors(self.roles, self.decided)
 
     def is_gathered(self, name: str) -> bool:
         """Whether neighbouring lanes load elements of an operand that are neither equal nor
         adjacent."""
         decided = self.decided
         layout = self.layouts[name]
-        return _gathered(self.roles, name, layout, decided.lane, decided.second_channel)
-
-    def first_read(self) -> Access | None:
-        """The first access of the first operand that is reduced and is not packed."""
-        names = (name for name in _reduced(self.roles) if name in self.layouts)
-        return next((self.roles.reads[name][0] for name in names), None)
+        return _is_gathered(self.roles, name, layout, decided.lane, decided.second_channel)
 
     def strides(self, access: Access) -> dict[arith.IndexExpr, int]:
-        """By term of an access's position in memory, the elements that it goes on."""
+        """How many elements further in memory an access is for each loop, or digit of one."""
         layout = self.layouts[access.buffer.name]
-        return {atom: abs(k) for atom, k in arith.terms_of(flat_offset(layout, access.indices))[0]}
+        terms, _ = arith.terms_of(flat_offset(layout, access.indices))
+        return {atom: abs(stride) for atom, stride in terms}
+
+    def first_unpacked_read(self) -> Access | None:
+        """The first access of the first operand that is reduced and is not packed."""
+        names = (name for name in _reduced_inputs(self.roles) if name in self.layouts)
+        return next((self.roles.reads[name][0] for name in names), None)
 
     def conflicting_stride(self) -> int:
-        """Bytes between the elements that neighbouring rows broadcast; 0 where there are none, and
-        where the first-level cache holds those of any number of rows."""
-        access = self.first_read()
+        """Bytes between the elements that neighbouring rows broadcast, where these may evict each
+        other from the first-level cache; 0 where it holds those of any number of rows, and where
+        there are none."""
+        access = self.first_unpacked_read()
         if self.row is None or access is None:
             return 0
         stride = self.strides(access).get(self.row, 0) * DTYPES[access.buffer.dtype].itemsize
         return 0 if fits_sets(stride, MOST_ROWS, self.target) else stride
 
-    def broadcast_apart(self) -> BroadcastApart | None:
-        """The operand whose elements are broadcast from other cache lines in each step; None where
-        there is none."""
-        row = self.row
-        for name in _reduced(self.roles) if row is not None else ():
-            if name not in self.layouts or self.roles.depends_on(name, self.decided.lane):
-                continue
-            access = self.roles.reads[name][0]
-            size = DTYPES[access.buffer.dtype].itemsize
-            steps = self.strides(access)
-            nest = [(size * steps.get(v, 0), n) for v, n in self.roles.nest_of(access) if n > 1]
-            rows = size * (steps.get(row, 0) if row is not None else 0)
-            whole = self.layouts[name].bytes(access.buffer.dtype)
-            found = broadcast_apart(rows, nest, whole, self.target)
-            if found is not None:
-                return found
-        return None
+    def broadcast_misses(self) -> BroadcastMisses | None:
+        """The first operand whose elements are broadcast from other cache lines in each step, and
+        must be waited for; None where there is none."""
+        if self.row is None:
+            return None
+        broadcast = (
+            name
+            for name in _reduced_inputs(self.roles)
+            if name in self.layouts and not self.roles.depends_on(name, self.decided.lane)
+        )
+        misses = (self._misses_of(self.roles.reads[name][0], self.row) for name in broadcast)
+        return next((each for each in misses if each is not None), None)
+
+    def _misses_of(self, access: Access, row: arith.Var) -> BroadcastMisses | None:
+        """What is waited for where an access is broadcast, its rows along the loop `row`."""
+        size = DTYPES[access.buffer.dtype].itemsize
+        strides = self.strides(access)
+        nest = [(size * strides.get(v, 0), n) for v, n in self.roles.nest_of(access) if n > 1]
+        whole = self.layouts[access.buffer.name].bytes(access.buffer.dtype)
+        return broadcast_misses(size * strides.get(row, 0), nest, whole, self.target)
 
     def operand_steps(self) -> OperandSteps | None:
         """How the rows and the reduction go through the first operand that is reduced; None where
         there are no rows or no such operand, and where each lane is loaded by itself."""
-        access = self.first_read()
+        access = self.first_unpacked_read()
         if self.row is None or access is None or self.is_gathered(access.buffer.name):
             return None
         nest = [(v, n) for v, n in self.roles.nest_of(access) if n > 1]
@@ -135,34 +180,8 @@ class ImageTile(TileKind):
         """
 
 
-class OperandSteps(NamedTuple):
-    """How the rows of a tile and the loops of its reduction, the `nest`, step through an operand.
-
-    `strides` are in elements, by loop.
-    """
-
-    access: Access
-    row: arith.Var
-    strides: dict[arith.IndexExpr, int]
-    nest: list[tuple[arith.Var, int]]
-
-    def taps(self) -> tuple[int, int]:
-        """How many steps in a row meet the same data in neighbouring rows of a tile, and how many
-        steps later a row meets what the next one meets now; (1, 1) where none do.
-
-        In an image with channels innermost these are the taps along a row, where the tile has
-        several positions of that row.
-        """
-        row = self.strides.get(self.row, 0)
-        loops = [(self.strides.get(v, 0), n) for v, n in self.nest]
-        step, extent = min(loops, default=(0, 1))
-        if row and step and row % step == 0 and step * extent > row:
-            return extent, row // step
-        return 1, 1
-
-
 @lru_cache(maxsize=4096)
-def _reduced(roles: Roles) -> tuple[str, ...]:
+def _reduced_inputs(roles: Roles) -> tuple[str, ...]:
     """The inputs that are read along the loops of a reduction."""
     loops = {v for v, _ in roles.reduction}
     return tuple(
@@ -173,29 +192,36 @@ def _reduced(roles: Roles) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=10_000)
-def _rows_share(roles: Roles, decided: OutputDecisions) -> bool:
-    """Whether the rows of a tile share the vectors that its lanes load in a step of a reduction.
+def _rows_share_vectors(roles: Roles, decided: OutputDecisions) -> bool:
+    """See `PlacedTile.rows_share_vectors`.
 
-    That is where no operand depends on both, as in a matrix product: each vector serves as many
-    multiply-adds as the tile has rows.  False for the image of a convolution whose lanes run along
-    a row of the image and whose tiles hold several of these rows.  The image of a convolution in
-    groups depends on the group of a lane, which is the same for all lanes of a tile.
+    The image of a convolution in groups depends on the group of a lane, which does not count: it is
+    the same for all lanes of a tile.
     """
     outside = axes_outside(decided)
     if not outside:
         return True
     row, lane = roles.axes[outside[-1]], roles.axes[decided.lane]
     last = decided.group - 1 if decided.group else roles.output.shape[decided.lane] - 1
+
+    def differs_by_row(access: Access) -> bool:
+        return any(row in arith.variables(e) for e in access.indices)
+
+    def differs_by_lane(access: Access) -> bool:
+        return any(
+            lane in arith.variables(e) and not _is_same_for_lanes(e, lane, last)
+            for e in access.indices
+        )
+
     return not any(
-        any(row in arith.variables(e) for e in access.indices)
-        and any(lane in arith.variables(e) and not _is_same(e, lane, last) for e in access.indices)
+        differs_by_row(access) and differs_by_lane(access)
         for reads in roles.reads.values()
         for access in reads
         if roles.nest_of(access)
     )
 
 
-def _is_same(index: arith.IndexExpr, lane: arith.Var, last: int) -> bool:
+def _is_same_for_lanes(index: arith.IndexExpr, lane: arith.Var, last: int) -> bool:
     """Whether an index is the same for the lanes 0 to `last`, as `lane // (last + 1)` is."""
     return all(
         isinstance(atom, arith.FloorDiv) and atom.numerator is lane and atom.divisor > last
@@ -205,17 +231,17 @@ def _is_same(index: arith.IndexExpr, lane: arith.Var, last: int) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int) -> bool:
+def _is_gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int) -> bool:
     """Whether the first two lanes load elements of an operand that are neither equal nor adjacent.
 
     The first two tell for all, because lanes never begin inside a block.
     """
     var = roles.axes[lane]
     flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
-    return any(_step(flat, var, second) not in (0, 1) for flat in flats)
+    return any(_growth(flat, var, second) not in (0, 1) for flat in flats)
 
 
-def _step(flat: arith.IndexExpr, var: arith.Var, count: int) -> int:
+def _growth(flat: arith.IndexExpr, var: arith.Var, count: int) -> int:
     """The growth of an expression from the origin to `count` along one variable."""
     grown = 0
     for atom, k in arith.terms_of(flat)[0]:

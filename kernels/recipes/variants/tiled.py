@@ -2,6 +2,12 @@
 
 In: the roles of a definition and the two layouts.  Out: the variant with its tiling and its work in
 cycles of one core, which flow turns into seconds; None where the operands have no such layouts.
+
+For example, a 3×3 convolution of 64 to 64 channels over an image of 56 × 56, channels last: the
+problem has 64 columns (output channels, in the lanes), 56 rows (the positions of an image row), 56
+planes (the image's rows) and 576 steps (3 · 3 taps of 64 channels).  Rows share the vectors of
+weights, so the kind of its tiles is `BroadcastTile`, and the weights are packed in panels as wide
+as the tile that is cheapest.
 """
 
 from __future__ import annotations
@@ -57,46 +63,28 @@ def tiled_variant(
     operands = place_operands(roles, constants | packed, out, data, target)
     if operands is None:
         return None
-    decided, layouts = operands.decided, dict(operands.layouts)
-    output, lane, group = decided.output, decided.lane, decided.group
+    decided = operands.decided
     tile = PlacedTile(roles, decided, operands.layouts, target)
     transposed = _transposed(tile, constants | packed)
     kind, loads = _first_kind(kinds, tile, bool(transposed))
-    problem = _problem(roles, decided, loads, tile.broadcast_apart())
-    tiling, cycles = choose_tiling(problem, target)
+    problem = _problem(roles, decided, loads, tile.broadcast_misses())
+    tiling, tile_cycles = choose_tiling(problem, target)
     tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
-    rows = _group_rows(decided, problem, cycles, target)
-    width = max(panel.nr_vectors * panel.lanes for panel in tiling.panels)
-    for buffer in decided.packed:
-        layouts[buffer.name] = packed_layout(
-            roles, buffer, lane, width, operands.layouts, group, decided.channels
-        )
-    tile = tile._replace(layouts=layouts)
-    if kind.gathers_lanes:
-        cycles *= _lane_penalty(tile, kind.shares_loads, transposed)
-    cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
-    if not roles.reduction:
-        # Each vector of such an operand is put together from single elements.
-        gathered = sum(map(tile.is_gathered, roles.reads))
-        cycles += gathered * cost.gathering_cycles(prod(roles.output.shape))
-    cycles += epilogue_cycles(roles, target)
-    if ends_in_block(output):
-        cycles = cost.plain_first(cycles)
-        if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
-            cycles += cost.operation_cycles(prod(roles.output.shape))
-    padding = Padding.KEPT if group else Padding.NONE
-    if output.is_padded and not group:
+    layouts = {**operands.layouts, **_packed_layouts(tile, tiling)}
+    cycles = _all_cycles(tile._replace(layouts=layouts), kind, problem, tile_cycles, transposed)
+    rows = _group_rows(decided, problem, tile_cycles, target)
+    fetched = _fetched(tiling, problem, decided, target)
+    padding = Padding.KEPT if decided.group else Padding.NONE
+    if decided.output.is_padded and not decided.group:
         tiling = replace(tiling, write_padding=True)
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
     return KernelVariant(
-        name=_name(layouts, operands.free, output),
+        name=_name(layouts, operands.like_data, decided.output),
         layouts=layouts,
         private=frozenset(b.name for b in decided.packed) & constants,
         demands={},
         padding=padding,
-        recipe=Tiled(
-            kind(group, rows, transposed, _fetched(tiling, problem, decided, target)), tiling
-        ),
+        recipe=Tiled(kind(decided.group, rows, transposed, fetched), tiling),
         work=cost.Work(
             2.0 * roles.multiply_adds,
             cycles,
@@ -104,9 +92,47 @@ def tiled_variant(
             *touched(roles.params, layouts),
         ),
         vectorized=len(roles.output.shape) <= 2
-        or lane == 1
+        or decided.lane == 1
         or bool(roles.factors and kind.shares_loads),
     )
+
+
+def _packed_layouts(tile: PlacedTile, tiling: Tiling) -> dict[str, Layout]:
+    """The layouts of the packed operands, in panels as wide as the widest tile."""
+    roles, decided, layouts, _ = tile
+    width = max(panel.nr_vectors * panel.lanes for panel in tiling.panels)
+    return {
+        buffer.name: packed_layout(
+            roles, buffer, decided.lane, width, layouts, decided.group, decided.channels
+        )
+        for buffer in decided.packed
+    }
+
+
+def _all_cycles(
+    tile: PlacedTile,
+    kind: type[ImageTile],
+    problem: TileProblem,
+    cycles: float,
+    transposed: tuple[str, ...],
+) -> float:
+    """The cycles of the kernel: those of its tiles, and what else its operands and output take."""
+    roles, decided, _, target = tile
+    elements = prod(roles.output.shape)
+    if kind.gathers_lanes:
+        cycles *= _lane_penalty(tile, kind.shares_loads, transposed)
+    cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
+    if not roles.reduction:
+        # Each vector of such an operand is put together from single elements.
+        gathered = sum(map(tile.is_gathered, roles.reads))
+        cycles += gathered * cost.gathering_cycles(elements)
+    cycles += epilogue_cycles(roles, target)
+    if ends_in_block(decided.output):
+        cycles = cost.plain_first(cycles)
+        # Groups of another size than a vector begin anywhere in a block.
+        if decided.group % target.computed_lanes(roles.output.dtype):
+            cycles += cost.operation_cycles(elements)
+    return cycles
 
 
 def _first_kind(
@@ -119,7 +145,10 @@ def _first_kind(
 
 @lru_cache(maxsize=10_000)
 def _problem(
-    roles: Roles, decided: OutputDecisions, loads: cost.StepLoads, apart: cost.BroadcastApart | None
+    roles: Roles,
+    decided: OutputDecisions,
+    loads: cost.StepLoads,
+    misses: cost.BroadcastMisses | None,
 ) -> TileProblem:
     """The problem of tiling: columns are the channels of one group, rows the axis before them."""
     shape, group = roles.output.shape, decided.group
@@ -140,7 +169,7 @@ def _problem(
         whole_vectors=not group and fills_vectors(decided.output),
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
-        apart=apart,
+        misses=misses,
     )
 
 

@@ -20,7 +20,6 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import NO_WORK
 from graphflow.kernels.recipes.analysis.positions import flat_offset, memory_key
-from graphflow.kernels.recipes.analysis.roles import iterations
 from graphflow.kernels.recipes.analysis.variant import (
     KernelVariant,
     Link,
@@ -38,7 +37,7 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.schedule import Refusal
-from graphflow.tir import Buffer, Load, Move, PrimFunc, Store, moves_of
+from graphflow.tir import Buffer, Load, Move, PrimFunc, Store, iteration_count, moves_of
 
 
 def view_variants(
@@ -175,7 +174,7 @@ def _renamed(
     under a condition, or does not write the whole output.
     """
     source, output = load.buffer, store.buffer
-    if domain.where != arith.TRUE or iterations(domain.axes) != output.size:
+    if domain.where != arith.TRUE or iteration_count(domain.axes) != output.size:
         return
     for given in layouts:
         read = None if given.is_padded else read_as(given, store, load)
@@ -280,7 +279,7 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: arith.Domai
         return None
     ranges = domain.ranges()
     room = prod(whole.physical_shape) - prod(part.physical_shape)
-    if room < 0 or iterations(domain.axes) != prod(part.logical_shape):
+    if room < 0 or iteration_count(domain.axes) != prod(part.logical_shape):
         return None  # elements that are not moved would overlap others
     places = whole.physical_index(there), part.physical_index(here)
     steps: list[int | None] = [None]

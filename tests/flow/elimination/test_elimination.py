@@ -24,7 +24,7 @@ from graphflow.flow.elimination.prices import NEVER, Prices
 from graphflow.flow.planner import plan_layouts
 from graphflow.flow.solve import Problem, Solution
 from graphflow.frontends import import_model
-from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
+from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse_groups
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
 from graphflow.kernels.definitions import elementwise
@@ -211,7 +211,7 @@ def test_work_grows_with_the_number_of_residual_blocks() -> None:
 
 def test_a_pyramid_up_and_down_is_solved_by_elimination(capfd: pytest.CaptureFixture[str]) -> None:
     """Its core needs tables larger than a narrow network does, and a good order."""
-    problem = problem_of(fuse(canonicalize(import_model(zoo_model("feature_pyramid")))))
+    problem = problem_of(fuse_groups(canonicalize(import_model(zoo_model("feature_pyramid")))))
     assert not problem.searched
     assert problem.best.gap == 0.0
     tables = [b.best.size * len(problem.reduced.own[b.variable]) for b in problem.reduced.buckets]
@@ -339,13 +339,13 @@ def elementwise_kernels() -> list[PrimFunc]:
 
 @pytest.mark.parametrize("make", [pooled, elementwise_kernels], ids=lambda f: f.__name__)
 def test_deep_graphs_meet_no_recursion_limit(make: Callable[[], list[PrimFunc]]) -> None:
-    graph = fuse(canonicalize(chain_of(make(), DEEP)))
+    graph = fuse_groups(canonicalize(chain_of(make(), DEEP)))
     plan = plan_layouts(graph, SHORT, 1)
     assert len(apply_plan(graph, plan).calls) >= len(graph)
 
 
 def test_groups_have_a_limit() -> None:
-    graph = fuse(canonicalize(chain_of(elementwise_kernels(), DEEP)))
+    graph = fuse_groups(canonicalize(chain_of(elementwise_kernels(), DEEP)))
     members = [len(node.origins) or node.op.count("+") + 1 for node in graph.nodes]
     assert sum(members) == DEEP
     assert max(members) == GROUP_LIMIT

@@ -11,8 +11,8 @@ import graphflow as gf
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
-from graphflow.graph import canonicalize, fuse
-from graphflow.kernels.recipes import REDUCTION, KernelVariant, SharedLoops, build
+from graphflow.graph import canonicalize, fuse_groups
+from graphflow.kernels.recipes import REDUCTION, KernelVariant, SharedLoops, kernel_schedule
 from graphflow.kernels.recipes.reduction_sketch import (
     default_recipe,
     over_logical_indices,
@@ -35,7 +35,7 @@ def group(op: str, shape: tuple[int, ...], *weights: tuple[int, ...], **argument
     b = ModelBuilder(opset=17)
     names = [b.input("x", shape), *(b.weight(*w) for w in weights)]
     b.output(b.relu(b.node(op, names, **arguments)))
-    (node,) = fuse(canonicalize(import_model(b.model()))).nodes
+    (node,) = fuse_groups(canonicalize(import_model(b.model()))).nodes
     return node.func
 
 
@@ -67,7 +67,10 @@ def test_the_default_point_is_the_variant_of_the_recipe(name: str) -> None:
     placements = tuple((p.buffer.name, row_major(p.buffer.shape), None) for p in kernel.params)
     made = REDUCTION.schedule(kernel, TARGET, space.default())
     assert isinstance(made, Schedule)
-    assert made.func == over_logical_indices(build(kernel, placements, recipe, TARGET), kernel).func
+    assert (
+        made.func
+        == over_logical_indices(kernel_schedule(kernel, placements, recipe, TARGET), kernel).func
+    )
 
 
 @every_kernel

@@ -22,7 +22,7 @@ from graphflow.graph import (
     Node,
     OperatorGraph,
     Value,
-    fuse,
+    fuse_groups,
     interpret_graph,
     moved_channels,
     reading_through,
@@ -31,7 +31,7 @@ from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.windows import pooling
 from graphflow.kernels.definitions.windows.convolution import convolution as convolution_2d
-from graphflow.kernels.recipes import build, lifted, scheduled_variants
+from graphflow.kernels.recipes import kernel_schedule, lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked, row_major
 from graphflow.lower import lower
 from graphflow.models import ModelBuilder
@@ -109,7 +109,7 @@ def growing(middle: PrimFunc, dtype: str = "i32") -> OperatorGraph:
     zero = 0 if dtype == "i32" else 0.0
     for name in ("grow0", "grow2"):
         graph.offer(name, packed(grow, zero, "undef").apply(state_padding, "y", zero), only=True)
-    return fuse(graph)
+    return fuse_groups(graph)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_d1_facts_go_through_kernels_without_a_schedule(
     (first,) = gf.call(graph, scheduled, x)
     (second,) = gf.call(graph, gf.kernel(head + body), first, name="middle")
     graph.set_outputs(gf.call(graph, scheduled, second))
-    plan = plan_layouts(fuse(graph), TARGET, 1)
+    plan = plan_layouts(fuse_groups(graph), TARGET, 1)
     assert [c.value for c in plan.conversions] == [x, graph.outputs[0]]
     assert [c.value for c in plan.cancelled] == [first, second]
     assert (plan.choices["middle"].pad_value is not None) is fixed
@@ -577,7 +577,7 @@ def test_stages_that_do_more_than_to_copy_stay(text: str, reason: str) -> None:
     func = broken(text)
     variant = lifted(func, TARGET)
     assert variant.layouts["x"] == row_major((14,))
-    made = build(func, (), variant.recipe, TARGET)
+    made = kernel_schedule(func, (), variant.recipe, TARGET)
     assert [r for r in made.refusals if re.search(reason, str(r))]
     assert any(isinstance(s, Block) and s.name == "pad" for s in made.func.body)
 
@@ -643,7 +643,7 @@ def test_a_kernel_of_the_graph_may_have_the_stages_itself() -> None:
     )
     variant = lifted(grow, TARGET)
     assert variant.layouts["x"] == variant.layouts["y"] == PACKED
-    graph = fuse(chain("int32", grow, ADDONE, grow))
+    graph = fuse_groups(chain("int32", grow, ADDONE, grow))
     pins = {"v0": PACKED, "v1": PACKED}
     plan = plan_layouts(graph, TARGET, 1, pins)
     assert not {"v0", "v1"} & {c.value for c in plan.conversions}

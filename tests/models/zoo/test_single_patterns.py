@@ -16,7 +16,7 @@ from graphflow.baselines import plan_groups
 from graphflow.cli import main
 from graphflow.codegen import named_target
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.single_patterns import PATTERNS
 from support.targets import processors
@@ -65,7 +65,7 @@ def test_the_report_of_a_probe(probe: str, target: str, capsys: pytest.CaptureFi
 
 @cache
 def fused(probe: str) -> OperatorGraph:
-    return fuse(canonicalize(import_model(zoo_model(probe.removeprefix("zoo:")))))
+    return fuse_groups(canonicalize(import_model(zoo_model(probe.removeprefix("zoo:")))))
 
 
 @pytest.mark.decisions

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from graphflow import tir
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.cost import operation_cycles
-from graphflow.graph import Node, OperatorGraph, fuse
+from graphflow.graph import Node, OperatorGraph, fuse_groups
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement
-from graphflow.kernels.recipes import Staged, build, kernel_variants
+from graphflow.kernels.recipes import Staged, kernel_schedule, kernel_variants
 from graphflow.schedule import Schedule, require_in_bounds, transform_layout
 from support.native import Native
 
@@ -236,7 +236,7 @@ def test_a_cast_of_nan_and_infinity_reads_nothing_outside() -> None:
 
 
 def staged(func: tir.PrimFunc, *placements: Any) -> tir.PrimFunc:
-    return build(func, placements, Staged(), host_target()).func
+    return kernel_schedule(func, placements, Staged(), host_target()).func
 
 
 def test_rows_are_copied_in_lanes_and_shared_by_threads() -> None:
@@ -340,4 +340,4 @@ def test_gathers_start_no_group() -> None:
     graph.add(Node("g", "Gather", indexing.gather_at((50, 40), (6,), 0), ("x", "ids"), ("y",)))
     graph.add(Node("r", "Relu", elementwise.unary("relu", (6, 40)), ("y",), ("z",)))
     graph.set_outputs(("z",))
-    assert len(fuse(graph)) == 2
+    assert len(fuse_groups(graph)) == 2

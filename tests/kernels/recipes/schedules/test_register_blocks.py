@@ -26,7 +26,10 @@ from graphflow.kernels.recipes import (
     copy_run,
     transposes,
 )
-from graphflow.kernels.recipes.schedules.register_blocks import in_square_blocks, staged_transposed
+from graphflow.kernels.recipes.schedules.register_blocks import (
+    copy_in_square_blocks,
+    staged_transposed,
+)
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
 from graphflow.llvm import IrBuilder, IrValue
 from graphflow.lower.called_kernels import lower_call
@@ -264,4 +267,4 @@ def test_what_is_read_at_several_places_is_not_staged() -> None:
 def test_a_copy_along_memory_stays_as_it_is() -> None:
     func = parsed("for i in serial(0, 16):\n    y[i] = x[i]")
     s = Schedule.of(func)
-    assert in_square_blocks(s, s.handle("i"), 4).func == func
+    assert copy_in_square_blocks(s, s.handle("i"), 4).func == func

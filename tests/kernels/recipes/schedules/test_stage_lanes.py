@@ -15,7 +15,7 @@ from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.lowering.task import instead_of_tile
-from graphflow.kernels.recipes import KernelVariant, SharedLoops, build, kernel_variants
+from graphflow.kernels.recipes import KernelVariant, SharedLoops, kernel_schedule, kernel_variants
 from graphflow.lower.called_kernels import lower_call
 from graphflow.tir import PrimFunc, interpret
 from support.placing import SENTINEL, Native, call_of, outside, place, unplace
@@ -164,5 +164,5 @@ def test_rows_beyond_the_stack_are_refused() -> None:
     (variant,) = variants(definition, "avx2")
     placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
     with pytest.raises(ScheduleError, match="bytes of stack"):
-        build(definition, placements, variant.recipe, TARGETS["avx2"])
+        kernel_schedule(definition, placements, variant.recipe, TARGETS["avx2"])
     assert native(variant, definition, "avx2").schedule.refusals

@@ -12,7 +12,7 @@ from graphflow.codegen import avx2_target, instructions_of
 from graphflow.cost import BroadcastRows, Panels, TileProblem, Tiling, tiling_cycles
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.recipes import Tiled, kernel_variants
-from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.variants.tiling import choose_tiling
 from graphflow.schedule import Schedule
 from graphflow.tir import LoopKind, PrimFunc, calls_in, interpret, loops_of, to_text
@@ -42,7 +42,7 @@ def product(columns: int, rows: int, panels: tuple[Panels, ...] = ()) -> tuple[P
     if panels:
         recipe = replace(recipe, tiling=Tiling(panels))
     placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
-    return definition, build(definition, placements, recipe, AVX2)
+    return definition, kernel_schedule(definition, placements, recipe, AVX2)
 
 
 def test_rows_share_a_vector_and_what_is_broadcast_for_them() -> None:

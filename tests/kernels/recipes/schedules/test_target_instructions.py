@@ -11,7 +11,7 @@ from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.recipes import Tiled, kernel_variants
-from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
 from graphflow.schedule import Schedule
 from graphflow.tir import calls_in, without_calls
@@ -90,7 +90,7 @@ def test_the_updates_of_a_tile_are_instructions_and_compile_to_the_same(target: 
         if isinstance(v.recipe, Tiled)
     )
     placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
-    func = build(definition, placements, variant.recipe, target).func
+    func = kernel_schedule(definition, placements, variant.recipe, target).func
     calls = calls_in(func.body)
     assert {c.definition.name for c in calls} == {f"fma{target.computed_lanes('float32')}"}
     assert emit_ir(func, "k", target) == emit_ir(without_calls(func), "k", target)
@@ -110,7 +110,7 @@ def test_panels_that_columns_fill_have_no_masks(columns: int, rows: int) -> None
     assert tiling.whole_apart == (columns % tiling.panels[0].width > 0)
     apart = tiling.whole_apart and rows > 1
     placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
-    text = same(definition, build(definition, placements, variant.recipe, AVX2))
+    text = same(definition, kernel_schedule(definition, placements, variant.recipe, AVX2))
     assert text.count("parallel(") == 1
     assert ("if panel <" in text or "if panel ==" in text) == apart
     if apart:
@@ -133,4 +133,4 @@ def test_panels_around_other_loops_that_threads_share_stay_one_nest() -> None:
     )
     placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
     recipe = replace(variant.recipe, tiling=tiling)
-    assert "else:" not in same(definition, build(definition, placements, recipe, AVX2))
+    assert "else:" not in same(definition, kernel_schedule(definition, placements, recipe, AVX2))

@@ -16,7 +16,7 @@ from graphflow.arith import TRUE, IndexExpr, Var
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.graph import Node, OperatorGraph, Value, fuse
+from graphflow.graph import Node, OperatorGraph, Value, fuse_groups
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.interpolation import resize
 from graphflow.kernels.definitions.linear_algebra import linear
@@ -140,7 +140,7 @@ def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -
         graph.add_initializer(name, np.zeros(value.shape, value.dtype))
     graph.set_inputs(n for n in names if n not in known)
     graph.set_outputs([last])
-    (node,) = fuse(graph).nodes
+    (node,) = fuse_groups(graph).nodes
     bound = zip(node.func.inputs, node.inputs, strict=True)
     return Case(node.func, frozenset(b.name for b, v in bound if v in known))
 

@@ -15,7 +15,7 @@ from graphflow.cost import Panels, Tiling
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import Tiled, kernel_variants
-from graphflow.kernels.recipes.make_kernel import build
+from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.variants.packing import AxisDigit, packed_weights
 from graphflow.schedule import Schedule, constant_extent
@@ -44,7 +44,9 @@ def fetching(definition: tir.PrimFunc, panel: Panels, target: Target) -> tuple[S
     placements = tuple((name, layout, None) for name, layout in layouts.items())
     tiling = Tiling((panel,), panel_outermost=True)
     plain, ahead = (
-        build(definition, placements, Tiled(BroadcastTile(fetched=fetched), tiling), target)
+        kernel_schedule(
+            definition, placements, Tiled(BroadcastTile(fetched=fetched), tiling), target
+        )
         for fetched in ((), (weights.name,))
     )
     return plain, ahead

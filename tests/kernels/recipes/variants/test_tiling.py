@@ -7,7 +7,7 @@ from dataclasses import replace
 from graphflow.base.target import Target
 from graphflow.cost import (
     AlongRow,
-    BroadcastApart,
+    BroadcastMisses,
     BroadcastRows,
     OwnVectors,
     OwnWindows,
@@ -15,7 +15,7 @@ from graphflow.cost import (
     SlidingRows,
     TileProblem,
     Tiling,
-    broadcast_apart,
+    broadcast_misses,
     charge,
     fetches_ahead,
     panel_cycles,
@@ -249,19 +249,19 @@ def test_few_rows_of_own_vectors_load_what_taps_do_not_share() -> None:
 
 def test_lines_of_steps_that_lie_apart_are_awaited_for_each_tile_of_rows() -> None:
     """128 steps through weights of 1,024 columns: 4 KiB apart, all in one set of the cache."""
-    apart = broadcast_apart(4, [(4096, 128)], 1 << 19, SIXTEEN_LANES)
+    apart = broadcast_misses(4, [(4096, 128)], 1 << 19, SIXTEEN_LANES)
     assert apart is not None and apart.misses == 1
     rows = TileProblem(16, 1024, 1, 128, 0, BroadcastRows())
     panel = Panels(1, 1, 16, 28)
     plain, awaited = (
-        panel_cycles(replace(rows, apart=each).plane, panel, SIXTEEN_LANES)
+        panel_cycles(replace(rows, misses=each).plane, panel, SIXTEEN_LANES)
         for each in (None, apart)
     )
     assert plain < awaited
-    far = replace(rows, apart=BroadcastApart(apart.misses, 2 * SIXTEEN_LANES.l2_bytes))
+    far = replace(rows, misses=BroadcastMisses(apart.misses, 2 * SIXTEEN_LANES.l2_bytes))
     assert panel_cycles(far.plane, panel, SIXTEEN_LANES) > awaited
     # A row of a tile in each line, steps along a line, and lines that the cache keeps.
-    assert broadcast_apart(64, [(4096, 256)], 1 << 20, SIXTEEN_LANES) is None
-    assert broadcast_apart(4, [(4096, 256), (32, 8)], 1 << 20, SIXTEEN_LANES) is None
-    assert broadcast_apart(4, [(400, 96)], 96 * 400, SIXTEEN_LANES) is None
-    assert broadcast_apart(0, [(4096, 256)], 1 << 20, SIXTEEN_LANES) is None
+    assert broadcast_misses(64, [(4096, 256)], 1 << 20, SIXTEEN_LANES) is None
+    assert broadcast_misses(4, [(4096, 256), (32, 8)], 1 << 20, SIXTEEN_LANES) is None
+    assert broadcast_misses(4, [(400, 96)], 96 * 400, SIXTEEN_LANES) is None
+    assert broadcast_misses(0, [(4096, 256)], 1 << 20, SIXTEEN_LANES) is None

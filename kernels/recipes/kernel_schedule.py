@@ -34,7 +34,9 @@ Placements = tuple[tuple[str, Layout, PadValue], ...]
 
 
 @lru_cache(maxsize=4096)
-def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: Target) -> Schedule:
+def kernel_schedule(
+    definition: PrimFunc, placements: Placements, recipe: Recipe, target: Target
+) -> Schedule:
     """The schedule of the kernel that `recipe` makes of `definition`.
 
     ScheduleError where a step is refused, and for recipes that make no kernel: a view, and what a

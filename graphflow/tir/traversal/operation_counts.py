@@ -1,0 +1,54 @@
+"""Counts of what a kernel computes in one run: iterations, scalar operations, multiply-adds.
+
+In: a kernel, or the axes of loops.  Out: a number.  Each is exact but for conditions, as its
+function says.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphflow import arith
+from graphflow.tir.nodes import exprs, stmts
+from graphflow.tir.traversal.accesses import sites
+from graphflow.tir.traversal.matched import matched_variables
+
+
+def multiply_add_count(func: stmts.PrimFunc) -> int:
+    """The number of multiply-adds: iterations of the reductions whose terms contain a product.
+
+    Under a condition `… % s == 0` one iteration in s is counted; other conditions are not looked
+    at, so taps in the padding count.
+    """
+    total = 0
+    for site in sites(func.body):
+        stmt = site.stmt
+        if isinstance(stmt, stmts.Reduce) and any(
+            isinstance(e, exprs.Binary) and e.op == "mul" for e in exprs.walk_expr(stmt.value)
+        ):
+            divisors = (divisor for _, divisor in arith.congruences(site.domain.where))
+            total += iteration_count(site.domain.axes) // prod(divisors)
+    return total
+
+
+def operation_count(func: stmts.PrimFunc) -> int:
+    """The number of scalar operations of one run of the kernel.
+
+    Literals count like operations, loads do not.  A matched loop counts as one iteration, and its
+    test as one operation.
+    """
+    total = 0
+    matched = matched_variables(func.body)
+    for site in sites(func.body):
+        value = getattr(site.stmt, "value", None)
+        if value is not None:
+            each = sum(1 for e in exprs.walk_expr(value) if not hasattr(e, "indices"))
+            around = tuple(axis for axis in site.domain.axes if axis.var not in matched)
+            tested = len(around) < len(site.domain.axes)
+            total += (each + isinstance(site.stmt, stmts.Reduce) + tested) * iteration_count(around)
+    return total
+
+
+def iteration_count(axes: tuple[arith.Axis, ...]) -> int:
+    """The product of the extents of the axes; 0 where an extent is not constant."""
+    return prod(arith.constant_value(axis.stop - axis.start) or 0 for axis in axes)
