@@ -10,7 +10,7 @@ import pytest
 from graphflow.flow.conditioning import Conditioned, TablesTooLarge
 from graphflow.flow.patterns import Classes
 from graphflow.flow.prices import NEVER
-from support.drawn import drawn
+from support.planning.drawn import drawn
 
 
 def kept_of(problem: Conditioned, rng: np.random.Generator) -> Mapping[int, Classes]:

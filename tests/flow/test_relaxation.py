@@ -11,8 +11,8 @@ from graphflow.flow.conditioning import Conditioned
 from graphflow.flow.prices import NEVER
 from graphflow.flow.relaxation import PriceBounds, Relaxation, mini_buckets
 from graphflow.flow.solve import Problem
-from support.drawn import drawn
-from support.factors import random_factors
+from support.planning.drawn import drawn
+from support.planning.factors import random_factors
 from support.seeds import seeds
 
 

@@ -26,7 +26,7 @@ from graphflow.kernels.definitions import (
     selection,
 )
 from graphflow.tir import DTYPES, PrimFunc, interpret
-from support.random_kernels import KernelOptions
+from support.kernels.random_kernels import KernelOptions
 from support.single import noise, peer
 from support.strategies import primfuncs
 from support.texts import parsed

@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from support.all_cases import ALL_CASES, SEQUENCE_CASES
-from support.config_cases import with_state
-from support.primitive_cases import (
+from support.kernels.sequence_kernels import SEQUENCE_KERNELS
+from support.primitives.all_cases import ALL_CASES, SEQUENCE_CASES
+from support.primitives.config_cases import with_state
+from support.primitives.primitive_cases import (
     Outcome,
     PrimitiveCase,
     apply_sequence,
     outcomes,
     share,
 )
-from support.sequence_kernels import SEQUENCE_KERNELS
 
 SEEDS = 12
 STATE_SEEDS = 4

@@ -26,7 +26,7 @@ from support.halo_convolutions import (
     over_halos,
 )
 from support.schedule_checks import kernel
-from support.scheduled_chains import elementwise, packed
+from support.schedules.scheduled_chains import elementwise, packed
 
 Golden = Callable[[str, str], None]
 

@@ -11,8 +11,8 @@ from graphflow.effects import statement_at
 from graphflow.schedule import Schedule
 from graphflow.schedule.places.addresses import path_of
 from graphflow.tir import Assume, If, PrimFunc, Reduce, Stmt, Store, parse, to_text
-from support.all_cases import SEQUENCE_CASES
-from support.primitive_cases import effect_kernel
+from support.primitives.all_cases import SEQUENCE_CASES
+from support.primitives.primitive_cases import effect_kernel
 
 FUNC = parse("""
 mode = config(act=i32)

@@ -1,0 +1,183 @@
+"""Random schedules of kernels of many kinds, each of which has to build and to compute the same.
+
+In: a seed.  Out: a `Built`: the steps that a random kernel accepted, and what went wrong: a step
+that left the kernel unsound, a build that was refused, or numbers that differ from those of the
+definition in the interpreter.  What always holds: after each accepted step the kernel is verified,
+its parallel and vectorized loops are proven independent, and its index arithmetic is proven to fit.
+
+The kernels are those of the schedule fuzzer, kernels with loops of all kinds, buffers in registers
+and all types of numbers, and those that the primitives' own random cases draw, with calls, windows,
+lets and configuration state.  Where a definition does not build, its schedules are not expected
+to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import numpy as np
+
+import graphflow as gf
+from graphflow.base.errors import GraphflowError
+from graphflow.codegen import avx2_target, host_target
+from graphflow.schedule import Schedule, ScheduleStep, assume_finite, require_sound
+from graphflow.tir import PrimFunc, Role, to_text
+from graphflow.tir.meaning.operators import undefined_value
+from support.kernels.random_kernels import KernelOptions, RandomKernel
+from support.kernels.schedule_kernels import Dice, Kernel, random_kernel
+from support.primitives.all_cases import SEQUENCE_CASES
+from support.schedules.schedule_cases import (
+    UNDEFINED,
+    Array,
+    Chain,
+    Failure,
+    chains,
+    compared,
+    expected_of,
+    inputs_of,
+    packed,
+    pad_kind,
+    random_array,
+    unpacked,
+)
+from support.schedules.schedule_trial import Crashed, Trial
+from support.schedules.sequence_cases import MOST_TEXT, SEQUENCE_STEPS
+
+MOST_STEPS = 8
+"""Primitives of a schedule, those included that are refused."""
+
+MOST_NOT_BUILDING = 0.005
+"""The share of schedules that may be refused when they are built, each naming the step."""
+
+MOST_DRAWS = 24
+"""Draws for one schedule: one that finds no place for its primitive does not count as a step."""
+
+WHOLE = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "bool")
+"""Types of the kernels with all kinds of loops: results are the same bits in any order."""
+
+OPTIONS = gf.Options(cache="off", check_assumes=True)
+
+EXACT = ("min", "max", "abs", "neg", "not", "add", "sub", "mul", "and", "or")
+
+
+@dataclass(frozen=True)
+class Built:
+    """One schedule: what applied, and what was wrong; `kind` is empty where nothing is."""
+
+    kernel: Kernel
+    steps: tuple[ScheduleStep, ...] = ()
+    tried: Counter[str] = field(default_factory=Counter)
+    taken: Counter[str] = field(default_factory=Counter)
+    kind: str = ""
+    wrong: str = ""
+    step: str = ""
+    """The note that names the step which a refused build is about."""
+
+
+def run_built(seed: int) -> Built:
+    """The random schedule of a seed, built and run."""
+    kernel = _drawn(Random(f"built {seed}"))
+    trial = Trial(kernel.func, Dice(seed, 5), each=lambda func: require_sound(func))
+    made = Built(kernel, tried=trial.tried, taken=trial.taken)
+    try:
+        _draw_steps(trial)
+    except Crashed as crash:
+        steps = (*trial.schedule.steps, crash.args[0])
+        cause = crash.__cause__
+        text = f"{crash.args[0]} raised {type(cause).__name__}: {cause}"
+        return replace(made, steps=steps, kind="step", wrong=text)
+    kind, wrong, step = verdict(kernel, trial.schedule, seed)
+    return replace(made, steps=trial.schedule.steps, kind=kind, wrong=wrong, step=step)
+
+
+def _draw_steps(trial: Trial) -> None:
+    weights = {name: weight for name, (weight, _) in SEQUENCE_STEPS.items()}
+    for _ in range(MOST_DRAWS):
+        if trial.tried.total() == MOST_STEPS or len(to_text(trial.func)) > MOST_TEXT:
+            return
+        if not trial.loops():
+            return
+        chosen = SEQUENCE_STEPS[trial.dice.weighted(weights)][1](trial)
+        if chosen is not None:
+            trial.step(chosen[0], *chosen[1])
+
+
+def _drawn(random: Random) -> Kernel:
+    """A kernel of any source."""
+    match random.choice(("family", "loop kinds", "case", "case")):
+        case "family":
+            return random_kernel(random.randrange(10**6))
+        case "loop kinds":
+            options = KernelOptions("scheduled", WHOLE, binary=EXACT, unary=EXACT)
+            return _whole(RandomKernel(random.randint, options).func(), "loop kinds")
+        case _:
+            case = random.choice(SEQUENCE_CASES)
+            return _whole(case.kernel(random.randint), case.name)
+
+
+def _whole(func: PrimFunc, family: str) -> Kernel:
+    """A kernel whose floats, if it has any, are small whole numbers."""
+    return Kernel(func, family, exact=True, limits={}, minus_zero=False)
+
+
+def verdict(kernel: Kernel, schedule: Schedule, seed: int) -> tuple[str, str, str]:
+    """The kind of what is wrong with a schedule, the text, and the step that it is about; all empty
+    if nothing is."""
+    dice = Dice(seed, 6)
+    placed = chains(kernel.func, schedule.steps)
+    inputs = inputs_of(kernel, schedule.steps, dice) | _begun(kernel.func, dice)
+    finite = {s.arguments[0] for s in schedule.steps if s.primitive is assume_finite}
+    target = host_target() if dice.chance(0.5) else avx2_target()
+    try:
+        want = expected_of(kernel.func, inputs)
+        # What is promised to be finite is so in its padding too: that is a part of the array given.
+        given = {n: packed(a, placed[n], int(n in finite))[0] for n, a in inputs.items()}
+        assume = {name: "finite" for name in finite if np.isfinite(given[name]).all()}
+        exe = gf.build(
+            schedule, target=target, threads=dice.between(1, 2), assume=assume, options=OPTIONS
+        )
+        found = exe.run(given)
+        for name, array in want.outputs.items():
+            fill = undefined_value(array.dtype.name, UNDEFINED[0])
+            have = unpacked(np.asarray(found[name]), _stored(placed[name]), fill, name)
+            exact = kernel.exact and not kernel.rounded
+            compared(have, array, want.defined[name], exact, name, target.name)
+    except Failure as failure:
+        return failure.kind, failure.text, ""
+    except GraphflowError as error:
+        noted = getattr(error, "__notes__", ())
+        if any(note.startswith("the definition of") for note in noted):
+            return "", "", ""
+        notes = (note for note in noted if note.startswith("in step"))
+        return f"build {type(error).__name__}", str(error), next(notes, "")
+    except Exception as error:  # whatever it is, it is no GraphflowError
+        return f"crash {type(error).__name__}", repr(error), ""
+    return "", "", ""
+
+
+def _begun(func: PrimFunc, dice: Dice) -> dict[str, Array]:
+    """What the parameters hold before the kernel that it reads and writes."""
+    buffers = (param.buffer for param in func.params if param.role is Role.INOUT)
+    return {b.name: random_array(dice, b.dtype, b.shape, False, True) for b in buffers}
+
+
+def _stored(chain: Chain) -> Chain:
+    """The layouts of an output, whose memory was not filled before: padding that is not to be
+    touched holds anything."""
+    return tuple((layout, "undef" if pad_kind(pad) == "none" else pad) for layout, pad in chain)
+
+
+def text_of(seed: int, built: Built) -> str:
+    """The seed, the definition, the steps, and what was wrong."""
+    steps = "\n".join(map(str, built.steps))
+    return f"seed {seed} ({built.kernel.family}), {built.kind}: {built.wrong}\n\n" + "\n".join(
+        (to_text(built.kernel.func), steps)
+    )
+
+
+def not_building(found: Sequence[Built]) -> list[Built]:
+    """The schedules that were accepted and refused only when they were built."""
+    return [one for one in found if one.kind.startswith("build")]
