@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from random import Random
 from typing import Any
 
 import onnx
@@ -30,14 +29,13 @@ from support.fuzz.movement_fuzz import agrees
 from support.fuzz.section_fuzz import copied_for_sections, section_model
 from support.fuzz.sized_fuzz import check_sized, run_sized, sized_model
 from support.kernels.native_kernels import NativeCase, native_case
-from support.kernels.sequence_kernels import SEQUENCE_KERNELS
 from support.kernels.smaller_kernels import smaller_kernels
 from support.kernels.typed_kernels import check_typed
 from support.models.movement_models import random_moving_model
 from support.models.stage_models import STAGE_SPECIALS, random_stage_model
 from support.mutants.mutant_processes import SECONDS, MutantProcess
 from support.paths import TESTS
-from support.primitives.all_cases import ALL_CASES, SEQUENCE_CASES
+from support.primitives.all_cases import ALL_CASES
 from support.primitives.config_cases import with_state
 from support.primitives.extracted_parts import check_round_trip
 from support.primitives.odd_arguments import PRIMITIVES, apply_anything
@@ -45,7 +43,6 @@ from support.primitives.primitive_cases import (
     Application,
     Outcome,
     PrimitiveCase,
-    apply_sequence,
     drawn_for,
     try_on,
     try_primitive,
@@ -54,7 +51,7 @@ from support.schedules import built_schedules, schedule_cases
 from support.schedules.schedule_cases import ANY, Focus
 from support.schedules.schedule_graphs import fails_twice, make_graph, run_graph, smaller_graphs
 from support.schedules.schedule_trial import OVERCOMPUTE
-from support.schedules.sequence_cases import FAMILIES, run_sequence
+from support.schedules.sequence_cases import KINDS, run_sequence
 
 ENOUGH = 100
 """Cases from which on the counts of a corpus say something."""
@@ -237,17 +234,17 @@ def run_schedule(seed: int, focus: Focus = ANY) -> Result:
     return result(found.wrong, found.kind, cases=1, overcomputes=taken, tried=tried)
 
 
-def run_family(seed: int) -> Result:
-    """Sequences of primitives, on kernels of each family in turn."""
-    number, family = divmod(seed, len(FAMILIES))
-    found = run_sequence([*FAMILIES][family], number)
+def run_kind(seed: int) -> Result:
+    """Sequences of primitives, on kernels of each kind in turn."""
+    number, kind = divmod(seed, len(KINDS))
+    found = run_sequence([*KINDS][kind], number)
     steps, native = len(found.steps), found.native > 0
     return result(found.wrong, found.kind, cases=1, native=native, steps=steps)
 
 
-def draw_family(seed: int) -> schedule_cases.ScheduleCase:
-    number, family = divmod(seed, len(FAMILIES))
-    return schedule_cases.case_of(number, run_sequence([*FAMILIES][family], number))
+def draw_kind(seed: int) -> schedule_cases.ScheduleCase:
+    number, kind = divmod(seed, len(KINDS))
+    return schedule_cases.case_of(number, run_sequence([*KINDS][kind], number))
 
 
 def run_built(seed: int) -> Result:
@@ -320,9 +317,9 @@ SCHEDULES = (
     ),
     FuzzTest(
         "schedule_sequences",
-        run_family,
-        880 * len(FAMILIES),
-        draw=draw_family,
+        run_kind,
+        880 * len(KINDS),
+        draw=draw_kind,
         check=schedule_cases.applied,
         smaller=schedule_cases.smaller,
         reach=lambda counts: lacks(counts, "native", 0.9) + lacks(counts, "steps", 5),
@@ -383,15 +380,6 @@ def smaller_application(drawn: Application) -> Iterator[Application]:
         yield replace(drawn, func=func)
 
 
-def run_primitives(seed: int) -> Result:
-    """Twelve primitives one after another, on each kernel in turn."""
-    number, position = divmod(seed, len(SEQUENCE_KERNELS))
-    found: list[int] = []
-    func = [*SEQUENCE_KERNELS.values()][position](Random(number).randint)
-    failure = attempted(lambda: found.append(apply_sequence(func, SEQUENCE_CASES, number, 12)))
-    return Result(failure, Counter(cases=1, steps=sum(found)))
-
-
 def anything(seed: int) -> None:
     number, position = divmod(seed, len(PRIMITIVES))
     apply_anything([*PRIMITIVES][position], number)
@@ -406,13 +394,6 @@ PRIMITIVE_TESTS = (
         check=check_application,
         smaller=smaller_application,
         reach=a_third_applies,
-    ),
-    FuzzTest(
-        "primitive_sequences",
-        run_primitives,
-        300 * len(SEQUENCE_KERNELS),
-        check=lambda seed: run_primitives(seed).failure,
-        reach=lambda counts: lacks(counts, "steps", 3),
     ),
     by_seed("odd_arguments", anything, 2000 * len(PRIMITIVES)),
 )

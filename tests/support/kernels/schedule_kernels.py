@@ -107,6 +107,11 @@ class Kernel:
     rounded: bool = False
 
 
+def whole_numbers(func: PrimFunc, family: str) -> Kernel:
+    """A kernel whose floats, if it has any, are small whole numbers."""
+    return Kernel(func, family, exact=True, limits={}, minus_zero=False)
+
+
 @dataclass
 class Sketch:
     """A kernel under construction: parameters, lines, names that are taken."""

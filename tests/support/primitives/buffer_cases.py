@@ -26,9 +26,9 @@ from graphflow.schedule import (
 )
 from support.kernels.effect_kernels import EffectKernel
 from support.kernels.random_kernels import Number
+from support.primitives.choices import SCOPES, Arguments, Choices, chosen, on_loop
 from support.primitives.primitive_cases import PrimitiveCase
 
-Arguments = tuple[Any, ...] | None
 Indices = tuple[IndexExpr, ...]
 
 
@@ -69,7 +69,7 @@ def circular_kernel(number: Number) -> tir.PrimFunc:
 def constant_kernel(number: Number) -> tir.PrimFunc:
     """A buffer kernel in which accesses to temporary buffers mostly have a constant first index."""
     func = buffer_kernel(number)
-    for buffer in _temporaries(func):
+    for buffer in temporaries(func):
 
         def place(indices: Indices, extent: int = buffer.shape[0]) -> Indices:
             if number(0, 9) == 0:
@@ -83,11 +83,11 @@ def constant_kernel(number: Number) -> tir.PrimFunc:
 def unread_kernel(number: Number) -> tir.PrimFunc:
     """A buffer kernel in which few loads of temporary buffers are left."""
     func = buffer_kernel(number)
-    temporaries = _temporaries(func)
+    private = temporaries(func)
     some = number(0, 1) * 30
 
     def change(expr: tir.Expr) -> tir.Expr:
-        if isinstance(expr, tir.Load) and expr.buffer in temporaries and number(0, 99) >= some:
+        if isinstance(expr, tir.Load) and expr.buffer in private and number(0, 99) >= some:
             return tir.Literal(2, "int64")
         return expr
 
@@ -158,12 +158,12 @@ def _func(inputs: tuple[tir.Buffer, ...], output: tir.Buffer, body: tir.Body) ->
 # Arguments ----------------------------------------------------------------------------------------
 
 
-def _temporaries(func: tir.PrimFunc) -> list[tir.Buffer]:
+def temporaries(func: tir.PrimFunc) -> list[tir.Buffer]:
     return [stmt.buffer for stmt in tir.walk(func.body) if isinstance(stmt, tir.Allocate)]
 
 
 def _temporary(func: tir.PrimFunc, number: Number) -> tir.Buffer | None:
-    found = _temporaries(func)
+    found = temporaries(func)
     return found[number(0, len(found) - 1)] if found else None
 
 
@@ -209,19 +209,30 @@ def _two_axes(func: tir.PrimFunc, buffer: tir.Buffer, number: Number) -> Argumen
     return ((0, 1), (1, 0))[number(0, 1)] if len(buffer.shape) == 2 else None
 
 
-def _some_loop(func: tir.PrimFunc, buffer: tir.Buffer, number: Number) -> Arguments:
-    """A loop, mostly one around all accesses to the buffer."""
-    touched = [a for a in tir.accesses(func.body) if a.buffer == buffer]
+def _to_lift(c: Choices) -> Arguments:
+    """An allocation, mostly one in a loop, and how many loops it leaves."""
+    inner = [s.buffer for loop in c.loops() for s in loop.body if isinstance(s, tir.Allocate)]
+    found = temporaries(c.func) if c.dice.chance(0.1) else inner
+    return (c.dice.among(found).name, c.dice.weighted({1: 3, 2: 1})) if found else None
+
+
+def _to_sink(c: Choices) -> Arguments:
+    """An allocation, a loop, mostly one around all accesses to it, and a memory."""
+    found = temporaries(c.func)
+    if not found or not c.loops():
+        return None
+    buffer = c.dice.among(found)
+    touched = [a for a in tir.accesses(c.func.body) if a.buffer == buffer]
     around = [{axis.var.name for axis in a.domain.axes} for a in touched]
     shared = sorted(set.intersection(*around)) if around else []
-    loops = [loop.var.name for loop in tir.loops_of(func.body)]
-    names = shared if shared and number(0, 4) else loops
-    return (names[number(0, len(names) - 1)],) if names else None
+    loops = [loop.var.name for loop in c.loops()]
+    names = shared if shared and c.dice.chance(0.6) else loops
+    return buffer.name, c.dice.among(names), c.dice.among(SCOPES)
 
 
 def _twins(func: tir.PrimFunc, number: Number) -> Arguments:
     """The buffers t and u, or the last two temporary ones."""
-    names = [buffer.name for buffer in _temporaries(func)]
+    names = [buffer.name for buffer in temporaries(func)]
     names = ["t", "u"] if {"t", "u"} <= set(names) else names
     return tuple(names[-2:]) if len(names) > 1 else None
 
@@ -262,7 +273,7 @@ def moved(func: tir.PrimFunc, name: str, shape: tuple[int, ...], place: Any) -> 
 
 
 def called(func: tir.PrimFunc, name: str) -> tir.Buffer:
-    return next(buffer for buffer in _temporaries(func) if buffer.name == name)
+    return next(buffer for buffer in temporaries(func) if buffer.name == name)
 
 
 def _resized(
@@ -364,8 +375,10 @@ def _reused(func: tir.PrimFunc, name: str, other: str) -> tir.PrimFunc:
     return replace(func, body=tir.rename_buffers(tir.map_body(func.body, change), {gone: kept}))
 
 
-def _lifted(func: tir.PrimFunc, name: str) -> tir.PrimFunc | None:
+def _lifted(func: tir.PrimFunc, name: str, levels: int) -> tir.PrimFunc | None:
     old = called(func, name)
+    if levels > 1:
+        return None
 
     def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
         if isinstance(stmt, tir.For) and tir.Allocate(old) in stmt.body:
@@ -377,7 +390,7 @@ def _lifted(func: tir.PrimFunc, name: str) -> tir.PrimFunc | None:
     return None if body == func.body else replace(func, body=body)
 
 
-def _sunk(func: tir.PrimFunc, name: str, loop: str) -> tir.PrimFunc | None:
+def _sunk(func: tir.PrimFunc, name: str, loop: str, _scope: str) -> tir.PrimFunc | None:
     old = called(func, name)
     inside = next(stmt.body for stmt in tir.loops_of(func.body) if stmt.var.name == loop)
     if tir.Allocate(old) in tir.walk(inside) or not any(
@@ -453,9 +466,9 @@ BUFFER_CASES = (
     PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), _deleted, unread_kernel),
     PrimitiveCase(divide_dim, of_temporary(_factor), _divided, buffer_kernel),
     PrimitiveCase(expand_dim, of_temporary(_expand), _expanded, buffer_kernel),
-    PrimitiveCase(lift_alloc, of_temporary(lambda f, b, n: ()), _lifted, buffer_kernel),
+    PrimitiveCase(lift_alloc, chosen(_to_lift), _lifted, buffer_kernel, share=1),
     PrimitiveCase(mult_dim, of_temporary(_two_axes), _multiplied, buffer_kernel),
-    PrimitiveCase(parallelize_loop, _outer_loop, _parallel, buffer_kernel),
+    PrimitiveCase(parallelize_loop, chosen(on_loop), _parallel, buffer_kernel, share=1),
     PrimitiveCase(rearrange_dim, of_temporary(_order), _transposed, buffer_kernel),
     PrimitiveCase(resize_dim, of_temporary(_resize), _resized, circular_kernel),
     PrimitiveCase(resize_dim, of_temporary(_resize), _resized, buffer_kernel),
@@ -472,7 +485,7 @@ BUFFER_CASES = (
         _retyped,
         narrow_kernel,
     ),
-    PrimitiveCase(sink_alloc, of_temporary(_some_loop), _sunk, repeated_kernel),
+    PrimitiveCase(sink_alloc, chosen(_to_sink), _sunk, repeated_kernel, share=1.5),
     PrimitiveCase(stage_window, _staged, _copied, buffer_kernel),
     PrimitiveCase(stage_window, _staged_window, _copied, buffer_kernel, "stated"),
     PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), _unrolled, constant_kernel),

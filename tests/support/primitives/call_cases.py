@@ -24,7 +24,8 @@ from graphflow.schedule import replace as replace_statement
 from graphflow.schedule.places.place_names import fresh_name, names_of_places
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
-from support.primitives.loop_cases import LOOP_CASES, Arguments, at, edited, one_of
+from support.primitives.choices import Arguments, Choices, chosen, on_loop
+from support.primitives.loop_cases import LOOP_CASES, at, edited, one_of
 from support.primitives.primitive_cases import PrimitiveCase
 from support.primitives.statement_places import places_of
 
@@ -41,13 +42,14 @@ def calling_kernel(number: Number) -> tir.PrimFunc:
     return extract_subproc(func, *arguments).func if arguments else func
 
 
-def _innermost(func: tir.PrimFunc, number: Number) -> Arguments:
+def _to_mark(c: Choices) -> Arguments:
+    """A loop, mostly an innermost one that allocates nothing."""
     inner = [
         loop.var.name
-        for loop in tir.loops_of(func.body)
+        for loop in c.loops()
         if not any(isinstance(stmt, tir.For | tir.Allocate) for stmt in tir.walk(loop.body))
     ]
-    return (one_of(inner, number),) if inner else None
+    return (c.dice.among(inner),) if inner and c.dice.chance(0.6) else on_loop(c)
 
 
 def _marked(kind: tir.LoopKind) -> Callable[[tir.PrimFunc, str], tir.PrimFunc | None]:
@@ -60,8 +62,9 @@ def _marked(kind: tir.LoopKind) -> Callable[[tir.PrimFunc, str], tir.PrimFunc | 
 
 
 def _write(func: tir.PrimFunc, number: Number) -> Arguments:
+    """A write, or no place: all of them."""
     place = one_of(places_of(func, tir.Store, tir.Reduce), number)
-    return place and (place,)
+    return (place,) if place and number(0, 2) else ()
 
 
 # Calls of other kernels ---------------------------------------------------------------------------
@@ -152,10 +155,14 @@ CALL_CASES = (
         lambda func, *_: func,
         calling_kernel,
     ),
-    PrimitiveCase(mark_unrolled, _innermost, _marked(tir.LoopKind.UNROLLED)),
+    PrimitiveCase(mark_unrolled, chosen(_to_mark), _marked(tir.LoopKind.UNROLLED), share=0.6),
     PrimitiveCase(
-        remove_no_op, _write, lambda func, place: edited(func, place, lambda _: ()), buffer_kernel
+        remove_no_op,
+        _write,
+        lambda func, place="": edited(func, place, lambda _: ()) if place else None,
+        buffer_kernel,
+        share=0.5,
     ),
     PrimitiveCase(replace_statement, _instruction, _as_call, buffer_kernel),
-    PrimitiveCase(vectorize_loop, _innermost, _marked(tir.LoopKind.VECTORIZED)),
+    PrimitiveCase(vectorize_loop, chosen(_to_mark), _marked(tir.LoopKind.VECTORIZED), share=1.2),
 )

@@ -23,8 +23,8 @@ from graphflow.schedule.places.addresses import path_of
 from graphflow.schedule.places.places import loops_around
 from support.kernels.random_kernels import Number, random_predicate
 from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments, Choices, chosen
 from support.primitives.loop_cases import (
-    Arguments,
     at,
     edited,
     kernel_with_conditions,
@@ -143,26 +143,32 @@ def _condition(n: int, number: Number) -> str:
 # Arguments ----------------------------------------------------------------------------------------
 
 
-def _some_loop(func: tir.PrimFunc, number: Number) -> Arguments:
-    loop = loop_places(func, number)
-    return loop and (loop,)
-
-
-def _guarded_loop(func: tir.PrimFunc, number: Number) -> Arguments:
-    """A loop whose whole body is under one index condition, or any loop."""
-    found = [loop for loop in places_of(func, tir.For) if _only_condition(at(func, loop).body)]
-    loop = one_of(found or places_of(func, tir.For), number)
-    return loop and (loop,)
+def _guarded_loop(c: Choices) -> Arguments:
+    """A loop whose whole body is under one index condition, one with a condition, or any loop."""
+    guarded = c.guarded()
+    loops = c.loops()
+    found = [loop for loop in loops if _only_condition(loop.body)]
+    found = found or [loop for loop in loops if loop.var.name in guarded]
+    found = loops if c.dice.chance(0.1) else found
+    return (c.dice.among(found).var.name,) if found else None
 
 
 def _of_the_nest(_func: tir.PrimFunc, number: Number) -> Arguments:
     return (one_of(("i", "j"), number),)
 
 
-def _with_conditions(func: tir.PrimFunc, number: Number) -> Arguments:
-    found = [loop for loop in places_of(func, tir.For) if _index_conditions(at(func, loop))]
-    loop = one_of(found, number)
-    return loop and (loop,)
+def _with_conditions(c: Choices) -> Arguments:
+    loops = {loop.var.name for loop in c.loops()} & set(c.guarded())
+    return (c.dice.among(sorted(loops)),) if loops else None
+
+
+def _to_run_over(c: Choices) -> Arguments:
+    """A loop or stage, at times the loop that conditions are about, and what they may become."""
+    places, loop = c.guarded(), c.loop()
+    if not places or loop is None:
+        return None
+    about = loop.var.name if c.dice.chance(0.15) else None
+    return c.dice.among(places), about, c.dice.chance(0.2), c.dice.chance(0.5)
 
 
 def _condition_for_loop(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -193,9 +199,9 @@ def _index_conditions(stmt: tir.Stmt) -> list[tir.If]:
 # Rewrites without conditions ----------------------------------------------------------------------
 
 
-def _freed(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
-    """Without the index conditions in a place; None where one has another branch."""
-    if any(stmt.orelse for stmt in _index_conditions(at(func, place))):
+def _freed(func: tir.PrimFunc, place: str, about: str | None, *_: bool) -> tir.PrimFunc | None:
+    """Without the index conditions in a place; None where one has another branch, or stays."""
+    if about or any(stmt.orelse for stmt in _index_conditions(at(func, place))):
         return None
 
     def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
@@ -240,21 +246,27 @@ def _where_lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
 
 
 CONDITION_CASES = (
-    PrimitiveCase(lift_conditions, _with_conditions, _where_lifted, outer_condition_kernel),
-    PrimitiveCase(merge_conditions, _nothing, lambda func: func, kernel_with_conditions),
-    PrimitiveCase(partition_loop, _guarded_loop, _where_shaped, guarded_kernel),
+    PrimitiveCase(
+        lift_conditions, chosen(_with_conditions), _where_lifted, outer_condition_kernel, share=1
+    ),
+    PrimitiveCase(merge_conditions, _nothing, lambda func: func, kernel_with_conditions, share=0.5),
+    PrimitiveCase(partition_loop, chosen(_guarded_loop), _where_shaped, guarded_kernel, share=0.7),
     PrimitiveCase(
         partition_loop, _of_the_nest, lambda func, _loop: func, conjunction_kernel, "of a nest"
     ),
     PrimitiveCase(
-        remove_branching_through_overcompute, _with_conditions, _freed, overwritten_kernel
+        remove_branching_through_overcompute,
+        chosen(_to_run_over),
+        _freed,
+        overwritten_kernel,
+        share=2.5,
     ),
     PrimitiveCase(
         remove_overcompute_through_branching, _condition_for_loop, _under, overwritten_kernel
     ),
-    PrimitiveCase(replace_known_loads, _nothing, lambda func: func, buffer_kernel),
-    PrimitiveCase(restrict_loop, _guarded_loop, _where_shaped, bounded_kernel),
-    PrimitiveCase(simplify, _nothing, lambda func: func),
-    PrimitiveCase(split_condition, _guarded_loop, _where_split, guarded_kernel),
-    PrimitiveCase(stride_loop, _guarded_loop, _where_shaped, congruent_kernel),
+    PrimitiveCase(replace_known_loads, _nothing, lambda func: func, buffer_kernel, share=0.5),
+    PrimitiveCase(restrict_loop, chosen(_guarded_loop), _where_shaped, bounded_kernel, share=1.2),
+    PrimitiveCase(simplify, _nothing, lambda func: func, share=1),
+    PrimitiveCase(split_condition, chosen(_guarded_loop), _where_split, guarded_kernel, share=0.7),
+    PrimitiveCase(stride_loop, chosen(_guarded_loop), _where_shaped, congruent_kernel, share=0.7),
 )

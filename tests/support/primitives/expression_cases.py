@@ -17,11 +17,9 @@ from graphflow.schedule import (
 from graphflow.schedule.places.places import find, loops_around, rewrite_around, rewrite_at
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments, Choices, chosen
 from support.primitives.primitive_cases import PrimitiveCase, is_same, literal
 from support.primitives.statement_places import addressed, places_of
-
-Arguments = tuple[Any, ...] | None
-
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -88,15 +86,26 @@ def _node(stmt: tir.Store | tir.Reduce, number: Number) -> tir.Expr:
     return nodes[number(0, len(nodes) - 1)]
 
 
-def _bound(func: tir.PrimFunc, number: Number) -> Arguments:
-    found = _some_write(func, number)
+def _bound(c: Choices) -> Arguments:
+    """An expression of a write, there or in a loop around; or all loads of a buffer in a loop."""
+    reads = [
+        (loop.var.name, name)
+        for loop in c.loops()
+        for name in dict.fromkeys(a.buffer.name for a in tir.accesses(loop.body))
+        if all(
+            a.kind is tir.AccessKind.READ for a in tir.accesses(loop.body) if a.buffer.name == name
+        )
+    ]
+    if reads and c.dice.chance(0.5):
+        return *c.dice.among(reads), c.name()
+    found = _some_write(c.func, c.dice.between)
     if found is None:
         return None
     place, stmt = found
-    around = loops_around(func, place)
-    if around and number(0, 1):
-        place = around[number(0, len(around) - 1)].var.name
-    return place, _node(stmt, number), "bound", bool(number(0, 1))
+    around = loops_around(c.func, place)
+    if around and c.dice.chance(0.5):
+        place = c.dice.among(around).var.name
+    return place, _node(stmt, c.dice.between), c.name(), c.dice.chance(0.5)
 
 
 def _rewritten(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -139,22 +148,23 @@ def _assignment(func: tir.PrimFunc, number: Number) -> Arguments:
 
 
 def _loop_or_condition(func: tir.PrimFunc, number: Number) -> Arguments:
+    """A place, or none: wherever something is dead."""
     found = places_of(func, tir.For, tir.If)
     conditions = [place for place in found if isinstance(find(func, place)[0], tir.If)]
     found = conditions or found
-    return (found[number(0, len(found) - 1)],) if found else None
+    return (found[number(0, len(found) - 1)],) if found and number(0, 1) else ()
 
 
 # Rewrites without conditions ----------------------------------------------------------------------
 
 
 def _bind(
-    func: tir.PrimFunc, place: str, expr: tir.Expr, name: str, cse: bool
+    func: tir.PrimFunc, place: str, expr: tir.Expr | str, name: str, cse: bool = False
 ) -> tir.PrimFunc | None:
+    if isinstance(expr, str) or not cse:
+        return None
     bound = tir.Buffer(name, (), expr.dtype)
     head = (tir.Allocate(bound), tir.Store(bound, (), expr))
-    if not cse:
-        return None
 
     def use(node: tir.Expr) -> tir.Expr:
         return tir.Load(bound, ()) if node == expr else node
@@ -204,8 +214,10 @@ def _inline(func: tir.PrimFunc, place: str) -> tir.PrimFunc:
     return rewrite_around(func, place, change)
 
 
-def _eliminated(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
+def _eliminated(func: tir.PrimFunc, place: str = "") -> tir.PrimFunc | None:
     """The kernel without a loop, or with the branch of a condition for which it stays the same."""
+    if not place:
+        return None
     stmt, _ = find(func, place)
     sides: tuple[tir.Body, ...] = (stmt.then, stmt.orelse) if isinstance(stmt, tir.If) else ((),)
     ways = [rewrite_at(func, place, lambda _s, _d, side=side: side) for side in sides]
@@ -213,8 +225,8 @@ def _eliminated(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
 
 
 EXPRESSION_CASES = (
-    PrimitiveCase(bind_expr, _bound, _bind, buffer_kernel),
-    PrimitiveCase(eliminate_dead_code, _loop_or_condition, _eliminated, buffer_kernel),
+    PrimitiveCase(bind_expr, chosen(_bound), _bind, buffer_kernel, share=1),
+    PrimitiveCase(eliminate_dead_code, _loop_or_condition, _eliminated, buffer_kernel, share=1),
     PrimitiveCase(inline_assign, _assignment, _inline, assigned_kernel),
     PrimitiveCase(merge_writes, _pair, _merge, twice_kernel),
     PrimitiveCase(rewrite_expr, _rewritten, _replaced, buffer_kernel),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, floor_mod, substitute, variables
-from graphflow.layout import IndexMap, Layout
+from graphflow.layout import Layout
 from graphflow.schedule import (
     assume_finite,
     assume_reciprocal,
@@ -19,8 +19,9 @@ from graphflow.schedule import (
     transform_layout,
 )
 from support.kernels.random_kernels import Number
-from support.primitives.buffer_cases import buffer_kernel, called, moved, of_temporary
-from support.primitives.loop_cases import Arguments, at, edited, one_of, serial
+from support.primitives.buffer_cases import buffer_kernel, called, moved, of_temporary, temporaries
+from support.primitives.choices import SCOPES, Arguments, Choices, chosen, place_name
+from support.primitives.loop_cases import at, edited, serial
 from support.primitives.primitive_cases import PrimitiveCase
 
 # Kernels ------------------------------------------------------------------------------------------
@@ -110,60 +111,60 @@ def element_kernel(number: Number) -> tir.PrimFunc:
 # Arguments ----------------------------------------------------------------------------------------
 
 
-def _factored(func: tir.PrimFunc, number: Number) -> Arguments:
+def _factored(c: Choices) -> Arguments:
     """A loop around a reduction, itself or one in it, and the buffer that is reduced into."""
-    found = [
-        (loop.var.name, along.var.name, stmt.buffer.name)
-        for loop in tir.loops_of(func.body)
-        for along in tir.loops_of((loop,))
-        for stmt in tir.walk(along.body)
-        if isinstance(stmt, tir.Reduce)
+    reducing = [
+        (loop, access.buffer.name)
+        for loop in c.loops()
+        for access in tir.accesses(loop.body)
+        if access.op is not None
     ]
-    chosen = one_of(found, number)
-    return chosen and (*chosen, number(1, 3), "p")
-
-
-def _sequential(func: tir.PrimFunc, number: Number) -> Arguments:
-    """The outermost loop of a nest that touches an output, and a name for each axis."""
-    output = func.outputs[0]
-    outer = [s.var.name for s in func.body if isinstance(s, tir.For) and _touches(s, output)]
-    loop = one_of(outer, number)
-    names = tuple(f"p{axis}" for axis in range(len(output.shape)))
-    return loop and (loop, output.name, names, number(0, 1) == 1)
-
-
-def _touches(stmt: tir.Stmt, buffer: tir.Buffer) -> bool:
-    return any(access.buffer == buffer for access in tir.accesses((stmt,)))
-
-
-def _transformed(func: tir.PrimFunc, buffer: tir.Buffer, number: Number) -> Arguments:
-    rank = len(buffer.shape)
-    if not rank:
+    if not reducing:
         return None
-    chain = IndexMap.split(rank, number(0, rank - 1), number(2, 3))
-    if number(0, 1):
-        order = Random(number(0, 99)).sample(range(chain.physical_rank), chain.physical_rank)
-        chain = chain.then(IndexMap.permute(order))
-    return Layout.of(chain, buffer.shape), (None, "undef", 3)[number(0, 2)]
+    loop, buffer = c.dice.among(reducing)
+    along = c.dice.among(tir.loops_of((loop,))).var.name
+    return loop.var.name, along, buffer, c.dice.between(1, 5), c.name()
+
+
+def _sequential(c: Choices) -> Arguments:
+    """A stage or an outermost loop, a buffer that it touches, and a name for each axis."""
+    outer = [stmt for stmt in c.func.body if isinstance(stmt, tir.For)]
+    places = (c.blocks() if c.dice.chance(0.9) else outer) or outer
+    if not places:
+        return None
+    place = c.dice.among(places)
+    touched = [a.buffer for a in tir.accesses(place.body) if a.buffer.shape]
+    written = [a.buffer for a in tir.accesses(place.body) if a.writes and a.buffer.shape]
+    if not touched:
+        return None
+    buffer = c.dice.among(dict.fromkeys(written if written and c.dice.chance(0.3) else touched))
+    names = tuple(c.name() for _ in buffer.shape)
+    return place_name(place), buffer.name, names, c.dice.chance(0.4)
 
 
 def _whole(_func: tir.PrimFunc, buffer: tir.Buffer, _number: Number) -> Arguments:
     return () if len(buffer.shape) == 2 else None
 
 
-def _input(func: tir.PrimFunc, _number: Number) -> Arguments:
-    return (func.inputs[0].name, "the test makes it so")
+def _input(c: Choices) -> Arguments:
+    names = [b.name for b in c.func.inputs if b.dtype in tir.FLOATS]
+    return (c.dice.among(names), "the test makes it so") if names else None
 
 
-def _element(func: tir.PrimFunc, number: Number) -> Arguments:
-    """A loop, a buffer that it touches, and no loop in it or all of them."""
-    found = [loop for loop in tir.loops_of(func.body) if any(tir.accesses(loop.body))]
-    loop = one_of(found[-2:] if number(0, 3) else found, number)
-    if loop is None:
+def _element(c: Choices) -> Arguments:
+    """A loop, a buffer that it touches, and the loops in it whose elements are staged."""
+    loop = c.loop()
+    touched = list(dict.fromkeys(a.buffer.name for a in tir.accesses(loop.body))) if loop else []
+    if loop is None or not touched:
         return None
-    buffer = one_of(list(dict.fromkeys(a.buffer.name for a in tir.accesses(loop.body))), number)
-    inner = [other.var.name for other in tir.loops_of(loop.body)]
-    return loop.var.name, buffer, "staged", tuple(inner if number(0, 1) else ()), "scratch"
+    buffer = c.dice.among(touched)
+    own = [a for a in tir.accesses(loop.body) if a.buffer.name == buffer]
+    used = {v for a in own for v in map(str, a.indices)}
+    inner = [s.var.name for s in tir.loops_of(loop.body)]
+    dims = [n for n in inner if any(n in text for text in used)]
+    if c.dice.chance(0.2):
+        dims = inner[: c.dice.between(0, 2)]
+    return loop.var.name, buffer, c.name(), tuple(dims), c.dice.among(SCOPES)
 
 
 # Rewrites without conditions ----------------------------------------------------------------------
@@ -265,11 +266,18 @@ def _staged(
 
 
 LAYOUT_CASES = (
-    PrimitiveCase(assume_finite, _input, _same_of_floats, float_kernel),
-    PrimitiveCase(assume_reciprocal, _input, _same_of_floats, float_kernel),
+    PrimitiveCase(assume_finite, chosen(_input), _same_of_floats, float_kernel, share=0.5),
+    PrimitiveCase(assume_reciprocal, chosen(_input), _same_of_floats, float_kernel, share=0.3),
     PrimitiveCase(flatten_buffer, of_temporary(_whole), _flat, buffer_kernel),
-    PrimitiveCase(rfactor, _factored, _accumulated, sum_kernel),
-    PrimitiveCase(sequential_buffer_access, _sequential, _in_order, permuted_kernel),
-    PrimitiveCase(stage_mem, _element, _staged, element_kernel),
-    PrimitiveCase(transform_layout, of_temporary(_transformed), _laid_out, buffer_kernel),
+    PrimitiveCase(rfactor, chosen(_factored), _accumulated, sum_kernel, share=1.5),
+    PrimitiveCase(
+        sequential_buffer_access, chosen(_sequential), _in_order, permuted_kernel, share=2.5
+    ),
+    PrimitiveCase(stage_mem, chosen(_element), _staged, element_kernel, share=2.5),
+    PrimitiveCase(
+        transform_layout,
+        chosen(lambda c: c.transformation(temporaries(c.func))),
+        _laid_out,
+        buffer_kernel,
+    ),
 )

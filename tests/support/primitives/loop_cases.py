@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from graphflow import arith, tir
 from graphflow.effects import statement_at
@@ -32,10 +32,9 @@ from graphflow.schedule.places.place_names import fresh_copy, names_of_places
 from graphflow.schedule.places.places import loops_around, rewrite_around
 from support.kernels.effect_kernels import each_path
 from support.kernels.random_kernels import Number, random_predicate
+from support.primitives.choices import Arguments, Choices, chosen
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel, literal
 from support.primitives.statement_places import places_of
-
-Arguments: TypeAlias = "tuple[Any, ...] | None"
 
 
 def neighbours(func: tir.PrimFunc) -> list[tuple[str, str]]:
@@ -82,30 +81,29 @@ def serial(name: str, stop: Any, body: tir.Body) -> tir.For:
 # -- pairs of loops
 
 
-def _perfect_pair(func: tir.PrimFunc, number: Number) -> tuple[str, str] | None:
-    pairs = [
-        (loop.var.name, loop.body[0].var.name)
-        for loop in tir.loops_of(func.body)
-        if len(loop.body) == 1 and isinstance(loop.body[0], tir.For)
-    ]
-    return cast("tuple[str, str] | None", one_of(pairs, number))
+def _to_reorder(c: Choices) -> Arguments:
+    pair = c.pair()
+    if not pair:
+        return None
+    inner = next(loop for loop in c.loops() if loop.var.name == pair[1])
+    third = inner.body[0] if len(inner.body) == 1 else None
+    if isinstance(third, tir.For) and c.dice.chance(0.3):
+        return (tuple(c.dice.shuffled([*pair, third.var.name])),)
+    return (pair[::-1],)
 
 
-def _to_reorder(func: tir.PrimFunc, number: Number) -> Arguments:
-    pair = _perfect_pair(func, number)
-    return pair and (pair[::-1],)
-
-
-def _reordered(func: tir.PrimFunc, order: tuple[str, str]) -> tir.PrimFunc:
+def _reordered(func: tir.PrimFunc, order: tuple[str, ...]) -> tir.PrimFunc | None:
+    if len(order) > 2:
+        return None
     inner = at(func, order[0])
     return edited(
         func, order[1], lambda outer: (replace(inner, body=(replace(outer, body=inner.body),)),)
     )
 
 
-def _to_multiply(func: tir.PrimFunc, number: Number) -> Arguments:
-    pair = _perfect_pair(func, number)
-    return pair and (*pair, "k")
+def _to_multiply(c: Choices) -> Arguments:
+    pair = c.pair()
+    return pair and (*pair, c.name())
 
 
 def _multiplied(func: tir.PrimFunc, outer: str, inner: str, name: str) -> tir.PrimFunc | None:
@@ -124,10 +122,15 @@ def _multiplied(func: tir.PrimFunc, outer: str, inner: str, name: str) -> tir.Pr
 # -- single loops
 
 
-def _to_divide(func: tir.PrimFunc, number: Number) -> Arguments:
-    loop = loop_places(func, number)
-    tail = one_of(("perfect", "guard", "cut", "cut_and_guard"), number)
-    return loop and (loop, number(1, 3), ("io", "ii"), tail)
+def _to_divide(c: Choices) -> Arguments:
+    loop = c.loop()
+    if loop is None:
+        return None
+    tail = c.dice.among(("perfect", "guard", "guard", "cut", "cut_and_guard"))
+    factors = [f for f in range(2, 9) if tail != "perfect" or (loop.extent or 1) % f == 0]
+    if c.dice.chance(0.1):
+        factors = [1, 2, 3]
+    return loop.var.name, c.dice.among(factors or [1]), (c.name(), c.name()), tail
 
 
 def _divided(
@@ -162,17 +165,24 @@ def _recomputed(
     return edited(func, loop, lambda _: (serial(names[0], count, (inner,)),))
 
 
-def _point(func: tir.PrimFunc, loop: str, number: Number) -> arith.IndexExpr | int:
-    """A number, or a variable around a loop plus one."""
-    around = loops_around(func, loop)
-    if around and number(0, 2) == 0:
-        return cast(tir.For, one_of(around, number)).var + number(-1, 2)
-    return number(-1, 4)
+def _around(c: Choices, loop: tir.For) -> arith.IndexExpr | None:
+    """At times a variable around a loop, plus a number."""
+    if c.dice.chance(0.7) or loop.var.name not in places_of(c.func, tir.For):
+        return None
+    around = loops_around(c.func, loop.var.name)
+    if not around:
+        return None
+    return cast(tir.For, c.dice.among(around)).var + c.dice.between(-1, 2)
 
 
-def _to_cut(func: tir.PrimFunc, number: Number) -> Arguments:
-    loop = loop_places(func, number)
-    return loop and (loop, _point(func, loop, number), "_b")
+def _to_cut(c: Choices) -> Arguments:
+    loop = c.loop()
+    if loop is None:
+        return None
+    start = arith.constant_value(loop.start) or 0
+    most = max(loop.extent or 3, 0)  # its stop may be below its start
+    point = _around(c, loop) or start + c.dice.between(-1 if c.dice.chance(0.1) else 0, most)
+    return loop.var.name, point, c.suffix()
 
 
 def _cut(func: tir.PrimFunc, loop: str, point: Any, suffix: str) -> tir.PrimFunc:
@@ -183,9 +193,9 @@ def _cut(func: tir.PrimFunc, loop: str, point: Any, suffix: str) -> tir.PrimFunc
     return edited(func, loop, change)
 
 
-def _to_shift(func: tir.PrimFunc, number: Number) -> Arguments:
-    loop = loop_places(func, number)
-    return loop and (loop, _point(func, loop, number))
+def _to_shift(c: Choices) -> Arguments:
+    loop = c.loop()
+    return loop and (loop.var.name, _around(c, loop) or c.dice.between(-1, 5))
 
 
 def _shifted(func: tir.PrimFunc, loop: str, start: Any) -> tir.PrimFunc | None:
@@ -221,13 +231,21 @@ def _joined(func: tir.PrimFunc, loop: str, second: str) -> tir.PrimFunc:
     return edited(func, loop, lambda s: (replace(s, stop=stop),), 2)
 
 
-def _to_fission(func: tir.PrimFunc, number: Number) -> Arguments:
-    loops = [loop for loop in tir.loops_of(func.body) if len(loop.body) > 1]
-    loop = one_of(loops, number)
-    return loop and (loop.var.name, number(1, len(loop.body) - 1), "_b")
+def _to_fission(c: Choices) -> Arguments:
+    loops = [loop for loop in c.loops() if len(loop.body) > 1]
+    if not loops:
+        return None
+    loop = c.dice.among(loops)
+    depth = c.dice.weighted({1: 3, 2: 1})
+    return loop.var.name, c.dice.between(1, len(loop.body) - 1), c.suffix(), depth
 
 
-def _parted(func: tir.PrimFunc, loop: str, position: int, suffix: str) -> tir.PrimFunc:
+def _parted(
+    func: tir.PrimFunc, loop: str, position: int, suffix: str, depth: int = 1
+) -> tir.PrimFunc | None:
+    if depth > 1:
+        return None
+
     def change(stmt: tir.For) -> tir.Body:
         var = arith.Var(loop + suffix)
         second = tir.substitute_body(stmt.body[position:], {stmt.var: var})
@@ -361,26 +379,23 @@ def _specialized(
 def _kernel_to_fuse(number: Number) -> tir.PrimFunc:
     """A kernel with a loop that is parted into two, unless the first one would allocate memory."""
     func = effect_kernel(number)
-    arguments = _to_fission(func, number)
+    arguments = chosen(_to_fission)(func, number)
     if arguments is None:
         return func
-    loop, position, _ = arguments
+    loop, position, suffix, _ = arguments
     if any(isinstance(stmt, tir.Allocate) for stmt in at(func, loop).body[:position]):
         return func
-    return _parted(func, *arguments)
+    return _parted(func, loop, position, suffix) or func
 
 
-def _loops_to_fuse(func: tir.PrimFunc, number: Number) -> Arguments:
-    pairs = [
-        pair
-        for pair in neighbours(func)
-        if isinstance(at(func, pair[0]), tir.For) and isinstance(at(func, pair[1]), tir.For)
-    ]
-    return one_of(pairs, number)
+def _to_fuse(c: Choices) -> Arguments:
+    return c.neighbours(tir.For if c.dice.chance(0.6) else tir.Block) or c.neighbours(tir.For)
 
 
 def _fused(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc | None:
     a, b = at(func, first), at(func, second)
+    if (first, second) not in neighbours(func) or not isinstance(a, tir.For):
+        return None
     if (a.start, a.stop) != (b.start, b.stop):
         return None
     body = (*a.body, *tir.substitute_body(b.body, {b.var: a.var}))
@@ -474,22 +489,22 @@ def _lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
 LOOP_CASES = (
     PrimitiveCase(add_loop, _to_add, _repeated),
     PrimitiveCase(commute_expr, _expression, _commuted),
-    PrimitiveCase(cut_loop, _to_cut, _cut),
-    PrimitiveCase(divide_loop, _to_divide, _divided),
+    PrimitiveCase(cut_loop, chosen(_to_cut), _cut, share=1),
+    PrimitiveCase(divide_loop, chosen(_to_divide), _divided, share=3),
     PrimitiveCase(divide_with_recompute, _to_recompute, _recomputed),
-    PrimitiveCase(fission, _to_fission, _parted),
+    PrimitiveCase(fission, chosen(_to_fission), _parted, share=2),
     PrimitiveCase(
         fuse, _conditions_to_fuse, _conditions_fused, kernel_with_conditions, "of conditions"
     ),
-    PrimitiveCase(fuse, _loops_to_fuse, _fused, _kernel_to_fuse, "of loops"),
+    PrimitiveCase(fuse, chosen(_to_fuse), _fused, _kernel_to_fuse, "of loops", share=1.5),
     PrimitiveCase(join_loops, _to_join, _joined, _kernel_to_join),
     PrimitiveCase(lift_scope, _to_lift, _lifted, _kernel_to_lift),
-    PrimitiveCase(mult_loops, _to_multiply, _multiplied),
+    PrimitiveCase(mult_loops, chosen(_to_multiply), _multiplied, share=1.5),
     PrimitiveCase(name_statement, _some_statement, _named),
     PrimitiveCase(remove_loop, _to_remove, _without_loop, _with_loop),
-    PrimitiveCase(reorder_loops, _to_reorder, _reordered),
+    PrimitiveCase(reorder_loops, chosen(_to_reorder), _reordered, share=2.5),
     PrimitiveCase(reorder_stmts, _two_statements, _exchanged),
-    PrimitiveCase(shift_loop, _to_shift, _shifted),
+    PrimitiveCase(shift_loop, chosen(_to_shift), _shifted, share=1.5),
     PrimitiveCase(specialize, _to_specialize, _specialized),
     PrimitiveCase(unroll_loop, _to_unroll, _unrolled),
 )

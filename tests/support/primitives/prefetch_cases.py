@@ -7,7 +7,8 @@ from graphflow.schedule import prefetch
 from graphflow.schedule.places.place_names import fresh_name, has_place
 from graphflow.tir import PREFETCH16, BufferWindow, Call, PrimFunc, buffers_of, loops_of, parse
 from support.kernels.random_kernels import Number
-from support.primitives.loop_cases import Arguments, edited, one_of
+from support.primitives.choices import Arguments
+from support.primitives.loop_cases import edited, one_of
 from support.primitives.primitive_cases import PrimitiveCase
 
 

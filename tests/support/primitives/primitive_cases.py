@@ -4,8 +4,8 @@ In: a `PrimitiveCase` and a seed.  Out: whether the primitive applied, and if it
 the rewrite without its conditions would have computed the same.  What always holds: an application
 that changes what a kernel computes raises AssertionError, and so does one that loses a place.
 
-To add a primitive, add a `PrimitiveCase` to the tuple of a `*_cases.py` beside this file and that
-tuple to tests/schedule/test_primitives.py.
+To add a primitive, add a `PrimitiveCase` to the tuple of a `*_cases.py` beside this file: random
+sequences of primitives draw it too, and random schedules where it has a share.
 """
 
 from __future__ import annotations
@@ -28,12 +28,6 @@ from support.kernels.random_kernels import Number
 
 POISONS = (-7.0, 1_000_003.0)
 """What memory that was never written holds, on both sides of every constant of the kernels."""
-
-MOST_TEXT = 4000
-"""Characters of a kernel that a sequence still makes larger."""
-
-DRAWS_PER_STEP = 4
-"""Draws for each step of a sequence: one that finds no place for its primitive is no step."""
 
 RUNS = 3
 """Random inputs for each comparison."""
@@ -66,6 +60,8 @@ class PrimitiveCase:
     """What sets the case apart from others of the same primitive."""
     keeps_interface: bool = True
     """Whether the kernel takes and returns the same arrays; others are in no sequences."""
+    share: float = 0.0
+    """How often a random schedule draws it."""
 
     @property
     def name(self) -> str:
@@ -134,36 +130,6 @@ def try_on(case: PrimitiveCase, drawn: Application) -> Outcome | None:
     return Outcome.APPLIED
 
 
-def apply_sequence(
-    func: tir.PrimFunc, cases: Sequence[PrimitiveCase], seed: int, steps: int
-) -> int:
-    """How many of `steps` random primitives apply to a kernel, one after another.
-
-    AssertionError, with the trace, where the kernel's meaning changes or a place is lost.
-    """
-    random = Random(seed)
-    schedule = Schedule.of(func)
-    held = [schedule.handle(name) for name in names_of_places(func)]
-    tried = 0
-    for _ in range(DRAWS_PER_STEP * steps):
-        if tried == steps or len(tir.to_text(schedule.func)) > MOST_TEXT:
-            break
-        case = random.choice(cases)
-        arguments = case.arguments(schedule.func, random.randint)
-        if arguments is None:
-            continue
-        tried += 1
-        schedule = schedule.attempt(case.primitive, *arguments)
-        there = set(names_of_places(schedule.func))
-        for place in held:
-            assert there.issuperset(now.name for now in schedule.forward(place)), schedule.trace()
-    tir.verify(schedule.func, "scheduled")
-    story = f"seed {seed}\n{tir.to_text(func)}\n{schedule.trace()}\n{tir.to_text(schedule.func)}"
-    assert means_the_same(func, schedule.func), story
-    assert leaves_the_same(func, schedule.func, schedule.fields), story
-    return len(schedule.steps)
-
-
 def is_same(func: tir.PrimFunc, other: tir.PrimFunc) -> bool:
     """Whether `other` is a valid kernel with the meaning of `func`."""
     try:
@@ -216,11 +182,11 @@ def leaves_the_same(func: tir.PrimFunc, other: tir.PrimFunc, except_fields: Sequ
     names = {*state_before(func), *state_before(other)}.difference(except_fields)
     if not names:
         return True
-    given = (param.buffer for param in func.params if param.role is not tir.Role.OUTPUT)
-    arrays = {b.name: np.ones(b.shape, tir.DTYPES[b.dtype]) for b in given}
     for poison in POISONS:
         states = []
         for one in (func, other):
+            given = (param.buffer for param in one.params if param.role is not tir.Role.OUTPUT)
+            arrays = {b.name: np.ones(b.shape, tir.DTYPES[b.dtype]) for b in given}
             states.append({**state_before(func), **state_before(other)})
             tir.interpret(one, arrays, undefined=poison, state=states[-1])
         if any(states[0][name] != states[1][name] for name in names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -22,7 +23,8 @@ from graphflow.schedule import (
 from support.kernels.random_kernels import Number
 from support.kernels.stage_graphs import stage_graph
 from support.primitives.buffer_cases import buffer_kernel
-from support.primitives.loop_cases import Arguments, at, edited, one_of
+from support.primitives.choices import Arguments, Choices, chosen
+from support.primitives.loop_cases import at, edited, one_of
 from support.primitives.padding_cases import rows
 from support.primitives.primitive_cases import PrimitiveCase
 
@@ -124,13 +126,19 @@ def _stored(block: tir.Block) -> set[tir.Buffer]:
     return {stmt.buffer for stmt in tir.walk((block,)) if isinstance(stmt, tir.Store | tir.Reduce)}
 
 
-def _tail(func: tir.PrimFunc, _: Number) -> Arguments:
-    names = [block.name for block in _blocks(func)]
-    return (names[1], names[0]) if len(names) > 1 else None
+def _tail(c: Choices) -> Arguments:
+    pair = c.neighbours(tir.Block)
+    return pair and pair[::-1]
 
 
-def _some_parameter(func: tir.PrimFunc, number: Number) -> Arguments:
-    return (one_of([param.buffer.name for param in func.params], number), "copy")
+def _parameter(role: tir.Role) -> Callable[[Choices], Arguments]:
+    """A parameter, mostly one with this role, and the name of a copy of it."""
+
+    def draw(c: Choices) -> Arguments:
+        params = [p for p in c.func.params if p.role is role or c.dice.chance(0.2)]
+        return (c.dice.among(params).buffer.name, c.name()) if params else None
+
+    return draw
 
 
 def _copied_parameter(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -151,14 +159,28 @@ def _touched(block: tir.Block) -> set[tir.Buffer]:
     return _stored(block) | loads
 
 
-def _stated(func: tir.PrimFunc, number: Number) -> Arguments:
-    return (func.outputs[0].name, one_of(("undef", 0, 3), number))
+def _stated(c: Choices) -> Arguments:
+    output = c.dice.among(c.func.outputs)
+    return output.name, "undef" if c.dice.chance(0.3) else c.number(output)
 
 
-def _absorbed(func: tir.PrimFunc, number: Number) -> Arguments:
-    names = [block.name for block in _blocks(func) if not block.note(tir.BlockNote.PADDING_OF)]
-    padded = [note for b in _blocks(func) if (note := b.note(tir.BlockNote.PADDING_OF))]
-    return (names[0], padded[0]) if names and padded else None
+def _absorbed(c: Choices) -> Arguments:
+    """A stage and a buffer with a padding stage, mostly one that it stores under a condition."""
+    blocks = c.blocks()
+    padded = [note for block in blocks if (note := block.note(tir.BlockNote.PADDING_OF))]
+    if not padded:
+        return None
+    storing = [
+        (block.name, name)
+        for block in blocks
+        for name in padded
+        if block.note(tir.BlockNote.PADDING_OF) != name
+        and any(isinstance(stmt, tir.If) for stmt in tir.walk(block.body))
+        and any(buffer.name == name for buffer in _stored(block))
+    ]
+    if storing and c.dice.chance(0.7):
+        return cast("tuple[str, str]", c.dice.among(storing))
+    return c.dice.among(blocks).name, c.dice.among(padded)
 
 
 # Rewrites without conditions ----------------------------------------------------------------------
@@ -225,7 +247,7 @@ def _selected(func: tir.PrimFunc, place: str, buffer: str) -> tir.PrimFunc | Non
     """The constant of the stage is stored where the condition of the store fails."""
     stages = [b for b in _blocks(func) if b.note(tir.BlockNote.PADDING_OF) == buffer]
     values = [s.value for b in stages for s in tir.walk((b,)) if isinstance(s, tir.Store)]
-    if len(values) != 1 or not isinstance(values[0], tir.Literal):
+    if len(values) != 1 or not isinstance(values[0], tir.Literal) or stages[0].name == place:
         return None
     constant = values[0]
 
@@ -242,13 +264,17 @@ def _selected(func: tir.PrimFunc, place: str, buffer: str) -> tir.PrimFunc | Non
 
 
 STAGE_CASES = (
-    PrimitiveCase(absorb_padding, _absorbed, _selected, guarded_copy_kernel),
-    PrimitiveCase(cache_read, _some_parameter, _only_inputs, buffer_kernel),
-    PrimitiveCase(cache_write, _some_parameter, _only_outputs, buffer_kernel),
+    PrimitiveCase(absorb_padding, chosen(_absorbed), _selected, guarded_copy_kernel, share=1.5),
+    PrimitiveCase(
+        cache_read, chosen(_parameter(tir.Role.INPUT)), _only_inputs, buffer_kernel, share=1.5
+    ),
+    PrimitiveCase(
+        cache_write, chosen(_parameter(tir.Role.OUTPUT)), _only_outputs, buffer_kernel, share=1.5
+    ),
     PrimitiveCase(compute_at, _stage_and_loop, _recomputed, graph_kernel),
     PrimitiveCase(
         lift_stages, _copied_parameter, _without_copy, copied_kernel, keeps_interface=False
     ),
-    PrimitiveCase(reverse_compute_at, _tail, _joined, tail_kernel),
-    PrimitiveCase(state_padding, _stated, _same_marked, padded_output_kernel),
+    PrimitiveCase(reverse_compute_at, chosen(_tail), _joined, tail_kernel, share=1.2),
+    PrimitiveCase(state_padding, chosen(_stated), _same_marked, padded_output_kernel, share=0.3),
 )

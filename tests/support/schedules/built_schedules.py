@@ -27,7 +27,7 @@ from graphflow.schedule import Schedule, ScheduleStep, assume_finite, require_so
 from graphflow.tir import PrimFunc, Role, to_text
 from graphflow.tir.meaning.operators import undefined_value
 from support.kernels.random_kernels import KernelOptions, RandomKernel
-from support.kernels.schedule_kernels import Dice, Kernel, random_kernel
+from support.kernels.schedule_kernels import Dice, Kernel, random_kernel, whole_numbers
 from support.primitives.all_cases import SEQUENCE_CASES
 from support.schedules.schedule_cases import (
     UNDEFINED,
@@ -43,17 +43,14 @@ from support.schedules.schedule_cases import (
     random_array,
     unpacked,
 )
+from support.schedules.schedule_steps import random_sequence
 from support.schedules.schedule_trial import Crashed, Trial
-from support.schedules.sequence_cases import MOST_TEXT, SEQUENCE_STEPS
 
 MOST_STEPS = 8
 """Primitives of a schedule, those included that are refused."""
 
 MOST_NOT_BUILDING = 0.005
 """The share of schedules that may be refused when they are built, each naming the step."""
-
-MOST_DRAWS = 24
-"""Draws for one schedule: one that finds no place for its primitive does not count as a step."""
 
 WHOLE = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "bool")
 """Types of the kernels with all kinds of loops: results are the same bits in any order."""
@@ -83,7 +80,7 @@ def run_built(seed: int) -> Built:
     trial = Trial(kernel.func, Dice(seed, 5), each=lambda func: require_sound(func))
     made = Built(kernel, tried=trial.tried, taken=trial.taken)
     try:
-        _draw_steps(trial)
+        random_sequence(trial, MOST_STEPS)
     except Crashed as crash:
         steps = (*trial.schedule.steps, crash.args[0])
         cause = crash.__cause__
@@ -93,18 +90,6 @@ def run_built(seed: int) -> Built:
     return replace(made, steps=trial.schedule.steps, kind=kind, wrong=wrong, step=step)
 
 
-def _draw_steps(trial: Trial) -> None:
-    weights = {name: weight for name, (weight, _) in SEQUENCE_STEPS.items()}
-    for _ in range(MOST_DRAWS):
-        if trial.tried.total() == MOST_STEPS or len(to_text(trial.func)) > MOST_TEXT:
-            return
-        if not trial.loops():
-            return
-        chosen = SEQUENCE_STEPS[trial.dice.weighted(weights)][1](trial)
-        if chosen is not None:
-            trial.step(chosen[0], *chosen[1])
-
-
 def _drawn(random: Random) -> Kernel:
     """A kernel of any source."""
     match random.choice(("family", "loop kinds", "case", "case")):
@@ -112,15 +97,10 @@ def _drawn(random: Random) -> Kernel:
             return random_kernel(random.randrange(10**6))
         case "loop kinds":
             options = KernelOptions("scheduled", WHOLE, binary=EXACT, unary=EXACT)
-            return _whole(RandomKernel(random.randint, options).func(), "loop kinds")
+            return whole_numbers(RandomKernel(random.randint, options).func(), "loop kinds")
         case _:
             case = random.choice(SEQUENCE_CASES)
-            return _whole(case.kernel(random.randint), case.name)
-
-
-def _whole(func: PrimFunc, family: str) -> Kernel:
-    """A kernel whose floats, if it has any, are small whole numbers."""
-    return Kernel(func, family, exact=True, limits={}, minus_zero=False)
+            return whole_numbers(case.kernel(random.randint), case.name)
 
 
 def verdict(kernel: Kernel, schedule: Schedule, seed: int) -> tuple[str, str, str]:

@@ -41,6 +41,7 @@ from support.kernels import schedule_families, schedule_rows
 from support.kernels.schedule_kernels import Dice, Kernel, random_kernel
 from support.kernels.smaller_kernels import smaller_kernels
 from support.placing import Native, positions
+from support.primitives.primitive_cases import leaves_the_same
 from support.schedules.schedule_trial import Crashed, Trial
 from support.schedules.schedule_ways import random_schedule
 
@@ -368,6 +369,8 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
             have = unpacked(found[name], placed_in[name], fill, name)
             exact = not kernel.rounded
             compared(have, array, want.defined[name], exact, name, f"run {run}")
+    if not leaves_the_same(kernel.func, func, schedule.fields):
+        raise Failure("state", "fields hold something else afterwards")
     if dice.chance(0.1):
         if replay(kernel.func, steps) != func:
             raise Failure("replay", "the steps, taken again, give another kernel")

@@ -30,8 +30,9 @@ from graphflow.tir import (
     loops_of,
     walk,
 )
-from support.schedules.schedule_steps import STEPS, random_step
-from support.schedules.schedule_trial import MOST_PLACES, OVERCOMPUTE, Trial
+from support.primitives.choices import MOST_PLACES
+from support.schedules.schedule_steps import BY_NAME, random_step, step_of
+from support.schedules.schedule_trial import OVERCOMPUTE, Trial
 from support.strategies import transformed
 
 
@@ -41,7 +42,7 @@ def _run_over(t: Trial, block: str, buffer: str) -> None:
     names = tuple(t.name() for _ in shape)
     if not t.step(sequential_buffer_access, block, buffer, names, t.dice.chance(0.4)):
         divide_under_guard(t, block)
-    if t.dice.chance(0.25):
+    if t.dice.chance(0.4):
         t.step(absorb_padding, block, buffer)
     t.step(remove_branching_through_overcompute, block)
 
@@ -222,9 +223,7 @@ def another_order(t: Trial) -> None:
                 "sequential_buffer_access",
             )
         )
-        chosen = STEPS[name][1](t) if t.loops() else None
-        if chosen is not None:
-            t.step(chosen[0], *chosen[1])
+        step_of(t, BY_NAME[name])
 
 
 WAYS: dict[str, tuple[float, Callable[[Trial], None]]] = {

@@ -1,8 +1,8 @@
-"""Sequences of random primitives on kernels of five kinds, interpreted and as native code.
+"""Sequences of random primitives on kernels of many kinds, interpreted and as native code.
 
 In: a kind of kernel and a seed.  Out: an `Outcome`: what was wrong, what applied, and whether the
-scheduled kernel ran natively.  A sequence has twelve primitives with random arguments, those of the
-schedule fuzzer and those of the property tests; one that is refused is left out.
+scheduled kernel ran natively.  A sequence has twelve primitives with the arguments that their
+`PrimitiveCase` draws; one that is refused is left out.
 
 Importing this module adds the family `softmax`, which is drawn only by name.
 """
@@ -11,14 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from random import Random
 
-from graphflow.tir import to_text
-from support.kernels.schedule_kernels import Dice, Sketch, family, indexed, nest, random_kernel
+from support.kernels.schedule_kernels import (
+    Dice,
+    Kernel,
+    Sketch,
+    family,
+    indexed,
+    nest,
+    random_kernel,
+    whole_numbers,
+)
 from support.kernels.schedule_rows import NEVER
-from support.primitives.all_cases import SEQUENCE_CASES
-from support.primitives.primitive_cases import PrimitiveCase
+from support.kernels.sequence_kernels import SEQUENCE_KERNELS
 from support.schedules.schedule_cases import Outcome, crashed_kind, crashed_text, verdict
-from support.schedules.schedule_steps import STEPS, Chosen
+from support.schedules.schedule_steps import random_sequence
 from support.schedules.schedule_trial import Crashed, Trial
 
 FAMILIES = {
@@ -31,14 +40,17 @@ FAMILIES = {
 }
 """The family of random kernels by the name of the operator; images are convolved or pooled."""
 
+KINDS: dict[str, Callable[[int], Kernel]] = {
+    **{kind: partial(random_kernel, family=family) for kind, family in FAMILIES.items()},
+    **{
+        name: lambda seed, draw=draw, name=name: whole_numbers(draw(Random(seed).randint), name)  # type: ignore[misc]
+        for name, draw in SEQUENCE_KERNELS.items()
+    },
+}
+"""Kernels by what they are, of which a seed gives one."""
+
 MOST_STEPS = 12
 """Primitives of a sequence, those included that are refused."""
-
-MOST_DRAWS = 48
-"""Draws for one sequence: one that finds no place for its primitive does not count as a step."""
-
-MOST_TEXT = 4000
-"""Characters of a kernel that a sequence still makes larger."""
 
 
 @family(NEVER)
@@ -75,38 +87,13 @@ def softmax(s: Sketch) -> None:
         s.block(name, nest([(row, n)], stage(row)))
 
 
-def drawn_by(case: PrimitiveCase) -> Callable[[Trial], Chosen]:
-    """A primitive with the arguments that its property test draws."""
-
-    def choose(t: Trial) -> Chosen:
-        arguments = case.arguments(t.func, t.dice.between)
-        return None if arguments is None else (case.primitive, arguments)
-
-    return choose
-
-
-SEQUENCE_STEPS: dict[str, tuple[float, Callable[[Trial], Chosen]]] = {
-    **{case.name: (1.0, drawn_by(case)) for case in SEQUENCE_CASES},
-    **STEPS,
-}
-"""All primitives with a way to draw arguments; by name the weight and the draw."""
-
-
 def run_sequence(kind: str, seed: int) -> Outcome:
     """The sequence of a seed on a kernel of a kind, checked in the interpreter and natively."""
-    kernel = random_kernel(seed, FAMILIES[kind])
+    kernel = KINDS[kind](seed)
     trial = Trial(kernel.func, Dice(seed, 4))
     made = Outcome(tried=trial.tried, taken=trial.taken, kernel=kernel)
-    weights = {name: weight for name, (weight, _) in SEQUENCE_STEPS.items()}
     try:
-        for _ in range(MOST_DRAWS):
-            if trial.tried.total() == MOST_STEPS or len(to_text(trial.func)) > MOST_TEXT:
-                break
-            if not trial.loops():
-                break
-            chosen = SEQUENCE_STEPS[trial.dice.weighted(weights)][1](trial)
-            if chosen is not None:
-                trial.step(chosen[0], *chosen[1])
+        random_sequence(trial, MOST_STEPS)
     except Crashed as crash:
         steps = (*trial.schedule.steps, crash.args[0])
         return replace(made, wrong=crashed_text(crash), kind=crashed_kind(crash), steps=steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.schedules.schedule_cases import complaint, report
-from support.schedules.sequence_cases import FAMILIES, MOST_STEPS, mean_length, run_sequence
+from support.schedules.sequence_cases import FAMILIES, KINDS, MOST_STEPS, mean_length, run_sequence
 
 SEEDS = range(17)
 
@@ -22,10 +22,11 @@ def check(kind: str, seeds: range) -> None:
         lines = [f"seed {seed}, {o.kind}: {o.wrong.splitlines()[0]}" for seed, o in wrong.items()]
         pytest.fail("\n".join([*lines, "", complaint(*next(iter(wrong.items())))]))
     assert mean >= 5, report(outcomes)
-    assert 10 * ran >= 9 * len(outcomes), report(outcomes)  # some parameters have dots in names
+    if kind in FAMILIES:
+        assert 10 * ran >= 9 * len(outcomes), report(outcomes)  # some parameters have dots in names
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_sequences(kind: str) -> None:
     check(kind, SEEDS)
 
