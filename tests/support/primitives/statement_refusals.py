@@ -22,141 +22,89 @@ from graphflow.schedule import (
     write_config,
 )
 from graphflow.tir import Comparison, Config, Literal, Load, PrimFunc, parse
-from support.primitives.loop_refusals import NOT_PERFECT, PAIR, PLAIN, ROW, TEMPORARY, on
-from support.primitives.refusal import Refusal
+from support.primitives.loop_refusals import NOT_PERFECT, PAIR, PLAIN, ROW, TEMPORARY
+from support.primitives.refusal import Refusal, on
 from support.schedule_checks import kernel
 
 i, j = Var("i"), Var("j")
 
 STATEMENTS_AND_SCOPES = (
-    on(
-        reorder_stmts,
-        "1",
-        "y[0] = x[0]\ny[1] = x[1]\ny[2] = x[2]",
-        ("[0]", "[2]"),
-        r"\[2\] does not follow \[0\] directly",
+    on(reorder_stmts, "1", "y[0] = x[0]\ny[1] = x[1]\ny[2] = x[2]", "[0]", "[2]").says(
+        r"\[2\] does not follow \[0\] directly"
+    ),
+    on(reorder_stmts, "2", ROW.format("y[i % 8] = x[0]\n    y[3] = x[i]"), "i[0]", "i[1]").says(
+        r"i\[0\] and i\[1\] commute", r"i=\d+"
+    ),
+    on(reorder_stmts, "3", TEMPORARY + "y[0] = t[0]", "[0]", "z").says(
+        r"\[0\] allocates t, which z uses"
+    ),
+    on(commute_expr, "1", ROW.format("y[i] = x[i] + x[0]"), "i[0]", "x[i] + x[1]").says(
+        r"x\[i\] \+ x\[1\] does not stand in i\[0\]"
+    ),
+    on(commute_expr, "2", ROW.format("y[i] = x[i] - x[0]"), "i[0]", "x[i] - x[0]").says(
+        r"the operands of x\[i\] - x\[0\] do not commute"
+    ),
+    on(specialize, "1", PLAIN, by=lambda f: specialize(f, "j", [reading(f, i + 13)])).says(
+        r"what data\(x\[i \+ 13\] < i32\(1\)\) reads exists", r"i=\d+"
+    ),
+    on(specialize, "1", PLAIN, by=lambda f: specialize(f, "i", [reading(f, i)])).says(
+        r"data\(x\[i\] < i32\(1\)\) uses i, and no loop around the place binds it"
     ),
     on(
-        reorder_stmts,
+        specialize,
         "2",
-        ROW.format("y[i % 8] = x[0]\n    y[3] = x[i]"),
-        ("i[0]", "i[1]"),
-        r"i\[0\] and i\[1\] commute",
-        r"i=\d+",
-    ),
-    on(
-        reorder_stmts,
-        "3",
         TEMPORARY + "y[0] = t[0]",
-        ("[0]", "z"),
-        r"\[0\] allocates t, which z uses",
-    ),
-    on(
-        commute_expr,
-        "1",
-        ROW.format("y[i] = x[i] + x[0]"),
-        ("i[0]", "x[i] + x[1]"),
-        r"x\[i\] \+ x\[1\] does not stand in i\[0\]",
-    ),
-    on(
-        commute_expr,
-        "2",
-        ROW.format("y[i] = x[i] - x[0]"),
-        ("i[0]", "x[i] - x[0]"),
-        r"the operands of x\[i\] - x\[0\] do not commute",
-    ),
-    Refusal(
-        specialize,
-        "1",
-        lambda: kernel(PLAIN),
-        lambda f: specialize(f, "j", [reading(f, i + 13)]),
-        r"what data\(x\[i \+ 13\] < i32\(1\)\) reads exists",
-        r"i=\d+",
-    ),
-    Refusal(
-        specialize,
-        "1",
-        lambda: kernel(PLAIN),
-        lambda f: specialize(f, "i", [reading(f, i)]),
-        r"data\(x\[i\] < i32\(1\)\) uses i, and no loop around the place binds it",
-    ),
-    Refusal(
-        specialize,
-        "2",
-        lambda: kernel(TEMPORARY + "y[0] = t[0]"),
-        lambda f: specialize(f, "[0]", [reading(f, const(0))]),
-        r"\[0\] is an allocation, which would end with the branch",
-    ),
+        by=lambda f: specialize(f, "[0]", [reading(f, const(0))]),
+    ).says(r"\[0\] is an allocation, which would end with the branch"),
     on(
         fuse,
         "1",
         "for i in serial(0, 4):\n    y[i] = x[i]\n"
         "y[15] = x[0]\nfor k in serial(0, 4):\n    y[k + 4] = x[k]",
-        ("i", "k"),
-        "k does not follow as a loop or block of the same kind",
-    ),
+        "i",
+        "k",
+    ).says("k does not follow as a loop or block of the same kind"),
     on(
         fuse,
         "2",
         "for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(0, 5):\n    y[k + 4] = x[k]",
-        ("i", "k"),
-        "i and k have equal bounds",
-    ),
+        "i",
+        "k",
+    ).says("i and k have equal bounds"),
     on(
         fuse,
         "2",
         ROW.format("if i < 3:\n        y[i] = x[i]\n    if i < 5:\n        y[i] = x[0]"),
-        ("i[0]", "i[1]"),
-        "i < 3 and i < 5 are equivalent",
-        r"i=\d+",
-    ),
+        "i[0]",
+        "i[1]",
+    ).says("i < 3 and i < 5 are equivalent", r"i=\d+"),
     on(
-        fuse,
-        "3",
-        "t = alloc(i32[16])\n" + PAIR.format("t[i] = x[i]", "y[j] = t[15 - j]"),
-        ("i", "j"),
-        "no iteration of j needs a later one of i",
-        r"i=\d+, i'=\d+",
-    ),
+        fuse, "3", "t = alloc(i32[16])\n" + PAIR.format("t[i] = x[i]", "y[j] = t[15 - j]"), "i", "j"
+    ).says("no iteration of j needs a later one of i", r"i=\d+, i'=\d+"),
     on(
         fuse,
         "4",
         "t = alloc(i32[16])\nt[0] = x[0]\n"
         + PAIR.replace("serial(0", "parallel(1").format("t[i] = x[i]", "y[j] = t[j - 1]"),
-        ("i", "j"),
-        "the iterations of i are independent",
-        r"i=\d+, i'=\d+",
-    ),
-    on(
-        lift_scope,
-        "1",
-        NOT_PERFECT,
-        ("j",),
-        "j is not the only statement in the body of i",
-    ),
-    on(
-        lift_scope,
-        "2",
-        ROW.format("if i < 3:\n        y[i] = x[i]"),
-        ("i[0]",),
-        "i < 3 depends on i",
+        "i",
+        "j",
+    ).says("the iterations of i are independent", r"i=\d+, i'=\d+"),
+    on(lift_scope, "1", NOT_PERFECT, "j").says("j is not the only statement in the body of i"),
+    on(lift_scope, "2", ROW.format("if i < 3:\n        y[i] = x[i]"), "i[0]").says(
+        "i < 3 depends on i"
     ),
     on(
         lift_scope,
         "2",
         TEMPORARY + ROW.format("if data(t[3] < i32(1)):\n        t[i] = i32(2)") + "\ny[0] = t[0]",
-        ("i[0]",),
-        r"no iteration of i writes what data\(t\[3\] < i32\(1\)\) reads",
-        r"i'=\d+",
-    ),
+        "i[0]",
+    ).says(r"no iteration of i writes what data\(t\[3\] < i32\(1\)\) reads", r"i'=\d+"),
     on(
         lift_scope,
         "3",
         ROW.format("if i < 12:\n        if data(x[i + 4] < i32(1)):\n            y[i] = x[i]"),
-        ("i[0][0]",),
-        r"what data\(x\[i \+ 4\] < i32\(1\)\) reads exists",
-        r"i=\d+",
-    ),
+        "i[0][0]",
+    ).says(r"what data\(x\[i \+ 4\] < i32\(1\)\) reads exists", r"i=\d+"),
 )
 
 
@@ -201,91 +149,64 @@ def with_state() -> PrimFunc:
 
 
 CALLS = (
-    on(
-        replace,
-        "1",
-        FOUR.replace("x[i]", "x[0]"),
-        ("i", COPY),
-        r"i does not unify with copy: copy has `a\[l\]` where the statement has",
+    on(replace, "1", FOUR.replace("x[i]", "x[0]"), "i", COPY).says(
+        r"i does not unify with copy: copy has `a\[l\]` where the statement has"
     ),
-    on(
-        replace,
-        "2",
-        "for i in serial(0, 4):\n    y[i + 1] = y[i]",
-        ("i", COPY),
-        r"the iterations of copy\.l are independent",
-        r"copy\.l=\d+, copy\.l'=\d+",
+    on(replace, "2", "for i in serial(0, 4):\n    y[i + 1] = y[i]", "i", COPY).says(
+        r"the iterations of copy\.l are independent", r"copy\.l=\d+, copy\.l'=\d+"
     ),
     on(
         replace,
         "2",
         "for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]",
-        ("i", COPY),
-        "i stands inside o, whose iterations are lanes",
+        "i",
+        COPY,
+    ).says("i stands inside o, whose iterations are lanes"),
+    on(replace, "3", "for i in serial(0, 4):\n    y[i] = max(x[i], i32(0))", "i", LEAVE).says(
+        r"state: leave does this where mode\.act is 1, and at i mode\.act is not"
+    ),
+    on(call_eqv, "1", FOUR, by=lambda f: exchanged(f, SERIAL, Schedule.of(LESS))).says(
+        "copy calls copy, which is neither the definition nor the result of"
     ),
     on(
-        replace,
-        "3",
-        "for i in serial(0, 4):\n    y[i] = max(x[i], i32(0))",
-        ("i", LEAVE),
-        r"state: leave does this where mode\.act is 1, and at i mode\.act is not",
-    ),
-    Refusal(
-        call_eqv,
-        "1",
-        lambda: kernel(FOUR),
-        lambda f: exchanged(f, SERIAL, Schedule.of(LESS)),
-        "copy calls copy, which is neither the definition nor the result of",
-    ),
-    Refusal(
         call_eqv,
         "2",
-        lambda: kernel(FOUR),
-        lambda f: exchanged(
+        FOUR,
+        by=lambda f: exchanged(
             f, SERIAL, Schedule.of(SERIAL).apply(transform_layout, "a", lambda k: (k // 2, k % 2))
         ),
-        "copy and copy do not have the same parameters",
-    ),
-    Refusal(
+    ).says("copy and copy do not have the same parameters"),
+    on(
         call_eqv,
         "3",
-        lambda: kernel("y[0] = x[0]\nfor i in serial(0, 4):\n    y[i + 1] = y[i]"),
-        lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
-        "copy gets y twice and writes it; the schedule was proven for",
-    ),
-    Refusal(
+        "y[0] = x[0]\nfor i in serial(0, 4):\n    y[i + 1] = y[i]",
+        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
+    ).says("copy gets y twice and writes it; the schedule was proven for"),
+    on(
         call_eqv,
         "4",
-        lambda: kernel(FOUR.replace("4", "3")),
-        lambda f: exchanged(f, LESS, Schedule.of(LESS).apply(lambda _: Rewrite(SERIAL))),
-        "copy writes an element of c that copy does not write for sure",
-        r"\{ B\[3\] \}",
-    ),
-    Refusal(
+        FOUR.replace("4", "3"),
+        by=lambda f: exchanged(f, LESS, Schedule.of(LESS).apply(lambda _: Rewrite(SERIAL))),
+    ).says("copy writes an element of c that copy does not write for sure", r"\{ B\[3\] \}"),
+    on(
         call_eqv,
         "5",
-        lambda: kernel(
-            "for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]"
-        ),
-        lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
-        "copy stands inside o, whose iterations are lanes",
-    ),
-    Refusal(
+        "for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]",
+        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
+    ).says("copy stands inside o, whose iterations are lanes"),
+    on(
         call_eqv,
         "6",
         with_state,
-        lambda f: exchanged(
+        by=lambda f: exchanged(
             f, SERIAL, Schedule.of(SERIAL).apply(write_config, "l", MODE.field("act"), 1)
         ),
+    ).says(
         r"state: nothing behind copy reads mode\.act",
         r"mode\.act at \(\) is read by mode\.act at \(\)",
     ),
-    on(
-        extract_subproc,
-        "1",
-        "for i in parallel(0, 4):\n    y[i] = x[i]",
-        ("i", "part"),
-        "i holds a parallel loop; make it serial first",
+    on(extract_subproc, "1", "for i in parallel(0, 4):\n    y[i] = x[i]", "i", "part").says(
+        "i holds a parallel loop; make it serial first"
     ),
 )
 
