@@ -22,7 +22,7 @@ class Refusal:
 
     primitive: Callable[..., Any]
     clause: str
-    """Its number or name in the docstring."""
+    """Its number or name in the docstring; empty where that has none."""
     kernel: Callable[[], PrimFunc]
     apply: Callable[[PrimFunc], Any]
     message: str = ""
@@ -33,7 +33,7 @@ class Refusal:
 
     def says(self, message: str, witness: str = "") -> Refusal:
         """With what the refusal says; the name of the clause is put in front."""
-        head = "" if self.clause.isdigit() else f"{self.clause}: "
+        head = f"{self.clause}: " if self.clause.isalpha() else ""
         return replace(self, message=head + message, witness=witness)
 
     @property

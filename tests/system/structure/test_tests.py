@@ -24,7 +24,6 @@ WITHOUT_MODULE = {
     "frontends/test_operators.py": "each attribute of the operators, whichever module imports them",
     "frontends/test_quantized_reference.py": "ops_quantized.py, at length",
     "frontends/test_transposed.py": "one operator of ops_window.py, at length",
-    "schedule/test_clauses.py": "conditions of primitives, whichever module they are in",
     "schedule/test_handles.py": "the handles of frame.py, through the primitives of all modules",
     "schedule/test_primitives.py": "every primitive, whichever module it is in, on random kernels",
     "schedule/test_refusals.py": "each clause of primitives' conditions, whichever module",
