@@ -189,6 +189,7 @@ class EffectKernel:
 
     number: Number
     data_conditions: bool
+    dtype: str = "int64"
     names: int = 0
 
     def fresh(self, prefix: str) -> str:
@@ -199,12 +200,12 @@ class EffectKernel:
         return self.number(0, 99) < percent
 
     def func(self) -> tir.PrimFunc:
-        inputs = [tir.Buffer("x", self.shape(), "int64")]
-        output = tir.Buffer("y", self.shape(), "int64")
+        inputs = [tir.Buffer("x", self.shape(), self.dtype)]
+        output = tir.Buffer("y", self.shape(), self.dtype)
         body: list[tir.Stmt] = []
         buffers = [*inputs, output]
         if self.chance(50):
-            temporary = tir.Buffer("t", self.shape(), "int64")
+            temporary = tir.Buffer("t", self.shape(), self.dtype)
             body.append(tir.Allocate(temporary))
             buffers.append(temporary)
         for _ in range(self.number(1, 3)):
@@ -232,7 +233,7 @@ class EffectKernel:
         own = list(buffers)
         head: tir.Body = ()
         if self.chance(15):
-            private = tir.Buffer(self.fresh("p"), self.shape(), "int64")
+            private = tir.Buffer(self.fresh("p"), self.shape(), self.dtype)
             head, own = (tir.Allocate(private),), [*own, private]
         before = self.statements([*around, var], own, 1) if self.chance(25) else ()
         body = (*head, *before, *self.loops(count - 1, [*around, var], own))
@@ -250,7 +251,7 @@ class EffectKernel:
 
     def condition(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Condition:
         if self.data_conditions and self.chance(50):
-            return tir.Comparison("lt", self.load(around, buffers), tir.Literal(3, "int64"))
+            return tir.Comparison("lt", self.load(around, buffers), self.literal(3))
         if not around:
             return TRUE
         return random_predicate(self.number, around, 1)
@@ -264,14 +265,17 @@ class EffectKernel:
             return tir.Store(buffer, indices, tir.Load(buffer, indices))
         return tir.Store(buffer, indices, self.value(around, buffers, 2))
 
+    def literal(self, value: int) -> tir.Literal:
+        return tir.Literal(float(value) if self.dtype in tir.FLOATS else value, self.dtype)
+
     def value(self, around: list[Var], buffers: list[tir.Buffer], depth: int) -> tir.Expr:
         kind = self.number(0, 9)
         if kind < 4:
             return self.load(around, buffers)
         if kind < 7 or depth == 0:
-            return tir.Literal(self.number(0, 1), "int64")
+            return self.literal(self.number(0, 1))
         if kind == 7 and around:
-            return tir.IndexValue(self.index(around, 4))
+            return tir.IndexValue(self.index(around, 4), self.dtype)
         one, other = self.value(around, buffers, depth - 1), self.value(around, buffers, depth - 1)
         if kind == 8 and around:
             return tir.Select(self.condition(around, buffers), one, other)

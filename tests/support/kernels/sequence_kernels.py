@@ -11,15 +11,6 @@ from support.primitives.primitive_cases import effect_kernel
 from support.primitives.window_cases import with_windows
 
 KERNELS = {
-    "matmul": parse("""
-@primfunc
-def matmul(a: i64[4, 3], b: i64[3, 5], c: out[i64[4, 5]]):
-    for i in serial(0, 4):
-        for j in serial(0, 5):
-            c[i, j] = i64(0)
-            for k in serial(0, 3):
-                c[i, j] += a[i, k] * b[k, j]
-"""),
     "blur": parse("""
 @primfunc
 def blur(x: i64[14], y: out[i64[10]]):
@@ -79,17 +70,6 @@ def prefetches(x: f32[2, 3], w: f32[2, 3, 16], y: out[f32[2, 2, 16]]):
                     y[p, r, c] += x[r, k] * u[p, k, c]
                 prefetch16(u[min(p + 1, 1), k, 0:16])
             prefetch16(w[p, r, 0:16], name="later")
-"""),
-    "pool": parse("""
-@primfunc
-def pool(x: i64[6, 6], y: out[i64[3, 3]]):
-    for i in serial(0, 3):
-        for j in serial(0, 3):
-            y[i, j] = x[2*i, 2*j]
-            for r in serial(0, 2):
-                for s in serial(0, 3):
-                    if 2*j + s < 6:
-                        reduce_max(y[i, j], x[2*i + r, 2*j + s])
 """),
 }
 

@@ -50,7 +50,6 @@ def typed_arrays(func: tir.PrimFunc, rng: np.random.Generator) -> dict[str, np.n
 class TypedKernel(EffectKernel):
     """A random kernel in the making; its parameters are x, y and t of one type, and z."""
 
-    dtype: str = "int64"
     other: str = "int64"
     stored: list[tuple[tir.Store, tuple[Var, ...]]] = field(default_factory=list)
 

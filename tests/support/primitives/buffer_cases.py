@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from graphflow import tir
@@ -43,9 +44,9 @@ class BufferKernel(EffectKernel):
         return super().chance({15: 40, 50: 95}.get(percent, percent))
 
 
-def buffer_kernel(number: Number) -> tir.PrimFunc:
+def buffer_kernel(number: Number, dtype: str = "int64") -> tir.PrimFunc:
     """A random kernel with temporary buffers, every third one with conditions on data."""
-    return BufferKernel(number, data_conditions=number(0, 2) == 0).func()
+    return BufferKernel(number, data_conditions=number(0, 2) == 0, dtype=dtype).func()
 
 
 def circular_kernel(number: Number) -> tir.PrimFunc:
@@ -129,21 +130,6 @@ class TwinKernel(EffectKernel):
 def twin_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel with two temporary buffers of one type."""
     return TwinKernel(number, data_conditions=number(0, 2) == 0).func()
-
-
-def narrow_kernel(number: Number) -> tir.PrimFunc:
-    """A buffer kernel on int32."""
-    func = buffer_kernel(number)
-    narrow = {buffer: replace(buffer, dtype="int32") for buffer in tir.buffers_of(func)}
-
-    def change(expr: tir.Expr) -> tir.Expr:
-        return (
-            replace(expr, dtype="int32") if isinstance(expr, tir.Literal | tir.IndexValue) else expr
-        )
-
-    params = tuple(replace(param, buffer=narrow[param.buffer]) for param in func.params)
-    body = tir.rename_buffers(tir.map_expressions(func.body, change), narrow)
-    return replace(func, params=params, body=body)
 
 
 def _for(var: Var, start: int, stop: int, body: tir.Body) -> tir.For:
@@ -483,7 +469,7 @@ BUFFER_CASES = (
         set_precision,
         of_temporary(lambda f, b, n: (("int64", "float64")[n(0, 1)],)),
         _retyped,
-        narrow_kernel,
+        partial(buffer_kernel, dtype="int32"),
     ),
     PrimitiveCase(sink_alloc, chosen(_to_sink), _sunk, repeated_kernel, share=1.5),
     PrimitiveCase(stage_window, _staged, _copied, buffer_kernel),

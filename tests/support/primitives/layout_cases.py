@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -73,23 +74,7 @@ def permuted_kernel(number: Number) -> tir.PrimFunc:
     return tir.parse(f"@primfunc\ndef kernel(x: i64[{box}], y: out[i64[{box}]]):\n{body}\n")
 
 
-def float_kernel(number: Number) -> tir.PrimFunc:
-    """A buffer kernel on floats of double precision."""
-    func = buffer_kernel(number)
-    wide = {buffer: replace(buffer, dtype="float64") for buffer in tir.buffers_of(func)}
-
-    def change(expr: Any) -> Any:
-        match expr:
-            case tir.Literal(dtype="int64"):
-                return tir.Literal(float(expr.value), "float64")
-            case tir.IndexValue():
-                return replace(expr, dtype="float64")
-            case _:
-                return expr
-
-    params = tuple(replace(param, buffer=wide[param.buffer]) for param in func.params)
-    body = tir.rename_buffers(tir.map_expressions(func.body, change), wide)
-    return replace(func, params=params, body=body)
+float_kernel = partial(buffer_kernel, dtype="float64")
 
 
 def element_kernel(number: Number) -> tir.PrimFunc:
