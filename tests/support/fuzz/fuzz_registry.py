@@ -261,13 +261,12 @@ def few_refused(counts: Counter[str]) -> str:
 
 
 def draw_built(seed: int) -> schedule_cases.ScheduleCase:
-    found = built_schedules.run_built(seed)
-    return schedule_cases.ScheduleCase(found.kernel, found.steps, seed)
+    return schedule_cases.case_of(seed, built_schedules.run_built(seed))
 
 
 def check_built_schedule(case: schedule_cases.ScheduleCase) -> Failure | None:
     def verify(*case: Any) -> tuple[str, str]:
-        kind, wrong, step = built_schedules.verdict(*case)
+        wrong, kind, step = built_schedules.verdict(*case)
         return ("", "") if step else (wrong, kind)
 
     return schedule_cases.applied(case, verify)

@@ -1,6 +1,6 @@
 """Random schedules of kernels of many kinds, each of which has to build and to compute the same.
 
-In: a seed.  Out: a `Built`: the steps that a random kernel accepted, and what went wrong: a step
+In: a seed.  Out: an `Outcome`: the steps that a random kernel accepted, and what went wrong: a step
 that left the kernel unsound, a build that was refused, or numbers that differ from those of the
 definition in the interpreter.  What always holds: after each accepted step the kernel is verified,
 its parallel and vectorized loops are proven independent, and its index arithmetic is proven to fit.
@@ -13,9 +13,8 @@ to.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -23,28 +22,28 @@ import numpy as np
 import graphflow as gf
 from graphflow.base.errors import GraphflowError
 from graphflow.codegen import avx2_target, host_target
-from graphflow.schedule import Schedule, ScheduleStep, assume_finite, require_sound
-from graphflow.tir import PrimFunc, Role, to_text
+from graphflow.schedule import Schedule, assume_finite, require_sound
 from graphflow.tir.meaning.operators import undefined_value
 from support.kernels.random_kernels import KernelOptions, RandomKernel
 from support.kernels.schedule_kernels import Dice, Kernel, random_kernel, whole_numbers
 from support.primitives.all_cases import SEQUENCE_CASES
 from support.schedules.schedule_cases import (
     UNDEFINED,
-    Array,
     Chain,
     Failure,
+    Outcome,
+    case_of,
     chains,
     compared,
+    drawn,
     expected_of,
     inputs_of,
     packed,
     pad_kind,
-    random_array,
     unpacked,
 )
 from support.schedules.schedule_steps import random_sequence
-from support.schedules.schedule_trial import Crashed, Trial
+from support.schedules.schedule_trial import Trial
 
 MOST_STEPS = 8
 """Primitives of a schedule, those included that are refused."""
@@ -60,34 +59,15 @@ OPTIONS = gf.Options(cache="off", check_assumes=True)
 EXACT = ("min", "max", "abs", "neg", "not", "add", "sub", "mul", "and", "or")
 
 
-@dataclass(frozen=True)
-class Built:
-    """One schedule: what applied, and what was wrong; `kind` is empty where nothing is."""
-
-    kernel: Kernel
-    steps: tuple[ScheduleStep, ...] = ()
-    tried: Counter[str] = field(default_factory=Counter)
-    taken: Counter[str] = field(default_factory=Counter)
-    kind: str = ""
-    wrong: str = ""
-    step: str = ""
-    """The note that names the step which a refused build is about."""
-
-
-def run_built(seed: int) -> Built:
+def run_built(seed: int) -> Outcome:
     """The random schedule of a seed, built and run."""
     kernel = _drawn(Random(f"built {seed}"))
     trial = Trial(kernel.func, Dice(seed, 5), each=lambda func: require_sound(func))
-    made = Built(kernel, tried=trial.tried, taken=trial.taken)
-    try:
-        random_sequence(trial, MOST_STEPS)
-    except Crashed as crash:
-        steps = (*trial.schedule.steps, crash.args[0])
-        cause = crash.__cause__
-        text = f"{crash.args[0]} raised {type(cause).__name__}: {cause}"
-        return replace(made, steps=steps, kind="step", wrong=text)
-    kind, wrong, step = verdict(kernel, trial.schedule, seed)
-    return replace(made, steps=trial.schedule.steps, kind=kind, wrong=wrong, step=step)
+    made, schedule = drawn(kernel, trial, lambda: random_sequence(trial, MOST_STEPS))
+    if schedule is None:
+        return made
+    wrong, kind, step = verdict(kernel, schedule, seed)
+    return replace(made, kind=kind, wrong=wrong, step=step)
 
 
 def _drawn(random: Random) -> Kernel:
@@ -104,11 +84,11 @@ def _drawn(random: Random) -> Kernel:
 
 
 def verdict(kernel: Kernel, schedule: Schedule, seed: int) -> tuple[str, str, str]:
-    """The kind of what is wrong with a schedule, the text, and the step that it is about; all empty
-    if nothing is."""
+    """What is wrong with a schedule, its kind, and the step that it is about; all empty if nothing
+    is."""
     dice = Dice(seed, 6)
     placed = chains(kernel.func, schedule.steps)
-    inputs = inputs_of(kernel, schedule.steps, dice) | _begun(kernel.func, dice)
+    inputs = inputs_of(kernel, schedule.steps, dice)
     finite = {s.arguments[0] for s in schedule.steps if s.primitive is assume_finite}
     target = host_target() if dice.chance(0.5) else avx2_target()
     try:
@@ -126,22 +106,16 @@ def verdict(kernel: Kernel, schedule: Schedule, seed: int) -> tuple[str, str, st
             exact = kernel.exact and not kernel.rounded
             compared(have, array, want.defined[name], exact, name, target.name)
     except Failure as failure:
-        return failure.kind, failure.text, ""
+        return failure.text, failure.kind, ""
     except GraphflowError as error:
         noted = getattr(error, "__notes__", ())
         if any(note.startswith("the definition of") for note in noted):
             return "", "", ""
         notes = (note for note in noted if note.startswith("in step"))
-        return f"build {type(error).__name__}", str(error), next(notes, "")
+        return str(error), f"build {type(error).__name__}", next(notes, "")
     except Exception as error:  # whatever it is, it is no GraphflowError
-        return f"crash {type(error).__name__}", repr(error), ""
+        return repr(error), f"crash {type(error).__name__}", ""
     return "", "", ""
-
-
-def _begun(func: PrimFunc, dice: Dice) -> dict[str, Array]:
-    """What the parameters hold before the kernel that it reads and writes."""
-    buffers = (param.buffer for param in func.params if param.role is Role.INOUT)
-    return {b.name: random_array(dice, b.dtype, b.shape, False, True) for b in buffers}
 
 
 def _stored(chain: Chain) -> Chain:
@@ -150,14 +124,11 @@ def _stored(chain: Chain) -> Chain:
     return tuple((layout, "undef" if pad_kind(pad) == "none" else pad) for layout, pad in chain)
 
 
-def text_of(seed: int, built: Built) -> str:
+def text_of(seed: int, built: Outcome) -> str:
     """The seed, the definition, the steps, and what was wrong."""
-    steps = "\n".join(map(str, built.steps))
-    return f"seed {seed} ({built.kernel.family}), {built.kind}: {built.wrong}\n\n" + "\n".join(
-        (to_text(built.kernel.func), steps)
-    )
+    return f"seed {seed}, {built.kind}: {built.wrong}\n\n{case_of(seed, built)}"
 
 
-def not_building(found: Sequence[Built]) -> list[Built]:
+def not_building(found: Sequence[Outcome]) -> list[Outcome]:
     """The schedules that were accepted and refused only when they were built."""
     return [one for one in found if one.kind.startswith("build")]

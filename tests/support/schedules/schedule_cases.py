@@ -72,6 +72,8 @@ class Outcome:
     native: int = 0
     kernel: Kernel | None = None
     steps: tuple[ScheduleStep, ...] = ()
+    step: str = ""
+    """The note that names the step which a refused build is about."""
 
 
 class Watched(list[Any]):
@@ -469,22 +471,27 @@ def run_case(seed: int, focus: Focus = ANY) -> Outcome:
     dice = Dice(seed, 2)
     trial = Trial(kernel.func, dice)
     native = dice.chance(NATIVE_SHARE)
+    made, schedule = drawn(kernel, trial, lambda: random_schedule(trial, focus.way))
+    if schedule is None:
+        return made
+    wrong, kind, ran = verdict(kernel, schedule, seed, native)
+    return replace(made, wrong=wrong, kind=kind, native=ran)
+
+
+def drawn(
+    kernel: Kernel, trial: Trial, draw: Callable[[], object]
+) -> tuple[Outcome, Schedule | None]:
+    """What random steps gave, and the schedule of them; None where one of them crashed."""
     made = Outcome(tried=trial.tried, taken=trial.taken, kernel=kernel)
     try:
-        random_schedule(trial, focus.way)
+        draw()
     except Crashed as crash:
-        steps = (*trial.schedule.steps, crash.args[0])
-        return replace(made, wrong=crashed_text(crash), kind=crashed_kind(crash), steps=steps)
-    wrong, kind, ran = verdict(kernel, trial.schedule, seed, native)
-    return replace(made, wrong=wrong, kind=kind, native=ran, steps=trial.schedule.steps)
-
-
-def crashed_kind(crash: Crashed) -> str:
-    return f"crash {type(crash.__cause__).__name__}"
-
-
-def crashed_text(crash: Crashed) -> str:
-    return f"{crash.args[0]} raised {type(crash.__cause__).__name__}: {crash.__cause__}"
+        step, cause = crash.args[0], crash.__cause__
+        name = type(cause).__name__
+        wrong = f"{step} raised {name}: {cause}"
+        steps = (*trial.schedule.steps, step)
+        return replace(made, wrong=wrong, kind=f"crash {name}", steps=steps), None
+    return replace(made, steps=trial.schedule.steps), trial.schedule
 
 
 def verdict(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> tuple[str, str, int]:

@@ -26,9 +26,9 @@ from support.kernels.schedule_kernels import (
 )
 from support.kernels.schedule_rows import NEVER
 from support.kernels.sequence_kernels import SEQUENCE_KERNELS
-from support.schedules.schedule_cases import Outcome, crashed_kind, crashed_text, verdict
+from support.schedules.schedule_cases import Outcome, drawn, verdict
 from support.schedules.schedule_steps import random_sequence
-from support.schedules.schedule_trial import Crashed, Trial
+from support.schedules.schedule_trial import Trial
 
 FAMILIES = {
     "matmul": "product",
@@ -91,14 +91,11 @@ def run_sequence(kind: str, seed: int) -> Outcome:
     """The sequence of a seed on a kernel of a kind, checked in the interpreter and natively."""
     kernel = KINDS[kind](seed)
     trial = Trial(kernel.func, Dice(seed, 4))
-    made = Outcome(tried=trial.tried, taken=trial.taken, kernel=kernel)
-    try:
-        random_sequence(trial, MOST_STEPS)
-    except Crashed as crash:
-        steps = (*trial.schedule.steps, crash.args[0])
-        return replace(made, wrong=crashed_text(crash), kind=crashed_kind(crash), steps=steps)
-    wrong, kind_, ran = verdict(kernel, trial.schedule, seed, native=True)
-    return replace(made, wrong=wrong, kind=kind_, native=ran, steps=trial.schedule.steps)
+    made, schedule = drawn(kernel, trial, lambda: random_sequence(trial, MOST_STEPS))
+    if schedule is None:
+        return made
+    wrong, kind_, ran = verdict(kernel, schedule, seed, native=True)
+    return replace(made, wrong=wrong, kind=kind_, native=ran)
 
 
 def mean_length(outcomes: Sequence[Outcome]) -> float:

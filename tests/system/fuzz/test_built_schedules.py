@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from support.schedules.built_schedules import (
     MOST_NOT_BUILDING,
-    Built,
     not_building,
     run_built,
     text_of,
 )
+from support.schedules.schedule_cases import Outcome
 
 SEEDS = range(60)
 
@@ -31,7 +31,7 @@ def check(seeds: Sequence[int]) -> None:
     assert len(refused) <= max(1, MOST_NOT_BUILDING * len(seeds)), "\n\n".join(texts)
 
 
-def report(found: Sequence[Built]) -> str:
+def report(found: Sequence[Outcome]) -> str:
     """How many schedules were built, with how many steps, and why others were not."""
     refused = not_building(found)
     steps = sum(len(one.steps) for one in found)
