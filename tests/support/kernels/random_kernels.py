@@ -21,7 +21,6 @@ Number: TypeAlias = Callable[[int, int], int]
 SPECIAL_FLOATS = (0.0, -0.0, 1.0, -1.5, 0.1, float("inf"), float("-inf"), float("nan"), 1e-45, 3e38)
 
 EXACT_UNARY = ("neg", "abs", "floor", "ceil", "round", "not")
-EXACT_BINARY = ("add", "sub", "mul", "max", "min", "and", "or")
 """Operators with one correct result bit by bit, as long as nothing is contracted to an FMA."""
 
 

@@ -16,7 +16,7 @@ REFUSED = "schedule/test_refusals: test_a_clause_that_fails_is_named_with_a_witn
 def primitive(name: str, asks: str, *tests: str, missing: str = "") -> Row:
     """A primitive that has the name of the catalogue."""
     refused = () if name in ALWAYS_SAFE else (REFUSED,)
-    return Row(name, asks, (f"schedule.{name}",), (*tests, *refused), missing)
+    return Row(name, asks, (f"schedule.{name}",), (*tests, RANDOM, *refused), missing)
 
 
 LOOPS = (
@@ -27,7 +27,6 @@ LOOPS = (
         "schedule/loops/test_loops: "
         "test_reorder_loops test_reorder_loops_refuses_an_order_that_matters "
         "test_reorder_loops_refuses_what_is_no_perfect_nest",
-        RANDOM,
     ),
     primitive(
         "divide_loop",
@@ -36,7 +35,6 @@ LOOPS = (
         "schedule/loops/test_loops: test_divide_loop test_divide_loop_perfectly "
         "test_divide_loop_refuses_a_tail_that_does_not_fit "
         "test_divide_loop_of_an_extent_that_is_an_expression test_divide_loop_perfectly_by_proof",
-        RANDOM,
     ),
     primitive(
         "divide_with_recompute",
@@ -44,7 +42,6 @@ LOOPS = (
         "extent.",
         "schedule/loops/test_recompute: test_blocks_overlap_by_what_is_left "
         "test_every_count_and_step_compute_the_same test_refusals",
-        RANDOM,
     ),
     primitive(
         "mult_loops",
@@ -52,27 +49,23 @@ LOOPS = (
         "is constant.",
         "schedule/loops/test_loops: test_mult_loops test_mult_loops_refuses_what_is_no_pair "
         "test_mult_loops_of_an_extent_that_is_an_expression",
-        RANDOM,
     ),
     primitive(
         "cut_loop",
         "A loop becomes two at a point between its bounds.",
         "schedule/loops/test_loops: test_cut_loop test_cut_loop_by_an_expression "
         "test_cut_loop_refuses_a_point_outside",
-        RANDOM,
     ),
     primitive(
         "join_loops",
         "Two adjacent loops of one body become one; the second starts where the first stops.",
         "schedule/loops/test_pieces: test_join_loops_undoes_a_cut "
         "test_join_loops_with_bounds_that_are_expressions test_join_loops_refuses",
-        RANDOM,
     ),
     primitive(
         "shift_loop",
         "A loop starts elsewhere, and not below zero.",
         "schedule/loops/test_loops: test_shift_loop test_shift_loop_by_an_expression",
-        RANDOM,
     ),
     primitive(
         "fission",
@@ -82,7 +75,6 @@ LOOPS = (
         "test_fission_refuses_when_the_second_part_feeds_the_first "
         "test_fission_keeps_allocations_with_their_users "
         "test_fission_refuses_blocks_and_empty_sides",
-        RANDOM,
     ),
     primitive(
         "remove_loop",
@@ -90,7 +82,6 @@ LOOPS = (
         "least once.",
         "schedule/statements/test_repetition: test_remove_loop "
         "test_remove_loop_refuses_what_reads_earlier_iterations",
-        RANDOM,
     ),
     primitive(
         "add_loop",
@@ -100,14 +91,12 @@ LOOPS = (
         "test_add_loop_refuses_what_is_not_idempotent_without_a_guard "
         "test_add_loop_refuses_extents_that_are_not_positive "
         "test_add_loop_refuses_allocations_and_lanes",
-        RANDOM,
     ),
     primitive(
         "unroll_loop",
         "A loop of constant bounds that runs becomes a copy of its body for each iteration.",
         "schedule/loops/test_pieces: test_unroll_loop test_unroll_loop_copies_places "
         "test_unroll_loop_refuses_other_extents",
-        RANDOM,
     ),
 )
 
@@ -118,13 +107,11 @@ STATEMENTS_AND_SCOPES = (
         "schedule/statements/test_single_statements: test_reorder_stmts "
         "test_reorder_stmts_refuses_what_does_not_commute test_reorder_stmts_refuses_strangers "
         "test_reorder_stmts_keeps_an_allocation_in_front_of_its_uses",
-        RANDOM,
     ),
     primitive(
         "commute_expr",
         "The operands of a sum or a product change places.",
         "schedule/statements/test_single_statements: test_commute_expr",
-        RANDOM,
     ),
     primitive(
         "specialize",
@@ -132,7 +119,6 @@ STATEMENTS_AND_SCOPES = (
         "schedule/statements/test_scopes: test_specialize test_specialize_for_data "
         "test_specialize_refuses_conditions_that_are_not_valid "
         "test_specialize_refuses_what_nothing_may_read",
-        RANDOM,
     ),
     primitive(
         "fuse",
@@ -142,7 +128,6 @@ STATEMENTS_AND_SCOPES = (
         "test_fuse_refuses_a_read_of_the_next_iteration "
         "test_fuse_refuses_unequal_bounds_and_strangers test_fuse_refuses_conditions_that_differ "
         "test_fuse_refuses_a_condition_whose_data_change_between",
-        RANDOM,
     ),
     primitive(
         "lift_scope",
@@ -153,7 +138,6 @@ STATEMENTS_AND_SCOPES = (
         "test_lift_scope_exchanges_loops_as_reorder_loops_does test_lift_scope_refuses "
         "test_lift_scope_refuses_a_condition_that_the_loop_changes "
         "test_lift_scope_refuses_a_condition_on_what_may_not_exist",
-        RANDOM,
     ),
 )
 
@@ -163,7 +147,6 @@ CALLS = (
         "A call becomes the statements of what it calls.",
         "schedule/calls/test_kernel_calls: test_inlining_gives_the_statements_back "
         "test_random_kernels_are_the_same_with_a_part_extracted",
-        RANDOM,
     ),
     primitive(
         "replace",
@@ -174,7 +157,6 @@ CALLS = (
         "test_lanes_of_an_instruction_may_not_depend_on_one_another",
         "codegen/test_instruction_set: test_a_fused_multiply_add test_a_dot_product_of_four_bytes "
         "test_a_masked_load_touches_nothing_behind",
-        RANDOM,
     ),
     primitive(
         "call_eqv",
@@ -184,7 +166,6 @@ CALLS = (
         "test_a_schedule_of_disjoint_parameters_does_not_hold_for_one_buffer "
         "test_an_equivalent_kernel_with_other_parameters_does_not_fit "
         "test_an_equivalent_kernel_writes_no_more",
-        RANDOM,
     ),
     primitive(
         "extract_subproc",
@@ -192,7 +173,6 @@ CALLS = (
         "schedule/calls/test_kernel_calls: test_a_loop_becomes_a_kernel "
         "test_what_cannot_be_a_kernel_is_not_extracted "
         "test_random_kernels_are_the_same_with_a_part_extracted",
-        RANDOM,
     ),
 )
 
@@ -204,7 +184,6 @@ BUFFERS = (
         "test_lift_alloc_where_stores_and_loads_have_the_same_condition "
         "test_lift_alloc_refuses_a_load_before_the_store "
         "test_lift_alloc_does_not_share_a_buffer_between_threads",
-        RANDOM,
     ),
     primitive(
         "sink_alloc",
@@ -214,14 +193,12 @@ BUFFERS = (
         "test_what_an_iteration_does_not_store_itself_is_refused "
         "test_a_refusal_shows_the_iterations_between_which_a_value_is_carried "
         "test_parameters_and_lanes_are_refused",
-        RANDOM,
     ),
     primitive(
         "delete_buffer",
         "A buffer that nothing reads goes, with the stores to it.",
         "schedule/buffers/test_lifetimes: test_delete_buffer_with_the_stores_to_it "
         "test_delete_buffer_refuses_what_is_read",
-        RANDOM,
     ),
     primitive(
         "reuse_buffer",
@@ -230,7 +207,6 @@ BUFFERS = (
         "test_reuse_buffer_of_a_buffer_that_is_not_needed_any_more "
         "test_reuse_buffer_refuses_a_buffer_that_is_read_later "
         "test_reuse_buffer_refuses_other_types_and_scopes",
-        RANDOM,
     ),
     primitive(
         "resize_dim",
@@ -242,14 +218,12 @@ BUFFERS = (
         "test_resize_dim_does_not_fold_what_is_read_after_the_loop "
         "test_resize_dim_offset_uses_loops_around_the_allocation_alone "
         "test_resize_dim_needs_a_size_an_axis_and_a_private_buffer",
-        RANDOM,
     ),
     primitive(
         "expand_dim",
         "A buffer gets an axis and an index for it, which exists and lies in its size everywhere.",
         "schedule/buffers/test_dimensions: test_expand_dim_gives_each_iteration_its_own "
         "test_expand_dim_refuses_by_size_scope_range_and_values",
-        RANDOM,
     ),
     primitive(
         "rearrange_dim",
@@ -258,13 +232,11 @@ BUFFERS = (
         "schedule/buffers/test_dimensions: test_rearrange_dim "
         "test_a_call_with_a_window_along_one_axis_follows "
         "test_a_call_with_a_window_along_both_axes_is_refused",
-        RANDOM,
     ),
     primitive(
         "divide_dim",
         "An axis whose extent c divides becomes two.",
         "schedule/buffers/test_dimensions: test_divide_dim test_axes_with_separators_stay",
-        RANDOM,
     ),
     primitive(
         "mult_dim",
@@ -274,14 +246,12 @@ BUFFERS = (
         "test_a_call_with_a_window_along_one_axis_follows "
         "test_a_call_with_a_window_along_both_axes_is_refused "
         "test_a_call_whose_elements_would_be_apart_is_refused",
-        RANDOM,
     ),
     primitive(
         "unroll_buffer",
         "A buffer becomes one for each position on an axis along which all indices are constant.",
         "schedule/buffers/test_dimensions: test_unroll_buffer_makes_a_buffer_of_each_position "
         "test_unroll_buffer_refuses_a_position_outside",
-        RANDOM,
     ),
     primitive(
         "bind_expr",
@@ -290,7 +260,6 @@ BUFFERS = (
         "test_bind_expr test_bind_expr_of_all_equal_expressions "
         "test_bind_expr_of_the_first_use_alone test_bind_expr_refuses "
         "test_bind_expr_refuses_what_is_written_before_its_last_use",
-        RANDOM,
     ),
     Row(
         "stage_mem",
@@ -323,7 +292,6 @@ SIMPLIFICATION = (
         "schedule/conditions/test_conditions: "
         "test_simplify test_simplify_is_exact_for_loops_that_start_later",
         "system/fuzz/test_schedule_fuzz: test_random_schedules",
-        RANDOM,
     ),
     primitive(
         "eliminate_dead_code",
@@ -332,7 +300,6 @@ SIMPLIFICATION = (
         "test_eliminate_dead_code_in_one_place_only "
         "test_eliminate_dead_code_refuses_a_loop_that_runs "
         "test_eliminate_dead_code_refuses_a_condition_that_holds_at_times",
-        RANDOM,
     ),
     primitive(
         "rewrite_expr",
@@ -342,21 +309,18 @@ SIMPLIFICATION = (
         "test_rewrite_expr_knows_the_context test_rewrite_expr_to_what_is_known_to_be_there "
         "test_rewrite_expr_refuses_other_types_and_places "
         "test_rewrite_expr_refuses_loads_that_leave_the_buffer",
-        RANDOM,
     ),
     primitive(
         "merge_writes",
         "Two writes to one element become one, in four cases; the second does not read it.",
         "schedule/statements/test_writes: test_merge_writes test_merge_writes_refuses "
         "test_merge_writes_refuses_other_statements",
-        RANDOM,
     ),
     primitive(
         "inline_window",
         "The name of a window of a buffer is replaced by the buffer.",
         "schedule/buffers/test_named_windows: test_a_window_is_a_name_for_elements_of_a_buffer "
         "test_inline_window test_windows_survive_other_steps",
-        RANDOM,
     ),
     primitive(
         "inline_assign",
@@ -365,7 +329,6 @@ SIMPLIFICATION = (
         "test_inline_assign test_inline_assign_up_to_a_later_write "
         "test_inline_assign_refuses test_inline_assign_refuses_operands_that_change "
         "test_inline_assign_refuses_values_that_are_read_elsewhere",
-        RANDOM,
     ),
 )
 
@@ -382,7 +345,6 @@ CHECKED_LATER = (
         "test_capacity_is_of_buffers_that_exist_at_once",
         "kernels/recipes/schedules/test_on_host: "
         "test_memories_are_checked_before_code_is_generated",
-        RANDOM,
     ),
     primitive(
         "set_precision",
@@ -391,7 +353,6 @@ CHECKED_LATER = (
         "test_set_precision_rounds_only_where_it_may "
         "test_set_precision_refuses_types_and_reductions",
         "tir/checks/test_verify: test_broken_types",
-        RANDOM,
     ),
     primitive(
         "parallelize_loop",
@@ -399,7 +360,6 @@ CHECKED_LATER = (
         "schedule/loops/test_loops: test_loops_at_once test_loops_at_once_refuse_lanes_that_meet "
         "test_reductions_meet_in_lanes_but_not_in_threads",
         "schedule/facts/test_soundness: test_written_loop_kinds_are_proven",
-        RANDOM,
     ),
     primitive(
         "set_window",
@@ -409,7 +369,6 @@ CHECKED_LATER = (
         "test_set_window_of_a_kernel_that_nobody_calls_is_found_before_code_is_generated "
         "test_set_window_refuses_what_is_no_parameter "
         "test_a_window_of_another_shape_does_not_fit",
-        RANDOM,
     ),
 )
 
@@ -425,7 +384,6 @@ CONFIGURATION = (
         "schedule/calls/test_configuration: test_bind_config test_bind_config_of_a_whole_loop "
         "test_bind_config_refuses test_bind_config_refuses_a_field_that_is_read_behind",
         ACCELERATOR,
-        RANDOM,
     ),
     primitive(
         "delete_config",
@@ -434,7 +392,6 @@ CONFIGURATION = (
         "test_delete_config_of_a_redundant_write_in_a_loop test_delete_config_refuses "
         "test_a_schedule_tells_which_fields_may_differ",
         ACCELERATOR,
-        RANDOM,
     ),
     primitive(
         "write_config",
@@ -444,7 +401,6 @@ CONFIGURATION = (
         "test_write_config_of_what_the_field_holds test_write_config_refuses "
         "test_call_eqv_asks_whether_the_caller_reads_what_may_differ",
         ACCELERATOR,
-        RANDOM,
     ),
 )
 

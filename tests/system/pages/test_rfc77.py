@@ -14,7 +14,7 @@ from graphflow.schedule.user.methods import Method
 from support.paths import ROOT, TESTS
 from support.primitives.all_cases import ALL_CASES
 from support.rfc77.page import ROWS, document, line_of
-from support.rfc77.primitives import PRIMITIVES, RANDOM
+from support.rfc77.primitives import PRIMITIVES
 from support.rfc77.row import Row
 
 PAGE = ROOT / "docs" / "rfc77.md"
@@ -96,7 +96,6 @@ def test_every_primitive_runs_on_random_kernels() -> None:
     assert [row.name for row in PRIMITIVES if row.name not in on_random_kernels] == []
     methods = [name for name, method in vars(Schedule).items() if isinstance(method, Method)]
     assert [name for name in methods if name not in on_random_kernels] == []
-    assert [row.name for row in PRIMITIVES if RANDOM not in row.tests] == []
 
 
 def test_lettered_rows_have_tests_of_their_name() -> None:
