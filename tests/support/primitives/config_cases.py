@@ -25,9 +25,11 @@ def config_kernel(number: Number) -> tir.PrimFunc:
 
 def with_state(func: tir.PrimFunc, number: Number) -> tir.PrimFunc:
     """A kernel of int64 in which some stores read a field, and one is written before some."""
+    at_once = [loop for loop in tir.loops_of(func.body) if loop.kind in tir.AT_ONCE]
+    inside = {id(stmt) for loop in at_once for stmt in tir.walk(loop.body)}
 
     def change(stmt: tir.Stmt) -> tir.Body:
-        if not isinstance(stmt, tir.Store | tir.Reduce):
+        if not isinstance(stmt, tir.Store | tir.Reduce) or id(stmt) in inside:
             return (stmt,)
         if number(0, 2) == 0 and stmt.buffer.dtype == "int64":
             read = tir.Load(FIELDS[number(0, 1)], ())
