@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fuzz-seeds",
         metavar="LOW:HIGH",
-        help="seeds of tests/system/test_explore.py and of tests by support.seeds",
+        help="seeds of tests/system/fuzz/test_explore.py and of tests by support.seeds",
     )
     parser.addoption(
         "--verify-steps",

@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from support.exploring import REGISTRY, explore
-from support.fuzz_process import registry_of
+from support.fuzz.exploring import REGISTRY, explore
+from support.fuzz.fuzz_process import registry_of
 
 
 def main() -> None:

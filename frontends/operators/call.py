@@ -377,6 +377,7 @@ class NodeCall:
         """Add a kernel that keeps at most the first elements of input 0 along some axes: as many
         as `heads` says, a number or the name of a size, or all if there are fewer."""
         counts = dict(self.counts(0))
+        self._require_extents(head for head in heads.values() if isinstance(head, str))
         for axis, head in heads.items():
             whole = counts.get(axis, self.shape(0)[axis])
             if whole != head and not isinstance(whole, int):
@@ -468,7 +469,17 @@ class NodeCall:
         """Record that the output has as many elements along axes as `sizes` say, where its elements
         are alike along each of these axes."""
         if sizes:
+            self._require_extents(sizes.values())
             self.context.counted.setdefault(self.outputs[0], {}).update(sizes)
+
+    def _require_extents(self, sizes: Iterable[str]) -> None:
+        """Refuse the node if one of the sizes that it takes as extents may be negative in a run."""
+        for size in map(self.context.sizes.__getitem__, sizes):
+            if size.lo < 0:
+                raise ExtentsLost(
+                    f"{self.title}: the extent {size.name} may be {size.lo} in a run, and how many "
+                    "elements its output has is only known then; cut the model before this node"
+                )
 
     def require_open(
         self, axes: Iterable[int], sizes: Mapping[int, str] = MappingProxyType({})

@@ -9,9 +9,9 @@ read nor write for such an index.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.graph import Array
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
@@ -82,9 +82,9 @@ def require_from(call: NodeCall, position: int, lo: int, hi: int) -> None:
 def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.axis(0)
     require_indices(call, 1, shape[axis])
-    known = call.known(1)
+    known = None if call.known(1) is None else np.asarray(call.known(1), np.int64)
     given = () if known is None else _axes_given(call, axis, known)
-    if given and (known < 0).any():
+    if known is not None and given and (known < 0).any():
         places = _places_from_front(call, known, call.counts(0)[axis])
         func = indexing.gather_at(shape, known.shape, axis, call.dtype(), "int64")
         call.emit(func, (call.inputs[0], places), given=given)
@@ -105,7 +105,7 @@ def _gather(call: NodeCall) -> None:
     call.emit(movement.reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
 
 
-def _axes_given(call: NodeCall, axis: int, indices: Array) -> tuple[int, ...]:
+def _axes_given(call: NodeCall, axis: int, indices: NDArray[np.int64]) -> tuple[int, ...]:
     """The axis, if a run decides its extent, and every run gives the elements that known indices
     take from its front or from its back."""
     least = call.least(0, axis)
@@ -114,14 +114,14 @@ def _axes_given(call: NodeCall, axis: int, indices: Array) -> tuple[int, ...]:
     return ()
 
 
-def _places_from_front(call: NodeCall, indices: Array, count: str) -> str:
+def _places_from_front(call: NodeCall, indices: NDArray[np.int64], count: str) -> str:
     """A tensor of known indices, to the negative of which the number of elements is added."""
     behind = call.add_part((indices < 0).astype(np.int64), "from_back")
     ends = call.emit_part(
         elementwise.binary("mul", indices.shape, (), "int64"), (behind, count), "ends"
     )
     plus = elementwise.binary("add", indices.shape, indices.shape, "int64")
-    stated = call.add_part(indices.astype(np.int64), "stated")
+    stated = call.add_part(indices, "stated")
     return call.emit_part(plus, (stated, ends), "places")
 
 

@@ -23,6 +23,7 @@ from graphflow.frontends.protos.steps import ImportStep, names_read
 from graphflow.frontends.reading.recorded import Described, shapes_agree
 from graphflow.frontends.tensors.data_extents import Counts, SizedArray
 from graphflow.frontends.tensors.folding import Folding
+from graphflow.frontends.tensors.size_sums import SizeSum
 from graphflow.graph import Array, OperatorGraph, Removed
 from graphflow.tir import PrimFunc
 
@@ -97,9 +98,9 @@ class ImportContext:
     sizes: dict[str, Size] = field(default_factory=dict)
     """The tensors that hold sizes: how many elements a run gives along axes of its inputs, and
     sums of these."""
-    sums: dict[Any, str] = field(default_factory=dict)
+    sums: dict[SizeSum, str] = field(default_factory=dict)
     """The tensors that hold sums of sizes, while they are in the graph."""
-    summed: dict[str, Any] = field(default_factory=dict)
+    summed: dict[str, SizeSum] = field(default_factory=dict)
     """The sums that tensors hold."""
     sized_values: dict[str, SizedArray] = field(default_factory=dict)
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of

@@ -8,13 +8,13 @@ equal sums of sizes are one tensor, so that extents which agree are known to agr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from graphflow.base.sizes import Size
 from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.size_sums import SizeSum, times
 from graphflow.graph import Node, Value
 from graphflow.kernels.definitions import elementwise
 
@@ -22,52 +22,10 @@ Element: TypeAlias = "int | str"
 """An integer, or the tensor that holds a size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """`offset + Σ factor · size` over some sizes, by the names of their tensors."""
-
-    factors: tuple[tuple[str, int], ...]
-    offset: int
-
-    def plus(self, other: Sum, times: int = 1) -> Sum:
-        """`self + times · other`."""
-        found = dict(self.factors)
-        for name, factor in other.factors:
-            found[name] = found.get(name, 0) + times * factor
-        kept = sorted((name, factor) for name, factor in found.items() if factor)
-        return Sum(tuple(kept), self.offset + times * other.offset)
-
-    def bounds(self, context: ImportContext) -> tuple[int, int]:
-        """The least and the greatest value, for sizes that do not depend on each other."""
-        ends = [
-            sorted((factor * context.sizes[name].lo, factor * context.sizes[name].hi))
-            for name, factor in self.factors
-        ]
-        return self.offset + sum(lo for lo, _ in ends), self.offset + sum(hi for _, hi in ends)
-
-    def text(self, context: ImportContext) -> str:
-        """The sum as users write it."""
-        words = [
-            context.sizes[name].name if factor == 1 else f"{factor}·{context.sizes[name].name}"
-            for name, factor in self.factors
-        ]
-        if self.offset or not words:
-            words.append(str(self.offset))
-        return " + ".join(words).replace("+ -", "- ")
-
-
-def _times(left: Sum, right: Sum) -> Sum | None:
-    """The product, where one of both is a number."""
-    if left.factors and right.factors:
-        return None
-    many, number = (left, right.offset) if left.factors else (right, left.offset)
-    return Sum((), 0).plus(many, number)
-
-
-_COMBINED: dict[str, Callable[[Sum, Sum], Sum | None]] = {
+_COMBINED: dict[str, Callable[[SizeSum, SizeSum], SizeSum | None]] = {
     "Add": lambda left, right: left.plus(right),
     "Sub": lambda left, right: left.plus(right, -1),
-    "Mul": _times,
+    "Mul": times,
 }
 
 COMBINING = frozenset(_COMBINED)
@@ -80,7 +38,7 @@ def combined(context: ImportContext, op: str, left: Element, right: Element) -> 
     return None if result is None else element_of(context, result)
 
 
-def element_of(context: ImportContext, wanted: Sum) -> Element:
+def element_of(context: ImportContext, wanted: SizeSum) -> Element:
     """The number that a sum is, or the tensor that holds it."""
     if not wanted.factors:
         return wanted.offset
@@ -91,17 +49,17 @@ def element_of(context: ImportContext, wanted: Sum) -> Element:
         known = _computed(context, wanted)
         context.sums[wanted] = known
         context.summed[known] = wanted
-        context.sizes[known] = Size(wanted.text(context), *wanted.bounds(context))
+        context.sizes[known] = Size(wanted.text(context.sizes), *wanted.bounds(context.sizes))
     return known
 
 
-def _sum_of(context: ImportContext, element: Element) -> Sum:
+def _sum_of(context: ImportContext, element: Element) -> SizeSum:
     if isinstance(element, int):
-        return Sum((), element)
-    return context.summed.get(element, Sum(((element, 1),), 0))
+        return SizeSum((), element)
+    return context.summed.get(element, SizeSum(((element, 1),), 0))
 
 
-def _computed(context: ImportContext, wanted: Sum) -> str:
+def _computed(context: ImportContext, wanted: SizeSum) -> str:
     """Add the kernels that compute a sum in a run; returns the tensor that holds it."""
     total = ""
     for name, factor in wanted.factors:

@@ -2,8 +2,9 @@
 
 In: a node that takes the shape of such a tensor, or moves elements of one.  Out: a `SizedArray`,
 its value with the most of each size, and which elements are which size.  What always holds: an
-element that is a size is moved, never computed with; what would need its number raises
-`ExtentsLost`, so that a program for many sizes never contains one of them.
+element that is a size is moved, added to others or multiplied by a number, which gives a size that
+a run computes; what would need its number raises `ExtentsLost`, so that a program for many sizes
+never contains one of them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return {step.outputs[0]: results}
     moved = () if _makes_booleans(step) else _MOVES.get(op, ())
     if not places or not (moved is None or set(places) <= set(moved)):
-        sizes = sorted(set(context.sized_values[read[0]].sizes.values()))
+        known = context.sized_values[read[0]].sizes.values()
+        sizes = sorted({context.sizes[tensor].name for tensor in known})
         raise ExtentsLost(
             f"{step}: its input {read[0]} has elements that are only known at run time "
             f"({', '.join(sizes)}), and it does not only move them; cut the model before this node"

@@ -21,7 +21,7 @@ from graphflow.kernels.lowering import LoweredKernel
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.clearing import caches
 from graphflow.schedule import Schedule
-from support.sized_runs import parsed_model
+from support.models.sized_runs import parsed_model
 from support.texts import parsed
 
 STRICT = gf.Options(threads=1, fallback=None)

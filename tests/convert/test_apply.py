@@ -16,9 +16,9 @@ from graphflow.kernels.recipes import BlockTranspose, Staged, View
 from graphflow.lower import lower
 from graphflow.physical import PhysicalGraph
 from graphflow.plan import CopyKind, LayoutPlan
-from support.nets import SHORT, check_meaning
-from support.random_nets import random_graph, some
-from support.shared_memory_nets import concat_with_a_constant
+from support.planning.nets import SHORT, check_meaning
+from support.planning.random_nets import random_graph, some
+from support.planning.shared_memory_nets import concat_with_a_constant
 
 
 def _check_follows(graph: OperatorGraph, plan: LayoutPlan, physical: PhysicalGraph) -> None:

@@ -20,9 +20,18 @@ from graphflow.kernels.recipes import View, kernel_variants, memory_key
 from graphflow.layout import Undefined, blocked, channels_last, fact_of, row_major
 from graphflow.physical import PhysicalGraph
 from graphflow.plan import CopyKind, EdgeType, LayoutPlan
-from support.nets import SHORT, Net, check_meaning, favour, over_padding, padded, two_demands, views
 from support.placing import positions
-from support.shared_memory_nets import SHARED
+from support.planning.nets import (
+    SHORT,
+    Net,
+    check_meaning,
+    favour,
+    over_padding,
+    padded,
+    two_demands,
+    views,
+)
+from support.planning.shared_memory_nets import SHARED
 
 
 def applied(graph: OperatorGraph) -> PhysicalGraph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from graphflow.arith import Verdict
-from support.effect_questions import check
+from support.fuzz.effect_questions import check
 
 CASES = 300
 

@@ -10,7 +10,7 @@ from graphflow.arith import Domain, Var, Verdict, const, less_than
 from graphflow.effects import stores_known_value
 from graphflow.effects.instance_values import MOST_INSTANCES, first_instances
 from graphflow.tir import PrimFunc, parse
-from support.typed_kernels import check_typed
+from support.kernels.typed_kernels import check_typed
 
 LAST = ((1, False), (0, False))
 

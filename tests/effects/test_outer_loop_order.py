@@ -14,8 +14,8 @@ from graphflow.effects.outer_loop_order import keeps_sources
 from graphflow.effects.relations import relations_of
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.tir import Allocate, PrimFunc, loops_of, walk
-from support.buffer_cases import buffer_kernel
-from support.folding import folded, sources
+from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.folding import folded, sources
 from support.schedule_checks import kernel
 
 BANDS = """

@@ -9,8 +9,8 @@ import pytest
 from graphflow.arith import Verdict
 from graphflow.effects import same_sources
 from graphflow.tir import Allocate, walk
-from support.buffer_cases import buffer_kernel
-from support.folding import folded, sources
+from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.folding import folded, sources
 from support.schedule_checks import kernel
 
 LAG = """

@@ -28,7 +28,8 @@ from graphflow.layout import (
 )
 from graphflow.plan import CopyKind, LayoutPlan
 from graphflow.schedule import Schedule
-from support.nets import (
+from support.placing import interpret_physical
+from support.planning.nets import (
     SHORT,
     TARGET,
     Net,
@@ -46,9 +47,8 @@ from support.nets import (
     two_demands,
     views,
 )
-from support.placing import interpret_physical
-from support.random_nets import random_graph, some
-from support.shared_memory_nets import (
+from support.planning.random_nets import random_graph, some
+from support.planning.shared_memory_nets import (
     SHARED,
     concat_of_concats,
     concat_then_slice,

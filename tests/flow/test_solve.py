@@ -24,9 +24,9 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import conversion_work
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
 from graphflow.models.zoo.frames import frames_head
-from support.exhaustive import Exhaustive
-from support.nets import SHORT, Net
-from support.random_nets import PLANNED, random_graph, some
+from support.planning.exhaustive import Exhaustive
+from support.planning.nets import SHORT, Net
+from support.planning.random_nets import PLANNED, random_graph, some
 from support.seeds import seeds
 
 # Exhaustive search --------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def test_affine_grid_asks_for_its_size() -> None:
     assert isinstance(model, onnx.ModelProto)
 
 
-# What tests/system/test_every_operator.py found ---------------------------------------------------
+# What tests/system/fuzz/test_every_operator.py found ----------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (2, 3, 0), (0, 3), (1, 0), (3, 0, 2)])

@@ -16,7 +16,7 @@ from graphflow.graph import (
 )
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.kernels.definitions import elementwise
-from support.nets import Net
+from support.planning.nets import Net
 
 
 def scaled_after_movement() -> OperatorGraph:

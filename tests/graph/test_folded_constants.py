@@ -32,7 +32,7 @@ from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc, interpret, to_text
 from graphflow.validation.error_bounds import MARGIN, with_errors
-from support.nets import Net
+from support.planning.nets import Net
 from support.targets import processors
 
 pytestmark = pytest.mark.decisions

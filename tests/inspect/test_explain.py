@@ -31,10 +31,10 @@ from graphflow.kernels.recipes import View
 from graphflow.layout import Layout
 from graphflow.models import ModelBuilder
 from graphflow.plan import edge_type_key
-from support.factors import random_factors, total
-from support.nets import SHORT, TARGET, Net, chain, middle, residual
-from support.random_nets import random_graph, some
-from support.shared_memory_nets import in_two_concats
+from support.planning.factors import random_factors, total
+from support.planning.nets import SHORT, TARGET, Net, chain, middle, residual
+from support.planning.random_nets import random_graph, some
+from support.planning.shared_memory_nets import in_two_concats
 
 # Prices of what was not chosen --------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from graphflow.lower import Lowered, lower
 from graphflow.lower.memory_plan import align, pack, plan_arena
 from graphflow.program import ALIGNMENT
 from graphflow.schedule import require_in_bounds
-from support.nets import SHORT, Net, chain, favour, joined, two_demands
+from support.planning.nets import SHORT, Net, chain, favour, joined, two_demands
 
 i, j = Var("i"), Var("j")
 

@@ -8,7 +8,7 @@ import pytest
 import graphflow as gf
 from graphflow.lower.run_portions import any_counted
 from graphflow.program import Portion
-from support.sized_runs import OPTIONS, beside_peer, parsed_model
+from support.models.sized_runs import OPTIONS, beside_peer, parsed_model
 
 MOST = 7
 

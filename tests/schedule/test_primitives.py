@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
-from support.all_cases import ALL_CASES, SEQUENCE_CASES
-from support.config_cases import with_state
-from support.primitive_cases import (
+from support.primitives.all_cases import ALL_CASES
+from support.primitives.config_cases import with_state
+from support.primitives.primitive_cases import (
     Outcome,
     PrimitiveCase,
-    apply_sequence,
     outcomes,
     share,
 )
-from support.sequence_kernels import SEQUENCE_KERNELS
 
 SEEDS = 12
 STATE_SEEDS = 4
@@ -40,24 +37,3 @@ def test_primitive_on_random_kernels(case: PrimitiveCase) -> None:
 def test_primitive_on_random_kernels_with_state(case: PrimitiveCase) -> None:
     stateful = replace(case, kernel=lambda number: with_state(case.kernel(number), number))
     outcomes(stateful, range(STATE_SEEDS))
-
-
-# Sequences ----------------------------------------------------------------------------------------
-
-STEPS = 12
-
-
-def run_sequences(kernel: str, seeds: range) -> float:
-    """The mean number of primitives that apply, printed too."""
-    found = []
-    for seed in seeds:
-        func = SEQUENCE_KERNELS[kernel](Random(seed).randint)
-        found.append(apply_sequence(func, SEQUENCE_CASES, seed, STEPS))
-    mean = sum(found) / len(found)
-    print(f"{kernel}: {mean:.1f} of {STEPS} primitives apply")
-    return mean
-
-
-@pytest.mark.parametrize("kernel", SEQUENCE_KERNELS)
-def test_sequences_of_primitives(kernel: str) -> None:
-    assert run_sequences(kernel, range(8)) > 3

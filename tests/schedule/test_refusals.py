@@ -18,15 +18,22 @@ from graphflow.schedule import (
     rewrite_expr,
 )
 from graphflow.tir import Load, PrimFunc, Select
-from support.buffer_refusals import BUFFER_REFUSALS
-from support.expression_refusals import EXPRESSION_REFUSALS
-from support.loop_refusals import LOOP_REFUSALS
-from support.refusal import Refusal, clauses
-from support.rfc77_primitives import ALWAYS_SAFE, PRIMITIVES
+from support.primitives.buffer_refusals import BUFFER_REFUSALS
+from support.primitives.expression_refusals import EXPRESSION_REFUSALS
+from support.primitives.loop_refusals import LOOP_REFUSALS
+from support.primitives.rare_refusals import RARE_REFUSALS
+from support.primitives.refusal import Refusal, clauses
+from support.primitives.statement_refusals import STATEMENT_REFUSALS
+from support.rfc77.primitives import ALWAYS_SAFE, PRIMITIVES
 from support.schedule_checks import kernel
-from support.statement_refusals import STATEMENT_REFUSALS
 
-REFUSALS = (*BUFFER_REFUSALS, *EXPRESSION_REFUSALS, *LOOP_REFUSALS, *STATEMENT_REFUSALS)
+REFUSALS = (
+    *BUFFER_REFUSALS,
+    *EXPRESSION_REFUSALS,
+    *LOOP_REFUSALS,
+    *RARE_REFUSALS,
+    *STATEMENT_REFUSALS,
+)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)

@@ -1,6 +1,6 @@
 """Hypothesis strategies for random index expressions, predicates and kernels, and their inputs.
 
-How they are made stands in support/random_kernels.py.  The same seed gives the same arrays.
+How they are made stands in support/kernels/random_kernels.py.  The same seed gives the same arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphflow.arith import IndexExpr, Predicate, Var
 from graphflow.layout import IndexMap, Layout, smallest_box
 from graphflow.tir import DTYPES, PrimFunc, Role
-from support.random_kernels import (
+from support.kernels.random_kernels import (
     EXACT_UNARY,
     SPECIAL_FLOATS,
     KernelOptions,

@@ -51,7 +51,7 @@ from graphflow.validation import (
 from graphflow.validation import check as check_module
 from graphflow.validation import expected as expected_module
 from graphflow.validation.check import Checker
-from support.fuzz_cases import compile_case, make_case
+from support.fuzz.fuzz_cases import compile_case, make_case
 
 SHAPE = (1, 6, 3, 4)
 PADDED = channels_last_padded(SHAPE, 8)

@@ -111,13 +111,15 @@ def _left_there(
     """Proofs that the stage stores what is there, `value`; `Unproven` else."""
     proofs: list[arith.Proof] = []
     same = _specialized(func, target, stage, proofs)
-    (store,) = (
+    stores = [
         path
         for path in effects.paths_below(stage, addresses.path_of(same, stage.name))
         if isinstance(effects.statement_at(same, path), tir.Store)
-    )
+    ]
+    if not stores:
+        raise ScheduleError(f"constant: a call in the stage {stage.name} stores the padding")
     claim = f"left there: {target.name} holds {value.value} in its padding before {stage.name}"
-    return (*proofs, obligations.require(effects.stores_known_value(same, store), claim))
+    return (*proofs, obligations.require(effects.stores_known_value(same, stores[0]), claim))
 
 
 def _assumed(stmt: tir.Stmt) -> tir.Stmt:

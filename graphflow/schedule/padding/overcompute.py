@@ -270,7 +270,8 @@ def _filled(extra: tuple[tir.Access, ...], member: arith.Predicate, body: tir.Bo
     def change(expr: tir.Expr) -> tir.Expr:
         if not isinstance(expr, tir.Load) or expr not in outside:
             return expr
-        return tir.Select(member, expr, tir.Literal(0, expr.dtype))
+        zero = tir.Literal(False if expr.dtype == "bool" else 0, expr.dtype)
+        return tir.Select(member, expr, zero)
 
     return tir.map_expressions(body, change) if outside else body
 

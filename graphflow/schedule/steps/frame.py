@@ -153,11 +153,10 @@ def require_instances(before: tir.PrimFunc, now: tir.PrimFunc) -> None:
     call of `now` names a buffer or variable that is not there.
 
     Traversals leave a block with the name of the call in the place of the first kind.  Those of the
-    second kind perform nothing, so that no rewrite of accesses reaches their windows.
+    second kind only prefetch from a buffer, so that no rewrite of accesses reaches their windows.
     """
     for call in tir.calls_in(now.body):
-        if not tir.performed(call):
-            _require_arguments(now, call)
+        _require_arguments(now, call)
     calls = {call.name: call for call in tir.calls_in(before.body)}
     for call in tir.calls_in(now.body):
         calls.pop(call.name, None)  # names are unique, so no block has this one

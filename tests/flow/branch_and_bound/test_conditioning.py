@@ -10,7 +10,7 @@ import pytest
 from graphflow.flow.branch_and_bound.conditioning import Conditioned, TablesTooLarge
 from graphflow.flow.elimination.prices import NEVER
 from graphflow.flow.objective.patterns import Classes
-from support.drawn import drawn
+from support.planning.drawn import drawn
 
 
 def kept_of(problem: Conditioned, rng: np.random.Generator) -> Mapping[int, Classes]:

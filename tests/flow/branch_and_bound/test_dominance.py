@@ -11,9 +11,9 @@ from graphflow.flow.branch_and_bound.dominance import undominated
 from graphflow.flow.candidates.candidates import Candidates
 from graphflow.flow.elimination.prices import NEVER
 from graphflow.graph import OperatorGraph
-from support.exhaustive import Exhaustive
-from support.nets import SHORT
-from support.random_nets import PLANNED, random_graph, some
+from support.planning.exhaustive import Exhaustive
+from support.planning.nets import SHORT
+from support.planning.random_nets import PLANNED, random_graph, some
 from support.seeds import seeds
 
 COST = CostModel(SHORT, 1)

@@ -11,8 +11,8 @@ from graphflow.flow.branch_and_bound.conditioning import Conditioned
 from graphflow.flow.branch_and_bound.relaxation import PriceBounds, Relaxation, mini_buckets
 from graphflow.flow.elimination.prices import NEVER
 from graphflow.flow.solve import Problem
-from support.drawn import drawn
-from support.factors import random_factors
+from support.planning.drawn import drawn
+from support.planning.factors import random_factors
 from support.seeds import seeds
 
 

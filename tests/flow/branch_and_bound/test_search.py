@@ -9,8 +9,8 @@ from graphflow.flow import enumerate_candidates
 from graphflow.flow.branch_and_bound.search import OutOfWork, branch_and_bound
 from graphflow.flow.elimination.prices import NEVER, Table
 from graphflow.flow.solve import Problem
-from support.drawn import COST, drawn
-from support.random_nets import PLANNED, random_graph, some
+from support.planning.drawn import COST, drawn
+from support.planning.random_nets import PLANNED, random_graph, some
 from support.seeds import seeds
 
 WORK = 1 << 40

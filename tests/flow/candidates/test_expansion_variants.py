@@ -16,10 +16,10 @@ from graphflow.flow.candidates.candidates import Candidates
 from graphflow.flow.solve import TABLE_LIMIT
 from graphflow.graph import OperatorGraph, interpret_graph
 from graphflow.kernels.definitions.movements import movement
-from support.exhaustive import Exhaustive
-from support.nets import SHORT, TARGET, Net
 from support.placing import interpret_physical
-from support.random_nets import some
+from support.planning.exhaustive import Exhaustive
+from support.planning.nets import SHORT, TARGET, Net
+from support.planning.random_nets import some
 
 
 def joined_twice(channels: int = 5, reader: str = "conv") -> OperatorGraph:

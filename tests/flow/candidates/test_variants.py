@@ -8,7 +8,7 @@ from graphflow.graph import OperatorGraph
 from graphflow.kernels.definitions.movements import selection
 from graphflow.kernels.recipes import View
 from graphflow.layout import Layout, row_major
-from support.nets import SHORT, Net
+from support.planning.nets import SHORT, Net
 
 
 def _part(net: Net, name: str, source: str, channels: range) -> str:

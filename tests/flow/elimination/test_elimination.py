@@ -33,9 +33,9 @@ from graphflow.kernels.definitions.windows import pooling
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
 from graphflow.tir import PrimFunc
-from support.factors import random_factors, total
-from support.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
-from support.random_nets import PLANNED, random_graph, some
+from support.planning.factors import random_factors, total
+from support.planning.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
+from support.planning.random_nets import PLANNED, random_graph, some
 from support.seeds import seeds
 
 # Elimination --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.tir import DTYPES, PrimFunc, interpret
-from support.random_kernels import KernelOptions
+from support.kernels.random_kernels import KernelOptions
 from support.single import noise, peer
 from support.strategies import primfuncs
 from support.texts import parsed

@@ -9,7 +9,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.base.sizes import Size
 from graphflow.frontends import sized_axes
-from support.sized_runs import parsed_model
+from support.models.sized_runs import parsed_model
 
 N, M = Size("n", 1, 4), Size("m", 2, 3)
 

@@ -8,7 +8,7 @@ from graphflow.base.sizes import Size
 from graphflow.frontends.importer import import_checked
 from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.graph import OperatorGraph
-from support.sized_runs import parsed_model
+from support.models.sized_runs import parsed_model
 
 N = Size("n", 1, 6)
 

@@ -13,7 +13,7 @@ from graphflow.kernels.definitions.linear_algebra.linear import matmul
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.kernel_variants import IMAGE_TILES, image_tiles
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile
-from support.own_tiles import NoTile, OwnTile
+from support.planning.own_tiles import NoTile, OwnTile
 
 ZEN4 = PROCESSORS["zen4"]
 PRODUCT = matmul((24, 40), (40, 64))

@@ -61,7 +61,7 @@ from support.halo_convolutions import (
     numbers,
 )
 from support.placing import interpret_physical
-from support.scheduled_chains import (
+from support.schedules.scheduled_chains import (
     ADDONE,
     GROW,
     PACKED,

@@ -76,11 +76,6 @@ def test_inline_window() -> None:
     assert inline_window(inline_window(func, "v").func, "w").func == again.func
 
 
-def test_inline_window_refuses() -> None:
-    with pytest.raises(ScheduleError, match="window: i is no named window"):
-        inline_window(kernel(ROWS), "i")
-
-
 def test_windows_survive_other_steps() -> None:
     func = kernel(ROWS)
     schedule = Schedule.of(func)

@@ -23,7 +23,7 @@ from graphflow.schedule import (
     vectorize_loop,
 )
 from graphflow.tir import PrimFunc, calls_in, interpret, parse, to_text
-from support.extracted_parts import check_round_trip
+from support.primitives.extracted_parts import check_round_trip
 from support.schedule_checks import inputs_of, kernel, same
 
 MATMUL = """

@@ -168,6 +168,13 @@ def test_a_step_that_takes_the_buffer_away_is_refused(step: str) -> None:
     same(func, steps[step](s.inline("prefetch16")))
 
 
+def test_a_step_that_takes_the_buffer_of_a_kernel_that_prefetches_away_is_refused() -> None:
+    func = kernel("for j in serial(0, 4):\n    y[0, 0, j] = x[0, j]", PARAMS)
+    s = Schedule.of(func).prefetch("j", "w", (0, 0, (0, 16))).extract_subproc("j", "part")
+    with pytest.raises(ScheduleError, match=r"calls: part, .* names w: .* inline the call"):
+        s.transform_layout("w", lambda i, j, k: (j, i, k))
+
+
 def test_a_variable_that_a_step_takes_away_is_put_in_or_the_step_is_refused() -> None:
     func = kernel(
         "for i in serial(0, 2):\n    for j in serial(0, 4):\n        y[0, 0, j] = x[0, j]", PARAMS

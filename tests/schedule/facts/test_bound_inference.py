@@ -16,7 +16,7 @@ from graphflow.schedule import (
     mult_loops,
     simplify,
 )
-from support.bound_checks import check_steps, compare_bounds
+from support.fuzz.bound_checks import check_steps, compare_bounds
 from support.schedule_checks import kernel, same
 
 TWO_STAGES = kernel(

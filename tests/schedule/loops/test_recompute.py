@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import Schedule, divide_with_recompute, parallelize_loop
+from graphflow.schedule import Schedule, divide_with_recompute
 from support.schedule_checks import kernel, same
 
 SUMS = kernel("for i in serial(0, 14):\n    y[i] = i32(0)\n    y[i] += x[i] + x[i + 2]\n"
@@ -62,9 +62,3 @@ def test_refusals(case: str) -> None:
     body, (count, step), reason = REFUSED[case]
     with pytest.raises(ScheduleError, match=reason):
         divide_with_recompute(kernel(body), "i", count, step, ("o", "n"))
-
-
-def test_threads_may_not_store_the_same_elements() -> None:
-    func = parallelize_loop(SUMS, "i").func
-    with pytest.raises(ScheduleError, match="two blocks store the same elements"):
-        divide_with_recompute(func, "i", 3, 4, ("o", "n"))

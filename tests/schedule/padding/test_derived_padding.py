@@ -26,7 +26,7 @@ from support.halo_convolutions import (
     over_halos,
 )
 from support.schedule_checks import kernel
-from support.scheduled_chains import elementwise, packed
+from support.schedules.scheduled_chains import elementwise, packed
 
 Golden = Callable[[str, str], None]
 
@@ -103,6 +103,14 @@ def test_constant_a_stage_that_stores_anything_gives_nothing_to_derive() -> None
         derive_padding(rows, "y")
     with pytest.raises(ScheduleError, match="y has no padding stage of its own"):
         derive_padding(func, "y")
+
+
+def test_constant_a_stage_that_calls_what_stores_the_constant() -> None:
+    func = kernel("for i in serial(0, 14):\n    y[i] = x[i]", "x: i32[14], y: out[i32[14]]")
+    s = Schedule.of(func).apply(transform_layout, "y", lambda i: (i // 4, i % 4), 0)
+    s = s.extract_subproc("y_padding_0", "part")
+    with pytest.raises(ScheduleError, match="a call in the stage y_padding stores the padding"):
+        s.apply(derive_padding, "y")
 
 
 def test_neutral_a_window_over_the_last_row_reaches_the_first() -> None:

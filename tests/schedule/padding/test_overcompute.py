@@ -12,7 +12,7 @@ from graphflow.schedule import (
     remove_overcompute_through_branching,
 )
 from graphflow.schedule.places.obligations import Unproven
-from graphflow.tir import PrimFunc, interpret, parse, to_text
+from graphflow.tir import PrimFunc, interpret, parse, to_text, verify
 from support.schedule_checks import kernel, same
 
 GUARDED = (
@@ -130,6 +130,18 @@ def test_b7_a_load_that_would_leave_the_buffer_is_zero() -> None:
     )
     done = remove_branching_through_overcompute(inside, "compute", fill=True)
     assert "t[i] = x[i]" in same(inside, done)
+
+
+def test_b7_what_is_zero_is_false_among_bools() -> None:
+    func = kernel(
+        "t = alloc(bool[16])\n"
+        + GUARDED.format(body="t[i] = x[i + 2]")
+        + "for j in serial(0, 14):\n    y[j] = t[j]\n",
+        "x: bool[16], y: out[bool[14]]",
+    )
+    done = remove_branching_through_overcompute(func, "compute", fill=True)
+    assert "t[i] = select(i < 14, x[i + 2], bool(False))" in same(func, done)
+    verify(done.func, "scheduled")
 
 
 def test_b7_what_is_zero_must_not_be_seen() -> None:

@@ -12,7 +12,7 @@ from graphflow import tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Schedule
 from graphflow.schedule.loops.pieces import MOST_STATEMENTS
-from support.odd_arguments import PRIMITIVES, apply_anything
+from support.primitives.odd_arguments import PRIMITIVES, apply_anything
 from support.schedule_checks import kernel, same
 
 REVERSED = """

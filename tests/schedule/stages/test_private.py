@@ -7,7 +7,7 @@ import pytest
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import parallelize_loop, sink_alloc, vectorize_loop
 from graphflow.tir import verify
-from support.primitive_cases import means_the_same
+from support.primitives.primitive_cases import means_the_same
 from support.schedule_checks import kernel, same
 
 ROWS = """

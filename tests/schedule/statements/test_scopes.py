@@ -70,12 +70,6 @@ def test_specialize_refuses_what_nothing_may_read() -> None:
         specialize(func, "i[0]", [condition])
 
 
-def test_specialize_refuses_allocations() -> None:
-    func = kernel("t = alloc(i32[1])\nt[0] = x[0]\ny[0] = t[0]")
-    with pytest.raises(ScheduleError, match="is an allocation, which would end with the branch"):
-        specialize(func, "[0]", [less_than(const(0), const(1))])
-
-
 # -- lift_scope
 
 

@@ -17,11 +17,11 @@ from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import Rewrite, Schedule, divide_loop, vectorize_loop
 from graphflow.tir import PrimFunc, expr_text, loads_in, parse_predicate, to_text
-from support import schedule_families, schedule_rows
+from support.kernels import schedule_families, schedule_rows
+from support.kernels.schedule_kernels import Dice, random_kernel
 from support.schedule_checks import kernel
-from support.schedule_kernels import Dice, random_kernel
-from support.schedule_trial import Trial
-from support.schedule_ways import random_schedule
+from support.schedules.schedule_trial import Trial
+from support.schedules.schedule_ways import random_schedule
 
 assert schedule_families and schedule_rows  # their modules register random kernels
 

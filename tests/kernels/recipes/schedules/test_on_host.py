@@ -22,7 +22,7 @@ from graphflow.tir import (
     to_text,
     verify,
 )
-from support.accelerator import ACC, MATMUL, SPAD, mapped, scheduled_matmul, tiled
+from support.schedules.accelerator import ACC, MATMUL, SPAD, mapped, scheduled_matmul, tiled
 
 pytestmark = pytest.mark.decisions
 

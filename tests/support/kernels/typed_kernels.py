@@ -1,0 +1,171 @@
+"""Random kernels of one element type whose later stores often store what is there already.
+
+In: a function that draws numbers, an element type, and another one that values are cast from.
+Out: a kernel whose stores repeat earlier ones as they are, or written in another way: operands
+exchanged, a zero added, negated twice, cast to the other type and back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from graphflow import tir
+from graphflow.arith import TRUE, Var, Verdict
+from graphflow.base.dtypes import DTYPES, FLOATS, integer_limits
+from graphflow.effects import rewrite_path, stores_known_value
+from graphflow.tir import Store, interpret, to_text
+from support.kernels.effect_kernels import EffectKernel, each_path
+from support.kernels.random_kernels import SPECIAL_FLOATS, random_predicate
+from support.native import Array
+
+TYPES = ("float32", "float64", "int8", "uint8", "int16", "int32", "uint64", "int64")
+
+
+def numbers_of(dtype: str) -> tuple[Any, ...]:
+    """Numbers at which arithmetic of a type is special."""
+    if dtype in FLOATS:
+        return SPECIAL_FLOATS
+    low, high = integer_limits(dtype)
+    return (0, 1, 2, 3, low, high, high - 1, max(low, -1), max(low, -3))
+
+
+def typed_arrays(func: tir.PrimFunc, rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
+    """Special numbers for every parameter."""
+    return {
+        b.name: np.array(
+            [rng.choice(np.array(numbers_of(b.dtype), object)) for _ in range(b.size)],
+            DTYPES[b.dtype],
+        ).reshape(b.shape)
+        for b in (param.buffer for param in func.params)
+    }
+
+
+@dataclass
+class TypedKernel(EffectKernel):
+    """A random kernel in the making; its parameters are x, y and t of one type, and z."""
+
+    other: str = "int64"
+    stored: list[tuple[tir.Store, tuple[Var, ...]]] = field(default_factory=list)
+
+    def func(self) -> tir.PrimFunc:
+        x, y, t = (tir.Buffer(name, self.shape(), self.dtype) for name in "xyt")
+        self.cast_from = tir.Buffer("z", self.shape(), self.other)
+        body = [stmt for _ in range(self.number(1, 3)) for stmt in self.stage([x, y, t])]
+        roles = {
+            x: tir.Role.INPUT,
+            self.cast_from: tir.Role.INPUT,
+            y: tir.Role.INOUT,
+            t: tir.Role.INOUT,
+        }
+        return tir.PrimFunc(
+            "kernel", tuple(tir.Param(b, role) for b, role in roles.items()), tuple(body)
+        )
+
+    def write(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Stmt:
+        if self.stored and self.chance(60):
+            store, names = self.stored[self.number(0, len(self.stored) - 1)]
+            if len(names) <= len(around):
+                return self.again(store, dict(zip(names, around, strict=False)))
+        buffer = buffers[self.number(1, 2)]
+        indices, value = self.indices(around, buffer), self.value(around, buffers, 2)
+        if self.chance(12):
+            return tir.Reduce(
+                (tir.ReduceOp.ADD, tir.ReduceOp.MAX)[self.number(0, 1)], buffer, indices, value
+            )
+        self.stored.append((tir.Store(buffer, indices, value), tuple(around)))
+        return self.stored[-1][0]
+
+    def again(self, store: tir.Store, names: Mapping[Var, Var]) -> tir.Store:
+        (new,) = tir.substitute_body((store,), dict(names))
+        assert isinstance(new, tir.Store)
+        inside = tuple(i % n for i, n in zip(new.indices, new.buffer.shape, strict=True))
+        return tir.Store(new.buffer, inside, self.rewritten(new.value))
+
+    def rewritten(self, value: tir.Expr) -> tir.Expr:
+        """The value in another way, which may be another value."""
+        constant = self.constant()
+        match self.number(0, 8), value:
+            case 0, tir.Binary(op, left, right):
+                return tir.Binary(op, right, left)
+            case 1, _:
+                return tir.Binary("add", value, constant)
+            case 2, _:
+                return tir.Unary("neg", tir.Unary("neg", value))
+            case 3, _ if self.dtype not in FLOATS or self.other in FLOATS:
+                return tir.Cast(tir.Cast(value, self.other), self.dtype)
+            case 4, _:
+                return tir.Binary("sub", tir.Binary("add", value, constant), constant)
+            case 5, tir.Binary(op, left, right):
+                return tir.Binary(op, self.rewritten(left), right)
+            case 6, tir.Literal():
+                return constant
+            case _:
+                return value
+
+    def constant(self) -> tir.Literal:
+        known = numbers_of(self.dtype)
+        return tir.Literal(known[self.number(0, len(known) - 1)], self.dtype)
+
+    def condition(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Condition:
+        if self.data_conditions and self.chance(50):
+            return tir.Comparison("le", self.value(around, buffers, 0), self.constant())
+        return random_predicate(self.number, around, 1) if around else TRUE
+
+    def value(self, around: list[Var], buffers: list[tir.Buffer], depth: int) -> tir.Expr:
+        kind = self.number(0, 10)
+        if kind < 4:
+            return self.load(around, buffers[:3])
+        if kind < 6 or depth == 0:
+            return self.constant()
+        if kind == 6 and around:
+            return tir.IndexValue(self.index(around, 4), self.dtype)
+        if kind == 7 and (self.dtype in FLOATS or self.other not in FLOATS):
+            return tir.Cast(
+                tir.Load(self.cast_from, self.indices(around, self.cast_from)), self.dtype
+            )
+        one, two = (self.value(around, buffers, depth - 1) for _ in range(2))
+        if kind == 8:
+            return tir.Select(self.condition(around, buffers), one, two)
+        if kind == 9:
+            return tir.Unary(("neg", "abs")[self.number(0, 1)], one)
+        return tir.Binary(("add", "sub", "mul", "max", "min")[self.number(0, 4)], one, two)
+
+
+def check_typed(seed: int) -> Counter[Verdict]:
+    """The answers about the stores of a random kernel, of which the proven ones are brute-forced.
+
+    Without a store that is proven to store what is there, outputs are the same bits.
+    """
+    random = Random(seed)
+    dtype, other = TYPES[seed % len(TYPES)], random.choice(TYPES)
+    func = TypedKernel(random.randint, seed % 2 == 0, dtype=dtype, other=other).func()
+    found: Counter[Verdict] = Counter()
+    for path, stmt in each_path(func.body):
+        if not isinstance(stmt, Store):
+            continue
+        proof = stores_known_value(func, path)
+        found[proof.verdict] += 1
+        if not proof.proven:
+            continue
+        less = rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
+        rng = np.random.default_rng(seed)
+        for _ in range(4):
+            arrays = typed_arrays(func, rng)
+            both = (bits(interpret(f, arrays, undefined=5.0)) for f in (func, less))
+            assert next(both) == next(both), f"seed {seed}, {path}\n{to_text(func)}\n{proof}"
+    return found
+
+
+def bits(arrays: Mapping[str, Array]) -> dict[str, bytes]:
+    """The bytes of each array, with one NaN for all."""
+    return {
+        name: (np.where(a == a, a, np.array(np.nan, a.dtype)) if a.dtype.kind == "f" else a)
+        .tobytes()
+        for name, a in arrays.items()
+    }  # fmt: skip

@@ -1,0 +1,547 @@
+"""Models of one input size or more, as texts of ONNX: which of them one program serves.
+
+Each has the size `n`.  `ONE_PROGRAM` are those whose results for a run are computed from what the
+run gives, element by element along the axes of the size; `EACH_SHAPE` maps a model that needs the
+number, or combines elements, to the node and the reason that the warning names.
+"""
+
+from __future__ import annotations
+
+
+def models(text: str) -> dict[str, str]:
+    """By the line above it, each model, which is indented."""
+    found: dict[str, str] = {}
+    head = ""
+    for line in text.strip().splitlines():
+        if line.startswith(" "):
+            found[head] = f"{found[head]} {line.strip()}".strip()
+        else:
+            head, found[line] = line, ""
+    return found
+
+
+ONE_PROGRAM = models(
+    """
+compress beside
+    g (float[n,4] x, bool[4] c) => (float[n,k] y) { y=Compress<axis=1>(x,c) }
+picked beside
+    g (float[n,4] x, bool[4] c, float[n,1] z) => (float[n,k] y)
+    { p=Compress<axis=1>(x,c) y=Add(p,z) }
+picked and transposed
+    g (float[n,4] x, bool[4] c) => (float[k,n] y) { p=Compress<axis=1>(x,c) y=Transpose(p) }
+softmax
+    g (float[n,4] x) => (float[n,4] y) { y = Softmax<axis=1>(x) }
+reshape splits
+    g (float[n,4] x) => (float[n,2,2] y) { s=Constant<value=int64[3] {-1,2,2}>() y = Reshape(x,s) }
+reshape zero
+    g (float[n,4] x) => (float[n,2,2] y) { s=Constant<value=int64[3] {0,2,2}>() y = Reshape(x,s) }
+flatten 1
+    g (float[n,4,2] x) => (float[a,b] y) { y = Flatten(x) }
+concat along
+    g (float[n,4] x) => (float[k,4] y) { y = Concat<axis=0>(x,x) }
+concat along const
+    g (float[n,4] x) => (float[k,4] y) <float[1,4] c={1,2,3,4}> { y = Concat<axis=0>(x,c) }
+concat beside
+    g (float[n,4] x) => (float[n,8] y) { r=Relu(x) y = Concat<axis=1>(x,r) }
+slice along
+    g (float[n,4] x) => (float[k,4] y)
+    { a=Constant<value=int64[1] {0}>() e=Constant<value=int64[1] {2}>() y = Slice(x,a,e,a) }
+slice all
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {0}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() y = Slice(x,a,e,a) }
+slice hi
+    g (float[n,4] x) => (float[k,4] y)
+    { a=Constant<value=int64[1] {0}>() e=Constant<value=int64[1] {5}>() y = Slice(x,a,e,a) }
+slice other axis
+    g (float[n,4] x) => (float[n,2] y)
+    { a=Constant<value=int64[1] {1}>() e=Constant<value=int64[1] {3}>() y = Slice(x,a,e,a) }
+gather by input
+    g (float[6,4] t, int64[n] i) => (float[n,4] y) { y = Gather<axis=0>(t,i) }
+gather by computed
+    g (float[3,4] t, int64[n] i) => (float[n,4] y)
+    { o=Constant<value=int64 {1}>() j=Sub(i,o) y = Gather<axis=0>(t,j) }
+split one
+    g (float[n,4] x) => (float[a,4] y) { y = Split<axis=0>(x) }
+split beside
+    g (float[n,4] x) => (float[a,2] y, float[b,2] z) { y,z = Split<axis=1>(x) }
+pad beside
+    g (float[n,4] x) => (float[n,6] y) { p=Constant<value=int64[4] {0,1,0,1}>() y = Pad(x,p) }
+pad reflect
+    g (float[n,4] x) => (float[n,6] y)
+    { p=Constant<value=int64[4] {0,1,0,1}>() y = Pad<mode="reflect">(x,p) }
+tile beside
+    g (float[n,4] x) => (float[n,8] y) { p=Constant<value=int64[2] {1,2}>() y = Tile(x,p) }
+resize beside
+    g (float[n,2,4,4] x) => (float[a,b,c,d] y) <float[4] s={1,1,2,2}>
+    { y = Resize<mode="linear">(x,,s) }
+argmax beside
+    g (float[n,4] x) => (int64[n,1] y) { y = ArgMax<axis=1>(x) }
+argmax then gather
+    g (float[n,4] x, float[4,3] t) => (float[n,3] y)
+    { i = ArgMax<axis=1,keepdims=0>(x) y = Gather<axis=0>(t,i) }
+topk beside
+    g (float[n,4] x) => (float[n,2] y, int64[n,2] z)
+    { k=Constant<value=int64[1] {2}>() y,z = TopK<axis=1>(x,k) }
+where
+    g (float[n,4] x, bool[n,1] c) => (float[n,4] y) { r=Relu(x) y = Where(c,x,r) }
+expand to size
+    g (float[n,4] x, float[1,4] z) => (float[n,4] y) { s=Shape(x) e = Expand(z,s) y=Add(x,e) }
+expand ones
+    g (float[n,4] x) => (float[2,n,4] y) { s=Constant<value=int64[3] {2,1,4}>() y = Expand(x,s) }
+expand shared
+    g (float[n,1] x) => (float[n,n] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() t=Concat<axis=0>(o,s) y=Expand(x,t) }
+layernorm
+    g (float[n,4] x, float[4] w) => (float[n,4] y) { y = LayerNormalization<axis=-1>(x,w) }
+batchnorm
+    g (float[n,3,2] x, float[3] a, float[3] b, float[3] c, float[3] d) => (float[n,3,2] y)
+    { e=Abs(d) y = BatchNormalization(x,a,b,c,e) }
+constantofshape
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape(x) c=ConstantOfShape<value=float[1] {2}>(s) y=Mul(x,c) }
+constantofshape out
+    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) y=ConstantOfShape<value=float[1] {2}>(s) }
+onehot
+    g (int64[n] i) => (float[n,3] y) <int64 d={3}, float[2] v={0,1}> { y = OneHot(i,d,v) }
+onehot axis 0
+    g (int64[n] i) => (float[3,n] y) <int64 d={3}, float[2] v={0,1}> { y = OneHot<axis=0>(i,d,v) }
+scatter beside
+    g (float[n,4] x, int64[n,1] i, float[n,1] u) => (float[n,4] y)
+    { y = ScatterElements<axis=1>(x,i,u) }
+gatherelements
+    g (float[n,4] x, int64[n,2] i) => (float[n,2] y) { y = GatherElements<axis=1>(x,i) }
+gathernd batch
+    g (float[n,4] x, int64[n,1] i) => (float[n] y) { y = GatherND<batch_dims=1>(x,i) }
+if on data
+    g (float[n,4] x, bool c) => (float[n,4] y) { y=If(c) <then_branch = a () => (float[n,4] p) {
+    p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
+squeeze axes
+    g (float[n,1,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {1}>() y = Squeeze(x,a) }
+unsqueeze
+    g (float[n,4] x) => (float[1,n,4] y) { a=Constant<value=int64[1] {0}>() y = Unsqueeze(x,a) }
+cast int32
+    g (float[n,4] x) => (float[k] y)
+    { s=Shape<end=1>(x) b=Cast<to=6>(s) i=Cast<to=7>(b) y=ConstantOfShape(i) }
+cast float
+    g (float[n,4] x) => (float[k,4] y)
+    { s=Shape(x) b=Cast<to=1>(s) i=Cast<to=7>(b) y=Expand(o,i) o=Constant<value=float[1] {3}>() }
+add const row
+    g (float[n,4] x) => (float[n,4] y) <float[1,4] c={1,2,3,4}> { y=Add(x,c) }
+add itself transposed
+    g (float[n,n] x) => (float[n,n] y) { t=Transpose<perm=[1,0]>(x) y=Add(x,t) }
+add outer
+    g (float[n,1] x) => (float[n,n] y) { t=Transpose<perm=[1,0]>(x) y=Add(x,t) }
+matmul gram
+    g (float[n,4] x) => (float[n,n] y) { t=Transpose<perm=[1,0]>(x) y=MatMul(x,t) }
+gemm
+    g (float[n,4] x, float[4,3] w, float[3] b) => (float[n,3] y) { y=Gemm(x,w,b) }
+gemm bias sized
+    g (float[n,4] x, float[4,3] w, float[n,3] b) => (float[n,3] y) { y=Gemm(x,w,b) }
+gemm trans
+    g (float[4,n] x, float[4,3] w) => (float[n,3] y) { y=Gemm<transA=1>(x,w) }
+matmul sized weights
+    g (float[n,2,4] x, float[n,4,3] w) => (float[n,2,3] y) { y=MatMul(x,w) }
+matmul broadcast
+    g (float[n,2,4] x, float[4,3] w) => (float[n,2,3] y) { y=MatMul(x,w) }
+einsum
+    g (float[n,2,4] x, float[n,4,3] w) => (float[n,2,3] y)
+    { y=Einsum<equation="bij,bjk->bik">(x,w) }
+instance norm
+    g (float[n,3,5] x, float[3] a, float[3] b) => (float[n,3,5] y)
+    { y=InstanceNormalization(x,a,b) }
+mvn per sample
+    g (float[n,3,2,2] x) => (float[n,3,2,2] y) { y=MeanVarianceNormalization<axes=[1,2,3]>(x) }
+conv
+    g (float[n,3,5,5] x, float[4,3,3,3] w) => (float[n,4,5,5] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
+conv grouped
+    g (float[n,16,5,5] x, float[16,4,3,3] w) => (float[n,16,5,5] y)
+    { y=Conv<pads=[1,1,1,1],group=4>(x,w) }
+conv depthwise
+    g (float[n,16,5,5] x, float[16,1,3,3] w) => (float[n,16,5,5] y)
+    { y=Conv<pads=[1,1,1,1],group=16>(x,w) }
+conv transpose
+    g (float[n,3,5,5] x, float[3,4,3,3] w) => (float[n,4,a,b] y)
+    { y=ConvTranspose<strides=[2,2]>(x,w) }
+maxpool
+    g (float[n,3,6,6] x) => (float[n,3,3,3] y) { y=MaxPool<kernel_shape=[2,2],strides=[2,2]>(x) }
+global avg
+    g (float[n,3,6,6] x) => (float[n,3,1,1] y) { y=GlobalAveragePool(x) }
+depth to space
+    g (float[n,8,2,2] x) => (float[n,2,4,4] y) { y=DepthToSpace<blocksize=2>(x) }
+transpose
+    g (float[n,4,3] x) => (float[4,3,n] y) { y=Transpose<perm=[1,2,0]>(x) }
+trilu batch
+    g (float[n,4,4] x) => (float[n,4,4] y) { y=Trilu(x) }
+dropout
+    g (float[n,4] x) => (float[n,4] y) { y=Dropout(x) }
+lrn
+    g (float[n,4,2,2] x) => (float[n,4,2,2] y) { y=LRN<size=3>(x) }
+hardmax
+    g (float[n,4] x) => (float[n,4] y) { y=Hardmax(x) }
+reverse sequence
+    g (float[4,n] x, int64[n] l) => (float[4,n] y)
+    { o=Constant<value=int64 {1}>() m=Add(l,o) y=ReverseSequence<batch_axis=1,time_axis=0>(x,m) }
+celu function
+    g (float[n,4] x) => (float[n,4] y) { y=Celu(x) }
+softmaxce none
+    g (float[n,3] x, int64[n] l) => (float[n] y)
+    { y=SoftmaxCrossEntropyLoss<reduction="none">(x,l) }
+space
+    g (float[n,3,8,8] x, float[n,4,4,2] g1) => (float[n,3,4,4] y) { y=GridSample(x,g1) }
+size of other
+    g (float[n,4] x, float[n,3] z) => (float[n,7] y) { y=Concat<axis=1>(x,z) }
+reshape to sized
+    g (float[n,4] x) => (float[n,2,2] y)
+    { s=Shape<end=1>(x) t=Constant<value=int64[2] {2,2}>() u=Concat<axis=0>(s,t) y=Reshape(x,u) }
+reshape ahead
+    g (float[n,4] x) => (float[1,n,4] y)
+    { s=Shape(x) t=Constant<value=int64[1] {1}>() u=Concat<axis=0>(t,s) y=Reshape(x,u) }
+expand equal where
+    g (float[n,4] x, float[1,1] z) => (float[n,4] y)
+    { s=Shape(x) m=Constant<value=int64[2] {-1,-1}>() e=Equal(s,m) o=Constant<value=int64[2]
+    {1,1}>() w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }
+quantize
+    g (float[n,4] x, float[3,4] w0) => (float[n,4] y) <float s={0.1}, uint8 z={128}>
+    { q=QuantizeLinear(x,s,z) y=DequantizeLinear(q,s,z) }
+half
+    g (float16[n,4] x, float16[4,3] w) => (float16[n,3] y) { m=MatMul(x,w) y=Relu(m) }
+half layernorm
+    g (float16[n,4] x, float16[4] w) => (float16[n,4] y) { y=LayerNormalization(x,w) }
+ms layernorm
+    g (float[n,3,4] x, float[n,3,4] r, float[4] w, float[4] b) => (float[n,3,4] y)
+    { y=com.microsoft.SkipLayerNormalization(x,r,w,b) }
+ms gelu
+    g (float[n,4] x) => (float[n,4] y) { y=com.microsoft.Gelu(x) }
+ms biasgelu
+    g (float[n,4] x, float[4] b) => (float[n,4] y) { y=com.microsoft.BiasGelu(x,b) }
+fallback unary
+    g (float[n,4] x) => (float[n,4] y)
+    { r=Relu(x) d=Det(q) q=Constant<value=float[2,2] {1,2,3,4}>() y=Add(r,d) }
+identity
+    g (float[n,4] x) => (float[n,4] y) { y=Identity(x) }
+int input
+    g (int64[n,4] x) => (int64[n,4] y) { y=Add(x,x) }
+idiv
+    g (int64[n,4] x, int64[n,4] z) => (int64[n,4] y)
+    { o=Constant<value=int64 {1}>() w=Add(z,o) y=Div(x,w) }
+mod
+    g (int64[n,4] x, int64[n,4] z) => (int64[n,4] y)
+    { o=Constant<value=int64 {1}>() w=Add(z,o) y=Mod(x,w) }
+upsample seq
+    g (float[2,n,8] x, float[8,8] w) => (float[2,n,8] y) { m=MatMul(x,w) y=Softmax<axis=-1>(m) }
+attention batch
+    g (float[n,3,8] x, float[8,8] w) => (float[n,3,8] y)
+    { q=MatMul(x,w) t=Transpose<perm=[0,2,1]>(x) s=MatMul(q,t) p=Softmax<axis=-1>(s) y=MatMul(p,x) }
+own function
+    g (float[n,4] x) => (float[n,4] y) { y=own.scaled(x) } <domain: "own", opset_import: ["" : 17]>
+    scaled (x) => (y) { s=Shape(x) c=ConstantOfShape<value=float[1] {2}>(s) y=Mul(x,c) }
+index from float
+    g (float[n,4] x, float[9,3] t) => (float[n,3] y)
+    { a=Abs(x) s=ReduceMax<axes=[1],keepdims=0>(a) i=Cast<to=7>(s) y=Gather<axis=0>(t,i) }
+index from conv
+    g (float[n,3,5,5] x, float[4,3,5,5] w, float[9,3] t) => (float[n,1,1,3] y)
+    { c=Conv(x,w) i=ArgMax<axis=1,keepdims=0>(c) y=Gather<axis=0>(t,i) }
+conv twice
+    g (float[n,3,5,5] x, float[8,3,3,3] w, float[4,8,3,3] v) => (float[n,4,5,5] y)
+    { a=Conv<pads=[1,1,1,1]>(x,w) b=Relu(a) c=Conv<pads=[1,1,1,1]>(b,v) y=Softmax<axis=1>(c) }
+axis sizes swapped
+    g (float[n,n,4] x) => (float[n,n,4] y) { t=Transpose<perm=[1,0,2]>(x) y=Add(x,t) }
+groups conv stack
+    g (float[n,32,6,6] x, float[32,8,3,3] w) => (float[n,32,6,6] y)
+    { a=Conv<pads=[1,1,1,1],group=4>(x,w) b=Relu(a) y=Add(b,x) }
+prelu
+    g (float[n,3,2,2] x, float[3,1,1] s) => (float[n,3,2,2] y) { y=PRelu(x,s) }
+lp pool
+    g (float[n,3,4,4] x) => (float[n,3,2,2] y) { y=LpPool<kernel_shape=[2,2],strides=[2,2]>(x) }
+concat of three
+    g (float[n,4] x, float[2,4] z) => (float[k,4] y) { y=Concat<axis=0>(z,x,z) }
+concat along then matmul
+    g (float[n,4] x, float[4,16] w) => (float[k,16] y)
+    { r=Relu(x) c=Concat<axis=0>(x,r) y=MatMul(c,w) }
+slice then matmul
+    g (float[n,4] x, float[4,16] w) => (float[k,16] y) { a=Constant<value=int64[1] {0}>()
+    e=Constant<value=int64[1] {3}>() c=Slice(x,a,e,a) y=MatMul(c,w) }
+mix heads
+    g (float[n,4] x, float[n,4] z) => (float[k,4] y) { a=Constant<value=int64[1] {0}>()
+    e=Constant<value=int64[1] {3}>() c=Slice(x,a,e,a) d=Slice(z,a,e,a) y=Add(c,d) }
+mean over batch
+    g (float[n,4] x) => (float[1,4] y) { y = ReduceMean<axes=[0], keepdims=1>(x) }
+softmax over batch
+    g (float[n,4] x) => (float[n,4] y) { y = Softmax<axis=0>(x) }
+range of size
+    g (float[n,4] x) => (int64[k] y) { s = Shape(x) i=Constant<value=int64 {0}>() e = Gather(s,i)
+    o=Constant<value=int64 {1}>() y = Range(i,e,o) }
+gather along
+    g (float[n,4] x) => (float[1,4] y) { i=Constant<value=int64[1] {0}>() y = Gather<axis=0>(x,i) }
+gather last
+    g (float[n,4] x) => (float[1,4] y) { i=Constant<value=int64[1] {-1}>() y = Gather<axis=0>(x,i) }
+cumsum along
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {0}>() y = CumSum(x,a) }
+cumsum reverse
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {0}>() y = CumSum<reverse=1>(x,a) }
+argmax along
+    g (float[n,4] x) => (int64[1,4] y) { y = ArgMax<axis=0>(x) }
+constantofshape mean
+    g (float[n,4] x) => (float[1,4] y) { s=Shape(x) c=ConstantOfShape<value=float[1] {2}>(s)
+    y=ReduceSum<keepdims=1>(c,a) a=Constant<value=int64[1] {0}>() }
+matmul gram inner
+    g (float[n,4] x) => (float[4,4] y) { t=Transpose<perm=[1,0]>(x) y=MatMul(t,x) }
+mvn
+    g (float[n,3,2,2] x) => (float[n,3,2,2] y) { y=MeanVarianceNormalization(x) }
+sum all
+    g (float[n,4] x) => (float y) { y=ReduceSum<keepdims=0>(x) }
+trilu
+    g (float[n,n] x) => (float[n,n] y) { y=Trilu(x) }
+softmaxce
+    g (float[n,3] x, int64[n] l) => (float y) { y=SoftmaxCrossEntropyLoss(x,l) }
+nll mean
+    g (float[n,3] x, int64[n] l) => (float y) { y=NegativeLogLikelihoodLoss(x,l) }
+range like
+    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] {1}>(s)
+    a=Constant<value=int64 {0}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }
+center crop
+    g (float[n,4] x) => (float[k,4] y)
+    { s=Shape<end=1>(x) a=Constant<value=int64[1] {0}>() y=Slice(x,a,s,a) }
+dynamic quantize
+    g (float[n,4] x) => (uint8[n,4] y, float s, uint8 z) { y,s,z=DynamicQuantizeLinear(x) }
+attention seq
+    g (float[1,n,8] x, float[8,8] w) => (float[1,n,8] y)
+    { q=MatMul(x,w) t=Transpose<perm=[0,2,1]>(x) s=MatMul(q,t) p=Softmax<axis=-1>(s) y=MatMul(p,x) }
+own mean
+    g (float[n,4] x) => (float[n,4] y) { y=own.mean(x) } <domain: "own", opset_import: ["" : 17]>
+    mean (x) => (y) { m=ReduceMean<axes=[0],keepdims=1>(x) y=Sub(x,m) }
+two outputs
+    g (float[n,4] x) => (float[n,4] y, float[1,4] z) { y=Relu(x) z=ReduceMax<axes=[0]>(y) }
+conv then mean over batch
+    g (float[n,3,5,5] x, float[8,3,3,3] w) => (float[8,5,5] y)
+    { a=Conv<pads=[1,1,1,1]>(x,w) y=ReduceMean<axes=[0],keepdims=0>(a) }
+max of all
+    g (float[n,4] x) => (float[n,4] y) { m=ReduceMax<keepdims=0>(x) y=Sub(x,m) }
+rows of twice a size
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) d=Add(s,s) y=ConstantOfShape(d) }
+rows of a multiple
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) d=Mul(s,t) e=Sub(d,s)
+    t=Constant<value=int64[1] {3}>() y=ConstantOfShape(e) }
+sizes that cancel
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) d=Add(s,t) e=Sub(d,s)
+    t=Constant<value=int64[1] {3}>() y=ConstantOfShape(e) }
+equal sums
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) d=Add(s,s) e=Mul(s,t)
+    t=Constant<value=int64[1] {2}>() a=ConstantOfShape(d) b=ConstantOfShape(e) y=Add(a,b) }
+all but the last
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
+    m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,z,m,z) }
+causal
+    g (float[n,4] x) => (float[n,n] y) { s=Shape<end=1>(x) u=Concat<axis=0>(s,s)
+    o=ConstantOfShape<value=float[1] {2}>(u) y=Trilu<upper=0>(o) }
+concat then mean
+    g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
+"""
+)
+
+EACH_SHAPE = {
+    name: (node, reason, text)
+    for head, text in models(
+        """
+shape as data: Shape: elements that are only known at run time
+    g (float[n,4] x) => (int64[2] y) { y = Shape(x) }
+shape as data and computed: Shape: elements that are only known at run time
+    g (float[n,4] x) => (float[n,4] y, int64[2] z) { y=Relu(x) z = Shape(y) }
+size op: Size: its output is that number
+    g (float[n,4] x) => (int64 y) { y = Size(x) }
+shape times: Mul: does not only move them
+    g (float[n,4] x) => (float[n,4] y) { s = Shape(x) f = Cast<to=1>(s) z=Constant<value=float[2]
+    {0,0}>() q=Mul(f,z) i=Constant<value=int64[1] {0}>() b = Gather(f,i) y = Mul(x,b) }
+reshape merges: Reshape: it takes
+    g (float[n,4] x) => (float[k,2] y) { s=Constant<value=int64[2] {-1,2}>() y = Reshape(x,s) }
+reshape flat: Reshape: it takes
+    g (float[n,4] x) => (float[k] y) { s=Constant<value=int64[1] {-1}>() y = Reshape(x,s) }
+reshape states: Reshape: the node states the extent
+    g (float[n,4] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y = Reshape(x,s) }
+flatten 0: Flatten: it takes
+    g (float[n,4] x) => (float[a,b] y) { y = Flatten<axis=0>(x) }
+flatten 2: Flatten: it takes
+    g (float[n,4,2] x) => (float[a,b] y) { y = Flatten<axis=2>(x) }
+slice last: Slice: it takes
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z) }
+slice reverse: Slice: it takes
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
+    {-9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z,a) }
+gather in sized: Gather: computed together
+    g (float[n,4] x, int64[2] i) => (float[2,4] y) { y = Gather<axis=0>(x,i) }
+split along: Split: it takes
+    g (float[n,4] x) => (float[a,4] y, float[b,4] z)
+    { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
+pad along: Pad: it takes
+    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {1,0,1,0}>() y = Pad(x,p) }
+tile along: Tile: it takes
+    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[2] {2,1}>() y = Tile(x,p) }
+resize along: Resize: it takes
+    g (float[n,2,4,4] x) => (float[a,b,c,d] y) <float[4] s={2,1,1,1}> { y = Resize(x,,s) }
+resize sizes: Resize: the node states the extent
+    g (float[n,2,4,4] x) => (float[a,b,c,d] y) <int64[4] s={5,2,8,8}> { y = Resize(x,,,s) }
+cumsum beside: CumSum: computed together
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {1}>() y = CumSum(x,a) }
+topk along: TopK: it takes
+    g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
+where broadcast: Where: computed together
+    g (float[n,4] x, bool[5,1] c) => (float[a,4] y) { r=Relu(x) y = Where(c,x,r) }
+expand const: Expand: the node states the extent
+    g (float[n,4] x) => (float[k,4] y) { s=Constant<value=int64[2] {5,4}>() y = Expand(x,s) }
+layernorm batch: LayerNormalization: it combines all elements
+    g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
+nonzero: NonZero: it combines all elements
+    g (float[n,4] x) => (int64[2,k] y) { y = NonZero(x) }
+scatter into: ScatterND: computed together
+    g (float[n,4] x, float[1,4] u) => (float[n,4] y)
+    { i=Constant<value=int64[1,1] {0}>() y = ScatterND(x,i,u) }
+scatter elements into: ScatterElements: computed together
+    g (float[n,4] x) => (float[n,4] y) <int64[1,4] i={0,0,0,0}, float[1,4] u={1,2,3,4}>
+    { y = ScatterElements<axis=0>(x,i,u) }
+scatter last: ScatterElements: computed together
+    g (float[n,4] x) => (float[n,4] y) <int64[1,4] i={-1,-1,-1,-1}, float[1,4] u={1,2,3,4}>
+    { y = ScatterElements<axis=0>(x,i,u) }
+gathernd: GatherND: computed together
+    g (float[n,4] x, int64[2,1] i) => (float[2,4] y) { y = GatherND(x,i) }
+if on size: Greater: does not only move them
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>() c=Greater(s,t) y=If(c) <then_branch = a ()
+    => (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
+if equal: Equal: does not only move them
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape<end=1>(x) t=Constant<value=int64[1] {5}>() c=Equal(s,t) y=If(c) <then_branch = a () =>
+    (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
+if rank: Shape: does not only move them
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape(x) r=Shape(s) t=Constant<value=int64[1] {2}>() c=Equal(r,t) y=If(c) <then_branch = a
+    () => (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
+loop on size: Loop: does not only move them
+    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) i=Constant<value=int64 {0}>() m=Gather(s,i)
+    t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k, bool c, float[n,4] v) => (bool d,
+    float[n,4] w) { d=Identity(c) w=Add(v,v) }> }
+loop const: Loop: is expanded at import
+    g (float[n,4] x) => (float[n,4] y)
+    { m=Constant<value=int64 {3}>() t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k,
+    bool c, float[n,4] v) => (bool d, float[n,4] w) { d=Identity(c) w=Add(v,v) }> }
+scan: Scan: is expanded at import
+    g (float[3,n,4] x, float[n,4] z) => (float[n,4] y, float[3,n,4] w)
+    { y,w=Scan<num_scan_inputs=1,body = b (float[n,4] s, float[n,4] v) => (float[n,4] t, float[n,4]
+    u) { t=Add(s,v) u=Relu(t) }>(z,x) }
+scan over size: Scan: is expanded at import
+    g (float[n,4] x, float[4] z) => (float[4] y, float[n,4] w) { y,w=Scan<num_scan_inputs=1,body = b
+    (float[4] s, float[4] v) => (float[4] t, float[4] u) { t=Add(s,v) u=Relu(t) }>(z,x) }
+squeeze none: Squeeze: it treats an axis of one
+    g (float[n,1,4] x) => (float[a,b] y) { y = Squeeze(x) }
+cast bool: Cast: does not only move them
+    g (float[n,4] x) => (float[k] y)
+    { s=Shape<end=1>(x) b=Cast<to=9>(s) i=Cast<to=7>(b) y=ConstantOfShape(i) }
+add const full: Add: computed together
+    g (float[n,4] x) => (float[k,4] y) <float[5,4] c={1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4}>
+    { y=Add(x,c) }
+gemm bias full: Gemm: computed together
+    g (float[n,4] x, float[4,3] w, float[5,3] b) => (float[n,3] y) { y=Gemm(x,w,b) }
+matmul batch full: MatMul: computed together
+    g (float[n,2,4] x, float[5,4,3] w) => (float[k,2,3] y) { y=MatMul(x,w) }
+einsum sum batch: Einsum: it takes
+    g (float[n,2,4] x, float[n,4,3] w) => (float[2,3] y) { y=Einsum<equation="bij,bjk->ik">(x,w) }
+lstm batch: LSTM: it takes
+    g (float[3,n,2] x, float[1,8,2] w, float[1,8,2] r) => (float[3,1,n,2] y)
+    { y=LSTM<hidden_size=2>(x,w,r) }
+lstm seq: LSTM: it takes
+    g (float[n,2,2] x, float[1,8,2] w, float[1,8,2] r) => (float[n,1,2,2] y)
+    { y=LSTM<hidden_size=2>(x,w,r) }
+gru batch last: GRU: it takes
+    g (float[3,n,2] x, float[1,6,2] w, float[1,6,2] r) => (float[1,n,2] h)
+    { y,h=GRU<hidden_size=2>(x,w,r) }
+conv over spatial: Conv: it takes
+    g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
+conv 1x1 spatial: Conv: it takes
+    g (float[1,3,n,5] x, float[4,3,1,1] w) => (float[1,4,n,5] y) { y=Conv(x,w) }
+global avg sized: GlobalAveragePool: it combines all elements
+    g (float[1,3,n,6] x) => (float[1,3,1,1] y) { y=GlobalAveragePool(x) }
+nms: NonMaxSuppression: it combines all elements
+    g (float[n,3,4] x, float[n,1,3] s) => (int64[k,3] y) <int64 m={2}>
+    { y=NonMaxSuppression(x,s,m) }
+compress: Compress: it combines all elements
+    g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
+unique: Unique: it combines all elements
+    g (float[n] x) => (float[k] y) { y=Unique(x) }
+eyelike: EyeLike: its output is that number
+    g (float[n,4] x) => (float[n,4] y) { y=EyeLike(x) }
+reverse sequence over: ReverseSequence: computed together
+    g (float[n,4] x) => (float[n,4] y) <int64[4] l={1,1,1,1}>
+    { y=ReverseSequence<batch_axis=1,time_axis=0>(x,l) }
+range like 1: CumSum: computed together
+    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] {1}>(s)
+    a=Constant<value=int64 {1}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }
+head below zero: Slice: may be -1
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>()
+    m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,z,m,z) }
+div by count: Div: does not only move them
+    g (float[n,4] x) => (float[4] y) { s=ReduceSum<keepdims=0>(x,a) a=Constant<value=int64[1] {0}>()
+    d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }
+prod of shape: ReduceProd: does not only move them
+    g (float[n,4] x) => (float[k] y) { s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p) }
+minus one: Slice: does not only move them
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
+    m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,m,s,z) }
+reshape last: Reshape: it takes
+    g (float[n,4] x) => (float[a,b] y)
+    { s=Shape<end=1>(x) t=Constant<value=int64[1] {-1}>() u=Concat<axis=0>(t,s) y=Reshape(x,u) }
+expand equal one: Equal: does not only move them
+    g (float[n,4] x, float[1,1] z) => (float[n,4] y) { s=Shape(x) m=Constant<value=int64[2] {1,1}>()
+    e=Equal(s,m) o=Constant<value=int64[2] {1,1}>() w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }
+ms attention: com.microsoft.Attention: is expanded at import
+    g (float[n,3,8] x, float[8,24] w, float[24] b) => (float[n,3,8] y)
+    { y=com.microsoft.Attention<num_heads=2>(x,w,b) }
+ms attention mask: com.microsoft.Attention: is expanded at import
+    g (float[n,3,8] x, float[8,24] w, float[24] b, int32[n,3] m) => (float[n,3,8] y)
+    { y=com.microsoft.Attention<num_heads=2>(x,w,b,m) }
+ms fusedmatmul: com.microsoft.FusedMatMul: is expanded at import
+    g (float[n,4] x, float[3,4] w) => (float[n,3] y) { y=com.microsoft.FusedMatMul<transB=1>(x,w) }
+ms fusedmatmul tr: com.microsoft.FusedMatMul: is expanded at import
+    g (float[4,n] x, float[4,3] w) => (float[n,3] y) { y=com.microsoft.FusedMatMul<transA=1>(x,w) }
+fallback on sized: Det: it combines all elements
+    g (float[n,2,2] x) => (float[n] y) { r=Relu(x) y=Det(r) }
+sequence: SequenceConstruct: is expanded at import
+    g (float[n,4] x) => (float[n,4] y)
+    { s=SequenceConstruct(x,x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
+split to sequence: SplitToSequence: is expanded at import
+    g (float[n,4] x) => (float[1,4] y)
+    { s=SplitToSequence<axis=0>(x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
+concat from sequence: SequenceConstruct: is expanded at import
+    g (float[n,4] x) => (float[k,4] y) { s=SequenceConstruct(x,x) y=ConcatFromSequence<axis=0>(s) }
+seq conv1d 2: Conv: it takes
+    g (float[2,3,n] x, float[4,3,1] w) => (float[2,4,n] y) { y=Conv(x,w) }
+dropout mask: Dropout: does not depend on it
+    g (float[n,4] x) => (float[n,4] y, bool[n,4] m) { y,m=Dropout(x) }
+embed layernorm: com.microsoft.EmbedLayerNormalization: is expanded at import
+    g (int32[n,3] i, int32[n,3] s, float[4,8] w, float[4,8] p, float[4,8] q, float[8] a, float[8] b)
+    => (float[n,3,8] y, int32[n] m) { y,m=com.microsoft.EmbedLayerNormalization(i,s,w,p,q,a,b) }
+reshape swaps: Reshape: the node states the extent
+    g (float[n,5,4] x) => (float[5,n,4] y)
+    { s=Shape(x) i=Constant<value=int64[3] {1,0,2}>() t=Gather(s,i) y=Reshape(x,t) }
+reshape states hi: Reshape: the node states the extent
+    g (float[n,5] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y=Reshape(x,s) }
+reshape inner hi: Reshape: the node states the extent
+    g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
+expand sized by hi: Expand: the node states the extent
+    g (float[n,4] x, float[5,1] z) => (float[k,4] y) { s=Shape(x) y=Expand(z,s) }
+tile by sizes: Tile: does not only move them
+    g (float[n,4] x, float[1,4] z) => (float[n,4] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
+resize by sizes: Resize: does not only move them
+    g (float[n,2,4,4] x) => (float[n,2,8,8] y)
+    { s=Shape<end=2>(x) o=Constant<value=int64[2] {8,8}>() r=Concat<axis=0>(s,o) y=Resize(x,,,r) }
+resize not larger: Resize: the node states the extent
+    g (float[n,2,4,4] x) => (float[n,2,4,4] y) <int64[4] s={5,2,4,4}>
+    { y=Resize<keep_aspect_ratio_policy="not_larger">(x,,,s) }
+topk k of size: TopK: does not only move them
+    g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
+"""
+    ).items()
+    for name, node, reason in [head.split(": ", 2)]
+}
+"""By name, the node, the reason, and the model."""

@@ -1,0 +1,233 @@
+"""Random applications of the primitives on expressions and writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from graphflow import tir
+from graphflow.arith import at_least_zero
+from graphflow.schedule import (
+    bind_expr,
+    eliminate_dead_code,
+    inline_assign,
+    merge_writes,
+    rewrite_expr,
+)
+from graphflow.schedule.places.places import find, loops_around, rewrite_around, rewrite_at
+from support.kernels.random_kernels import Number
+from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments, Choices, chosen
+from support.primitives.primitive_cases import PrimitiveCase, is_same, literal
+from support.primitives.statement_places import addressed, places_of
+
+# Kernels ------------------------------------------------------------------------------------------
+
+
+def twice_kernel(number: Number) -> tir.PrimFunc:
+    """A buffer kernel in which many writes are followed by another one, mostly to one element."""
+
+    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+        if not isinstance(stmt, tir.Store | tir.Reduce) or number(0, 1):
+            return stmt
+        value = stmt.value if number(0, 1) else tir.Literal(number(0, 3), "int64")
+        if number(0, 4) == 0:
+            value = tir.Binary("add", tir.Load(stmt.buffer, stmt.indices), value)
+        if number(0, 1):
+            return stmt, tir.Store(stmt.buffer, stmt.indices, value)
+        return stmt, tir.Reduce(tir.ReduceOp.ADD, stmt.buffer, stmt.indices, value)
+
+    func = buffer_kernel(number)
+    return replace(func, body=tir.map_body(func.body, change))
+
+
+def assigned_kernel(number: Number) -> tir.PrimFunc:
+    """A buffer kernel in which many stored values are first assigned to a buffer of one element."""
+    count = 0
+
+    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+        nonlocal count
+        if not isinstance(stmt, tir.Store) or number(0, 2) == 0:
+            return stmt
+        count += 1
+        held = tir.Buffer(f"c{count}", (), "int64")
+        again = (
+            tir.Binary("add", tir.Load(held, ()), stmt.value)
+            if number(0, 1)
+            else tir.Load(held, ())
+        )
+        between = (stmt,) if number(0, 2) == 0 else ()
+        first = tir.Store(held, (), stmt.value)
+        return tir.Allocate(held), first, *between, replace(stmt, value=again)
+
+    func = buffer_kernel(number)
+    return replace(func, body=tir.map_body(func.body, change))
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+def _writes(func: tir.PrimFunc) -> list[tuple[str, tir.Store | tir.Reduce]]:
+    return [
+        (place, stmt)
+        for place, stmt in addressed(func, tir.Store, tir.Reduce)
+        if isinstance(stmt, tir.Store | tir.Reduce)
+    ]
+
+
+def _some_write(func: tir.PrimFunc, number: Number) -> tuple[str, tir.Store | tir.Reduce] | None:
+    found = _writes(func)
+    return found[number(0, len(found) - 1)] if found else None
+
+
+def _node(stmt: tir.Store | tir.Reduce, number: Number) -> tir.Expr:
+    numbers = [n for n in tir.walk_expr(stmt.value) if n.dtype == stmt.value.dtype]
+    nodes = [n for n in numbers if not isinstance(n, tir.Literal)] or [stmt.value]
+    return nodes[number(0, len(nodes) - 1)]
+
+
+def _bound(c: Choices) -> Arguments:
+    """An expression of a write, there or in a loop around; or all loads of a buffer in a loop."""
+    reads = [
+        (loop.var.name, name)
+        for loop in c.loops()
+        for name in dict.fromkeys(a.buffer.name for a in tir.accesses(loop.body))
+        if all(
+            a.kind is tir.AccessKind.READ for a in tir.accesses(loop.body) if a.buffer.name == name
+        )
+    ]
+    if reads and c.dice.chance(0.5):
+        return *c.dice.among(reads), c.name()
+    found = _some_write(c.func, c.dice.between)
+    if found is None:
+        return None
+    place, stmt = found
+    around = loops_around(c.func, place)
+    if around and c.dice.chance(0.5):
+        place = c.dice.among(around).var.name
+    return place, _node(stmt, c.dice.between), c.name(), c.dice.chance(0.5)
+
+
+def _rewritten(func: tir.PrimFunc, number: Number) -> Arguments:
+    found = _some_write(func, number)
+    if found is None:
+        return None
+    place, stmt = found
+    old = _node(stmt, number)
+    around = loops_around(func, place)
+    kind = number(0, 4)
+    new: tir.Expr = literal(1, old.dtype)
+    if kind < 2 and around:
+        new = tir.Select(at_least_zero(around[-1].var), old, literal(7, old.dtype))
+    elif kind == 2 and isinstance(old, tir.Binary):
+        new = replace(old, left=old.right, right=old.left)
+    elif kind == 3:
+        new = _node(stmt, number)
+    return place, old, new
+
+
+def _pair(func: tir.PrimFunc, number: Number) -> Arguments:
+    places = dict(_writes(func))
+    pairs = [(place, after) for place in places if (after := _after(place)) in places]
+    return pairs[number(0, len(pairs) - 1)] if pairs else None
+
+
+def _after(place: str) -> str:
+    head, _, position = place.rstrip("]").rpartition("[")
+    return f"{head}[{int(position) + 1}]"
+
+
+def _assignment(func: tir.PrimFunc, number: Number) -> Arguments:
+    params = {param.buffer for param in func.params}
+    found = [
+        place
+        for place, stmt in _writes(func)
+        if isinstance(stmt, tir.Store) and stmt.buffer not in params
+    ]
+    return (found[number(0, len(found) - 1)],) if found else None
+
+
+def _loop_or_condition(func: tir.PrimFunc, number: Number) -> Arguments:
+    """A place, or none: wherever something is dead."""
+    found = places_of(func, tir.For, tir.If)
+    conditions = [place for place in found if isinstance(find(func, place)[0], tir.If)]
+    found = conditions or found
+    return (found[number(0, len(found) - 1)],) if found and number(0, 1) else ()
+
+
+# Rewrites without conditions ----------------------------------------------------------------------
+
+
+def _bind(
+    func: tir.PrimFunc, place: str, expr: tir.Expr | str, name: str, cse: bool = False
+) -> tir.PrimFunc | None:
+    if isinstance(expr, str) or not cse:
+        return None
+    bound = tir.Buffer(name, (), expr.dtype)
+    head = (tir.Allocate(bound), tir.Store(bound, (), expr))
+
+    def use(node: tir.Expr) -> tir.Expr:
+        return tir.Load(bound, ()) if node == expr else node
+
+    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
+        if isinstance(stmt, tir.For | tir.Block):
+            return (replace(stmt, body=(*head, *tir.map_expressions(stmt.body, use))),)
+        return (*head, *tir.map_expressions((stmt,), use))
+
+    return rewrite_at(func, place, change)
+
+
+def _replaced(func: tir.PrimFunc, place: str, old: tir.Expr, new: tir.Expr) -> tir.PrimFunc:
+    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
+        assert isinstance(stmt, tir.Store | tir.Reduce)
+        value = tir.map_expr(stmt.value, lambda node: new if node == old else node)
+        return (replace(stmt, value=value),)
+
+    return rewrite_at(func, place, change)
+
+
+def _merge(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc | None:
+    places = dict(_writes(func))
+    one, other = places[first], places[second]
+    if (one.buffer, one.indices) != (other.buffer, other.indices):
+        return None
+    merged: tir.Stmt = other
+    if isinstance(other, tir.Reduce):
+        merged = replace(one, value=tir.Binary("add", one.value, other.value))
+
+    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
+        return (*body[:at], merged, *body[at + 2 :])
+
+    return rewrite_around(func, first, change)
+
+
+def _inline(func: tir.PrimFunc, place: str) -> tir.PrimFunc:
+    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
+        stmt = body[at]
+        assert isinstance(stmt, tir.Store)
+        held = tir.Load(stmt.buffer, stmt.indices)
+        rest = tir.map_expressions(
+            body[at + 1 :], lambda node: stmt.value if node == held else node
+        )
+        return (*body[:at], *rest)
+
+    return rewrite_around(func, place, change)
+
+
+def _eliminated(func: tir.PrimFunc, place: str = "") -> tir.PrimFunc | None:
+    """The kernel without a loop, or with the branch of a condition for which it stays the same."""
+    if not place:
+        return None
+    stmt, _ = find(func, place)
+    sides: tuple[tir.Body, ...] = (stmt.then, stmt.orelse) if isinstance(stmt, tir.If) else ((),)
+    ways = [rewrite_at(func, place, lambda _s, _d, side=side: side) for side in sides]
+    return next((way for way in ways if is_same(func, way)), ways[0])
+
+
+EXPRESSION_CASES = (
+    PrimitiveCase(bind_expr, chosen(_bound), _bind, buffer_kernel, share=1),
+    PrimitiveCase(eliminate_dead_code, _loop_or_condition, _eliminated, buffer_kernel, share=1),
+    PrimitiveCase(inline_assign, _assignment, _inline, assigned_kernel),
+    PrimitiveCase(merge_writes, _pair, _merge, twice_kernel),
+    PrimitiveCase(rewrite_expr, _rewritten, _replaced, buffer_kernel),
+)

@@ -1,0 +1,268 @@
+"""Random applications of the primitives on layouts, staged elements and accumulators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any, cast
+
+from graphflow import tir
+from graphflow.arith import IndexExpr, Var, floor_mod, substitute, variables
+from graphflow.layout import Layout
+from graphflow.schedule import (
+    assume_finite,
+    assume_reciprocal,
+    flatten_buffer,
+    rfactor,
+    sequential_buffer_access,
+    stage_mem,
+    transform_layout,
+)
+from support.kernels.random_kernels import Number
+from support.primitives.buffer_cases import buffer_kernel, called, moved, of_temporary, temporaries
+from support.primitives.choices import SCOPES, Arguments, Choices, chosen, place_name
+from support.primitives.loop_cases import at, edited, serial
+from support.primitives.primitive_cases import PrimitiveCase
+
+# Kernels ------------------------------------------------------------------------------------------
+
+
+def sum_kernel(number: Number) -> tir.PrimFunc:
+    """A sum over one or two loops, at times under a condition or into a moving element."""
+    n, m, k = number(1, 3), number(1, 6), number(1, 3)
+    target = "y[i]" if number(0, 5) else f"y[(i + j) % {n}]"
+    term = f"{target} += x[i, j] + i64({number(0, 2)})"
+    inner = [f"for j in serial(0, {m}):"]
+    inner += [f"    for r in serial(0, {k}):"] if number(0, 1) else []
+    depth = "    " * len(inner)
+    lines = [*inner, *_under_condition(depth, term, number)]
+    if number(0, 4) == 0:
+        lines.append("    " + "y[i] = y[i] + i64(1)")
+    body = "\n".join("        " + line for line in lines)
+    return tir.parse(
+        f"@primfunc\ndef kernel(x: i64[{n}, {m}], y: out[i64[{n}]]):\n"
+        f"    for z in serial(0, {n}):\n        y[z] = i64(3)\n"
+        f"    for i in serial(0, {n}):\n{body}\n"
+    )
+
+
+def _under_condition(depth: str, line: str, number: Number) -> list[str]:
+    if number(0, 2):
+        return [depth + line]
+    condition = ("j % 2 == 0", "j < 2", "data(x[i, j] < i64(3))")[number(0, 2)]
+    return [f"{depth}if {condition}:", f"{depth}    {line}"]
+
+
+def permuted_kernel(number: Number) -> tir.PrimFunc:
+    """A nest that touches a buffer at its loops in some order, moved or mirrored, and mostly reads
+    nothing that it writes."""
+    extents = [number(1, 4) for _ in range(number(1, 3))]
+    names = ["i", "j", "k"][: len(extents)]
+    order = Random(number(0, 99)).sample(range(len(names)), len(names))
+    shape = [extents[axis] for axis in order]
+    indices = [names[axis] for axis in order]
+    if number(0, 3) == 0:
+        indices[0] = f"{shape[0] - 1} - {indices[0]}"
+    at_place, box = ", ".join(indices), ", ".join(map(str, shape))
+    value = f"x[{at_place}]" if number(0, 2) else f"y[{', '.join('0' for _ in shape)}]"
+    lines = [f"for {name} in serial(0, {n}):" for name, n in zip(names, extents, strict=True)]
+    lines = [f"{'    ' * depth}{line}" for depth, line in enumerate(lines)]
+    lines.append(f"{'    ' * len(names)}y[{at_place}] = {value} + i64(1)")
+    outer = [f"y[{', '.join(['0'] * len(shape))}] = i64(1)", *lines]
+    body = "\n".join("    " + line for line in outer)
+    return tir.parse(f"@primfunc\ndef kernel(x: i64[{box}], y: out[i64[{box}]]):\n{body}\n")
+
+
+float_kernel = partial(buffer_kernel, dtype="float64")
+
+
+def element_kernel(number: Number) -> tir.PrimFunc:
+    """A loop that mostly works on one element of y, or on one in each inner iteration."""
+    n, m = number(1, 4), number(2, 4)
+    place = ("i, j", "i, 0", "j, i", "i, m - 1")[number(0, 3)].replace("m", str(m))
+    box = f"{m}, {n}" if place == "j, i" else f"{n}, {m}"
+    other = place if number(0, 3) else "0, 0"
+    lines = [f"y[{place}] = x[i, j]", f"y[{place}] += y[{other}]", f"y[{place}] += x[i, j]"]
+    body = "\n".join(f"            {line}" for line in lines[number(0, 1) :])
+    return tir.parse(
+        f"@primfunc\ndef kernel(x: i64[{n}, {m}], y: out[i64[{box}]]):\n"
+        f"    for a in serial(0, {box.split(', ')[0]}):\n"
+        f"        for b in serial(0, {box.split(', ')[1]}):\n            y[a, b] = i64(1)\n"
+        f"    for i in serial(0, {n}):\n        for j in serial(0, {m}):\n{body}\n"
+    )
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+def _factored(c: Choices) -> Arguments:
+    """A loop around a reduction, itself or one in it, and the buffer that is reduced into."""
+    reducing = [
+        (loop, access.buffer.name)
+        for loop in c.loops()
+        for access in tir.accesses(loop.body)
+        if access.op is not None
+    ]
+    if not reducing:
+        return None
+    loop, buffer = c.dice.among(reducing)
+    along = c.dice.among(tir.loops_of((loop,))).var.name
+    return loop.var.name, along, buffer, c.dice.between(1, 5), c.name()
+
+
+def _sequential(c: Choices) -> Arguments:
+    """A stage or an outermost loop, a buffer that it touches, and a name for each axis."""
+    outer = [stmt for stmt in c.func.body if isinstance(stmt, tir.For)]
+    places = (c.blocks() if c.dice.chance(0.9) else outer) or outer
+    if not places:
+        return None
+    place = c.dice.among(places)
+    touched = [a.buffer for a in tir.accesses(place.body) if a.buffer.shape]
+    written = [a.buffer for a in tir.accesses(place.body) if a.writes and a.buffer.shape]
+    if not touched:
+        return None
+    buffer = c.dice.among(dict.fromkeys(written if written and c.dice.chance(0.3) else touched))
+    names = tuple(c.name() for _ in buffer.shape)
+    return place_name(place), buffer.name, names, c.dice.chance(0.4)
+
+
+def _whole(_func: tir.PrimFunc, buffer: tir.Buffer, _number: Number) -> Arguments:
+    return () if len(buffer.shape) == 2 else None
+
+
+def _input(c: Choices) -> Arguments:
+    names = [b.name for b in c.func.inputs if b.dtype in tir.FLOATS]
+    return (c.dice.among(names), "the test makes it so") if names else None
+
+
+def _element(c: Choices) -> Arguments:
+    """A loop, a buffer that it touches, and the loops in it whose elements are staged."""
+    loop = c.loop()
+    touched = list(dict.fromkeys(a.buffer.name for a in tir.accesses(loop.body))) if loop else []
+    if loop is None or not touched:
+        return None
+    buffer = c.dice.among(touched)
+    own = [a for a in tir.accesses(loop.body) if a.buffer.name == buffer]
+    used = {v for a in own for v in map(str, a.indices)}
+    inner = [s.var.name for s in tir.loops_of(loop.body)]
+    dims = [n for n in inner if any(n in text for text in used)]
+    if c.dice.chance(0.2):
+        dims = inner[: c.dice.between(0, 2)]
+    return loop.var.name, buffer, c.name(), tuple(dims), c.dice.among(SCOPES)
+
+
+# Rewrites without conditions ----------------------------------------------------------------------
+
+
+def _accumulated(
+    func: tir.PrimFunc, loop: str, along: str, buffer: str, count: int, name: str
+) -> tir.PrimFunc | None:
+    """The terms added to `count` elements in turn, which are added up behind the loop."""
+    stmt = at(func, loop)
+    sums = [s for s in tir.walk((stmt,)) if isinstance(s, tir.Reduce) and s.buffer.name == buffer]
+    others = [a for a in tir.accesses((stmt,)) if a.buffer.name == buffer]
+    turns = [other.var for other in tir.loops_of((stmt,)) if other.var.name == along]
+    if len(sums) != 1 or len(others) != 1 or not turns:
+        return None
+    inner = {other.var for other in tir.loops_of((stmt,))}
+    if any(variables(index) & inner for index in sums[0].indices):
+        return None
+    part = tir.Buffer(name, (count,), "int64")
+
+    def change(one: tir.Stmt) -> tir.Stmt:
+        place = (floor_mod(turns[0], count),)
+        return replace(one, buffer=part, indices=place) if one is sums[0] else one
+
+    clear, gather = Var("clear"), Var("gather")
+    zero = tir.Store(part, (clear,), tir.Literal(0, "int64"))
+    total = replace(sums[0], value=tir.Load(part, (gather,)))
+    new = (
+        tir.Allocate(part),
+        *tir.nest(((clear, count),), (zero,)),
+        *tir.map_body((stmt,), change),
+        *tir.nest(((gather, count),), (total,)),
+    )
+    return edited(func, loop, lambda _: new)
+
+
+def _in_order(
+    func: tir.PrimFunc, place: str, buffer: str, names: tuple[str, ...], _whole: bool
+) -> tir.PrimFunc | None:
+    """The nest with a loop for each axis of the buffer, in its order."""
+    loops = list(tir.loops_of((at(func, place),)))
+    store = loops[-1].body[0]
+    assert isinstance(store, tir.Store)
+    if {loop.var for loop in loops} != {v for index in store.indices for v in variables(index)}:
+        return None
+    values: dict[Var, IndexExpr] = {}
+    body: tir.Body = loops[-1].body
+    for name, index, extent in zip(names, store.indices, store.buffer.shape, strict=True):
+        (var,) = variables(index)
+        values[var] = Var(name) if index is var else extent - 1 - Var(name)
+    body = tir.substitute_body(body, values)
+    for name, extent in reversed(list(zip(names, store.buffer.shape, strict=True))):
+        body = (serial(name, extent, body),)
+    return edited(func, place, lambda _: body)
+
+
+def _laid_out(func: tir.PrimFunc, name: str, layout: Layout, _pad: Any) -> tir.PrimFunc:
+    return moved(func, name, layout.physical_shape, layout.physical_index)
+
+
+def _flat(func: tir.PrimFunc, name: str) -> tir.PrimFunc:
+    n, m = called(func, name).shape
+    return moved(func, name, (n * m,), lambda e: (m * e[0] + e[1],))
+
+
+def _same_of_floats(func: tir.PrimFunc, _buffer: str, _because: str) -> tir.PrimFunc | None:
+    return func
+
+
+def _staged(
+    func: tir.PrimFunc, loop: str, name: str, staged: str, dims: tuple[str, ...], _scope: str
+) -> tir.PrimFunc | None:
+    """Each iteration on a copy of the elements that the loops `dims` reach at its one place."""
+    stmt = at(func, loop)
+    touched = [a for a in tir.accesses(stmt.body) if a.buffer.name == name]
+    if len({a.indices for a in touched}) != 1:
+        return None
+    (indices,) = {a.indices for a in touched}
+    inner = {other.var: other for other in tir.loops_of(stmt.body)}
+    along = [var for var in inner if var.name in dims]
+    old = touched[0].buffer
+    new = tir.Buffer(staged, tuple(cast(int, inner[var].extent) for var in along), old.dtype)
+
+    def copy(suffix: str, load: bool) -> tir.Body:
+        fresh: dict[Var, IndexExpr] = {var: Var(f"{var.name}_{suffix}") for var in along}
+        own = tuple(fresh[var] for var in along)
+        place = tuple(substitute(index, fresh) for index in indices)
+        write = (
+            tir.Store(new, own, tir.Load(old, place))
+            if load
+            else tir.Store(old, place, tir.Load(new, own))
+        )
+        axes = tuple((cast(Var, fresh[v]), cast(int, inner[v].extent)) for v in along)
+        return tir.nest(axes, (write,)) if axes else (write,)
+
+    body = tir.redirect_accesses(stmt.body, old, new, lambda _: tuple(along))
+    whole = (tir.Allocate(new), *copy("in", True), *body, *copy("out", False))
+    return edited(func, loop, lambda s: (replace(s, body=whole),))
+
+
+LAYOUT_CASES = (
+    PrimitiveCase(assume_finite, chosen(_input), _same_of_floats, float_kernel, share=0.5),
+    PrimitiveCase(assume_reciprocal, chosen(_input), _same_of_floats, float_kernel, share=0.3),
+    PrimitiveCase(flatten_buffer, of_temporary(_whole), _flat, buffer_kernel),
+    PrimitiveCase(rfactor, chosen(_factored), _accumulated, sum_kernel, share=1.5),
+    PrimitiveCase(
+        sequential_buffer_access, chosen(_sequential), _in_order, permuted_kernel, share=2.5
+    ),
+    PrimitiveCase(stage_mem, chosen(_element), _staged, element_kernel, share=2.5),
+    PrimitiveCase(
+        transform_layout,
+        chosen(lambda c: c.transformation(temporaries(c.func))),
+        _laid_out,
+        buffer_kernel,
+    ),
+)

@@ -1,0 +1,139 @@
+"""Random applications of the primitives on lets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from graphflow import tir
+from graphflow.schedule import bind_let, inline_let, lift_lets, lift_scope
+from graphflow.schedule.places.places import find, loops_around, rewrite_at
+from support.kernels.random_kernels import Number
+from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.statement_places import addressed
+
+Arguments = tuple[Any, ...] | None
+
+
+# Kernels ------------------------------------------------------------------------------------------
+
+
+def let_kernel(number: Number) -> tir.PrimFunc:
+    """A buffer kernel in which lets name what many stores store, and conditions on that."""
+    count = 0
+
+    def named(value: tir.Expr, use: Any) -> tir.Let:
+        nonlocal count
+        count += 1
+        buffer = tir.Buffer(f"l{count}", (), value.dtype, "register")
+        return tir.Let(buffer, value, use(tir.Load(buffer, ())))
+
+    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+        if not isinstance(stmt, tir.Store) or number(0, 2) == 0:
+            return stmt
+        loads = [node for node in tir.walk_expr(stmt.value) if isinstance(node, tir.Load)]
+        value = loads[number(0, len(loads) - 1)] if loads and number(0, 1) else stmt.value
+
+        def stored(held: tir.Expr) -> tir.Body:
+            (new,) = tir.map_expressions((stmt,), lambda node: held if node == value else node)
+            assert isinstance(new, tir.Store)
+            if number(0, 1):
+                return (new,)
+            small = tir.Comparison("lt", held, tir.Literal(3, "int64"))
+            if number(0, 1):
+                return (
+                    named(small, lambda c: (replace(new, value=tir.Select(c, new.value, held)),)),
+                )
+            return (named(small, lambda c: (tir.If(c, (new,), (replace(new, value=held),)),)),)
+
+        return named(value, stored)
+
+    func = buffer_kernel(number)
+    return replace(func, body=tir.map_body(func.body, change))
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+def _bound(func: tir.PrimFunc, number: Number) -> Arguments:
+    stores = [
+        (place, stmt) for place, stmt in addressed(func, tir.Store) if isinstance(stmt, tir.Store)
+    ]
+    if not stores:
+        return None
+    place, stmt = stores[number(0, len(stores) - 1)]
+    nodes = [n for n in tir.walk_expr(stmt.value) if not isinstance(n, tir.Literal)] or [stmt.value]
+    around = loops_around(func, place)
+    if around and number(0, 1):
+        place = around[number(0, len(around) - 1)].var.name
+    return place, nodes[number(0, len(nodes) - 1)], "bound"
+
+
+def _lets(func: tir.PrimFunc) -> list[str]:
+    return [stmt.buffer.name for stmt in tir.walk(func.body) if isinstance(stmt, tir.Let)]
+
+
+def _let(func: tir.PrimFunc, number: Number) -> Arguments:
+    lets = _lets(func)
+    return (lets[number(0, len(lets) - 1)],) if lets else None
+
+
+def _loop_with_lets(func: tir.PrimFunc, number: Number) -> Arguments:
+    loops = [
+        loop.var.name
+        for loop in tir.walk(func.body)
+        if isinstance(loop, tir.For) and any(isinstance(s, tir.Let) for s in tir.walk(loop.body))
+    ]
+    return (loops[number(0, len(loops) - 1)], bool(number(0, 1))) if loops else None
+
+
+# Rewrites without conditions ----------------------------------------------------------------------
+
+
+def _bind(func: tir.PrimFunc, place: str, expr: tir.Expr, name: str) -> tir.PrimFunc:
+    bound = tir.Buffer(name, (), expr.dtype, "register")
+
+    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
+        whole = not isinstance(stmt, tir.For | tir.Block)
+        body: tir.Body = (stmt,) if whole else stmt.body  # type: ignore[union-attr]
+        used = tir.map_expressions(body, lambda node: tir.Load(bound, ()) if node == expr else node)
+        let = (tir.Let(bound, expr, used),)
+        return let if whole else (replace(stmt, body=let),)  # type: ignore[call-arg, arg-type]
+
+    return rewrite_at(func, place, change)
+
+
+def _inline(func: tir.PrimFunc, let: str) -> tir.PrimFunc:
+    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
+        assert isinstance(stmt, tir.Let)
+        load, value = tir.Load(stmt.buffer, ()), stmt.value
+        return tir.map_expressions(stmt.body, lambda node: value if node == load else node)
+
+    return rewrite_at(func, let, change)
+
+
+def _lift(func: tir.PrimFunc, let: str) -> tir.PrimFunc | None:
+    """The let around the statement around it, if that has a body of its own."""
+    own = find(func, let)[0]
+    assert isinstance(own, tir.Let)
+    for parent in tir.walk(func.body):
+        if isinstance(parent, tir.For | tir.Block) and own in parent.body:
+            at = parent.body.index(own)
+            body = (*parent.body[:at], *own.body, *parent.body[at + 1 :])
+            lifted = replace(own, body=(replace(parent, body=body),))
+            place = parent.var.name if isinstance(parent, tir.For) else parent.name
+            return rewrite_at(func, place, lambda _s, _d: (lifted,))  # noqa: B023
+    return None
+
+
+def _no_rewrite(_func: tir.PrimFunc, _place: str, _conditions_only: bool) -> None:
+    return None
+
+
+LET_CASES = (
+    PrimitiveCase(bind_let, _bound, _bind, buffer_kernel),
+    PrimitiveCase(inline_let, _let, _inline, let_kernel),
+    PrimitiveCase(lift_lets, _loop_with_lets, _no_rewrite, let_kernel),
+    PrimitiveCase(lift_scope, _let, _lift, let_kernel, "of lets"),
+)

@@ -1,0 +1,280 @@
+"""Random applications of the primitives on stages and on copies of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+from graphflow import tir
+from graphflow.arith import IndexExpr, Predicate, const
+from graphflow.schedule import (
+    Schedule,
+    absorb_padding,
+    cache_read,
+    cache_write,
+    compute_at,
+    lift_stages,
+    reverse_compute_at,
+    sequential_buffer_access,
+    state_padding,
+    transform_layout,
+)
+from support.kernels.random_kernels import Number
+from support.kernels.stage_graphs import stage_graph
+from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments, Choices, chosen
+from support.primitives.loop_cases import at, edited, one_of
+from support.primitives.padding_cases import rows
+from support.primitives.primitive_cases import PrimitiveCase
+
+# Kernels ------------------------------------------------------------------------------------------
+
+
+def graph_kernel(number: Number) -> tir.PrimFunc:
+    """A graph of two to six stages, each in a block."""
+    return stage_graph(number(0, 10**6))
+
+
+def tail_kernel(number: Number) -> tir.PrimFunc:
+    """Two blocks, of which the second mostly reads what the same iteration of the first stores."""
+    n, m = number(1, 4), number(1, 4)
+    read = f"t[{number(0, n - 1)}, j]" if number(0, 4) == 0 else "t[a, b]"
+    read = f"t[a, {m - 1} - b]" if number(0, 4) == 0 else read
+    rows_behind = n - (number(0, 4) == 0)
+    text = f"""
+@primfunc
+def kernel(x: i64[{n}, {m}], y: out[i64[{n}, {m}]]):
+    t = alloc(i64[{n}, {m}])
+    with block("first"):
+        for i in serial(0, {n}):
+            for j in serial(0, {m}):
+                t[i, j] = x[i, j] + i64(1)
+    with block("tail"):
+        for a in serial(0, {rows_behind}):
+            for b in serial(0, {m}):
+                y[a, b] = {read.replace("j", "b")} + x[a, b]
+"""
+    return tir.parse(text)
+
+
+def copied_kernel(number: Number) -> tir.PrimFunc:
+    """A kernel whose input is read from a copy, mostly everywhere, or whose output is copied."""
+    func = buffer_kernel(number)
+    primitive, name = ((cache_read, "x"), (cache_write, "y"))[number(0, 1)]
+    func = Schedule.of(func).attempt(primitive, name, "c").func
+    if number(0, 3):
+        return func
+    x = func.inputs[0]
+    more = tir.Store(func.outputs[0], _zeros(func.outputs[0]), tir.Load(x, _zeros(x)))
+    return replace(func, body=(*func.body, more))
+
+
+def padded_output_kernel(number: Number) -> tir.PrimFunc:
+    """A kernel whose output is computed in a copy with padding, or is not."""
+    n = number(3, 9)
+    text = (
+        f"@primfunc\ndef kernel(x: i64[{n}], y: out[i64[{n}]]):\n"
+        f"    for i in serial(0, {n}):\n        y[i] = x[i] + i64(2)\n"
+    )
+    s = Schedule.of(tir.parse(text))
+    if number(0, 3) == 0:
+        return s.func
+    s = s.apply(cache_write, "y", "yc")
+    return s.apply(transform_layout, "yc", rows(n, n + number(0, 4), 0, 4), None).func
+
+
+def guarded_copy_kernel(number: Number) -> tir.PrimFunc:
+    """A loop that stores a buffer of two axes under a condition, a padding stage, and readers."""
+    n, columns = number(3, 9), number(2, 4)
+    text = (
+        f"@primfunc\ndef kernel(x: i64[{n}], y: out[i64[{n}]]):\n"
+        f"    for i in serial(0, {n}):\n        y[i] = x[i] + x[{n - 1} - i]\n"
+    )
+    s = Schedule.of(tir.parse(text)).apply(cache_read, "x", "xc")
+    pad = (None, "undef", 0, 3, 3)[number(0, 4)]
+    s = s.apply(transform_layout, "xc", rows(n, n + number(0, 5), number(0, 1), columns), pad)
+    whole = number(0, 3) > 0
+    return s.attempt(sequential_buffer_access, "xc_copy", "xc", ("p", "q"), whole_box=whole).func
+
+
+def _zeros(buffer: tir.Buffer) -> tuple[IndexExpr, ...]:
+    return (const(0),) * len(buffer.shape)
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+def _blocks(func: tir.PrimFunc) -> list[tir.Block]:
+    return [stmt for stmt in func.body if isinstance(stmt, tir.Block)]
+
+
+def _stage_and_loop(func: tir.PrimFunc, number: Number) -> Arguments:
+    """A stage that mostly stores an allocated buffer, and a loop of the next one or of any."""
+    outputs = set(func.outputs)
+    blocks = _blocks(func)
+    private = [k for k, block in enumerate(blocks[:-1]) if not outputs & _stored(block)]
+    k = one_of(private if number(0, 5) else range(len(blocks)), number)
+    if k is None:
+        return None
+    loops = [loop.var.name for block in blocks[k + 1 :][:1] for loop in tir.loops_of(block.body)]
+    loop = one_of(loops, number)
+    return loop and (blocks[k].name, loop)
+
+
+def _stored(block: tir.Block) -> set[tir.Buffer]:
+    return {stmt.buffer for stmt in tir.walk((block,)) if isinstance(stmt, tir.Store | tir.Reduce)}
+
+
+def _tail(c: Choices) -> Arguments:
+    pair = c.neighbours(tir.Block)
+    return pair and pair[::-1]
+
+
+def _parameter(role: tir.Role) -> Callable[[Choices], Arguments]:
+    """A parameter, mostly one with this role, and the name of a copy of it."""
+
+    def draw(c: Choices) -> Arguments:
+        params = [p for p in c.func.params if p.role is role or c.dice.chance(0.2)]
+        return (c.dice.among(params).buffer.name, c.name()) if params else None
+
+    return draw
+
+
+def _copied_parameter(func: tir.PrimFunc, number: Number) -> Arguments:
+    marks = (tir.BlockNote.PREPROC, tir.BlockNote.POSTPROC)
+    marked = [block for block in _blocks(func) if any(map(block.note, marks))]
+    touched = {p.buffer.name for p in func.params} & {
+        buffer.name for block in marked for buffer in _touched(block)
+    }
+    return (one_of(sorted(touched), number),) if touched else None
+
+
+def _touched(block: tir.Block) -> set[tir.Buffer]:
+    loads = {
+        stmt.value.buffer
+        for stmt in tir.walk((block,))
+        if isinstance(stmt, tir.Store) and isinstance(stmt.value, tir.Load)
+    }
+    return _stored(block) | loads
+
+
+def _stated(c: Choices) -> Arguments:
+    output = c.dice.among(c.func.outputs)
+    return output.name, "undef" if c.dice.chance(0.3) else c.number(output)
+
+
+def _absorbed(c: Choices) -> Arguments:
+    """A stage and a buffer with a padding stage, mostly one that it stores under a condition."""
+    blocks = c.blocks()
+    padded = [note for block in blocks if (note := block.note(tir.BlockNote.PADDING_OF))]
+    if not padded:
+        return None
+    storing = [
+        (block.name, name)
+        for block in blocks
+        for name in padded
+        if block.note(tir.BlockNote.PADDING_OF) != name
+        and any(isinstance(stmt, tir.If) for stmt in tir.walk(block.body))
+        and any(buffer.name == name for buffer in _stored(block))
+    ]
+    if storing and c.dice.chance(0.7):
+        return cast("tuple[str, str]", c.dice.among(storing))
+    return c.dice.among(blocks).name, c.dice.among(padded)
+
+
+# Rewrites without conditions ----------------------------------------------------------------------
+
+
+def _recomputed(func: tir.PrimFunc, stage: str, loop: str) -> tir.PrimFunc:
+    """The whole stage is computed again by each iteration."""
+    block = at(func, stage)
+    func = edited(func, stage, lambda _: ())
+    return edited(func, loop, lambda s: (replace(s, body=(block, *s.body)),))
+
+
+def _joined(func: tir.PrimFunc, tail: str, block: str) -> tir.PrimFunc | None:
+    """Both blocks in the loops of the first."""
+    one, other = at(func, block).body[0], at(func, tail).body[0]
+    loops: list[tir.For] = []
+    body: tir.Body = (other,)
+    while isinstance(one, tir.For) and isinstance(other, tir.For):
+        if (one.start, one.stop) != (other.start, other.stop):
+            break
+        loops.append(one)
+        (inner, *more), (second, *behind) = one.body, other.body
+        if more or behind:
+            return None
+        body = tir.substitute_body((second,), {other.var: one.var})
+        one, other = inner, body[0]
+    if not loops:
+        return None
+    new: tir.Body = (one, *body)
+    for loop in reversed(loops):
+        new = (replace(loop, body=new),)
+    func = edited(func, tail, lambda _: ())
+    return edited(func, block, lambda s: (replace(s, body=new),))
+
+
+def _only_inputs(func: tir.PrimFunc, buffer: str, _name: str) -> tir.PrimFunc | None:
+    return func if any(b.name == buffer for b in func.inputs) else None
+
+
+def _only_outputs(func: tir.PrimFunc, buffer: str, _name: str) -> tir.PrimFunc | None:
+    return func if any(b.name == buffer for b in func.outputs) else None
+
+
+def _without_copy(func: tir.PrimFunc, name: str) -> tir.PrimFunc | None:
+    param = next(p.buffer for p in func.params if p.buffer.name == name)
+    cache = next((s.buffer for s in func.body if s == tir.Allocate(replace(param, name="c"))), None)
+    if cache is None:
+        return None
+    rest = tuple(s for s in func.body if s != tir.Allocate(cache) and not _copies(s, param, cache))
+    return replace(func, body=tir.rename_buffers(rest, {cache: param}))
+
+
+def _copies(stmt: tir.Stmt, param: tir.Buffer, cache: tir.Buffer) -> bool:
+    return (
+        isinstance(stmt, tir.Block) and _touched(stmt) == {param, cache} and bool(stmt.annotations)
+    )
+
+
+def _same_marked(func: tir.PrimFunc, _buffer: str, _value: object) -> tir.PrimFunc | None:
+    return func if any(block.note(tir.BlockNote.POSTPROC) for block in _blocks(func)) else None
+
+
+def _selected(func: tir.PrimFunc, place: str, buffer: str) -> tir.PrimFunc | None:
+    """The constant of the stage is stored where the condition of the store fails."""
+    stages = [b for b in _blocks(func) if b.note(tir.BlockNote.PADDING_OF) == buffer]
+    values = [s.value for b in stages for s in tir.walk((b,)) if isinstance(s, tir.Store)]
+    if len(values) != 1 or not isinstance(values[0], tir.Literal) or stages[0].name == place:
+        return None
+    constant = values[0]
+
+    def change(stmt: tir.Stmt) -> tir.Stmt:
+        match stmt:
+            case tir.If(condition=condition, then=(tir.Store() as store,), orelse=()):
+                where = cast(Predicate, condition)
+                return replace(store, value=tir.Select(where, store.value, constant))
+            case _:
+                return stmt
+
+    func = edited(func, stages[0].name, lambda _: ())
+    return edited(func, place, lambda s: tir.map_body((s,), change))
+
+
+STAGE_CASES = (
+    PrimitiveCase(absorb_padding, chosen(_absorbed), _selected, guarded_copy_kernel, share=1.5),
+    PrimitiveCase(
+        cache_read, chosen(_parameter(tir.Role.INPUT)), _only_inputs, buffer_kernel, share=1.5
+    ),
+    PrimitiveCase(
+        cache_write, chosen(_parameter(tir.Role.OUTPUT)), _only_outputs, buffer_kernel, share=1.5
+    ),
+    PrimitiveCase(compute_at, _stage_and_loop, _recomputed, graph_kernel),
+    PrimitiveCase(
+        lift_stages, _copied_parameter, _without_copy, copied_kernel, keeps_interface=False
+    ),
+    PrimitiveCase(reverse_compute_at, chosen(_tail), _joined, tail_kernel, share=1.2),
+    PrimitiveCase(state_padding, chosen(_stated), _same_marked, padded_output_kernel, share=0.3),
+)

@@ -1,0 +1,291 @@
+"""Tests of sizes end to end: one program gives what onnxruntime gives for every extent, whatever is
+in the room behind a run's elements; what no program can serve is compiled for each shape."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import graphflow as gf
+from graphflow import tir
+from graphflow.frontends import NodeCall
+from graphflow.kernels.definitions.elementwise import elementwise
+from graphflow.models import named, with_open_batch
+from support.fuzz.sized_fuzz import run_sized, sized_model
+from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
+from support.models.sized_runs import (
+    OPTIONS,
+    beside_peer,
+    difference,
+    parsed_model,
+    peer_of,
+    sized_feeds,
+)
+from support.seeds import seeds
+
+MOST = 5
+SIZES = {"n": (1, MOST)}
+RUNS = ({"n": 1}, {"n": 3})
+
+SERIES = (
+    "g (float[n,4] x) => (float y) <float[4,3] w={1,2,3,4,5,6,7,8,9,1,2,3}> "
+    "{ m=MatMul(x,w) y=Softmax(m) }"
+)
+
+
+def ordinary(names: Any, every: int = 3) -> list[Any]:
+    """All names, most of which are marked slow."""
+    slow = pytest.mark.slow
+    return [
+        name if k % every == 0 else pytest.param(name, marks=slow) for k, name in enumerate(names)
+    ]
+
+
+def opset_of(text: str) -> int:
+    return 18 if "keep_aspect_ratio_policy" in text else 17
+
+
+def extents(*numbers: int) -> tuple[dict[str, int], ...]:
+    return tuple({"n": number} for number in numbers)
+
+
+# Operators ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ordinary(ONE_PROGRAM))
+def test_one_program_serves_an_operator_for_all_sizes(name: str) -> None:
+    model = parsed_model(ONE_PROGRAM[name])
+    assert beside_peer(model, SIZES, RUNS) == ([], "")
+
+
+@pytest.mark.parametrize("name", ordinary(EACH_SHAPE))
+def test_what_depends_on_a_size_is_compiled_for_each_shape(name: str) -> None:
+    node, reason, text = EACH_SHAPE[name]
+    wrong, why_not = beside_peer(parsed_model(text, opset_of(text)), SIZES, RUNS)
+    assert not wrong
+    assert node in why_not and reason in why_not
+
+
+MENDED = ("shape as data", "resize sizes", "resize not larger", "squeeze none", "cast bool")
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_what_was_wrong_once(name: str) -> None:
+    test_what_depends_on_a_size_is_compiled_for_each_shape(name)
+
+
+@pytest.mark.parametrize("name", ["compress beside", "picked beside", "picked and transposed"])
+def test_axes_of_a_size_beside_those_that_data_decides(name: str) -> None:
+    test_one_program_serves_an_operator_for_all_sizes(name)
+
+
+def test_a_head_that_a_run_may_not_fill_is_no_portion() -> None:
+    """The elements of a slice are counted by a tensor that is no input of the program."""
+    test_one_program_serves_an_operator_for_all_sizes("slice then matmul")
+
+
+def test_an_operator_of_a_vendor_that_the_opset_does_not_have_is_compiled_for_each_shape() -> None:
+    """It is rewritten to one of a later opset, which no section can hold."""
+    text = (
+        "g (float[2,4,3,8] x, float[n,4] c, float[n,4] s) => (float[2,4,3,8] y) "
+        "<int64[2,3] i={0,1,2,0,1,2}> { y = com.microsoft.RotaryEmbedding(x,i,c,s) }"
+    )
+    wrong, why_not = beside_peer(parsed_model(text), SIZES, extents(3, 4))
+    assert not wrong and "how many elements its input c has" in why_not
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+TWO_SIZES = {
+    "rows and columns": "g (float[n,m,4] x, float[4,3] w) => (float y) { y=MatMul(x,w) }",
+    "same of both": "g (float[n,m] x, float[n,m] z) => (float y) { y=Add(x,z) }",
+    "softmax beside": "g (float[n,m,4] x) => (float y) { y=Softmax(x) }",
+    "shapes": "g (float[n,m] x, float[1,1] z) => (float y) { s=Shape(x) e=Expand(z,s) y=Add(x,e) }",
+}
+NOT_BOTH = {
+    "elementwise": "g (float[n,4] x, float[m,4] z) => (float y) { y=Add(x,z) }",
+    "swapped": "g (float[n,m] x) => (float y) { s=Shape(x) i=Constant<value=int64[2] {1,0}>() "
+    "t=Gather(s,i) y=Reshape(x,t) }",
+    "equal": "g (float[n,4] x, float[m,4] z) => (bool y) { a=Shape(x) b=Shape(z) y=Equal(a,b) }",
+    "outer reshaped": "g (float[n,m] x) => (float y) { a=Constant<value=int64[1] {-1}>() "
+    "y=Reshape(x,a) }",
+}
+BOTH_RUNS = tuple({"n": n, "m": m} for n, m in ((1, 1), (3, 1), (1, 4), (4, 3)))
+
+
+@pytest.mark.parametrize("name", TWO_SIZES)
+def test_two_sizes(name: str) -> None:
+    sizes = {"n": (1, 4), "m": (1, 4)}
+    assert beside_peer(parsed_model(TWO_SIZES[name]), sizes, BOTH_RUNS) == ([], "")
+
+
+@pytest.mark.parametrize("name", NOT_BOTH)
+def test_elements_of_two_sizes_do_not_meet(name: str) -> None:
+    """Not even where their greatest extents are equal."""
+    wrong, why_not = beside_peer(
+        parsed_model(NOT_BOTH[name]), {"n": (1, 4), "m": (1, 4)}, BOTH_RUNS
+    )
+    assert not wrong and why_not
+
+
+@pytest.mark.parametrize("bounds", [(1, 1), (3, 3), (1, 7), (2, 17)])
+@pytest.mark.parametrize("lead", [1, 2])
+def test_sizes_along_the_second_axis(bounds: tuple[int, int], lead: int) -> None:
+    text = f"g (float[{lead},n,8] x, float[8,24] w) => (float y) {{ m=MatMul(x,w) y=Softmax(m) }}"
+    wrong, why_not = beside_peer(parsed_model(text), {"n": bounds}, extents(*sorted({*bounds})))
+    assert not wrong
+    assert not why_not or bounds[1] == 1
+
+
+def test_an_axis_of_one_may_be_squeezed_where_no_run_gives_one() -> None:
+    text = "g (float[n,1,4] x) => (float y) { y = Squeeze(x) }"
+    assert beside_peer(parsed_model(text), {"n": (2, 5)}, extents(2, 5)) == ([], "")
+
+
+def test_one_size_of_two_inputs_is_one_number() -> None:
+    model = parsed_model("g (float[n,4] x, float[n,4] z) => (float y) { y=Add(x,z) }")
+    exe = gf.compile(model, sizes=SIZES, options=OPTIONS)
+    with pytest.raises(gf.GraphflowError, match=r"'z' has 3 elements.*'x' has 2 elements"):
+        exe.run({"x": np.ones((2, 4), "f4"), "z": np.ones((3, 4), "f4")})
+
+
+def test_a_run_beyond_the_bounds_has_a_program_of_its_own() -> None:
+    assert beside_peer(parsed_model(SERIES), SIZES, extents(7, 2, 6)) == ([], "")
+
+
+# Ways to run --------------------------------------------------------------------------------------
+
+
+def compiled(text: str = SERIES, **options: Any) -> gf.Executable:
+    chosen = gf.Options(cache="off", workers=0, **options)
+    return gf.compile(parsed_model(text), sizes=SIZES, options=chosen)
+
+
+def assert_right(exe: gf.Executable, number: int, text: str = SERIES) -> None:
+    feeds = sized_feeds(exe, {"n": number}, number)
+    (wanted,) = peer_of(parsed_model(text)).run(None, feeds)
+    assert not difference(exe.run(feeds), {"y": wanted}, 1e-4)
+
+
+@pytest.mark.parametrize("options", [{"poison": True}, {"threads": 1}, {"check_assumes": True}])
+def test_options(options: dict[str, Any]) -> None:
+    exe = compiled(**options)
+    for number in (5, 1, 3):
+        assert_right(exe, number)
+
+
+def test_runs_of_different_extents_at_once() -> None:
+    model = parsed_model(ONE_PROGRAM["conv grouped"])
+    exe, peer = gf.compile(model, sizes=SIZES, options=OPTIONS), peer_of(model)
+    feeds = [sized_feeds(exe, {"n": 1 + k % MOST}, k) for k in range(10)]
+    wanted = [peer.run(None, given)[0] for given in feeds]
+
+    def runs(start: int) -> list[str]:
+        order = [(start + 3 * k) % len(feeds) for k in range(2 * len(feeds))]
+        return [difference(exe.run(feeds[k]), {"y": wanted[k]}, 1e-4) for k in order]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(wrong for found in pool.map(runs, range(8)) for wrong in found)
+
+
+def test_saved_loaded_and_pickled(tmp_path: Path) -> None:
+    exe = compiled()
+    assert_right(exe, 2)
+    exe.save(tmp_path / "model.gfx")
+    for other in (gf.load(tmp_path / "model.gfx"), pickle.loads(pickle.dumps(exe))):
+        for number in (5, 1, 3):
+            feeds = sized_feeds(exe, {"n": number}, number)
+            assert not difference(other.run(feeds), exe.run(feeds), 0.0)
+
+
+def test_a_bound_run_has_the_extent_of_its_inputs() -> None:
+    exe = compiled()
+    program = exe.program
+    for number in (5, 2, 4):
+        feeds = sized_feeds(exe, {"n": number}, number)
+        bound = program.bind(feeds)
+        bound.run()
+        assert not difference(bound.outputs, exe.run(feeds), 0.0)
+
+
+def test_arrays_of_any_strides() -> None:
+    exe = compiled()
+    wide = np.random.default_rng(0).standard_normal((6, 8)).astype("f4")
+    for given in (wide[::2, ::2], wide[:3, :4].astype(">f4"), np.asfortranarray(wide[:2, :4])):
+        (wanted,) = peer_of(parsed_model(SERIES)).run(None, {"x": given.astype("f4")})
+        assert not difference(exe.run({"x": given}), {"y": wanted}, 1e-4)
+
+
+def test_one_program_is_kept() -> None:
+    exe = compiled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(1, MOST + 1):
+            exe.run(sized_feeds(exe, {"n": number}, 0))
+    assert len(exe.specializations) == 1
+
+
+# Networks and random models -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", seeds(12, 60))
+def test_random_models(seed: int) -> None:
+    failure = run_sized(sized_model(seed)).failure
+    assert failure is None, failure.text
+
+
+def test_most_random_models_have_one_program() -> None:
+    counts = [run_sized(sized_model(seed)).counts for seed in range(4)]
+    assert sum(found["one_program"] for found in counts) >= 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zoo:probe:grouped4:20",
+        "zoo:probe:squeeze_excite:20",
+        *(
+            pytest.param(f"zoo:{name}", marks=pytest.mark.slow)
+            for name in ("resnet18", "mobilenet_v3_small", "unet", "densenet40_k12")
+        ),
+    ],
+)
+def test_networks(name: str) -> None:
+    model = named(name)
+    assert model is not None
+    opened = with_open_batch(model, "n")
+    assert beside_peer(opened, SIZES, extents(1, 3, MOST), tolerance=5e-3) == ([], "")
+
+
+def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:
+    """Its function may put the number of elements into a kernel, as a literal like others."""
+
+    def scaled(node: NodeCall) -> None:
+        shape, dtype = node.shape(0), node.dtype(0)
+        count = tir.Literal(float(shape[0]), dtype)
+        func = elementwise("scaled", {"x": (shape, dtype)}, lambda x: tir.Binary("mul", x, count))
+        node.emit(func)
+
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Scaled", ["x"], ["y"], domain="com.example")],
+            "scaled",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)],
+        ir_version=8,
+    )
+    with pytest.warns(UserWarning, match="an operator of the caller's may depend on this number"):
+        exe = gf.compile(
+            model, sizes=SIZES, operators={"com.example.Scaled": scaled}, options=OPTIONS
+        )
+    for n in (1, 3):
+        assert (exe.run({"x": np.ones((n, 4), np.float32)})["y"] == n).all()

@@ -1,9 +1,0 @@
-"""Random graphs of sections between operators that move elements agree with onnxruntime."""
-
-from __future__ import annotations
-
-from support.section_fuzz import copied_for_sections, section_model
-
-
-def test_sections_between_views_agree_with_onnxruntime() -> None:
-    assert any(copied_for_sections(section_model(seed), seed) for seed in range(40))
