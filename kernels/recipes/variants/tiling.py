@@ -21,30 +21,35 @@ from graphflow.kernels.recipes.analysis.roles import Roles
 
 @lru_cache(maxsize=10_000)
 def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
-    """The best tiling, and its cycles of one core for all planes; ties go to wider tiles.
+    """The best tiling, and the least cycles of one core for all planes; ties go to wider tiles.
 
-    Tilings are compared by what the processor can do at its peak (`Target.at_peak`) and with what
-    `cost.charge` adds, since a load or a latency that multiply-adds hide at lower rates may not be
-    hidden at the peak.  The cycles are those of this tiling at the rates of prices, without what is
-    charged: prices of plans were fitted so.
+    Tilings are compared by what the processor can do at its peak, and the cycles, on which prices
+    of plans rest, are those of the tiling that would be best at the rates of the prices.  For a
+    load or a latency that multiply-adds hide at the lower rates may not be hidden at the peak.
+
+    What is charged in the comparison (`cost.charge`) is not in the cycles returned; nor are, where
+    rows may share vectors instead, the `idle_lanes` of narrow vectors.
     """
-    tiling = _best(problem, target.at_peak)
-    return tiling, cost.tiling_cycles(problem, tiling, target)
+    return _best(problem, target.at_peak)[0], _best(problem, target)[1]
 
 
-def _best(problem: TileProblem, target: Target) -> Tiling:
-    """The tiling with the fewest cycles in the comparison.
-
-    Where tail vectors are possible, the lanes that narrow vectors leave idle are charged too.
-    """
+@lru_cache(maxsize=10_000)
+def _best(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
+    """The tiling with the fewest cycles in the comparison, and its cycles without what is charged
+    only there."""
     best = _cheapest(problem, problem.loads.tilings(problem, target), target)
-    widths = cost.widest_first(problem, target)
-    with_tails = [t for nr in widths for t in _with_tails(problem, nr, target)]
+    cycles = cost.tiling_cycles(problem, best, target)
+    with_tails = [
+        t for nr in cost.widest_first(problem, target) for t in _with_tails(problem, nr, target)
+    ]
     if not with_tails:
-        return best
+        return best, cycles
     other = _cheapest(problem, with_tails, target)
-    plain = _compared(problem, best, target) * cost.idle_lanes(problem, best, target)
-    return best if plain <= _compared(problem, other, target) else other
+    apart = _compared(problem, best, target) * cost.idle_lanes(problem, best, target)
+    if apart <= _compared(problem, other, target):
+        return best, cycles
+    # Not dearer than the other, whose price leaves out the lanes that are idle.
+    return other, min(cycles, cost.tiling_cycles(problem, other, target))
 
 
 def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target) -> Tiling:

@@ -99,13 +99,12 @@ def test_blends_that_take_the_place_of_multiply_adds_gain_nothing() -> None:
     assert not choose_tiling(PRODUCT, slow)[0].panels[-1].tail
 
 
-def test_the_price_is_that_of_the_tiling_that_is_made() -> None:
+def test_a_price_stays_below_that_of_the_tiling_that_is_replaced() -> None:
+    """Lanes that are idle in narrow vectors decide between tilings, and change no price."""
     for columns in (20, 24, 116):
-        for loads in (BroadcastRows(tail_ends=2), BroadcastRows(tail_ends=None)):
-            problem = replace(PRODUCT, columns=columns, loads=loads)
-            for target in (WIDE, replace(WIDE, name="with a peak", peak_factor=2.0)):
-                tiling, cycles = choose_tiling(problem, target)
-                assert cycles == tiling_cycles(problem, tiling, target)
+        problem = replace(PRODUCT, columns=columns, loads=BroadcastRows(tail_ends=2))
+        apart = choose_tiling(replace(problem, loads=BroadcastRows(tail_ends=None)), WIDE)[1]
+        assert choose_tiling(problem, WIDE)[1] <= apart
 
 
 def test_tiles_at_a_border_pay_for_rows_that_differ() -> None:
