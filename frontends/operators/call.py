@@ -24,6 +24,7 @@ from graphflow.frontends.protos.steps import ImportStep, existing_axis
 from graphflow.frontends.reading.recorded import shapes_agree
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, passed_counts
+from graphflow.frontends.tensors.derived_sizes import combined
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
 from graphflow.kernels.definitions import elementwise
@@ -40,6 +41,9 @@ rows are concatenated by two kernels in place of one that takes three minutes to
 
 Emitter: TypeAlias = "Callable[[NodeCall], None]"
 """A function that makes the kernels of a node."""
+
+Given: TypeAlias = "Mapping[int, Iterable[int]]"
+"""Axes of tensors, by the position of the tensor among the inputs of a kernel."""
 
 Emitters: TypeAlias = dict[str, Emitter]
 """These functions by operator."""
@@ -220,7 +224,7 @@ class NodeCall:
         output: str | None = None,
         part: str = "",
         open_axis: int | None = None,
-        given: Collection[int] = (),
+        given: Given = MappingProxyType({}),
     ) -> str:
         """Add a kernel with one output and return the name of the output tensor.
 
@@ -228,8 +232,8 @@ class NodeCall:
         output: the name of the result; by default the node's first output.
         part: distinguishes the kernels of a node that becomes several.
         open_axis: an axis on which the model may declare another extent.
-        given: axes of the first tensor along which the kernel takes only elements that every run
-        gives, though a run decides how many there are.
+        given: axes of tensors, by position in `inputs`, along which the kernel takes only elements
+        that every run gives, though a run decides how many there are.
 
         If tensors are float16 or bfloat16, a kernel on float32 is retyped if it only moves
         elements; else casts are put around it, so that each result of the node is rounded once.
@@ -246,7 +250,7 @@ class NodeCall:
         outputs: Sequence[str],
         part: str = "",
         open_axis: int | None = None,
-        given: Collection[int] = (),
+        given: Given = MappingProxyType({}),
     ) -> None:
         """Add a kernel with several outputs, named `outputs`; otherwise like `emit`."""
         names = tuple(inputs)
@@ -313,7 +317,7 @@ class NodeCall:
         outputs: Sequence[str],
         part: str,
         open_axis: int | None = None,
-        given: Collection[int] = (),
+        given: Given = MappingProxyType({}),
         gives_all: bool = False,
     ) -> None:
         self._require_dtypes(func, names)
@@ -331,20 +335,23 @@ class NodeCall:
         func: PrimFunc,
         names: Sequence[str],
         outputs: Sequence[str],
-        given: Collection[int] = (),
+        given: Given = MappingProxyType({}),
     ) -> None:
         """Record how many elements of the outputs a run gives, if that is so of an input, of which
-        the axes `given` of the first one are left out."""
+        the axes in `given` are left out."""
         counted = self.context.counted
         counts = {
             buffer: counted[name]
             for buffer, name in zip(func.inputs, names, strict=True)
             if name in counted
         }
-        if given and names[0] in counted:
-            self._drops_counts = True
-            first = func.inputs[0]
-            counts[first] = {axis: n for axis, n in counts[first].items() if axis not in given}
+        for position, axes in given.items():
+            left_out, counted_axes = set(axes), counts.get(func.inputs[position], {})
+            if not left_out.isdisjoint(counted_axes):
+                self._drops_counts = True
+                counts[func.inputs[position]] = {
+                    axis: n for axis, n in counted_axes.items() if axis not in left_out
+                }
         if not any(counts.values()):
             return
         try:
@@ -472,6 +479,18 @@ class NodeCall:
             self._require_extents(sizes.values())
             self.context.counted.setdefault(self.outputs[0], {}).update(sizes)
 
+    def sum_of_sizes(self, extents: Iterable[int | str]) -> str | None:
+        """The tensor that holds the sum of numbers and sizes; None if a tensor is no size, or if
+        there is none among them."""
+        total: int | str = 0
+        for extent in extents:
+            if isinstance(extent, str) and extent not in self.context.sizes:
+                return None
+            added = combined(self.context, "Add", total, extent)
+            assert added is not None  # every sum of sizes is one
+            total = added
+        return total if isinstance(total, str) else None
+
     def _require_extents(self, sizes: Iterable[str]) -> None:
         """Refuse the node if one of the sizes that it takes as extents may be negative in a run."""
         for size in map(self.context.sizes.__getitem__, sizes):
@@ -529,7 +548,7 @@ class NodeCall:
         inputs: Sequence[str],
         part: str,
         of: str = "",
-        given: Collection[int] = (),
+        given: Given = MappingProxyType({}),
     ) -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
         return self.emit(func, inputs, self.part_name(part, of), part, given=given)

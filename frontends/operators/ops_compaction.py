@@ -12,7 +12,7 @@ import numpy as np
 
 from graphflow.base.dtypes import HALVES
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
@@ -90,6 +90,35 @@ def _emit_back(call: NodeCall, rows: str, ahead: tuple[int, ...], axis: int, cou
     back = (*range(1, axis + 1), 0, *range(axis + 1, len(ahead)))
     func = movement.transpose(ahead, back, value.dtype)
     call.emit_bounded(func, (shaped,), call.outputs[0], axis, count)
+
+
+def emit_joined_sizes(call: NodeCall, joins: PrimFunc, axis: int) -> bool:
+    """Join tensors along an axis along which all extents are numbers and sizes; False, without any
+    kernel, where one is not, or where the tensors have other numbers along another axis.
+
+    All room is joined by the kernel `joins`, and the elements that a run gives move together.
+    """
+    positions = range(len(call.inputs))
+    counts = [call.counts(k) for k in positions]
+    others = [{a: n for a, n in found.items() if a != axis} for found in counts]
+    extents = [
+        found.get(axis, call.shape(k)[axis]) for k, found in zip(positions, counts, strict=True)
+    ]
+    total = call.sum_of_sizes(extents)
+    if total is None or any(found != others[0] for found in others):
+        return False
+    whole = call.emit_part(joins, call.inputs, "room", given=dict.fromkeys(positions, (axis,)))
+    rooms = [call.shape(k)[axis] for k in positions]
+    numbers = [
+        n if isinstance(n, str) else call.add_part(np.array(n, np.int64), f"extent{k}")
+        for k, n in enumerate(extents)
+    ]
+    places = call.emit_part(compaction.joined_places(rooms), numbers, "places")
+    stored = call.context.graph.values[whole]
+    func = indexing.gather_at(stored.shape, (sum(rooms),), axis, stored.dtype, "int64")
+    call.emit(func, (whole, places))
+    call.count_alike({axis: total})
+    return True
 
 
 def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:

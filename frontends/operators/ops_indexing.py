@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.call import Emitters, Given, NodeCall
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
@@ -83,7 +83,7 @@ def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.axis(0)
     require_indices(call, 1, shape[axis])
     known = None if call.known(1) is None else np.asarray(call.known(1), np.int64)
-    given = () if known is None else _axes_given(call, axis, known)
+    given = {} if known is None else _axes_given(call, axis, known)
     if known is not None and given and (known < 0).any():
         places = _places_from_front(call, known, call.counts(0)[axis])
         func = indexing.gather_at(shape, known.shape, axis, call.dtype(), "int64")
@@ -105,13 +105,13 @@ def _gather(call: NodeCall) -> None:
     call.emit(movement.reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
 
 
-def _axes_given(call: NodeCall, axis: int, indices: NDArray[np.int64]) -> tuple[int, ...]:
-    """The axis, if a run decides its extent, and every run gives the elements that known indices
-    take from its front or from its back."""
+def _axes_given(call: NodeCall, axis: int, indices: NDArray[np.int64]) -> Given:
+    """The axis of the data, if a run decides its extent, and every run gives the elements that
+    known indices take from its front or from its back."""
     least = call.least(0, axis)
     if call.is_counted(0, (axis,)) and ((-least <= indices) & (indices < least)).all():
-        return (axis,)
-    return ()
+        return {0: (axis,)}
+    return {}
 
 
 def _places_from_front(call: NodeCall, indices: NDArray[np.int64], count: str) -> str:

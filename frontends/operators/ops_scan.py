@@ -35,7 +35,7 @@ def _trilu(call: NodeCall) -> None:
         func = scan.triangle(shape, upper, None, dtype)
         inputs = (call.inputs[0], call.reshaped(call.inputs[1], (), "k"))
     # An element is kept or not by its indices, which are the same in all extents.
-    call.emit(func, inputs, given=call.counts(0))
+    call.emit(func, inputs, given={0: call.counts(0)})
     call.count_like(call.outputs[0], 0)
 
 

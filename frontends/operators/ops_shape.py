@@ -11,7 +11,7 @@ import numpy as np
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.ops_compaction import emit_joined
+from graphflow.frontends.operators.ops_compaction import emit_joined, emit_joined_sizes
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element
 from graphflow.frontends.tensors.folding import LARGEST
@@ -93,7 +93,9 @@ def _concat(call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     axis, dtype = call.required("axis"), call.dtype()
     if any(call.is_counted(k, (axis % len(shapes[0]),)) for k in range(len(shapes))):
-        emit_joined(call, movement.concat(shapes, axis, dtype), axis % len(shapes[0]))
+        joins, along = movement.concat(shapes, axis, dtype), axis % len(shapes[0])
+        if not emit_joined_sizes(call, joins, along):
+            emit_joined(call, joins, along)
         return
     call.emit_tree(lambda shapes: movement.concat(shapes, axis, dtype), stored=call.stored_dtype())
 

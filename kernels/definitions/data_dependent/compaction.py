@@ -13,7 +13,7 @@ from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.indexing import matched
 from graphflow.kernels.definitions.data_dependent.ranking import stands_before
-from graphflow.kernels.definitions.scalar_functions import compared
+from graphflow.kernels.definitions.scalar_functions import add, compared, subtract
 from graphflow.kernels.definitions.stages import Loop, Shape
 
 
@@ -91,6 +91,26 @@ def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.Prim
     given = tir.Comparison("lt", tir.IndexValue(loops[axis][0]), tir.Load(count, ()))
     value = tir.Select(given, stages.element(x, loops), stages.literal(fill, dtype))
     return stages.elementwise_kernel("counted_slices", (x, count), y, loops, value)
+
+
+def joined_places(rooms: Sequence[int]) -> tir.PrimFunc:
+    """`y[j]` is where the j-th element of several vectors stands among all of their room.
+
+    The inputs say how many elements of each vector there are, of the room that it has.  For rooms
+    of 4 and 3 with 2 and 3 elements, y is 0, 1, 4, 5, 6, and then the last place again.
+    """
+    counts = [tir.Buffer(f"count{k}", (), "int64") for k in range(len(rooms))]
+    y = tir.Buffer("y", (sum(rooms),), "int64")
+    loops = stages.loops_over("j", y.shape)
+    index = tir.IndexValue(loops[0][0])
+    place: tir.Expr = index
+    ahead: tir.Expr = stages.literal(0, "int64")
+    for count, room in zip(counts[:-1], rooms[:-1], strict=True):
+        ahead = add(ahead, tir.Load(count, ()))
+        unused = subtract(stages.literal(room, "int64"), tir.Load(count, ()))
+        place = tir.Select(tir.Comparison("ge", index, ahead), add(place, unused), place)
+    place = tir.Binary("min", place, stages.literal(sum(rooms) - 1, "int64"))
+    return stages.elementwise_kernel("joined_places", counts, y, loops, place)
 
 
 def is_not_zero(value: tir.Expr) -> tir.Expr:

@@ -331,6 +331,16 @@ equal sums
 all but the last
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
     m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,z,m,z) }
+concat then product
+    g (float[n,4] x, float[2,4] z) => (float[4,4] y) { c=Concat<axis=0>(x,z,x)
+    t=Transpose(c) y=MatMul(t,c) }
+concat beside a size
+    g (float[2,n,4] x, float[2,1,4] z) => (float[2,k,4] y) { c=Concat<axis=1>(x,z)
+    y=Softmax<axis=1>(c) }
+shape of a concat
+    g (float[n,4] x) => (float[k,4] y) <int64[1] f={4}> { c=Concat<axis=0>(x,x)
+    s=Shape<end=1>(x) t=Add(s,s) u=Concat<axis=0>(t,f) o=ConstantOfShape<value=float[1]{2}>(u)
+    v=Shape(c) p=ConstantOfShape<value=float[1]{1}>(v) a=Add(o,p) y=Mul(c,a) }
 causal
     g (float[n,4] x) => (float[n,n] y) { s=Shape<end=1>(x) u=Concat<axis=0>(s,s)
     o=ConstantOfShape<value=float[1] {2}>(u) y=Trilu<upper=0>(o) }

@@ -107,6 +107,11 @@ TWO_SIZES = {
     "rows and columns": "g (float[n,m,4] x, float[4,3] w) => (float y) { y=MatMul(x,w) }",
     "same of both": "g (float[n,m] x, float[n,m] z) => (float y) { y=Add(x,z) }",
     "softmax beside": "g (float[n,m,4] x) => (float y) { y=Softmax(x) }",
+    "joined": "g (float[n,4] x, float[m,4] z) => (float y) { c=Concat<axis=0>(x,z) "
+    "t=Transpose(c) p=MatMul(t,c) y=MatMul(c,p) }",
+    "attention": "g (float[n,m,4] x) => (float y) { t=Transpose<perm=[0,2,1]>(x) s=MatMul(x,t) "
+    "p=Softmax(s) y=MatMul(p,x) }",
+    "mean of both": "g (float[n,m,4] x) => (float y) { y=ReduceMean<axes=[0,1]>(x) }",
     "shapes": "g (float[n,m] x, float[1,1] z) => (float y) { s=Shape(x) e=Expand(z,s) y=Add(x,e) }",
 }
 NOT_BOTH = {
