@@ -18,6 +18,7 @@ from graphflow import tir
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
+from graphflow.models.zoo.bert import bert
 from support.fuzz.sized_fuzz import run_sized, sized_model
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
 from support.models.sized_runs import (
@@ -267,6 +268,14 @@ def test_networks(name: str) -> None:
     assert model is not None
     opened = with_open_batch(model, "n")
     assert beside_peer(opened, SIZES, extents(1, 3, MOST), tolerance=5e-3) == ([], "")
+
+
+def test_an_encoder_of_any_batch_and_length() -> None:
+    """Softmax and its product with the values add over the length of a run."""
+    model = bert(0, layers=1, width=32, heads=2, positions=16)
+    sizes = {"batch_size": (1, 3), "sequence_length": (1, 16)}
+    runs = [dict(zip(sizes, pair, strict=True)) for pair in ((1, 1), (3, 16), (2, 7), (1, 15))]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
 
 
 def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:
