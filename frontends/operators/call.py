@@ -476,6 +476,7 @@ class NodeCall:
         """Record that the output has as many elements along axes as `sizes` say, where its elements
         are alike along each of these axes."""
         if sizes:
+            assert self.outputs[0] not in self.context.known  # else nodes are evaluated at import
             self._require_extents(sizes.values())
             self.context.counted.setdefault(self.outputs[0], {}).update(sizes)
 

@@ -165,7 +165,13 @@ def _range(call: NodeCall) -> None:
     sizes = call.sizes_in(1)
     if sizes and (start, delta) != (0, 1):
         call.refuse(f"a range from {start} in steps of {delta} to an extent of a run", SHIFT)
-    call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
+    numbers = np.arange(start, limit, delta).astype(call.dtype())
+    if not sizes:
+        call.emit_constant(numbers)
+        return
+    # A tensor of known contents would be computed with at import, as if a run gave all of it.
+    whole = call.add_part(numbers, "whole")
+    call.emit(movement.copy(numbers.shape, numbers.dtype.name), (whole,))
     call.count_alike(sizes)
 
 

@@ -341,6 +341,27 @@ shape of a concat
     g (float[n,4] x) => (float[k,4] y) <int64[1] f={4}> { c=Concat<axis=0>(x,x)
     s=Shape<end=1>(x) t=Add(s,s) u=Concat<axis=0>(t,f) o=ConstantOfShape<value=float[1]{2}>(u)
     v=Shape(c) p=ConstantOfShape<value=float[1]{1}>(v) a=Add(o,p) y=Mul(c,a) }
+sum of a range
+    g (float[n,4] x) => (int64[1] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>()
+    r=Range(i,e,o) y=ReduceSum(r) }
+range and a number
+    g (float[n,4] x) => (int64[n] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>()
+    r=Range(i,e,o) y=Add(r,o) }
+last of a range
+    g (float[n,4] x) => (int64[1] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>()
+    r=Range(i,e,o) k=Constant<value=int64[1] {-1}>() y=Gather(r,k) }
+mask of ranges
+    g (float[n,4] x) => (bool[n,n] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>()
+    r=Range(i,e,o) u=Constant<value=int64[1] {1}>() a=Unsqueeze(r,u)
+    y=Less(r,a) }
+sine of a range
+    g (float[n,4] x) => (float[n] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>()
+    r=Range(i,e,o) f=Cast<to=1>(r) y=Sin(f) }
 causal
     g (float[n,4] x) => (float[n,n] y) { s=Shape<end=1>(x) u=Concat<axis=0>(s,s)
     o=ConstantOfShape<value=float[1] {2}>(u) y=Trilu<upper=0>(o) }

@@ -74,6 +74,11 @@ def test_what_depends_on_a_size_is_compiled_for_each_shape(name: str) -> None:
     assert node in why_not and reason in why_not
 
 
+@pytest.mark.parametrize("name", ["sum of a range", "range and a number", "sine of a range"])
+def test_a_range_to_a_size_is_not_computed_with_at_import(name: str) -> None:
+    test_one_program_serves_an_operator_for_all_sizes(name)
+
+
 MENDED = ("shape as data", "resize sizes", "resize not larger", "squeeze none", "cast bool")
 
 
