@@ -24,7 +24,7 @@ from graphflow.base.errors import CodegenError
 from graphflow.base.options import KERNELS_VARIABLE, Options, kernel_folder
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.trace import Trace
-from graphflow.codegen import compile_object, host_target, make_object, renamed
+from graphflow.codegen import compile_object, executed_as, host_target, make_object, renamed
 from graphflow.codegen.symbols import ANONYMOUS
 from graphflow.inspect import report
 from graphflow.kernels.lowering import KernelTask, LoweredKernel
@@ -371,15 +371,20 @@ def test_what_cannot_be_pickled_is_left_out(tmp_path: Path) -> None:
 # In memory ---------------------------------------------------------------------------------------
 
 
+TARGET = executed_as(PROCESSORS["zen3"])
+
+
 def shaped(width: int, earlier: list[Compiled] | None, cache: str | Path = "off") -> Compiled:
-    """A network of one input width; weights are packed alike for 7 and 16 on any processor."""
+    """A network of one input width; `TARGET` packs weights alike for 7 and 16."""
     build = ModelBuilder(seed=1, name="shaped")
     x = build.input("x", (1, 16, 7, width))
     build.output(build.relu(build.conv(x, 32, 3, pads=[1, 1, 1, 1])))
     options = Options(cache=str(cache), workers=0, threads=2)
     shared = None if earlier is None else Shared()
     return compile_graph(
-        CompileRequest(build.model(), options=options), shared=shared, earlier=earlier or []
+        CompileRequest(build.model(), target=TARGET, options=options),
+        shared=shared,
+        earlier=earlier or [],
     )
 
 
@@ -414,8 +419,8 @@ def test_a_model_of_open_shapes_makes_no_kernel_twice() -> None:
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.shape.dim[3].dim_param = "W"
     del proto.graph.value_info[:]
-    exe = gf.compile(proto, options=Options(cache="off", workers=0, threads=2))
-    for width in (7, 16):  # weights are packed alike for both, whatever the processor
+    exe = gf.compile(proto, target=TARGET, options=Options(cache="off", workers=0, threads=2))
+    for width in (7, 16):
         exe.precompile({"x": (1, 16, 7, width)})
     first, second = (program.compiled for program in exe.specializations)
     assert first.cached == 0 < second.cached
@@ -426,6 +431,7 @@ import sys
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.base.options import Options
+from graphflow.base.processors import PROCESSORS
 options = Options(cache=sys.argv[1], workers=0)
 made = compile_graph(CompileRequest(bytes.fromhex(sys.argv[2]), options=options))
 print(made.cached, len(made.lowered.kernels), hash(made.spec.objects), flush=True)
