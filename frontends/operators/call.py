@@ -8,12 +8,11 @@ inference gave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
 import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
@@ -24,11 +23,9 @@ from graphflow.frontends.protos.steps import ImportStep, existing_axis
 from graphflow.frontends.reading.recorded import shapes_agree
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, passed_counts
-from graphflow.frontends.tensors.derived_sizes import combined
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
 from graphflow.kernels.definitions import elementwise
-from graphflow.kernels.definitions.data_dependent import compaction
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
@@ -39,11 +36,11 @@ Scheduling a kernel takes time quadratic in its loop nests, and equal kernels ar
 rows are concatenated by two kernels in place of one that takes three minutes to make.
 """
 
-Emitter: TypeAlias = "Callable[[NodeCall], None]"
-"""A function that makes the kernels of a node."""
-
 Given: TypeAlias = "Mapping[int, Iterable[int]]"
 """Axes of tensors, by the position of the tensor among the inputs of a kernel."""
+
+Emitter: TypeAlias = "Callable[[NodeCall], None]"
+"""A function that makes the kernels of a node."""
 
 Emitters: TypeAlias = dict[str, Emitter]
 """These functions by operator."""
@@ -65,7 +62,7 @@ class NodeCall:
         self._attributes = {a.name: a for a in proto.attribute}
         self._unread = dict.fromkeys(self._attributes)
         self._is_constant = context.folding.has_constant_inputs(step)
-        self._drops_counts = False
+        self.drops_counts = False
         """Whether the node allows for what a run does not give, so that an output may lack it."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -262,23 +259,23 @@ class NodeCall:
         if len(outputs) == 1 and wanted[0] is not None and set(halves) == {wanted[0]}:
             moved = moved_as_stored(func, wanted[0])
             if moved is not None:
-                self._add(moved, names, outputs, part, open_axis, given)
+                self.add_kernel(moved, names, outputs, part, open_axis, given)
                 return
         if halves:
             names = tuple(
-                self._widened(name) if buffer.dtype == WIDE else name
+                self.widened(name) if buffer.dtype == WIDE else name
                 for buffer, name in zip(func.inputs, names, strict=True)
             )
         wide = [
             result if half is None else self.context.unique_tensor_name(f"{result}.{WIDE}")
             for result, half in zip(outputs, wanted, strict=True)
         ]
-        self._add(func, names, wide, part, open_axis, given)
+        self.add_kernel(func, names, wide, part, open_axis, given)
         for name, result, half in zip(wide, outputs, wanted, strict=True):
             if half is not None:
                 rounding = elementwise.cast(self.context.graph.values[name].shape, WIDE, half)
                 title = f"{part}.{half}" if part else half
-                self._add(rounding, (name,), (result,), title, open_axis)
+                self.add_kernel(rounding, (name,), (result,), title, open_axis)
 
     def _declared_half(self, result: str) -> str | None:
         """float16 or bfloat16 if the tensor is declared as one of these, else None."""
@@ -296,7 +293,7 @@ class NodeCall:
         ]
         return read if any(dtype in HALVES for dtype in read) else []
 
-    def _widened(self, name: str) -> str:
+    def widened(self, name: str) -> str:
         """The name of the tensor cast to float32; all readers share one cast."""
         context = self.context
         value = context.graph.values[name]
@@ -304,13 +301,13 @@ class NodeCall:
             return name
         if name not in context.widened:
             wide = context.unique_tensor_name(f"{name}.{WIDE}")
-            self._add(
+            self.add_kernel(
                 elementwise.cast(value.shape, value.dtype, WIDE), (name,), (wide,), f"{name}.{WIDE}"
             )
             context.widened[name] = wide
         return context.widened[name]
 
-    def _add(
+    def add_kernel(
         self,
         func: PrimFunc,
         names: tuple[str, ...],
@@ -320,6 +317,10 @@ class NodeCall:
         given: Given = MappingProxyType({}),
         gives_all: bool = False,
     ) -> None:
+        """Add a kernel on the tensors as they are stored; otherwise like `emit_all`.
+
+        With `gives_all`, the caller says how many elements of the outputs a run gives.
+        """
         self._require_dtypes(func, names)
         for result, buffer in zip(outputs, func.outputs, strict=True):
             self.expect(result, buffer.dtype, buffer.shape, open_axis)
@@ -348,7 +349,7 @@ class NodeCall:
         for position, axes in given.items():
             left_out, counted_axes = set(axes), counts.get(func.inputs[position], {})
             if not left_out.isdisjoint(counted_axes):
-                self._drops_counts = True
+                self.drops_counts = True
                 counts[func.inputs[position]] = {
                     axis: n for axis, n in counted_axes.items() if axis not in left_out
                 }
@@ -357,12 +358,12 @@ class NodeCall:
         try:
             passed = passed_counts(func, counts, self.context.sizes)
         except ExtentsLost as error:
-            raise self._extents_lost(names, str(error)) from error
+            raise self.extents_lost(names, str(error)) from error
         for result, buffer in zip(outputs, func.outputs, strict=True):
             if buffer in passed:
                 counted[result] = passed[buffer]
 
-    def _extents_lost(self, names: Iterable[str], reason: str) -> ExtentsLost:
+    def extents_lost(self, names: Iterable[str], reason: str) -> ExtentsLost:
         """The error for a node that reads the tensors `names`, of which a run decides an extent."""
         name = next(name for name in names if name in self.context.counted)
         axis = min(self.context.counted[name])
@@ -379,153 +380,6 @@ class NodeCall:
         """Whether a run decides the extent of an input along one of `axes`."""
         counts = self.counts(position)
         return any(axis in counts for axis in axes)
-
-    def emit_heads(self, func: PrimFunc, heads: Mapping[int, int | str]) -> None:
-        """Add a kernel that keeps at most the first elements of input 0 along some axes: as many
-        as `heads` says, a number or the name of a size, or all if there are fewer."""
-        counts = dict(self.counts(0))
-        self._require_extents(head for head in heads.values() if isinstance(head, str))
-        for axis, head in heads.items():
-            whole = counts.get(axis, self.shape(0)[axis])
-            if whole != head and not isinstance(whole, int):
-                counts[axis] = self._lesser(whole, head)
-            elif isinstance(head, str):
-                counts[axis] = self._lesser(head, whole)
-        self._add(func, self.inputs[:1], self.outputs[:1], "", gives_all=True)
-        if counts:
-            self.context.counted[self.outputs[0]] = counts
-
-    def _lesser(self, count: str, other: int | str) -> str:
-        """The name of the lesser of a count and another one, or a number: the same for all nodes
-        that ask for it, so that their outputs are known to have equally many elements."""
-        size = self.context.sizes.get(count)
-        if other == count or (isinstance(other, int) and size is not None and size.hi <= other):
-            return count
-        limited = self.context.limited_counts
-        known = limited.get((count, other))
-        if known is None or known not in self.context.graph.values:
-            limit = other
-            if isinstance(limit, int):
-                limit = self.add_part(np.array(limit, np.int64), "limit")
-            known = self.emit_part(
-                elementwise.binary("min", (), (), "int64"), (count, limit), "count"
-            )
-            limited[count, other] = known
-        return known
-
-    def least(self, position: int, axis: int) -> int:
-        """The least number of elements that a run gives of an input along an axis."""
-        count = self.counts(position).get(axis)
-        if count is None:
-            return self.shape(position)[axis]
-        size = self.context.sizes.get(count)
-        return 0 if size is None else size.lo
-
-    def count_like(self, name: str, position: int) -> None:
-        """Let a run give as many elements of `name`, which are all equal, as of an input, along the
-        axes that the input counts."""
-        counts = self.context.counted.get(self.inputs[position])
-        if counts is not None:
-            self.context.counted[name] = counts
-
-    def filled(self, name: str, fill: float, part: str, axes: Collection[int] | None = None) -> str:
-        """The name of a tensor like `name`, with `fill` in place of elements that a run does not
-        give along `axes` (None: all); `name` itself if it gives all of these."""
-        counts = self.context.counted.get(name, {})
-        behind = {axis: n for axis, n in counts.items() if axes is None or axis in axes}
-        if not behind:
-            return name
-        source = self._widened(name)
-        value = self.context.graph.values[source]
-        others = {axis: n for axis, n in counts.items() if axis not in behind}
-        for axis, count in behind.items():
-            func = compaction.counted_slices(value.shape, axis, fill, value.dtype)
-            result = self.context.unique_tensor_name(f"{self.outputs[0]}{part}.given{axis}")
-            self._add(func, (source, count), (result,), f"{part[1:]}given{axis}", gives_all=True)
-            source = result
-        if others:
-            self.context.counted[source] = others
-        return source
-
-    def filled_input(self, position: int, axes: Iterable[int], fill: float) -> str:
-        """The input at `position` with `fill` in place of elements that a run does not give along
-        `axes`, over which the node reduces: neutral to the reduction."""
-        part = f".{position}" if position else ""
-        self._drops_counts = True
-        return self.filled(self.inputs[position], fill, part, tuple(axes))
-
-    def filled_pair(self, left: int, right: int) -> tuple[str, str]:
-        """Both factors of a product that adds over axis `left` of input 0 and axis `right` of input
-        1, with zeros in place of what a run does not give along these.
-
-        Both are filled, as zero times what lies there may be NaN.
-        """
-        counts = self.counts(0).get(left), self.counts(1).get(right)
-        if counts[0] != counts[1]:
-            raise self._extents_lost(
-                self.inputs[:2], "it is multiplied with a tensor that may have another number"
-            )
-        return self.filled_input(0, (left,), 0), self.filled_input(1, (right,), 0)
-
-    def sizes_in(self, position: int) -> Mapping[int, str]:
-        """The elements of an input that are sizes, with the tensors that hold these."""
-        sized = self.context.sized_values.get(self.inputs[position])
-        return {} if sized is None else sized.sizes
-
-    def count_alike(self, sizes: Mapping[int, str]) -> None:
-        """Record that the output has as many elements along axes as `sizes` say, where its elements
-        are alike along each of these axes."""
-        if sizes:
-            assert self.outputs[0] not in self.context.known  # else nodes are evaluated at import
-            self._require_extents(sizes.values())
-            self.context.counted.setdefault(self.outputs[0], {}).update(sizes)
-
-    def sum_of_sizes(self, extents: Iterable[int | str]) -> str | None:
-        """The tensor that holds the sum of numbers and sizes; None if a tensor is no size, or if
-        there is none among them."""
-        total: int | str = 0
-        for extent in extents:
-            if isinstance(extent, str) and extent not in self.context.sizes:
-                return None
-            added = combined(self.context, "Add", total, extent)
-            assert added is not None  # every sum of sizes is one
-            total = added
-        return total if isinstance(total, str) else None
-
-    def _require_extents(self, sizes: Iterable[str]) -> None:
-        """Refuse the node if one of the sizes that it takes as extents may be negative in a run."""
-        for size in map(self.context.sizes.__getitem__, sizes):
-            if size.lo < 0:
-                raise ExtentsLost(
-                    f"{self.title}: the extent {size.name} may be {size.lo} in a run, and how many "
-                    "elements its output has is only known then; cut the model before this node"
-                )
-
-    def require_open(
-        self, axes: Iterable[int], sizes: Mapping[int, str] = MappingProxyType({})
-    ) -> None:
-        """Refuse the node if a run decides the extent of its output along one of `axes`, for which
-        the node states an extent; or along one for which it states one of `sizes`, if it is not
-        that size."""
-        counts = self.context.counted.get(self.outputs[0], {})
-        wrong = [axis for axis in axes if counts.get(axis) != sizes.get(axis)]
-        if wrong:
-            name = next((n for n in self.inputs if n in self.context.counted), self.inputs[-1])
-            raise ExtentsLost(
-                f"{self.title}: how many elements its input {name} has is only known at run time, "
-                f"and the node states the extent of axis {min(wrong)}; cut the model before this "
-                "node"
-            )
-
-    def require_several(self, position: int) -> None:
-        """Refuse the node if a run may give a single element along an axis of an input that has
-        room for more, where the node does something else with such an axis."""
-        shape, sizes = self.shape(position), self.context.sizes
-        for axis, count in self.counts(position).items():
-            if shape[axis] > 1 and (count not in sizes or sizes[count].lo < 2):
-                raise self._extents_lost(
-                    self.inputs[position : position + 1], "it treats an axis of one another way"
-                )
 
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
         """Refuse inputs whose dtypes differ from the kernel's; ONNX allows mixed dtypes in some
@@ -617,7 +471,7 @@ class NodeCall:
     def emit_constant(self, array: Array) -> None:
         """Make `array` the node's output, rounded if that is declared as float16 or bfloat16."""
         if any(name in self.context.counted for name in self.inputs):
-            raise self._extents_lost(self.inputs, "its output is that number, or depends on it")
+            raise self.extents_lost(self.inputs, "its output is that number, or depends on it")
         half = self._declared_half(self.outputs[0])
         if half is not None and array.dtype == WIDE:
             array = array.astype(DTYPES[half])
@@ -670,7 +524,7 @@ class NodeCall:
             names = ", ".join(self._unread)
             self.refuse(f"attribute {names}", f"remove it, or convert from opset {self.opset}")
         context = self.context
-        if not self._drops_counts and any(name in context.counted for name in self.inputs):
+        if not self.drops_counts and any(name in context.counted for name in self.inputs):
             for name in self.outputs:
                 if name in context.graph.values and name not in context.counted:
-                    raise self._extents_lost(self.inputs, f"output {name} does not depend on it")
+                    raise self.extents_lost(self.inputs, f"output {name} does not depend on it")

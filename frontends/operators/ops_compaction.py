@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
-from graphflow.base.dtypes import HALVES
 from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.tensors.data_extents import Counts
+from graphflow.frontends.tensors.derived_sizes import held, total
 from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
@@ -92,60 +91,33 @@ def _emit_back(call: NodeCall, rows: str, ahead: tuple[int, ...], axis: int, cou
     call.emit_bounded(func, (shaped,), call.outputs[0], axis, count)
 
 
-def emit_joined_sizes(call: NodeCall, joins: PrimFunc, axis: int) -> bool:
-    """Join tensors along an axis along which all extents are numbers and sizes; False, without any
-    kernel, where one is not, or where the tensors have other numbers along another axis.
-
-    All room is joined by the kernel `joins`, and the elements that a run gives move together.
-    """
-    positions = range(len(call.inputs))
-    counts = [call.counts(k) for k in positions]
-    others = [{a: n for a, n in found.items() if a != axis} for found in counts]
-    extents = [
-        found.get(axis, call.shape(k)[axis]) for k, found in zip(positions, counts, strict=True)
-    ]
-    total = call.sum_of_sizes(extents)
-    if total is None or any(found != others[0] for found in others):
-        return False
-    whole = call.emit_part(joins, call.inputs, "room", given=dict.fromkeys(positions, (axis,)))
-    rooms = [call.shape(k)[axis] for k in positions]
-    numbers = [
-        n if isinstance(n, str) else call.add_part(np.array(n, np.int64), f"extent{k}")
-        for k, n in enumerate(extents)
-    ]
-    places = call.emit_part(compaction.joined_places(rooms), numbers, "places")
-    stored = call.context.graph.values[whole]
-    func = indexing.gather_at(stored.shape, (sum(rooms),), axis, stored.dtype, "int64")
-    call.emit(func, (whole, places))
-    call.count_alike({axis: total})
-    return True
-
-
 def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:
     """Join tensors along an axis along which a run gives fewer elements of some than there is room
-    for: all room is joined by the kernel `joins`, and the slices that a run gives are kept."""
-    parts, kept = [], []
-    for position, name in enumerate(call.inputs):
-        shape, dtype = call.shape(position), call.stored_dtype(position)
-        counts = call.counts(position)
-        if counts.keys() - {axis} or dtype in HALVES:
+    for: all room is joined by the kernel `joins`, and the elements that a run gives move together.
+    """
+    positions = range(len(call.inputs))
+    for position in positions[1:]:
+        if _beside(call, position, axis) != _beside(call, 0, axis):
             call.refuse(
-                f"a run decides how many elements {name} of {dtype} has along axes {[*counts]}",
-                "join tensors of float32 along that axis",
+                f"a run decides how many elements {call.inputs[0]} and {call.inputs[position]} "
+                f"have along axes other than {axis}, and the numbers may differ",
+                "cut the model before this node",
             )
-        parts.append(call.filled(name, 0, f".part{position}"))
-        mask = call.add_part(np.ones(shape[axis], np.bool_), f"all{position}")
-        if axis in counts:
-            func = compaction.counted_slices((shape[axis],), 0, 0, "bool")
-            mask = call.emit_part(func, (mask, counts[axis]), f"given{position}")
-        kept.append(mask)
-    room = joins.outputs[0].shape
-    whole = call.emit_part(joins, parts, "room")
-    given = movement.concat([(call.shape(k)[axis],) for k in range(len(kept))], 0, "bool")
-    keep = call.emit_part(given, kept, "given")
-    count = call.emit_part(compaction.count_of(room[axis : axis + 1], "bool"), (keep,), "count")
-    func = compaction.kept_slices(room, axis, room[axis], call.dtype())
-    call.emit_bounded(func, (whole, keep), call.outputs[0], axis, count)
+    rooms = [call.shape(k)[axis] for k in positions]
+    counts = [call.counts(k).get(axis, room) for k, room in zip(positions, rooms, strict=True)]
+    given = dict.fromkeys(positions, (axis,))
+    whole = call.emit_part(joins, call.inputs, "room", given=given)
+    tensors = [held(call.context, count) for count in counts]
+    places = call.emit_part(compaction.joined_places(rooms), tensors, "places")
+    stored = call.context.graph.values[whole]
+    func = indexing.gather_at(stored.shape, (sum(rooms),), axis, stored.dtype, "int64")
+    count = held(call.context, total(call.context, counts))
+    call.emit_bounded(func, (whole, places), call.outputs[0], axis, count)
+
+
+def _beside(call: NodeCall, position: int, axis: int) -> Counts:
+    """The counts of an input along the other axes."""
+    return {k: count for k, count in call.counts(position).items() if k != axis}
 
 
 OPERATORS: Emitters = {

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.frontends.operators.call import Emitters, Given, NodeCall
+from graphflow.frontends.operators.counted import filled, least_given
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
@@ -63,7 +64,7 @@ def _require_within(
                 f"and has to be from {lo} to {hi}"
             )
         return
-    name = call.filled(name, max(lo, 0), part)
+    name = filled(call, name, max(lo, 0), part)
     for kind, word in (("min", "least"), ("max", "largest")):
         limit = call.part_name(f"{part[1:]}.{word}_index" if part else f"{word}_index")
         func = reduction.reduce(kind, shape, range(len(shape)), False, dtype)
@@ -82,7 +83,8 @@ def require_from(call: NodeCall, position: int, lo: int, hi: int) -> None:
 def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.axis(0)
     require_indices(call, 1, shape[axis])
-    known = None if call.known(1) is None else np.asarray(call.known(1), np.int64)
+    contents = call.known(1)
+    known = None if contents is None else contents.astype(np.int64)
     given = {} if known is None else _axes_given(call, axis, known)
     if known is not None and given and (known < 0).any():
         places = _places_from_front(call, known, call.counts(0)[axis])
@@ -108,7 +110,7 @@ def _gather(call: NodeCall) -> None:
 def _axes_given(call: NodeCall, axis: int, indices: NDArray[np.int64]) -> Given:
     """The axis of the data, if a run decides its extent, and every run gives the elements that
     known indices take from its front or from its back."""
-    least = call.least(0, axis)
+    least = least_given(call, 0, axis)
     if call.is_counted(0, (axis,)) and ((-least <= indices) & (indices < least)).all():
         return {0: (axis,)}
     return {}

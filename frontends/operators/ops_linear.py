@@ -7,13 +7,14 @@ zeros behind them.
 from __future__ import annotations
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.counted import filled_factors
 from graphflow.frontends.operators.forwarded import forwarded
 from graphflow.kernels.definitions.linear_algebra import determinant, linear
 
 
 def _matmul(call: NodeCall) -> None:
     a, b = call.shape(0), call.shape(1)
-    factors = call.filled_pair(len(a) - 1, max(len(b) - 2, 0))
+    factors = filled_factors(call, len(a) - 1, max(len(b) - 2, 0))
     call.emit(linear.matmul(a, b, dtype=call.dtype()), factors)
 
 
@@ -29,7 +30,7 @@ def _gemm(call: NodeCall) -> None:
         transpose_b=transpose_b,
         dtype=call.dtype(),
     )
-    factors = call.filled_pair(0 if transpose_a else 1, 1 if transpose_b else 0)
+    factors = filled_factors(call, 0 if transpose_a else 1, 1 if transpose_b else 0)
     call.emit(func, (*factors, *call.given_inputs[2:]))
 
 

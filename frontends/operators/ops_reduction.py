@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.counted import count_like, filled_input
 from graphflow.frontends.operators.ops_shape import axes_of
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
@@ -45,7 +46,7 @@ def _neutral_behind(call: NodeCall, axes: Iterable[int], kind: str) -> str:
     that a run does not give."""
     op = ReduceOp.MAX if kind == "log_sum_exp" else reduction.REDUCTIONS[kind].op
     fill = neutral_literal(op, call.dtype())
-    return call.filled_input(0, normalized_axes(axes, len(call.shape(0))), fill)
+    return filled_input(call, 0, normalized_axes(axes, len(call.shape(0))), fill)
 
 
 def _emit_mean(call: NodeCall, axes: tuple[int, ...], keepdims: bool) -> None:
@@ -87,7 +88,7 @@ def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Node
     axes = (axis,) if call.opset >= 13 else tuple(range(first, len(shape)))
     # An element of −inf changes neither the largest element nor the sum of the powers.
     call.emit(make(shape, axes, call.dtype()), (_neutral_behind(call, axes, "max"),))
-    call.count_like(call.outputs[0], 0)
+    count_like(call, call.outputs[0], 0)
 
 
 def _arg_reduce(kind: str, call: NodeCall) -> None:

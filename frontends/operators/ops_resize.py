@@ -10,6 +10,7 @@ from math import floor, inf, isfinite
 import numpy as np
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.counted import require_open
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.graph import Array
 from graphflow.kernels.definitions.interpolation import resize
@@ -116,7 +117,7 @@ def _resize(call: NodeCall) -> None:
         axes = _sized(call, which, call.constant(3, "sizes", rank=1), policy, region)
     _emit(call, axes, sampling)
     if not scales.size:
-        call.require_open(which)
+        require_open(call, which)
 
 
 def _upsample(call: NodeCall) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.counted import count_like, filled
 from graphflow.frontends.operators.ops_indexing import require_from
 from graphflow.frontends.operators.ops_window import weight_extents, window_attributes
 from graphflow.kernels.definitions.interpolation import sampling
@@ -58,7 +59,7 @@ def _roi_align(call: NodeCall) -> None:
     if ratio > 0:
         func = movement.fill((rois[0], 2), ratio, "int64")
         counts = call.emit_part(func, (), "points")
-        call.count_like(counts, 1)
+        count_like(call, counts, 1)
     else:
         # Room for regions of twice the size of the image.
         most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
@@ -67,7 +68,7 @@ def _roi_align(call: NodeCall) -> None:
         counts = call.emit_part(func, call.inputs[1:2], "points")
         largest = reduction.reduce("max", (rois[0], 2), (0, 1), False, "int64")
         if rois[0]:
-            given = call.filled(counts, 0, ".points")
+            given = filled(call, counts, 0, ".points")
             limit = call.emit_part(largest, (given,), "most_points")
             subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.counted import count_like, filled_input
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.frontends.protos.steps import only_element
 from graphflow.kernels.definitions.reductions import scan
@@ -20,8 +21,8 @@ def _cumulative(op: ReduceOp, call: NodeCall) -> None:
     exclusive, reverse = map(call.flag, ("exclusive", "reverse"))
     func = scan.cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
     fill = neutral_literal(op, call.dtype())  # in a reverse sum, what is behind comes first
-    call.emit(func, (call.filled_input(0, (call.normalized_axis(axis),), fill),))
-    call.count_like(call.outputs[0], 0)
+    call.emit(func, (filled_input(call, 0, (call.normalized_axis(axis),), fill),))
+    count_like(call, call.outputs[0], 0)
 
 
 def _trilu(call: NodeCall) -> None:
@@ -36,7 +37,7 @@ def _trilu(call: NodeCall) -> None:
         inputs = (call.inputs[0], call.reshaped(call.inputs[1], (), "k"))
     # An element is kept or not by its indices, which are the same in all extents.
     call.emit(func, inputs, given={0: call.counts(0)})
-    call.count_like(call.outputs[0], 0)
+    count_like(call, call.outputs[0], 0)
 
 
 def _eye_like(call: NodeCall) -> None:

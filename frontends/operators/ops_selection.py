@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.operators.counted import count_by, emit_heads, require_open, sizes_in
 from graphflow.frontends.protos.steps import only_element
 from graphflow.kernels.definitions.movements import selection
 from graphflow.tir import PrimFunc
@@ -28,7 +29,7 @@ def _slice(call: NodeCall) -> None:
         starts, ends = call.numbers(1, "starts"), call.numbers(2, "ends")
         axes = call.numbers(3, "axes") if call.has(3) else None
         steps = call.numbers(4, "steps") if call.has(4) else None
-    sizes = call.sizes_in(2) if call.has(2) else {}
+    sizes = sizes_in(call, 2)
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -54,7 +55,7 @@ def _slice(call: NodeCall) -> None:
     others = (axis for axis in call.counts(0) if axis not in heads)
     is_open = bool(sizes) or call.is_counted(0, heads)
     if is_open and all(ranges[axis] == range(shape[axis]) for axis in others):
-        call.emit_heads(selection.take_slice(shape, ranges, call.stored_dtype()), heads)
+        emit_heads(call, selection.take_slice(shape, ranges, call.stored_dtype()), heads)
         return
     if sizes:
         call.refuse("a slice to an extent of a run, and parts of other such axes", "slice in turn")
@@ -131,10 +132,10 @@ def _expand(call: NodeCall) -> None:
     func = selection.expand(call.shape(0), wanted, call.dtype())
     call.emit(func, call.inputs[:1])
     ahead = len(func.outputs[0].shape) - len(wanted)
-    sizes = {ahead + axis: tensor for axis, tensor in call.sizes_in(1).items()}
+    sizes = {ahead + axis: tensor for axis, tensor in sizes_in(call, 1).items()}
     extents = (1,) * ahead + call.shape(0)
-    call.count_alike({axis: sizes[axis] for axis in sizes if extents[axis] == 1})
-    call.require_open((ahead + axis for axis, n in enumerate(wanted) if n != 1), sizes)
+    count_by(call, {axis: sizes[axis] for axis in sizes if extents[axis] == 1})
+    require_open(call, (ahead + axis for axis, n in enumerate(wanted) if n != 1), sizes)
 
 
 def _tile(call: NodeCall) -> None:

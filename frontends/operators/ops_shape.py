@@ -11,7 +11,8 @@ import numpy as np
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.ops_compaction import emit_joined, emit_joined_sizes
+from graphflow.frontends.operators.counted import count_by, require_open, require_several, sizes_in
+from graphflow.frontends.operators.ops_compaction import emit_joined
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element
 from graphflow.frontends.tensors.folding import LARGEST
@@ -50,8 +51,8 @@ def _reshape(call: NodeCall) -> None:
     if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
         raise call.invalid(f"{prod(source)} elements do not determine the shape {wanted}")
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
-    sizes = call.sizes_in(1)
-    call.require_open((axis for axis, n in enumerate(stated) if n > 0), sizes)
+    sizes = sizes_in(call, 1)
+    require_open(call, (axis for axis, n in enumerate(stated) if n > 0), sizes)
 
 
 def _flatten(call: NodeCall) -> None:
@@ -63,7 +64,7 @@ def _flatten(call: NodeCall) -> None:
 def _squeeze(call: NodeCall) -> None:
     shape, axes = call.shape(0), axes_of(call, 13)
     if axes is None:
-        call.require_several(0)
+        require_several(call, 0)
         axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
     gone = {axis % len(shape) if shape else axis for axis in axes}
     if any(shape[axis] != 1 for axis in gone):
@@ -93,9 +94,7 @@ def _concat(call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     axis, dtype = call.required("axis"), call.dtype()
     if any(call.is_counted(k, (axis % len(shapes[0]),)) for k in range(len(shapes))):
-        joins, along = movement.concat(shapes, axis, dtype), axis % len(shapes[0])
-        if not emit_joined_sizes(call, joins, along):
-            emit_joined(call, joins, along)
+        emit_joined(call, movement.concat(shapes, axis, dtype), axis % len(shapes[0]))
         return
     call.emit_tree(lambda shapes: movement.concat(shapes, axis, dtype), stored=call.stored_dtype())
 
@@ -131,7 +130,7 @@ def _constant_of_shape(call: NodeCall) -> None:
         check_dtype(call.title, array.dtype.name)
         value = only_element(call.title, array, "its value")
         call.emit(movement.fill(shape, value, array.dtype.name), ())
-    call.count_alike(call.sizes_in(0))
+    count_by(call, sizes_in(call, 0))
 
 
 def _shape(call: NodeCall) -> None:
@@ -162,7 +161,7 @@ def _range(call: NodeCall) -> None:
         )
     if abs((limit - start) / delta) > LARGEST:
         call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
-    sizes = call.sizes_in(1)
+    sizes = sizes_in(call, 1)
     if sizes and (start, delta) != (0, 1):
         call.refuse(f"a range from {start} in steps of {delta} to an extent of a run", SHIFT)
     numbers = np.arange(start, limit, delta).astype(call.dtype())
@@ -172,7 +171,7 @@ def _range(call: NodeCall) -> None:
     # A tensor of known contents would be computed with at import, as if a run gave all of it.
     whole = call.add_part(numbers, "whole")
     call.emit(movement.copy(numbers.shape, numbers.dtype.name), (whole,))
-    call.count_alike(sizes)
+    count_by(call, sizes)
 
 
 OPERATORS: Emitters = {

@@ -106,9 +106,9 @@ class ImportContext:
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
     such a shape read them."""
 
-    limited_counts: dict[tuple[str, int | str], str] = field(default_factory=dict)
-    """For a count and a bound, a number or another count, the tensor with the lesser of both, while
-    it is in the graph."""
+    lesser_counts: dict[tuple[int | str, int | str], str] = field(default_factory=dict)
+    """For two counts, or a count and a number, the tensor with the lesser of both, while it is in
+    the graph."""
 
     kernels: dict[PrimFunc, PrimFunc] = field(default_factory=dict)
     """Of equal kernels the first one: what comes behind knows a kernel sooner than an equal one."""

@@ -18,13 +18,13 @@ class SizeSum:
     factors: tuple[tuple[str, int], ...]
     offset: int
 
-    def plus(self, other: SizeSum, times: int = 1) -> SizeSum:
-        """`self + times · other`."""
-        found = dict(self.factors)
-        for name, factor in other.factors:
-            found[name] = found.get(name, 0) + times * factor
-        kept = sorted((name, factor) for name, factor in found.items() if factor)
-        return SizeSum(tuple(kept), self.offset + times * other.offset)
+    def plus(self, other: SizeSum, factor: int = 1) -> SizeSum:
+        """`self + factor · other`."""
+        factors = dict(self.factors)
+        for name, number in other.factors:
+            factors[name] = factors.get(name, 0) + factor * number
+        kept = sorted((name, number) for name, number in factors.items() if number)
+        return SizeSum(tuple(kept), self.offset + factor * other.offset)
 
     def bounds(self, sizes: Mapping[str, Size]) -> tuple[int, int]:
         """The least and the greatest value, for sizes that do not depend on each other."""
@@ -45,7 +45,7 @@ class SizeSum:
         return " + ".join(words).replace("+ -", "- ")
 
 
-def times(left: SizeSum, right: SizeSum) -> SizeSum | None:
+def product(left: SizeSum, right: SizeSum) -> SizeSum | None:
     """The product, where one of both is a number."""
     if left.factors and right.factors:
         return None

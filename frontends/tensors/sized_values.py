@@ -63,11 +63,11 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
 
 def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
     """The result of arithmetic on integers, of which some are sizes; None for other operands, and
-    where an element is no sum of sizes, or not the same for other extents."""
-    operands = [_elements(name, context) for name in step.inputs]
-    if len(operands) != 2 or any(operand is None for operand in operands):
+    where an element is no sum of sizes."""
+    arrays = [_array(name, context) for name in step.inputs]
+    if any(array is None or array.dtype != np.int64 for array in arrays):
         return None
-    left, right = np.broadcast_arrays(*(o for o in operands if o is not None))
+    left, right = np.broadcast_arrays(*(_elements(name, context) for name in step.inputs))
     array, sizes = np.zeros(left.shape, np.int64), dict[int, str]()
     for place, pair in enumerate(zip(left.flat, right.flat, strict=True)):
         element = combined(context, step.op, *pair)
@@ -80,15 +80,17 @@ def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
     return SizedArray(array, sizes)
 
 
-def _elements(name: str, context: ImportContext) -> NDArray[np.object_] | None:
-    """The numbers in an int64 tensor, and the tensors that hold those that are sizes."""
+def _array(name: str, context: ImportContext) -> Array | None:
+    """The contents of a tensor, with the most of each size; None if a run decides them."""
     sized = context.sized_values.get(name)
-    array = context.constant(name) if sized is None else sized.array
-    if array is None or array.dtype != np.int64:
-        return None
-    elements = np.empty(array.shape, object)
-    for place, number in enumerate(array.flat):
-        elements.flat[place] = int(number)
+    return context.constant(name) if sized is None else sized.array
+
+
+def _elements(name: str, context: ImportContext) -> NDArray[np.object_]:
+    """The numbers in a tensor, and in place of sizes the tensors that hold these."""
+    array, sized = _array(name, context), context.sized_values.get(name)
+    assert array is not None
+    elements = array.astype(object)
     for place, tensor in ({} if sized is None else sized.sizes).items():
         elements.flat[place] = tensor
     return elements
@@ -110,25 +112,16 @@ def _unequal(step: ImportStep, context: ImportContext) -> Array | None:
 
     Exporters compare each extent of an Expand with -1.
     """
-    arrays: list[Array] = []
-    tensors: list[NDArray[np.object_]] = []
-    for name in step.inputs:
-        sized = context.sized_values.get(name)
-        array = context.constant(name) if sized is None else sized.array
-        if array is None:
+    if any(_array(name, context) is None for name in step.inputs):
+        return None
+    left, right = np.broadcast_arrays(*(_elements(name, context) for name in step.inputs))
+    equal = np.empty(left.shape, np.bool_)
+    for place, pair in enumerate(zip(left.flat, right.flat, strict=True)):
+        sizes = [context.sizes[one] for one in pair if isinstance(one, str)]
+        numbers = [one for one in pair if not isinstance(one, str)]
+        if len(sizes) > 1 or any(size.lo <= n <= size.hi for size in sizes for n in numbers):
             return None
-        arrays.append(array)
-        tensors.append(np.full(array.shape, "", object))
-        for place, tensor in ({} if sized is None else sized.sizes).items():
-            tensors[-1].flat[place] = tensor
-    pairs = np.broadcast_arrays(*arrays), np.broadcast_arrays(*tensors)
-    elements = zip(*(side.flat for pair in pairs for side in pair), strict=True)
-    for left, right, left_size, right_size in elements:
-        size = context.sizes.get(left_size or right_size)
-        both = bool(left_size and right_size)
-        if size is not None and (both or size.lo <= (right if left_size else left) <= size.hi):
-            return None
-    equal: NDArray[np.bool_] = np.equal(*pairs[0])
+        equal.flat[place] = not sizes and numbers[0] == numbers[1]
     return equal
 
 
@@ -138,8 +131,7 @@ def _moved(step: ImportStep, context: ImportContext) -> dict[str, SizedArray]:
     names = [name for name in step.inputs if name]
     arrays, numbered, origins = {}, {}, dict[int, str]()
     for position, name in enumerate(names):
-        sized = context.sized_values.get(name)
-        array = context.constant(name) if sized is None else sized.array
+        sized, array = context.sized_values.get(name), _array(name, context)
         if array is None:
             raise ExtentsLost(f"{step}: it joins sizes and {name}, which is only known at run time")
         arrays[name] = numbered[name] = array

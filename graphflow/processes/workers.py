@@ -185,8 +185,9 @@ class Crew:
 
         If the compilation fails, its workers are ended.
         """
+        with self._lock:
+            self.compilations += 1
         workers = self._take()
-        self.compilations += 1
         if workers is None:
             workers = Workers(*self._modules)
         try:

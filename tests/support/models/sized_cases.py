@@ -362,6 +362,13 @@ sine of a range
     g (float[n,4] x) => (float[n] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>()
     r=Range(i,e,o) f=Cast<to=1>(r) y=Sin(f) }
+picked and joined
+    g (float[n,4] x, bool[4] c) => (float[n,k] y) { p=Compress<axis=1>(x,c)
+    y=Concat<axis=1>(p,x,p) }
+shape of a head
+    g (float[n,4] x) => (float[k,4] y) { z=Constant<value=int64[1] {0}>()
+    e=Constant<value=int64[1] {3}>() h=Slice(x,z,e,z) s=Shape(h)
+    o=ConstantOfShape<value=float[1] {2}>(s) y=Mul(h,o) }
 causal
     g (float[n,4] x) => (float[n,n] y) { s=Shape<end=1>(x) u=Concat<axis=0>(s,s)
     o=ConstantOfShape<value=float[1] {2}>(u) y=Trilu<upper=0>(o) }

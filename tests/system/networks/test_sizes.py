@@ -87,7 +87,9 @@ def test_what_was_wrong_once(name: str) -> None:
     test_what_depends_on_a_size_is_compiled_for_each_shape(name)
 
 
-@pytest.mark.parametrize("name", ["compress beside", "picked beside", "picked and transposed"])
+@pytest.mark.parametrize(
+    "name", ["compress beside", "picked and joined", "picked beside", "picked and transposed"]
+)
 def test_axes_of_a_size_beside_those_that_data_decides(name: str) -> None:
     test_one_program_serves_an_operator_for_all_sizes(name)
 

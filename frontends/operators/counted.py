@@ -1,0 +1,162 @@
+"""Tensors of which a run gives fewer elements than there is room for, as operators treat them.
+
+In: a node whose inputs have counted axes: for each of these, an integer tensor holds the number of
+elements that a run gives.  Out: kernels that allow for what the run does not give, and the counts
+of the node's output.  What always holds: an element that a run gives is computed from elements that
+it gives, or from a fill that is neutral to the computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+
+from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.derived_sizes import Element, lesser
+from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.tir import PrimFunc
+
+
+def least_given(call: NodeCall, position: int, axis: int) -> int:
+    """The least number of elements that a run gives of an input along an axis."""
+    count = call.counts(position).get(axis)
+    if count is None:
+        return call.shape(position)[axis]
+    size = call.context.sizes.get(count)
+    return 0 if size is None else size.lo
+
+
+def sizes_in(call: NodeCall, position: int) -> Mapping[int, str]:
+    """The elements of an input that are sizes, with the tensors that hold these."""
+    if not call.has(position):
+        return {}
+    sized = call.context.sized_values.get(call.inputs[position])
+    return {} if sized is None else sized.sizes
+
+
+# Counts of outputs --------------------------------------------------------------------------------
+
+
+def count_like(call: NodeCall, name: str, position: int) -> None:
+    """Record that a run gives as many elements of the tensor `name` as of an input, along the axes
+    that the input counts."""
+    counts = call.counts(position)
+    if counts:
+        call.context.counted[name] = dict(counts)
+
+
+def count_by(call: NodeCall, counts: Mapping[int, str]) -> None:
+    """Record that a run gives as many elements of the output along some axes as `counts` say.
+
+    Refuses the node if one of these may be negative in a run.
+    """
+    if counts:
+        # Known contents would be computed with at import, as if a run gave all of them.
+        assert call.outputs[0] not in call.context.known
+        _require_extents(call, counts.values())
+        call.context.counted.setdefault(call.outputs[0], {}).update(counts)
+
+
+def emit_heads(call: NodeCall, func: PrimFunc, heads: Mapping[int, Element]) -> None:
+    """Add a kernel that keeps at most the first elements of input 0 along some axes: as many as
+    `heads` says, a number or a size, or all if there are fewer."""
+    counts = dict(call.counts(0))
+    _require_extents(call, (head for head in heads.values() if isinstance(head, str)))
+    for axis, head in heads.items():
+        kept = lesser(call.context, counts.get(axis, call.shape(0)[axis]), head)
+        if isinstance(kept, str):
+            counts[axis] = kept
+        elif axis in counts:  # every run gives as many
+            del counts[axis]
+            call.drops_counts = True
+    call.add_kernel(func, call.inputs[:1], call.outputs[:1], "", gives_all=True)
+    count_by(call, counts)
+
+
+# Fills --------------------------------------------------------------------------------------------
+
+
+def filled(
+    call: NodeCall, name: str, fill: float, part: str, axes: Collection[int] | None = None
+) -> str:
+    """The name of a tensor like `name`, with `fill` in place of elements that a run does not give
+    along `axes` (None: all); `name` itself if it gives all of these."""
+    counts = call.context.counted.get(name, {})
+    behind = {axis: n for axis, n in counts.items() if axes is None or axis in axes}
+    if not behind:
+        return name
+    source = call.widened(name)
+    value = call.context.graph.values[source]
+    others = {axis: n for axis, n in counts.items() if axis not in behind}
+    for axis, count in behind.items():
+        func = compaction.counted_slices(value.shape, axis, fill, value.dtype)
+        result = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.given{axis}")
+        call.add_kernel(func, (source, count), (result,), f"{part[1:]}given{axis}", gives_all=True)
+        source = result
+    if others:
+        call.context.counted[source] = others
+    return source
+
+
+def filled_input(call: NodeCall, position: int, axes: Iterable[int], fill: float) -> str:
+    """The input at `position` with `fill` in place of elements that a run does not give along
+    `axes`, over which the node reduces: neutral to the reduction."""
+    reduced = tuple(axes)
+    if call.is_counted(position, reduced):
+        call.drops_counts = True
+    return filled(call, call.inputs[position], fill, f".{position}" if position else "", reduced)
+
+
+def filled_factors(call: NodeCall, left: int, right: int) -> tuple[str, str]:
+    """Both factors of a product that adds over axis `left` of input 0 and axis `right` of input 1,
+    with zeros in place of what a run does not give along these.
+
+    Both are filled, as zero times what lies there may be NaN.
+    """
+    if call.counts(0).get(left) != call.counts(1).get(right):
+        raise call.extents_lost(
+            call.inputs[:2], "it is multiplied with a tensor that may have another number"
+        )
+    return filled_input(call, 0, (left,), 0), filled_input(call, 1, (right,), 0)
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+def _require_extents(call: NodeCall, counts: Iterable[str]) -> None:
+    """Refuse the node if one of the counts that it takes as extents may be negative in a run."""
+    for count in counts:
+        size = call.context.sizes.get(count)
+        if size is not None and size.lo < 0:
+            raise ExtentsLost(
+                f"{call.title}: the extent {size.name} may be {size.lo} in a run, and how many "
+                "elements its output has is only known then; cut the model before this node"
+            )
+
+
+def require_open(
+    call: NodeCall, axes: Iterable[int], sizes: Mapping[int, str] = MappingProxyType({})
+) -> None:
+    """Refuse the node if a run decides the extent of its output along one of `axes`, for which the
+    node states an extent; or along one for which it states one of `sizes`, if it is not that
+    size."""
+    counts = call.context.counted.get(call.outputs[0], {})
+    wrong = [axis for axis in axes if counts.get(axis) != sizes.get(axis)]
+    if wrong:
+        name = next((n for n in call.inputs if n in call.context.counted), call.inputs[-1])
+        raise ExtentsLost(
+            f"{call.title}: how many elements its input {name} has is only known at run time, and "
+            f"the node states the extent of axis {min(wrong)}; cut the model before this node"
+        )
+
+
+def require_several(call: NodeCall, position: int) -> None:
+    """Refuse the node if a run may give a single element along an axis of an input that has room
+    for more, where the node does something else with such an axis."""
+    shape = call.shape(position)
+    for axis in call.counts(position):
+        if shape[axis] > 1 and least_given(call, position, axis) < 2:
+            raise call.extents_lost(
+                call.inputs[position : position + 1], "it treats an axis of one another way"
+            )
