@@ -83,9 +83,9 @@ def beside_peer(
 ) -> tuple[list[str], str]:
     """What is wrong with runs of these extents, and why no program serves all sizes, or "".
 
-    An extent for which onnxruntime refuses the model says nothing.
+    An extent for which onnxruntime refuses the model says nothing; that it refuses all is wrong.
     """
-    peer, wrong = peer_of(model), list[str]()
+    peer, wrong, compared = peer_of(model), list[str](), 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exe = gf.compile(model, sizes=sizes, options=options)
@@ -104,7 +104,10 @@ def beside_peer(
                 said = difference(exe.run(feeds), wanted, tolerance)
             except gf.GraphflowError as error:
                 said = f"{type(error).__name__}: {error}"
+            compared += 1
             if said:
                 wrong.append(f"{dict(extents)}: {said}")
         about = exe.report()["sizes"]
+    if not compared:
+        wrong.append("onnxruntime runs the model for none of these extents")
     return wrong, next(iter(about.values()))["why_not"]

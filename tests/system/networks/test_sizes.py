@@ -69,7 +69,8 @@ def test_one_program_serves_an_operator_for_all_sizes(name: str) -> None:
 @pytest.mark.parametrize("name", ordinary(EACH_SHAPE))
 def test_what_depends_on_a_size_is_compiled_for_each_shape(name: str) -> None:
     node, reason, text = EACH_SHAPE[name]
-    wrong, why_not = beside_peer(parsed_model(text, opset_of(text)), SIZES, RUNS)
+    runs = extents(1, 3, 4, MOST)  # some models are valid for one of these only
+    wrong, why_not = beside_peer(parsed_model(text, opset_of(text)), SIZES, runs)
     assert not wrong
     assert node in why_not and reason in why_not
 
