@@ -113,6 +113,15 @@ def joined_places(rooms: Sequence[int]) -> tir.PrimFunc:
     return stages.elementwise_kernel("joined_places", counts, y, loops, place)
 
 
+def shifted_places(room: int, most: int) -> tir.PrimFunc:
+    """`y[j]` is the j-th of `most` places from `start` on, and the last of `room` behind these."""
+    start, y = tir.Buffer("start", (), "int64"), tir.Buffer("y", (most,), "int64")
+    loops = stages.loops_over("j", y.shape)
+    place = add(tir.IndexValue(loops[0][0]), tir.Load(start, ()))
+    last = tir.Binary("min", place, stages.literal(room - 1, "int64"))
+    return stages.elementwise_kernel("shifted_places", (start,), y, loops, last)
+
+
 def is_not_zero(value: tir.Expr) -> tir.Expr:
     """Whether a number is not zero, which is true of NaN; a bool is returned as it is."""
     return value if value.dtype == "bool" else compared("ne", value, 0)

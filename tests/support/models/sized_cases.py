@@ -374,6 +374,17 @@ causal
     o=ConstantOfShape<value=float[1] {2}>(u) y=Trilu<upper=0>(o) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
+slice last
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z) }
+cumsum beside
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {1}>() y = CumSum(x,a) }
+range like 1
+    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] {1}>(s)
+    a=Constant<value=int64 {1}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }
+minus one
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
+    m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,m,s,z) }
 """
 )
 
@@ -400,9 +411,6 @@ flatten 0: Flatten: it takes
     g (float[n,4] x) => (float[a,b] y) { y = Flatten<axis=0>(x) }
 flatten 2: Flatten: it takes
     g (float[n,4,2] x) => (float[a,b] y) { y = Flatten<axis=2>(x) }
-slice last: Slice: it takes
-    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
-    {9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z) }
 slice reverse: Slice: it takes
     g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
     {-9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z,a) }
@@ -419,8 +427,6 @@ resize along: Resize: it takes
     g (float[n,2,4,4] x) => (float[a,b,c,d] y) <float[4] s={2,1,1,1}> { y = Resize(x,,s) }
 resize sizes: Resize: the node states the extent
     g (float[n,2,4,4] x) => (float[a,b,c,d] y) <int64[4] s={5,2,8,8}> { y = Resize(x,,,s) }
-cumsum beside: CumSum: computed together
-    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {1}>() y = CumSum(x,a) }
 topk along: TopK: it takes
     g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
     { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
@@ -511,10 +517,7 @@ eyelike: EyeLike: its output is that number
 reverse sequence over: ReverseSequence: computed together
     g (float[n,4] x) => (float[n,4] y) <int64[4] l={1,1,1,1}>
     { y=ReverseSequence<batch_axis=1,time_axis=0>(x,l) }
-range like 1: CumSum: computed together
-    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] {1}>(s)
-    a=Constant<value=int64 {1}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }
-head below zero: Slice: may be -1
+head below zero: Slice: may have either sign
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>()
     m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,z,m,z) }
 div by count: Div: does not only move them
@@ -522,9 +525,6 @@ div by count: Div: does not only move them
     d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }
 prod of shape: ReduceProd: does not only move them
     g (float[n,4] x) => (float[k] y) { s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p) }
-minus one: Slice: does not only move them
-    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
-    m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,m,s,z) }
 reshape last: Reshape: it takes
     g (float[n,4] x) => (float[a,b] y)
     { s=Shape<end=1>(x) t=Constant<value=int64[1] {-1}>() u=Concat<axis=0>(t,s) y=Reshape(x,u) }
