@@ -374,6 +374,20 @@ causal
     o=ConstantOfShape<value=float[1] {2}>(u) y=Trilu<upper=0>(o) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
+half of a size
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
+    h=Div(s,t) z=Constant<value=int64[1] {0}>() y=Slice(x,z,h,z) }
+equal quotients
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
+    u=Constant<value=int64[1] {3}>() w=Constant<value=int64[1] {6}>()
+    a=Add(s,s) b=Add(a,s) c=Div(b,t) d=Div(c,u) e=Div(b,w) f=Div(s,t)
+    p=ConstantOfShape(d) q=ConstantOfShape(e) r=ConstantOfShape(f) v=Add(p,q) y=Add(v,r) }
+size and its remainder
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {3}>()
+    r=Mod(s,t) a=Sub(s,r) z=Constant<value=int64[1] {0}>() y=Slice(x,z,a,z) }
+next multiple
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {4}>()
+    r=Mod(s,t) a=Sub(t,r) b=Mod(a,t) c=Add(s,b) y=ConstantOfShape<value=float[1] {2}>(c) }
 """
 )
 
@@ -576,6 +590,9 @@ resize by sizes: Resize: does not only move them
 resize not larger: Resize: the node states the extent
     g (float[n,2,4,4] x) => (float[n,2,4,4] y) <int64[4] s={5,2,4,4}>
     { y=Resize<keep_aspect_ratio_policy="not_larger">(x,,,s) }
+quotient of a negative: Div: does not only move them
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
+    a=Sub(s,t) h=Div(a,t) y=ConstantOfShape(h) }
 topk k of size: TopK: does not only move them
     g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """
