@@ -5,15 +5,17 @@ Only their first output is built; a model that reads another output is refused.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 
 from graphflow.base.errors import TrainingOnly
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.forwarded import REQUIRED, forwarded
+from graphflow.frontends.operators.ops_reduction import emit_mean
 from graphflow.frontends.protos.protos import dtype_name
 from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import normalization, reduction
+from graphflow.tir import BinaryOp
 
 
 def _batch_normalization(call: NodeCall) -> None:
@@ -51,7 +53,36 @@ def _emit_groups(call: NodeCall, groups: int, name: str) -> None:
     func = normalization.group_normalization(
         shape, groups, call.extent(1), epsilon=epsilon, dtype=call.dtype(), name=name
     )
+    if call.is_counted(0, range(2, len(shape))):
+        _emit_counted_groups(call, groups, epsilon)
+        return
     call.emit(func)
+
+
+def _emit_counted_groups(call: NodeCall, groups: int, epsilon: float) -> None:
+    """The same by kernels of its steps, where a run decides over how many elements a group is."""
+    shape, dtype, parameters = call.shape(0), call.dtype(), call.extent(1)
+    grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
+    axes = tuple(range(2, len(grouped)))
+    kept = (*grouped[:2], *(1 for _ in axes))
+    x = call.reshaped(call.inputs[0], grouped, "grouped", dtype)
+    mean = emit_mean(call, x, axes, True, "mean")
+    centered = call.emit_part(
+        elementwise.binary("sub", grouped, kept, dtype), (x, mean), "centered"
+    )
+    squares = call.emit_part(elementwise.unary("square", grouped, dtype), (centered,), "squares")
+    variance = emit_mean(call, squares, axes, True, "variance")
+    func = elementwise.inverse_deviation(kept, epsilon, dtype)
+    factor = call.emit_part(func, (variance,), "factor")
+    times = elementwise.binary("mul", grouped, kept, dtype)
+    result = call.emit_part(times, (centered, factor), "normalized")
+    each = (groups, parameters // groups, *(1 for _ in shape[2:]))
+    combines: tuple[tuple[int, BinaryOp], ...] = ((1, "mul"), (2, "add"))
+    for position, op in combines:
+        parameter = call.reshaped(call.inputs[position], each, f"parameter{position}", dtype)
+        combine = elementwise.binary(op, grouped, each, dtype)
+        result = call.emit_part(combine, (result, parameter), f"parameters{position}")
+    call.emit(movement.reshape(grouped, shape, dtype), (result,))
 
 
 def _layer_normalization(call: NodeCall) -> None:
@@ -84,9 +115,8 @@ def _emit_statistics(call: NodeCall, axis: int, epsilon: float, stashed: str) ->
     centered = call.emit_part(elementwise.binary("sub", shape, kept, dtype), (x, mean), "centered")
     squares = call.emit_part(elementwise.unary("square", shape, dtype), (centered,), "squares")
     variance = call.emit_part(average, (squares,), "variance")
-    one = call.add_part(np.ones(kept, dtype), "one")
-    func = elementwise.normalization_scale(kept, epsilon, dtype)
-    inverse = call.emit_part(func, (one, variance), "inverse_deviation")
+    func = elementwise.inverse_deviation(kept, epsilon, dtype)
+    inverse = call.emit_part(func, (variance,), "inverse_deviation")
     outputs = ((mean, "Mean"), (inverse, "InvStdDev"))
     for name, (source, part) in zip(call.outputs[1:], outputs, strict=False):
         if name:

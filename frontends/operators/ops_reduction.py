@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_like, filled_input
+from graphflow.frontends.operators.counted import count_like, filled, filled_input
 from graphflow.frontends.operators.ops_shape import axes_of
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
@@ -32,7 +32,7 @@ def _reduce(kind: str, axes_input_since: int, call: NodeCall) -> None:
         return
     reduced = axes or range(len(shape))
     if kind == "mean" and call.is_counted(0, normalized_axes(reduced, len(shape))):
-        _emit_mean(call, tuple(reduced), keepdims)
+        emit_mean(call, call.inputs[0], tuple(reduced), keepdims)
         return
     x = _neutral_behind(call, reduced, kind)
     if kind == "log_sum_exp":
@@ -49,23 +49,30 @@ def _neutral_behind(call: NodeCall, axes: Iterable[int], kind: str) -> str:
     return filled_input(call, 0, normalized_axes(axes, len(call.shape(0))), fill)
 
 
-def _emit_mean(call: NodeCall, axes: tuple[int, ...], keepdims: bool) -> None:
-    """The mean over axes of which a run decides an extent: the sum, divided by how many there
-    are."""
-    shape, dtype = call.shape(0), call.dtype()
+def emit_mean(call: NodeCall, x: str, axes: tuple[int, ...], keepdims: bool, part: str = "") -> str:
+    """The mean of the tensor `x` over axes of which a run decides an extent: the sum, divided by
+    how many there are.  It is the node's output, or the part `part` of it."""
+    shape, dtype = call.context.graph.values[x].shape, call.dtype()
     if dtype not in FLOATS:
         call.refuse(f"a mean of {dtype} over an extent of a run", "cast its input to float32")
-    reduced, counts = normalized_axes(axes, len(shape)), call.counts(0)
+    reduced, counts = normalized_axes(axes, len(shape)), call.context.counted.get(x, {})
     total = reduction.reduce("sum", shape, axes, keepdims, dtype)
-    added = call.emit_part(total, (_neutral_behind(call, axes, "sum"),), "sum")
+    within = f"{part}." if part else ""
+    call.drops_counts = True
+    read = filled(
+        call, x, neutral_literal(ReduceOp.ADD, dtype), f".{part}" if part else "", reduced
+    )
+    added = call.emit_part(total, (read,), f"{within}sum")
     known = prod(shape[axis] for axis in reduced if axis not in counts)
-    number = call.add_part(np.array(known, np.int64), "number")
+    number = call.add_part(np.array(known, np.int64), f"{within}number")
     times = elementwise.binary("mul", (), (), "int64")
     for axis in sorted(counts.keys() & set(reduced)):
-        number = call.emit_part(times, (number, counts[axis]), f"number{axis}")
-    number = call.emit_part(elementwise.cast((), "int64", dtype), (number,), "divisor")
+        number = call.emit_part(times, (number, counts[axis]), f"{within}number{axis}")
+    number = call.emit_part(elementwise.cast((), "int64", dtype), (number,), f"{within}divisor")
     ratio = elementwise.binary("div", total.outputs[0].shape, (), dtype)
-    call.emit(ratio, (added, number))
+    return (
+        call.emit_part(ratio, (added, number), part) if part else call.emit(ratio, (added, number))
+    )
 
 
 def _emit_kept(call: NodeCall, func: PrimFunc, x: str, axes: Iterable[int], keepdims: bool) -> None:

@@ -12,13 +12,17 @@ from functools import partial
 from graphflow.frontends.operators.call import Emitters, NodeCall
 from graphflow.frontends.operators.counted import (
     AxisPart,
+    axis_part,
     count_by,
     emit_parts,
+    filled_input,
+    least_given,
     require_open,
     sizes_in,
-    axis_part,
 )
 from graphflow.frontends.protos.steps import only_element
+from graphflow.frontends.tensors.derived_sizes import Element, total
+from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import selection
 from graphflow.tir import PrimFunc
 
@@ -120,8 +124,52 @@ def _pad(call: NodeCall) -> None:
     for stated, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         axis = call.normalized_axis(stated)
         begins[axis], ends[axis] = begin, end
+    counted = [axis for axis in call.counts(0) if (begins[axis], ends[axis]) != (0, 0)]
+    if counted and mode != "constant":
+        _emit_mirrored(call, begins, ends, mode, counted)
+        return
     func = selection.pad(shape, begins, ends, mode, value, call.dtype())
-    call.emit(func, (call.inputs[0], *call.inputs[2:3])[: len(func.inputs)])
+    x, counts, behind = call.inputs[0], {}, [axis for axis in counted if ends[axis] > 0]
+    for axis in counted:
+        counts[axis] = _padded_count(call, axis, begins[axis], ends[axis])
+    if behind and isinstance(value, tuple):
+        raise call.extents_lost(call.inputs[:1], "the number behind it is known in a run only")
+    if behind and not isinstance(value, tuple):
+        x = filled_input(call, 0, behind, value)
+    given = {0: [axis for axis in counted if axis not in behind]}
+    call.emit(func, (x, *call.inputs[2:3])[: len(func.inputs)], given=given)
+    count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
+
+
+def _padded_count(call: NodeCall, axis: int, begin: int, end: int) -> Element:
+    """How many elements a run has along an axis, if it is padded or cropped by these numbers."""
+    if least_given(call, 0, axis) + min(begin, 0) + min(end, 0) < 0:
+        raise call.extents_lost(call.inputs[:1], "more elements than it has are cropped")
+    return total(call.context, (call.counts(0)[axis], begin, end))
+
+
+def _emit_mirrored(
+    call: NodeCall, begins: list[int], ends: list[int], mode: str, axes: list[int]
+) -> None:
+    """Pad with elements of the input, along `axes` from places that depend on their extents."""
+    apart = [0 if axis in axes else n for axis, n in enumerate(begins)]
+    behind = [0 if axis in axes else n for axis, n in enumerate(ends)]
+    func = selection.pad(call.shape(0), apart, behind, mode, 0.0, call.dtype())
+    name = call.emit_part(func, call.inputs[:1], "beside")
+    counts = {}
+    for axis in axes:
+        begin, end = begins[axis], ends[axis]
+        least = least_given(call, 0, axis) - (mode != "wrap")
+        if min(begin, end) < 0 or (max(begin, end) > least and mode != "edge") or least < 0:
+            raise call.extents_lost(call.inputs[:1], "there may be fewer elements than are added")
+        counts[axis] = _padded_count(call, axis, begin, end)
+        shape = call.context.graph.values[name].shape
+        func = compaction.padded_places(shape[axis], begin, end, mode)
+        places = call.emit_part(func, (call.counts(0)[axis],), f"places{axis}")
+        taken = indexing.gather_at(shape, func.outputs[0].shape, axis, call.dtype(), "int64")
+        result = call.outputs[0] if axis == axes[-1] else call.part_name(f"axis{axis}")
+        name = call.emit(taken, (name, places), result, f"axis{axis}", given={0: (axis,)})
+    count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
 
 
 def _expand(call: NodeCall) -> None:

@@ -6,13 +6,25 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, TypedDict
 
+import numpy as np
+
 from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.forwarded import forwarded
+from graphflow.frontends.operators.counted import count_by, filled_input
+from graphflow.frontends.operators.counted_windows import (
+    SAME,
+    CountedWindows,
+    counted_windows,
+    window_input,
+)
 from graphflow.frontends.operators.ops_indexing import require_from
+from graphflow.frontends.operators.ops_reduction import emit_mean
+from graphflow.frontends.tensors.derived_sizes import held
+from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.windows import columns, convolution, pooling, pooling_places
-from graphflow.tir import PrimFunc
+from graphflow.kernels.definitions.windows.window import Window
+from graphflow.tir import FLOATS, PrimFunc, ReduceOp, neutral_literal
 
 
 class WindowAttributes(TypedDict):
@@ -88,8 +100,26 @@ def convolution_of(call: NodeCall, weight: int, bias: bool, dtype: str) -> PrimF
     )
 
 
+def convolution_windows(call: NodeCall, x: str, weight: int) -> CountedWindows:
+    """The windows of a convolution of the tensor `x`, of which a run may decide extents.
+
+    Zeros stand behind what a run gives, so weights that these meet have to be finite.
+    """
+    kernel = weight_extents(call, weight)
+    windows = counted_windows(call, x, Window.of(kernel, **window_attributes(call, kernel)))
+    if windows.overhanging and call.dtype(weight) in FLOATS:
+        known = call.known(weight)
+        if known is None or not np.isfinite(known).all():
+            raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
+    return windows
+
+
 def _conv(call: NodeCall) -> None:
-    call.emit(convolution_of(call, 1, call.has(2), call.dtype()), call.given_inputs)
+    func = convolution_of(call, 1, call.has(2), call.dtype())
+    windows = convolution_windows(call, call.inputs[0], 1)
+    x, given = window_input(call, call.inputs[0], windows, 0)
+    call.emit(func, (x, *call.given_inputs[1:]), given=given)
+    count_by(call, windows.counts)
 
 
 def _conv_transpose(call: NodeCall) -> None:
@@ -136,7 +166,8 @@ def _max_pool(call: NodeCall) -> None:
     places = call.outputs[1] if len(call.outputs) > 1 else ""
     if places not in call.context.read:
         call.refuse_outputs_from(1)
-        call.emit(pooling_of(pooling.max_pool))
+        lowest = neutral_literal(ReduceOp.MAX, call.dtype())
+        _emit_pool(call, pooling_of(pooling.max_pool), lowest)
         return
     place = pooling_of(pooling_places.max_pool_place, column_major=column_major)
     call.emit(place, None, places, "indices")
@@ -157,6 +188,20 @@ def _pooled(call: NodeCall) -> Callable[..., PrimFunc]:
         return func
 
     return pooled
+
+
+def _windows_pooled(call: NodeCall) -> CountedWindows:
+    kernel = call.required("kernel_shape")
+    window = Window.of(kernel, **window_attributes(call, kernel))
+    return counted_windows(call, call.inputs[0], window, call.flag("ceil_mode"))
+
+
+def _emit_pool(call: NodeCall, func: PrimFunc, fill: float) -> None:
+    """Add a kernel of pooling, for which `fill` is what an element that there is not would be."""
+    windows = _windows_pooled(call)
+    x, given = window_input(call, call.inputs[0], windows, fill)
+    call.emit(func, (x,), given=given)
+    count_by(call, windows.counts)
 
 
 def _max_unpool(call: NodeCall) -> None:
@@ -200,12 +245,69 @@ def _max_unpool(call: NodeCall) -> None:
 
 
 def _average_pool(call: NodeCall) -> None:
-    include = call.flag("count_include_pad")
-    call.emit(_pooled(call)(pooling.average_pool, count_include_pad=include))
+    include, ceil_mode = call.flag("count_include_pad"), call.flag("ceil_mode")
+    windows = _windows_pooled(call)
+    # With its pads each window has all of its taps, except the last ones of ceil mode.
+    is_whole = include and (not ceil_mode or call.attribute("auto_pad", "NOTSET") in SAME)
+    if not windows.overhanging or is_whole:
+        _emit_pool(call, _pooled(call)(pooling.average_pool, count_include_pad=include), 0)
+        return
+    x, given = window_input(call, call.inputs[0], windows, 0)
+    total = call.emit_part(_pooled(call)(pooling.sum_pool), (x,), "sum", given=given)
+    shape = call.context.graph.values[total].shape
+    taps = _taps_of_windows(call, shape[2:], include)
+    ratio = elementwise.binary("div", shape, shape[2:], call.dtype())
+    call.emit(ratio, (total, taps))
+    count_by(call, windows.counts)
+
+
+def _taps_of_windows(call: NodeCall, outputs: Sequence[int], include_pads: bool) -> str:
+    """The tensor that has, for each window of a run, the number of taps that count."""
+    kernel = call.required("kernel_shape")
+    window = Window.of(kernel, **window_attributes(call, kernel))
+    shape, counts = call.shape(0), call.counts(0)
+    result = ""
+    for k, number in enumerate(outputs):
+        extent = held(call.context, counts.get(2 + k, shape[2 + k]))
+        func = pooling.taps_among(window, k, number, include_pads)
+        along = call.emit_part(func, (extent,), f"taps{k}")
+        behind = (1,) * (len(outputs) - 1 - k)
+        along = call.reshaped(along, (number, *behind), f"taps{k}.along")
+        if result:
+            before = call.context.graph.values[result].shape
+            times = elementwise.binary("mul", before, (number, *behind), "int64")
+            along = call.emit_part(times, (result, along), f"taps{k}.product")
+        result = along
+    divisor = elementwise.cast(tuple(outputs), "int64", call.dtype())
+    return call.emit_part(divisor, (result,), "divisor")
 
 
 def _lp_pool(call: NodeCall) -> None:
-    call.emit(_pooled(call)(pooling.lp_pool, int(call.attribute("p", 2))))
+    _emit_pool(call, _pooled(call)(pooling.lp_pool, int(call.attribute("p", 2))), 0)
+
+
+def _global_average_pool(call: NodeCall) -> None:
+    shape = call.shape(0)
+    axes = tuple(range(2, len(shape)))
+    if call.is_counted(0, axes):
+        emit_mean(call, call.inputs[0], axes, True)
+        return
+    call.emit(pooling.global_average_pool(shape, call.dtype()))
+
+
+def _global_max_pool(call: NodeCall) -> None:
+    lowest = neutral_literal(ReduceOp.MAX, call.dtype())
+    _emit_global(call, pooling.global_max_pool(call.shape(0), call.dtype()), lowest)
+
+
+def _global_lp_pool(call: NodeCall) -> None:
+    p = int(call.attribute("p", 2))
+    _emit_global(call, pooling.global_lp_pool(call.shape(0), p, call.dtype()), 0)
+
+
+def _emit_global(call: NodeCall, func: PrimFunc, fill: float) -> None:
+    """Add a kernel that reduces all spatial axes, to which `fill` is neutral."""
+    call.emit(func, (filled_input(call, 0, range(2, len(call.shape(0))), fill),))
 
 
 def _col2im(call: NodeCall) -> None:
@@ -229,9 +331,9 @@ OPERATORS: Emitters = {
     "MaxPool": _max_pool,
     "MaxUnpool": _max_unpool,
     "AveragePool": _average_pool,
-    "GlobalAveragePool": forwarded(pooling.global_average_pool),
-    "GlobalMaxPool": forwarded(pooling.global_max_pool),
+    "GlobalAveragePool": _global_average_pool,
+    "GlobalMaxPool": _global_max_pool,
     "LpPool": _lp_pool,
-    "GlobalLpPool": forwarded(pooling.global_lp_pool, p=("p", 2)),
+    "GlobalLpPool": _global_lp_pool,
     "Col2Im": _col2im,
 }

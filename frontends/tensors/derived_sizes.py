@@ -1,8 +1,8 @@
-"""Sizes that are computed from sizes: `n + m`, `2·n`, `n − 1`, the lesser of two.
+"""Sizes that are computed from sizes: `n + m`, `2·n`, `n − 1`, `n // 2`, the lesser of two.
 
 In: an operation on integers of which some are sizes.  Out: an integer where the sizes cancel, or
 the tensor that holds the result in a run, which is a size itself, with bounds.  What always holds:
-equal sums of sizes are one tensor, so that extents which agree are known to agree.
+equal sums and quotients are one tensor, so that extents which agree are known to agree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from graphflow.base.sizes import Size, SizeRelation
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.size_sums import SizeSum, product
+from graphflow.frontends.tensors.size_sums import Quotient, SizeSum, divided, product, quotient
 from graphflow.graph import Node, Value
 from graphflow.kernels.definitions import elementwise
 from graphflow.tir import BinaryOp
@@ -23,20 +23,33 @@ Element: TypeAlias = "int | str"
 """An integer, or the tensor that holds a size."""
 
 
-_COMBINED: dict[str, Callable[[SizeSum, SizeSum], SizeSum | None]] = {
-    "Add": lambda left, right: left.plus(right),
-    "Sub": lambda left, right: left.plus(right, -1),
-    "Mul": product,
+def _remainder(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
+    whole = divided(left, right, sizes)
+    return None if whole is None else left.plus(whole, -right.offset)
+
+
+_COMBINED: dict[str, Callable[[SizeSum, SizeSum, Mapping[str, Size]], SizeSum | None]] = {
+    "Add": lambda left, right, _: left.plus(right),
+    "Sub": lambda left, right, _: left.plus(right, -1),
+    "Mul": lambda left, right, _: product(left, right),
+    "Div": divided,
+    "Mod": _remainder,
 }
 
 COMBINING = frozenset(_COMBINED)
-"""The operators whose results are sums of sizes, where both operands are."""
+"""The operators whose results are sums and quotients of sizes, where both operands are."""
 
 
 def combined(context: ImportContext, op: str, left: Element, right: Element) -> Element | None:
-    """`left op right` for one of `COMBINING`; None where that is no sum of sizes."""
-    result = _COMBINED[op](_terms(context, left), _terms(context, right))
+    """`left op right` for one of `COMBINING`; None where that is no sum of sizes and quotients."""
+    result = _COMBINED[op](_terms(context, left), _terms(context, right), context.sizes)
     return None if result is None else _element_of(context, result)
+
+
+def rounded_down(context: ImportContext, dividend: Element, summand: int, divisor: int) -> Element:
+    """`(dividend + summand) // divisor` of a number or a size, for a positive divisor."""
+    shifted = _terms(context, dividend).plus(SizeSum((), summand))
+    return _element_of(context, quotient(shifted, divisor, context.sizes))
 
 
 def total(context: ImportContext, elements: Iterable[Element]) -> Element:
@@ -89,35 +102,29 @@ def require_equal(context: ImportContext, first: str, second: str) -> None:
 def _require_zero(context: ImportContext, difference: SizeSum) -> None:
     """Raise SizesRelated with a size whose most is what the others give at their most, so that
     tensors which are equal in a run have equal room."""
-    inputs = _inputs(context)
-    if not dict(difference.factors).keys() <= inputs.keys():
-        return
+    inputs = {one.tensor: one.size for one in context.graph.sizes}
     for tensor, factor in reversed(difference.factors):
-        if abs(factor) == 1:
+        if isinstance(tensor, str) and abs(factor) == 1 and set(difference.names()) <= set(inputs):
             rest = SizeSum(((tensor, 1),), 0).plus(difference, -factor)
             if rest.factors and rest.bounds(inputs)[1] == inputs[tensor].hi:
-                raise SizesRelated(_relation(inputs, tensor, rest, True))
+                _raise_related(inputs, tensor, rest, is_exact=True)
 
 
 def _require_least(context: ImportContext, difference: SizeSum) -> None:
     """Raise SizesRelated with the relation that a difference of sizes is not negative."""
-    inputs = _inputs(context)
-    factors = dict(difference.factors)
-    tensor = next((name for name, factor in difference.factors if factor == 1), None)
-    if tensor is not None and factors.keys() <= inputs.keys():
-        rest = SizeSum(((tensor, 1),), 0).plus(difference, -1)
-        raise SizesRelated(_relation(inputs, tensor, rest, False))
+    inputs = {one.tensor: one.size for one in context.graph.sizes}
+    for tensor, factor in difference.factors:
+        if isinstance(tensor, str) and factor == 1 and set(difference.names()) <= set(inputs):
+            rest = SizeSum(((tensor, 1),), 0).plus(difference, -1)
+            _raise_related(inputs, tensor, rest, is_exact=False)
 
 
-def _inputs(context: ImportContext) -> dict[str, Size]:
-    return {one.tensor: one.size for one in context.graph.sizes}
-
-
-def _relation(
-    inputs: Mapping[str, Size], tensor: str, rest: SizeSum, is_exact: bool
-) -> SizeRelation:
-    factors = tuple((inputs[name].name, factor) for name, factor in rest.factors)
-    return SizeRelation(inputs[tensor].name, factors, rest.offset, is_exact)
+def _raise_related(inputs: Mapping[str, Size], tensor: str, rest: SizeSum, is_exact: bool) -> None:
+    """Raise SizesRelated for a size and a sum of others, if there is no quotient in that."""
+    factors = [(name, n) for name, n in rest.factors if isinstance(name, str)]
+    if len(factors) == len(rest.factors):
+        named = tuple((inputs[name].name, factor) for name, factor in factors)
+        raise SizesRelated(SizeRelation(inputs[tensor].name, named, rest.offset, is_exact))
 
 
 def held(context: ImportContext, element: Element) -> str:
@@ -143,7 +150,7 @@ def bounds_of(context: ImportContext, element: Element) -> tuple[int, int] | Non
 
 def _bounds_of_sum(context: ImportContext, one: SizeSum) -> tuple[int, int] | None:
     """The least and the greatest value of a sum; None unless it is one of sizes."""
-    if not all(name in context.sizes for name, _ in one.factors):
+    if not all(name in context.sizes for name in one.names()):
         return None
     lo, hi = one.bounds(context.sizes)
     above = (one.plus(known, -1).bounds(context.sizes)[0] for known in context.nonnegative)
@@ -160,8 +167,9 @@ def _element_of(context: ImportContext, wanted: SizeSum) -> Element:
     """The number that a sum is, or the tensor that holds it in a run."""
     if not wanted.factors:
         return wanted.offset
-    if wanted.offset == 0 and [factor for _, factor in wanted.factors] == [1]:
-        return wanted.factors[0][0]
+    term, _ = wanted.factors[0]
+    if isinstance(term, str) and wanted == SizeSum(((term, 1),), 0):
+        return term
     known = context.sums.get(wanted)
     if known is None or known not in context.graph.values:
         known = _computed(context, wanted)
@@ -175,13 +183,27 @@ def _element_of(context: ImportContext, wanted: SizeSum) -> Element:
 
 def _computed(context: ImportContext, wanted: SizeSum) -> str:
     """Add the kernels that compute a sum in a run; returns the tensor that holds it."""
+    first, _ = wanted.factors[0]
+    if isinstance(first, Quotient) and wanted == SizeSum(((first, 1),), 0):
+        return _quotient(context, first)
     result = ""
-    for name, factor in wanted.factors:
-        term = name if factor == 1 else _binary(context, "mul", name, held(context, factor))
-        result = _binary(context, "add", result, term) if result else term
+    for term, factor in wanted.factors:
+        part = held(context, _element_of(context, SizeSum(((term, 1),), 0)))
+        part = part if factor == 1 else _binary(context, "mul", part, held(context, factor))
+        result = _binary(context, "add", result, part) if result else part
     if wanted.offset:
         result = _binary(context, "add", result, held(context, wanted.offset))
     return result
+
+
+def _quotient(context: ImportContext, wanted: Quotient) -> str:
+    """The same for a quotient.  Kernels round quotients to zero, so that of a dividend that may be
+    negative is computed from one that is not."""
+    divisor = wanted.divisor
+    ahead = max(0, -(wanted.dividend.bounds(context.sizes)[0] // divisor))
+    dividend = _element_of(context, wanted.dividend.plus(SizeSum((), ahead * divisor)))
+    result = _binary(context, "div", held(context, dividend), held(context, divisor))
+    return _binary(context, "add", result, held(context, -ahead)) if ahead else result
 
 
 def _binary(context: ImportContext, op: BinaryOp, left: str, right: str) -> str:

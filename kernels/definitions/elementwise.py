@@ -19,6 +19,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
+    add,
     clipped,
     converted,
     divide,
@@ -216,6 +217,15 @@ def normalization_scale(shape: Shape, epsilon: float, dtype: str = "float32") ->
 
     operands = {"gamma": (shape, dtype), "variance": (shape, dtype)}
     return elementwise("normalization_scale", operands, value)
+
+
+def inverse_deviation(shape: Shape, epsilon: float, dtype: str = "float32") -> tir.PrimFunc:
+    """`y = 1 / sqrt(variance + epsilon)`."""
+
+    def value(variance: tir.Expr) -> tir.Expr:
+        return divide(stages.literal(1, dtype), tir.Unary("sqrt", add(variance, epsilon)))
+
+    return elementwise("inverse_deviation", {"variance": (shape, dtype)}, value)
 
 
 def normalization_shift(channels: int, dtype: str = "float32") -> tir.PrimFunc:

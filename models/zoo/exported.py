@@ -27,6 +27,7 @@ from graphflow.models.zoo.half import half
 from graphflow.models.zoo.mobilevit import mobilevit
 from graphflow.models.zoo.qdq import qdq
 from graphflow.models.zoo.segformer import DECODER, segformer
+from graphflow.models.zoo.speech import FEATURES, speech
 from graphflow.models.zoo.tagger import VOCABULARY as WORDS
 from graphflow.models.zoo.tagger import tagger
 from graphflow.models.zoo.vit import vit
@@ -108,6 +109,11 @@ EXPORTED: dict[str, Exported] = {
     "gpt": Exported(gpt, "a decoder with a cache that grows by each token", gpt_feeds),
     "efficientnet": Exported(
         efficientnet, "gated inverted residuals, channels last", _pixels("input_1", 1, 96, 96, 3)
+    ),
+    "speech": Exported(
+        speech,
+        "an encoder of speech behind two convolutions of stride 2",
+        _noise("input_features", 2, FEATURES, 37),
     ),
     "tagger": Exported(tagger, "a bidirectional LSTM over words", tagger_feeds),
     "detector": Exported(

@@ -13,7 +13,7 @@ from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.indexing import matched
 from graphflow.kernels.definitions.data_dependent.ranking import stands_before
-from graphflow.kernels.definitions.scalar_functions import add, compared, subtract
+from graphflow.kernels.definitions.scalar_functions import add, compared, multiply, subtract
 from graphflow.kernels.definitions.stages import Loop, Shape
 
 
@@ -120,6 +120,31 @@ def shifted_places(room: int, most: int) -> tir.PrimFunc:
     place = add(tir.IndexValue(loops[0][0]), tir.Load(start, ()))
     last = tir.Binary("min", place, stages.literal(room - 1, "int64"))
     return stages.elementwise_kernel("shifted_places", (start,), y, loops, last)
+
+
+def padded_places(room: int, begin: int, end: int, mode: str) -> tir.PrimFunc:
+    """`y[j]` is the place of the first `extent[()]` elements, of `room`, that padding copies to j.
+
+    `begin` and `end` elements are added, in one of the modes "edge", "reflect" and "wrap" of
+    `selection.pad`: at most as many as there are, and one less for "reflect".
+    """
+    extent = tir.Buffer("extent", (), "int64")
+    y = tir.Buffer("y", (begin + room + end,), "int64")
+    loops = stages.loops_over("j", y.shape)
+    place, count = tir.IndexValue(loops[0][0] - begin), tir.Load(extent, ())
+    zero, last = stages.literal(0, "int64"), subtract(count, 1)
+    source: tir.Expr
+    match mode:
+        case "edge":
+            source = tir.Binary("min", place, last)
+        case "reflect":
+            distance = tir.Binary("max", place, subtract(zero, place))
+            source = tir.Binary("min", distance, subtract(multiply(last, 2), distance))
+        case _:
+            ahead = tir.Select(compared("lt", place, 0), add(place, count), place)
+            source = tir.Select(compared("ge", place, count), subtract(place, count), ahead)
+    kept = tir.Binary("min", tir.Binary("max", source, zero), stages.literal(room - 1, "int64"))
+    return stages.elementwise_kernel("padded_places", (extent,), y, loops, kept)
 
 
 def is_not_zero(value: tir.Expr) -> tir.Expr:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import reduce as fold
 
 from graphflow import tir
-from graphflow.arith import const, constant_value
+from graphflow.arith import const, constant_value, floor_div, maximum
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.reductions.reduction import axes_stage, reduce, without_axes
-from graphflow.kernels.definitions.scalar_functions import powered, root
+from graphflow.kernels.definitions.scalar_functions import add, divide, powered, root, subtract
 from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.kernels.definitions.windows.window import Window, spatial_names
 
@@ -66,6 +66,49 @@ def average_pool(
     mean = tir.Binary("div", stages.element(total, loops), count)
     divide = stages.elementwise_stage(f"{name}_divide", y, loops, mean)
     return stages.kernel_of_stages(name, (x,), (y,), (gather, divide))
+
+
+def sum_pool(
+    x_shape: Shape,
+    kernel_shape: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    dtype: str = "float32",
+) -> tir.PrimFunc:
+    """`y[n, c, o…] = Σ taps inside x`."""
+    window = Window.of(kernel_shape, strides, pads, dilations)
+    x, y = _pooled(x_shape, window, ceil_mode, dtype)
+    stage = _window_stage("sum_pool", tir.ReduceOp.ADD, window, x, y)
+    return stages.kernel_of_stages("sum_pool", (x,), (y,), (stage,))
+
+
+def taps_among(window: Window, axis: int, outputs: int, include_pads: bool) -> tir.PrimFunc:
+    """`y[o]` is how many taps of window o lie among `extent[()]` elements along one axis, int64.
+
+    With `include_pads` those in the pads count too; taps behind them, in ceil mode, never do.
+    """
+    extent = tir.Buffer("extent", (), "int64")
+    y = tir.Buffer("y", (outputs,), "int64")
+    ((o, _),) = loops = stages.loops_over("o", y.shape)
+    begin, dilation = window.pads_begin[axis], window.dilations[axis]
+    start = o * window.strides[axis] - begin
+    low, end = (-begin, window.pads_end[axis]) if include_pads else (0, 0)
+    zero = _number(0)
+    # Taps k with low <= start + k·dilation < extent + end, as a range [first, last) of k.
+    first = tir.IndexValue(maximum(0, -floor_div(start - low, dilation)))
+    ahead = tir.Binary("max", add(tir.Load(extent, ()), tir.IndexValue(end - start)), zero)
+    last = tir.Binary(
+        "min", divide(add(ahead, dilation - 1), dilation), _number(window.kernel[axis])
+    )
+    taps = tir.Binary("max", subtract(last, first), zero)
+    return stages.elementwise_kernel("taps_among", (extent,), y, loops, taps)
+
+
+def _number(value: int) -> tir.Literal:
+    return stages.literal(value, "int64")
 
 
 def lp_pool(

@@ -372,6 +372,62 @@ shape of a head
 causal
     g (float[n,4] x) => (float[n,n] y) { s=Shape<end=1>(x) u=Concat<axis=0>(s,s)
     o=ConstantOfShape<value=float[1] {2}>(u) y=Trilu<upper=0>(o) }
+pad along
+    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {1,0,1,0}>() y = Pad(x,p) }
+conv 1x1 spatial
+    g (float[1,3,n,5] x, float[4,3,1,1] w) => (float[1,4,n,5] y) { y=Conv(x,w) }
+global avg sized
+    g (float[1,3,n,6] x) => (float[1,3,1,1] y) { y=GlobalAveragePool(x) }
+seq conv1d 2
+    g (float[2,3,n] x, float[4,3,1] w) => (float[2,4,n] y) { y=Conv(x,w) }
+conv strided
+    g (float[1,2,n,5] x) => (float[1,2,a,b] y) { r=Constant<value=float[12]
+    {1,2,3,4,5,6,-1,-2,-3,1,0,2}>() s=Constant<value=int64[4] {2,2,3,1}>() w=Reshape(r,s)
+    y=Conv<strides=[2,1],pads=[1,0,1,0]>(x,w) }
+conv twice along
+    g (float[2,1,n] x) => (float[2,1,k] y) <float[1,1,3] w={1,2,3}, float[1] b={0.5}>
+    { a=Conv<pads=[1,1]>(x,w,b) r=Relu(a) t=Conv<strides=[2],pads=[1,1]>(r,w)
+    o=Transpose<perm=[0,2,1]>(t) q=Softmax<axis=1>(o) y=Transpose<perm=[0,2,1]>(q) }
+conv of any weights without pads
+    g (float[1,2,n,5] x, float[3,2,1,2] w) => (float[1,3,a,b] y) { y=Conv<strides=[3,1]>(x,w) }
+conv same
+    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] w={1,2}>
+    { y=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
+conv half
+    g (float16[1,1,n] x) => (float16[1,1,k] y) <float16[1,1,3] w={1,2,3}>
+    { y=Conv<pads=[1,1],strides=[2]>(x,w) }
+maxpool along
+    g (float[1,2,n,6] x) => (float[1,2,a,b] y)
+    { y=MaxPool<kernel_shape=[3,2],strides=[2,2],pads=[1,0,1,0],ceil_mode=1>(x) }
+average pool along
+    g (float[1,2,n,6] x) => (float[1,2,a,b] y)
+    { y=AveragePool<kernel_shape=[3,2],strides=[2,2],pads=[1,0,1,0]>(x) }
+average pool with pads
+    g (float[1,2,n,6] x) => (float[1,2,a,b] y)
+    { y=AveragePool<kernel_shape=[3,2],strides=[2,2],pads=[1,0,1,0],count_include_pad=1>(x) }
+average pool ceil
+    g (float[1,2,n,6] x) => (float[1,2,a,b] y)
+    { y=AveragePool<kernel_shape=[2,2],strides=[2,2],ceil_mode=1>(x) }
+lp pool along
+    g (float[1,2,n,4] x) => (float[1,2,a,b] y)
+    { y=LpPool<kernel_shape=[2,2],pads=[1,1,1,1],p=1>(x) }
+pad both ends
+    g (float[n,4] x) => (float[a,b] y) <float v={7}> { p=Constant<value=int64[4] {2,1,3,0}>()
+    q=Pad(x,p,v) y=Softmax<axis=0>(q) }
+pad crops
+    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {-1,0,2,0}>() y=Pad(x,p) }
+pad by edges
+    g (float[n,4] x) => (float[k,6] y) { p=Constant<value=int64[4] {2,1,1,1}>()
+    y=Pad<mode="edge">(x,p) }
+global max sized
+    g (float[1,3,n,6] x) => (float[1,3,1,1] y) { y=GlobalMaxPool(x) }
+global lp sized
+    g (float[1,3,n,6] x) => (float[1,3,1,1] y) { y=GlobalLpPool<p=2>(x) }
+global avg of both
+    g (float[2,3,n,n] x) => (float[2,3,1,1] y) { y=GlobalAveragePool(x) }
+instance norm along
+    g (float[2,3,n] x, float[3] a, float[3] b) => (float[2,3,n] y)
+    { y=InstanceNormalization(x,a,b) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
 slice last
@@ -385,6 +441,20 @@ range like 1
 minus one
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
     m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,m,s,z) }
+half of a size
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
+    h=Div(s,t) z=Constant<value=int64[1] {0}>() y=Slice(x,z,h,z) }
+equal quotients
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
+    u=Constant<value=int64[1] {3}>() w=Constant<value=int64[1] {6}>()
+    a=Add(s,s) b=Add(a,s) c=Div(b,t) d=Div(c,u) e=Div(b,w) f=Div(s,t)
+    p=ConstantOfShape(d) q=ConstantOfShape(e) r=ConstantOfShape(f) v=Add(p,q) y=Add(v,r) }
+size and its remainder
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {3}>()
+    r=Mod(s,t) a=Sub(s,r) z=Constant<value=int64[1] {0}>() y=Slice(x,z,a,z) }
+next multiple
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {4}>()
+    r=Mod(s,t) a=Sub(t,r) b=Mod(a,t) c=Add(s,b) y=ConstantOfShape<value=float[1] {2}>(c) }
 """
 )
 
@@ -419,8 +489,6 @@ gather in sized: Gather: computed together
 split along: Split: it takes
     g (float[n,4] x) => (float[a,4] y, float[b,4] z)
     { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
-pad along: Pad: it takes
-    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {1,0,1,0}>() y = Pad(x,p) }
 tile along: Tile: it takes
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[2] {2,1}>() y = Tile(x,p) }
 resize along: Resize: it takes
@@ -499,12 +567,8 @@ lstm seq: LSTM: it takes
 gru batch last: GRU: it takes
     g (float[3,n,2] x, float[1,6,2] w, float[1,6,2] r) => (float[1,n,2] h)
     { y,h=GRU<hidden_size=2>(x,w,r) }
-conv over spatial: Conv: it takes
+conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
-conv 1x1 spatial: Conv: it takes
-    g (float[1,3,n,5] x, float[4,3,1,1] w) => (float[1,4,n,5] y) { y=Conv(x,w) }
-global avg sized: GlobalAveragePool: it combines all elements
-    g (float[1,3,n,6] x) => (float[1,3,1,1] y) { y=GlobalAveragePool(x) }
 nms: NonMaxSuppression: it combines all elements
     g (float[n,3,4] x, float[n,1,3] s) => (int64[k,3] y) <int64 m={2}>
     { y=NonMaxSuppression(x,s,m) }
@@ -551,8 +615,6 @@ split to sequence: SplitToSequence: is expanded at import
     { s=SplitToSequence<axis=0>(x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
 concat from sequence: SequenceConstruct: is expanded at import
     g (float[n,4] x) => (float[k,4] y) { s=SequenceConstruct(x,x) y=ConcatFromSequence<axis=0>(s) }
-seq conv1d 2: Conv: it takes
-    g (float[2,3,n] x, float[4,3,1] w) => (float[2,4,n] y) { y=Conv(x,w) }
 dropout mask: Dropout: does not depend on it
     g (float[n,4] x) => (float[n,4] y, bool[n,4] m) { y,m=Dropout(x) }
 embed layernorm: com.microsoft.EmbedLayerNormalization: is expanded at import
@@ -576,6 +638,26 @@ resize by sizes: Resize: does not only move them
 resize not larger: Resize: the node states the extent
     g (float[n,2,4,4] x) => (float[n,2,4,4] y) <int64[4] s={5,2,4,4}>
     { y=Resize<keep_aspect_ratio_policy="not_larger">(x,,,s) }
+quotient of a negative: Div: does not only move them
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
+    a=Sub(s,t) h=Div(a,t) y=ConstantOfShape(h) }
+conv same of a stride: Conv: SAME_UPPER pads its beginning by [0, 1]
+    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,3] w={1,2,3}>
+    { y=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
+conv of infinite weights: Conv: times the zeros behind that
+    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] z={0,1}>
+    { o=Constant<value=float {1}>() w=Div(o,z) y=Conv<pads=[0,1]>(x,w) }
+maxpool places: MaxPool: it takes
+    g (float[1,1,n] x) => (float[1,1,k] y, int64[1,1,k] i)
+    { y,i=MaxPool<kernel_shape=[2],pads=[1,1]>(x) }
+pad of a number: Pad: the number behind it
+    g (float[n,4] x, float v) => (float[k,4] y) { p=Constant<value=int64[4] {0,0,1,0}>()
+    y=Pad(x,p,v) }
+pad reflects more: Pad: fewer elements than are added
+    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {1,0,0,0}>()
+    y=Pad<mode="reflect">(x,p) }
+pad crops all: Pad: more elements than it has are cropped
+    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {-1,0,-1,0}>() y=Pad(x,p) }
 topk k of size: TopK: does not only move them
     g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """

@@ -20,6 +20,7 @@ from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
 from graphflow.models.zoo.bert import bert
 from graphflow.models.zoo.gpt import gpt
+from graphflow.models.zoo.speech import speech
 from support.fuzz.sized_fuzz import run_sized, sized_model
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
 from support.models.sized_runs import (
@@ -352,6 +353,15 @@ def test_a_decoder_with_keys_and_values_of_any_length() -> None:
     lengths = ((1, 1, 0), (2, 8, 24), (2, 1, 17), (1, 5, 0), (1, 8, 3))
     runs = [{"batch": b, "sequence": n, "past": p, "total": n + p} for b, n, p in lengths]
     assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
+def test_an_encoder_of_speech_of_any_batch_and_length() -> None:
+    """The length is that of two convolutions of stride 2; positions are cut to it."""
+    model = speech(0, layers=1, width=32, heads=2, positions=16)
+    sizes = {"batch": (1, 3), "frames": (1, 64)}
+    pairs = ((1, 1), (3, 64), (2, 2), (1, 3), (3, 29), (1, 63))
+    runs = [dict(zip(sizes, pair, strict=True)) for pair in pairs]
+    assert beside_peer(model, sizes, runs) == ([], "")
 
 
 def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:

@@ -1,0 +1,240 @@
+"""Tests of windows, pads and normalizations along axes of which a run decides the extent: one
+program gives what the definitions of each extent give, whatever stands behind its elements."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphflow as gf
+from graphflow.base.errors import InvalidModel
+from graphflow.base.sizes import Size
+from graphflow.frontends import ExtentsLost, import_model
+from graphflow.frontends.importer import import_checked
+from graphflow.graph import interpret_graph
+from support.models.sized_runs import OPTIONS, beside_peer, difference, parsed_model, sized_feeds
+from support.seeds import seeds
+
+OPSET = 22
+"""The first one whose ceil mode is that of onnxruntime."""
+
+
+@dataclass
+class Case:
+    """A model under construction, with one input x, and the bounds of its sizes."""
+
+    shape: list[int | str]
+    sizes: dict[str, tuple[int, int]]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    last: str = "x"
+
+    def add(self, op: str, *constants: np.ndarray[Any, Any], **attributes: Any) -> None:
+        names = [f"c{len(self.constants) + k}" for k in range(len(constants))]
+        self.constants += map(numpy_helper.from_array, constants, names)
+        result = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, [self.last, *names], [result], **attributes))
+        self.last = result
+
+    def model(self) -> onnx.ModelProto:
+        infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
+        self.nodes.append(helper.make_node("Identity", [self.last], ["y"]))
+        results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+        graph = helper.make_graph(self.nodes, "g", infos, results, self.constants)
+        opsets = [helper.make_opsetid("", OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def opened(rng: random.Random, rank: int, least: int) -> Case:
+    """An input of which some spatial axes are sizes, and perhaps the batch."""
+    open_axes = [rng.random() < 0.7 for _ in range(rank)]
+    open_axes[0] |= not any(open_axes)
+    names = [
+        "hwd"[axis] if is_open else rng.randint(5, 8) for axis, is_open in enumerate(open_axes)
+    ]
+    sizes = {}
+    for name in (name for name in names if isinstance(name, str)):
+        lo = rng.randint(1, 3) if rng.random() < 0.2 else rng.randint(least, least + 3)
+        sizes[name] = (lo, lo + rng.randint(0, 7))
+    batch: int | str = 2
+    if rng.random() < 0.4:
+        batch, sizes["n"] = "n", (1, 3)
+    return Case([batch, rng.choice([2, 4]), *names], sizes)
+
+
+def add_window(rng: random.Random, case: Case) -> None:
+    """A convolution or pooling with any attributes."""
+    op, rank = rng.choice(["Conv", "MaxPool", "AveragePool", "LpPool"]), len(case.shape) - 2
+    kernel = [rng.randint(1, 4) for _ in range(rank)]
+    auto = rng.choice([*["NOTSET"] * 5, "SAME_UPPER", "SAME_LOWER", "VALID"])
+    # onnxruntime refuses SAME pads where a stride skips elements, and with dilations.
+    most = kernel if "SAME" in auto else [3] * rank
+    attributes: dict[str, Any] = {"strides": [rng.randint(1, n) for n in most], "auto_pad": auto}
+    if auto == "NOTSET":
+        attributes["pads"] = [rng.randint(0, k - 1) for k in (*kernel, *kernel)]
+    if "SAME" not in auto and rng.random() < 0.4:
+        attributes["dilations"] = [rng.randint(1, 2) for _ in range(rank)]
+    if op != "Conv":
+        attributes["kernel_shape"] = kernel
+        attributes["ceil_mode"] = rng.randint(0, 1) if auto == "NOTSET" else 0
+    if op == "AveragePool":
+        attributes["count_include_pad"] = rng.randint(0, 1)
+    constants = []
+    if op == "Conv":
+        channels = int(case.shape[1])
+        groups, outputs = rng.choice([1, channels]), rng.choice([channels, 2 * channels])
+        values = np.random.default_rng(rng.randint(0, 99))
+        constants.append(values.standard_normal((outputs, channels // groups, *kernel)))
+        constants += [values.standard_normal(outputs)] * rng.randint(0, 1)
+        attributes["group"] = groups
+        case.shape[1] = channels  # of the input
+    case.add(op, *(np.asarray(c, np.float32) for c in constants), **attributes)
+
+
+def add_pad(rng: random.Random, case: Case) -> None:
+    rank = len(case.shape)
+    mode = rng.choice(["constant", "constant", "edge", "reflect"])
+    pads = [0, 0, *(rng.randint(-2 if mode == "constant" else 0, 3) for _ in range(rank - 2))]
+    pads += [0, 0, *(rng.randint(-1 if mode == "constant" else 0, 3) for _ in range(rank - 2))]
+    values = [np.array(rng.choice([0, -1.5]), np.float32)] if mode == "constant" else []
+    case.add("Pad", np.array(pads), *values, mode=mode)
+
+
+def add_norm(rng: random.Random, case: Case) -> None:
+    channels = int(case.shape[1])
+    scale, shift = np.random.default_rng(3).standard_normal((2, channels)).astype(np.float32)
+    if rng.random() < 0.5:
+        case.add("InstanceNormalization", scale, shift)
+    else:
+        groups = rng.choice([1, channels // 2])
+        case.add("GroupNormalization", scale, shift, num_groups=groups, epsilon=1e-3)
+
+
+def add_reader(rng: random.Random, case: Case) -> None:
+    """What shows a wrong extent or an element too many."""
+    rank = len(case.shape)
+    match rng.randint(0, 4):
+        case 0:
+            case.add(rng.choice(["GlobalAveragePool", "GlobalMaxPool"]))
+        case 1:
+            case.add("ReduceMean", np.arange(2, rank))
+        case 2:
+            case.add("Softmax", axis=-1)
+        case 3:
+            window = {"kernel_shape": [2] * (rank - 2), "pads": [1] * (2 * rank - 4)}
+            case.add("MaxPool", **window, strides=[2] * (rank - 2))
+        case _:
+            case.add("Relu")
+
+
+def drawn(seed: int) -> Case:
+    rng = random.Random(seed)
+    first = [add_window, add_window, add_pad, add_norm][seed % 4]
+    rank = rng.choice([1, 1, 2, 2, 3])
+    case = opened(rng, rank, 4)
+    if first is add_norm:
+        case.shape[1] = 4
+    first(rng, case)
+    add_reader(rng, case)
+    return case
+
+
+def special_results(
+    model: onnx.ModelProto, sizes: dict[str, tuple[int, int]], runs: list[dict[str, int]]
+) -> list[str]:
+    """What is wrong with runs of NaN and infinities beside the definitions of their extents."""
+    wrong = []
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    largest = {name: hi for name, (_, hi) in sizes.items()}
+    for seed, extents in enumerate(runs):
+        feeds = sized_feeds(exe, extents, seed)
+        x, rng = feeds["x"], np.random.default_rng(seed)
+        for number in (np.nan, np.inf, -np.inf):
+            x[rng.random(x.shape) < (0.04 if seed else 0.0)] = number
+        with np.errstate(all="ignore"):
+            wanted = interpret_graph(import_model(model, {"x": x.shape}), feeds)
+        for poison in (np.nan, np.inf, -np.inf):
+            behind = sized_feeds(exe, {**extents, **largest}, seed)
+            behind["x"][...] = poison
+            exe.run(behind)
+            said = difference(exe.run(feeds), wanted, 1e-4)
+            wrong += [f"{extents} behind {poison}: {said}"] if said else []
+    return wrong
+
+
+def runs_of(sizes: dict[str, tuple[int, int]], seed: int) -> list[dict[str, int]]:
+    rng = random.Random(seed)
+    ends = [{name: bounds[k] for name, bounds in sizes.items()} for k in (0, 1)]
+    return ends + [{name: rng.randint(*bounds) for name, bounds in sizes.items()} for _ in "abc"]
+
+
+@pytest.mark.parametrize("seed", seeds(12, 120))
+def test_any_window_of_any_extent(seed: int) -> None:
+    case = drawn(seed)
+    model, runs = case.model(), runs_of(case.sizes, seed)
+    try:
+        wrong, why_not = beside_peer(model, case.sizes, runs)
+    except InvalidModel:
+        return  # too large a window for the largest extents
+    if why_not:
+        assert any(reason in why_not for reason in ("no window fits", "SAME", "cropped", "fewer"))
+        return
+    assert not wrong
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not special_results(model, case.sizes, runs)
+
+
+def test_most_windows_have_one_program() -> None:
+    served = 0
+    for seed in range(40):
+        case = drawn(seed)
+        model = case.model()
+        sizes = [Size(name, lo, hi) for name, (lo, hi) in case.sizes.items()]
+        shape = tuple(case.sizes[n][1] if isinstance(n, str) else n for n in case.shape)
+        try:
+            import_checked(model, {"x": shape}, None, (), False, {}, sizes)
+            served += 1
+        except gf.GraphflowError:
+            pass
+    assert served >= 28
+
+
+def counted_as(text: str, least: int, most: int) -> tuple[str, int, int]:
+    """The count of the last axis of y, as text and bounds."""
+    graph = import_checked(
+        parsed_model(f"g (float[1,1,n] x) => (float[1,1,k] y) {{ {text} }}", 17),
+        {"x": (1, 1, most)}, None, (), False, {}, [Size("n", least, most)],
+    )  # fmt: skip
+    tensor = graph.counted[graph.values["y"]][2]
+    return tensor, least, graph.values["y"].shape[2]
+
+
+def test_a_window_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ExtentsLost, match="no window fits into 1"):
+        counted_as("y=MaxPool<kernel_shape=[2]>(x)", 1, 5)
+    assert counted_as("y=MaxPool<kernel_shape=[2]>(x)", 2, 5)[2] == 4
+
+
+def test_equal_extents_of_windows_are_one_size() -> None:
+    """Two ways to halve a length may be added; also where steps of two are made of one of four."""
+    same = "a=MaxPool<kernel_shape=[3],strides=[2],pads=[1,1]>(x) "
+    other = "b=MaxPool<kernel_shape=[1],strides=[2]>(x) y=Add(a,b)"
+    assert counted_as(same + other, 1, 9)[2] == 5
+    twice = "b=MaxPool<kernel_shape=[1],strides=[2]>(a) c=MaxPool<kernel_shape=[1],strides=[4]>(x) "
+    assert counted_as(same + twice + "y=Add(b,c)", 1, 9)[2] == 3
+
+
+def test_same_pads_that_no_extent_changes() -> None:
+    """A pad of one element or none is at the end."""
+    same = 'y=MaxPool<kernel_shape=[2],strides=[2],auto_pad="SAME_UPPER">(x)'
+    assert counted_as(same, 1, 5)[2] == 3
+    with pytest.raises(ExtentsLost, match=r"SAME_LOWER pads its beginning by \[0, 1\]"):
+        counted_as(same.replace("UPPER", "LOWER"), 1, 5)

@@ -1,0 +1,107 @@
+"""Tests of sums and quotients of sizes: each is what integers give, within its bounds, and equal
+expressions are equal values."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from graphflow.base.sizes import Size
+from graphflow.frontends.tensors.size_sums import SizeSum, divided, quotient
+
+Extents = Mapping[str, int]
+
+
+def of(name: str, offset: int = 0) -> SizeSum:
+    return SizeSum(((name, 1),), offset)
+
+
+def number(value: int) -> SizeSum:
+    return SizeSum((), value)
+
+
+def value(total: SizeSum, extents: Extents) -> int:
+    return total.offset + sum(
+        factor
+        * (
+            extents[term]
+            if isinstance(term, str)
+            else value(term.dividend, extents) // term.divisor
+        )
+        for term, factor in total.factors
+    )
+
+
+def drawn(
+    rng: random.Random, sizes: Mapping[str, Size]
+) -> list[tuple[SizeSum, Callable[[Extents], int]]]:
+    """Random expressions, each with what computes it from integers."""
+    pool: list[tuple[SizeSum, Callable[[Extents], int]]] = [
+        (of(name), lambda extents, name=name: extents[name]) for name in sizes
+    ]
+    for _ in range(6):
+        (one, left), (other, right) = rng.choice(pool), rng.choice(pool)
+        factor, offset, divisor = rng.randint(-3, 3), rng.randint(-5, 5), rng.randint(1, 5)
+        if rng.random() < 0.5:
+            pool.append(
+                (
+                    one.plus(other, factor).plus(number(offset)),
+                    lambda e, a=left, b=right, f=factor, c=offset: a(e) + f * b(e) + c,
+                )
+            )
+        else:
+            pool.append((quotient(one, divisor, sizes), lambda e, a=left, d=divisor: a(e) // d))
+    return pool
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_and_quotients_are_those_of_integers(seed: int) -> None:
+    rng = random.Random(seed)
+    lows = {name: rng.randint(0, 4) for name in "nmk"}
+    sizes = {name: Size(name, lo, lo + rng.randint(0, 4)) for name, lo in lows.items()}
+    pool = drawn(rng, sizes)
+    for extents in itertools.product(*(range(size.lo, size.hi + 1) for size in sizes.values())):
+        given = dict(zip(sizes, extents, strict=True))
+        for total, computed in pool:
+            lo, hi = total.bounds(sizes)
+            assert value(total, given) == computed(given)
+            assert lo <= computed(given) <= hi
+
+
+SIZES = {"n": Size("n", 1, 30), "m": Size("m", 2, 5)}
+N, M = of("n"), of("m")
+HALF = quotient(N, 2, SIZES)
+
+
+def test_equal_extents_are_equal_values() -> None:
+    assert quotient(N.plus(N), 2, SIZES) == N
+    assert quotient(N.plus(number(5)), 2, SIZES) == quotient(of("n", 1), 2, SIZES).plus(number(2))
+    assert quotient(HALF, 3, SIZES) == quotient(N, 6, SIZES)
+    assert quotient(HALF.plus(number(1)), 2, SIZES) == quotient(of("n", 2), 4, SIZES)
+    assert quotient(N.plus(N).plus(number(3)), 4, SIZES) == quotient(of("n", 1), 2, SIZES)
+    assert quotient(HALF.plus(M), 2, SIZES) == quotient(N.plus(M, 2), 4, SIZES)
+
+
+def test_a_quotient_that_every_run_has_is_a_number() -> None:
+    assert quotient(of("m", 1), 3, {"m": Size("m", 2, 4)}) == number(1)
+    assert quotient(number(-7), 2, {}) == number(-4)
+
+
+def test_bounds_of_a_size_less_its_half() -> None:
+    assert N.plus(HALF, -1).bounds(SIZES) == (1, 15)
+    assert N.plus(HALF, -2).bounds(SIZES) == (0, 1)
+
+
+def test_division_as_onnx_rounds_it() -> None:
+    assert divided(N, number(2), SIZES) == HALF
+    for left, right in ((N, number(0)), (N, number(-2)), (N, M), (of("n", -2), number(2))):
+        assert divided(left, right, SIZES) is None
+
+
+def test_text() -> None:
+    assert N.plus(HALF, -1).text(SIZES) == "n - n // 2"
+    assert quotient(of("n", 3), 4, SIZES).plus(number(1)).text(SIZES) == "(n + 3) // 4 + 1"
+    assert HALF.plus(HALF).text(SIZES) == "2·(n // 2)"
