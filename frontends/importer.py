@@ -21,7 +21,7 @@ from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import feed
 from graphflow.frontends.control_flow.control import CONTROL
 from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver
-from graphflow.frontends.operators.call import Emitter, Emitters
+from graphflow.frontends.nodes.call import Emitter, Emitters
 from graphflow.frontends.operators.ops_compaction import OPERATORS as COMPACTION
 from graphflow.frontends.operators.ops_einsum import OPERATORS as EINSUM
 from graphflow.frontends.operators.ops_elementwise import OPERATORS as ELEMENTWISE

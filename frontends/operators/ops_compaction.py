@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.tensors.data_extents import Counts
 from graphflow.frontends.tensors.derived_sizes import held, require_equal, total
 from graphflow.kernels.definitions.data_dependent import compaction, indexing

@@ -8,8 +8,8 @@ from typing import TypedDict
 
 import onnx
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import filled
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.operators.ops_window import convolution_of
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import quantized

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_like, filled_input, sizes_in
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_like, filled_input, sizes_in
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.frontends.protos.steps import only_element
 from graphflow.kernels.definitions.reductions import scan

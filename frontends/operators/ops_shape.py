@@ -10,8 +10,8 @@ from math import isfinite, prod
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_by, require_open, require_several, sizes_in
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_by, require_open, require_several, sizes_in
 from graphflow.frontends.operators.ops_compaction import emit_joined
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,

@@ -17,7 +17,7 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.operators.halves import WIDE, moved_as_stored
+from graphflow.frontends.nodes.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos.protos import check_dtype
 from graphflow.frontends.protos.steps import ImportStep, existing_axis
 from graphflow.frontends.reading.recorded import shapes_agree
