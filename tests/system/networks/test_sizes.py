@@ -18,9 +18,9 @@ from graphflow import tir
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
-from graphflow.models.zoo.bert import bert
-from graphflow.models.zoo.gpt import gpt
-from graphflow.models.zoo.speech import speech
+from graphflow.models.zoo.sequences.bert import bert
+from graphflow.models.zoo.sequences.gpt import gpt
+from graphflow.models.zoo.sequences.speech import speech
 from support.fuzz.sized_fuzz import run_sized, sized_model
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
 from support.models.sized_runs import (
