@@ -130,7 +130,8 @@ def _step(
         buffers.append(replace(places[place.storage], offset=begin))
     buffers += [places[_workspace_name(number, b.name)] for b in _workspace(kernels, symbol)]
     extent = kernels[symbol].extent if symbol in kernels else 1
-    part = portion_of(call, kernels[symbol], numbers) if symbol in kernels and numbers else None
+    sized = symbol in kernels and numbers and not call.prepare
+    part = portion_of(call, kernels[symbol], numbers) if sized else None
     return ProgramStep(symbol, tuple(buffers), extent, 0 if shared else 1, part)
 
 

@@ -30,6 +30,7 @@ from graphflow.program import (
     GuardedOutput,
     InputSize,
     Portion,
+    PortionDigit,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
@@ -275,7 +276,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
                 step.extent,
                 step.threads,
                 [[b.space, b.position, b.offset] for b in step.buffers],
-                [] if (p := step.portion) is None else [p.input, p.most, p.groups],
+                _portion_row(step.portion),
             ]
             for step in spec.run
         ],
@@ -291,6 +292,14 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
         "sizes": [[s.name, s.input, s.lo, s.hi, [list(a) for a in s.axes]] for s in spec.sizes],
     }
+
+
+def _portion_row(part: Portion | None) -> list[list[int]]:
+    """The digits of a portion; the count alone of those of which a run executes all."""
+    return [
+        [digit.count] if digit.input is None else [digit.count, digit.input, digit.most]
+        for digit in (part.digits if part is not None else ())
+    ]
 
 
 def _section(spec: SectionSpec) -> dict[str, Any]:
@@ -371,7 +380,8 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
 def _step(row: Any) -> ProgramStep:
     symbol, extent, threads, buffers, part = listed(row, 5)
     refs = tuple(map(_reference, listed(buffers)))
-    portion = Portion(*map(integer, listed(part, 3))) if listed(part) else None
+    digits = tuple(PortionDigit(*map(integer, listed(digit))) for digit in listed(part))
+    portion = Portion(digits) if digits else None
     return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion)
 
 
