@@ -1,7 +1,7 @@
 """Steps of which a run executes a part: other iterations write only elements that it lacks.
 
-In: a call whose outputs have room for more elements than a run gives, and its lowered kernel.  Out:
-the `Portion` that a run executes.  What always holds: it is proven, for every size of a run at
+In: a lowered kernel whose outputs have room for more elements than a run gives.  Out: the `Portion`
+that a run executes.  What always holds: it is proven, for every size of a run at
 once, that an iteration which is left out writes no element that the run gives.  Iterations of a
 parallel loop are independent, so those that are left have what they read.
 """
@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow import arith, tir
-from graphflow.kernels.lowering import LoweredKernel
-from graphflow.kernels.lowering.sized_rows import SizedRows, sized_rows
-from graphflow.physical import PhysicalCall, PhysicalGraph
+from graphflow.kernels.lowering import LoweredKernel, SizedRows, rows_of
 from graphflow.program import Portion, PortionDigit
 
 MOST_DIGITS = 4
@@ -38,24 +36,21 @@ class _Digit:
     @property
     def share(self) -> float:
         """The mean share of iterations that runs of all sizes execute."""
-        count, room = self.count, self.rows.room
+        count, room = self.count, self.rows.axis.room
         return sum(-(-count * n // room) for n in range(1, room + 1)) / (count * room)
 
 
-def portion_of(
-    call: PhysicalCall, kernel: LoweredKernel, inputs: Mapping[str, int]
-) -> Portion | None:
-    """The part of a call that a run executes; None where it has to execute all of it.
+def portion_of(kernel: LoweredKernel, inputs: Mapping[str, int]) -> Portion | None:
+    """The part of a kernel that a run executes; None where it has to execute all of it.
 
-    `inputs` has the number of the program's input that holds each size; counts that kernels compute
-    are no sizes.
+    `inputs` has the number of the program's input that holds each size of the kernel's task.
     """
     loop = _parallel_loop(kernel.func)
     if loop is None or kernel.extent == 1:
         return None
-    layouts = {name: place.layout for name, place in call.placements.items()}
-    found = sized_rows(kernel.func, len(call.definition.params), layouts, call.counted)
-    options = [_options(rows, loop, kernel.extent) for rows in found if rows.size in inputs]
+    options = [
+        _options(rows, loop, kernel.extent) for rows in rows_of(kernel.func, kernel.task.sized)
+    ]
     proven: dict[_Digit, bool] = {}
     for digits in _together(options):
         for digit in digits:
@@ -76,7 +71,7 @@ def _options(rows: SizedRows, loop: tir.For, extent: int) -> list[_Digit]:
     for count, unit in _factors(extent):
         of_digit = least.reshape(-1, count, unit).min(axis=(0, 2))
         # The iterations with digit d are left out by sizes up to d * room // count.
-        if np.all(of_digit >= np.arange(count) * rows.room // count):
+        if np.all(of_digit >= np.arange(count) * rows.axis.room // count):
             found.append(_Digit(rows, count, unit))
     return sorted(found, key=lambda digit: (digit.share, digit.count, digit.unit))[:MOST_DIGITS]
 
@@ -84,7 +79,7 @@ def _options(rows: SizedRows, loop: tir.For, extent: int) -> list[_Digit]:
 def _first_rows(rows: SizedRows, loop: tir.For, extent: int) -> NDArray[np.int64]:
     """For each iteration the least of the rows that statements write first in it."""
     numbers = np.arange(extent, dtype=np.int64)
-    least = np.full(extent, rows.room, np.int64)
+    least = np.full(extent, rows.axis.room, np.int64)
     for domain, row in rows.written:
         values: dict[arith.Var, NDArray[np.int64]] = {}
         for axis in domain.axes:
@@ -151,7 +146,7 @@ def _portion_digits(
     for digit in digits:
         if (between := above // (digit.count * digit.unit)) > 1:
             yield PortionDigit(between)
-        yield PortionDigit(digit.count, inputs[digit.rows.size], digit.rows.room)
+        yield PortionDigit(digit.count, inputs[digit.rows.axis.size], digit.rows.axis.room)
         above = digit.unit
     if above > 1:
         yield PortionDigit(above)
@@ -159,10 +154,16 @@ def _portion_digits(
 
 def _writes_behind(digit: _Digit, loop: tir.For, func: tir.PrimFunc) -> bool:
     """Whether iterations whose digit is that of a larger size write only rows behind the size."""
-    size, rows = _fresh("size", func), digit.rows
+    size, room = _fresh("size", func), digit.rows.axis.room
     value = arith.floor_mod(arith.floor_div(loop.var - loop.start, digit.unit), digit.count)
-    left_out = arith.at_least_zero(value * rows.room - size * digit.count)
-    return rows.behind(size, left_out)
+    left_out = arith.at_least_zero(value * room - size * digit.count)
+    given = arith.Axis(size, arith.const(1), arith.const(room + 1))
+    for domain, row in digit.rows.written:
+        where = arith.conjunction((domain.where, left_out))
+        claim = arith.at_most(size, row)
+        if not arith.prove(claim, arith.Domain((given, *domain.axes), where)).proven:
+            return False
+    return True
 
 
 def _fresh(name: str, func: tir.PrimFunc) -> arith.Var:
@@ -177,8 +178,3 @@ def _parallel_loop(func: tir.PrimFunc) -> tir.For | None:
     return next(
         (loop for loop in tir.loops_of(func.body) if loop.kind is tir.LoopKind.PARALLEL), None
     )
-
-
-def any_counted(physical: PhysicalGraph) -> bool:
-    """Whether a run gives some tensor fewer elements than it has room for."""
-    return any(any(call.counted.values()) for call in physical.calls)

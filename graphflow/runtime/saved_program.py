@@ -380,9 +380,15 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
 def _step(row: Any) -> ProgramStep:
     symbol, extent, threads, buffers, part = listed(row, 5)
     refs = tuple(map(_reference, listed(buffers)))
-    digits = tuple(PortionDigit(*map(integer, listed(digit))) for digit in listed(part))
-    portion = Portion(digits) if digits else None
+    portion = Portion(tuple(map(_portion_digit, part))) if listed(part) else None
     return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion)
+
+
+def _portion_digit(row: Any) -> PortionDigit:
+    if len(listed(row)) == 1:
+        return PortionDigit(integer(row[0]))
+    count, number, most = listed(row, 3)
+    return PortionDigit(integer(count), integer(number), integer(most))
 
 
 def _input_size(row: Any) -> InputSize:

@@ -1,14 +1,16 @@
-"""The rows that a kernel writes along axes of which a run gives a part.
+"""Rows that kernels write along axes of which a run gives a part.
 
-In: a lowered kernel, and for axes of its outputs the value that holds how many elements a run gives
-there.  Out: `SizedRows`, one for each such axis.  What always holds: an element whose row is at or
-behind the size is one that the run does not give, or padding beside such ones.
+In: for axes of a kernel's outputs the size that counts the elements which a run gives there.  Out:
+`SizedAxis`, plain data, and for a lowered kernel which row each of its writes is in (`SizedRows`).
+What always holds: an element whose row is at or behind the size is one that the run does not give,
+or padding beside such elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from graphflow import arith, tir
@@ -16,86 +18,99 @@ from graphflow.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class SizedRows:
-    """For each write of an output where it happens, which of `room` rows it writes; a run gives the
-    first ones, as many as the value of `size`, which is at least 1."""
+class BoxAxis:
+    """An axis of the box of a kernel's output."""
+
+    output: str
+    box: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizedAxis:
+    """Of each output of a kernel an axis with `room` rows, of which a run gives the first ones.
+
+    `size` names how many these are, from 1 to `room`.
+    """
 
     size: str
     room: int
-    written: tuple[tuple[arith.Domain, arith.IndexExpr], ...]
-
-    def behind(self, size: arith.Var, condition: arith.Predicate) -> bool:
-        """Whether, for each value of the variable `size`, all that is written where the condition
-        holds is written to rows that the run does not give."""
-        given = arith.Axis(size, arith.const(1), arith.const(self.room + 1))
-        for domain, row in self.written:
-            where = arith.conjunction((domain.where, condition))
-            claim = arith.at_most(size, row)
-            if not arith.prove(claim, arith.Domain((given, *domain.axes), where)).proven:
-                return False
-        return True
+    places: tuple[BoxAxis, ...]
 
 
-def sized_rows(
-    func: tir.PrimFunc,
-    count: int,
-    layouts: Mapping[str, Layout],
-    counted: Mapping[str, Mapping[int, str]],
-) -> list[SizedRows]:
-    """The rows along each axis that all outputs of a lowered kernel have in common.
+def sized_axes(
+    layouts: Mapping[str, Layout], counted: Mapping[str, Mapping[int, str]]
+) -> tuple[SizedAxis, ...]:
+    """The axes of one size and one room that all outputs of a kernel have.
 
-    The first `count` parameters are those of the kernel's definition, and `counted` has the sizes
-    of axes of its outputs.  Axes along which the memory is no plain sequence of the tensor's rows
-    are left out, and all of them where writes happen through windows.
+    `layouts` are those of the outputs, `counted` has the sizes of their axes.  Axes along which the
+    memory is no plain sequence of the tensor's rows, or has padding, are left out.
     """
-    buffers = [p.buffer for p in func.params[:count] if p.role is tir.Role.OUTPUT]
-    if any(window.buffer in buffers for window in tir.windows_in(func.body)):
-        return []
-    axes = [dict(_sized_axes(layouts[b.name], counted.get(b.name, {}))) for b in buffers]
-    common = [key for key in axes[0] if all(key in of for of in axes)] if axes else []
-    writes = list(_writes(func, buffers))
-    found = []
-    for key in common:
-        physical = {b: of[key] for b, of in zip(buffers, axes, strict=True)}
-        rooms = {layouts[b.name].physical_shape[axis] for b, axis in physical.items()}
-        if len(rooms) == 1 and (room := rooms.pop()) > 1:
-            written = tuple(
-                (domain, _row(stmt, layouts[stmt.buffer.name], physical[stmt.buffer]))
-                for domain, stmt in writes
-            )
-            found.append(SizedRows(key[0], room, written))
-    return found
+    found = [dict(_plain_axes(name, of, counted.get(name, {}))) for name, of in layouts.items()]
+    common = [key for key in found[0] if all(key in axes for axes in found)] if found else []
+    return tuple(
+        SizedAxis(size, room, tuple(axes[size, room, number] for axes in found))
+        for size, room, number in common
+        if room > 1
+    )
 
 
-def _sized_axes(
-    layout: Layout, counted: Mapping[int, str]
-) -> Iterator[tuple[tuple[str, int], int]]:
-    """The axes of a box along which one element of a tensor's axis follows another, without
-    padding, by the size that counts these and its how manieth axis it is."""
-    seen: dict[str, int] = {}
+def _plain_axes(
+    name: str, layout: Layout, counted: Mapping[int, str]
+) -> Iterator[tuple[tuple[str, int, int], BoxAxis]]:
+    """Axes of a box along which a tensor's rows follow one another, by size and room, and by
+    how many axes of the tensor before have that size."""
+    seen: list[str] = []
     for axis, size in sorted(counted.items()):
-        number = seen[size] = seen.get(size, -1) + 1
-        of_axis = layout.index_map.inputs[axis]
+        of_axis, room = layout.index_map.inputs[axis], layout.logical_shape[axis]
         for place, index in enumerate(layout.simplified):
-            if index is of_axis and layout.physical_shape[place] == layout.logical_shape[axis]:
-                yield (size, number), place
+            if index is of_axis and layout.physical_shape[place] == room:
+                yield (size, room, seen.count(size)), BoxAxis(name, layout.physical_shape, place)
+        seen.append(size)
 
 
-def _writes(
-    func: tir.PrimFunc, buffers: list[tir.Buffer]
-) -> Iterator[tuple[arith.Domain, tir.Store | tir.Reduce]]:
-    """The statements that write one of the buffers, with the points at which they do."""
-    for site in tir.sites(func.body):
-        stmt = site.stmt
-        if isinstance(stmt, tir.Store | tir.Reduce) and stmt.buffer in buffers:
-            yield site.domain, stmt
+Written = tuple[arith.Domain, arith.IndexExpr]
+"""Where a write of an output happens, and the row that it is in."""
 
 
-def _row(stmt: tir.Store | tir.Reduce, layout: Layout, axis: int) -> arith.IndexExpr:
-    """The place along an axis of the layout's box at which a statement writes."""
-    shape = layout.physical_shape
-    if stmt.buffer.shape == shape:
-        return stmt.indices[axis]
-    position = stmt.buffer.flat_index(stmt.indices)
-    inner = prod(shape[axis + 1 :])
-    return arith.floor_mod(arith.floor_div(position, inner), shape[axis])
+@dataclass(frozen=True)
+class SizedRows:
+    """The rows along a sized axis that a lowered kernel writes."""
+
+    axis: SizedAxis
+    func: tir.PrimFunc
+
+    @cached_property
+    def written(self) -> tuple[Written, ...]:
+        """All writes of outputs."""
+        return self.written_by(self.func.body)
+
+    def written_by(
+        self, body: tir.Body, domain: arith.Domain = arith.ANYWHERE
+    ) -> tuple[Written, ...]:
+        """The writes of outputs by statements that run at the points of a domain."""
+        return tuple(
+            (site.domain, self._row(site.stmt))
+            for site in tir.sites(body, domain)
+            if isinstance(site.stmt, tir.Store | tir.Reduce) and site.stmt.buffer in self._places
+        )
+
+    @cached_property
+    def _places(self) -> dict[tir.Buffer, BoxAxis]:
+        return {self.func.param(place.output): place for place in self.axis.places}
+
+    def _row(self, stmt: tir.Store | tir.Reduce) -> arith.IndexExpr:
+        place = self._places[stmt.buffer]
+        if stmt.buffer.shape == place.box:
+            return stmt.indices[place.axis]
+        position = stmt.buffer.flat_index(stmt.indices)
+        inner = prod(place.box[place.axis + 1 :])
+        return arith.floor_mod(arith.floor_div(position, inner), place.box[place.axis])
+
+
+def rows_of(func: tir.PrimFunc, sized: tuple[SizedAxis, ...]) -> list[SizedRows]:
+    """The rows along each sized axis; none where some output is written through windows."""
+    outputs = {func.param(place.output) for axis in sized for place in axis.places}
+    if any(window.buffer in outputs for window in tir.windows_in(func.body)):
+        return []
+    return [SizedRows(axis, func) for axis in sized]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 import graphflow as gf
-from graphflow.lower.run_portions import any_counted
 from graphflow.program import Portion, PortionDigit
 from support.models.sized_runs import OPTIONS, beside_peer, parsed_model
 
@@ -89,7 +88,8 @@ def test_a_model_without_sizes_has_no_portions() -> None:
     exe = gf.compile(parsed_model(BATCHES.replace("[n,", "[3,")), options=OPTIONS)
     assert all(step.portion is None for step in exe.program.spec.run)
     (one,) = exe.specializations
-    assert not any_counted(one.compiled.physical)
+    kernels = one.compiled.lowered.kernels.values()
+    assert not any(kernel.task.sized or kernel.sizes for kernel in kernels)
 
 
 @pytest.mark.parametrize("text", [BATCHES, PANELS, GROUPED, INNERMOST, CHAINED, HEAD])
