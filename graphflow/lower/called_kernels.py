@@ -7,7 +7,7 @@ any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -15,7 +15,14 @@ from graphflow.base.errors import VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
-from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_here, make_kernel
+from graphflow.kernels.lowering import (
+    KernelTask,
+    LoweredKernel,
+    SizedAxis,
+    make_here,
+    make_kernel,
+    sized_axes,
+)
 from graphflow.kernels.recipes import Placements, Recipe
 from graphflow.layout import Demand, Equal
 from graphflow.physical import PhysicalCall, PhysicalGraph
@@ -35,18 +42,39 @@ def lower_call(
     )
 
 
-def kernel_task(call: PhysicalCall, target: Target, symbol: str) -> KernelTask:
+def kernel_task(
+    call: PhysicalCall, target: Target, symbol: str, inputs: Collection[str] = ()
+) -> KernelTask:
     """The task from which the kernel of a call is made; plain data that a worker process can
-    take.
+    take.  It depends on the sizes that `inputs` of the program hold.
     """
-    definition, placements, recipe = kernel_key(call)
+    definition, placements, recipe, sized = kernel_key(call, inputs)
     claimed = _claim(call)
-    return KernelTask(symbol, definition, placements, recipe, target, claimed)
+    return KernelTask(symbol, definition, placements, recipe, target, claimed, sized)
 
 
-def kernel_key(call: PhysicalCall) -> tuple[PrimFunc, Placements, Recipe]:
+def kernel_key(
+    call: PhysicalCall, inputs: Collection[str]
+) -> tuple[PrimFunc, Placements, Recipe, tuple[SizedAxis, ...]]:
     """A key that is equal for calls which run the same kernel; names of nodes are no part of it."""
-    return _anonymous(call.definition), placements_of(call), call.recipe
+    names = {size: name for name, size in sizes_of(call, inputs).items()}
+    sized = tuple(replace(axis, size=names[axis.size]) for axis in _sized(call, inputs))
+    return _anonymous(call.definition), placements_of(call), call.recipe, sized
+
+
+def sizes_of(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
+    """The inputs that hold sizes of a call, by the names that its kernel's task has for these."""
+    found = dict.fromkeys(axis.size for axis in _sized(call, inputs))
+    return {f"size{number}": size for number, size in enumerate(found)}
+
+
+def _sized(call: PhysicalCall, inputs: Collection[str]) -> tuple[SizedAxis, ...]:
+    """The axes of a call's outputs of which a run gives a part, as inputs say; counts that kernels
+    compute are no sizes."""
+    if call.prepare or not any(call.counted.values()):
+        return ()
+    layouts = {b.name: call.placements[b.name].layout for b in call.definition.outputs}
+    return tuple(axis for axis in sized_axes(layouts, call.counted) if axis.size in inputs)
 
 
 def _anonymous(definition: PrimFunc) -> PrimFunc:
@@ -117,8 +145,8 @@ def lower_kernels(
         if call.definition.callee is not None:
             order.append(call.definition.callee)
             continue
-        symbol = symbols.setdefault(kernel_key(call), f"k{len(symbols)}")
-        task = tasks.setdefault(symbol, kernel_task(call, target, symbol))
+        symbol = symbols.setdefault(kernel_key(call, physical.inputs), f"k{len(symbols)}")
+        task = tasks.setdefault(symbol, kernel_task(call, target, symbol, physical.inputs))
         if task.claimed is None:  # shared kernels: one call whose padding is relied on is enough
             tasks[symbol] = replace(task, claimed=_claim(call))
         order.append(symbol)

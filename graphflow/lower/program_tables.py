@@ -13,9 +13,9 @@ from itertools import zip_longest
 from graphflow.base.target import Target
 from graphflow.graph import Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
-from graphflow.lower.called_kernels import Maker, lower_kernels
+from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of
 from graphflow.lower.memory_plan import pack, plan_arena
-from graphflow.lower.run_portions import any_counted, portion_of
+from graphflow.lower.run_portions import portion_of
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (
     BufferRef,
@@ -93,7 +93,7 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
     places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
     outputs = [f"output:{name}" for name in physical.outputs]
     places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
-    numbers = {n: k for k, n in enumerate(physical.inputs)} if any_counted(physical) else {}
+    numbers = {n: k for k, n in enumerate(physical.inputs)}
     calls = tuple(
         (
             call,
@@ -122,16 +122,20 @@ def _step(
     shared: bool,
     numbers: Mapping[str, int],
 ) -> ProgramStep:
-    """The step of a call; `numbers` has the number of the input that holds each size."""
+    """The step of a call; `numbers` has the numbers of the program's inputs."""
     buffers = []
     for buffer in (param.buffer for param in call.definition.params):
         place = call.placements[buffer.name]
         begin = place.offset * DTYPES[buffer.dtype].itemsize
         buffers.append(replace(places[place.storage], offset=begin))
     buffers += [places[_workspace_name(number, b.name)] for b in _workspace(kernels, symbol)]
-    extent = kernels[symbol].extent if symbol in kernels else 1
-    part = portion_of(call, kernels[symbol], numbers) if symbol in kernels and numbers else None
-    return ProgramStep(symbol, tuple(buffers), extent, 0 if shared else 1, part)
+    if symbol not in kernels:
+        return ProgramStep(symbol, tuple(buffers), 1, 0 if shared else 1)
+    kernel = kernels[symbol]
+    sizes = {name: numbers[size] for name, size in sizes_of(call, numbers).items()}
+    buffers += [BufferRef("input", sizes[param.size]) for param in kernel.sizes]
+    part = portion_of(kernel, sizes) if sizes else None
+    return ProgramStep(symbol, tuple(buffers), kernel.extent, 0 if shared else 1, part)
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:

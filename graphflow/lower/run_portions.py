@@ -1,67 +1,169 @@
-"""Steps of which a run executes a part: their last iterations write only elements that it lacks.
+"""Steps of which a run executes a part: other iterations write only elements that it lacks.
 
-In: a call whose outputs have room for more elements than a run gives, and its lowered kernel.  Out:
-the `Portion` that a run executes.  What always holds: it is proven, for every size of a run at
+In: a lowered kernel whose outputs have room for more elements than a run gives.  Out: the `Portion`
+that a run executes.  What always holds: it is proven, for every size of a run at
 once, that an iteration which is left out writes no element that the run gives.  Iterations of a
 parallel loop are independent, so those that are left have what they read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import isqrt, prod
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphflow import arith, tir
-from graphflow.kernels.lowering import LoweredKernel
-from graphflow.layout import Layout
-from graphflow.physical import PhysicalCall, PhysicalGraph
-from graphflow.program import Portion
+from graphflow.kernels.lowering import LoweredKernel, SizedRows, rows_of
+from graphflow.program import Portion, PortionDigit
 
-MOST_GROUPS = 64
-"""The most groups of iterations that are tried; each takes a proof for every write of a kernel."""
+MOST_DIGITS = 4
+"""The most digits that are tried for each axis of a size; each takes a proof for every write."""
 
 
-def portion_of(
-    call: PhysicalCall, kernel: LoweredKernel, inputs: Mapping[str, int]
-) -> Portion | None:
-    """The part of a call that a run executes; None where it has to execute all of it.
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """The digit iteration // unit % count of the numbers of iterations; what a run executes of it
+    depends on the size that the rows have."""
 
-    `inputs` has the number of the program's input that holds each size; counts that kernels compute
-    are no sizes.
+    rows: SizedRows
+    count: int
+    unit: int
+
+    @property
+    def share(self) -> float:
+        """The mean share of iterations that runs of all sizes execute."""
+        count, room = self.count, self.rows.axis.room
+        return sum(-(-count * n // room) for n in range(1, room + 1)) / (count * room)
+
+
+def portion_of(kernel: LoweredKernel, inputs: Mapping[str, int]) -> Portion | None:
+    """The part of a kernel that a run executes; None where it has to execute all of it.
+
+    `inputs` has the number of the program's input that holds each size of the kernel's task.
     """
-    func, loop = kernel.func, _parallel_loop(kernel.func)
-    rows = {_outermost(call, buffer.name) for buffer in call.definition.outputs}
-    only = rows.pop() if len(rows) == 1 else None
-    if loop is None or kernel.extent == 1 or only is None or only[0] not in inputs:
+    loop = _parallel_loop(kernel.func)
+    if loop is None or kernel.extent == 1:
         return None
-    tensor, room = only
-    count = len(call.definition.params)
-    outputs = [p.buffer for p in func.params[:count] if p.role is tir.Role.OUTPUT]
-    if any(window.buffer in outputs for window in tir.windows_in(func.body)):
-        return None
-    size, written = _fresh("size", func), list(_rows_written(func, outputs, room))
-    for groups in range(1, max(1, min(MOST_GROUPS, kernel.extent // room)) + 1):
-        each, rest = divmod(kernel.extent, groups)
-        if rest:
-            continue
-        place = arith.floor_mod(loop.var - loop.start, each)
-        left_out = arith.at_least_zero(place * room - size * each)
-        if all(_writes_behind(size, room, left_out, site, row) for site, row in written):
-            return Portion(inputs[tensor], room, groups)
+    options = [
+        _options(rows, loop, kernel.extent) for rows in rows_of(kernel.func, kernel.task.sized)
+    ]
+    proven: dict[_Digit, bool] = {}
+    for digits in _together(options):
+        for digit in digits:
+            if digit not in proven:
+                proven[digit] = _writes_behind(digit, loop, kernel.func)
+        if all(proven[digit] for digit in digits):
+            return Portion(tuple(_portion_digits(digits, kernel.extent, inputs)))
     return None
 
 
-def _writes_behind(
-    size: arith.Var,
-    room: int,
-    left_out: arith.Predicate,
-    domain: arith.Domain,
-    row: arith.IndexExpr,
-) -> bool:
-    """Whether the iterations `left_out` write only rows, of `room`, behind the first `size`."""
+def _options(rows: SizedRows, loop: tir.For, extent: int) -> list[_Digit]:
+    """The digits of iterations by which the rows that they write seem to grow, best ones first.
+
+    "Seem", as only the first row is looked at that each statement writes in each iteration.
+    """
+    least = _first_rows(rows, loop, extent)
+    found = []
+    for count, unit in _factors(extent):
+        of_digit = least.reshape(-1, count, unit).min(axis=(0, 2))
+        # The iterations with digit d are left out by sizes up to d * room // count.
+        if np.all(of_digit >= np.arange(count) * rows.axis.room // count):
+            found.append(_Digit(rows, count, unit))
+    return sorted(found, key=lambda digit: (digit.share, digit.count, digit.unit))[:MOST_DIGITS]
+
+
+def _first_rows(rows: SizedRows, loop: tir.For, extent: int) -> NDArray[np.int64]:
+    """For each iteration the least of the rows that statements write first in it."""
+    numbers = np.arange(extent, dtype=np.int64)
+    least = np.full(extent, rows.axis.room, np.int64)
+    for domain, row in rows.written:
+        values: dict[arith.Var, NDArray[np.int64]] = {}
+        for axis in domain.axes:
+            start = _evaluated(axis.start, values, extent)
+            values[axis.var] = start + numbers if axis.var is loop.var else start
+        least = np.minimum(least, _evaluated(row, values, extent))
+    return least
+
+
+def _evaluated(
+    expr: arith.IndexExpr, values: Mapping[arith.Var, NDArray[np.int64]], extent: int
+) -> NDArray[np.int64]:
+    """The values of an expression in all iterations."""
+    match expr:
+        case arith.Const():
+            return np.full(extent, expr.value, np.int64)
+        case arith.Var():
+            return values[expr]
+        case arith.Sum():
+            parts = (k * _evaluated(atom, values, extent) for atom, k in expr.terms)
+            return sum(parts, np.full(extent, expr.constant, np.int64))
+        case arith.FloorDiv():
+            return _evaluated(expr.numerator, values, extent) // expr.divisor
+        case arith.FloorMod():
+            return _evaluated(expr.numerator, values, extent) % expr.divisor
+        case arith.Extremum():
+            pick = np.minimum if expr.kind == "min" else np.maximum
+            one, other = (_evaluated(operand, values, extent) for operand in expr.operands)
+            both: NDArray[np.int64] = pick(one, other)
+            return both
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _factors(extent: int) -> Iterator[tuple[int, int]]:
+    """All counts above 1 and units of a digit of numbers below `extent`."""
+    for unit in _divisors(extent):
+        yield from ((count, unit) for count in _divisors(extent // unit) if count > 1)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [k for k in range(1, isqrt(number) + 1) if number % k == 0]
+    return sorted({*small, *(number // k for k in small)})
+
+
+def _together(options: Sequence[Sequence[_Digit]]) -> list[tuple[_Digit, ...]]:
+    """Choices of digits that one number can have together, best ones first.
+
+    The most significant digit of a choice comes first; it has one of each list or none.
+    """
+    choices = []
+    for chosen in product(*([*digits, None] for digits in options)):
+        digits = sorted((d for d in chosen if d is not None), key=lambda d: -d.unit)
+        nested = (outer.unit % (d.count * d.unit) == 0 for outer, d in pairwise(digits))
+        if digits and all(nested):
+            choices.append(tuple(digits))
+    return sorted(choices, key=lambda ds: (prod(d.share for d in ds), len(ds)))
+
+
+def _portion_digits(
+    digits: Sequence[_Digit], extent: int, inputs: Mapping[str, int]
+) -> Iterator[PortionDigit]:
+    """All digits of numbers below `extent`, with those between the chosen ones."""
+    above = extent
+    for digit in digits:
+        if (between := above // (digit.count * digit.unit)) > 1:
+            yield PortionDigit(between)
+        yield PortionDigit(digit.count, inputs[digit.rows.axis.size], digit.rows.axis.room)
+        above = digit.unit
+    if above > 1:
+        yield PortionDigit(above)
+
+
+def _writes_behind(digit: _Digit, loop: tir.For, func: tir.PrimFunc) -> bool:
+    """Whether iterations whose digit is that of a larger size write only rows behind the size."""
+    size, room = _fresh("size", func), digit.rows.axis.room
+    value = arith.floor_mod(arith.floor_div(loop.var - loop.start, digit.unit), digit.count)
+    left_out = arith.at_least_zero(value * room - size * digit.count)
     given = arith.Axis(size, arith.const(1), arith.const(room + 1))
-    where = arith.conjunction((domain.where, left_out))
-    claim = arith.at_most(size, row)
-    return arith.prove(claim, arith.Domain((given, *domain.axes), where)).proven
+    for domain, row in digit.rows.written:
+        where = arith.conjunction((domain.where, left_out))
+        claim = arith.at_most(size, row)
+        if not arith.prove(claim, arith.Domain((given, *domain.axes), where)).proven:
+            return False
+    return True
 
 
 def _fresh(name: str, func: tir.PrimFunc) -> arith.Var:
@@ -76,39 +178,3 @@ def _parallel_loop(func: tir.PrimFunc) -> tir.For | None:
     return next(
         (loop for loop in tir.loops_of(func.body) if loop.kind is tir.LoopKind.PARALLEL), None
     )
-
-
-def _outermost(call: PhysicalCall, param: str) -> tuple[str, int] | None:
-    """The size that counts the elements along the outermost axis in memory of a parameter, and the
-    room there; None where no size does."""
-    place = call.placements[param]
-    for axis, tensor in call.counted.get(param, {}).items():
-        room = place.layout.logical_shape[axis]
-        if _is_outermost(place.layout, axis) and room > 1:
-            return tensor, room
-    return None
-
-
-def _is_outermost(layout: Layout, axis: int) -> bool:
-    """Whether the elements along a logical axis lie further apart than those along all others."""
-    indices, extents = layout.simplified, layout.physical_shape
-    first = next((k for k, extent in enumerate(extents) if extent > 1), None)
-    if first is None or extents[first] != layout.logical_shape[axis]:
-        return False
-    return indices[first] is layout.index_map.inputs[axis]
-
-
-def _rows_written(
-    func: tir.PrimFunc, outputs: list[tir.Buffer], room: int
-) -> Iterator[tuple[arith.Domain, arith.IndexExpr]]:
-    """For each write of an output where it happens, and which of `room` rows it writes."""
-    for site in tir.sites(func.body):
-        stmt = site.stmt
-        if isinstance(stmt, tir.Store | tir.Reduce) and stmt.buffer in outputs:
-            position = stmt.buffer.flat_index(stmt.indices)
-            yield site.domain, arith.floor_div(position, stmt.buffer.size // room)
-
-
-def any_counted(physical: PhysicalGraph) -> bool:
-    """Whether a run gives some tensor fewer elements than it has room for."""
-    return any(any(call.counted.values()) for call in physical.calls)

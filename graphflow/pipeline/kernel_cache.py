@@ -31,7 +31,7 @@ from graphflow.arith import Proof
 from graphflow.base.trace import Trace
 from graphflow.codegen import renamed
 from graphflow.kernels import recipes
-from graphflow.kernels.lowering import KernelTask, LoweredKernel
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, SizeParam
 from graphflow.processes.digest import SIZE, Digests
 from graphflow.processes.store import MOST_BYTES, EntryStore
 from graphflow.schedule import Refusal, Schedule, ScheduleStep
@@ -71,6 +71,7 @@ class _Entry:
     extent: int
     workspace: tuple[Buffer, ...]
     proofs: tuple[Proof, ...]
+    sizes: tuple[SizeParam, ...]
     code: bytes
 
     @staticmethod
@@ -87,6 +88,7 @@ class _Entry:
             kernel.extent,
             kernel.workspace,
             kernel.proofs,
+            kernel.sizes,
             code,
         )
 
@@ -96,7 +98,7 @@ class _Entry:
         schedule = Schedule(definition, self.scheduled, self.steps, self.refusals)
         func = replace(self.func, name=task.symbol)
         return LoweredKernel(
-            task.symbol, func, schedule, self.extent, self.workspace, self.proofs, task
+            task.symbol, func, schedule, self.extent, self.workspace, self.proofs, task, self.sizes
         )
 
 

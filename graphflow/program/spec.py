@@ -69,20 +69,42 @@ class ProgramStep:
 
 
 @dataclass(frozen=True, slots=True)
+class PortionDigit:
+    """A digit of the numbers of a step's iterations: from 0 to `count` - 1.
+
+    A run executes the iterations in which it is below ceil(count · n / most), where n is the value
+    of input number `input`, which is from 1 to `most`; for any digit where `input` is None.
+    """
+
+    count: int
+    input: int | None = None
+    most: int = 1
+
+    def executed(self, values: Mapping[int, int]) -> int:
+        """How many values of the digit a run has in which inputs hold `values`."""
+        return (
+            self.count if self.input is None else -(-self.count * values[self.input] // self.most)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Portion:
     """The part of a step's iterations that a run executes.
 
-    The iterations are `groups` of equally many, and of each group these are the first ceil(count ·
-    n / most) ones, where n is the value of input number `input`, which is from 1 to `most`.
+    The number of an iteration has these `digits`, the most significant one first; the iterations
+    are as many as the product of the counts.
     """
 
-    input: int
-    most: int
-    groups: int = 1
+    digits: tuple[PortionDigit, ...]
 
-    def of(self, extent: int, n: int) -> int:
-        """How many iterations of each group a run of size `n` executes, of `extent` in all."""
-        return -(-extent * n // (self.groups * self.most))
+    @property
+    def extent(self) -> int:
+        """The iterations of the step."""
+        return math.prod(digit.count for digit in self.digits)
+
+    def executed(self, values: Mapping[int, int]) -> int:
+        """How many iterations a run executes in which inputs hold `values`."""
+        return math.prod(digit.executed(values) for digit in self.digits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,12 +388,12 @@ class ProgramSpec:
         for relation in self.relations:
             if not {relation.size, *dict(relation.factors)} <= {size.name for size in self.sizes}:
                 raise VerifyError(f"the relation {relation} names what is no size")
-        for step in (*self.prepare, *self.run):
-            part = step.portion
-            if part is not None and most.get(part.input) != part.most:
-                raise VerifyError(f"a step of {step.symbol} depends on input {part.input}, no size")
-            if part is not None and (part.groups < 1 or step.extent % part.groups):
-                raise VerifyError(f"{step.extent} iterations are not {part.groups} equal groups")
+        for step in self.prepare:
+            if step.portion is not None:
+                raise VerifyError(f"a step of {step.symbol} in prepare depends on a size")
+        for step in self.run:
+            if step.portion is not None:
+                _check_portion(step, step.portion, most)
 
     def _check_integers(self, where: str, output: int) -> None:
         if not 0 <= output < len(self.outputs):
@@ -442,3 +464,13 @@ def _check_unique(what: str, names: list[str]) -> None:
         if name in seen:
             raise VerifyError(f"{what} {name!r} occurs twice in the program")
         seen.add(name)
+
+
+def _check_portion(step: ProgramStep, part: Portion, most: Mapping[int, int]) -> None:
+    """Check the digits of a step's portion; `most` has the greatest values of the sizes."""
+    for digit in part.digits:
+        if digit.input is not None and most.get(digit.input) != digit.most:
+            raise VerifyError(f"a step of {step.symbol} depends on input {digit.input}, no size")
+    counts = [digit.count for digit in part.digits]
+    if min(counts, default=0) < 1 or part.extent != step.extent:
+        raise VerifyError(f"{step.extent} iterations are not numbered by digits of {counts}")

@@ -150,7 +150,6 @@ class Program:
                 if is_usable(array) and array.shape == staging.shape
                 else _copied_address(array, staging)
             )
-        arena.set_sizes({k: int(arrays[k]) for k in self._held})
         outputs = self._new_outputs(arena)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
@@ -334,7 +333,6 @@ class BoundRun:
         self._arena = program._new_arena()
         for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
             self._arena.addresses[index] = _copied_address(array, copy)
-        self._arena.set_sizes({k: int(arrays[k]) for k in program._held})
         self._buffers = program._new_outputs(self._arena)
         self.outputs = named_results(program.spec, self._buffers)
         self._under_way: list[object] = []

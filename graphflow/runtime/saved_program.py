@@ -31,6 +31,7 @@ from graphflow.program import (
     GuardedOutput,
     InputSize,
     Portion,
+    PortionDigit,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
@@ -276,7 +277,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
                 step.extent,
                 step.threads,
                 [[b.space, b.position, b.offset] for b in step.buffers],
-                [] if (p := step.portion) is None else [p.input, p.most, p.groups],
+                _portion_row(step.portion),
             ]
             for step in spec.run
         ],
@@ -295,6 +296,14 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
             [r.size, [list(f) for f in r.factors], r.offset, r.is_exact] for r in spec.relations
         ],
     }
+
+
+def _portion_row(part: Portion | None) -> list[list[int]]:
+    """The digits of a portion; the count alone of those of which a run executes all."""
+    return [
+        [digit.count] if digit.input is None else [digit.count, digit.input, digit.most]
+        for digit in (part.digits if part is not None else ())
+    ]
 
 
 def _section(spec: SectionSpec) -> dict[str, Any]:
@@ -376,8 +385,15 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
 def _step(row: Any) -> ProgramStep:
     symbol, extent, threads, buffers, part = listed(row, 5)
     refs = tuple(map(_reference, listed(buffers)))
-    portion = Portion(*map(integer, listed(part, 3))) if listed(part) else None
+    portion = Portion(tuple(map(_portion_digit, part))) if listed(part) else None
     return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion)
+
+
+def _portion_digit(row: Any) -> PortionDigit:
+    if len(listed(row)) == 1:
+        return PortionDigit(integer(row[0]))
+    count, number, most = listed(row, 3)
+    return PortionDigit(integer(count), integer(number), integer(most))
 
 
 def _input_size(row: Any) -> InputSize:

@@ -20,33 +20,31 @@ from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, Portion, ProgramSpec, ProgramStep
 from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
-from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
+from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, LEVEL, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
 
-_STEP, _PATCH, _JOB = STEP.dtype, PATCH.dtype, JOB.ctype
+_STEP, _LEVEL, _PATCH, _JOB = STEP.dtype, LEVEL.dtype, PATCH.dtype, JOB.ctype
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
     """Steps in the form that the driver reads.
 
-    steps, patches: tables of the driver's structs STEP and PATCH; the `source` of a patch counts
-        the graph's inputs, then its outputs.
+    steps, patches, levels: tables of the driver's structs STEP, PATCH and LEVEL; the `source` of a
+        patch counts the graph's inputs, then its outputs.
     pointers: the address of each parameter of each step; but at `arena_slots` its offset in the
         arena, and 0 where a patch belongs.
     parallel: whether any step has several threads.
-    portions: for steps of which a run executes a part, their row, all their iterations, and that
-        part.
     """
 
     steps: NDArray[np.void]
     pointers: NDArray[np.int64]
     arena_slots: NDArray[np.int64]
     patches: NDArray[np.void]
+    levels: NDArray[np.void]
     parallel: bool
-    portions: tuple[tuple[int, int, Portion], ...] = ()
 
 
 def step_table(
@@ -65,9 +63,14 @@ def step_table(
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros(len(steps), _STEP)
     base, pointers, arena_slots, patches = data_address(constants), list[int](), [], []
+    levels: list[tuple[int, ...]] = []
     for row, step in zip(rows, steps, strict=True):
         row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
-        row["extent"] = row["length"] = row["stride"] = step.extent
+        row["extent"] = row["row"] = step.extent
+        if step.portion is not None:
+            own, row["rounds"] = _levels(step.portion)
+            row["first_level"], row["level_count"] = len(levels), len(own)
+            levels += own
         row["threads"] = step.workers(threads)
         for ref in step.buffers:
             slot, value = len(pointers), 0
@@ -90,27 +93,35 @@ def step_table(
         pointers=np.array(pointers, np.int64),
         arena_slots=np.array(arena_slots, np.int64),
         patches=np.array(patches, _PATCH),
+        levels=np.array(levels, _LEVEL),
         parallel=bool(shared.any()),
-        portions=tuple(
-            (k, step.extent, step.portion)
-            for k, step in enumerate(steps)
-            if step.portion is not None
-        ),
     )
+
+
+def _levels(part: Portion) -> tuple[list[tuple[int, ...]], int]:
+    """The levels of a step in the form of LEVEL, and how often a run executes all of them."""
+    found: list[tuple[int, ...]] = []
+    unit = stride = 1
+    for digit in reversed(part.digits):
+        if digit.input is None:
+            unit *= digit.count
+        else:
+            found.append((digit.input, digit.most, digit.count, unit, stride, 0, 0))
+            unit = 1
+        stride *= digit.count
+    return found, unit
 
 
 class Arena:
     """The memory of one run at a time.
 
     `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
-    with the addresses of the inputs, then of the outputs, before a run, and `set_sizes` called if
-    the program has sizes.  `jobs` are the addresses
+    with the addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses
     of native jobs, one for each table; `outputs` give the arrays of the graph outputs.
     """
 
     __slots__ = (
-        "_base", "_inputs", "_jobs", "_keep", "_portions",
-        "addresses", "jobs", "outputs", "staging",
+        "_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "outputs", "staging",
     )  # fmt: skip
 
     def __init__(
@@ -125,26 +136,17 @@ class Arena:
         self.staging = _staging(spec)
         self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
-        self._portions: list[tuple[NDArray[np.void], int, Portion]] = []
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
         self._keep = (memory, made, tables)
 
-    def set_sizes(self, values: Mapping[int, int]) -> None:
-        """Let each step execute its part for a run in which inputs of these numbers hold sizes."""
-        for step, extent, part in self._portions:
-            step["stride"] = extent // part.groups
-            step["length"] = part.of(extent, values[part.input])
-            step["extent"] = part.groups * step["length"]
-
     def _job(
         self, table: StepTable, flush_denormals: bool, patience_ns: int
-    ) -> tuple[Any, NDArray[np.int64], NDArray[np.void]]:
-        """The job of a table, and the pointers and steps to which it refers."""
-        pointers = table.pointers.copy()
-        steps = table.steps.copy() if table.portions else table.steps
-        self._portions += [(steps[k : k + 1], extent, part) for k, extent, part in table.portions]
+    ) -> tuple[Any, NDArray[np.int64], NDArray[np.void], NDArray[np.void]]:
+        """The job of a table, and the pointers, steps and levels to which it refers."""
+        pointers, levels = table.pointers.copy(), table.levels.copy()
+        steps = table.steps.copy() if len(levels) else table.steps
         pointers[table.arena_slots] += self._base
         job = _JOB(
             parallel=table.parallel,
@@ -154,10 +156,12 @@ class Arena:
             patches=data_address(table.patches),
             patch_count=len(table.patches),
             addresses=ctypes.addressof(self.addresses),
+            levels=data_address(levels),
+            level_count=len(levels),
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
             patience_ns=patience_ns,
         )
-        return job, pointers, steps
+        return job, pointers, steps, levels
 
     def address(self, ref: BufferRef, constants: int) -> int:
         """The address of a buffer; `constants` is the address of the constant block."""

@@ -83,13 +83,14 @@ class LinkedKernel:
     ) -> dict[str, Array]:
         """The flat memory of each output; `before` is its initial contents, an array or one number.
 
-        Workspaces begin undefined.  Raises `Trespass`.
+        Workspaces begin undefined, and sizes are the greatest.  Raises `Trespass`.
         """
         outputs = {b.name for b in self._kernel.task.definition.outputs}
         held: dict[str, _Guarded] = {}
+        sizes = {size.buffer.name: size.most for size in self._kernel.sizes}
         for param in self._kernel.func.params:
             buffer = param.buffer
-            contents = inputs.get(buffer.name, before.get(buffer.name))
+            contents = inputs.get(buffer.name, before.get(buffer.name, sizes.get(buffer.name)))
             if contents is None:
                 contents = undefined_value(buffer.dtype, float("nan"))
             held[buffer.name] = _Guarded.of(buffer, contents)

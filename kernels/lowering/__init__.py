@@ -5,13 +5,26 @@ plan, so worker processes can run it on any task.
 """
 
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
+from graphflow.kernels.lowering.size_guards import SizeParam, with_size_guards
+from graphflow.kernels.lowering.sized_rows import (
+    SizedAxis,
+    SizedRows,
+    rows_of,
+    sized_axes,
+)
 from graphflow.kernels.lowering.task import KernelTask, LoweredKernel, make_here, make_kernel
 
 __all__ = [
     "KernelTask",
     "LoweredKernel",
+    "SizeParam",
+    "SizedAxis",
+    "SizedRows",
     "make_here",
     "make_kernel",
     "remove_assume",
     "remove_undef",
+    "rows_of",
+    "sized_axes",
+    "with_size_guards",
 ]

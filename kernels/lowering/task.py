@@ -17,6 +17,8 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
+from graphflow.kernels.lowering.size_guards import SizeParam, with_size_guards
+from graphflow.kernels.lowering.sized_rows import SizedAxis
 from graphflow.kernels.recipes import (
     Placements,
     Recipe,
@@ -41,7 +43,8 @@ class KernelTask:
     """All that decides about a kernel, without the calls that run it.
 
     `claimed` names a call and its variant where the plan relies on what the kernel leaves in the
-    padding of its output, None where it does not.
+    padding of its output, None where it does not.  `sized` are the axes of its outputs of which a
+    run gives the first rows alone.
     """
 
     symbol: str
@@ -50,6 +53,7 @@ class KernelTask:
     recipe: Recipe
     target: Target
     claimed: str | None = None
+    sized: tuple[SizedAxis, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,8 @@ class LoweredKernel:
     """A kernel for the emitter, and the task and the schedule that made it.
 
     `extent` is the number of iterations of its parallel loop, 1 without one.  `workspace` are the
-    buffers that the caller passes after the definition's parameters.  `proofs` show that each
-    access stays in its buffer.
+    buffers that the caller passes after the definition's parameters, and `sizes` the integers
+    behind these.  `proofs` show that each access stays in its buffer.
     """
 
     symbol: str
@@ -68,6 +72,7 @@ class LoweredKernel:
     workspace: tuple[tir.Buffer, ...]
     proofs: tuple[Proof, ...]
     task: KernelTask
+    sizes: tuple[SizeParam, ...] = ()
 
     @property
     def instead_of(self) -> str | None:
@@ -87,14 +92,14 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         schedule = _schedule(task)
         func, workspace = with_workspace(schedule.func)
         func = _with_addresses(remove_undef(remove_assume(func)))
-        func = replace(func, name=task.symbol)
+        func, sizes = with_size_guards(replace(func, name=task.symbol), task.sized)
     with trace.timer("proofs", task.symbol):
         tir.verify(func, "lowered")
         if task.claimed is not None:
             _keeps_claim(task.claimed, func, task)
         proofs = require_in_bounds(func)
     extent = parallel_extent(func)
-    return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task)
+    return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task, sizes)
 
 
 def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:

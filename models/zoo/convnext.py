@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import onnx
 
-from graphflow.models.zoo.exporting import ExportingBuilder
-from graphflow.models.zoo.layers import BRANCH_GAIN
+from graphflow.models.zoo.building.exporting import ExportingBuilder
+from graphflow.models.zoo.building.layers import BRANCH_GAIN
 
 TINY = ((96, 3), (192, 3), (384, 9), (768, 3))
 """Channels and blocks of each stage of ConvNeXt-T."""

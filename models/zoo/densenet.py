@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.zoo.layers import NetworkBuilder, pads
+from graphflow.models.zoo.building.layers import NetworkBuilder, pads
 
 GROWTH = 12
 

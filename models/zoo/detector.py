@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.zoo.exporting import ExportingBuilder
-from graphflow.models.zoo.layers import pads
+from graphflow.models.zoo.building.exporting import ExportingBuilder
+from graphflow.models.zoo.building.layers import pads
 
 CLASSES = 5
 CANDIDATES = 60

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.zoo.exporting import ExportingBuilder
-from graphflow.models.zoo.layers import BRANCH_GAIN, pads
+from graphflow.models.zoo.building.exporting import ExportingBuilder
+from graphflow.models.zoo.building.layers import BRANCH_GAIN, pads
 
 BLOCKS = ((1, 16, 3, 1, 1), (6, 24, 3, 2, 2), (6, 40, 5, 2, 2), (6, 80, 3, 2, 2), (6, 112, 5, 1, 1))
 """Expansion, channels, kernel, stride of the first block, blocks."""

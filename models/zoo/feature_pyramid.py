@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.zoo.layers import NetworkBuilder
+from graphflow.models.zoo.building.layers import NetworkBuilder
 from graphflow.models.zoo.shufflenet import stage
 
 STAGES = ((116, 2), (232, 3), (464, 2))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.zoo.layers import NetworkBuilder
+from graphflow.models.zoo.building.layers import NetworkBuilder
 
 MAPS = ("Sigmoid", "Tanh", "Relu", "LeakyRelu")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.zoo.exporting import ExportingBuilder
-from graphflow.models.zoo.layers import pads
+from graphflow.models.zoo.building.exporting import ExportingBuilder
+from graphflow.models.zoo.building.layers import pads
 
 HALF = "float16"
 

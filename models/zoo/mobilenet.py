@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.models.zoo.layers import BRANCH_GAIN, NetworkBuilder, divisible_by_8
+from graphflow.models.zoo.building.layers import BRANCH_GAIN, NetworkBuilder, divisible_by_8
 
 Activation = Callable[[NetworkBuilder, str], str]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.zoo.exporting import ExportingBuilder
-from graphflow.models.zoo.layers import BRANCH_GAIN
+from graphflow.models.zoo.building.exporting import ExportingBuilder
+from graphflow.models.zoo.building.layers import BRANCH_GAIN
 
 PATCH = 2
 """Pixels of a patch along each axis."""

@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 
 from graphflow.models.builder import ModelBuilder
-from graphflow.models.zoo.layers import pads
+from graphflow.models.zoo.building.layers import pads
 
 CLASSES = 20
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.zoo.layers import BRANCH_GAIN, NetworkBuilder
+from graphflow.models.zoo.building.layers import BRANCH_GAIN, NetworkBuilder
 
 
 def resnet18(seed: int, size: int = 224) -> onnx.ModelProto:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from graphflow.models.zoo.exporting import ExportingBuilder
+from graphflow.models.zoo.building.exporting import ExportingBuilder
 
 
 class EncoderStage(NamedTuple):

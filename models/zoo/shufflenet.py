@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.zoo.layers import NetworkBuilder
+from graphflow.models.zoo.building.layers import NetworkBuilder
 
 STAGES = ((116, 4), (232, 8), (464, 4))
 """Channels, units."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import onnx
 
 from graphflow.base.errors import InvalidModel
-from graphflow.models.zoo.layers import NetworkBuilder
+from graphflow.models.zoo.building.layers import NetworkBuilder
 
 EXTENT = 28
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.zoo.layers import NetworkBuilder, pads
+from graphflow.models.zoo.building.layers import NetworkBuilder, pads
 from graphflow.models.zoo.mobilenet import inverted_residual
 
 CLASSES = 21

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.zoo.layers import NetworkBuilder
+from graphflow.models.zoo.building.layers import NetworkBuilder
 
 CHANNELS = (20, 40, 80)
 

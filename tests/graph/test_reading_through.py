@@ -24,7 +24,7 @@ from graphflow.graph import (
 from graphflow.graph.channels import segments_of
 from graphflow.kernels.definitions.movements.segments import Segment
 from graphflow.models.zoo import zoo_model
-from graphflow.models.zoo.layers import NetworkBuilder
+from graphflow.models.zoo.building.layers import NetworkBuilder
 from support.targets import processors
 
 SIDE = 6

@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 import graphflow as gf
-from graphflow.lower.run_portions import any_counted
-from graphflow.program import Portion
+from graphflow.program import Portion, PortionDigit
 from support.models.sized_runs import OPTIONS, beside_peer, parsed_model
 
 MOST = 7
@@ -28,22 +27,52 @@ HEAD = (
 )
 
 
+LENGTH = 24
+BOTH = {"n": (1, MOST), "m": (1, LENGTH)}
+ROWS = "g (float[n,m,64] x) => (float y) { y=Softmax(x) }"
+HEADS = "g (float[n,2,m,64] x) => (float y) { y=Softmax(x) }"
+SWAPPED = "g (float[n,m,64] x) => (float y) { t=Transpose<perm=[1,0,2]>(x) y=Softmax(t) }"
+OUTER_TWICE = "g (float[n,m] x) => (float y) { t=Transpose(x) p=MatMul(x,t) y=Softmax<axis=0>(p) }"
+ATTENTION = (
+    "g (float[n,m,64] x) => (float y) { t=Transpose<perm=[0,2,1]>(x) s=MatMul(x,t) "
+    "p=Softmax(s) y=MatMul(p,x) }"
+)
+
+
 def portions(text: str) -> list[Portion | None]:
-    exe = gf.compile(parsed_model(text), sizes={"n": (1, MOST)}, options=OPTIONS)
+    model, names = parsed_model(text), ("n", "m") if "n,m" in text or ",m," in text else ("n",)
+    exe = gf.compile(model, sizes={name: BOTH[name] for name in names}, options=OPTIONS)
     return [step.portion for step in exe.program.spec.run]
 
 
-def groups_of(text: str) -> set[int]:
-    return {part.groups for part in portions(text) if part is not None}
+def first_digits(text: str) -> list[PortionDigit]:
+    return [part.digits[0] for part in portions(text) if part is not None]
 
 
-def test_a_loop_over_batches_first_has_one_group() -> None:
-    assert groups_of(BATCHES) == {1}
-    assert groups_of(GROUPED) == {1}
+def test_a_loop_over_batches_first_depends_on_the_size_by_its_first_digit() -> None:
+    for text in (BATCHES, GROUPED):
+        digits = first_digits(text)
+        assert digits and all(digit.input is not None for digit in digits)
 
 
-def test_a_loop_over_panels_of_weights_first_has_several_groups() -> None:
-    assert max(groups_of(PANELS)) > 1
+def test_a_loop_over_panels_of_weights_first_has_all_of_these() -> None:
+    assert any(digit.input is None and digit.count > 1 for digit in first_digits(PANELS))
+
+
+@pytest.mark.parametrize("text", [ROWS, HEADS, SWAPPED], ids=["rows", "heads", "swapped"])
+def test_a_loop_over_two_sizes_depends_on_both(text: str) -> None:
+    """Its iterations are in proportion to the product of the sizes."""
+    part = portions(text)[-1]
+    assert part is not None
+    inputs = {digit.input for digit in part.digits if digit.input is not None}
+    most = {digit.input: digit.most for digit in part.digits if digit.input is not None}
+    assert sorted(most.values()) == [MOST, LENGTH] and len(inputs) == 2
+    tile = LENGTH // max(d.count for d in part.digits if d.most == LENGTH)
+    for n in (1, 3, MOST):
+        for m in range(tile, LENGTH + 1, tile):
+            values = {k: n if room == MOST else m for k, room in most.items()}
+            share = part.executed(values) / part.extent
+            assert share == pytest.approx(n * m / (MOST * LENGTH))
 
 
 def test_elements_that_another_tensor_counts_are_all_computed() -> None:
@@ -59,7 +88,8 @@ def test_a_model_without_sizes_has_no_portions() -> None:
     exe = gf.compile(parsed_model(BATCHES.replace("[n,", "[3,")), options=OPTIONS)
     assert all(step.portion is None for step in exe.program.spec.run)
     (one,) = exe.specializations
-    assert not any_counted(one.compiled.physical)
+    kernels = one.compiled.lowered.kernels.values()
+    assert not any(kernel.task.sized or kernel.sizes for kernel in kernels)
 
 
 @pytest.mark.parametrize("text", [BATCHES, PANELS, GROUPED, INNERMOST, CHAINED, HEAD])
@@ -70,4 +100,14 @@ def test_all_that_a_run_gives_is_computed(text: str, threads: int) -> None:
     wrong, why_not = beside_peer(
         parsed_model(text), {"n": (1, MOST)}, runs, options, tolerance=1e-3
     )
+    assert not wrong and not why_not
+
+
+@pytest.mark.parametrize("text", [ROWS, HEADS, SWAPPED, OUTER_TWICE, ATTENTION])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_all_that_a_run_of_two_sizes_gives_is_computed(text: str, threads: int) -> None:
+    options = gf.Options(cache="off", workers=0, threads=threads)
+    pairs = ((1, 1), (2, 5), (MOST, 3), (1, LENGTH), (4, 17), (MOST, LENGTH))
+    runs = [{"n": n, "m": m} for n, m in pairs]
+    wrong, why_not = beside_peer(parsed_model(text), BOTH, runs, options, tolerance=1e-3)
     assert not wrong and not why_not

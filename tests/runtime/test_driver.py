@@ -15,7 +15,7 @@ import pytest
 from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
-from graphflow.runtime.driver import PATCH, STEP, new_engine
+from graphflow.runtime.driver import LEVEL, PATCH, STEP, new_engine
 from graphflow.runtime.driver.function_builder import (
     NativeBody,
     NativeFunction,
@@ -74,7 +74,7 @@ def test_llvm_and_ctypes_place_fields_where_the_description_says(struct: StructT
     assert ctypes.sizeof(ctype) == struct.size
 
 
-@pytest.mark.parametrize("struct", [STEP, PATCH], ids=lambda struct: struct.name)
+@pytest.mark.parametrize("struct", [STEP, LEVEL, PATCH], ids=lambda struct: struct.name)
 def test_numpy_places_the_fields_of_tables_where_the_description_says(struct: StructType) -> None:
     fields, dtype = struct.dtype.fields, struct.dtype
     assert fields is not None and dtype.itemsize == struct.size
@@ -195,6 +195,7 @@ def test_operands_have_the_type_that_is_asked_for() -> None:
 
 ATOMICS = """
 apply_patches
+apply_sizes
 block_signals
 change: store seq_cst, load seq_cst
 consider_pause: store monotonic

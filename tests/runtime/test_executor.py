@@ -21,7 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
-from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.program import (
+    ALIGNMENT,
+    BufferRef,
+    InputSize,
+    Portion,
+    PortionDigit,
+    ProgramSpec,
+    ProgramStep,
+    TensorSpec,
+)
 from graphflow.runtime import Program, default_threads
 from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
 from graphflow.runtime.cpus import cgroup_quota
@@ -108,6 +117,68 @@ def test_shares_are_even_and_each_chunk_is_done_once(extent: int, limit: int, th
     expected = [1000 * lo + hi for lo, hi in chunks for _ in range(lo, hi)]
     for _ in range(2):
         assert program.run({})["y"].tolist() == expected
+
+
+SIZE_INPUTS = (3, 4)
+"""The greatest values of the two sizes of `sized_digits`."""
+
+
+@st.composite
+def sized_digits(draw: st.DrawFn) -> Portion:
+    """Digits of which each depends on the first size, on the second one, or on none."""
+    digits = []
+    for _ in range(draw(st.integers(1, 4))):
+        size = draw(st.sampled_from([None, 0, 1]))
+        count = draw(st.integers(1, 6))
+        digits.append(
+            PortionDigit(count)
+            if size is None
+            else PortionDigit(count, 1 + size, SIZE_INPUTS[size])
+        )
+    return Portion(tuple(digits))
+
+
+def executed_iterations(part: Portion, values: dict[int, int]) -> list[int]:
+    """1 for each iteration that runs where inputs hold these values, 0 for the others."""
+    chosen = np.ones((), np.int64)
+    for digit in part.digits:
+        runs = np.arange(digit.count) < digit.executed(values)
+        chosen = np.multiply.outer(chosen, runs)
+    return [int(each) for each in chosen.reshape(-1)]
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(part=sized_digits(), threads=st.sampled_from(THREADS))
+def test_a_run_executes_the_iterations_of_its_sizes_once(part: Portion, threads: int) -> None:
+    extent = part.extent
+    zero = kernel("zero", 1, "%y = getelementptr i64, ptr %p0, i64 %i\nstore i64 0, ptr %y")
+    tally = kernel(
+        "tally",
+        1,
+        """%y = getelementptr i64, ptr %p0, i64 %i
+  %old = load i64, ptr %y
+  %new = add i64 %old, 1
+  store i64 %new, ptr %y""",
+    )
+    inputs = [
+        TensorSpec("x", "float32", SIZE_INPUTS),
+        TensorSpec("n", "int64", ()),
+        TensorSpec("m", "int64", ()),
+    ]
+    steps = (ProgramStep("zero", (Y,), extent), ProgramStep("tally", (Y,), extent, 0, part))
+    sizes = tuple(
+        InputSize(inputs[1 + k].name, 1 + k, 1, most, ((0, k),))
+        for k, most in enumerate(SIZE_INPUTS)
+    )
+    made = spec([zero, tally], [], inputs, [vector("y", extent, "int64")])
+    program = Program(replace(made, run=steps, sizes=sizes), threads)
+    for n, m in itertools.product(*(range(1, most + 1) for most in SIZE_INPUTS)):
+        expected = executed_iterations(part, {1: n, 2: m})
+        assert sum(expected) == part.executed({1: n, 2: m})
+        bound = program.bind({"x": np.zeros((n, m), np.float32)})
+        bound.run()
+        assert bound.outputs["y"].tolist() == expected
+        assert program.run({"x": np.zeros((n, m), np.float32)})["y"].tolist() == expected
 
 
 def test_who_is_done_takes_what_others_have_not_begun() -> None:

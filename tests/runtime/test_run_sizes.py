@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import InvalidModel, VerifyError
-from graphflow.program import InputSize, Portion, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.program import InputSize, Portion, PortionDigit, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime.run_sizes import (
     fits,
     open_axes,
@@ -120,17 +120,32 @@ def test_a_size_is_held_behind_the_inputs_that_have_it() -> None:
         ProgramSpec((), (), (), (), 0, 0, inputs, (), sizes=(size,))
 
 
-@pytest.mark.parametrize("portion", [Portion(0, 8), Portion(2, 7), Portion(2, 8, 5)])
-def test_a_step_depends_on_a_size_of_the_program(portion: Portion) -> None:
-    with pytest.raises(VerifyError, match=r"no size|are not 5 equal groups"):
-        spec_of(N, run=(ProgramStep("k", (), 16, portion=portion),))
+WRONG_DIGITS = {
+    "an input that holds no size": PortionDigit(16, 0, 8),
+    "another greatest size": PortionDigit(16, 2, 7),
+    "other iterations": PortionDigit(5, 2, 8),
+    "no iterations": PortionDigit(0),
+}
+
+
+@pytest.mark.parametrize("digit", WRONG_DIGITS.values(), ids=WRONG_DIGITS)
+def test_a_step_depends_on_a_size_of_the_program(digit: PortionDigit) -> None:
+    with pytest.raises(VerifyError, match=r"no size|are not numbered by digits"):
+        spec_of(N, run=(ProgramStep("k", (), 16, portion=Portion((digit,))),))
+
+
+def test_no_step_of_prepare_depends_on_a_size() -> None:
+    step = ProgramStep("k", (), 16, portion=Portion((PortionDigit(16, 2, 8),)))
+    with pytest.raises(VerifyError, match="in prepare depends on a size"):
+        replace(SPEC, prepare=(step,))
 
 
 def test_a_portion_covers_what_a_run_gives() -> None:
-    """Of each group the first iterations, rounded up, and all of them in the largest run."""
-    for extent, groups, most in ((16, 1, 8), (16, 2, 8), (30, 3, 7), (5, 5, 8)):
-        part = Portion(2, most, groups)
-        counts = [part.of(extent, n) for n in range(1, most + 1)]
-        each = extent // groups
-        assert counts == [-(-each * n // most) for n in range(1, most + 1)]
-        assert counts == sorted(counts) and counts[-1] == each
+    """Of each digit the first values, rounded up, and all of them in the largest run."""
+    part = Portion(
+        (PortionDigit(3), PortionDigit(10, 2, 7), PortionDigit(2), PortionDigit(4, 3, 4))
+    )
+    assert part.extent == part.executed({2: 7, 3: 4}) == 240
+    for n in range(1, 8):
+        for m in range(1, 5):
+            assert part.executed({2: n, 3: m}) == 3 * -(-10 * n // 7) * 2 * m

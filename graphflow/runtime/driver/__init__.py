@@ -8,7 +8,7 @@ in `runs`.
 """
 
 from graphflow.runtime.driver.loading import Driver, driver, new_engine
-from graphflow.runtime.driver.records import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
+from graphflow.runtime.driver.records import JOB, JOB_FREE, JOB_PAUSED, LEVEL, PATCH, STEP
 from graphflow.runtime.driver.runs import ORPHANED
 from graphflow.runtime.driver.system import FLUSH_DENORMALS
 
@@ -17,6 +17,7 @@ __all__ = [
     "JOB",
     "JOB_FREE",
     "JOB_PAUSED",
+    "LEVEL",
     "ORPHANED",
     "PATCH",
     "STEP",

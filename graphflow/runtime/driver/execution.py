@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
-from graphflow.runtime.driver.records import JOB, POOL, STEP
+from graphflow.runtime.driver.records import JOB, LEVEL, POOL, STEP
 from graphflow.runtime.driver.structs import INT64, POINTER
 from graphflow.runtime.driver.system import nanoseconds
 from graphflow.runtime.driver.waiting import meet
@@ -48,6 +48,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
     steps = f.array(job.at("steps").load(), STEP)
     count = job.at("step_count").load()
     pointers = f.array(job.at("pointers").load(), POINTER)
+    levels = f.array(job.at("levels").load(), LEVEL)
     number = f.local(INT64, job.at("first").load())
     stop = job.at("stop")
     lonely = pool.address.equals(None)
@@ -63,8 +64,9 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
                 kernel,
                 parameters,
                 step.at("extent").load(),
-                step.at("length").load(),
-                step.at("stride").load(),
+                step.at("row").load(),
+                f.array(levels.at(step.at("first_level").load()).address, LEVEL),
+                step.at("level_count").load(),
                 threads,
             )
             with f.either(threads.equals(1)) as otherwise:
@@ -86,32 +88,44 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
 class _KernelCall:
     """What a step calls, as values of the function that walks the steps.
 
-    Of each `stride` iterations of the kernel's parallel loop the first `length` are executed,
-    `extent` of them in all.
+    A run executes `extent` iterations, of which each `row` ones are neighbours in the kernel's
+    parallel loop; its `levels` say where the rows lie.
     """
 
     kernel: NativeValue
     parameters: NativePlace
     extent: NativeValue
-    length: NativeValue
-    stride: NativeValue
+    row: NativeValue
+    levels: NativePlace
+    level_count: NativeValue
     threads: NativeValue
 
     def run(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
         """The calls for the iterations from `begin` to `end`, of those that are executed."""
-        with f.either(self.length.equals(self.stride)) as otherwise:
+        with f.either(self.row.equals(self.extent)) as otherwise:
             self._call(f, begin, end)
             otherwise()
             at = f.local(INT64, begin)
             with f.loop() as walk:
                 with f.when(at.load().at_least(end)):
                     walk.leave()
-                group = at.load() // self.length
-                whole = (group + 1) * self.length
-                stop = f.select(whole.below(end), whole, end, INT64)
-                left_out = group * (self.stride - self.length)
+                row_end = (at.load() // self.row + 1) * self.row
+                stop = f.select(row_end.below(end), row_end, end, INT64)
+                left_out = self._left_out(f, at.load())
                 self._call(f, at.load() + left_out, stop + left_out)
                 at.store(stop)
+
+    def _left_out(self, f: NativeBody, at: NativeValue) -> NativeValue:
+        """The iterations before the one with number `at` that are left out.
+
+        Each time that a level has run through its values, the loop is ahead by what it leaves out.
+        """
+        group, total = f.local(INT64, at), f.local(INT64, 0)
+        with f.counted(0, self.level_count) as k:
+            level = self.levels.at(k)
+            group.store(group.load() // level.at("length").load())
+            total.store(total.load() + group.load() * level.at("left_out").load())
+        return total.load()
 
     def _call(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
         f.run_pointer(self.kernel, (POINTER, self.parameters), (INT64, begin), (INT64, end))

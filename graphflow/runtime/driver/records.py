@@ -83,6 +83,8 @@ JOB = StructType(
             StructField("patch_count", INT64),
             StructField("addresses", POINTER),  # of the graph's inputs, then of its outputs
             StructField("control_bits", INT32),  # to be set in the floating-point control word
+            StructField("levels", POINTER),  # of all steps, one step after another
+            StructField("level_count", INT64),  # 0: no step depends on a size
             StructField("first", INT64),  # the step that this call begins with
             StructField("stop", INT64),  # the step before which this call pauses; 0: none
             StructField("patience_ns", INT64),  # how long a call may take before it pauses
@@ -101,14 +103,37 @@ STEP = StructType(
             StructField("kernel", POINTER),
             StructField("first_pointer", INT64),  # where its parameters begin in the job's pointers
             StructField("extent", INT64),  # iterations of the kernel's parallel loop to execute
-            StructField("length", INT64),  # as many of them are neighbours in the loop ...
-            StructField("stride", INT64),  # ... and begin so far from the previous ones
+            StructField("row", INT64),  # as many of them are neighbours in the loop
+            StructField("first_level", INT64),  # where its levels begin in the job's
+            StructField("level_count", INT64),  # 0: each run executes all iterations
+            StructField("rounds", INT64),  # how often the iterations of all levels are executed
             StructField("threads", INT64),  # threads that share them
             StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
         ),
     ),
 )
 """One kernel call."""
+
+LEVEL = StructType(
+    "Level",
+    (
+        (
+            StructField("source", INT64),  # the graph's input that holds a size n
+            StructField("most", INT64),  # the greatest n
+            StructField("count", INT64),  # values of the digit, of which ceil(count * n / most) run
+            StructField("unit", INT64),  # values of the digits between this and the level before
+            StructField("stride", INT64),  # iterations of the loop for each value of the digit
+            StructField("length", INT64),  # values that run, times `unit`
+            StructField("left_out", INT64),  # values that do not, times `stride`
+        ),
+    ),
+)
+"""A digit of the numbers of a step's iterations of which a run executes the first values alone.
+
+The levels of a step begin with the least significant digit.  The iterations that are executed are
+numbered apart, without gaps; `apply_sizes` writes what leads from these numbers to those of the
+kernel's loop (`execution.py`).
+"""
 
 PATCH = StructType(
     "Patch",
@@ -125,4 +150,4 @@ PATCH = StructType(
 TIME = StructType("Time", ((StructField("seconds", INT64), StructField("nanoseconds", INT64)),))
 """`struct timespec` of the operating system."""
 
-STRUCTS = (WORKER, POOL, JOB, STEP, PATCH, TIME)
+STRUCTS = (WORKER, POOL, JOB, STEP, LEVEL, PATCH, TIME)

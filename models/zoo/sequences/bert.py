@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 import onnx
 
-from graphflow.models.zoo.exporting import LOWEST, ExportingBuilder
+from graphflow.models.zoo.building.exporting import LOWEST, ExportingBuilder
 
 VOCABULARY = 1000
 POSITIONS = 64

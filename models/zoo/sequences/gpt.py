@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from graphflow.models.zoo.exporting import ExportingBuilder
+from graphflow.models.zoo.building.exporting import ExportingBuilder
 
 VOCABULARY = 500
 POSITIONS = 128

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.zoo.exporting import ExportingBuilder
+from graphflow.models.zoo.building.exporting import ExportingBuilder
 
 FEATURES = 20
 POSITIONS = 128

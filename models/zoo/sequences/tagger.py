@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.zoo.exporting import ExportingBuilder
+from graphflow.models.zoo.building.exporting import ExportingBuilder
 
 VOCABULARY = 800
 DIRECTIONS = 2

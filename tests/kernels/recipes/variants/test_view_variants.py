@@ -8,7 +8,7 @@ import pytest
 
 import graphflow
 from graphflow.base.options import Options
-from graphflow.models.zoo.exporting import ExportingBuilder
+from graphflow.models.zoo.building.exporting import ExportingBuilder
 
 pytestmark = pytest.mark.decisions
 

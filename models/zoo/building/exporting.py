@@ -12,7 +12,7 @@ from math import sqrt
 
 import numpy as np
 
-from graphflow.models.zoo.layers import NetworkBuilder
+from graphflow.models.zoo.building.layers import NetworkBuilder
 
 LOWEST = float(np.finfo(np.float32).min)
 """What `torch.finfo(torch.float32).min` is: the usual bias of a masked attention score."""

@@ -1,0 +1,236 @@
+"""Statements of a kernel that run only where they write rows that a run gives.
+
+In: a lowered kernel, and the axes of its outputs of which a run gives a part.  Out: the kernel with
+the sizes as parameters, and conditions on them:
+
+    for t in serial(0, 9):              for t in serial(0, 9):
+        y[13*t:13*t + 13] = …       →       if 13*t < size: y[13*t:13*t + 13] = …
+
+What always holds: it is proven that the statements under a condition write no row of an output
+before the one that the condition names; what else they write, nothing else reads.  So whatever the
+size is, all rows before it are written as without conditions.
+
+Iterations of the parallel loop are left out by the caller (`Portion`): where a condition would say
+no more than that, there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from graphflow import arith, tir
+from graphflow.kernels.lowering.sized_rows import SizedAxis, SizedRows, Written, rows_of
+from graphflow.schedule import declared_names, fresh_name
+
+LEAST_WORK = 4
+"""Statements, with all lanes of vectorized loops as one, that a condition must be able to skip."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeParam:
+    """A parameter of a lowered kernel that holds a size, which is at most `most`."""
+
+    buffer: tir.Buffer
+    size: str
+    most: int
+
+
+def with_size_guards(
+    func: tir.PrimFunc, sized: tuple[SizedAxis, ...]
+) -> tuple[tir.PrimFunc, tuple[SizeParam, ...]]:
+    """The kernel with conditions on sizes, and the parameters that hold these, which come last."""
+    rows = rows_of(func, sized)
+    outputs = {func.param(place.output) for axis in sized for place in axis.places}
+    if not rows or any(load.buffer in outputs for load in tir.loads_in(func.body)):
+        return func, ()
+    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+    params: dict[str, SizeParam] = {}
+    for axis in sized:
+        if axis.size not in params:
+            name = fresh_name("size", taken.__contains__)
+            taken.add(name)
+            params[axis.size] = SizeParam(tir.Buffer(name, (), "int64"), axis.size, axis.room)
+    guards = _Guards(rows, outputs, {size: param.buffer for size, param in params.items()})
+    body = guards.body(func.body, arith.ANYWHERE, tuple(arith.const(0) for _ in rows))
+    used = tuple(param for param in params.values() if param.size in guards.used)
+    held = tuple(tir.Param(param.buffer, tir.Role.INPUT) for param in used)
+    return replace(func, params=(*func.params, *held), body=body), used
+
+
+FirstRows: TypeAlias = "tuple[arith.IndexExpr, ...]"
+"""For each sized axis a row before which the statements around write none; 0 says nothing."""
+
+
+class _Guards:
+    """Puts conditions into the bodies of one kernel; `used` are the sizes of those."""
+
+    def __init__(
+        self,
+        rows: Sequence[SizedRows],
+        outputs: Collection[tir.Buffer],
+        sizes: Mapping[str, tir.Buffer],
+    ) -> None:
+        self.rows = rows
+        self.outputs = outputs
+        self.sizes = sizes
+        self.used: set[str] = set()
+
+    def body(self, body: tir.Body, domain: arith.Domain, known: FirstRows) -> tir.Body:
+        """A body that runs at the points of a domain, with conditions."""
+        return tuple(
+            stmt
+            for part, alone in _parts(body, self.outputs)
+            for stmt in self._part(part, alone, domain, known)
+        )
+
+    def _part(
+        self, part: tir.Body, alone: bool, domain: arith.Domain, known: FirstRows
+    ) -> tir.Body:
+        """Successive statements, under conditions where these may skip work; `alone` says that
+        nothing else reads what they write besides outputs."""
+        if not any(write.buffer in self.outputs for write in tir.writes_in(part)):
+            return part
+        first = (
+            self._first_rows(part, domain, known) if alone and _work(part) >= LEAST_WORK else known
+        )
+        part = tuple(self._inside(stmt, domain, first) for stmt in part)
+        for rows, row, before in zip(self.rows, first, known, strict=True):
+            if row is not before:
+                size = rows.axis.size
+                self.used.add(size)
+                given = tir.Comparison("lt", tir.IndexValue(row), tir.Load(self.sizes[size], ()))
+                part = (tir.If(given, part),)
+        return part
+
+    def _inside(self, stmt: tir.Stmt, domain: arith.Domain, known: FirstRows) -> tir.Stmt:
+        """A statement with conditions in its body."""
+        match stmt:
+            case tir.Block():
+                return stmt.around(self.body(stmt.body, domain, known))
+            case tir.For() if tir.matched_value(stmt) is None:
+                inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+                if stmt.kind is tir.LoopKind.PARALLEL:
+                    known = self._first_rows(stmt.body, inner, known)
+                elif stmt.kind is not tir.LoopKind.SERIAL:
+                    return stmt
+                return stmt.around(self.body(stmt.body, inner, known))
+            case _:
+                return stmt
+
+    def _first_rows(self, part: tir.Body, domain: arith.Domain, known: FirstRows) -> FirstRows:
+        """For each sized axis the row before which statements write none, or what is known."""
+        found = []
+        for rows, before in zip(self.rows, known, strict=True):
+            row = _first_row(rows.written_by(part, domain), domain)
+            found.append(before if row is None else row)
+        return tuple(found)
+
+
+def _first_row(written: Sequence[Written], outside: arith.Domain) -> arith.IndexExpr | None:
+    """A row in variables of the domain outside, before which no row is proven to be written: the
+    first row of one of the writes.  None if there is no such proof."""
+    if not written:
+        return None
+    ranges, lowest = outside.ranges(), {axis.var: arith.const(0) for axis in outside.axes}
+    found: dict[arith.IndexExpr, None] = {}
+    for domain, row in written:
+        starts: dict[arith.Var, arith.IndexExpr] = {}
+        for axis in domain.axes[len(outside.axes) :]:
+            starts[axis.var] = arith.substitute(axis.start, starts)
+        found[arith.simplify_index(arith.substitute(row, starts), ranges)] = None
+    first = min(found, key=lambda row: arith.constant_value(arith.substitute(row, lowest)) or 0)
+    for domain, row in written:
+        if not arith.prove(arith.at_most(first, row), domain).proven:
+            return None
+    return first
+
+
+def _work(body: tir.Body) -> int:
+    """How often statements of a body store or reduce; vectorized loops count as one iteration."""
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, tir.Store | tir.Reduce):
+            total += 1
+        elif isinstance(stmt, tir.For) and stmt.kind is not tir.LoopKind.VECTORIZED:
+            total += (1 if stmt.extent is None else stmt.extent) * _work(stmt.body)
+        else:
+            total += sum(map(_work, tir.sub_bodies(stmt)))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    """What a statement accesses, what it allocates for those behind it, and what it writes besides
+    outputs and buffers of its own."""
+
+    accessed: frozenset[tir.Buffer]
+    allocated: frozenset[tir.Buffer]
+    left: frozenset[tir.Buffer]
+    gives: bool
+    """Whether it writes an output."""
+
+    @staticmethod
+    def of(stmt: tir.Stmt, outputs: Collection[tir.Buffer]) -> _Effects:
+        """The effects of a statement."""
+        allocated = {s.buffer for s in tir.walk((stmt,)) if isinstance(s, tir.Allocate)}
+        written = {write.buffer for write in tir.writes_in((stmt,))}
+        loaded = {load.buffer for load in tir.loads_in((stmt,))}
+        here = {stmt.buffer} if isinstance(stmt, tir.Allocate) else set()
+        left = written.difference(outputs, allocated)
+        accessed = frozenset(written | loaded | allocated)
+        return _Effects(accessed, frozenset(here), frozenset(left), not written.isdisjoint(outputs))
+
+
+def _parts(body: tir.Body, outputs: Collection[tir.Buffer]) -> Iterator[tuple[tir.Body, bool]]:
+    """A body in parts of successive statements, and whether a part writes only outputs and what no
+    other part accesses.
+
+    There are as many parts that write outputs as that allows, and each has the statements before it
+    whose results only it reads.
+    """
+    effects = [_Effects.of(stmt, outputs) for stmt in body]
+    parts: list[tuple[int, int]] = []
+    for number, effect in enumerate(effects):
+        if effect.gives and not (parts and number < parts[-1][1]):
+            begin, end = _closed(effects, number, number + 1)
+            while parts and begin < parts[-1][1]:
+                begin, end = _closed(effects, min(begin, parts.pop()[0]), end)
+            parts.append((begin, end))
+    done = 0
+    for begin, end in parts:
+        begin = _with_sources(effects, done, begin, end)
+        if done < begin:
+            yield body[done:begin], False
+        yield body[begin:end], _is_alone(effects[begin:end])
+        done = end
+    if done < len(body):
+        yield body[done:], False
+
+
+def _closed(effects: Sequence[_Effects], begin: int, end: int) -> tuple[int, int]:
+    """The fewest successive statements around some that have all accesses to what they leave."""
+    while True:
+        left = frozenset[tir.Buffer]().union(*(e.left | e.allocated for e in effects[begin:end]))
+        using = [k for k, effect in enumerate(effects) if not left.isdisjoint(effect.accessed)]
+        wider = min((begin, *using)), max((end - 1, *using)) + 1
+        if wider == (begin, end):
+            return wider
+        begin, end = wider
+
+
+def _with_sources(effects: Sequence[_Effects], first: int, begin: int, end: int) -> int:
+    """Where a part begins that has the statements before it, from number `first` on, which write
+    only what is allocated beside them and not accessed behind the part."""
+    own = frozenset[tir.Buffer]().union(*(effect.allocated for effect in effects))
+    own -= frozenset[tir.Buffer]().union(*(effect.accessed for effect in effects[end:]))
+    while begin > first and effects[begin - 1].left | effects[begin - 1].allocated <= own:
+        begin -= 1
+    return begin
+
+
+def _is_alone(effects: Sequence[_Effects]) -> bool:
+    """Whether statements leave nothing that those behind them could read, besides outputs."""
+    allocated = frozenset[tir.Buffer]().union(*(effect.allocated for effect in effects))
+    return all(effect.left <= allocated for effect in effects)

@@ -1,0 +1,116 @@
+"""Rows that kernels write along axes of which a run gives a part.
+
+In: for axes of a kernel's outputs the size that counts the elements which a run gives there.  Out:
+`SizedAxis`, plain data, and for a lowered kernel which row each of its writes is in (`SizedRows`).
+What always holds: an element whose row is at or behind the size is one that the run does not give,
+or padding beside such elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from graphflow import arith, tir
+from graphflow.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class BoxAxis:
+    """An axis of the box of a kernel's output."""
+
+    output: str
+    box: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizedAxis:
+    """Of each output of a kernel an axis with `room` rows, of which a run gives the first ones.
+
+    `size` names how many these are, from 1 to `room`.
+    """
+
+    size: str
+    room: int
+    places: tuple[BoxAxis, ...]
+
+
+def sized_axes(
+    layouts: Mapping[str, Layout], counted: Mapping[str, Mapping[int, str]]
+) -> tuple[SizedAxis, ...]:
+    """The axes of one size and one room that all outputs of a kernel have.
+
+    `layouts` are those of the outputs, `counted` has the sizes of their axes.  Axes along which the
+    memory is no plain sequence of the tensor's rows, or has padding, are left out.
+    """
+    found = [dict(_plain_axes(name, of, counted.get(name, {}))) for name, of in layouts.items()]
+    common = [key for key in found[0] if all(key in axes for axes in found)] if found else []
+    return tuple(
+        SizedAxis(size, room, tuple(axes[size, room, number] for axes in found))
+        for size, room, number in common
+        if room > 1
+    )
+
+
+def _plain_axes(
+    name: str, layout: Layout, counted: Mapping[int, str]
+) -> Iterator[tuple[tuple[str, int, int], BoxAxis]]:
+    """Axes of a box along which a tensor's rows follow one another, by size and room, and by
+    how many axes of the tensor before have that size."""
+    seen: list[str] = []
+    for axis, size in sorted(counted.items()):
+        of_axis, room = layout.index_map.inputs[axis], layout.logical_shape[axis]
+        for place, index in enumerate(layout.simplified):
+            if index is of_axis and layout.physical_shape[place] == room:
+                yield (size, room, seen.count(size)), BoxAxis(name, layout.physical_shape, place)
+        seen.append(size)
+
+
+Written = tuple[arith.Domain, arith.IndexExpr]
+"""Where a write of an output happens, and the row that it is in."""
+
+
+@dataclass(frozen=True)
+class SizedRows:
+    """The rows along a sized axis that a lowered kernel writes."""
+
+    axis: SizedAxis
+    func: tir.PrimFunc
+
+    @cached_property
+    def written(self) -> tuple[Written, ...]:
+        """All writes of outputs."""
+        return self.written_by(self.func.body)
+
+    def written_by(
+        self, body: tir.Body, domain: arith.Domain = arith.ANYWHERE
+    ) -> tuple[Written, ...]:
+        """The writes of outputs by statements that run at the points of a domain."""
+        return tuple(
+            (site.domain, self._row(site.stmt))
+            for site in tir.sites(body, domain)
+            if isinstance(site.stmt, tir.Store | tir.Reduce) and site.stmt.buffer in self._places
+        )
+
+    @cached_property
+    def _places(self) -> dict[tir.Buffer, BoxAxis]:
+        return {self.func.param(place.output): place for place in self.axis.places}
+
+    def _row(self, stmt: tir.Store | tir.Reduce) -> arith.IndexExpr:
+        place = self._places[stmt.buffer]
+        if stmt.buffer.shape == place.box:
+            return stmt.indices[place.axis]
+        position = stmt.buffer.flat_index(stmt.indices)
+        inner = prod(place.box[place.axis + 1 :])
+        return arith.floor_mod(arith.floor_div(position, inner), place.box[place.axis])
+
+
+def rows_of(func: tir.PrimFunc, sized: tuple[SizedAxis, ...]) -> list[SizedRows]:
+    """The rows along each sized axis; none where some output is written through windows."""
+    outputs = {func.param(place.output) for axis in sized for place in axis.places}
+    if any(window.buffer in outputs for window in tir.windows_in(func.body)):
+        return []
+    return [SizedRows(axis, func) for axis in sized]
