@@ -19,9 +19,9 @@ from graphflow.kernels.lowering import (
     KernelTask,
     LoweredKernel,
     SizedAxis,
+    axes_with_sizes,
     make_here,
     make_kernel,
-    sized_axes,
 )
 from graphflow.kernels.recipes import Placements, Recipe
 from graphflow.layout import Demand, Equal
@@ -57,12 +57,12 @@ def kernel_key(
     call: PhysicalCall, inputs: Collection[str]
 ) -> tuple[PrimFunc, Placements, Recipe, tuple[SizedAxis, ...]]:
     """A key that is equal for calls which run the same kernel; names of nodes are no part of it."""
-    names = {size: name for name, size in sizes_of(call, inputs).items()}
+    names = {size: name for name, size in sizes_of_call(call, inputs).items()}
     sized = tuple(replace(axis, size=names[axis.size]) for axis in _sized(call, inputs))
     return _anonymous(call.definition), placements_of(call), call.recipe, sized
 
 
-def sizes_of(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
+def sizes_of_call(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
     """The inputs that hold sizes of a call, by the names that its kernel's task has for these."""
     found = dict.fromkeys(axis.size for axis in _sized(call, inputs))
     return {f"size{number}": size for number, size in enumerate(found)}
@@ -74,7 +74,7 @@ def _sized(call: PhysicalCall, inputs: Collection[str]) -> tuple[SizedAxis, ...]
     if call.prepare or not any(call.counted.values()):
         return ()
     layouts = {b.name: call.placements[b.name].layout for b in call.definition.outputs}
-    return tuple(axis for axis in sized_axes(layouts, call.counted) if axis.size in inputs)
+    return tuple(axis for axis in axes_with_sizes(layouts, call.counted) if axis.size in inputs)
 
 
 def _anonymous(definition: PrimFunc) -> PrimFunc:

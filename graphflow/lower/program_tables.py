@@ -13,7 +13,7 @@ from itertools import zip_longest
 from graphflow.base.target import Target
 from graphflow.graph import Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
-from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of
+from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call
 from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.lower.run_portions import portion_of
 from graphflow.physical import PhysicalCall, PhysicalGraph
@@ -132,7 +132,7 @@ def _step(
     if symbol not in kernels:
         return ProgramStep(symbol, tuple(buffers), 1, 0 if shared else 1)
     kernel = kernels[symbol]
-    sizes = {name: numbers[size] for name, size in sizes_of(call, numbers).items()}
+    sizes = {name: numbers[size] for name, size in sizes_of_call(call, numbers).items()}
     buffers += [BufferRef("input", sizes[param.size]) for param in kernel.sizes]
     part = portion_of(kernel, sizes) if sizes else None
     return ProgramStep(symbol, tuple(buffers), kernel.extent, 0 if shared else 1, part)

@@ -5,12 +5,12 @@ plan, so worker processes can run it on any task.
 """
 
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
-from graphflow.kernels.lowering.size_guards import SizeParam, with_size_guards
+from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import (
     SizedAxis,
     SizedRows,
+    axes_with_sizes,
     rows_of,
-    sized_axes,
 )
 from graphflow.kernels.lowering.task import KernelTask, LoweredKernel, make_here, make_kernel
 
@@ -20,11 +20,11 @@ __all__ = [
     "SizeParam",
     "SizedAxis",
     "SizedRows",
+    "axes_with_sizes",
     "make_here",
     "make_kernel",
     "remove_assume",
     "remove_undef",
     "rows_of",
-    "sized_axes",
-    "with_size_guards",
+    "with_size_conditions",
 ]

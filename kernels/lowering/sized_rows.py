@@ -38,7 +38,7 @@ class SizedAxis:
     places: tuple[BoxAxis, ...]
 
 
-def sized_axes(
+def axes_with_sizes(
     layouts: Mapping[str, Layout], counted: Mapping[str, Mapping[int, str]]
 ) -> tuple[SizedAxis, ...]:
     """The axes of one size and one room that all outputs of a kernel have.

@@ -34,6 +34,7 @@ from graphflow.program import (
 from graphflow.runtime import Program, default_threads
 from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
 from graphflow.runtime.cpus import cgroup_quota
+from support.models.executed_work import executed_iterations
 from support.paths import TESTS
 from support.programs import (
     X,
@@ -138,15 +139,6 @@ def sized_digits(draw: st.DrawFn) -> Portion:
     return Portion(tuple(digits))
 
 
-def executed_iterations(part: Portion, values: dict[int, int]) -> list[int]:
-    """1 for each iteration that runs where inputs hold these values, 0 for the others."""
-    chosen = np.ones((), np.int64)
-    for digit in part.digits:
-        runs = np.arange(digit.count) < digit.executed(values)
-        chosen = np.multiply.outer(chosen, runs)
-    return [int(each) for each in chosen.reshape(-1)]
-
-
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(part=sized_digits(), threads=st.sampled_from(THREADS))
 def test_a_run_executes_the_iterations_of_its_sizes_once(part: Portion, threads: int) -> None:
@@ -173,8 +165,9 @@ def test_a_run_executes_the_iterations_of_its_sizes_once(part: Portion, threads:
     made = spec([zero, tally], [], inputs, [vector("y", extent, "int64")])
     program = Program(replace(made, run=steps, sizes=sizes), threads)
     for n, m in itertools.product(*(range(1, most + 1) for most in SIZE_INPUTS)):
-        expected = executed_iterations(part, {1: n, 2: m})
-        assert sum(expected) == part.executed({1: n, 2: m})
+        runs = executed_iterations(part, {1: n, 2: m})
+        assert len(runs) == part.executed({1: n, 2: m})
+        expected = [int(number in runs) for number in range(extent)]
         bound = program.bind({"x": np.zeros((n, m), np.float32)})
         bound.run()
         assert bound.outputs["y"].tolist() == expected

@@ -4,6 +4,7 @@ in the room behind a run's elements; what no program can serve is compiled for e
 from __future__ import annotations
 
 import pickle
+import random
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sequences.gpt import gpt
 from graphflow.models.zoo.sequences.speech import speech
 from support.fuzz.sized_fuzz import run_sized, sized_model
+from support.models.executed_work import executed_work
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
 from support.models.sized_runs import (
     OPTIONS,
@@ -362,6 +364,34 @@ def test_an_encoder_of_speech_of_any_batch_and_length() -> None:
     pairs = ((1, 1), (3, 64), (2, 2), (1, 3), (3, 29), (1, 63))
     runs = [dict(zip(sizes, pair, strict=True)) for pair in pairs]
     assert beside_peer(model, sizes, runs) == ([], "")
+
+
+@pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 3}, {"poison": True}])
+def test_an_encoder_of_random_batches_and_lengths(options: dict[str, Any]) -> None:
+    """Tiles of rows, their rests, and iterations are left out along both sizes."""
+    model, rng = bert(0, layers=1, width=64, heads=2, positions=40), random.Random(0)
+    most = {"batch_size": 5, "sequence_length": 40}
+    runs = [{name: rng.randint(1, hi) for name, hi in most.items()} for _ in range(40)]
+    chosen = gf.Options(cache="off", workers=0, **options)
+    sizes = {name: (1, hi) for name, hi in most.items()}
+    assert beside_peer(model, sizes, runs, chosen, most=2) == ([], "")
+
+
+def test_an_encoder_works_in_proportion_to_batch_and_length() -> None:
+    """Up to whole tiles of rows, and to the keys, of which each query reads all."""
+    model = bert(0, layers=1, width=64, heads=2, positions=64)
+    sizes = {"batch_size": (1, 4), "sequence_length": (1, 64)}
+    (one,) = gf.compile(model, sizes=sizes, options=OPTIONS).specializations
+
+    def work(batch: int, length: int) -> int:
+        values = {"batch_size": batch, "sequence_length": length}
+        return executed_work(one.compiled.lowered, values)
+
+    for batch in (1, 2, 3):
+        assert work(batch, 64) == pytest.approx(batch / 4 * work(4, 64), rel=0.01)
+    for length, share in ((32, 0.6), (16, 0.35), (1, 0.13)):
+        assert work(4, length) < share * work(4, 64)
+        assert work(1, length) < share * work(1, 64)
 
 
 def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:

@@ -37,7 +37,7 @@ class SizeParam:
     most: int
 
 
-def with_size_guards(
+def with_size_conditions(
     func: tir.PrimFunc, sized: tuple[SizedAxis, ...]
 ) -> tuple[tir.PrimFunc, tuple[SizeParam, ...]]:
     """The kernel with conditions on sizes, and the parameters that hold these, which come last."""
@@ -52,9 +52,9 @@ def with_size_guards(
             name = fresh_name("size", taken.__contains__)
             taken.add(name)
             params[axis.size] = SizeParam(tir.Buffer(name, (), "int64"), axis.size, axis.room)
-    guards = _Guards(rows, outputs, {size: param.buffer for size, param in params.items()})
-    body = guards.body(func.body, arith.ANYWHERE, tuple(arith.const(0) for _ in rows))
-    used = tuple(param for param in params.values() if param.size in guards.used)
+    conditions = _Conditions(rows, outputs, {size: param.buffer for size, param in params.items()})
+    body = conditions.body(func.body, arith.ANYWHERE, tuple(arith.const(0) for _ in rows))
+    used = tuple(param for param in params.values() if param.size in conditions.used)
     held = tuple(tir.Param(param.buffer, tir.Role.INPUT) for param in used)
     return replace(func, params=(*func.params, *held), body=body), used
 
@@ -63,7 +63,7 @@ FirstRows: TypeAlias = "tuple[arith.IndexExpr, ...]"
 """For each sized axis a row before which the statements around write none; 0 says nothing."""
 
 
-class _Guards:
+class _Conditions:
     """Puts conditions into the bodies of one kernel; `used` are the sizes of those."""
 
     def __init__(

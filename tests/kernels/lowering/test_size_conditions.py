@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow import tir
-from graphflow.kernels.lowering import SizedAxis, with_size_guards
+from graphflow.kernels.lowering import SizedAxis, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import BoxAxis
 
 TILES = """
@@ -96,7 +96,7 @@ def guarded(text: str, *axes: tuple[str, int]) -> tuple[tir.PrimFunc, tir.PrimFu
     func = tir.parse(text.strip())
     box = func.param("y").shape
     sized = tuple(SizedAxis(n, box[axis], (BoxAxis("y", box, axis),)) for n, axis in axes)
-    made, params = with_size_guards(func, sized)
+    made, params = with_size_conditions(func, sized)
     tir.verify(made, "lowered")
     assert [p.buffer for p in params] == [p.buffer for p in made.params[len(func.params) :]]
     return func, made
