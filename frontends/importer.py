@@ -147,7 +147,8 @@ def import_checked(
     """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
-    axes = sized_axes(model, sizes)
+    # A size of one value is a constant extent.
+    axes = {size: axes for size, axes in sized_axes(model, sizes).items() if size.lo < size.hi}
     known = _operators(operators)
     relations: tuple[SizeRelation, ...] = ()
     try:

@@ -232,6 +232,18 @@ def test_two_sizes_that_have_to_agree(name: str) -> None:
     assert not wrong and not why_not
 
 
+def test_a_size_of_one_value_is_a_constant() -> None:
+    """A program for n = 3 alone may do what none for several extents can."""
+    text = "g (float[n,4] x, float[m,4] z) => (float y, float s) "
+    text += "{ a=Constant<value=int64[1] {-1}>() y=Reshape(x,a) s=Neg(z) }"
+    sizes, runs = {"n": (3, 3), "m": (1, 4)}, [{"n": 3, "m": m} for m in (1, 4)]
+    assert beside_peer(parsed_model(text), sizes, runs) == ([], "")
+    assert beside_peer(parsed_model(text), {"n": (3, 3), "m": (2, 2)}, [{"n": 3, "m": 2}]) == (
+        [],
+        "",
+    )
+
+
 def test_a_run_beyond_the_bounds_has_a_program_of_its_own() -> None:
     assert beside_peer(parsed_model(SERIES), SIZES, extents(7, 2, 6)) == ([], "")
 
