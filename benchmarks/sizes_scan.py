@@ -34,7 +34,7 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.bench import Run, load_peer
 from graphflow.models import ModelBuilder
-from graphflow.models.zoo.bert import bert
+from graphflow.models.zoo.sequences.bert import bert
 from graphflow.program import random_inputs
 
 SLOWER = 1.15

@@ -7,7 +7,7 @@ from graphflow.frontends.importer import (
     import_checked,
     import_model,
 )
-from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.reading.load import frozen_inputs, symbolic_inputs, tensor_names
 from graphflow.frontends.reading.read import OnnxModel, open_model, read_model
 from graphflow.frontends.reading.signature import input_defaults, signature

@@ -16,12 +16,12 @@ import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.base.sizes import Size
+from graphflow.base.sizes import Size, SizeRelation
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import feed
 from graphflow.frontends.control_flow.control import CONTROL
 from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver
-from graphflow.frontends.operators.call import Emitter, Emitters
+from graphflow.frontends.nodes.call import Emitter, Emitters
 from graphflow.frontends.operators.ops_compaction import OPERATORS as COMPACTION
 from graphflow.frontends.operators.ops_einsum import OPERATORS as EINSUM
 from graphflow.frontends.operators.ops_elementwise import OPERATORS as ELEMENTWISE
@@ -55,6 +55,7 @@ from graphflow.frontends.rewrites.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.derived_sizes import SizesRelated
 from graphflow.frontends.tensors.sized_inputs import Axes, add_sizes, sized_axes
 from graphflow.frontends.tensors.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
@@ -148,8 +149,16 @@ def import_checked(
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
     axes = sized_axes(model, sizes)
     known = _operators(operators)
+    relations: tuple[SizeRelation, ...] = ()
     try:
-        return _imported(loaded, values, fallback, contents, known, axes)
+        while True:
+            try:
+                return _imported(loaded, values, fallback, contents, known, axes, relations)
+            except SizesRelated as found:  # what came before it did not know that
+                assert found.relation not in relations
+                # What an inequality helped to show may follow from an equation.
+                kept = (one for one in relations if one.is_exact or not found.relation.is_exact)
+                relations = (*kept, found.relation)
     except ExtentsLost as error:
         if sizes:
             raise
@@ -166,6 +175,7 @@ def _imported(
     contents: dict[int, Array],
     operators: Operators,
     sized: Mapping[Size, Axes] = MappingProxyType({}),
+    relations: Sequence[SizeRelation] = (),
     counts_lost: str = "",
 ) -> OperatorGraph:
     """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""
@@ -174,7 +184,7 @@ def _imported(
     context = _context(loaded)
     context.counts_lost = counts_lost
     _add_sources(loaded, context, fallback, contents)
-    add_sizes(context, sized)
+    add_sizes(context, sized, relations)
     context.known.update(values)
     walk = Walk(context, operators, fallback)
     walk.run(steps, [info.name for info in proto.output])

@@ -26,7 +26,7 @@ from graphflow.frontends.control_flow.functions import (
     has_function,
 )
 from graphflow.frontends.control_flow.sequences import Resolver
-from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.protos.inference import schema_of
 from graphflow.frontends.protos.steps import After, ImportStep, Item, names_read
 from graphflow.frontends.reading.vendor import for_onnxruntime

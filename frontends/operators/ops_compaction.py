@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.tensors.data_extents import Counts
-from graphflow.frontends.tensors.derived_sizes import held, total
+from graphflow.frontends.tensors.derived_sizes import held, require_equal, total
 from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
@@ -97,7 +97,10 @@ def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:
     """
     positions = range(len(call.inputs))
     for position in positions[1:]:
-        if _beside(call, position, axis) != _beside(call, 0, axis):
+        beside, first = _beside(call, position, axis), _beside(call, 0, axis)
+        if beside != first:
+            for other in beside.keys() & first.keys():
+                require_equal(call.context, beside[other], first[other])
             call.refuse(
                 f"a run decides how many elements {call.inputs[0]} and {call.inputs[position]} "
                 f"have along axes other than {axis}, and the numbers may differ",

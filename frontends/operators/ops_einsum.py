@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.linear_algebra import einsum, linear
 from graphflow.kernels.definitions.movements import movement

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from graphflow.base.errors import TrainingOnly
-from graphflow.frontends.operators.call import Emitter, Emitters, NodeCall
-from graphflow.frontends.operators.forwarded import forwarded
+from graphflow.frontends.nodes.call import Emitter, Emitters, NodeCall
+from graphflow.frontends.nodes.forwarded import forwarded
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.graph import Array
 from graphflow.kernels.definitions import elementwise, scalar_functions

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.frontends.operators.call import Emitters, Given, NodeCall
-from graphflow.frontends.operators.counted import filled, least_given
+from graphflow.frontends.nodes.call import Emitters, Given, NodeCall
+from graphflow.frontends.nodes.counted import filled, least_given
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection

@@ -6,9 +6,9 @@ zeros behind them.
 
 from __future__ import annotations
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import filled_factors
-from graphflow.frontends.operators.forwarded import forwarded
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import filled_factors
+from graphflow.frontends.nodes.forwarded import forwarded
 from graphflow.kernels.definitions.linear_algebra import determinant, linear
 
 

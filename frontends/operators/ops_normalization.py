@@ -8,8 +8,8 @@ from __future__ import annotations
 import onnx
 
 from graphflow.base.errors import TrainingOnly
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.forwarded import REQUIRED, forwarded
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.forwarded import REQUIRED, forwarded
 from graphflow.frontends.operators.ops_reduction import emit_mean
 from graphflow.frontends.protos.protos import dtype_name
 from graphflow.kernels.definitions import elementwise

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import TypedDict
 
 import onnx
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.operators.ops_window import convolution_of
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import quantized
@@ -76,10 +78,15 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
     """
     values = call.context.graph.values
     shape = values[ranged].shape
-    reductions = {
-        kind: reduction.reduce(kind, shape, range(len(shape)), False) for kind in ("min", "max")
-    }
-    ends = [call.emit_part(func, (ranged,), kind) for kind, func in reductions.items()]
+    ends = [
+        call.emit_part(
+            reduction.reduce(kind, shape, range(len(shape)), False),
+            (filled(call, ranged, fill, f".{kind}"),),
+            kind,
+        )
+        for kind, fill in (("min", inf), ("max", -inf))
+    ]
+    call.drops_counts = True  # of the range, to which all elements that a run gives contribute
     call.emit(quantized.dynamic_scale(), ends, names[1], "scale")
     call.emit(quantized.dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
     func = quantized.quantize(values[x].shape, "float32", (), "uint8", zero_shape=())

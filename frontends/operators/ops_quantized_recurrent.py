@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.operators.ops_quantized import emit_quantized
 from graphflow.frontends.operators.ops_recurrent import GATES, LENGTHS, PEEPHOLES, emit_recurrent
 from graphflow.kernels.definitions import elementwise, quantized

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.kernels.definitions.data_dependent import indexing, ranking
 
 SELECTED_UP_TO = 1 / 4

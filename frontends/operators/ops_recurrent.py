@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.graph import Array
 from graphflow.kernels.definitions import elementwise, recurrent
 from graphflow.kernels.definitions.linear_algebra import linear

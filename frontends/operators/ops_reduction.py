@@ -8,8 +8,8 @@ from math import prod
 
 import numpy as np
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_like, filled, filled_input
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_like, filled, filled_input
 from graphflow.frontends.operators.ops_shape import axes_of
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement

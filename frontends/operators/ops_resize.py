@@ -9,8 +9,8 @@ from math import floor, inf, isfinite
 
 import numpy as np
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import require_open
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import require_open
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.graph import Array
 from graphflow.kernels.definitions.interpolation import resize

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_like, filled
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_like, filled
 from graphflow.frontends.operators.ops_indexing import require_from
 from graphflow.frontends.operators.ops_window import weight_extents, window_attributes
 from graphflow.kernels.definitions.interpolation import sampling

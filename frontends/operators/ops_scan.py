@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_like, filled_input
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_like, filled_input, sizes_in
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.frontends.protos.steps import only_element
 from graphflow.kernels.definitions.reductions import scan
@@ -21,15 +21,18 @@ def _cumulative(op: ReduceOp, call: NodeCall) -> None:
     exclusive, reverse = map(call.flag, ("exclusive", "reverse"))
     func = scan.cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
     fill = neutral_literal(op, call.dtype())  # in a reverse sum, what is behind comes first
-    call.emit(func, (filled_input(call, 0, (call.normalized_axis(axis),), fill),))
+    source = filled_input(call, 0, (call.normalized_axis(axis),), fill)
+    call.emit(func, (source,), given={0: call.counts(0)})  # rows beside the axis stay apart
     count_like(call, call.outputs[0], 0)
 
 
 def _trilu(call: NodeCall) -> None:
     """The diagonal may be known at compile time, or may be an input of the kernel."""
     shape, dtype, upper = call.shape(0), call.dtype(), call.flag("upper", True)
-    known = call.known(1)
-    if not call.has(1) or known is not None:
+    known, sizes = call.known(1), sizes_in(call, 1)
+    if sizes:
+        func, inputs = scan.triangle(shape, upper, None, dtype), (call.inputs[0], sizes[0])
+    elif not call.has(1) or known is not None:
         diagonal = 0 if known is None else int(only_element(call.title, known, "its diagonal"))
         func, inputs = scan.triangle(shape, upper, diagonal, dtype), call.inputs[:1]
     else:

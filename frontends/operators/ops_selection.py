@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import (
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import (
+    AxisPart,
+    axis_part,
     count_by,
-    emit_heads,
+    emit_parts,
     filled_input,
     least_given,
     require_open,
@@ -38,7 +40,6 @@ def _slice(call: NodeCall) -> None:
         starts, ends = call.numbers(1, "starts"), call.numbers(2, "ends")
         axes = call.numbers(3, "axes") if call.has(3) else None
         steps = call.numbers(4, "steps") if call.has(4) else None
-    sizes = sizes_in(call, 2)
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -46,29 +47,20 @@ def _slice(call: NodeCall) -> None:
             f"starts {starts}, ends {ends}, axes {axes} and steps {steps} "
             "must have the same length, and no step may be 0"
         )
+    sized = sizes_in(call, 1), sizes_in(call, 2)
     ranges = [range(n) for n in shape]
-    heads: dict[int, int | str] = {}
+    parts: dict[int, AxisPart] = {}
     for place, (start, end, stated, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
         axis = call.normalized_axis(stated)
         ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
-        if (start, step) == (0, 1) and 0 <= end < shape[axis]:
-            heads[axis] = end
-        if place in sizes:
-            if (start, step) != (0, 1):
-                call.refuse(
-                    f"a slice from {start} in steps of {step} to an extent of a run",
-                    "slice from 0 in steps of 1",
-                )
-            heads[axis] = sizes[place]
-    # All other axes whose extents a run decides have to be whole.
-    others = (axis for axis in call.counts(0) if axis not in heads)
-    is_open = bool(sizes) or call.is_counted(0, heads)
-    if is_open and all(ranges[axis] == range(shape[axis]) for axis in others):
-        emit_heads(call, selection.take_slice(shape, ranges, call.stored_dtype()), heads)
-        return
-    if sizes:
-        call.refuse("a slice to an extent of a run, and parts of other such axes", "slice in turn")
-    call.emit(selection.take_slice(shape, ranges, call.dtype()), call.inputs[:1])
+        is_whole = (start, step) == (0, 1) and end >= shape[axis] and place not in sized[1]
+        if any(place in sizes for sizes in sized) or (call.is_counted(0, (axis,)) and not is_whole):
+            first, behind = sized[0].get(place, start), sized[1].get(place, end)
+            parts[axis] = axis_part(call, axis, first, behind, step)
+    if parts:
+        emit_parts(call, ranges, parts)
+    else:
+        call.emit(selection.take_slice(shape, ranges, call.dtype()), call.inputs[:1])
 
 
 def _split(call: NodeCall) -> None:

@@ -11,9 +11,9 @@ from math import isfinite, prod
 import numpy as np
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_by, require_open, require_several, sizes_in
-from graphflow.frontends.operators.counted_reshape import (
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_by, require_open, require_several, sizes_in
+from graphflow.frontends.nodes.counted_reshape import (
     emit_counted_reshape,
     extents_of,
     is_of_sizes,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.operators.call import Emitters, NodeCall
+from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.protos.steps import only_element
 from graphflow.kernels.definitions import elementwise, signal
 from graphflow.kernels.definitions.linear_algebra import linear

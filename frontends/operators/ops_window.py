@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from graphflow.frontends.operators.call import Emitters, NodeCall
-from graphflow.frontends.operators.counted import count_by, filled_input
-from graphflow.frontends.operators.counted_windows import (
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_by, filled_input
+from graphflow.frontends.nodes.counted_windows import (
     SAME,
     CountedWindows,
     counted_windows,

@@ -102,6 +102,8 @@ class ImportContext:
     """The tensors that hold sums of sizes, while they are in the graph."""
     summed: dict[str, SizeSum] = field(default_factory=dict)
     """The sums that tensors hold."""
+    nonnegative: list[SizeSum] = field(default_factory=list)
+    """Sums of sizes that are not negative in any run that satisfies the relations of the graph."""
     sized_values: dict[str, SizedArray] = field(default_factory=dict)
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
     such a shape read them."""

@@ -43,6 +43,14 @@ class ExtentsLost(UnsupportedOp):
     """A node reads a tensor whose extent a run decides, and no kernel is proven to allow that."""
 
 
+class CountsDiffer(ExtentsLost):
+    """A kernel reads axes by one index that have as many elements as the tensors `counts` say."""
+
+    def __init__(self, counts: tuple[str, str]) -> None:
+        super().__init__("other axes have as many elements as {} and {}".format(*counts))
+        self.counts = counts
+
+
 def passed_counts(
     func: tir.PrimFunc, given: Mapping[tir.Buffer, Counts], sizes: Collection[str] = ()
 ) -> dict[tir.Buffer, Counts]:
@@ -88,7 +96,7 @@ def _follow(site: tir.Site, found: _Found) -> None:
             if not isinstance(index, Var) or not _spans(site, index, buffer.shape[axis]):
                 raise ExtentsLost(f"it takes {buffer.name}[{_text(indices)}]")
             if rows.setdefault(index, count) != count:
-                raise ExtentsLost(f"other axes have as many elements as {count} and {rows[index]}")
+                raise CountsDiffer((count, rows[index]))
     for other in _other_uses(site, values, loads, found):
         if not rows.keys().isdisjoint(other):
             raise ExtentsLost("its elements are computed together with those of another tensor")

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphflow.base.sizes import Size
+from graphflow.base.sizes import Size, SizeRelation
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.size_sums import (
     Product,
@@ -97,12 +97,59 @@ def lesser(context: ImportContext, left: Element, right: Element) -> Element:
     if known is None or known not in context.graph.values:
         known = _binary(context, "min", *(held(context, one) for one in (first, second)))
         context.lesser_counts[first, second] = known
-        bounds = [_bounds(context, one) for one in (first, second)]
+        bounds = [bounds_of(context, one) for one in (first, second)]
         if all(bounds):
             words = (context.sizes[n].name if isinstance(n, str) else n for n in (first, second))
             name = "min({}, {})".format(*words)
             context.sizes[known] = Size(name, *map(min, zip(*filter(None, bounds), strict=True)))
     return known
+
+
+class SizesRelated(Exception):
+    """Sizes of inputs have to be in a relation in each run, which the import did not know."""
+
+    def __init__(self, relation: SizeRelation) -> None:
+        super().__init__(str(relation))
+        self.relation = relation
+
+
+def require_equal(context: ImportContext, first: str, second: str) -> None:
+    """Raise SizesRelated where two counts are equal in all runs that satisfy a relation between
+    sizes of inputs; do nothing where no relation of that kind is found."""
+    for one, other in ((first, second), (second, first)):
+        for pair, known in context.lesser_counts.items():
+            if known == one and other in pair:
+                (greater,) = (element for element in pair if element != other)
+                _require_least(context, _terms(context, greater).plus(_terms(context, other), -1))
+    _require_zero(context, _terms(context, first).plus(_terms(context, second), -1))
+
+
+def _require_zero(context: ImportContext, difference: SizeSum) -> None:
+    """Raise SizesRelated with a size whose most is what the others give at their most, so that
+    tensors which are equal in a run have equal room."""
+    inputs = {one.tensor: one.size for one in context.graph.sizes}
+    for tensor, factor in reversed(difference.factors):
+        if isinstance(tensor, str) and abs(factor) == 1 and set(difference.names()) <= set(inputs):
+            rest = SizeSum(((tensor, 1),), 0).plus(difference, -factor)
+            if rest.factors and rest.bounds(inputs)[1] == inputs[tensor].hi:
+                _raise_related(inputs, tensor, rest, is_exact=True)
+
+
+def _require_least(context: ImportContext, difference: SizeSum) -> None:
+    """Raise SizesRelated with the relation that a difference of sizes is not negative."""
+    inputs = {one.tensor: one.size for one in context.graph.sizes}
+    for tensor, factor in difference.factors:
+        if isinstance(tensor, str) and factor == 1 and set(difference.names()) <= set(inputs):
+            rest = SizeSum(((tensor, 1),), 0).plus(difference, -1)
+            _raise_related(inputs, tensor, rest, is_exact=False)
+
+
+def _raise_related(inputs: Mapping[str, Size], tensor: str, rest: SizeSum, is_exact: bool) -> None:
+    """Raise SizesRelated for a size and a sum of others, if there is no quotient in that."""
+    factors = [(name, n) for name, n in rest.factors if isinstance(name, str)]
+    if len(factors) == len(rest.factors):
+        named = tuple((inputs[name].name, factor) for name, factor in factors)
+        raise SizesRelated(SizeRelation(inputs[tensor].name, named, rest.offset, is_exact))
 
 
 def held(context: ImportContext, element: Element) -> str:
@@ -114,16 +161,25 @@ def held(context: ImportContext, element: Element) -> str:
 
 def _always(context: ImportContext, left: Element, right: Element) -> bool:
     """Whether `left` is at most `right` in every run."""
-    bounds, others = _bounds(context, left), _bounds(context, right)
-    return bounds is not None and others is not None and bounds[1] <= others[0]
+    bounds = _bounds_of_sum(context, _terms(context, right).plus(_terms(context, left), -1))
+    return bounds is not None and bounds[0] >= 0
 
 
-def _bounds(context: ImportContext, element: Element) -> tuple[int, int] | None:
-    """The least and the greatest value; None for a count that is no size."""
+def bounds_of(context: ImportContext, element: Element) -> tuple[int, int] | None:
+    """The least and the greatest value of a number or a size; None for another count."""
     if isinstance(element, int):
         return element, element
     size = context.sizes.get(element)
     return None if size is None else (size.lo, size.hi)
+
+
+def _bounds_of_sum(context: ImportContext, one: SizeSum) -> tuple[int, int] | None:
+    """The least and the greatest value of a sum; None unless it is one of sizes."""
+    if not all(name in context.sizes for name in one.names()):
+        return None
+    lo, hi = one.bounds(context.sizes)
+    above = (one.plus(known, -1).bounds(context.sizes)[0] for known in context.nonnegative)
+    return max(lo, *above, lo), hi
 
 
 def _terms(context: ImportContext, element: Element) -> SizeSum:
@@ -144,8 +200,9 @@ def _element_of(context: ImportContext, wanted: SizeSum) -> Element:
         known = _computed(context, wanted)
         context.sums[wanted] = known
         context.summed[known] = wanted
-        if all(name in context.sizes for name in wanted.names()):
-            context.sizes[known] = Size(wanted.text(context.sizes), *wanted.bounds(context.sizes))
+        bounds = _bounds_of_sum(context, wanted)
+        if bounds is not None:
+            context.sizes[known] = Size(wanted.text(context.sizes), *bounds)
     return known
 
 

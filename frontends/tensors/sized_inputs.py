@@ -14,8 +14,10 @@ from typing import TypeAlias
 import onnx
 
 from graphflow.base.errors import InvalidModel
-from graphflow.base.sizes import Size
+from graphflow.base.sizes import Size, SizeRelation
 from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.derived_sizes import total
+from graphflow.frontends.tensors.size_sums import SizeSum
 from graphflow.graph import SizeInput, Value
 
 Axes: TypeAlias = "tuple[tuple[str, int], ...]"
@@ -43,15 +45,42 @@ def sized_axes(proto: onnx.ModelProto, sizes: Sequence[Size]) -> dict[Size, Axes
     return sized
 
 
-def add_sizes(context: ImportContext, sized: Mapping[Size, Axes]) -> None:
-    """Add an input for each size, and count the elements along its axes by that input."""
-    graph, found = context.graph, []
-    for size, axes in sized.items():
-        tensor = context.unique_tensor_name(size.name)
-        graph.add_value(Value(tensor, "int64", ()))
-        found.append(SizeInput(size, tensor, axes))
-        for name, axis in axes:
-            context.counted.setdefault(name, {})[axis] = tensor
-    graph.sizes = tuple(found)
-    context.sizes = {one.tensor: one.size for one in found}
-    graph.set_inputs((*graph.inputs, *(one.tensor for one in found)))
+def add_sizes(
+    context: ImportContext, sized: Mapping[Size, Axes], relations: Sequence[SizeRelation]
+) -> None:
+    """Add an input for each size, and count the elements along its axes by that input; by another
+    size, where one of `relations` says that both are equal."""
+    graph, tensors = context.graph, dict[str, str]()
+    for size in sized:
+        tensors[size.name] = context.unique_tensor_name(size.name)
+        graph.add_value(Value(tensors[size.name], "int64", ()))
+    graph.sizes = tuple(SizeInput(size, tensors[size.name], axes) for size, axes in sized.items())
+    graph.relations = tuple(relations)
+    graph.set_inputs((*graph.inputs, *tensors.values()))
+    context.sizes = {one.tensor: one.size for one in graph.sizes}
+    for relation in relations:
+        tensor, same = tensors[relation.size], _right_side(relation, relations, tensors)
+        if relation.is_exact:
+            context.sums[same], context.summed[tensor] = tensor, same
+        else:
+            left = SizeSum(((tensor, 1),), 0)
+            context.nonnegative.append(left.plus(same, -1))
+    for one in graph.sizes:
+        count = total(context, (one.tensor,))
+        assert isinstance(count, str)
+        for name, axis in one.axes:
+            context.counted.setdefault(name, {})[axis] = count
+
+
+def _right_side(
+    relation: SizeRelation, relations: Sequence[SizeRelation], tensors: Mapping[str, str]
+) -> SizeSum:
+    """The right side of a relation, in sizes that no other relation determines."""
+    result = SizeSum((), relation.offset)
+    exact = {other.size: other for other in relations if other.is_exact}
+    for name, factor in relation.factors:
+        known = SizeSum(((tensors[name], 1),), 0)
+        if name in exact:
+            known = _right_side(exact[name], relations, tensors)
+        result = result.plus(known, factor)
+    return result

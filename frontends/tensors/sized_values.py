@@ -27,8 +27,11 @@ _MOVES = {
 }  # fmt: skip
 """Operators that move elements, and the inputs whose elements they move (None: all)."""
 
-_TAKE_SHAPES = {"ConstantOfShape": 0, "Expand": 1, "Range": 1, "Reshape": 1, "Slice": 2}
-"""Operators whose output has given extents, and the input that gives them."""
+_TAKE_SHAPES = {
+    "ConstantOfShape": {0}, "Expand": {1}, "Range": {1}, "Reshape": {1}, "Slice": {1, 2},
+    "Trilu": {1},
+}  # fmt: skip
+"""Operators that sizes give the extents of their output, or places, and these inputs."""
 
 
 def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedArray] | None:
@@ -44,11 +47,11 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
     if not read:
         return None
     places = [k for k, name in enumerate(step.node.input) if name in context.sized_values]
-    if [_TAKE_SHAPES.get(op)] == places:
+    if set(places) <= _TAKE_SHAPES.get(op, frozenset()):
         return None
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
-    if op in COMBINING and (results := _combined(step, context)) is not None:
+    if (op in COMBINING or op == "Neg") and (results := _combined(step, context)) is not None:
         return {step.outputs[0]: results}
     moved = () if _makes_booleans(step) else _MOVES.get(op, ())
     if not places or not (moved is None or set(places) <= set(moved)):
@@ -67,10 +70,14 @@ def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
     arrays = [_array(name, context) for name in step.inputs]
     if any(array is None or array.dtype != np.int64 for array in arrays):
         return None
-    left, right = np.broadcast_arrays(*(_elements(name, context) for name in step.inputs))
+    operands = [_elements(name, context) for name in step.inputs]
+    if step.op == "Neg":
+        operands.insert(0, np.zeros((), object))
+    op = "Sub" if step.op == "Neg" else step.op
+    left, right = np.broadcast_arrays(*operands)
     array, sizes = np.zeros(left.shape, np.int64), dict[int, str]()
     for place, pair in enumerate(zip(left.flat, right.flat, strict=True)):
-        element = combined(context, step.op, *pair)
+        element = combined(context, op, *pair)
         if element is None:
             return None
         if isinstance(element, str):

@@ -9,7 +9,6 @@ that only loads saved models imports neither this module nor the compiler.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,8 +135,16 @@ def executable_of(request: CompileRequest) -> Executable:
     specializer = Specializer(request, interface, symbolic, needed)
     shapes = largest_shapes(interface.inputs, symbolic, request.sizes)
     if shapes is not None:
-        with suppress(ValueMissing):
+        try:
             specializer.precompile(shapes, {})
+        except ValueMissing:
+            pass
+        except InvalidModel as error:
+            most = ", ".join(f"{size.name} = {size.hi}" for size in request.sizes)
+            raise InvalidModel(
+                f"with the most of each size ({most}): {str(error).strip()}; give bounds whose "
+                "most agree with each other"
+            ) from error
     return Executable(specializer)
 
 

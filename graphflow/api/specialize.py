@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -44,7 +45,14 @@ from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Counts, Once
 from graphflow.program import TensorSpec
-from graphflow.runtime import Processor, Program, check_host, processor_of, value_key
+from graphflow.runtime import (
+    Processor,
+    Program,
+    check_host,
+    processor_of,
+    takes_shapes,
+    value_key,
+)
 
 Key: TypeAlias = "tuple[tuple[str, object], ...]"
 
@@ -357,14 +365,12 @@ class Specializer:
         shape_of: Callable[[str], tuple[int, ...]],
         value_of: Callable[[str], NDArray[Any]],
         check: Callable[[], None],
+        is_exact: bool = False,
     ) -> Loaded:
+        """The program for these shapes and values; with `is_exact`, one of these shapes alone."""
         while True:
             given = {name: shape_of(name) for name in self._symbolic}
-            sizes = (
-                ()
-                if self._lost
-                else sizes_within(given, self.interface.inputs, self._request.sizes)
-            )
+            sizes = () if self._lost or is_exact else self._sizes_within(given)
             shapes = with_room(given, self.interface.inputs, sizes)
             values = {name: value_of(name) for name in self._needed}
             key = (
@@ -389,7 +395,13 @@ class Specializer:
                 return loaded(compile_graph(request, self._shared, earlier), self.made)
 
             try:
-                return self._programs.get(key, make)
+                found = self._programs.get(key, make)
+                if sizes and not takes_shapes(found.program.spec, given):
+                    # A relation between sizes fails.  If the model allows that, for instance where
+                    # an extent is 1, it has a program; if not, a run of this one says so.
+                    with suppress(InvalidModel):
+                        return self._find(shape_of, value_of, check, is_exact=True)
+                return found
             except ExtentsLost as error:
                 if not sizes:
                     raise
@@ -399,6 +411,9 @@ class Specializer:
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _sizes_within(self, given: Mapping[str, tuple[int, ...]]) -> tuple[Size, ...]:
+        return sizes_within(given, self.interface.inputs, self._request.sizes)
 
     def _lose_sizes(self, error: ExtentsLost) -> None:
         """From now on compile for each shape, for the reason of this error, and say so once."""

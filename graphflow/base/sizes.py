@@ -1,7 +1,8 @@
 """Sizes: extents of inputs that are known only in a run, within bounds that are known before.
 
-In: a name of a dimension and its bounds, as a user gives them.  Out: `Size`s.  What always holds: a
-program for sizes has room for the most of each, and a run has from the least to the most.
+In: a name of a dimension and its bounds, as a user gives them.  Out: `Size`s, and the relations
+between them.  What always holds: a program for sizes has room for the most of each, and a run has
+from the least to the most.
 """
 
 from __future__ import annotations
@@ -25,11 +26,40 @@ class Size:
         return f"{self.name} from {self.lo} to {self.hi}"
 
 
+@dataclass(frozen=True, slots=True)
+class SizeRelation:
+    """What holds in every run: a size is `offset + Σ factor · size`, over the names of others; or
+    at least that, unless `is_exact`."""
+
+    size: str
+    factors: tuple[tuple[str, int], ...]
+    offset: int
+    is_exact: bool = True
+
+    def __str__(self) -> str:
+        words = [name if factor == 1 else f"{factor}·{name}" for name, factor in self.factors]
+        if self.offset or not words:
+            words.append(str(self.offset))
+        sign = "=" if self.is_exact else ">="
+        return f"{self.size} {sign} {' + '.join(words)}".replace("+ -", "- ")
+
+    def value(self, extents: Mapping[str, int]) -> int:
+        """What the size is, or is at least, where the others are `extents`."""
+        return self.offset + sum(factor * extents[name] for name, factor in self.factors)
+
+    def may_hold(self, extents: Mapping[str, int]) -> bool:
+        """Whether the relation holds, as far as `extents` are known."""
+        if not {self.size, *dict(self.factors)} <= extents.keys():
+            return True
+        size, value = extents[self.size], self.value(extents)
+        return size == value if self.is_exact else size >= value
+
+
 def sizes_of(given: Mapping[str, Any]) -> tuple[Size, ...]:
     """The sizes that `{name: (lo, hi)}` states, in its order.
 
     Raises TypeError unless it is a mapping of names to pairs of integers, and InvalidModel for
-    bounds that no run could satisfy or that allow an empty tensor.
+    bounds that no run could satisfy or that allow only empty tensors.
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"sizes is {type(given).__name__}, must map names to pairs (lo, hi)")
@@ -43,9 +73,9 @@ def _size(name: Any, bounds: Any) -> Size:
     if len(pair) != 2 or not all(type(n) is int for n in pair):
         raise TypeError(f"sizes[{name!r}] is {bounds!r}, must be a pair of integers (lo, hi)")
     lo, hi = pair
-    if not 1 <= lo <= hi:
+    if not 0 <= lo <= hi or hi < 1:
         raise InvalidModel(
-            f"sizes[{name!r}] is {pair}; the least extent must be 1 or more, and at most the "
-            "greatest"
+            f"sizes[{name!r}] is {pair}; the least extent must be 0 or more and at most the "
+            "greatest, and that must be 1 or more"
         )
     return Size(name, lo, hi)

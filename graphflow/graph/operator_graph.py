@@ -19,6 +19,7 @@ import networkx as nx
 
 from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
+from graphflow.base.sizes import SizeRelation
 from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.hidden import OutputTrim, SizeInput, ValueGuard
 from graphflow.graph.value import Array, Value, require_rank
@@ -76,7 +77,8 @@ class OperatorGraph:
     - results: the names of the model's own outputs, in order.
     - guards, trims: what each run checks in integer tensors, and to what extent it cuts outputs.
     - scalar_limits: what each run checks of the graph inputs that give scalars of kernels.
-    - sizes: extents of inputs that a run decides; counted: for axes of values the integer tensor
+    - sizes: extents of inputs that a run decides; relations: what holds between them in each run.
+    - counted: for axes of values the integer tensor
       that holds how many elements a run gives there, of as many as there is room for.
     - initializers: tensors with known contents (for graph inputs: the default), by name.
     - removed: what became of tensors of the ONNX graph that have no value any more.
@@ -91,6 +93,7 @@ class OperatorGraph:
         self.trims: tuple[OutputTrim, ...] = ()
         self.scalar_limits: tuple[ScalarLimits, ...] = ()
         self.sizes: tuple[SizeInput, ...] = ()
+        self.relations: tuple[SizeRelation, ...] = ()
         self.counted: Mapping[Value, Mapping[int, str]] = {}
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}

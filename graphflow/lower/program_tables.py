@@ -169,6 +169,7 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         ),
         signatures={symbol: _signature(kernel) for symbol, kernel in lowered.kernels.items()},
         sizes=tuple(_input_size(one, physical.inputs) for one in graph.sizes),
+        relations=graph.relations,
     )
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import VerifyError
+from graphflow.base.sizes import SizeRelation
 from graphflow.foreign import ObjectSpec, Section
 
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
@@ -229,7 +230,7 @@ class ProgramSpec:
     - hidden: how many of the last outputs are not the model's, but read by `guards` and `trimmed`.
     - signatures: the limits of kernels; steps of these kernels stay inside the program's memory.
     - sizes: the extents of inputs that each run decides; `inputs` and `outputs` have room for the
-      greatest.
+      greatest; relations: what holds between these in each run.
 
     Raises VerifyError if the parts are not consistent.
     """
@@ -251,6 +252,7 @@ class ProgramSpec:
     objects_out: tuple[ObjectSpec, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     sizes: tuple[InputSize, ...] = ()
+    relations: tuple[SizeRelation, ...] = ()
 
     @property
     def input_names(self) -> list[str]:
@@ -353,7 +355,7 @@ class ProgramSpec:
             held = self.inputs[size.input]
             if (held.dtype, held.shape) != ("int64", ()):
                 raise VerifyError(f"{where}: {held} is no integer")
-            if not 1 <= size.lo <= size.hi or not size.axes:
+            if not 0 <= size.lo <= size.hi or size.hi < 1 or not size.axes:
                 raise VerifyError(f"{where}: from {size.lo} to {size.hi} of {len(size.axes)} axes")
             for number, axis in size.axes:
                 # A run takes the extents from inputs that stand before the one that holds them.
@@ -361,6 +363,9 @@ class ProgramSpec:
                 if not 0 <= axis < len(shape) or shape[axis] != size.hi:
                     raise VerifyError(f"{where}: axis {axis} of input {number} is not {size.hi}")
         most = {size.input: size.hi for size in self.sizes}
+        for relation in self.relations:
+            if not {relation.size, *dict(relation.factors)} <= {size.name for size in self.sizes}:
+                raise VerifyError(f"the relation {relation} names what is no size")
         for step in (*self.prepare, *self.run):
             part = step.portion
             if part is not None and most.get(part.input) != part.most:

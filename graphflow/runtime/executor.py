@@ -38,7 +38,7 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.run_sizes import fits, open_axes, size_given
+from graphflow.runtime.run_sizes import fits, open_axes, require_relations, size_given
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -301,6 +301,7 @@ class Program:
             if self._values and tensor.name in self._values:
                 require_value(tensor.name, self._values[tensor.name], array)
             arrays.append(array)
+        require_relations(self.spec, arrays)
         return arrays
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:

@@ -1,7 +1,8 @@
 """The sizes of a run: extents of its inputs that a program leaves open.
 
 In: the spec of a program and the arrays that a run gives.  Out: the value of each size.  What
-always holds: all axes of one size have that extent, and it is within the bounds of the program.
+always holds: all axes of one size have that extent, it is within the bounds of the program, and the
+relations between sizes hold.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ def takes_shapes(spec: ProgramSpec, shapes: Mapping[str, tuple[int, ...]]) -> bo
     """Whether a program runs with inputs of these shapes; other inputs may have any shape."""
     given = {k: shapes[t.name] for k, t in enumerate(spec.inputs) if t.name in shapes}
     sized = open_axes(spec)
-    return all(
-        fits(shape, spec.inputs[k].shape, sized.get(k, ())) for k, shape in given.items()
-    ) and all(
-        len(extents) <= 1 and all(size.lo <= n <= size.hi for n in extents)
-        for size in spec.sizes
-        for extents in [{given[k][axis] for k, axis in size.axes if k in given}]
-    )
+    if not all(fits(shape, spec.inputs[k].shape, sized.get(k, ())) for k, shape in given.items()):
+        return False
+    extents: dict[str, int] = {}
+    for size in spec.sizes:
+        found = {given[k][axis] for k, axis in size.axes if k in given}
+        if len(found) > 1 or not all(size.lo <= n <= size.hi for n in found):
+            return False
+        extents.update((size.name, n) for n in found)
+    return all(relation.may_hold(extents) for relation in spec.relations)
 
 
 def with_size_names(spec: ProgramSpec, tensor: TensorSpec) -> OpenTensor:
@@ -77,6 +80,19 @@ def size_given(
             f"{size.lo} to {size.hi}"
         )
     return np.array(extent, np.int64)
+
+
+def require_relations(spec: ProgramSpec, arrays: Sequence[NDArray[Any]]) -> None:
+    """Raise InvalidModel, with the inputs that disagree, where a relation between sizes fails."""
+    sizes = {size.name: size for size in spec.sizes}
+    for relation in spec.relations:
+        extents = {name: int(arrays[size.input]) for name, size in sizes.items()}
+        if not relation.may_hold(extents):
+            related = (sizes[name] for name in (relation.size, *dict(relation.factors)))
+            axes = ", ".join(_axis(spec, arrays, *size.axes[0]) for size in related)
+            raise InvalidModel(
+                f"{axes}; {relation} has to hold, and that would be {relation.value(extents)}"
+            )
 
 
 def _axis(spec: ProgramSpec, arrays: Sequence[NDArray[Any]], number: int, axis: int) -> str:

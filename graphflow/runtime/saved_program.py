@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
+from graphflow.base.sizes import SizeRelation
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.program import (
     ALIGNMENT,
@@ -290,6 +291,9 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
         "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
         "sizes": [[s.name, s.input, s.lo, s.hi, [list(a) for a in s.axes]] for s in spec.sizes],
+        "relations": [
+            [r.size, [list(f) for f in r.factors], r.offset, r.is_exact] for r in spec.relations
+        ],
     }
 
 
@@ -356,6 +360,7 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
             TrimmedOutput(*map(integer, listed(row, 4))) for row in listed(program["trimmed"])
         ),
         sizes=tuple(map(_input_size, listed(program["sizes"]))),
+        relations=tuple(map(_size_relation, listed(program["relations"]))),
     )
     _signatures(spec)
     for place, tensor in enumerate(spec.outputs):
@@ -379,6 +384,12 @@ def _input_size(row: Any) -> InputSize:
     name, number, lo, hi, axes = listed(row, 5)
     pairs = tuple((integer(k), integer(axis)) for k, axis in (listed(p, 2) for p in listed(axes)))
     return InputSize(text(name), integer(number), integer(lo), integer(hi), pairs)
+
+
+def _size_relation(row: Any) -> SizeRelation:
+    size, factors, offset, is_exact = listed(row, 4)
+    pairs = ((text(name), integer(n)) for name, n in (listed(p, 2) for p in listed(factors)))
+    return SizeRelation(text(size), tuple(pairs), integer(offset), boolean(is_exact))
 
 
 def _reference(row: Any) -> BufferRef:

@@ -16,20 +16,20 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.zoo.bert import TYPES, bert
-from graphflow.models.zoo.bert import VOCABULARY as WORD_PIECES
 from graphflow.models.zoo.convnext import TINY, convnext
 from graphflow.models.zoo.detector import detector
 from graphflow.models.zoo.efficientnet import efficientnet
-from graphflow.models.zoo.gpt import HEADS, LAYERS, WIDTH, gpt
-from graphflow.models.zoo.gpt import VOCABULARY as TOKENS
 from graphflow.models.zoo.half import half
 from graphflow.models.zoo.mobilevit import mobilevit
 from graphflow.models.zoo.qdq import qdq
 from graphflow.models.zoo.segformer import DECODER, segformer
-from graphflow.models.zoo.speech import FEATURES, speech
-from graphflow.models.zoo.tagger import VOCABULARY as WORDS
-from graphflow.models.zoo.tagger import tagger
+from graphflow.models.zoo.sequences.bert import TYPES, bert
+from graphflow.models.zoo.sequences.bert import VOCABULARY as WORD_PIECES
+from graphflow.models.zoo.sequences.gpt import HEADS, LAYERS, WIDTH, gpt
+from graphflow.models.zoo.sequences.gpt import VOCABULARY as TOKENS
+from graphflow.models.zoo.sequences.speech import FEATURES, speech
+from graphflow.models.zoo.sequences.tagger import VOCABULARY as WORDS
+from graphflow.models.zoo.sequences.tagger import tagger
 from graphflow.models.zoo.vit import vit
 
 Feeds = dict[str, NDArray[Any]]

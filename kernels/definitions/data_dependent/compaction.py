@@ -157,6 +157,15 @@ def reshaped_places(
     return stages.elementwise_kernel("reshaped_places", counts, y, loops, kept)
 
 
+def shifted_places(room: int, most: int) -> tir.PrimFunc:
+    """`y[j]` is the j-th of `most` places from `start` on, and the last of `room` behind these."""
+    start, y = tir.Buffer("start", (), "int64"), tir.Buffer("y", (most,), "int64")
+    loops = stages.loops_over("j", y.shape)
+    place = add(tir.IndexValue(loops[0][0]), tir.Load(start, ()))
+    last = tir.Binary("min", place, stages.literal(room - 1, "int64"))
+    return stages.elementwise_kernel("shifted_places", (start,), y, loops, last)
+
+
 def padded_places(room: int, begin: int, end: int, mode: str) -> tir.PrimFunc:
     """`y[j]` is the place of the first `extent[()]` elements, of `room`, that padding copies to j.
 

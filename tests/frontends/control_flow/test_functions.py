@@ -12,7 +12,7 @@ from onnx import helper
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, import_model
-from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.protos.steps import ImportStep
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.graph import OperatorGraph, Value, interpret_graph

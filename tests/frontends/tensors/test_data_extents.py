@@ -128,7 +128,14 @@ def test_there_is_no_room_for_any_number_of_elements() -> None:
 
 # Readers of what suppression picks ----------------------------------------------------------------
 
+PAIRS = (
+    "c = Gather<axis=1>(picked, two)  r = Squeeze(boxes, first)  b = Gather(r, c)"
+    "  t = Transpose(b)  p = MatMul(b, t)"
+)
+"""A number for each pair of picked boxes."""
+
 READERS = [
+    f"{PAIRS}  y = Slice(p, origin, corner) -> float[N,M] y",
     "y = Neg(picked) -> int64[N,3] y",
     "t = Transpose<perm=[1,0]>(picked)  y = Cast<to=1>(t) -> float[3,N] y",
     "c = Gather<axis=1>(picked, two)  b = Squeeze(boxes, first)  y = Gather(b, c) -> float[N,4] y",
@@ -152,23 +159,16 @@ READERS = [
     "c = Cast<to=1>(picked)  y = ReduceL2<axes=[0]>(c) -> float[1,3] y",
     "c = Cast<to=1>(picked)  y = Softmax<axis=0>(c) -> float[N,3] y",
     "y = CumSum(picked, zero) -> int64[N,3] y",
+    "y = Slice(picked, first, minus) -> int64[N,3] y",
     "c = Gather<axis=1>(picked, two)  d = Sub(c, seven)  r = Squeeze(boxes, first)"
     "  b = Gather(r, d)  t = Transpose(b)  y = MatMul(b, t)  z = Identity(picked)"
     " -> float[N,N] y, int64[N,3] z",
 ]
 """Those that become kernels; the last one has rows for each pair of boxes."""
 
-PAIRS = (
-    "c = Gather<axis=1>(picked, two)  r = Squeeze(boxes, first)  b = Gather(r, c)"
-    "  t = Transpose(b)  p = MatMul(b, t)"
-)
-"""A number for each pair of picked boxes."""
-
 OTHERS = [
-    f"{PAIRS}  y = Slice(p, origin, corner) -> float[N,M] y",
     f"{PAIRS}  y = Expand(p, square) -> float[N,M] y",
     "y = Shape(picked) -> int64[2] y",
-    "y = Slice(picked, first, minus) -> int64[N,3] y",
     "y = Gather(picked, first) -> int64[1,3] y",
     "y = Add(picked, six) -> int64[N,3] y",
     "y = Reshape(picked, stated) -> int64[6,3] y",

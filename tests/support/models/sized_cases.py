@@ -453,6 +453,17 @@ reshape inner
     u=Constant<value=int64[2] {-1,2}>() y=Reshape(f,u) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
+slice last
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z) }
+cumsum beside
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {1}>() y = CumSum(x,a) }
+range like 1
+    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] {1}>(s)
+    a=Constant<value=int64 {1}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }
+minus one
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
+    m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,m,s,z) }
 half of a size
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
     h=Div(s,t) z=Constant<value=int64[1] {0}>() y=Slice(x,z,h,z) }
@@ -485,9 +496,6 @@ shape times: Mul: does not only move them
     {0,0}>() q=Mul(f,z) i=Constant<value=int64[1] {0}>() b = Gather(f,i) y = Mul(x,b) }
 reshape states: Reshape: the node states the extent
     g (float[n,4] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y = Reshape(x,s) }
-slice last: Slice: it takes
-    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
-    {9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z) }
 slice reverse: Slice: it takes
     g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
     {-9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z,a) }
@@ -502,8 +510,6 @@ resize along: Resize: it takes
     g (float[n,2,4,4] x) => (float[a,b,c,d] y) <float[4] s={2,1,1,1}> { y = Resize(x,,s) }
 resize sizes: Resize: the node states the extent
     g (float[n,2,4,4] x) => (float[a,b,c,d] y) <int64[4] s={5,2,8,8}> { y = Resize(x,,,s) }
-cumsum beside: CumSum: computed together
-    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64 {1}>() y = CumSum(x,a) }
 topk along: TopK: it takes
     g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
     { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
@@ -590,10 +596,7 @@ eyelike: EyeLike: its output is that number
 reverse sequence over: ReverseSequence: computed together
     g (float[n,4] x) => (float[n,4] y) <int64[4] l={1,1,1,1}>
     { y=ReverseSequence<batch_axis=1,time_axis=0>(x,l) }
-range like 1: CumSum: computed together
-    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) c=ConstantOfShape<value=int64[1] {1}>(s)
-    a=Constant<value=int64 {1}>() k=CumSum(c,a) f=Cast<to=1>(k) y=Add(x,f) }
-head below zero: Slice: may be -1
+head below zero: Slice: may have either sign
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>()
     m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,z,m,z) }
 div by count: Div: does not only move them
@@ -601,9 +604,6 @@ div by count: Div: does not only move them
     d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }
 prod of shape: ReduceProd: does not only move them
     g (float[n,4] x) => (float[k] y) { s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p) }
-minus one: Slice: does not only move them
-    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
-    m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,m,s,z) }
 expand equal one: Equal: does not only move them
     g (float[n,4] x, float[1,1] z) => (float[n,4] y) { s=Shape(x) m=Constant<value=int64[2] {1,1}>()
     e=Equal(s,m) o=Constant<value=int64[2] {1,1}>() w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }

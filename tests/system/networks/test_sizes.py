@@ -18,8 +18,9 @@ from graphflow import tir
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
-from graphflow.models.zoo.bert import bert
-from graphflow.models.zoo.speech import speech
+from graphflow.models.zoo.sequences.bert import bert
+from graphflow.models.zoo.sequences.gpt import gpt
+from graphflow.models.zoo.sequences.speech import speech
 from support.fuzz.sized_fuzz import run_sized, sized_model
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
 from support.models.sized_runs import (
@@ -138,7 +139,6 @@ TWO_SIZES = {
     "shapes": "g (float[n,m] x, float[1,1] z) => (float y) { s=Shape(x) e=Expand(z,s) y=Add(x,e) }",
 }
 NOT_BOTH = {
-    "elementwise": "g (float[n,4] x, float[m,4] z) => (float y) { y=Add(x,z) }",
     "equal": "g (float[n,4] x, float[m,4] z) => (bool y) { a=Shape(x) b=Shape(z) y=Equal(a,b) }",
 }
 BOTH_RUNS = tuple({"n": n, "m": m} for n, m in ((1, 1), (3, 1), (1, 4), (4, 3)))
@@ -178,6 +178,65 @@ def test_one_size_of_two_inputs_is_one_number() -> None:
     exe = gf.compile(model, sizes=SIZES, options=OPTIONS)
     with pytest.raises(gf.GraphflowError, match=r"'z' has 3 elements.*'x' has 2 elements"):
         exe.run({"x": np.ones((2, 4), "f4"), "z": np.ones((3, 4), "f4")})
+
+
+SUMMED = (
+    "g (float[p,4] past, float[k,4] new, float[t,1] mask) => (float y) "
+    "{ a=Concat<axis=0>(past,new) y=Mul(a,mask) }"
+)
+"""A mask as long as what is joined: a run has t = p + k, or a mask of one element."""
+
+
+def test_a_relation_between_inputs_is_found_and_checked() -> None:
+    sizes = {"p": (0, 5), "k": (1, 3), "t": (1, 8)}
+    runs = [{"p": p, "k": k, "t": p + k} for p, k in ((0, 1), (5, 3), (2, 2), (4, 1))]
+    assert beside_peer(parsed_model(SUMMED), sizes, runs) == ([], "")
+    exe = gf.compile(parsed_model(SUMMED), sizes=sizes, options=OPTIONS)
+    wrong = sized_feeds(exe, {"p": 2, "k": 2, "t": 5}, 0)
+    with pytest.raises(gf.GraphflowError, match=r"'mask' has 5 .*'past' has 2 .*t = .*would be 4"):
+        exe.run(wrong)
+
+
+def test_the_scale_of_zeros_is_that_of_the_operator() -> None:
+    """The operator has a body too, which divides by it."""
+    model = parsed_model(ONE_PROGRAM["dynamic quantize"])
+    exe = gf.compile(model, sizes={"n": (0, MOST)}, options=OPTIONS)
+    for n in (0, 2):
+        results = exe.run({"x": np.zeros((n, 4), np.float32)})
+        assert (results["s"], results["z"], results["y"].shape) == (1, 0, (n, 4))
+
+
+@pytest.mark.parametrize("name", ordinary(ONE_PROGRAM, every=9))
+def test_empty_tensors(name: str) -> None:
+    """A mean of nothing is NaN, as in numpy; onnxruntime makes it 0."""
+    if "mean" in name:
+        pytest.skip("a mean of nothing")
+    wrong, _ = beside_peer(parsed_model(ONE_PROGRAM[name]), {"n": (0, MOST)}, extents(0, 2))
+    assert not wrong
+
+
+def test_a_run_that_broadcasts_instead_has_a_program_of_its_own() -> None:
+    sizes = {"p": (0, 5), "k": (1, 3), "t": (1, 8)}
+    runs = [{"p": 2, "k": 2, "t": t} for t in (4, 1)]
+    assert beside_peer(parsed_model(SUMMED), sizes, runs) == ([], "")
+
+
+def test_sizes_whose_most_disagree_are_named() -> None:
+    sizes = {"p": (0, 5), "k": (1, 3), "t": (1, 9)}
+    with pytest.raises(gf.GraphflowError, match=r"with the most of each size .*t = 9"):
+        gf.compile(parsed_model(SUMMED), sizes=sizes, options=OPTIONS)
+
+
+@pytest.mark.parametrize("name", ["elementwise", "a part of the longer"])
+def test_two_sizes_that_have_to_agree(name: str) -> None:
+    """The second model works if m is at most n, which is an inequality."""
+    texts = {
+        "elementwise": "g (float[n,4] x, float[m,4] z) => (float y) { y=Add(x,z) }",
+        "a part of the longer": "g (float[n,4] x, float[m,4] z) => (float y) "
+        "{ s=Shape<end=1>(z) o=Constant<value=int64[1] {0}>() c=Slice(x,o,s,o) y=Add(c,z) }",
+    }
+    wrong, why_not = beside_peer(parsed_model(texts[name]), {"n": (1, 4), "m": (1, 4)}, BOTH_RUNS)
+    assert not wrong and not why_not
 
 
 def test_a_run_beyond_the_bounds_has_a_program_of_its_own() -> None:
@@ -293,6 +352,15 @@ def test_an_encoder_of_any_batch_and_length() -> None:
     model = bert(0, layers=1, width=32, heads=2, positions=16)
     sizes = {"batch_size": (1, 3), "sequence_length": (1, 16)}
     runs = [dict(zip(sizes, pair, strict=True)) for pair in ((1, 1), (3, 16), (2, 7), (1, 15))]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
+def test_a_decoder_with_keys_and_values_of_any_length() -> None:
+    """The length of the mask is that of the past and the new tokens; the past may be empty."""
+    model = gpt(0, layers=1, width=48)
+    sizes = {"batch": (1, 2), "sequence": (1, 8), "past": (0, 24), "total": (1, 32)}
+    lengths = ((1, 1, 0), (2, 8, 24), (2, 1, 17), (1, 5, 0), (1, 8, 3))
+    runs = [{"batch": b, "sequence": n, "past": p, "total": n + p} for b, n, p in lengths]
     assert beside_peer(model, sizes, runs, most=2) == ([], "")
 
 

@@ -132,6 +132,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("protos",),
         ("reading",),
         ("tensors",),
+        ("nodes",),
         ("control_flow", "rewrites", "operators"),
         ("",),
     ),

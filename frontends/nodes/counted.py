@@ -8,14 +8,21 @@ it gives, or from a fill that is neutral to the computation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from graphflow.frontends.operators.call import NodeCall
+from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.tensors.data_extents import ExtentsLost
-from graphflow.frontends.tensors.derived_sizes import Element, lesser
-from graphflow.kernels.definitions.data_dependent import compaction
-from graphflow.tir import PrimFunc
+from graphflow.frontends.tensors.derived_sizes import (
+    Element,
+    bounds_of,
+    combined,
+    lesser,
+    require_equal,
+)
+from graphflow.kernels.definitions.data_dependent import compaction, indexing
+from graphflow.kernels.definitions.movements import selection
 
 
 def least_given(call: NodeCall, position: int, axis: int) -> int:
@@ -58,19 +65,80 @@ def count_by(call: NodeCall, counts: Mapping[int, str]) -> None:
         call.context.counted.setdefault(call.outputs[0], {}).update(counts)
 
 
-def emit_heads(call: NodeCall, func: PrimFunc, heads: Mapping[int, Element]) -> None:
-    """Add a kernel that keeps at most the first elements of input 0 along some axes: as many as
-    `heads` says, a number or a size, or all if there are fewer."""
-    counts = dict(call.counts(0))
-    _require_extents(call, (head for head in heads.values() if isinstance(head, str)))
-    for axis, head in heads.items():
-        kept = lesser(call.context, counts.get(axis, call.shape(0)[axis]), head)
-        if isinstance(kept, str):
-            counts[axis] = kept
-        elif axis in counts:  # every run gives as many
-            del counts[axis]
+@dataclass(frozen=True, slots=True)
+class AxisPart:
+    """A part of an axis: `extent` elements from `start`, each a number or a count of a run."""
+
+    start: Element
+    extent: Element
+
+
+def axis_part(call: NodeCall, axis: int, start: Element, end: Element, step: int) -> AxisPart:
+    """The elements of input 0 along an axis from `start` up to `end`, as Slice counts them: from
+    the back if negative, and none outside of the axis.
+
+    Refuses a step other than 1, and bounds of which a run decides on which side of 0 they are.
+    """
+    if step != 1:
+        raise _part_lost(call, axis, f"it takes elements in steps of {step}")
+    count: Element = call.counts(0).get(axis, call.shape(0)[axis])
+    first, behind = (_from_front(call, axis, count, bound) for bound in (start, end))
+    if first == 0:
+        return AxisPart(first, behind)
+    extent = combined(call.context, "Sub", behind, first)
+    limits = None if extent is None else bounds_of(call.context, extent)
+    if extent is None or limits is None or limits[0] < 0:
+        raise _part_lost(call, axis, "the end of a slice may stand before its start")
+    return AxisPart(first, extent)
+
+
+def _from_front(call: NodeCall, axis: int, count: Element, bound: Element) -> Element:
+    """A bound of a slice of `count` elements, as a place from the front that is in the axis."""
+    limits = bounds_of(call.context, bound)
+    if bound == 0:
+        return 0
+    if limits is not None and limits[0] >= 0:
+        return lesser(call.context, count, bound)
+    if limits is None or limits[1] >= 0:
+        raise _part_lost(call, axis, f"the bound {bound} of a slice may have either sign")
+    from_back = combined(call.context, "Sub", 0, bound)
+    assert from_back is not None
+    place = combined(call.context, "Sub", count, lesser(call.context, count, from_back))
+    assert place is not None
+    return place
+
+
+def _part_lost(call: NodeCall, axis: int, reason: str) -> ExtentsLost:
+    return ExtentsLost(
+        f"{call.title}: a run decides what it takes along axis {axis} of {call.inputs[0]}, and "
+        f"{reason}; cut the model before this node"
+    )
+
+
+def emit_parts(call: NodeCall, ranges: Sequence[range], parts: Mapping[int, AxisPart]) -> None:
+    """Add kernels that keep parts of input 0: `ranges` of its axes, or `parts`, by axis, where a
+    run decides how many elements there are, or which."""
+    context, source = call.context, call.inputs[0]
+    shape, kept, counts = list(call.shape(0)), list(ranges), dict(call.counts(0))
+    dtype = call.stored_dtype()
+    for axis, part in parts.items():
+        limits = bounds_of(context, part.extent)
+        most = shape[axis] if limits is None else min(limits[1], shape[axis])
+        if isinstance(part.start, str):
+            places = compaction.shifted_places(shape[axis], most)
+            at = call.emit_part(places, (part.start,), f"places{axis}")
+            moved = call.part_name(f"moved{axis}")
+            func = indexing.gather_at(tuple(shape), (most,), axis, dtype, "int64")
+            call.add_kernel(func, (source, at), (moved,), f"moved{axis}", gives_all=True)
+            source, shape[axis] = moved, most
+        first = part.start if isinstance(part.start, int) else 0
+        kept[axis] = range(first, first + most)
+        if isinstance(part.extent, str):
+            counts[axis] = part.extent
+        elif counts.pop(axis, None) is not None:  # every run gives as many
             call.drops_counts = True
-    call.add_kernel(func, call.inputs[:1], call.outputs[:1], "", gives_all=True)
+    func = selection.take_slice(tuple(shape), kept, dtype)
+    call.add_kernel(func, (source,), call.outputs[:1], "", gives_all=True)
     count_by(call, counts)
 
 
@@ -114,7 +182,10 @@ def filled_factors(call: NodeCall, left: int, right: int) -> tuple[str, str]:
 
     Both are filled, as zero times what lies there may be NaN.
     """
-    if call.counts(0).get(left) != call.counts(1).get(right):
+    counts = call.counts(0).get(left), call.counts(1).get(right)
+    if counts[0] != counts[1]:
+        if counts[0] is not None and counts[1] is not None:
+            require_equal(call.context, counts[0], counts[1])
         raise call.extents_lost(
             call.inputs[:2], "it is multiplied with a tensor that may have another number"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphflow.frontends.operators.call import Emitter, NodeCall
+from graphflow.frontends.nodes.call import Emitter, NodeCall
 from graphflow.tir import PrimFunc
 
 REQUIRED = object()

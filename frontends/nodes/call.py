@@ -17,12 +17,18 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.operators.halves import WIDE, moved_as_stored
+from graphflow.frontends.nodes.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos.protos import check_dtype
 from graphflow.frontends.protos.steps import ImportStep, existing_axis
 from graphflow.frontends.reading.recorded import shapes_agree
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, passed_counts
+from graphflow.frontends.tensors.data_extents import (
+    Counts,
+    CountsDiffer,
+    ExtentsLost,
+    passed_counts,
+)
+from graphflow.frontends.tensors.derived_sizes import require_equal
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
 from graphflow.kernels.definitions import elementwise
@@ -357,6 +363,9 @@ class NodeCall:
             return
         try:
             passed = passed_counts(func, counts, self.context.sizes)
+        except CountsDiffer as error:
+            require_equal(self.context, *error.counts)
+            raise self.extents_lost(names, str(error)) from error
         except ExtentsLost as error:
             raise self.extents_lost(names, str(error)) from error
         for result, buffer in zip(outputs, func.outputs, strict=True):

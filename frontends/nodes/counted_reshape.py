@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import product as pairs
 from math import prod
 
-from graphflow.frontends.operators.call import NodeCall
-from graphflow.frontends.operators.counted import count_by
+from graphflow.frontends.nodes.call import NodeCall
+from graphflow.frontends.nodes.counted import count_by
 from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import Element, product_of, ratio_of
 from graphflow.kernels.definitions.data_dependent import compaction, indexing

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphflow.base.sizes import Size
-from graphflow.frontends.operators.call import Given, NodeCall
-from graphflow.frontends.operators.counted import filled
+from graphflow.frontends.nodes.call import Given, NodeCall
+from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.tensors.derived_sizes import Element, rounded_down
 from graphflow.kernels.definitions.windows.window import Window
 

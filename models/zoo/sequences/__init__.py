@@ -1,0 +1,1 @@
+"""Networks over sequences of tokens or frames, whose batch and length are symbolic."""
