@@ -21,6 +21,7 @@ from graphflow.models import named, with_open_batch
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sequences.gpt import gpt
 from graphflow.models.zoo.sequences.speech import speech
+from graphflow.models.zoo.vit import vit
 from support.fuzz.sized_fuzz import run_sized, sized_model
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
 from support.models.sized_runs import (
@@ -370,6 +371,15 @@ def test_an_encoder_of_speech_of_any_batch_and_length() -> None:
     sizes = {"batch": (1, 3), "frames": (1, 64)}
     pairs = ((1, 1), (3, 64), (2, 2), (1, 3), (3, 29), (1, 63))
     runs = [dict(zip(sizes, pair, strict=True)) for pair in pairs]
+    assert beside_peer(model, sizes, runs) == ([], "")
+
+
+def test_an_encoder_of_images_of_any_size() -> None:
+    """The tokens are those of all patches: two extents are merged into one."""
+    model = vit(0, layers=1, width=24, heads=2, image=None, patch=8)
+    sizes = {"batch": (1, 2), "height": (8, 40), "width": (8, 64)}
+    triples = ((1, 8, 8), (2, 40, 64), (1, 15, 16), (2, 39, 9), (1, 24, 63))
+    runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
     assert beside_peer(model, sizes, runs) == ([], "")
 
 
