@@ -5,6 +5,7 @@ Shapes are known when the model is compiled, so an input that holds one must be 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite, prod
 
 import numpy as np
@@ -12,9 +13,16 @@ import numpy as np
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_by, require_open, require_several, sizes_in
+from graphflow.frontends.nodes.counted_reshape import (
+    emit_counted_reshape,
+    extents_of,
+    is_of_sizes,
+    missing_extent,
+)
 from graphflow.frontends.operators.ops_compaction import emit_joined
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element
+from graphflow.frontends.tensors.derived_sizes import Element, merged
 from graphflow.frontends.tensors.folding import LARGEST
 from graphflow.kernels.definitions.movements import movement
 
@@ -40,8 +48,12 @@ def _emit_reshape(call: NodeCall, shape: tuple[int, ...]) -> None:
 
 def _reshape(call: NodeCall) -> None:
     wanted = stated = [int(n) for n in call.constant(1, "shape", rank=1)]
-    source = call.shape(0)
-    if not call.attribute("allowzero", 0):
+    source, sizes = call.shape(0), sizes_in(call, 1)
+    keeps_zeros = call.attribute("allowzero", 0)
+    if is_of_sizes(call) and not (keeps_zeros and 0 in wanted):
+        _reshape_counted(call, wanted, sizes)
+        return
+    if not keeps_zeros:
         if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
             raise call.invalid(
                 f"0 in shape {wanted} copies an axis that the input of shape {source} does not have"
@@ -51,13 +63,30 @@ def _reshape(call: NodeCall) -> None:
     if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
         raise call.invalid(f"{prod(source)} elements do not determine the shape {wanted}")
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
-    sizes = sizes_in(call, 1)
     require_open(call, (axis for axis, n in enumerate(stated) if n > 0), sizes)
+
+
+def _reshape_counted(call: NodeCall, stated: list[int], sizes: Mapping[int, str]) -> None:
+    given = extents_of(call)
+    if stated.count(-1) > 1 or any(n == 0 for n in stated[len(given) :]):
+        raise call.invalid(f"the shape {stated} is none for an input of {len(given)} axes")
+    wanted: list[Element] = [sizes.get(axis, n) for axis, n in enumerate(stated)]
+    wanted = [given[axis] if n == 0 else n for axis, n in enumerate(wanted)]
+    if -1 in wanted:
+        rest = [n for n in wanted if n != -1]
+        wanted[wanted.index(-1)] = missing_extent(call, rest)
+    emit_counted_reshape(call, wanted)
 
 
 def _flatten(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.attribute("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
+    if is_of_sizes(call):
+        extents = extents_of(call)
+        emit_counted_reshape(
+            call, [merged(call.context, part) for part in (extents[:axis], extents[axis:])]
+        )
+        return
     _emit_reshape(call, (prod(shape[:axis]), prod(shape[axis:])))
 
 

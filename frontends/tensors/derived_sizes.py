@@ -1,20 +1,29 @@
-"""Sizes that are computed from sizes: `n + m`, `2·n`, `n − 1`, `n // 2`, the lesser of two.
+"""Sizes that are computed from sizes: `n + m`, `n·m`, `n − 1`, `n // 2`, the lesser of two.
 
 In: an operation on integers of which some are sizes.  Out: an integer where the sizes cancel, or
 the tensor that holds the result in a run, which is a size itself, with bounds.  What always holds:
-equal sums and quotients are one tensor, so that extents which agree are known to agree.
+equal sums, products and quotients are one tensor, so that extents which agree are known to agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial, reduce
 from typing import TypeAlias
 
 import numpy as np
 
 from graphflow.base.sizes import Size, SizeRelation
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.size_sums import Quotient, SizeSum, divided, product, quotient
+from graphflow.frontends.tensors.size_sums import (
+    Product,
+    Quotient,
+    SizeSum,
+    divided,
+    exact_ratio,
+    product,
+    quotient,
+)
 from graphflow.graph import Node, Value
 from graphflow.kernels.definitions import elementwise
 from graphflow.tir import BinaryOp
@@ -58,6 +67,22 @@ def total(context: ImportContext, elements: Iterable[Element]) -> Element:
     for element in elements:
         result = result.plus(_terms(context, element))
     return _element_of(context, result)
+
+
+def product_of(context: ImportContext, elements: Iterable[Element]) -> SizeSum:
+    """The product of numbers and sizes, in normal form: equal products are equal."""
+    return reduce(product, (_terms(context, element) for element in elements), SizeSum((), 1))
+
+
+def merged(context: ImportContext, elements: Iterable[Element]) -> Element:
+    """The product of numbers and sizes."""
+    return _element_of(context, product_of(context, elements))
+
+
+def ratio_of(context: ImportContext, dividend: SizeSum, divisor: SizeSum) -> Element | None:
+    """What gives `dividend` if it is multiplied with `divisor`; None where that is no size."""
+    result = exact_ratio(dividend, divisor)
+    return None if result is None else _element_of(context, result)
 
 
 def lesser(context: ImportContext, left: Element, right: Element) -> Element:
@@ -184,8 +209,12 @@ def _element_of(context: ImportContext, wanted: SizeSum) -> Element:
 def _computed(context: ImportContext, wanted: SizeSum) -> str:
     """Add the kernels that compute a sum in a run; returns the tensor that holds it."""
     first, _ = wanted.factors[0]
-    if isinstance(first, Quotient) and wanted == SizeSum(((first, 1),), 0):
-        return _quotient(context, first)
+    if wanted == SizeSum(((first, 1),), 0):
+        if isinstance(first, Quotient):
+            return _quotient(context, first)
+        assert isinstance(first, Product)
+        parts = [held(context, _element_of(context, SizeSum(((n, 1),), 0))) for n in first.factors]
+        return reduce(partial(_binary, context, "mul"), parts)
     result = ""
     for term, factor in wanted.factors:
         part = held(context, _element_of(context, SizeSum(((term, 1),), 0)))

@@ -1,4 +1,4 @@
-"""Sums of sizes with integer factors and quotients of such sums, as shapes compute extents.
+"""Sums of products of sizes, and quotients of such sums, as shapes compute extents.
 
 In: the names of tensors that hold sizes.  Out: a normal form, so that equal extents are equal
 values.
@@ -6,10 +6,12 @@ values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor, gcd
+from itertools import product as cartesian
+from math import ceil, floor, gcd, prod
 from typing import TypeAlias
 
 from graphflow.base.sizes import Size
@@ -23,14 +25,21 @@ class Quotient:
     divisor: int
 
 
-Term: TypeAlias = "str | Quotient"
-"""The tensor that holds a size, or a quotient of sizes."""
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The product of two terms or more, in a fixed order."""
+
+    factors: tuple[str | Quotient, ...]
+
+
+Term: TypeAlias = "str | Quotient | Product"
+"""The tensor that holds a size, or what is computed from several."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeSum:
-    """`offset + Σ factor · term`, whose terms are sizes, by the names of their tensors, and
-    quotients."""
+    """`offset + Σ factor · term`, whose terms are sizes, by the names of their tensors, quotients
+    and products."""
 
     factors: tuple[tuple[Term, int], ...]
     offset: int
@@ -45,20 +54,20 @@ class SizeSum:
 
     def names(self) -> Iterator[str]:
         """The tensors that hold the sizes in it."""
-        for term, _ in self.factors:
-            yield from (term,) if isinstance(term, str) else term.dividend.names()
+        for factor in (factor for term, _ in self.factors for factor in _factors_of(term)):
+            yield from (factor,) if isinstance(factor, str) else factor.dividend.names()
 
     def bounds(self, sizes: Mapping[str, Size]) -> tuple[int, int]:
         """Numbers between which the value is, for sizes that do not depend on each other.
 
-        They are the least and the greatest value for sums without quotients.
+        They are the least and the greatest value for sums of single sizes.
         """
         lo = hi = self.offset
         for term, factor in self.factors:
             least, most = sorted(factor * end for end in _term_bounds(term, sizes))
             lo, hi = lo + least, hi + most
         # What n and n // 2 have in common is lost above, and the last unit of roundings here.
-        factors, below, above = _unrounded(self)
+        factors, below, above = _unrounded(self, sizes)
         for name, share in factors.items():
             first, last = sorted((share * sizes[name].lo, share * sizes[name].hi))
             below, above = below + first, above + last
@@ -72,12 +81,29 @@ class SizeSum:
         return " + ".join(words).replace("+ -", "- ")
 
 
-def product(left: SizeSum, right: SizeSum) -> SizeSum | None:
-    """The product, where one of both is a number."""
-    if left.factors and right.factors:
+def product(left: SizeSum, right: SizeSum) -> SizeSum:
+    """The product, multiplied out."""
+    result = SizeSum((), 0)
+    for one, number in _monomials(left):
+        for other, factor in _monomials(right):
+            result = result.plus(_monomial((*one, *other)), number * factor)
+    return result
+
+
+def exact_ratio(dividend: SizeSum, divisor: SizeSum) -> SizeSum | None:
+    """What gives `dividend` if it is multiplied with `divisor`, which is one product; None where
+    there is nothing of that kind."""
+    if len(_monomials(divisor)) != 1:
         return None
-    many, number = (left, right.offset) if left.factors else (right, left.offset)
-    return SizeSum((), 0).plus(many, number)
+    ((by, number),) = _monomials(divisor)
+    result = SizeSum((), 0)
+    for terms, factor in _monomials(dividend):
+        rest = Counter(terms)
+        rest.subtract(by)
+        if factor % number or min(rest.values(), default=0) < 0:
+            return None
+        result = result.plus(_monomial(tuple(rest.elements())), factor // number)
+    return result
 
 
 def quotient(dividend: SizeSum, divisor: int, sizes: Mapping[str, Size]) -> SizeSum:
@@ -114,14 +140,36 @@ def divided(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum
     return quotient(left, right.offset, sizes)
 
 
+def _factors_of(term: Term) -> tuple[str | Quotient, ...]:
+    return term.factors if isinstance(term, Product) else (term,)
+
+
+def _monomials(total: SizeSum) -> list[tuple[tuple[str | Quotient, ...], int]]:
+    """The terms of a sum as products, with their factors; the offset is an empty product."""
+    found = [(_factors_of(term), factor) for term, factor in total.factors]
+    return [*found, ((), total.offset)] if total.offset else found
+
+
+def _monomial(factors: tuple[str | Quotient, ...]) -> SizeSum:
+    if not factors:
+        return SizeSum((), 1)
+    term = factors[0] if len(factors) == 1 else Product(tuple(sorted(factors, key=repr)))
+    return SizeSum(((term, 1),), 0)
+
+
 def _term_bounds(term: Term, sizes: Mapping[str, Size]) -> tuple[int, int]:
     if isinstance(term, str):
         return sizes[term].lo, sizes[term].hi
+    if isinstance(term, Product):
+        ends = [prod(end) for end in cartesian(*(_term_bounds(one, sizes) for one in term.factors))]
+        return min(ends), max(ends)
     lo, hi = term.dividend.bounds(sizes)
     return lo // term.divisor, hi // term.divisor
 
 
-def _unrounded(total: SizeSum) -> tuple[dict[str, Fraction], Fraction, Fraction]:
+def _unrounded(
+    total: SizeSum, sizes: Mapping[str, Size]
+) -> tuple[dict[str, Fraction], Fraction, Fraction]:
     """The factors of sizes in a sum of which no quotient is rounded, and the least and the most
     that the sum has beside these."""
     factors: dict[str, Fraction] = {}
@@ -130,7 +178,11 @@ def _unrounded(total: SizeSum) -> tuple[dict[str, Fraction], Fraction, Fraction]
         if isinstance(term, str):
             factors[term] = factors.get(term, Fraction(0)) + factor
             continue
-        inner, least, most = _unrounded(term.dividend)
+        if isinstance(term, Product):
+            ends = sorted(Fraction(factor * end) for end in _term_bounds(term, sizes))
+            below, above = below + ends[0], above + ends[1]
+            continue
+        inner, least, most = _unrounded(term.dividend, sizes)
         share = Fraction(factor, term.divisor)
         for name, number in inner.items():
             factors[name] = factors.get(name, Fraction(0)) + share * number
@@ -142,6 +194,8 @@ def _unrounded(total: SizeSum) -> tuple[dict[str, Fraction], Fraction, Fraction]
 def _term_text(term: Term, sizes: Mapping[str, Size]) -> str:
     if isinstance(term, str):
         return sizes[term].name
+    if isinstance(term, Product):
+        return "·".join(_grouped(_term_text(factor, sizes)) for factor in term.factors)
     return f"{_grouped(term.dividend.text(sizes))} // {term.divisor}"
 
 

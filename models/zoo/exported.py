@@ -106,6 +106,11 @@ EXPORTED: dict[str, Exported] = {
     "vit": Exported(
         vit, "an encoder of 197 patches of an image", _noise("pixel_values", 1, 3, 224, 224)
     ),
+    "vit_any": Exported(
+        partial(vit, image=None, patch=8, layers=2, width=48),
+        "the same of an image of any height and width",
+        _noise("pixel_values", 1, 3, 75, 52),
+    ),
     "gpt": Exported(gpt, "a decoder with a cache that grows by each token", gpt_feeds),
     "efficientnet": Exported(
         efficientnet, "gated inverted residuals, channels last", _pixels("input_1", 1, 96, 96, 3)

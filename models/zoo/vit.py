@@ -1,6 +1,7 @@
 """A vision transformer (Dosovitskiy et al. 2021) as PyTorch's exporter writes it at opset 17.
 
-In: an image of 224 x 224 pixels, the batch symbolic.  Out: one logit a class.
+In: an image of 224 x 224 pixels, the batch symbolic; or of any size, where positions are a sum of
+rows and columns (Dehghani et al. 2023).  Out: one logit a class.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import onnx
 from graphflow.models.zoo.building.exporting import ExportingBuilder
 
 PATCH = 16
+GRID = 16
+"""The most rows and columns of patches of an image of any size."""
 
 
 def vit(
@@ -18,13 +21,24 @@ def vit(
     layers: int = 3,
     width: int = 96,
     heads: int = 3,
-    image: int = 224,
+    image: int | None = 224,
     classes: int = 100,
+    patch: int = PATCH,
 ) -> onnx.ModelProto:
-    """Patches by a convolution, a class token, blocks that normalize first, and a linear head."""
+    """Patches by a convolution, a class token, blocks that normalize first, and a linear head.
+
+    Where `image` is None, height and width are symbolic, up to `GRID` patches each.
+    """
     b = ExportingBuilder(seed, opset=17, name="vit")
-    pixels = b.input("pixel_values", ("batch", 3, image, image))
-    x = _tokens(b, pixels, width, (image // PATCH) ** 2)
+    extents = ("height", "width") if image is None else (image, image)
+    pixels = b.input("pixel_values", ("batch", 3, *extents))
+    batch = b.size(pixels, 0)
+    maps = b.conv(pixels, width, patch, in_channels=3, strides=[patch] * 2, gain=1.0)
+    if image is None:
+        x = _tokens(b, _placed(b, maps, width), batch, width)
+    else:
+        x = _tokens(b, maps, batch, width)
+        x = b.add(x, b.weight(1, 1 + (image // patch) ** 2, width, scale=0.1))
     for _ in range(layers):
         x = b.add(_attention(b, b.layer_norm(x, width), width, heads), x)
         hidden = b.gelu(b.dense(b.layer_norm(x, width), width, 4 * width))
@@ -36,10 +50,17 @@ def vit(
     return b.model()
 
 
-def _tokens(b: ExportingBuilder, pixels: str, width: int, patches: int) -> str:
+def _placed(b: ExportingBuilder, maps: str, width: int) -> str:
+    """Maps with an embedding of each row and of each column added, as many as there are."""
+    for axis in (2, 3):
+        stop = b.unsqueeze(b.size(maps, axis), 0)
+        table = b.weight(1, width, *((GRID, 1) if axis == 2 else (1, GRID)), scale=0.3)
+        maps = b.add(maps, b.cut(table, axis, b.integers(0), stop))
+    return maps
+
+
+def _tokens(b: ExportingBuilder, maps: str, batch: str, width: int) -> str:
     """(batch, 1 + patches, width): the class token, repeated for the batch, and the patches."""
-    batch = b.size(pixels, 0)
-    maps = b.conv(pixels, width, PATCH, in_channels=3, strides=[PATCH] * 2, gain=1.0)
     flat = b.node("Transpose", [b.reshape(maps, batch, width, -1)], perm=[0, 2, 1])
     wanted = b.shape(batch, -1, -1)
     # `expand(batch, -1, -1)` becomes a Where that puts 1 where -1 stood.
@@ -47,8 +68,7 @@ def _tokens(b: ExportingBuilder, pixels: str, width: int, patches: int) -> str:
     kept = b.node("Equal", [wanted, b.node("Mul", [ones, b.integer(-1)])])
     extents = b.node("Where", [kept, ones, wanted])
     token = b.node("Expand", [b.weight(1, 1, width), extents])
-    joined = b.node("Concat", [token, flat], axis=1)
-    return b.add(joined, b.weight(1, 1 + patches, width, scale=0.1))
+    return b.node("Concat", [token, flat], axis=1)
 
 
 def _one() -> onnx.TensorProto:

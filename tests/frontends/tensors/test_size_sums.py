@@ -6,11 +6,21 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping
+from math import prod
 
 import pytest
 
 from graphflow.base.sizes import Size
-from graphflow.frontends.tensors.size_sums import SizeSum, divided, quotient
+from graphflow.frontends.tensors.size_sums import (
+    Product,
+    Quotient,
+    SizeSum,
+    Term,
+    divided,
+    exact_ratio,
+    product,
+    quotient,
+)
 
 Extents = Mapping[str, int]
 
@@ -24,15 +34,17 @@ def number(value: int) -> SizeSum:
 
 
 def value(total: SizeSum, extents: Extents) -> int:
-    return total.offset + sum(
-        factor
-        * (
-            extents[term]
-            if isinstance(term, str)
-            else value(term.dividend, extents) // term.divisor
-        )
-        for term, factor in total.factors
-    )
+    return total.offset + sum(factor * of_term(term, extents) for term, factor in total.factors)
+
+
+def of_term(term: Term, extents: Extents) -> int:
+    if isinstance(term, Product):
+        return prod(of_term(factor, extents) for factor in term.factors)
+    return extents[term] if isinstance(term, str) else of_quotient(term, extents)
+
+
+def of_quotient(term: Quotient, extents: Extents) -> int:
+    return value(term.dividend, extents) // term.divisor
 
 
 def drawn(
@@ -45,7 +57,9 @@ def drawn(
     for _ in range(6):
         (one, left), (other, right) = rng.choice(pool), rng.choice(pool)
         factor, offset, divisor = rng.randint(-3, 3), rng.randint(-5, 5), rng.randint(1, 5)
-        if rng.random() < 0.5:
+        if rng.random() < 0.2:
+            pool.append((product(one, other), lambda e, a=left, b=right: a(e) * b(e)))
+        elif rng.random() < 0.5:
             pool.append(
                 (
                     one.plus(other, factor).plus(number(offset)),
@@ -83,6 +97,22 @@ def test_equal_extents_are_equal_values() -> None:
     assert quotient(HALF.plus(number(1)), 2, SIZES) == quotient(of("n", 2), 4, SIZES)
     assert quotient(N.plus(N).plus(number(3)), 4, SIZES) == quotient(of("n", 1), 2, SIZES)
     assert quotient(HALF.plus(M), 2, SIZES) == quotient(N.plus(M, 2), 4, SIZES)
+
+
+def test_products_are_multiplied_out() -> None:
+    square = product(N.plus(M), N.plus(M))
+    assert square == product(N, N).plus(product(N, M), 2).plus(product(M, M))
+    assert product(M, N) == product(N, M)
+    assert product(HALF, M).bounds(SIZES) == (0, 75)
+
+
+def test_ratios_are_exact_or_none() -> None:
+    assert exact_ratio(product(of("n", 1), product(M, number(6))), product(M, number(2))) == (
+        SizeSum((("n", 3),), 3)
+    )
+    assert exact_ratio(product(N, M), N) == M
+    for dividend, divisor in ((N, M), (N, number(2)), (product(N, M), of("n", 1)), (N, number(0))):
+        assert exact_ratio(dividend, divisor) is None
 
 
 def test_a_quotient_that_every_run_has_is_a_number() -> None:

@@ -428,6 +428,29 @@ global avg of both
 instance norm along
     g (float[2,3,n] x, float[3] a, float[3] b) => (float[2,3,n] y)
     { y=InstanceNormalization(x,a,b) }
+reshape merges
+    g (float[n,4] x) => (float[k,2] y) { s=Constant<value=int64[2] {-1,2}>() y = Reshape(x,s) }
+reshape flat
+    g (float[n,4] x) => (float[k] y) { s=Constant<value=int64[1] {-1}>() y = Reshape(x,s) }
+flatten 0
+    g (float[n,4] x) => (float[a,b] y) { y = Flatten<axis=0>(x) }
+flatten 2
+    g (float[n,4,2] x) => (float[a,b] y) { y = Flatten<axis=2>(x) }
+reshape last
+    g (float[n,4] x) => (float[a,b] y)
+    { s=Shape<end=1>(x) t=Constant<value=int64[1] {-1}>() u=Concat<axis=0>(t,s) y=Reshape(x,u) }
+reshape swaps
+    g (float[n,5,4] x) => (float[5,n,4] y)
+    { s=Shape(x) i=Constant<value=int64[3] {1,0,2}>() t=Gather(s,i) y=Reshape(x,t) }
+reshape states hi
+    g (float[n,5] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y=Reshape(x,s) }
+reshape and back
+    g (float[n,3,4] x, float[4,8] w) => (float[n,3,8] y) { a=Constant<value=int64[2] {-1,4}>()
+    f=Reshape(x,a) m=MatMul(f,w) s=Shape<end=2>(x) l=Constant<value=int64[1] {-1}>()
+    t=Concat<axis=0>(s,l) y=Reshape(m,t) }
+reshape inner
+    g (float[2,3,n] x) => (float[k,2] y) { a=Constant<value=int64[1] {-1}>() f=Reshape(x,a)
+    u=Constant<value=int64[2] {-1,2}>() y=Reshape(f,u) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
 slice last
@@ -471,16 +494,8 @@ size op: Size: its output is that number
 shape times: Mul: does not only move them
     g (float[n,4] x) => (float[n,4] y) { s = Shape(x) f = Cast<to=1>(s) z=Constant<value=float[2]
     {0,0}>() q=Mul(f,z) i=Constant<value=int64[1] {0}>() b = Gather(f,i) y = Mul(x,b) }
-reshape merges: Reshape: it takes
-    g (float[n,4] x) => (float[k,2] y) { s=Constant<value=int64[2] {-1,2}>() y = Reshape(x,s) }
-reshape flat: Reshape: it takes
-    g (float[n,4] x) => (float[k] y) { s=Constant<value=int64[1] {-1}>() y = Reshape(x,s) }
 reshape states: Reshape: the node states the extent
     g (float[n,4] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y = Reshape(x,s) }
-flatten 0: Flatten: it takes
-    g (float[n,4] x) => (float[a,b] y) { y = Flatten<axis=0>(x) }
-flatten 2: Flatten: it takes
-    g (float[n,4,2] x) => (float[a,b] y) { y = Flatten<axis=2>(x) }
 slice reverse: Slice: it takes
     g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
     {-9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z,a) }
@@ -589,9 +604,6 @@ div by count: Div: does not only move them
     d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }
 prod of shape: ReduceProd: does not only move them
     g (float[n,4] x) => (float[k] y) { s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p) }
-reshape last: Reshape: it takes
-    g (float[n,4] x) => (float[a,b] y)
-    { s=Shape<end=1>(x) t=Constant<value=int64[1] {-1}>() u=Concat<axis=0>(t,s) y=Reshape(x,u) }
 expand equal one: Equal: does not only move them
     g (float[n,4] x, float[1,1] z) => (float[n,4] y) { s=Shape(x) m=Constant<value=int64[2] {1,1}>()
     e=Equal(s,m) o=Constant<value=int64[2] {1,1}>() w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }
@@ -620,11 +632,6 @@ dropout mask: Dropout: does not depend on it
 embed layernorm: com.microsoft.EmbedLayerNormalization: is expanded at import
     g (int32[n,3] i, int32[n,3] s, float[4,8] w, float[4,8] p, float[4,8] q, float[8] a, float[8] b)
     => (float[n,3,8] y, int32[n] m) { y,m=com.microsoft.EmbedLayerNormalization(i,s,w,p,q,a,b) }
-reshape swaps: Reshape: the node states the extent
-    g (float[n,5,4] x) => (float[5,n,4] y)
-    { s=Shape(x) i=Constant<value=int64[3] {1,0,2}>() t=Gather(s,i) y=Reshape(x,t) }
-reshape states hi: Reshape: the node states the extent
-    g (float[n,5] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y=Reshape(x,s) }
 reshape inner hi: Reshape: the node states the extent
     g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
 expand sized by hi: Expand: the node states the extent

@@ -22,6 +22,7 @@ from graphflow.models import named, with_open_batch
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sequences.gpt import gpt
 from graphflow.models.zoo.sequences.speech import speech
+from graphflow.models.zoo.vit import vit
 from support.fuzz.sized_fuzz import run_sized, sized_model
 from support.models.executed_work import executed_work
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
@@ -125,14 +126,23 @@ TWO_SIZES = {
     "attention": "g (float[n,m,4] x) => (float y) { t=Transpose<perm=[0,2,1]>(x) s=MatMul(x,t) "
     "p=Softmax(s) y=MatMul(p,x) }",
     "mean of both": "g (float[n,m,4] x) => (float y) { y=ReduceMean<axes=[0,1]>(x) }",
+    "merged": "g (float[2,n,m] x) => (float y) { s=Constant<value=int64[2] {0,-1}>() "
+    "f=Reshape(x,s) y=Softmax(f) }",
+    "merged in front": "g (float[n,m,4] x, float[4,4] w) => (float y) { s=Constant<value=int64[2] "
+    "{-1,4}>() f=Reshape(x,s) p=MatMul(f,w) t=Shape(x) y=Reshape(p,t) }",
+    "swapped": "g (float[n,m] x) => (float y) { s=Shape(x) i=Constant<value=int64[2] {1,0}>() "
+    "t=Gather(s,i) y=Reshape(x,t) }",
+    "outer reshaped": "g (float[n,m] x) => (float y) { a=Constant<value=int64[1] {-1}>() "
+    "y=Reshape(x,a) }",
+    "product of both": "g (float[n,m] x) => (float y) { s=Shape<end=1>(x) t=Shape<start=1>(x) "
+    "p=Mul(s,t) a=ConstantOfShape<value=float[1] {2}>(p) r=Reshape(x,p) y=Mul(a,r) }",
+    "tokens of a map": "g (float[n,2,m,m] x) => (float y) { s=Constant<value=int64[3] {0,0,-1}>() "
+    "c=MaxPool<kernel_shape=[2,2],strides=[2,2],pads=[1,1,0,0]>(x) f=Reshape(c,s) "
+    "t=Transpose<perm=[0,2,1]>(f) q=MatMul(t,f) p=Softmax(q) y=MatMul(p,t) }",
     "shapes": "g (float[n,m] x, float[1,1] z) => (float y) { s=Shape(x) e=Expand(z,s) y=Add(x,e) }",
 }
 NOT_BOTH = {
-    "swapped": "g (float[n,m] x) => (float y) { s=Shape(x) i=Constant<value=int64[2] {1,0}>() "
-    "t=Gather(s,i) y=Reshape(x,t) }",
     "equal": "g (float[n,4] x, float[m,4] z) => (bool y) { a=Shape(x) b=Shape(z) y=Equal(a,b) }",
-    "outer reshaped": "g (float[n,m] x) => (float y) { a=Constant<value=int64[1] {-1}>() "
-    "y=Reshape(x,a) }",
 }
 BOTH_RUNS = tuple({"n": n, "m": m} for n, m in ((1, 1), (3, 1), (1, 4), (4, 3)))
 
@@ -404,6 +414,15 @@ def test_an_encoder_works_in_proportion_to_batch_and_length() -> None:
     for length, share in ((32, 0.6), (16, 0.35), (1, 0.13)):
         assert work(4, length) < share * work(4, 64)
         assert work(1, length) < share * work(1, 64)
+
+
+def test_an_encoder_of_images_of_any_size() -> None:
+    """The tokens are those of all patches: two extents are merged into one."""
+    model = vit(0, layers=1, width=24, heads=2, image=None, patch=8)
+    sizes = {"batch": (1, 2), "height": (8, 40), "width": (8, 64)}
+    triples = ((1, 8, 8), (2, 40, 64), (1, 15, 16), (2, 39, 9), (1, 24, 63))
+    runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
+    assert beside_peer(model, sizes, runs) == ([], "")
 
 
 def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:

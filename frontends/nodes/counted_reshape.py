@@ -1,0 +1,171 @@
+"""Reshapes of tensors with axes of which a run gives fewer elements than there is room for.
+
+In: a node, and the extents of its result, numbers or sizes.  Out: kernels that reshape the room,
+and move elements where that would leave those of a run apart.  What always holds: each element of
+the result that a run gives is the one that a program for exactly these extents has there.
+
+Axes are split into groups of as many elements in front of the reshape and behind it.  Within a
+group the order is row-major.  If only the first axis of a group has a size, both in front and
+behind, a run's elements are the first ones of the room, so the room is reshaped as it is.
+Otherwise they are gathered from places that a run computes from the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product as pairs
+from math import prod
+
+from graphflow.frontends.nodes.call import NodeCall
+from graphflow.frontends.nodes.counted import count_by
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.derived_sizes import Element, product_of, ratio_of
+from graphflow.kernels.definitions.data_dependent import compaction, indexing
+from graphflow.kernels.definitions.movements import movement
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Consecutive axes: how many elements a run gives along each, and the room for them."""
+
+    extents: tuple[Element, ...]
+    rooms: tuple[int, ...]
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether the elements of a run are the first ones of the room, in row-major order."""
+        kept = [extent for extent in self.extents if extent != 1]
+        return all(isinstance(extent, int) for extent in kept[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Axes of as many elements in front of a reshape and behind it."""
+
+    before: _Axes
+    after: _Axes
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the room may be reshaped as it is."""
+        if self.before == self.after:
+            return True
+        same = prod(self.before.rooms) == prod(self.after.rooms)
+        return same and self.before.is_prefix and self.after.is_prefix
+
+    @property
+    def middle(self) -> _Axes:
+        """The axes once the room is reshaped: all in one where elements still have to move."""
+        if self.is_plain:
+            return self.after
+        return _Axes((prod(self.before.rooms),), (prod(self.before.rooms),))
+
+
+def extents_of(call: NodeCall) -> tuple[Element, ...]:
+    """How many elements a run gives of input 0 along each axis."""
+    counts = call.counts(0)
+    return tuple(counts.get(axis, n) for axis, n in enumerate(call.shape(0)))
+
+
+def is_of_sizes(call: NodeCall) -> bool:
+    """Whether input 0 has axes of which sizes decide the extent, and no other open ones."""
+    counts = call.counts(0).values()
+    return bool(counts) and all(count in call.context.sizes for count in counts)
+
+
+def missing_extent(call: NodeCall, stated: Sequence[Element]) -> Element:
+    """The extent that a reshape does not state beside the others."""
+    given = list(extents_of(call))
+    others = []
+    for extent in stated:
+        if extent in given:
+            given.remove(extent)
+        else:
+            others.append(extent)
+    context = call.context
+    found = ratio_of(context, product_of(context, given), product_of(context, others))
+    if found is None:
+        raise _states_extents(call)
+    return found
+
+
+def emit_counted_reshape(call: NodeCall, wanted: Sequence[Element]) -> None:
+    """Add kernels that reshape input 0 to the extents `wanted`."""
+    context, dtype, source = call.context, call.stored_dtype(), call.inputs[0]
+    rooms = tuple(n if isinstance(n, int) else context.sizes[n].hi for n in wanted)
+    groups = _groups(call, wanted, rooms)
+    moves = [group for group in groups if not group.is_plain]
+    middles = [group.middle for group in groups]
+    call.drops_counts = True
+    shape = tuple(n for axes in middles for n in axes.rooms)
+    target = call.part_name("room") if moves else call.outputs[0]
+    func = movement.reshape(call.shape(0), shape, dtype, call.op.lower())
+    call.add_kernel(func, (source,), (target,), "room" if moves else "", gives_all=True)
+    for k, group in enumerate(groups):
+        if group.is_plain:
+            continue
+        _count(call, target, middles)
+        before, source = sum(len(axes.rooms) for axes in middles[:k]), target
+        middles[k] = group.after
+        places = _emit_places(call, group, k)
+        target = call.outputs[0] if group is moves[-1] else call.part_name(f"moved{k}")
+        shape = context.graph.values[source].shape
+        taken = indexing.gather_at(shape, group.after.rooms, before, dtype, "int64")
+        call.add_kernel(taken, (source, places), (target,), f"moved{k}", gives_all=True)
+    count_by(call, {axis: n for axis, n in enumerate(wanted) if isinstance(n, str)})
+
+
+def _count(call: NodeCall, name: str, axes: Sequence[_Axes]) -> None:
+    """Record how many elements of a part a run gives."""
+    extents = [extent for each in axes for extent in each.extents]
+    counts = {axis: extent for axis, extent in enumerate(extents) if isinstance(extent, str)}
+    if counts:
+        call.context.counted[name] = counts
+
+
+def _groups(call: NodeCall, wanted: Sequence[Element], rooms: Sequence[int]) -> list[_Group]:
+    """The groups of a reshape, each as small as possible.
+
+    Refuses the node where the extents of the result are no products of those of the input.
+    """
+    given, room, groups = extents_of(call), call.shape(0), []
+    start, place = 0, 0
+    while (start, place) != (len(given), len(wanted)):
+        ends = pairs(range(start, len(given) + 1), range(place, len(wanted) + 1))
+        for stop, behind in sorted(ends, key=lambda end: (sum(end), end)):
+            one, other = given[start:stop], wanted[place:behind]
+            if (one or other) and _are_equal(call, one, other):
+                break
+        else:
+            raise _states_extents(call)
+        before = _Axes(tuple(one), room[start:stop])
+        groups.append(_Group(before, _Axes(tuple(other), tuple(rooms[place:behind]))))
+        start, place = stop, behind
+    return groups
+
+
+def _are_equal(call: NodeCall, one: Sequence[Element], other: Sequence[Element]) -> bool:
+    return product_of(call.context, one) == product_of(call.context, other)
+
+
+def _emit_places(call: NodeCall, group: _Group, number: int) -> str:
+    """Add a kernel that computes where each element of a group comes from."""
+    extents = (*group.before.extents, *group.after.extents)
+    sizes = list(dict.fromkeys(extent for extent in extents if isinstance(extent, str)))
+    before, after = (
+        [(sizes.index(n) if isinstance(n, str) else None, room) for n, room in along]
+        for along in (
+            zip(axes.extents, axes.rooms, strict=True) for axes in (group.before, group.after)
+        )
+    )
+    func = compaction.reshaped_places(before, after)
+    return call.emit_part(func, sizes, f"places{number}")
+
+
+def _states_extents(call: NodeCall) -> ExtentsLost:
+    return ExtentsLost(
+        f"{call.title}: how many elements its input {call.inputs[0]} has is only known at run "
+        "time, and the node states the extents of its output, which need not be products of those; "
+        "cut the model before this node"
+    )
