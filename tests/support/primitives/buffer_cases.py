@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, const, floor_div, floor_mod
+from graphflow.arith import IndexExpr, Var, const, floor_mod
 from graphflow.schedule import (
     delete_buffer,
     divide_dim,
@@ -243,9 +243,6 @@ def _staged_window(func: tir.PrimFunc, number: Number) -> Arguments:
     return (*found, "scratch", window)
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
-
-
 def moved(func: tir.PrimFunc, name: str, shape: tuple[int, ...], place: Any) -> tir.PrimFunc:
     old = called(func, name)
     new = replace(old, shape=shape)
@@ -262,217 +259,29 @@ def called(func: tir.PrimFunc, name: str) -> tir.Buffer:
     return next(buffer for buffer in temporaries(func) if buffer.name == name)
 
 
-def _resized(
-    func: tir.PrimFunc, name: str, dim: int, size: int, offset: int, fold: bool
-) -> tir.PrimFunc | None:
-    shape = called(func, name).shape
-
-    def place(e: Indices) -> Indices:
-        index = e[dim] - offset
-        return (*e[:dim], floor_mod(index, size) if fold else index, *e[dim + 1 :])
-
-    return moved(func, name, (*shape[:dim], size, *shape[dim + 1 :]), place)
-
-
-def _expanded(func: tir.PrimFunc, name: str, size: int, index: IndexExpr) -> tir.PrimFunc:
-    shape = (size, *called(func, name).shape)
-    return moved(func, name, shape, lambda e: (index, *e))
-
-
-def _transposed(func: tir.PrimFunc, name: str, order: tuple[int, int]) -> tir.PrimFunc:
-    n, m = called(func, name).shape
-    return moved(func, name, (m, n), lambda e: (e[1], e[0]))
-
-
-def _divided(func: tir.PrimFunc, name: str, dim: int, factor: int) -> tir.PrimFunc | None:
-    shape = called(func, name).shape
-    if shape[dim] % factor:
-        return None
-    parts = (*shape[:dim], shape[dim] // factor, factor, *shape[dim + 1 :])
-
-    def place(e: Indices) -> Indices:
-        return (*e[:dim], floor_div(e[dim], factor), floor_mod(e[dim], factor), *e[dim + 1 :])
-
-    return moved(func, name, parts, place)
-
-
-def _multiplied(func: tir.PrimFunc, name: str, dim: int, other: int) -> tir.PrimFunc:
-    shape = called(func, name).shape
-    return moved(func, name, (shape[0] * shape[1],), lambda e: (shape[other] * e[dim] + e[other],))
-
-
-def _unrolled(func: tir.PrimFunc, name: str, dim: int) -> tir.PrimFunc | None:
-    old = called(func, name)
-    shape = (*old.shape[:dim], *old.shape[dim + 1 :])
-    for value in range(old.shape[dim]):
-        part = tir.Buffer(f"{name}_part{value}", shape, old.dtype)
-
-        def is_own(indices: Indices, value: int = value) -> bool:
-            return indices[dim] is const(value)
-
-        func = _split_off(func, old, part, dim, is_own)
-    left = any(a.buffer == old for a in tir.accesses(func.body))
-    return None if left else _without(func, old)
-
-
-def _split_off(
-    func: tir.PrimFunc,
-    old: tir.Buffer,
-    part: tir.Buffer,
-    dim: int,
-    is_own: Callable[[Indices], bool],
-) -> tir.PrimFunc:
-    def on_expr(expr: tir.Expr) -> tir.Expr:
-        if isinstance(expr, tir.Load) and expr.buffer == old and is_own(expr.indices):
-            return tir.Load(part, (*expr.indices[:dim], *expr.indices[dim + 1 :]))
-        return expr
-
-    def on_stmt(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        if stmt == tir.Allocate(old):
-            return stmt, tir.Allocate(part)
-        if isinstance(stmt, tir.Store | tir.Reduce) and stmt.buffer == old and is_own(stmt.indices):
-            kept = (*stmt.indices[:dim], *stmt.indices[dim + 1 :])
-            return replace(stmt, buffer=part, indices=kept)
-        return stmt
-
-    return replace(func, body=tir.map_body(tir.map_expressions(func.body, on_expr), on_stmt))
-
-
-def _without(func: tir.PrimFunc, buffer: tir.Buffer) -> tir.PrimFunc:
-    """The kernel without the allocation of a buffer and the writes to it."""
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        gone = isinstance(stmt, tir.Allocate | tir.Store | tir.Reduce) and stmt.buffer == buffer
-        return () if gone else stmt
-
-    return replace(func, body=tir.map_body(func.body, change))
-
-
-def _deleted(func: tir.PrimFunc, name: str) -> tir.PrimFunc:
-    return _without(func, called(func, name))
-
-
-def _reused(func: tir.PrimFunc, name: str, other: str) -> tir.PrimFunc:
-    kept, gone = called(func, name), called(func, other)
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        return () if stmt == tir.Allocate(gone) else stmt
-
-    return replace(func, body=tir.rename_buffers(tir.map_body(func.body, change), {gone: kept}))
-
-
-def _lifted(func: tir.PrimFunc, name: str, levels: int) -> tir.PrimFunc | None:
-    old = called(func, name)
-    if levels > 1:
-        return None
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        if isinstance(stmt, tir.For) and tir.Allocate(old) in stmt.body:
-            rest = tuple(inner for inner in stmt.body if inner != tir.Allocate(old))
-            return tir.Allocate(old), replace(stmt, body=rest)
-        return stmt
-
-    body = tir.map_body(func.body, change)
-    return None if body == func.body else replace(func, body=body)
-
-
-def _sunk(func: tir.PrimFunc, name: str, loop: str, _scope: str) -> tir.PrimFunc | None:
-    old = called(func, name)
-    inside = next(stmt.body for stmt in tir.loops_of(func.body) if stmt.var.name == loop)
-    if tir.Allocate(old) in tir.walk(inside) or not any(
-        a.buffer == old for a in tir.accesses(inside)
-    ):
-        return None
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        if stmt == tir.Allocate(old):
-            return ()
-        if isinstance(stmt, tir.For) and stmt.var.name == loop:
-            return replace(stmt, body=(tir.Allocate(old), *stmt.body))
-        return stmt
-
-    return replace(func, body=tir.map_body(func.body, change))
-
-
-def _rescoped(func: tir.PrimFunc, name: str, scope: Any) -> tir.PrimFunc:
-    old = called(func, name)
-    return replace(func, body=tir.rename_buffers(func.body, {old: replace(old, scope=scope)}))
-
-
-def _retyped(func: tir.PrimFunc, name: str, dtype: str) -> tir.PrimFunc:
-    old = called(func, name)
-    new = replace(old, dtype=dtype)
-
-    def on_expr(expr: tir.Expr) -> tir.Expr:
-        if isinstance(expr, tir.Load) and expr.buffer == old:
-            return tir.Cast(tir.Load(new, expr.indices), old.dtype)
-        return expr
-
-    def on_stmt(stmt: tir.Stmt) -> tir.Stmt:
-        if isinstance(stmt, tir.Store | tir.Reduce) and stmt.buffer == old:
-            return replace(stmt, buffer=new, value=tir.Cast(stmt.value, dtype))
-        return tir.Allocate(new) if stmt == tir.Allocate(old) else stmt
-
-    return replace(func, body=tir.map_body(tir.map_expressions(func.body, on_expr), on_stmt))
-
-
-def _parallel(func: tir.PrimFunc, loop: str) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt) -> tir.Stmt:
-        if isinstance(stmt, tir.For) and stmt.var.name == loop:
-            return replace(stmt, kind=tir.LoopKind.PARALLEL)
-        return stmt
-
-    return replace(func, body=tir.map_body(func.body, change))
-
-
-def _copied(func: tir.PrimFunc, loop: str, name: str, staged: str, *_: Any) -> tir.PrimFunc | None:
-    """The loop on a copy of the whole buffer, which is copied back after each iteration."""
-    old = next(buffer for buffer in tir.buffers_of(func) if buffer.name == name)
-    new = replace(old, name=staged)
-
-    def copy(target: tir.Buffer, source: tir.Buffer, prefix: str) -> tir.Body:
-        names = [Var(f"{prefix}{axis}") for axis in range(len(old.shape))]
-        store = tir.Store(target, tuple(names), tir.Load(source, tuple(names)))
-        return tir.nest(tuple(zip(names, old.shape, strict=True)), (store,))
-
-    def change(stmt: tir.Stmt) -> tir.Stmt:
-        if not isinstance(stmt, tir.For) or stmt.var.name != loop:
-            return stmt
-        body = tir.redirect_accesses(stmt.body, old, new, lambda e: e)
-        back = copy(old, new, "out") if body != stmt.body and old not in func.inputs else ()
-        return replace(stmt, body=(tir.Allocate(new), *copy(new, old, "in"), *body, *back))
-
-    touched = [
-        a for s in tir.loops_of(func.body) if s.var.name == loop for a in tir.accesses(s.body)
-    ]
-    return replace(func, body=tir.map_body(func.body, change)) if touched else None
-
-
 BUFFER_CASES = (
-    PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), _deleted, unread_kernel),
-    PrimitiveCase(divide_dim, of_temporary(_factor), _divided, buffer_kernel),
-    PrimitiveCase(expand_dim, of_temporary(_expand), _expanded, buffer_kernel),
-    PrimitiveCase(lift_alloc, chosen(_to_lift), _lifted, buffer_kernel, share=1),
-    PrimitiveCase(mult_dim, of_temporary(_two_axes), _multiplied, buffer_kernel),
-    PrimitiveCase(parallelize_loop, chosen(on_loop), _parallel, buffer_kernel, share=1),
-    PrimitiveCase(rearrange_dim, of_temporary(_order), _transposed, buffer_kernel),
-    PrimitiveCase(resize_dim, of_temporary(_resize), _resized, circular_kernel),
-    PrimitiveCase(resize_dim, of_temporary(_resize), _resized, buffer_kernel),
-    PrimitiveCase(reuse_buffer, _twins, _reused, twin_kernel),
+    PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), unread_kernel),
+    PrimitiveCase(divide_dim, of_temporary(_factor), buffer_kernel),
+    PrimitiveCase(expand_dim, of_temporary(_expand), buffer_kernel),
+    PrimitiveCase(lift_alloc, chosen(_to_lift), buffer_kernel, share=1),
+    PrimitiveCase(mult_dim, of_temporary(_two_axes), buffer_kernel),
+    PrimitiveCase(parallelize_loop, chosen(on_loop), buffer_kernel, share=1),
+    PrimitiveCase(rearrange_dim, of_temporary(_order), buffer_kernel),
+    PrimitiveCase(resize_dim, of_temporary(_resize), circular_kernel),
+    PrimitiveCase(resize_dim, of_temporary(_resize), buffer_kernel),
+    PrimitiveCase(reuse_buffer, _twins, twin_kernel),
     PrimitiveCase(
         set_memory,
         of_temporary(lambda f, b, n: (("global", "scratch", "register")[n(0, 2)],)),
-        _rescoped,
         buffer_kernel,
     ),
     PrimitiveCase(
         set_precision,
         of_temporary(lambda f, b, n: (("int64", "float64")[n(0, 1)],)),
-        _retyped,
         partial(buffer_kernel, dtype="int32"),
     ),
-    PrimitiveCase(sink_alloc, chosen(_to_sink), _sunk, repeated_kernel, share=1.5),
-    PrimitiveCase(stage_window, _staged, _copied, buffer_kernel),
-    PrimitiveCase(stage_window, _staged_window, _copied, buffer_kernel, "stated"),
-    PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), _unrolled, constant_kernel),
+    PrimitiveCase(sink_alloc, chosen(_to_sink), repeated_kernel, share=1.5),
+    PrimitiveCase(stage_window, _staged, buffer_kernel),
+    PrimitiveCase(stage_window, _staged_window, buffer_kernel, "stated"),
+    PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), constant_kernel),
 )

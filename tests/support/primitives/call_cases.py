@@ -1,12 +1,7 @@
-"""Random applications of the primitives on calls, lanes and no-ops.
-
-To extract and to inline never changes what a kernel computes, so that the rewrite without
-conditions is the kernel itself.
-"""
+"""Random applications of the primitives on calls, lanes and no-ops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from graphflow import tir
@@ -25,7 +20,7 @@ from graphflow.schedule.places.place_names import fresh_name, names_of_places
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen, on_loop
-from support.primitives.loop_cases import LOOP_CASES, at, edited, one_of
+from support.primitives.loop_cases import LOOP_CASES, one_of
 from support.primitives.primitive_cases import PrimitiveCase
 from support.primitives.statement_places import places_of
 
@@ -50,15 +45,6 @@ def _to_mark(c: Choices) -> Arguments:
         if not any(isinstance(stmt, tir.For | tir.Allocate) for stmt in tir.walk(loop.body))
     ]
     return (c.dice.among(inner),) if inner and c.dice.chance(0.6) else on_loop(c)
-
-
-def _marked(kind: tir.LoopKind) -> Callable[[tir.PrimFunc, str], tir.PrimFunc | None]:
-    def rewrite(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
-        if at(func, loop).extent is None:
-            return None
-        return edited(func, loop, lambda stmt: (replace(stmt, kind=kind),))
-
-    return rewrite
 
 
 def _write(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -107,14 +93,6 @@ def _with_other_numbers(func: tir.PrimFunc) -> tir.PrimFunc:
     return replace(func, body=tir.map_expressions(func.body, change))
 
 
-def _called_instead(func: tir.PrimFunc, call: str, schedule: Schedule) -> tir.PrimFunc | None:
-    old = at(func, call)
-    new = replace(schedule.func, name=old.definition.name)
-    if new.params != old.definition.params:
-        return None
-    return edited(func, call, lambda s: (replace(s, definition=new),))
-
-
 def _instruction(func: tir.PrimFunc, number: Number) -> Arguments:
     """A statement with a definition of it, at times with other numbers or with lanes."""
     place = one_of(places_of(func, tir.For, tir.Block), number)
@@ -141,28 +119,21 @@ def vectorized(func: tir.PrimFunc, loop: tir.For) -> tir.PrimFunc:
     return replace(func, body=tir.map_body(func.body, change))
 
 
-def _as_call(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> tir.PrimFunc:
-    func = extract_subproc(func, place, definition.name).func
-    return edited(func, definition.name, lambda s: (replace(s, definition=definition),))
-
-
 CALL_CASES = (
-    PrimitiveCase(call_eqv, _exchanged, _called_instead, calling_kernel),
-    PrimitiveCase(extract_subproc, _extracted, lambda func, *_: func, buffer_kernel),
+    PrimitiveCase(call_eqv, _exchanged, calling_kernel),
+    PrimitiveCase(extract_subproc, _extracted, buffer_kernel),
     PrimitiveCase(
         inline,
         lambda func, _: ("inner",) if "inner" in places_of(func) else None,
-        lambda func, *_: func,
         calling_kernel,
     ),
-    PrimitiveCase(mark_unrolled, chosen(_to_mark), _marked(tir.LoopKind.UNROLLED), share=0.6),
+    PrimitiveCase(mark_unrolled, chosen(_to_mark), share=0.6),
     PrimitiveCase(
         remove_no_op,
         _write,
-        lambda func, place="": edited(func, place, lambda _: ()) if place else None,
         buffer_kernel,
         share=0.5,
     ),
-    PrimitiveCase(replace_statement, _instruction, _as_call, buffer_kernel),
-    PrimitiveCase(vectorize_loop, chosen(_to_mark), _marked(tir.LoopKind.VECTORIZED), share=1.2),
+    PrimitiveCase(replace_statement, _instruction, buffer_kernel),
+    PrimitiveCase(vectorize_loop, chosen(_to_mark), share=1.2),
 )

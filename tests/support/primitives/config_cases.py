@@ -7,7 +7,6 @@ from typing import Any
 
 from graphflow import tir
 from graphflow.schedule import bind_config, delete_config, write_config
-from graphflow.schedule.places.places import find, rewrite_at
 from support.kernels.random_kernels import Number
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel
 from support.primitives.statement_places import addressed
@@ -48,13 +47,6 @@ def write_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
     return place, FIELDS[number(0, 1)], number(0, 1), number(0, 1) == 1
 
 
-def unchecked_write(
-    func: tir.PrimFunc, place: str, field: tir.Buffer, value: int, after: bool
-) -> tir.PrimFunc | None:
-    write = tir.Store(field, (), tir.Literal(value, "int64"))
-    return rewrite_at(func, place, lambda s, _d: (s, write) if after else (write, s))
-
-
 def delete_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
     found = [
         place
@@ -62,10 +54,6 @@ def delete_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
         if isinstance(stmt, tir.Store) and stmt.buffer.is_field
     ]
     return (found[number(0, len(found) - 1)],) if found else None
-
-
-def unchecked_delete(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
-    return rewrite_at(func, place, lambda _s, _d: ())
 
 
 def bind_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -82,18 +70,8 @@ def bind_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
     return place, node, FIELDS[number(0, 1)]
 
 
-def unchecked_bind(
-    func: tir.PrimFunc, place: str, expr: tir.Expr, field: tir.Buffer
-) -> tir.PrimFunc | None:
-    stmt, _ = find(func, place)
-    assert isinstance(stmt, tir.Store | tir.Reduce) and not isinstance(stmt, tir.Allocate)
-    value = tir.map_expr(stmt.value, lambda e: tir.Load(field, ()) if e == expr else e)
-    body = (tir.Store(field, (), expr), replace(stmt, value=value))
-    return rewrite_at(func, place, lambda _s, _d: body)
-
-
 CONFIG_CASES = (
-    PrimitiveCase(bind_config, bind_arguments, unchecked_bind, config_kernel),
-    PrimitiveCase(delete_config, delete_arguments, unchecked_delete, config_kernel),
-    PrimitiveCase(write_config, write_arguments, unchecked_write, config_kernel),
+    PrimitiveCase(bind_config, bind_arguments, config_kernel),
+    PrimitiveCase(delete_config, delete_arguments, config_kernel),
+    PrimitiveCase(write_config, write_arguments, config_kernel),
 )

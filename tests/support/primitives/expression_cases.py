@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from graphflow import tir
 from graphflow.arith import at_least_zero
@@ -14,11 +13,11 @@ from graphflow.schedule import (
     merge_writes,
     rewrite_expr,
 )
-from graphflow.schedule.places.places import find, loops_around, rewrite_around, rewrite_at
+from graphflow.schedule.places.places import find, loops_around
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen
-from support.primitives.primitive_cases import PrimitiveCase, is_same, literal
+from support.primitives.primitive_cases import PrimitiveCase, literal
 from support.primitives.statement_places import addressed, places_of
 
 # Kernels ------------------------------------------------------------------------------------------
@@ -155,79 +154,10 @@ def _loop_or_condition(func: tir.PrimFunc, number: Number) -> Arguments:
     return (found[number(0, len(found) - 1)],) if found and number(0, 1) else ()
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
-
-
-def _bind(
-    func: tir.PrimFunc, place: str, expr: tir.Expr | str, name: str, cse: bool = False
-) -> tir.PrimFunc | None:
-    if isinstance(expr, str) or not cse:
-        return None
-    bound = tir.Buffer(name, (), expr.dtype)
-    head = (tir.Allocate(bound), tir.Store(bound, (), expr))
-
-    def use(node: tir.Expr) -> tir.Expr:
-        return tir.Load(bound, ()) if node == expr else node
-
-    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
-        if isinstance(stmt, tir.For | tir.Block):
-            return (replace(stmt, body=(*head, *tir.map_expressions(stmt.body, use))),)
-        return (*head, *tir.map_expressions((stmt,), use))
-
-    return rewrite_at(func, place, change)
-
-
-def _replaced(func: tir.PrimFunc, place: str, old: tir.Expr, new: tir.Expr) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
-        assert isinstance(stmt, tir.Store | tir.Reduce)
-        value = tir.map_expr(stmt.value, lambda node: new if node == old else node)
-        return (replace(stmt, value=value),)
-
-    return rewrite_at(func, place, change)
-
-
-def _merge(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc | None:
-    places = dict(_writes(func))
-    one, other = places[first], places[second]
-    if (one.buffer, one.indices) != (other.buffer, other.indices):
-        return None
-    merged: tir.Stmt = other
-    if isinstance(other, tir.Reduce):
-        merged = replace(one, value=tir.Binary("add", one.value, other.value))
-
-    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
-        return (*body[:at], merged, *body[at + 2 :])
-
-    return rewrite_around(func, first, change)
-
-
-def _inline(func: tir.PrimFunc, place: str) -> tir.PrimFunc:
-    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
-        stmt = body[at]
-        assert isinstance(stmt, tir.Store)
-        held = tir.Load(stmt.buffer, stmt.indices)
-        rest = tir.map_expressions(
-            body[at + 1 :], lambda node: stmt.value if node == held else node
-        )
-        return (*body[:at], *rest)
-
-    return rewrite_around(func, place, change)
-
-
-def _eliminated(func: tir.PrimFunc, place: str = "") -> tir.PrimFunc | None:
-    """The kernel without a loop, or with the branch of a condition for which it stays the same."""
-    if not place:
-        return None
-    stmt, _ = find(func, place)
-    sides: tuple[tir.Body, ...] = (stmt.then, stmt.orelse) if isinstance(stmt, tir.If) else ((),)
-    ways = [rewrite_at(func, place, lambda _s, _d, side=side: side) for side in sides]
-    return next((way for way in ways if is_same(func, way)), ways[0])
-
-
 EXPRESSION_CASES = (
-    PrimitiveCase(bind_expr, chosen(_bound), _bind, buffer_kernel, share=1),
-    PrimitiveCase(eliminate_dead_code, _loop_or_condition, _eliminated, buffer_kernel, share=1),
-    PrimitiveCase(inline_assign, _assignment, _inline, assigned_kernel),
-    PrimitiveCase(merge_writes, _pair, _merge, twice_kernel),
-    PrimitiveCase(rewrite_expr, _rewritten, _replaced, buffer_kernel),
+    PrimitiveCase(bind_expr, chosen(_bound), buffer_kernel, share=1),
+    PrimitiveCase(eliminate_dead_code, _loop_or_condition, buffer_kernel, share=1),
+    PrimitiveCase(inline_assign, _assignment, assigned_kernel),
+    PrimitiveCase(merge_writes, _pair, twice_kernel),
+    PrimitiveCase(rewrite_expr, _rewritten, buffer_kernel),
 )

@@ -92,31 +92,9 @@ def _to_reorder(c: Choices) -> Arguments:
     return (pair[::-1],)
 
 
-def _reordered(func: tir.PrimFunc, order: tuple[str, ...]) -> tir.PrimFunc | None:
-    if len(order) > 2:
-        return None
-    inner = at(func, order[0])
-    return edited(
-        func, order[1], lambda outer: (replace(inner, body=(replace(outer, body=inner.body),)),)
-    )
-
-
 def _to_multiply(c: Choices) -> Arguments:
     pair = c.pair()
     return pair and (*pair, c.name())
-
-
-def _multiplied(func: tir.PrimFunc, outer: str, inner: str, name: str) -> tir.PrimFunc | None:
-    one, other = at(func, outer), at(func, inner)
-    if not other.extent:
-        return None
-    first = one.start + arith.floor_div(arith.Var(name), other.extent)
-    body = tir.substitute_body(
-        other.body,
-        {one.var: first, other.var: other.start + arith.floor_mod(arith.Var(name), other.extent)},
-    )
-    new = serial(name, (one.stop - one.start) * other.extent, body)
-    return edited(func, outer, lambda _: (new,))
 
 
 # -- single loops
@@ -133,36 +111,9 @@ def _to_divide(c: Choices) -> Arguments:
     return loop.var.name, c.dice.among(factors or [1]), (c.name(), c.name()), tail
 
 
-def _divided(
-    func: tir.PrimFunc, loop: str, factor: int, names: tuple[str, str], tail: str
-) -> tir.PrimFunc | None:
-    stmt = at(func, loop)
-    extent = stmt.stop - stmt.start
-    io, ii = arith.Var(names[0]), arith.Var(names[1])
-    body = tir.substitute_body(stmt.body, {stmt.var: stmt.start + factor * io + ii})
-    if tail != "perfect":
-        body = (tir.If(arith.less_than(factor * io + ii, extent), body),)
-    blocks = arith.floor_div(extent, factor) if tail == "perfect" else 5
-    return edited(
-        func, loop, lambda _: (serial(names[0], blocks, (serial(names[1], factor, body),)),)
-    )
-
-
 def _to_recompute(func: tir.PrimFunc, number: Number) -> Arguments:
     loop = loop_places(func, number)
     return loop and (loop, number(1, 2), number(1, 2), ("io", "ii"))
-
-
-def _recomputed(
-    func: tir.PrimFunc, loop: str, count: int, step: int, names: tuple[str, str]
-) -> tir.PrimFunc | None:
-    stmt = at(func, loop)
-    if stmt.extent is None or count * step > stmt.extent:
-        return None
-    index = stmt.start + step * arith.Var(names[0]) + arith.Var(names[1])
-    body = tir.substitute_body(stmt.body, {stmt.var: index})
-    inner = serial(names[1], step + stmt.extent - count * step, body)
-    return edited(func, loop, lambda _: (serial(names[0], count, (inner,)),))
 
 
 def _around(c: Choices, loop: tir.For) -> arith.IndexExpr | None:
@@ -198,17 +149,6 @@ def _to_shift(c: Choices) -> Arguments:
     return loop and (loop.var.name, _around(c, loop) or c.dice.between(-1, 5))
 
 
-def _shifted(func: tir.PrimFunc, loop: str, start: Any) -> tir.PrimFunc | None:
-    def change(stmt: tir.For) -> tir.Body:
-        move = stmt.start - start
-        body = tir.substitute_body(stmt.body, {stmt.var: stmt.var + move})
-        return (replace(stmt, start=arith.as_index(start), stop=stmt.stop - move, body=body),)
-
-    if isinstance(start, int) and start < 0:
-        return None  # not a matter of what it computes
-    return edited(func, loop, change)
-
-
 def _kernel_to_join(number: Number) -> tir.PrimFunc:
     """A kernel with a loop that is cut into two, not always where they meet."""
     func = effect_kernel(number)
@@ -224,11 +164,6 @@ def _kernel_to_join(number: Number) -> tir.PrimFunc:
 
 def _to_join(func: tir.PrimFunc, number: Number) -> Arguments:
     return one_of([p for p in neighbours(func) if f"{p[0]}_b" == p[1]], number)
-
-
-def _joined(func: tir.PrimFunc, loop: str, second: str) -> tir.PrimFunc:
-    stop = at(func, second).stop
-    return edited(func, loop, lambda s: (replace(s, stop=stop),), 2)
 
 
 def _to_fission(c: Choices) -> Arguments:
@@ -266,26 +201,9 @@ def _to_remove(func: tir.PrimFunc, _: Number) -> Arguments:
     return ("r",) if "r" in names_of_places(func) else None
 
 
-def _without_loop(func: tir.PrimFunc, loop: str) -> tir.PrimFunc:
-    return edited(func, loop, lambda s: s.body)
-
-
 def _to_add(func: tir.PrimFunc, number: Number) -> Arguments:
     place = one_of(places_of(func), number)
     return place and (place, "r", number(0, 3), number(0, 3) == 0)
-
-
-def _repeated(func: tir.PrimFunc, place: str, name: str, extent: int, guard: bool) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt) -> tir.Body:
-        return (
-            serial(
-                name,
-                extent,
-                (tir.If(arith.equal(arith.Var(name), 0), (stmt,)),) if guard else (stmt,),
-            ),
-        )
-
-    return edited(func, place, change)
 
 
 def _to_unroll(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -293,27 +211,11 @@ def _to_unroll(func: tir.PrimFunc, number: Number) -> Arguments:
     return loop and (loop,)
 
 
-def _unrolled(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
-    stmt = at(func, loop)
-    if not stmt.extent:
-        return None  # nothing would be left, which is for dead code
-    pieces: list[tir.Stmt] = []
-    for k in range(stmt.extent):
-        piece = fresh_copy(stmt.body, f"_u{k}", names_of_places(func))[0]
-        pieces += tir.substitute_body(piece, {stmt.var: stmt.start + k})
-    return edited(func, loop, lambda _: tuple(pieces))
-
-
 # -- statements
 
 
 def _two_statements(func: tir.PrimFunc, number: Number) -> Arguments:
     return one_of(neighbours(func), number)
-
-
-def _exchanged(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc:
-    other = at(func, second)
-    return edited(func, first, lambda s: (other, s), 2)
 
 
 def _expression(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -327,20 +229,9 @@ def _expression(func: tir.PrimFunc, number: Number) -> Arguments:
     return one_of(found, number)
 
 
-def _commuted(func: tir.PrimFunc, place: str, text: str) -> tir.PrimFunc:
-    def change(node: Any) -> Any:
-        return tir.Binary(node.op, node.right, node.left) if tir.expr_text(node) == text else node
-
-    return edited(func, place, lambda s: tir.map_expressions((s,), change))
-
-
 def _some_statement(func: tir.PrimFunc, number: Number) -> Arguments:
     place = one_of(places_of(func), number)
     return place and (place, "named")
-
-
-def _named(func: tir.PrimFunc, place: str, name: str) -> tir.PrimFunc:
-    return edited(func, place, lambda s: (tir.Block(name, (s,)),))
 
 
 # -- scopes
@@ -364,18 +255,6 @@ def _to_specialize(func: tir.PrimFunc, number: Number) -> Arguments:
     return place and (place, tuple(_condition(func, place, number, 1) for _ in range(count)))
 
 
-def _specialized(
-    func: tir.PrimFunc, place: str, conditions: tuple[tir.Condition, ...]
-) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt) -> tir.Body:
-        body: tir.Body = copied(func, (stmt,), "_e")
-        for k, condition in enumerate(reversed(conditions)):
-            body = (tir.If(condition, copied(func, (stmt,), f"_t{k}"), body),)
-        return body
-
-    return edited(func, place, change)
-
-
 def _kernel_to_fuse(number: Number) -> tir.PrimFunc:
     """A kernel with a loop that is parted into two, unless the first one would allocate memory."""
     func = effect_kernel(number)
@@ -390,16 +269,6 @@ def _kernel_to_fuse(number: Number) -> tir.PrimFunc:
 
 def _to_fuse(c: Choices) -> Arguments:
     return c.neighbours(tir.For if c.dice.chance(0.6) else tir.Block) or c.neighbours(tir.For)
-
-
-def _fused(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc | None:
-    a, b = at(func, first), at(func, second)
-    if (first, second) not in neighbours(func) or not isinstance(a, tir.For):
-        return None
-    if (a.start, a.stop) != (b.start, b.stop):
-        return None
-    body = (*a.body, *tir.substitute_body(b.body, {b.var: a.var}))
-    return edited(func, first, lambda s: (replace(s, body=body),), 2)
 
 
 def kernel_with_conditions(number: Number) -> tir.PrimFunc:
@@ -423,12 +292,6 @@ def _conditions_to_fuse(func: tir.PrimFunc, number: Number) -> Arguments:
         if isinstance(at(func, pair[0]), tir.If) and isinstance(at(func, pair[1]), tir.If)
     ]
     return one_of(pairs, number)
-
-
-def _conditions_fused(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc:
-    a, b = at(func, first), at(func, second)
-    both = tir.If(a.condition, (*a.then, *b.then), (*a.orelse, *b.orelse))
-    return edited(func, first, lambda _: (both,), 2)
 
 
 def _kernel_to_lift(number: Number) -> tir.PrimFunc:
@@ -458,53 +321,23 @@ def _above(func: tir.PrimFunc, place: str) -> tuple[str, Any, bool]:
     return statement_address(func, path), statement_at(func, path), otherwise
 
 
-def _lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
-    where, parent, otherwise = _above(func, place)
-    stmt = at(func, place)
-    body = (
-        parent.body if isinstance(parent, tir.For) else parent.orelse if otherwise else parent.then
-    )
-    if len(body) != 1:
-        return None
-    match parent, stmt:
-        case tir.For(), tir.For():
-            return _reordered(func, (stmt.var.name, parent.var.name))
-        case tir.For(), tir.If():
-            other: tir.Body = (replace(parent, body=stmt.orelse),) if stmt.orelse else ()
-            first = (replace(parent, body=stmt.then),)
-            new: tir.Stmt = tir.If(stmt.condition, first, copied(func, other, "_o"))
-        case tir.If(), tir.For() if not parent.orelse:
-            new = replace(stmt, body=(tir.If(parent.condition, stmt.body),))
-        case tir.If(), tir.If() if not parent.orelse:
-            sides = [
-                (tir.If(parent.condition, side),) if side else ()
-                for side in (stmt.then, stmt.orelse)
-            ]
-            new = tir.If(stmt.condition, sides[0], sides[1])
-        case _:
-            return None
-    return edited(func, where, lambda _: (new,))
-
-
 LOOP_CASES = (
-    PrimitiveCase(add_loop, _to_add, _repeated),
-    PrimitiveCase(commute_expr, _expression, _commuted),
-    PrimitiveCase(cut_loop, chosen(_to_cut), _cut, share=1),
-    PrimitiveCase(divide_loop, chosen(_to_divide), _divided, share=3),
-    PrimitiveCase(divide_with_recompute, _to_recompute, _recomputed),
-    PrimitiveCase(fission, chosen(_to_fission), _parted, share=2),
-    PrimitiveCase(
-        fuse, _conditions_to_fuse, _conditions_fused, kernel_with_conditions, "of conditions"
-    ),
-    PrimitiveCase(fuse, chosen(_to_fuse), _fused, _kernel_to_fuse, "of loops", share=1.5),
-    PrimitiveCase(join_loops, _to_join, _joined, _kernel_to_join),
-    PrimitiveCase(lift_scope, _to_lift, _lifted, _kernel_to_lift),
-    PrimitiveCase(mult_loops, chosen(_to_multiply), _multiplied, share=1.5),
-    PrimitiveCase(name_statement, _some_statement, _named),
-    PrimitiveCase(remove_loop, _to_remove, _without_loop, _with_loop),
-    PrimitiveCase(reorder_loops, chosen(_to_reorder), _reordered, share=2.5),
-    PrimitiveCase(reorder_stmts, _two_statements, _exchanged),
-    PrimitiveCase(shift_loop, chosen(_to_shift), _shifted, share=1.5),
-    PrimitiveCase(specialize, _to_specialize, _specialized),
-    PrimitiveCase(unroll_loop, _to_unroll, _unrolled),
+    PrimitiveCase(add_loop, _to_add),
+    PrimitiveCase(commute_expr, _expression),
+    PrimitiveCase(cut_loop, chosen(_to_cut), share=1),
+    PrimitiveCase(divide_loop, chosen(_to_divide), share=3),
+    PrimitiveCase(divide_with_recompute, _to_recompute, least=1 / 5),
+    PrimitiveCase(fission, chosen(_to_fission), share=2),
+    PrimitiveCase(fuse, _conditions_to_fuse, kernel_with_conditions, "of conditions"),
+    PrimitiveCase(fuse, chosen(_to_fuse), _kernel_to_fuse, "of loops", share=1.5),
+    PrimitiveCase(join_loops, _to_join, _kernel_to_join),
+    PrimitiveCase(lift_scope, _to_lift, _kernel_to_lift, least=1 / 4),
+    PrimitiveCase(mult_loops, chosen(_to_multiply), share=1.5),
+    PrimitiveCase(name_statement, _some_statement),
+    PrimitiveCase(remove_loop, _to_remove, _with_loop),
+    PrimitiveCase(reorder_loops, chosen(_to_reorder), share=2.5),
+    PrimitiveCase(reorder_stmts, _two_statements),
+    PrimitiveCase(shift_loop, chosen(_to_shift), share=1.5),
+    PrimitiveCase(specialize, _to_specialize),
+    PrimitiveCase(unroll_loop, _to_unroll),
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from graphflow.arith import IndexExpr, Var, const, minimum
 from graphflow.schedule import prefetch
-from graphflow.schedule.places.place_names import fresh_name, has_place
-from graphflow.tir import PREFETCH16, BufferWindow, Call, PrimFunc, buffers_of, loops_of, parse
+from graphflow.tir import PrimFunc, buffers_of, loops_of, parse
 from support.kernels.random_kernels import Number
 from support.primitives.choices import Arguments
-from support.primitives.loop_cases import edited, one_of
+from support.primitives.loop_cases import one_of
 from support.primitives.primitive_cases import PrimitiveCase
 
 
@@ -51,14 +50,4 @@ def _window(func: PrimFunc, number: Number) -> Arguments:
     return loop.var.name, buffer.name, (*starts, (16 * number(0, buffer.shape[-1] // 16 - 1), 16))
 
 
-def _called(
-    func: PrimFunc, loop: str, buffer: str, window: tuple[IndexExpr | tuple[int, int], ...]
-) -> PrimFunc:
-    behind = next(b for b in buffers_of(func) if b.name == buffer)
-    starts = tuple(const(side[0]) if isinstance(side, tuple) else side for side in window)
-    line = BufferWindow(behind, starts, (len(starts) - 1,))
-    call = Call(fresh_name("prefetch16", lambda name: has_place(func, name)), PREFETCH16, (line,))
-    return edited(func, loop, lambda stmt: (stmt.around((*stmt.body, call)),))
-
-
-PREFETCH_CASES = (PrimitiveCase(prefetch, _window, _called, packed_kernel),)
+PREFETCH_CASES = (PrimitiveCase(prefetch, _window, packed_kernel),)

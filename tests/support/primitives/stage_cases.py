@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Predicate, const
+from graphflow.arith import IndexExpr, const
 from graphflow.schedule import (
     Schedule,
     absorb_padding,
@@ -24,7 +24,7 @@ from support.kernels.random_kernels import Number
 from support.kernels.stage_graphs import stage_graph
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen
-from support.primitives.loop_cases import at, edited, one_of
+from support.primitives.loop_cases import one_of
 from support.primitives.padding_cases import rows
 from support.primitives.primitive_cases import PrimitiveCase
 
@@ -183,98 +183,12 @@ def _absorbed(c: Choices) -> Arguments:
     return c.dice.among(blocks).name, c.dice.among(padded)
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
-
-
-def _recomputed(func: tir.PrimFunc, stage: str, loop: str) -> tir.PrimFunc:
-    """The whole stage is computed again by each iteration."""
-    block = at(func, stage)
-    func = edited(func, stage, lambda _: ())
-    return edited(func, loop, lambda s: (replace(s, body=(block, *s.body)),))
-
-
-def _joined(func: tir.PrimFunc, tail: str, block: str) -> tir.PrimFunc | None:
-    """Both blocks in the loops of the first."""
-    one, other = at(func, block).body[0], at(func, tail).body[0]
-    loops: list[tir.For] = []
-    body: tir.Body = (other,)
-    while isinstance(one, tir.For) and isinstance(other, tir.For):
-        if (one.start, one.stop) != (other.start, other.stop):
-            break
-        loops.append(one)
-        (inner, *more), (second, *behind) = one.body, other.body
-        if more or behind:
-            return None
-        body = tir.substitute_body((second,), {other.var: one.var})
-        one, other = inner, body[0]
-    if not loops:
-        return None
-    new: tir.Body = (one, *body)
-    for loop in reversed(loops):
-        new = (replace(loop, body=new),)
-    func = edited(func, tail, lambda _: ())
-    return edited(func, block, lambda s: (replace(s, body=new),))
-
-
-def _only_inputs(func: tir.PrimFunc, buffer: str, _name: str) -> tir.PrimFunc | None:
-    return func if any(b.name == buffer for b in func.inputs) else None
-
-
-def _only_outputs(func: tir.PrimFunc, buffer: str, _name: str) -> tir.PrimFunc | None:
-    return func if any(b.name == buffer for b in func.outputs) else None
-
-
-def _without_copy(func: tir.PrimFunc, name: str) -> tir.PrimFunc | None:
-    param = next(p.buffer for p in func.params if p.buffer.name == name)
-    cache = next((s.buffer for s in func.body if s == tir.Allocate(replace(param, name="c"))), None)
-    if cache is None:
-        return None
-    rest = tuple(s for s in func.body if s != tir.Allocate(cache) and not _copies(s, param, cache))
-    return replace(func, body=tir.rename_buffers(rest, {cache: param}))
-
-
-def _copies(stmt: tir.Stmt, param: tir.Buffer, cache: tir.Buffer) -> bool:
-    return (
-        isinstance(stmt, tir.Block) and _touched(stmt) == {param, cache} and bool(stmt.annotations)
-    )
-
-
-def _same_marked(func: tir.PrimFunc, _buffer: str, _value: object) -> tir.PrimFunc | None:
-    return func if any(block.note(tir.BlockNote.POSTPROC) for block in _blocks(func)) else None
-
-
-def _selected(func: tir.PrimFunc, place: str, buffer: str) -> tir.PrimFunc | None:
-    """The constant of the stage is stored where the condition of the store fails."""
-    stages = [b for b in _blocks(func) if b.note(tir.BlockNote.PADDING_OF) == buffer]
-    values = [s.value for b in stages for s in tir.walk((b,)) if isinstance(s, tir.Store)]
-    if len(values) != 1 or not isinstance(values[0], tir.Literal) or stages[0].name == place:
-        return None
-    constant = values[0]
-
-    def change(stmt: tir.Stmt) -> tir.Stmt:
-        match stmt:
-            case tir.If(condition=condition, then=(tir.Store() as store,), orelse=()):
-                where = cast(Predicate, condition)
-                return replace(store, value=tir.Select(where, store.value, constant))
-            case _:
-                return stmt
-
-    func = edited(func, stages[0].name, lambda _: ())
-    return edited(func, place, lambda s: tir.map_body((s,), change))
-
-
 STAGE_CASES = (
-    PrimitiveCase(absorb_padding, chosen(_absorbed), _selected, guarded_copy_kernel, share=1.5),
-    PrimitiveCase(
-        cache_read, chosen(_parameter(tir.Role.INPUT)), _only_inputs, buffer_kernel, share=1.5
-    ),
-    PrimitiveCase(
-        cache_write, chosen(_parameter(tir.Role.OUTPUT)), _only_outputs, buffer_kernel, share=1.5
-    ),
-    PrimitiveCase(compute_at, _stage_and_loop, _recomputed, graph_kernel),
-    PrimitiveCase(
-        lift_stages, _copied_parameter, _without_copy, copied_kernel, keeps_interface=False
-    ),
-    PrimitiveCase(reverse_compute_at, chosen(_tail), _joined, tail_kernel, share=1.2),
-    PrimitiveCase(state_padding, chosen(_stated), _same_marked, padded_output_kernel, share=0.3),
+    PrimitiveCase(absorb_padding, chosen(_absorbed), guarded_copy_kernel, share=1.5),
+    PrimitiveCase(cache_read, chosen(_parameter(tir.Role.INPUT)), buffer_kernel, share=1.5),
+    PrimitiveCase(cache_write, chosen(_parameter(tir.Role.OUTPUT)), buffer_kernel, share=1.5),
+    PrimitiveCase(compute_at, _stage_and_loop, graph_kernel),
+    PrimitiveCase(lift_stages, _copied_parameter, copied_kernel, keeps_interface=False),
+    PrimitiveCase(reverse_compute_at, chosen(_tail), tail_kernel, share=1.2),
+    PrimitiveCase(state_padding, chosen(_stated), padded_output_kernel, share=0.3),
 )
