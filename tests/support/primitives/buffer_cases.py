@@ -10,6 +10,7 @@ from typing import Any
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, floor_mod
 from graphflow.schedule import (
+    Schedule,
     delete_buffer,
     divide_dim,
     expand_dim,
@@ -29,6 +30,8 @@ from support.kernels.effect_kernels import EffectKernel
 from support.kernels.random_kernels import Number
 from support.primitives.choices import SCOPES, Arguments, Choices, chosen, on_loop
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import READ, ROW, TEMPORARY, i
+from support.schedule_checks import kernel
 
 Indices = tuple[IndexExpr, ...]
 
@@ -259,29 +262,201 @@ def called(func: tir.PrimFunc, name: str) -> tir.Buffer:
     return next(buffer for buffer in temporaries(func) if buffer.name == name)
 
 
+# What is refused ----------------------------------------------------------------------------------
+
+CARRIED = ROW.format(
+    "t = alloc(i32[1])\n    if data(x[0] < t[0]):\n        t[0] = x[i]\n    y[i] = x[i]"
+)
+OWN = "for i in {}(0, 16):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]"
+TWO = (
+    "t = alloc(i32[16])\nu = alloc({}[16])\nfor z in serial(0, 16):\n    t[z] = x[z]\n"
+    "    u[z] = {}\nfor i in serial(0, 16):\n    y[i] = t[i]"
+)
+BOX = (
+    "t = alloc(i32[4, 4])\nfor i in serial(0, 4):\n    for j in serial(0, 4):\n"
+    "        t[i, j] = x[4*i + j]\n        y[4*i + j] = t[i, j]"
+)
+SECOND = tir.parse(
+    "@primfunc\ndef block(c: out[i32[4, 4]], a: i32[16]):\n    for p in serial(0, 4):\n"
+    "        for q in serial(0, 4):\n            c[p, q] = a[4*p + q]\n"
+)
+
+
+def given_to_call() -> tir.PrimFunc:
+    """A buffer of two axes that a call writes by both."""
+    body = BOX.replace("        y[4*i + j] = t[i, j]", "y[0] = t[1, 1]")
+    return Schedule.of(kernel(body)).replace("i", SECOND).func
+
+
+PADDED = """
+t = alloc(i32[16])
+with block("t_padding", padding_of="t", padding="value"):
+    for p in serial(12, 16):
+        t[p] = i32(0)
+for i in serial(0, 12):
+    t[i] = x[i]
+for j in serial(0, 12):
+    y[j] = t[j]
+"""
+
+
 BUFFER_CASES = (
-    PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), unread_kernel),
-    PrimitiveCase(divide_dim, of_temporary(_factor), buffer_kernel),
-    PrimitiveCase(expand_dim, of_temporary(_expand), buffer_kernel),
-    PrimitiveCase(lift_alloc, chosen(_to_lift), buffer_kernel, share=1),
-    PrimitiveCase(mult_dim, of_temporary(_two_axes), buffer_kernel),
-    PrimitiveCase(parallelize_loop, chosen(on_loop), buffer_kernel, share=1),
-    PrimitiveCase(rearrange_dim, of_temporary(_order), buffer_kernel),
-    PrimitiveCase(resize_dim, of_temporary(_resize), circular_kernel),
+    PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), unread_kernel)
+    .on(READ, "t")
+    .refuses("dead", "nothing reads t", r"at i=\d+")
+    .on(PADDED, "t")
+    .refuses("", "t has padding that t_padding states"),
+    PrimitiveCase(divide_dim, of_temporary(_factor), buffer_kernel)
+    .on(READ, "t", 0, 3)
+    .refuses("divisible", "3 does not divide axis 0 of t with extent 16"),
+    PrimitiveCase(expand_dim, of_temporary(_expand), buffer_kernel)
+    .on(READ, "t", 0, 0)
+    .refuses("size", "an axis of 0 elements holds nothing")
+    .on(READ, "t", 16, i)
+    .refuses("scope", r"i is no loop around the access t\[z\]")
+    .on(BOX, "t", 3, i)
+    .refuses("range", r"i lies in \[0, 3\)", r"i=\d+, j=\d+")
+    .on(
+        "t = alloc(i32[16])\nfor i in serial(0, 15):\n"
+        "    t[i] = x[i]\n    if i > 0:\n        y[i] = t[i - 1]",
+        "t",
+        16,
+        i,
+    )
+    .refuses(
+        "values",
+        "equal elements of t are accessed at equal i",
+        r"t\[i - \d+\] at i'=\d+ would not see what t\[i\] at i=\d+ stores",
+    ),
+    PrimitiveCase(lift_alloc, chosen(_to_lift), buffer_kernel, share=1)
+    .on(OWN.format("parallel"), "t")
+    .refuses("kind", "the iterations of i run at once, and would share t")
+    .on(CARRIED, "t")
+    .refuses(
+        "carried",
+        "each iteration of i stores t before it loads it",
+        r"where data decide, t\[0\] at i'=\d+ would see what t\[0\] at i=\d+ stores",
+    ),
+    PrimitiveCase(mult_dim, of_temporary(_two_axes), buffer_kernel)
+    .on(BOX, "t", 1, 1)
+    .refuses("axes", "1 is one axis of t, and two are multiplied")
+    .on(
+        BOX.replace("t[i, j]\n", "t[i, j]\n        y[0] = t[i, j + 1]\n").replace(
+            "y[4*i + j] = t[i, j]", "y[4*i + j] = t[0, j + 1]"
+        ),
+        "t",
+        0,
+        1,
+    )
+    .refuses("range", r"accesses to axis 1 of t lie in \[0, 4\)", r"i=\d+, j=\d+")
+    .on(given_to_call, by=lambda f: Schedule.of(f).mult_dim("t", 1, 0))
+    .refuses("calls", r"block would be no call of block any more: block has `c\[p, q\]`"),
+    PrimitiveCase(parallelize_loop, chosen(on_loop), buffer_kernel, share=1)
+    .on("for i in serial(1, 16):\n    y[i - 1] = x[i]\n    y[i] = x[i]", "i")
+    .refuses("1", "the iterations of i are independent", r"i=\d+, i'=\d+"),
+    PrimitiveCase(rearrange_dim, of_temporary(_order), buffer_kernel)
+    .on(BOX, "t", (0, 0))
+    .refuses("order", r"\[0, 0\] is no order of the axes of \[4, 4\]")
+    .on(given_to_call, by=lambda f: Schedule.of(f).rearrange_dim("t", (1, 0)))
+    .refuses("calls", r"block would be no call of block any more: block has `c\[p, q\]`"),
+    PrimitiveCase(resize_dim, of_temporary(_resize), circular_kernel, "of a circle")
+    .on(READ, "t", 0, 0)
+    .refuses("size", "an axis of 0 elements holds nothing")
+    .on(READ, "t", 0, 16, i)
+    .refuses("scope", "i is no loop around the allocation of t")
+    .on(READ, "t", 0, 12)
+    .refuses("range", r"accesses to axis 0 of t lie in \[0, 12\)", r"z=\d+")
+    .on(TEMPORARY + "for i in serial(0, 16):\n    y[i] = t[i]", "t", 0, 4, 0, True)
+    .refuses(
+        "window",
+        "4 elements along axis 0 of t are enough",
+        r"t\[i\] at i'=\d+ would see what t\[z\] at z=\d+ stores",
+    ),
     PrimitiveCase(resize_dim, of_temporary(_resize), buffer_kernel),
-    PrimitiveCase(reuse_buffer, _twins, twin_kernel),
+    PrimitiveCase(reuse_buffer, _twins, twin_kernel)
+    .on(TWO.format("i8", "i8(1)"), "t", "u")
+    .refuses("type", r"t: int32\[16\] in global memory is not u: int8\[16\] in global")
+    .on(
+        "for i in serial(0, 4):\n    t = alloc(i32[16])\n    t[0] = x[i]\n"
+        "    y[i] = t[0]\nu = alloc(i32[16])\nu[0] = x[0]\ny[5] = u[0]",
+        "t",
+        "u",
+    )
+    .refuses("scope", "t is not allocated around u and before it")
+    .on(TWO.format("i32", "x[z]"), "t", "u")
+    .refuses(
+        "dead",
+        "t is not needed where u is",
+        r"t\[i\] at i'=\d+ would see what u\[z\] at z=\d+ stores",
+    ),
     PrimitiveCase(
         set_memory,
         of_temporary(lambda f, b, n: (("global", "scratch", "register")[n(0, 2)],)),
         buffer_kernel,
-    ),
+    )
+    .on(READ, "t", "tape")
+    .refuses("memory", "'tape' is none of global, scratch, register")
+    .on(
+        "t = alloc(i32[16])\nfor i in parallel(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]",
+        "t",
+        "register",
+    )
+    .refuses("threads", r"the iterations of i share t at t\[i\], and registers belong to"),
     PrimitiveCase(
         set_precision,
         of_temporary(lambda f, b, n: (("int64", "float64")[n(0, 1)],)),
         partial(buffer_kernel, dtype="int32"),
-    ),
-    PrimitiveCase(sink_alloc, chosen(_to_sink), repeated_kernel, share=1.5),
-    PrimitiveCase(stage_window, _staged, buffer_kernel),
+    )
+    .on(READ, "t", "int99")
+    .refuses("type", "int99 is none of float32, float64, int8, int16, int32, int64,")
+    .on(READ, "t", "int8")
+    .refuses("exact", "int8 does not hold every int32", "2147483647")
+    .on(
+        TEMPORARY.replace("i32", "f32").replace("= x[z]", "= cast(f32, x[z])")
+        + "t[0] += f32(1.0)\ny[0] = cast(i32, t[0])",
+        "t",
+        "float64",
+    )
+    .refuses("reduction", r"t\[0\] reduces by add in float32"),
+    PrimitiveCase(sink_alloc, chosen(_to_sink), repeated_kernel, share=1.5)
+    .on(READ, "x", "i")
+    .refuses("private", "x is a parameter, which others see")
+    .on(READ, "t", "i")
+    .refuses("inside", "t is not touched in i alone")
+    .on(
+        "t = alloc(i32[1])\n" + ROW.format("if i == 0:\n        t[0] = x[i]\n    y[i] = t[0]"),
+        "t",
+        "i",
+    )
+    .refuses(
+        "carried",
+        "each iteration of i stores the elements of t before it reads",
+        r"t\[0\] at i'=\d+ would not see what t\[0\] at i=\d+ stores",
+    )
+    .on(PADDED, "t", "j", "scratch")
+    .refuses("", "private: t has padding that t_padding states"),
+    PrimitiveCase(stage_window, _staged, buffer_kernel)
+    .on(ROW.format("y[i] = x[i]"), "[0]", "x", "s", "scratch", ((Var("q"), 1),))
+    .refuses("scope", r"q is no loop around \[0\]")
+    .on(ROW.format("y[i] = x[i]"), "[0]", "x", "s", "scratch", ((0, 12),))
+    .refuses("window", r"what \[0\] touches of x fits \[12\]", r"i=\d+")
+    .on(ROW.format("if data(x[i] < i32(1)):\n        y[i + 1] = x[i]"), "i", "y", "s")
+    .refuses("copied", "what is copied of y lies inside it", r"i=\d+")
+    .on(
+        "for i in serial(0, 16):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]",
+        "i",
+        "t",
+        "s",
+    )
+    .refuses("", "t is allocated inside i already"),
     PrimitiveCase(stage_window, _staged_window, buffer_kernel, "stated"),
-    PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), constant_kernel),
+    PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), constant_kernel)
+    .on("t = alloc(i32[20000])\nt[0] = x[0]\ny[0] = t[0]", "t", 0)
+    .refuses("size", "20,000 buffers, and 10,000 is most")
+    .on(READ, "t", 0)
+    .refuses("constant", r"t\[z\] uses axis 0 of t at z")
+    .on("t = alloc(i32[2])\nt[0] = x[0]\nt[1] = x[1]\ny[0] = t[2]", "t", 0)
+    .refuses("range", ".* is outside the extent 2 of axis 0", r"t\[2\]")
+    .on(PADDED, "t", 0)
+    .refuses("", "t has padding that t_padding states"),
 )

@@ -7,13 +7,16 @@ from dataclasses import replace
 from graphflow import tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
+    Rewrite,
     Schedule,
     call_eqv,
     extract_subproc,
     inline,
     mark_unrolled,
     remove_no_op,
+    transform_layout,
     vectorize_loop,
+    write_config,
 )
 from graphflow.schedule import replace as replace_statement
 from graphflow.schedule.places.place_names import fresh_name, names_of_places
@@ -22,6 +25,7 @@ from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen, on_loop
 from support.primitives.loop_cases import LOOP_CASES, one_of
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import ACT, PLAIN
 from support.primitives.statement_places import places_of
 
 
@@ -119,9 +123,96 @@ def vectorized(func: tir.PrimFunc, loop: tir.For) -> tir.PrimFunc:
     return replace(func, body=tir.map_body(func.body, change))
 
 
+# What is refused ----------------------------------------------------------------------------------
+
+FOUR = "for i in serial(0, 4):\n    y[i] = x[i]"
+COPY = tir.parse(
+    "@primfunc\ndef copy(c: out[i32[4]], a: i32[4]):\n"
+    "    for l in vectorized(0, 4):\n        c[l] = a[l]\n"
+)
+SERIAL = tir.parse(
+    "@primfunc\ndef copy(c: out[i32[4]], a: i32[4]):\n"
+    "    for l in serial(0, 4):\n        c[l] = a[l]\n"
+)
+LESS = tir.parse(
+    "@primfunc\ndef copy(c: out[i32[4]], a: i32[4]):\n"
+    "    for l in serial(0, 3):\n        c[l] = a[l]\n"
+)
+LEAVE = tir.parse(
+    "mode = config(act=i32)\n\n@primfunc\ndef leave(to: out[i32[4]], a: i32[4]):\n"
+    "    for l in serial(0, 4):\n"
+    "        to[l] = select(data(mode.act == i32(1)), max(a[l], i32(0)), a[l])\n"
+)
+
+
+def exchanged(func: tir.PrimFunc, definition: tir.PrimFunc, schedule: Schedule) -> Rewrite:
+    """The call of a definition in place of the loop i exchanged by a schedule."""
+    return call_eqv(replace_statement(func, "i", definition).func, "copy", schedule)
+
+
+def with_state() -> tir.PrimFunc:
+    """A call of a kernel, and a reader of a field behind it."""
+    return tir.parse(
+        "mode = config(act=i32)\n\n@primfunc\ndef k(x: i32[16], y: out[i32[16]]):\n"
+        "    mode.act = i32(4)\n    for i in serial(0, 4):\n"
+        "        y[i] = x[i]\n    y[5] = mode.act\n"
+    )
+
+
 CALL_CASES = (
-    PrimitiveCase(call_eqv, _exchanged, calling_kernel),
-    PrimitiveCase(extract_subproc, _extracted, buffer_kernel),
+    PrimitiveCase(call_eqv, _exchanged, calling_kernel)
+    .on(FOUR, by=lambda f: exchanged(f, SERIAL, Schedule.of(LESS)))
+    .refuses("1", "copy calls copy, which is neither the definition nor the result of")
+    .on(
+        FOUR,
+        by=lambda f: exchanged(
+            f, SERIAL, Schedule.of(SERIAL).apply(transform_layout, "a", lambda k: (k // 2, k % 2))
+        ),
+    )
+    .refuses("2", "copy and copy do not have the same parameters")
+    .on(
+        "y[0] = x[0]\nfor i in serial(0, 4):\n    y[i + 1] = y[i]",
+        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
+    )
+    .refuses("3", "copy gets y twice and writes it; the schedule was proven for")
+    .on(
+        FOUR.replace("4", "3"),
+        by=lambda f: exchanged(f, LESS, Schedule.of(LESS).apply(lambda _: Rewrite(SERIAL))),
+    )
+    .refuses("4", "copy writes an element of c that copy does not write for sure", r"\{ B\[3\] \}")
+    .on(
+        "for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]",
+        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
+    )
+    .refuses("5", "copy stands inside o, whose iterations are lanes")
+    .on(
+        with_state,
+        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(write_config, "l", ACT, 1)),
+    )
+    .refuses(
+        "6",
+        r"state: nothing behind copy reads mode\.act",
+        r"mode\.act at \(\) is read by mode\.act at \(\)",
+    ),
+    PrimitiveCase(extract_subproc, _extracted, buffer_kernel)
+    .on("for i in parallel(0, 4):\n    y[i] = x[i]", "i", "part")
+    .refuses("1", "i holds a parallel loop; make it serial first")
+    .on(PLAIN, "i", "a.b")
+    .refuses("", "'a.b' has a dot")
+    .on(
+        "t.a = alloc(i32[16])\nt_a = alloc(i32[16])\nfor i in serial(0, 16):\n"
+        "    t.a[i] = x[i]\n    t_a[i] = t.a[i]\n    y[i] = t_a[i]",
+        "i",
+        "inner",
+    )
+    .refuses("", "two buffers in inner would get one name")
+    .on(
+        "for i.a in serial(0, 4):\n    for i_a in serial(0, 4):\n"
+        "        for k in serial(0, 1):\n            y[4*i.a + i_a] = x[4*i.a + i_a]",
+        "k",
+        "inner",
+    )
+    .refuses("", "two variables in inner would get one name"),
     PrimitiveCase(
         inline,
         lambda func, _: ("inner",) if "inner" in places_of(func) else None,
@@ -134,6 +225,18 @@ CALL_CASES = (
         buffer_kernel,
         share=0.5,
     ),
-    PrimitiveCase(replace_statement, _instruction, buffer_kernel),
+    PrimitiveCase(replace_statement, _instruction, buffer_kernel)
+    .on(FOUR.replace("x[i]", "x[0]"), "i", COPY)
+    .refuses("1", r"i does not unify with copy: copy has `a\[l\]` where the statement has")
+    .on("for i in serial(0, 4):\n    y[i + 1] = y[i]", "i", COPY)
+    .refuses("2", r"the iterations of copy\.l are independent", r"copy\.l=\d+, copy\.l'=\d+")
+    .on(
+        "for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]",
+        "i",
+        COPY,
+    )
+    .refuses("2", "i stands inside o, whose iterations are lanes")
+    .on("for i in serial(0, 4):\n    y[i] = max(x[i], i32(0))", "i", LEAVE)
+    .refuses("3", r"state: leave does this where mode\.act is 1, and at i mode\.act is not"),
     PrimitiveCase(vectorize_loop, chosen(_to_mark), share=1.2),
 )

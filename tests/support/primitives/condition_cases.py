@@ -30,7 +30,9 @@ from support.primitives.loop_cases import (
     one_of,
 )
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel
+from support.primitives.refused_kernels import PLAIN
 from support.primitives.statement_places import places_of
+from support.schedule_checks import kernel
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -190,12 +192,24 @@ def _only_condition(body: tir.Body) -> tir.If | None:
     return cast(tir.If, stmt) if alone else None
 
 
+# What is refused ----------------------------------------------------------------------------------
+
+
+def starting_late() -> tir.PrimFunc:
+    body = (
+        "for i in serial(0, 4):\n    for j in serial(i, i + 4):\n        if j < 3:\n            {}"
+    )
+    return kernel(body.format("y[j] = x[j]"))
+
+
 CONDITION_CASES = (
     PrimitiveCase(
         lift_conditions, chosen(_with_conditions), outer_condition_kernel, share=1, least=1 / 4
     ),
     PrimitiveCase(merge_conditions, _nothing, kernel_with_conditions, share=0.5),
-    PrimitiveCase(partition_loop, chosen(_guarded_loop), guarded_kernel, share=0.7),
+    PrimitiveCase(partition_loop, chosen(_guarded_loop), guarded_kernel, share=0.7)
+    .on(starting_late, "j")
+    .refuses("", "the loop j starts at i; its bounds must be constant"),
     PrimitiveCase(partition_loop, _of_the_nest, conjunction_kernel, "of a nest"),
     PrimitiveCase(
         remove_branching_through_overcompute, chosen(_to_run_over), overwritten_kernel, share=2.5
@@ -206,6 +220,8 @@ CONDITION_CASES = (
     PrimitiveCase(replace_known_loads, _nothing, buffer_kernel, share=0.5),
     PrimitiveCase(restrict_loop, chosen(_guarded_loop), bounded_kernel, share=1.2),
     PrimitiveCase(simplify, _nothing, share=1),
-    PrimitiveCase(split_condition, chosen(_guarded_loop), guarded_kernel, share=0.7),
+    PrimitiveCase(split_condition, chosen(_guarded_loop), guarded_kernel, share=0.7)
+    .on(PLAIN, "i")
+    .refuses("", "the body of i is not a single index condition without else"),
     PrimitiveCase(stride_loop, chosen(_guarded_loop), congruent_kernel, share=0.7),
 )

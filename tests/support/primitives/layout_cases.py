@@ -19,6 +19,7 @@ from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel, of_temporary, temporaries
 from support.primitives.choices import SCOPES, Arguments, Choices, chosen, place_name
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import PLAIN, ROW, SQUARE, stages
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -148,15 +149,48 @@ def _element(c: Choices) -> Arguments:
 
 
 LAYOUT_CASES = (
-    PrimitiveCase(assume_finite, chosen(_input), float_kernel, share=0.5),
+    PrimitiveCase(assume_finite, chosen(_input), float_kernel, share=0.5)
+    .on(PLAIN, "x", "the test says so")
+    .refuses("", "x is not an input of floats"),
     PrimitiveCase(assume_reciprocal, chosen(_input), float_kernel, share=0.3),
     PrimitiveCase(flatten_buffer, of_temporary(_whole), buffer_kernel),
-    PrimitiveCase(rfactor, chosen(_factored), sum_kernel, share=1.5),
+    PrimitiveCase(rfactor, chosen(_factored), sum_kernel, share=1.5)
+    .on(
+        "for i in vectorized(0, 4):\n    y[i] = i32(0)\n    for k in serial(0, 4):\n"
+        "        y[i] += x[4*i + k]",
+        "k",
+        "k",
+        "y",
+        2,
+        "p",
+    )
+    .refuses("", "k is in lanes already, in which nothing is allocated"),
     PrimitiveCase(sequential_buffer_access, chosen(_sequential), permuted_kernel, share=2.5),
-    PrimitiveCase(stage_mem, chosen(_element), element_kernel, share=2.5),
+    PrimitiveCase(stage_mem, chosen(_element), element_kernel, share=2.5)
+    .on(ROW.format("y[i] = x[i] + x[0]"), "i", "x", "s", ())
+    .refuses("1", "x is touched at", r"\[i\] and at \[0\]")
+    .on(SQUARE.format("serial", "serial", "y[i] = x[i]"), "i", "y", "s", ("j",))
+    .refuses("2", "each iteration of j has its own element of y")
+    .on(ROW.format("if data(x[i] < i32(1)):\n        y[i + 1] = x[i]"), "i", "y", "s", ())
+    .refuses("3", "what is staged of y lies inside it", r"i=\d+")
+    .on(stages, "i", "y", "s", ())
+    .refuses("", "i does not touch y")
+    .on(lambda: stages(claim="assume(unless(i < 20), x[i] == i32(0))"), "i", "x", "s", ())
+    .refuses("", "i assumes something of x inside")
+    .on(
+        "for k in serial(0, 1):\n    for i in serial(0, 4):\n"
+        "        for j in serial(0, i + 1):\n            y[4*i + j] = x[4*i + j]",
+        "k",
+        "y",
+        "s",
+        ("i", "j"),
+    )
+    .refuses("", "the bounds of j change inside k"),
     PrimitiveCase(
         transform_layout,
         chosen(lambda c: c.transformation(temporaries(c.func))),
         buffer_kernel,
-    ),
+    )
+    .on(PLAIN, "y", lambda: ())
+    .refuses("", r"the layout function fails on the 1 indices of \[16\]"),
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from graphflow import arith, tir
+from graphflow.arith import const
 from graphflow.effects import statement_at
 from graphflow.schedule import (
     add_loop,
@@ -34,6 +35,7 @@ from support.kernels.effect_kernels import each_path
 from support.kernels.random_kernels import Number, random_predicate
 from support.primitives.choices import Arguments, Choices, chosen
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel, literal
+from support.primitives.refused_kernels import PLAIN, ROW, SQUARE, TEMPORARY, i
 from support.primitives.statement_places import places_of
 
 
@@ -321,23 +323,204 @@ def _above(func: tir.PrimFunc, place: str) -> tuple[str, Any, bool]:
     return statement_address(func, path), statement_at(func, path), otherwise
 
 
+# What is refused ----------------------------------------------------------------------------------
+
+TRIANGLE = "for i in serial(0, 4):\n    for j in {}(0, i{}):\n        y[4*i + j] = x[4*i + j]"
+NOT_PERFECT = (
+    "for i in serial(0, 4):\n    y[i] = x[i]\n    for j in serial(0, 4):\n        y[4*i + j] = x[j]"
+)
+PAIR = "for i in serial(0, 16):\n    {}\nfor j in serial(0, 16):\n    {}"
+
+
+def reading(func: tir.PrimFunc, index: Any) -> tir.Comparison:
+    """The condition that an element of x is below one."""
+    return tir.Comparison("lt", tir.Load(func.inputs[0], (index,)), tir.Literal(1, "int32"))
+
+
 LOOP_CASES = (
-    PrimitiveCase(add_loop, _to_add),
-    PrimitiveCase(commute_expr, _expression),
-    PrimitiveCase(cut_loop, chosen(_to_cut), share=1),
-    PrimitiveCase(divide_loop, chosen(_to_divide), share=3),
-    PrimitiveCase(divide_with_recompute, _to_recompute, least=1 / 5),
-    PrimitiveCase(fission, chosen(_to_fission), share=2),
-    PrimitiveCase(fuse, _conditions_to_fuse, kernel_with_conditions, "of conditions"),
+    PrimitiveCase(add_loop, _to_add)
+    .on(ROW.format("y[i] = x[i]"), "i[0]", "r", i)
+    .refuses("1", "i is positive", r"i=\d+")
+    .on(ROW.format("y[0] += x[i]"), "i[0]", "r", 2)
+    .refuses(
+        "2",
+        "the body of r is idempotent",
+        r"what y\[0\] at i=\d+, r=\d+ holds is read by y\[0\] at i'=\d+, r'=\d+",
+    )
+    .on(TEMPORARY + "y[0] = t[0]", "[0]", "r", 2)
+    .refuses("3", r"\[0\] is an allocation, which would end with the loop")
+    .on("for i in vectorized(0, 4):\n    y[i] = x[i]", "i[0]", "r", 2)
+    .refuses("3", r"i\[0\] stands inside i, whose iterations are lanes"),
+    PrimitiveCase(commute_expr, _expression)
+    .on(ROW.format("y[i] = x[i] + x[0]"), "i[0]", "x[i] + x[1]")
+    .refuses("1", r"x\[i\] \+ x\[1\] does not stand in i\[0\]")
+    .on(ROW.format("y[i] = x[i] - x[0]"), "i[0]", "x[i] - x[0]")
+    .refuses("2", r"the operands of x\[i\] - x\[0\] do not commute"),
+    PrimitiveCase(cut_loop, chosen(_to_cut), share=1)
+    .on(ROW.format("y[i] = x[i]"), "i", 17, "_b")
+    .refuses("1", "17 lies between the bounds of i")
+    .on(PLAIN, "j", i + 2, "_b")
+    .refuses("1", r"i \+ 2 lies between the bounds of j", r"i=\d+")
+    .on(SQUARE.format("serial", "vectorized", "y[4*i + j] = x[4*i + j]"), "j", i, "_b")
+    .refuses("2", r"the loop j runs over \(0, i\), not a constant extent"),
+    PrimitiveCase(divide_loop, chosen(_to_divide), share=3)
+    .on(PLAIN, "i", 0, ("a", "b"))
+    .refuses("1", r"cannot divide by 0 with tail guard; tails are \('perfect', 'guard',")
+    .on(PLAIN, "i", 3, ("a", "b"), "perfect")
+    .refuses("2", "perfect needs a factor that divides 4, and 3 does not")
+    .on(TRIANGLE.format("serial", " + 1"), "j", 2, ("a", "b"), "perfect")
+    .refuses("2", r"2 divides the extent i \+ 1", r"i=\d+")
+    .on(TRIANGLE.format("unrolled", " + 1"), "j", 2, ("a", "b"), "guard")
+    .refuses("3", r"the loop j runs over \(0, i \+ 1\), not a constant extent"),
+    PrimitiveCase(divide_with_recompute, _to_recompute, least=1 / 5)
+    .on(PLAIN, "i", 3, 2, ("a", "b"))
+    .refuses("1", "3 blocks of step 2 are more than the 4 of i")
+    .on(ROW.format("y[0] += x[i]"), "i", 3, 4, ("a", "b"))
+    .refuses("2", "the iterations of i are independent", r"i=\d+, i'=\d+")
+    .on(ROW.replace("serial", "parallel").format("y[i] = x[i]"), "i", 3, 4, ("a", "b"))
+    .refuses("3", "i is parallel, and two blocks store the same elements"),
+    PrimitiveCase(fission, chosen(_to_fission), share=2)
+    .on(PLAIN, "i", 0, "_b")
+    .refuses("1", "position 0 leaves one side of i empty")
+    .on(ROW.format("t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]"), "i", 2, "_b")
+    .refuses("2", "the second part uses t, which the first allocates")
+    .on(TEMPORARY + "for i in serial(0, 15):\n    t[i] = i32(1)\n    y[i] = t[i + 1]", "i", 1, "_b")
+    .refuses("3", "the parts of i are independent across iterations", r"i=\d+, i'=\d+")
+    .on("for i in serial(0, 16):\n    y[i] = x[i]\n    y[i] = x[i]", "i", 1, "_s", 2)
+    .refuses("", "i has no loop around it to split as well"),
+    PrimitiveCase(fuse, _conditions_to_fuse, kernel_with_conditions, "of conditions")
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\n"
+        "y[15] = x[0]\nfor k in serial(0, 4):\n    y[k + 4] = x[k]",
+        "i",
+        "k",
+    )
+    .refuses("1", "k does not follow as a loop or block of the same kind")
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(0, 5):\n    y[k + 4] = x[k]",
+        "i",
+        "k",
+    )
+    .refuses("2", "i and k have equal bounds")
+    .on(
+        ROW.format("if i < 3:\n        y[i] = x[i]\n    if i < 5:\n        y[i] = x[0]"),
+        "i[0]",
+        "i[1]",
+    )
+    .refuses("2", "i < 3 and i < 5 are equivalent", r"i=\d+")
+    .on("t = alloc(i32[16])\n" + PAIR.format("t[i] = x[i]", "y[j] = t[15 - j]"), "i", "j")
+    .refuses("3", "no iteration of j needs a later one of i", r"i=\d+, i'=\d+")
+    .on(
+        "t = alloc(i32[16])\nt[0] = x[0]\n"
+        + PAIR.replace("serial(0", "parallel(1").format("t[i] = x[i]", "y[j] = t[j - 1]"),
+        "i",
+        "j",
+    )
+    .refuses("4", "the iterations of i are independent", r"i=\d+, i'=\d+"),
     PrimitiveCase(fuse, chosen(_to_fuse), _kernel_to_fuse, "of loops", share=1.5),
-    PrimitiveCase(join_loops, _to_join, _kernel_to_join),
-    PrimitiveCase(lift_scope, _to_lift, _kernel_to_lift, least=1 / 4),
-    PrimitiveCase(mult_loops, chosen(_to_multiply), share=1.5),
+    PrimitiveCase(join_loops, _to_join, _kernel_to_join)
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\n"
+        "y[15] = x[0]\nfor k in serial(4, 8):\n    y[k] = x[k]",
+        "i",
+        "k",
+    )
+    .refuses("1", "k does not follow i directly")
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(4, 8):\n    y[k] = x[0]", "i", "k"
+    )
+    .refuses("2", "the bodies of i and k are not identical: they differ from statement 0")
+    .on(
+        "for a in serial(0, 4):\n    for i in serial(0, a):\n"
+        "        y[i] = x[i]\n    for k in serial(2, 8):\n        y[k] = x[k]",
+        "i",
+        "k",
+    )
+    .refuses("3", "k starts where i stops", r"a=\d+")
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\nfor k in unrolled(4, 8):\n    y[k] = x[k]",
+        "i",
+        "k",
+    )
+    .refuses("4", "i is serial and k is unrolled")
+    .on(
+        "for i in parallel(0, 4):\n    y[i % 4] = x[i]\n"
+        "for k in parallel(4, 8):\n    y[k % 4] = x[k]",
+        "i",
+        "k",
+    )
+    .refuses("4", "the iterations of i are independent", r"i=\d+, i'=\d+"),
+    PrimitiveCase(lift_scope, _to_lift, _kernel_to_lift, least=1 / 4)
+    .on(NOT_PERFECT, "j")
+    .refuses("1", "j is not the only statement in the body of i")
+    .on(ROW.format("if i < 3:\n        y[i] = x[i]"), "i[0]")
+    .refuses("2", "i < 3 depends on i")
+    .on(
+        TEMPORARY + ROW.format("if data(t[3] < i32(1)):\n        t[i] = i32(2)") + "\ny[0] = t[0]",
+        "i[0]",
+    )
+    .refuses("2", r"no iteration of i writes what data\(t\[3\] < i32\(1\)\) reads", r"i'=\d+")
+    .on(
+        ROW.format("if i < 12:\n        if data(x[i + 4] < i32(1)):\n            y[i] = x[i]"),
+        "i[0][0]",
+    )
+    .refuses("3", r"what data\(x\[i \+ 4\] < i32\(1\)\) reads exists", r"i=\d+"),
+    PrimitiveCase(mult_loops, chosen(_to_multiply), share=1.5)
+    .on(NOT_PERFECT, "i", "j", "k")
+    .refuses("1", "j must be the only statement in the body of i")
+    .on(TRIANGLE.format("serial", " + 1"), "i", "j", "k")
+    .refuses("2", r"the loop j runs over \(0, i \+ 1\), not a constant extent")
+    .on(SQUARE.format("parallel", "serial", "y[4*i] += x[4*i + j]"), "i", "j", "k")
+    .refuses("3", "the iterations of k are independent", r"k=\d+, k'=\d+")
+    .on(
+        "for i in serial(0, 4):\n    for j in serial(0, 0):\n        y[i] = x[i + j]", "i", "j", "k"
+    )
+    .refuses("", "the loop j never runs, so i and it are no single loop"),
     PrimitiveCase(name_statement, _some_statement),
-    PrimitiveCase(remove_loop, _to_remove, _with_loop),
-    PrimitiveCase(reorder_loops, chosen(_to_reorder), share=2.5),
-    PrimitiveCase(reorder_stmts, _two_statements),
-    PrimitiveCase(shift_loop, chosen(_to_shift), share=1.5),
-    PrimitiveCase(specialize, _to_specialize),
-    PrimitiveCase(unroll_loop, _to_unroll),
+    PrimitiveCase(remove_loop, _to_remove, _with_loop)
+    .on(ROW.format("y[i] = x[0]"), "i")
+    .refuses("1", "the body of i depends on i")
+    .on(ROW.format("y[0] += x[0]"), "i")
+    .refuses(
+        "2",
+        "the body of i is idempotent",
+        r"what y\[0\] at i=\d+ holds is read by y\[0\] at i'=\d+",
+    )
+    .on("for i in serial(0, 4):\n    for r in serial(0, i):\n        y[i] = x[i]", "r")
+    .refuses("3", "r runs at least once", r"i=\d+"),
+    PrimitiveCase(reorder_loops, chosen(_to_reorder), share=2.5)
+    .on(NOT_PERFECT, ("j", "i"))
+    .refuses("1", "j, i are not a perfect nest: see the body of i")
+    .on(TRIANGLE.format("serial", " + 1"), ("j", "i"))
+    .refuses("2", "the bounds of j depend on i")
+    .on(SQUARE.format("serial", "serial", "y[i + j] = x[4*i + j]"), ("j", "i"))
+    .refuses("3", "i and j commute", r"i=\d+, j=\d+, i'=\d+, j'=\d+")
+    .on(SQUARE.format("serial", "vectorized", "y[4*i + j] = x[4*i + j]"), ("j", "i"))
+    .refuses("4", "one of i and j runs as lanes; reorder before that")
+    .on(SQUARE.format("serial", "parallel", "y[i + j] += x[4*i + j]"), ("j", "i"))
+    .refuses("4", "the iterations of j are independent", r"j=\d+, i=\d+, j'=\d+, i'=\d+"),
+    PrimitiveCase(reorder_stmts, _two_statements)
+    .on("y[0] = x[0]\ny[1] = x[1]\ny[2] = x[2]", "[0]", "[2]")
+    .refuses("1", r"\[2\] does not follow \[0\] directly")
+    .on(ROW.format("y[i % 8] = x[0]\n    y[3] = x[i]"), "i[0]", "i[1]")
+    .refuses("2", r"i\[0\] and i\[1\] commute", r"i=\d+")
+    .on(TEMPORARY + "y[0] = t[0]", "[0]", "z")
+    .refuses("3", r"\[0\] allocates t, which z uses"),
+    PrimitiveCase(shift_loop, chosen(_to_shift), share=1.5)
+    .on(PLAIN, "j", i - 1)
+    .refuses("1", "the new start i - 1 of j is not negative", r"i=\d+"),
+    PrimitiveCase(specialize, _to_specialize)
+    .on(PLAIN, by=lambda f: specialize(f, "j", [reading(f, i + 13)]))
+    .refuses("1", r"what data\(x\[i \+ 13\] < i32\(1\)\) reads exists", r"i=\d+")
+    .on(PLAIN, by=lambda f: specialize(f, "i", [reading(f, i)]))
+    .refuses("1", r"data\(x\[i\] < i32\(1\)\) uses i, and no loop around the place binds it")
+    .on(TEMPORARY + "y[0] = t[0]", by=lambda f: specialize(f, "[0]", [reading(f, const(0))]))
+    .refuses("2", r"\[0\] is an allocation, which would end with the branch"),
+    PrimitiveCase(unroll_loop, _to_unroll)
+    .on(TRIANGLE.format("serial", " + 1"), "j")
+    .refuses("1", r"the loop j runs over \(0, i \+ 1\), not a constant extent")
+    .on("for i in serial(0, 0):\n    y[i] = x[i]", "i")
+    .refuses("2", r"i never runs: \(0, 0\) is empty")
+    .on("for i in serial(0, 20000):\n    y[0] = x[0]", "i")
+    .refuses("3", "size: i written out has 20,000 statements, and 10,000 is most"),
 )

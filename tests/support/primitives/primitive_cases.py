@@ -5,8 +5,9 @@ it would have changed what the kernel computes, had it not asked for proofs.  Wh
 application that changes what a kernel computes raises AssertionError, and so does one that loses a
 place.
 
-To add a primitive, add a `PrimitiveCase` to the tuple of a `*_cases.py` beside this file: random
-sequences of primitives draw it too, and random schedules where it has a share.
+To add a primitive, add a `PrimitiveCase` to the tuple of a `*_cases.py` beside this file, with a
+refusal for each clause of its condition: random sequences of primitives draw it too, and random
+schedules where it has a share.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 from typing import Any
@@ -30,6 +31,8 @@ from graphflow.schedule.places import obligations
 from graphflow.schedule.places.place_names import names_of_places
 from support.kernels.effect_kernels import EffectKernel
 from support.kernels.random_kernels import Number
+from support.primitives.refusal import Refusal
+from support.schedule_checks import kernel
 
 POISONS = (-7.0, 1_000_003.0)
 """What memory that was never written holds, on both sides of every constant of the kernels."""
@@ -67,9 +70,40 @@ class PrimitiveCase:
     least: float = 1 / 3
     """The least part of the applications that are not unsafe which it accepts."""
 
+    refusals: tuple[Refusal, ...] = field(default=(), compare=False)
+    """One for each clause of the condition at least; of several cases the first has them."""
+
     @property
     def name(self) -> str:
         return " ".join((self.primitive.__name__, self.variant)).strip()
+
+    def on(
+        self,
+        func: str | Callable[[], tir.PrimFunc],
+        *arguments: Any,
+        by: Callable[[tir.PrimFunc], Any] | None = None,
+    ) -> Attempt:
+        """The primitive with these arguments, or applied `by` a function, on the kernel `func`,
+        which is the text of its body or a function that makes it."""
+        make = (lambda: kernel(func)) if isinstance(func, str) else func
+        return Attempt(self, make, by or (lambda f: self.primitive(f, *arguments)))
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What the primitive of a case is applied to."""
+
+    case: PrimitiveCase
+    kernel: Callable[[], tir.PrimFunc]
+    apply: Callable[[tir.PrimFunc], Any]
+
+    def refuses(self, clause: str, message: str, witness: str = "") -> PrimitiveCase:
+        """The case with this refusal; the name of the clause is put in front of the message."""
+        head = f"{clause}: " if clause.isalpha() else ""
+        refusal = Refusal(
+            self.case.primitive, clause, self.kernel, self.apply, head + message, witness
+        )
+        return replace(self.case, refusals=(*self.case.refusals, refusal))
 
 
 class Outcome(StrEnum):

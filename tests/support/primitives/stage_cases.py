@@ -27,6 +27,8 @@ from support.primitives.choices import Arguments, Choices, chosen
 from support.primitives.loop_cases import one_of
 from support.primitives.padding_cases import rows
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import STAGES, stages
+from support.schedule_checks import kernel
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -183,12 +185,53 @@ def _absorbed(c: Choices) -> Arguments:
     return c.dice.among(blocks).name, c.dice.among(padded)
 
 
+# What is refused ----------------------------------------------------------------------------------
+
+FOLLOWED = """
+t = alloc(i32[16])
+{first}
+with block("second"{note}):
+    {second}
+"""
+
+
+def followed(first: str, second: str, note: str = "") -> tir.PrimFunc:
+    return kernel(FOLLOWED.format(first=first, second=second, note=note))
+
+
+ONE_BLOCK = 'with block("first"):\n    for i in serial(0, 16):\n        t[i] = x[i]'
+NO_BLOCK = "for i in serial(0, 16):\n    t[i] = x[i]"
+NO_LOOP = 'with block("first"):\n    t[0] = x[0]'
+LOOP = "for j in serial(0, 16):\n        y[j] = t[j]"
+
+
 STAGE_CASES = (
     PrimitiveCase(absorb_padding, chosen(_absorbed), guarded_copy_kernel, share=1.5),
     PrimitiveCase(cache_read, chosen(_parameter(tir.Role.INPUT)), buffer_kernel, share=1.5),
     PrimitiveCase(cache_write, chosen(_parameter(tir.Role.OUTPUT)), buffer_kernel, share=1.5),
-    PrimitiveCase(compute_at, _stage_and_loop, graph_kernel),
+    PrimitiveCase(compute_at, _stage_and_loop, graph_kernel)
+    .on(lambda: stages(claim="assume(unless(i < 20), x[i] == i32(0))"), "first", "j")
+    .refuses("", "first assumes something, and must stay")
+    .on(lambda: stages(note=', postproc="copy"'), "first", "j")
+    .refuses("", "first has annotations, and must stay a stage")
+    .on(lambda: stages(kind="vectorized"), "first", "j")
+    .refuses("", "i is vectorized; vectorize after the stage has moved")
+    .on(
+        STAGES.format(note="", kind="serial", claim="").replace(
+            'with block("second")',
+            'assume(unless(False), t[0] == i32(0))\nwith block("second")',
+        ),
+        "first",
+        "j",
+    )
+    .refuses("", r"something is assumed of t\[0\]"),
     PrimitiveCase(lift_stages, _copied_parameter, copied_kernel, keeps_interface=False),
-    PrimitiveCase(reverse_compute_at, chosen(_tail), tail_kernel, share=1.2),
+    PrimitiveCase(reverse_compute_at, chosen(_tail), tail_kernel, share=1.2)
+    .on(lambda: followed(NO_BLOCK, LOOP), "second", "i")
+    .refuses("", "second and i must both be blocks")
+    .on(lambda: followed(NO_LOOP, LOOP), "second", "first")
+    .refuses("", "second and first do not both begin with a loop")
+    .on(lambda: followed(ONE_BLOCK, LOOP, ', padding_of="y", padding="undef"'), "second", "first")
+    .refuses("", "one of second and first states where padding lies, and must stay"),
     PrimitiveCase(state_padding, chosen(_stated), padded_output_kernel, share=0.3),
 )

@@ -11,6 +11,7 @@ from graphflow.schedule import inline_window, set_window
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import READ, ROW
 
 Arguments = tuple[Any, ...] | None
 
@@ -68,6 +69,10 @@ def _parameter(func: tir.PrimFunc, number: Number) -> Arguments:
 
 
 WINDOW_CASES = (
-    PrimitiveCase(inline_window, _window, window_kernel),
-    PrimitiveCase(set_window, _parameter, window_kernel),
+    PrimitiveCase(inline_window, _window, window_kernel)
+    .on(ROW.format("y[i] = x[i]"), "i")
+    .refuses("window", "i is no named window"),
+    PrimitiveCase(set_window, _parameter, window_kernel)
+    .on(READ, "z")
+    .refuses("parameter", "k has no parameter z; it has x, y"),
 )
