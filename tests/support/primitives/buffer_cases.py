@@ -312,22 +312,26 @@ BUFFER_CASES = (
     PrimitiveCase(expand_dim, of_temporary(_expand), buffer_kernel)
     .on(READ, "t", 0, 0)
     .refuses("size", "an axis of 0 elements holds nothing")
-    .on(READ, "t", 16, i)
+    .given("t", 16, i)
     .refuses("scope", r"i is no loop around the access t\[z\]")
     .on(BOX, "t", 3, i)
     .refuses("range", r"i lies in \[0, 3\)", r"i=\d+, j=\d+")
     .on(
         "t = alloc(i32[16])\nfor i in serial(0, 15):\n"
-        "    t[i] = x[i]\n    if i > 0:\n        y[i] = t[i - 1]",
-        "t",
-        16,
-        i,
+        "    t[i] = x[i]\n    if i > 0:\n        y[i] = t[i - 1]"
     )
+    .given("t", 16, i)
     .refuses(
         "values",
         "equal elements of t are accessed at equal i",
         r"t\[i - \d+\] at i'=\d+ would not see what t\[i\] at i=\d+ stores",
-    ),
+    )
+    .on(
+        "t = alloc(i32[4])\nwith t[0:4] as w:\n    for i in serial(0, 4):\n"
+        "        w[i] = x[i]\n        y[i] = w[i]"
+    )
+    .given("t", 4, Var("i"))
+    .refuses("scope", "i is no loop around the window w"),
     PrimitiveCase(lift_alloc, chosen(_to_lift), buffer_kernel, share=1)
     .on(OWN.format("parallel"), "t")
     .refuses("kind", "the iterations of i run at once, and would share t")
@@ -336,35 +340,57 @@ BUFFER_CASES = (
         "carried",
         "each iteration of i stores t before it loads it",
         r"where data decide, t\[0\] at i'=\d+ would see what t\[0\] at i=\d+ stores",
-    ),
+    )
+    .on(
+        ROW.format(
+            "t = alloc(i32[2])\n    t[1] = x[i]\n    if i >= 1:\n        y[i] = t[0]\n"
+            "    t[0] = x[i]"
+        )
+    )
+    .given("t")
+    .refuses("carried", r".* does not hold.*would see what t\[0\]")
+    .on("t = alloc(i32[1])\nt[0] = x[0]\ny[0] = t[0]", "t")
+    .refuses("", "t is allocated outside all loops already")
+    .on(
+        ROW.format(
+            "t = alloc(i32[1])\n    if data(x[0] < t[0]):\n        t[0] = x[i]\n    y[i] = x[i]"
+        )
+    )
+    .given("y")
+    .refuses("", "y is not allocated in k"),
     PrimitiveCase(mult_dim, of_temporary(_two_axes), buffer_kernel)
     .on(BOX, "t", 1, 1)
     .refuses("axes", "1 is one axis of t, and two are multiplied")
     .on(
         BOX.replace("t[i, j]\n", "t[i, j]\n        y[0] = t[i, j + 1]\n").replace(
             "y[4*i + j] = t[i, j]", "y[4*i + j] = t[0, j + 1]"
-        ),
-        "t",
-        0,
-        1,
+        )
     )
+    .given("t", 0, 1)
     .refuses("range", r"accesses to axis 1 of t lie in \[0, 4\)", r"i=\d+, j=\d+")
-    .on(given_to_call, by=lambda f: Schedule.of(f).mult_dim("t", 1, 0))
+    .on(given_to_call)
+    .given(by=lambda f: Schedule.of(f).mult_dim("t", 1, 0))
     .refuses("calls", r"block would be no call of block any more: block has `c\[p, q\]`"),
     PrimitiveCase(parallelize_loop, chosen(on_loop), buffer_kernel, share=1)
     .on("for i in serial(1, 16):\n    y[i - 1] = x[i]\n    y[i] = x[i]", "i")
-    .refuses("1", "the iterations of i are independent", r"i=\d+, i'=\d+"),
+    .refuses("1", "the iterations of i are independent", r"i=\d+, i'=\d+")
+    .on("t = alloc(i32[1])\nfor i in serial(0, 16):\n    t[0] = x[i]\n    y[i] = t[0] + t[0]")
+    .given("i")
+    .refuses("", r"t\[0\] and \[0\] do not meet")
+    .on("for i in vectorized(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] = x[j]", "j")
+    .refuses("", "j stands inside i, whose iterations are lanes"),
     PrimitiveCase(rearrange_dim, of_temporary(_order), buffer_kernel)
     .on(BOX, "t", (0, 0))
     .refuses("order", r"\[0, 0\] is no order of the axes of \[4, 4\]")
-    .on(given_to_call, by=lambda f: Schedule.of(f).rearrange_dim("t", (1, 0)))
+    .on(given_to_call)
+    .given(by=lambda f: Schedule.of(f).rearrange_dim("t", (1, 0)))
     .refuses("calls", r"block would be no call of block any more: block has `c\[p, q\]`"),
     PrimitiveCase(resize_dim, of_temporary(_resize), circular_kernel, "of a circle")
     .on(READ, "t", 0, 0)
     .refuses("size", "an axis of 0 elements holds nothing")
-    .on(READ, "t", 0, 16, i)
+    .given("t", 0, 16, i)
     .refuses("scope", "i is no loop around the allocation of t")
-    .on(READ, "t", 0, 12)
+    .given("t", 0, 12)
     .refuses("range", r"accesses to axis 0 of t lie in \[0, 12\)", r"z=\d+")
     .on(TEMPORARY + "for i in serial(0, 16):\n    y[i] = t[i]", "t", 0, 4, 0, True)
     .refuses(
@@ -378,10 +404,9 @@ BUFFER_CASES = (
     .refuses("type", r"t: int32\[16\] in global memory is not u: int8\[16\] in global")
     .on(
         "for i in serial(0, 4):\n    t = alloc(i32[16])\n    t[0] = x[i]\n"
-        "    y[i] = t[0]\nu = alloc(i32[16])\nu[0] = x[0]\ny[5] = u[0]",
-        "t",
-        "u",
+        "    y[i] = t[0]\nu = alloc(i32[16])\nu[0] = x[0]\ny[5] = u[0]"
     )
+    .given("t", "u")
     .refuses("scope", "t is not allocated around u and before it")
     .on(TWO.format("i32", "x[z]"), "t", "u")
     .refuses(
@@ -396,11 +421,8 @@ BUFFER_CASES = (
     )
     .on(READ, "t", "tape")
     .refuses("memory", "'tape' is none of global, scratch, register")
-    .on(
-        "t = alloc(i32[16])\nfor i in parallel(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]",
-        "t",
-        "register",
-    )
+    .on("t = alloc(i32[16])\nfor i in parallel(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]")
+    .given("t", "register")
     .refuses("threads", r"the iterations of i share t at t\[i\], and registers belong to"),
     PrimitiveCase(
         set_precision,
@@ -409,25 +431,21 @@ BUFFER_CASES = (
     )
     .on(READ, "t", "int99")
     .refuses("type", "int99 is none of float32, float64, int8, int16, int32, int64,")
-    .on(READ, "t", "int8")
+    .given("t", "int8")
     .refuses("exact", "int8 does not hold every int32", "2147483647")
     .on(
         TEMPORARY.replace("i32", "f32").replace("= x[z]", "= cast(f32, x[z])")
-        + "t[0] += f32(1.0)\ny[0] = cast(i32, t[0])",
-        "t",
-        "float64",
+        + "t[0] += f32(1.0)\ny[0] = cast(i32, t[0])"
     )
+    .given("t", "float64")
     .refuses("reduction", r"t\[0\] reduces by add in float32"),
     PrimitiveCase(sink_alloc, chosen(_to_sink), repeated_kernel, share=1.5)
     .on(READ, "x", "i")
     .refuses("private", "x is a parameter, which others see")
-    .on(READ, "t", "i")
+    .given("t", "i")
     .refuses("inside", "t is not touched in i alone")
-    .on(
-        "t = alloc(i32[1])\n" + ROW.format("if i == 0:\n        t[0] = x[i]\n    y[i] = t[0]"),
-        "t",
-        "i",
-    )
+    .on("t = alloc(i32[1])\n" + ROW.format("if i == 0:\n        t[0] = x[i]\n    y[i] = t[0]"))
+    .given("t", "i")
     .refuses(
         "carried",
         "each iteration of i stores the elements of t before it reads",
@@ -438,17 +456,16 @@ BUFFER_CASES = (
     PrimitiveCase(stage_window, _staged, buffer_kernel)
     .on(ROW.format("y[i] = x[i]"), "[0]", "x", "s", "scratch", ((Var("q"), 1),))
     .refuses("scope", r"q is no loop around \[0\]")
-    .on(ROW.format("y[i] = x[i]"), "[0]", "x", "s", "scratch", ((0, 12),))
+    .given("[0]", "x", "s", "scratch", ((0, 12),))
     .refuses("window", r"what \[0\] touches of x fits \[12\]", r"i=\d+")
     .on(ROW.format("if data(x[i] < i32(1)):\n        y[i + 1] = x[i]"), "i", "y", "s")
     .refuses("copied", "what is copied of y lies inside it", r"i=\d+")
-    .on(
-        "for i in serial(0, 16):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]",
-        "i",
-        "t",
-        "s",
-    )
-    .refuses("", "t is allocated inside i already"),
+    .on("for i in serial(0, 16):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]")
+    .given("i", "t", "s")
+    .refuses("", "t is allocated inside i already")
+    .on("t = alloc(i32[16])\nfor i in serial(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]")
+    .given("[0]", "t", "u")
+    .refuses("", "computes nothing that could be staged"),
     PrimitiveCase(stage_window, _staged_window, buffer_kernel, "stated"),
     PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), constant_kernel)
     .on("t = alloc(i32[20000])\nt[0] = x[0]\ny[0] = t[0]", "t", 0)

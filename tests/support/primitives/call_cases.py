@@ -161,34 +161,26 @@ def with_state() -> tir.PrimFunc:
 
 CALL_CASES = (
     PrimitiveCase(call_eqv, _exchanged, calling_kernel)
-    .on(FOUR, by=lambda f: exchanged(f, SERIAL, Schedule.of(LESS)))
+    .on(FOUR)
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(LESS)))
     .refuses("1", "copy calls copy, which is neither the definition nor the result of")
-    .on(
-        FOUR,
+    .given(
         by=lambda f: exchanged(
             f, SERIAL, Schedule.of(SERIAL).apply(transform_layout, "a", lambda k: (k // 2, k % 2))
-        ),
+        )
     )
     .refuses("2", "copy and copy do not have the same parameters")
-    .on(
-        "y[0] = x[0]\nfor i in serial(0, 4):\n    y[i + 1] = y[i]",
-        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
-    )
+    .on("y[0] = x[0]\nfor i in serial(0, 4):\n    y[i + 1] = y[i]")
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")))
     .refuses("3", "copy gets y twice and writes it; the schedule was proven for")
-    .on(
-        FOUR.replace("4", "3"),
-        by=lambda f: exchanged(f, LESS, Schedule.of(LESS).apply(lambda _: Rewrite(SERIAL))),
-    )
+    .on(FOUR.replace("4", "3"))
+    .given(by=lambda f: exchanged(f, LESS, Schedule.of(LESS).apply(lambda _: Rewrite(SERIAL))))
     .refuses("4", "copy writes an element of c that copy does not write for sure", r"\{ B\[3\] \}")
-    .on(
-        "for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]",
-        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")),
-    )
+    .on("for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]")
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")))
     .refuses("5", "copy stands inside o, whose iterations are lanes")
-    .on(
-        with_state,
-        by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(write_config, "l", ACT, 1)),
-    )
+    .on(with_state)
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(write_config, "l", ACT, 1)))
     .refuses(
         "6",
         r"state: nothing behind copy reads mode\.act",
@@ -201,17 +193,15 @@ CALL_CASES = (
     .refuses("", "'a.b' has a dot")
     .on(
         "t.a = alloc(i32[16])\nt_a = alloc(i32[16])\nfor i in serial(0, 16):\n"
-        "    t.a[i] = x[i]\n    t_a[i] = t.a[i]\n    y[i] = t_a[i]",
-        "i",
-        "inner",
+        "    t.a[i] = x[i]\n    t_a[i] = t.a[i]\n    y[i] = t_a[i]"
     )
+    .given("i", "inner")
     .refuses("", "two buffers in inner would get one name")
     .on(
         "for i.a in serial(0, 4):\n    for i_a in serial(0, 4):\n"
-        "        for k in serial(0, 1):\n            y[4*i.a + i_a] = x[4*i.a + i_a]",
-        "k",
-        "inner",
+        "        for k in serial(0, 1):\n            y[4*i.a + i_a] = x[4*i.a + i_a]"
     )
+    .given("k", "inner")
     .refuses("", "two variables in inner would get one name"),
     PrimitiveCase(
         inline,
@@ -230,11 +220,8 @@ CALL_CASES = (
     .refuses("1", r"i does not unify with copy: copy has `a\[l\]` where the statement has")
     .on("for i in serial(0, 4):\n    y[i + 1] = y[i]", "i", COPY)
     .refuses("2", r"the iterations of copy\.l are independent", r"copy\.l=\d+, copy\.l'=\d+")
-    .on(
-        "for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]",
-        "i",
-        COPY,
-    )
+    .on("for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]")
+    .given("i", COPY)
     .refuses("2", "i stands inside o, whose iterations are lanes")
     .on("for i in serial(0, 4):\n    y[i] = max(x[i], i32(0))", "i", LEAVE)
     .refuses("3", r"state: leave does this where mode\.act is 1, and at i mode\.act is not"),

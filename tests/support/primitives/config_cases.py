@@ -88,7 +88,7 @@ CONFIG_CASES = (
     PrimitiveCase(bind_config, bind_arguments, config_kernel)
     .on(ROW.format("y[i] = x[i]"), "i[0]", "x[i]", tir.Buffer("t", (), "int32"))
     .refuses("1", "field: t is no field of configuration state")
-    .on(ROW.format("y[i] = x[i]"), "i[0]", "x[0]", ACT)
+    .given("i[0]", "x[0]", ACT)
     .refuses("2", r"found: x\[0\] does not stand in i\[0\]")
     .on("for i in serial(0, 15):\n    y[i] = x[i]\n    y[i + 1] = x[i] + y[i]", "i", "y[i]", ACT)
     .refuses("2", r"unchanged: y\[i\] is the same at each use in i", r"i=\d+")
@@ -114,12 +114,9 @@ CONFIG_CASES = (
     PrimitiveCase(write_config, write_arguments, config_kernel)
     .on(ROW.format("y[i] = x[i]"), "i", tir.Buffer("t", (), "int32"), 1)
     .refuses("1", "field: t is no field of configuration state")
-    .on(ROW.format("y[i] = x[i]"), "i", ACT, tir.Load(tir.Buffer("z", (), "int32"), ()))
+    .given("i", ACT, tir.Load(tir.Buffer("z", (), "int32"), ()))
     .refuses("2", "scope: buffer z is not allocated here")
-    .on(
-        ROW.format("y[i] = x[i]"),
-        by=lambda f: write_config(f, "i[0]", ACT, tir.Load(f.inputs[0], (i + 1,))),
-    )
+    .given(by=lambda f: write_config(f, "i[0]", ACT, tir.Load(f.inputs[0], (i + 1,))))
     .refuses("3", r"memory: x\[i \+ 1\] is in bounds", r"i=\d+")
     .on(lambda: stateful(READS), "i", ACT, 4)
     .refuses(

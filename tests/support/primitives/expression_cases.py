@@ -169,17 +169,29 @@ EXPRESSION_CASES = (
     .refuses("found", r"x\[0\] does not stand in i")
     .on('with block("b"):\n    for i in serial(0, 16):\n        y[i] = x[i]', "b", "x[i]", "c")
     .refuses("scope", r"x\[i\] changes with i inside b")
-    .on(
-        TEMPORARY + "for i in serial(0, 4):\n    t[0] = x[i]\n    y[i] = t[3 - i]",
-        "i",
-        "t[-i + 3]",
-        "b",
-    )
+    .on(TEMPORARY + "for i in serial(0, 4):\n    t[0] = x[i]\n    y[i] = t[3 - i]")
+    .given("i", "t[-i + 3]", "b")
     .refuses("unchanged", r"t\[-i \+ 3\] is the same at each use in i", r"i=\d+")
     .on(ROW.format("if i < 12:\n        y[i] = x[i + 4]"), "i", "x[i + 4]", "b")
     .refuses("memory", r"x\[i \+ 4\] is in bounds at each point of 0 <= i < 16", r"i=\d+")
     .on(ROW.replace("serial", "vectorized").format("y[i] = x[i]"), "i[0]", "x[i]", "b")
-    .refuses("lanes", "the iterations of i are lanes"),
+    .refuses("lanes", "the iterations of i are lanes")
+    .on("for i in serial(0, 15):\n    y[i] = x[i] + x[i + 1]", "i", "x", "b")
+    .refuses("found", r"x stands for x\[i\] and x\[i \+ 1\] in i")
+    .on("for i in serial(0, 15):\n    y[i] = i32(1)", "i", "x", "b")
+    .refuses("found", "x does not stand in i")
+    .on("for i in serial(0, 15):\n    for j in serial(0, i - 9):\n        y[j] = x[i + 8]")
+    .given("i", "x", "b")
+    .refuses("memory", r"x\[i \+ 8\] is in bound")
+    .on("for i in serial(0, 15):\n    if data(x[i + 8] < i32(3)):\n        y[i] = i32(1)")
+    .given("i", "x", "b")
+    .refuses("memory", r"x\[i \+ 8\] is in bound")
+    .on("for i in serial(0, 4):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]")
+    .given("i", "t", "b")
+    .refuses("scope", "t is allocated inside i")
+    .on("for i in serial(0, 4):\n    assume(unless(False), x[i] == i32(0))\n    y[i] = x[i]")
+    .given("i", "x", "b")
+    .refuses("scope", "i assumes something of what"),
     PrimitiveCase(eliminate_dead_code, _loop_or_condition, buffer_kernel, share=1)
     .on(ROW.format("y[i] = x[i]"), "i")
     .refuses("runs", "i never runs")
@@ -188,7 +200,9 @@ EXPRESSION_CASES = (
         "decided",
         r"the condition of i\[0\] is not always the same",
         r"i=\d+, and its negation: i >= \d+ for \d+ <= i < \d+ \(a point: fails at i=\d+",
-    ),
+    )
+    .on("for i in serial(0, 4):\n    if i < 3:\n        y[i] = x[i]\n    y[i + 4] = x[i]", "i[1]")
+    .refuses("decided", r"nothing in i\[1\] is dead"),
     PrimitiveCase(inline_assign, _assignment, assigned_kernel)
     .on(ROW.format("y[i] = x[i]"), "i[0]")
     .refuses("store", r"i\[0\] is no store to a buffer that is allocated here")
@@ -198,21 +212,22 @@ EXPRESSION_CASES = (
     .refuses("written", r"t\[0\] is not written before its use", r"i=\d+")
     .on(
         TEMPORARY
-        + ROW.format("u = alloc(i32[1])\n    u[0] = t[3]\n    t[i] = x[0]\n    y[i] = u[0]"),
-        "i[1]",
+        + ROW.format("u = alloc(i32[1])\n    u[0] = t[3]\n    t[i] = x[0]\n    y[i] = u[0]")
     )
+    .given("i[1]")
     .refuses("unchanged", r"the value of u\[0\] is the same at each use", r"i=\d+")
-    .on(
-        "t = alloc(i32[1])\n" + ROW.format("t[0] = x[i]\n    y[i] = t[0]") + "\ny[0] = t[0]", "i[0]"
-    )
+    .on("t = alloc(i32[1])\n" + ROW.format("t[0] = x[i]\n    y[i] = t[0]") + "\ny[0] = t[0]")
+    .given("i[0]")
     .refuses("unread", r"t\[0\]", r"t\[0\] at i=\d+ is read by t\[0\] at \(\)")
     .on(
         "t = alloc(i32[2])\nfor i in serial(0, 2):\n    t[i] = x[i]\n"
         "    for k in serial(i, i + 1):\n        y[k] = t[0]\n    if i < 1:\n"
-        "        y[i + 2] = t[0]",
-        "i[0]",
+        "        y[i + 2] = t[0]"
     )
-    .refuses("", "element: "),
+    .given("i[0]")
+    .refuses("", "element: ")
+    .on("t = alloc(i32[1])\nt[0] = x[0]\nassume(unless(False), t[0] == i32(0))\ny[0] = x[0]", "[1]")
+    .refuses("element", "t is in an assumption behind"),
     PrimitiveCase(merge_writes, _pair, twice_kernel)
     .on("y[0] = x[0]\ny[1] = x[1]\ny[0] = x[2]", "[0]", "[2]")
     .refuses("neighbours", r"\[2\] does not follow \[0\] directly")
@@ -221,16 +236,26 @@ EXPRESSION_CASES = (
     .on(ROW.format("y[i] += x[i]\n    reduce_max(y[i], x[0])"), "i[0]", "i[1]")
     .refuses("operator", "add and max are two")
     .on(ROW.format("y[i] = x[i]\n    y[i] = y[i] + x[0]"), "i[0]", "i[1]")
-    .refuses("reads", r"the second value does not read y\[i\]"),
+    .refuses("reads", r"the second value does not read y\[i\]")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(0, 4):\n    y[j] = x[j]")
+    .given("i", "j")
+    .refuses("neighbours", "i and j are not two writes")
+    .on(
+        "t = alloc(i32[4])\nfor i in serial(0, 4):\n    t[i] = x[i]\n    y[i] = x[i]\n"
+        "    y[i] += t[i]"
+    )
+    .given("i[0]", "i[1]")
+    .refuses("destination", r"t\[i\] and y\[i\] are of two buffers"),
     PrimitiveCase(rewrite_expr, _rewritten, buffer_kernel)
     .on(ROW.format("y[i] = x[i]"), "i[0]", "x[0]", tir.Literal(1, "int32"))
     .refuses("found", r"x\[0\] does not stand in i\[0\]")
-    .on(ROW.format("y[i] = x[i]"), "i[0]", "x[i]", tir.Literal(1, "int64"))
+    .given("i[0]", "x[i]", tir.Literal(1, "int64"))
     .refuses("type", r"x\[i\] is int32, the other int64")
-    .on(ROW.format("y[i] = x[i]"), "i[0]", i, i + j)
+    .given("i[0]", i, i + j)
     .refuses("scope", "no loop around .* binds j")
     .on(SQUARE.format("serial", "serial", "y[4*i + j] = x[j]"), "j[0]", 4 * i + j, 4 * j + i)
     .refuses("equal", r"4\*i \+ j and 4\*j \+ i", r"i=\d+, j=\d+")
-    .on(ROW.format("y[i] = i32(0)"), by=lambda f: rewrite_expr(f, "i[0]", "i32(0)", times_zero(f)))
+    .on(ROW.format("y[i] = i32(0)"))
+    .given(by=lambda f: rewrite_expr(f, "i[0]", "i32(0)", times_zero(f)))
     .refuses("memory", r"what i32\(0\) \* x\[i \+ 4\] loads is in bounds", r"i=\d+"),
 )

@@ -157,15 +157,26 @@ LAYOUT_CASES = (
     PrimitiveCase(rfactor, chosen(_factored), sum_kernel, share=1.5)
     .on(
         "for i in vectorized(0, 4):\n    y[i] = i32(0)\n    for k in serial(0, 4):\n"
-        "        y[i] += x[4*i + k]",
-        "k",
-        "k",
-        "y",
-        2,
-        "p",
+        "        y[i] += x[4*i + k]"
     )
-    .refuses("", "k is in lanes already, in which nothing is allocated"),
-    PrimitiveCase(sequential_buffer_access, chosen(_sequential), permuted_kernel, share=2.5),
+    .given("k", "k", "y", 2, "p")
+    .refuses("", "k is in lanes already, in which nothing is allocated")
+    .on("for r in serial(0, 14):\n    t = alloc(i32[2])\n    t[0] += x[r]", "r", "r", "t", 4, "p")
+    .refuses("", "t is allocated inside r"),
+    PrimitiveCase(sequential_buffer_access, chosen(_sequential), permuted_kernel, share=2.5)
+    .on(
+        (
+            'with block("b"):\n    for i in serial(0, 2):\n        for j in serial(0, 7):\n'
+            "            y[i] = x[7*i + j]\n        y[i] += i32(1)"
+        ),
+        params="x: i32[14], y: out[i32[2]]",
+    )
+    .given("b", "x", ("p",))
+    .refuses("", "the loop j is not in a perfect nest below i")
+    .given("b", "y", ("p", "q"))
+    .refuses("", "y has 1 axes; give each a name of its own")
+    .on('with block("b"):\n    y[0] = x[0]\n    y[1] = x[1]', "b", "y", ("p",))
+    .refuses("", "b is not a loop nest, nor a block around one"),
     PrimitiveCase(stage_mem, chosen(_element), element_kernel, share=2.5)
     .on(ROW.format("y[i] = x[i] + x[0]"), "i", "x", "s", ())
     .refuses("1", "x is touched at", r"\[i\] and at \[0\]")
@@ -179,13 +190,23 @@ LAYOUT_CASES = (
     .refuses("", "i assumes something of x inside")
     .on(
         "for k in serial(0, 1):\n    for i in serial(0, 4):\n"
-        "        for j in serial(0, i + 1):\n            y[4*i + j] = x[4*i + j]",
-        "k",
-        "y",
-        "s",
-        ("i", "j"),
+        "        for j in serial(0, i + 1):\n            y[4*i + j] = x[4*i + j]"
     )
-    .refuses("", "the bounds of j change inside k"),
+    .given("k", "y", "s", ("i", "j"))
+    .refuses("", "the bounds of j change inside k")
+    .on("for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[2*i + j // 2] = x[j]")
+    .given("i", "y", "t", ("j",))
+    .refuses("", "each iteration of j has its own element of y does not")
+    .on(
+        "for i in serial(0, 2):\n    for d in serial(0, 10):\n"
+        "        for k in serial(0, 2):\n            if d + 2*k < 8:\n"
+        "                y[8*i + d] = x[d]"
+    )
+    .given("i", "y", "t", ("d",))
+    .refuses("", "what is staged of y lies inside it does not hold")
+    .on(ROW.format("y[i] = i32(0)\n    for d in serial(0, 1):\n        y[i] += x[i]"))
+    .given("i", "y", "t", ("d",))
+    .refuses("", "y is touched outside the loop d too"),
     PrimitiveCase(
         transform_layout,
         chosen(lambda c: c.transformation(temporaries(c.func))),

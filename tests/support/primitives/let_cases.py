@@ -89,8 +89,23 @@ def _loop_with_lets(func: tir.PrimFunc, number: Number) -> Arguments:
 
 
 LET_CASES = (
-    PrimitiveCase(bind_let, _bound, buffer_kernel),
-    PrimitiveCase(inline_let, _let, let_kernel),
+    PrimitiveCase(bind_let, _bound, buffer_kernel)
+    .on("for i in serial(0, 4):\n    y[i] = x[0]", "i", "x[3]", "c")
+    .refuses("found", r"x\[3\] does not stand in i")
+    .on("for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[i] = x[j]", "i", "x", "c")
+    .refuses("scope", r"x\[j\] changes with j inside i")
+    .on("for i in serial(0, 4):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]")
+    .given("i", "t", "c")
+    .refuses("scope", "t is allocated inside i")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\n    y[i + 8] = y[i] + i32(1)", "i", "y", "c")
+    .refuses("unchanged", r"y\[i\] is the same at each use in i")
+    .on("for i in serial(0, 4):\n    if i >= 1:\n        y[i] = x[i - 1]", "i", "x", "c")
+    .refuses("memory", r"x\[i - 1\] is in bounds at each point of .*"),
+    PrimitiveCase(inline_let, _let, let_kernel)
+    .on("y[0] = x[3]\nwith let(y[0]) as t:\n    y[0] = x[1]\n    y[1] = t[()]", "t")
+    .refuses("unchanged", r"y\[0\] is the same at each use of t")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]", "i")
+    .refuses("let", "i is no let"),
     PrimitiveCase(lift_lets, _loop_with_lets, let_kernel),
     PrimitiveCase(lift_scope, _let, let_kernel, "of lets"),
 )

@@ -350,7 +350,12 @@ LOOP_CASES = (
     .on(TEMPORARY + "y[0] = t[0]", "[0]", "r", 2)
     .refuses("3", r"\[0\] is an allocation, which would end with the loop")
     .on("for i in vectorized(0, 4):\n    y[i] = x[i]", "i[0]", "r", 2)
-    .refuses("3", r"i\[0\] stands inside i, whose iterations are lanes"),
+    .refuses("3", r"i\[0\] stands inside i, whose iterations are lanes")
+    .on("t = alloc(i32[4])\nfor i in vectorized(0, 4):\n    t[i] = x[i]\n    y[i] = t[i]")
+    .given("i", "i", 2)
+    .refuses("", "uses the name i already")
+    .on(ROW.format("y[i] = x[n]"), "i", "n", 2, params="x: i32[16], y: out[i32[16]], n: index")
+    .refuses("", "k uses the name n already"),
     PrimitiveCase(commute_expr, _expression)
     .on(ROW.format("y[i] = x[i] + x[0]"), "i[0]", "x[i] + x[1]")
     .refuses("1", r"x\[i\] \+ x\[1\] does not stand in i\[0\]")
@@ -362,16 +367,29 @@ LOOP_CASES = (
     .on(PLAIN, "j", i + 2, "_b")
     .refuses("1", r"i \+ 2 lies between the bounds of j", r"i=\d+")
     .on(SQUARE.format("serial", "vectorized", "y[4*i + j] = x[4*i + j]"), "j", i, "_b")
-    .refuses("2", r"the loop j runs over \(0, i\), not a constant extent"),
+    .refuses("2", r"the loop j runs over \(0, i\), not a constant extent")
+    .on(
+        "for i in serial(0, 14):\n    y[i] = x[i] + x[i]\nfor j in serial(14, 16):\n    y[j] = x[j]"
+    )
+    .given("j", 13, "_e")
+    .refuses("", "13 lies between the bounds of j does not hold")
+    .on("for i in serial(0, 4):\n    for j in serial(i, 4):\n        y[4*i + j] = x[j]")
+    .given("j", 2, "_e")
+    .refuses("", "2 lies between the bounds of j does not hold"),
     PrimitiveCase(divide_loop, chosen(_to_divide), share=3)
     .on(PLAIN, "i", 0, ("a", "b"))
     .refuses("1", r"cannot divide by 0 with tail guard; tails are \('perfect', 'guard',")
-    .on(PLAIN, "i", 3, ("a", "b"), "perfect")
+    .given("i", 3, ("a", "b"), "perfect")
     .refuses("2", "perfect needs a factor that divides 4, and 3 does not")
     .on(TRIANGLE.format("serial", " + 1"), "j", 2, ("a", "b"), "perfect")
     .refuses("2", r"2 divides the extent i \+ 1", r"i=\d+")
     .on(TRIANGLE.format("unrolled", " + 1"), "j", 2, ("a", "b"), "guard")
-    .refuses("3", r"the loop j runs over \(0, i \+ 1\), not a constant extent"),
+    .refuses("3", r"the loop j runs over \(0, i \+ 1\), not a constant extent")
+    .on(
+        "for i in serial(0, 14):\n    y[i] = x[i] + x[i]\nfor j in serial(14, 16):\n    y[j] = x[j]"
+    )
+    .given("i", 4, ("io", "ii"), "round")
+    .refuses("", "tails are"),
     PrimitiveCase(divide_with_recompute, _to_recompute, least=1 / 5)
     .on(PLAIN, "i", 3, 2, ("a", "b"))
     .refuses("1", "3 blocks of step 2 are more than the 4 of i")
@@ -387,84 +405,135 @@ LOOP_CASES = (
     .on(TEMPORARY + "for i in serial(0, 15):\n    t[i] = i32(1)\n    y[i] = t[i + 1]", "i", 1, "_b")
     .refuses("3", "the parts of i are independent across iterations", r"i=\d+, i'=\d+")
     .on("for i in serial(0, 16):\n    y[i] = x[i]\n    y[i] = x[i]", "i", 1, "_s", 2)
-    .refuses("", "i has no loop around it to split as well"),
+    .refuses("", "i has no loop around it to split as well")
+    .on("for i in serial(1, 16):\n    y[i] = y[i - 1] + x[i]\n    y[i] *= x[i]", "i", 1, "_u")
+    .refuses("", "the parts of i are independent across iterations")
+    .on(
+        "for z in serial(0, 16):\n    y[z] = x[z]\nfor i in serial(0, 16):\n    if i < 9:\n"
+        "        t = alloc(i32[()])\n        t[()] = x[i]\n        y[i] = t[()] + t[()]"
+    )
+    .given("i", 2, "_u")
+    .refuses("", "leaves one side of i empty")
+    .on(
+        "for i in serial(0, 4):\n    if i < 9:\n        t = alloc(i32[4])\n"
+        "        for j in serial(0, 4):\n            t[j] = x[4*i + j]\n"
+        "            y[4*i + j] = t[j]"
+    )
+    .given("j", 1, "_u", 2)
+    .refuses("", "the second part uses t, which the first allocates")
+    .on(
+        "for i in serial(0, 4):\n    if data(x[i] < i32(3)):\n"
+        "        for j in serial(0, 4):\n            y[4*i + j] = x[j]\n"
+        "            y[4*i + j] += x[i]\n    else:\n        y[4*i] = x[i]"
+    )
+    .given("j", 1, "_u", 2)
+    .refuses("", "a data condition or an else branch holds both parts")
+    .on('with block("b"):\n    for i in serial(0, 16):\n        y[i] = x[i]', "i", 1, "_u")
+    .refuses("", "position 1 leaves one side of i empty")
+    .given("b", 1, "_u")
+    .refuses("", "b is a block, and a loop is needed"),
     PrimitiveCase(fuse, _conditions_to_fuse, kernel_with_conditions, "of conditions")
     .on(
         "for i in serial(0, 4):\n    y[i] = x[i]\n"
-        "y[15] = x[0]\nfor k in serial(0, 4):\n    y[k + 4] = x[k]",
-        "i",
-        "k",
+        "y[15] = x[0]\nfor k in serial(0, 4):\n    y[k + 4] = x[k]"
     )
+    .given("i", "k")
     .refuses("1", "k does not follow as a loop or block of the same kind")
-    .on(
-        "for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(0, 5):\n    y[k + 4] = x[k]",
-        "i",
-        "k",
-    )
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(0, 5):\n    y[k + 4] = x[k]")
+    .given("i", "k")
     .refuses("2", "i and k have equal bounds")
-    .on(
-        ROW.format("if i < 3:\n        y[i] = x[i]\n    if i < 5:\n        y[i] = x[0]"),
-        "i[0]",
-        "i[1]",
-    )
+    .on(ROW.format("if i < 3:\n        y[i] = x[i]\n    if i < 5:\n        y[i] = x[0]"))
+    .given("i[0]", "i[1]")
     .refuses("2", "i < 3 and i < 5 are equivalent", r"i=\d+")
     .on("t = alloc(i32[16])\n" + PAIR.format("t[i] = x[i]", "y[j] = t[15 - j]"), "i", "j")
     .refuses("3", "no iteration of j needs a later one of i", r"i=\d+, i'=\d+")
     .on(
         "t = alloc(i32[16])\nt[0] = x[0]\n"
-        + PAIR.replace("serial(0", "parallel(1").format("t[i] = x[i]", "y[j] = t[j - 1]"),
-        "i",
-        "j",
+        + PAIR.replace("serial(0", "parallel(1").format("t[i] = x[i]", "y[j] = t[j - 1]")
     )
+    .given("i", "j")
     .refuses("4", "the iterations of i are independent", r"i=\d+, i'=\d+"),
     PrimitiveCase(fuse, chosen(_to_fuse), _kernel_to_fuse, "of loops", share=1.5),
     PrimitiveCase(join_loops, _to_join, _kernel_to_join)
     .on(
         "for i in serial(0, 4):\n    y[i] = x[i]\n"
-        "y[15] = x[0]\nfor k in serial(4, 8):\n    y[k] = x[k]",
-        "i",
-        "k",
+        "y[15] = x[0]\nfor k in serial(4, 8):\n    y[k] = x[k]"
     )
+    .given("i", "k")
     .refuses("1", "k does not follow i directly")
-    .on(
-        "for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(4, 8):\n    y[k] = x[0]", "i", "k"
-    )
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(4, 8):\n    y[k] = x[0]")
+    .given("i", "k")
     .refuses("2", "the bodies of i and k are not identical: they differ from statement 0")
     .on(
         "for a in serial(0, 4):\n    for i in serial(0, a):\n"
-        "        y[i] = x[i]\n    for k in serial(2, 8):\n        y[k] = x[k]",
-        "i",
-        "k",
+        "        y[i] = x[i]\n    for k in serial(2, 8):\n        y[k] = x[k]"
     )
+    .given("i", "k")
     .refuses("3", "k starts where i stops", r"a=\d+")
-    .on(
-        "for i in serial(0, 4):\n    y[i] = x[i]\nfor k in unrolled(4, 8):\n    y[k] = x[k]",
-        "i",
-        "k",
-    )
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor k in unrolled(4, 8):\n    y[k] = x[k]")
+    .given("i", "k")
     .refuses("4", "i is serial and k is unrolled")
     .on(
         "for i in parallel(0, 4):\n    y[i % 4] = x[i]\n"
-        "for k in parallel(4, 8):\n    y[k % 4] = x[k]",
-        "i",
-        "k",
+        "for k in parallel(4, 8):\n    y[k % 4] = x[k]"
     )
-    .refuses("4", "the iterations of i are independent", r"i=\d+, i'=\d+"),
+    .given("i", "k")
+    .refuses("4", "the iterations of i are independent", r"i=\d+, i'=\d+")
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(4, 8):\n    y[j] = x[j]\n"
+        "    y[j] = x[j]"
+    )
+    .given("i", "j")
+    .refuses("", "they differ in their numb")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(5, 8):\n    y[j] = x[j]")
+    .given("i", "j")
+    .refuses("", "j starts where i stops does not hold")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(4, 3):\n    y[j] = x[j]")
+    .given("i", "j")
+    .refuses("", "j starts where i stops does not hold"),
     PrimitiveCase(lift_scope, _to_lift, _kernel_to_lift, least=1 / 4)
     .on(NOT_PERFECT, "j")
     .refuses("1", "j is not the only statement in the body of i")
     .on(ROW.format("if i < 3:\n        y[i] = x[i]"), "i[0]")
     .refuses("2", "i < 3 depends on i")
-    .on(
-        TEMPORARY + ROW.format("if data(t[3] < i32(1)):\n        t[i] = i32(2)") + "\ny[0] = t[0]",
-        "i[0]",
-    )
+    .on(TEMPORARY + ROW.format("if data(t[3] < i32(1)):\n        t[i] = i32(2)") + "\ny[0] = t[0]")
+    .given("i[0]")
     .refuses("2", r"no iteration of i writes what data\(t\[3\] < i32\(1\)\) reads", r"i'=\d+")
+    .on(ROW.format("if i < 12:\n        if data(x[i + 4] < i32(1)):\n            y[i] = x[i]"))
+    .given("i[0][0]")
+    .refuses("3", r"what data\(x\[i \+ 4\] < i32\(1\)\) reads exists", r"i=\d+")
     .on(
-        ROW.format("if i < 12:\n        if data(x[i + 4] < i32(1)):\n            y[i] = x[i]"),
-        "i[0][0]",
+        "for i in serial(0, 4):\n    with y[0:4] as v:\n        v[0] = x[i]\n"
+        "        with let(v[0]) as t:\n            y[i + 4] = t[()]"
     )
-    .refuses("3", r"what data\(x\[i \+ 4\] < i32\(1\)\) reads exists", r"i=\d+"),
+    .given("t")
+    .refuses("", r"unchanged: y\[0\] is the same in front of v")
+    .on("for i in serial(0, 4):\n    with let(y[0]) as t:\n        y[i] = x[i] + t[()]", "t")
+    .refuses("", r"unchanged: y\[0\] is the same in front of i")
+    .on("if data(x[0] < i32(3)):\n    y[0] = x[1]\n    with let(y[0]) as t:\n        y[1] = t[()]")
+    .given("t")
+    .refuses("", r"unchanged: y\[0\] is the same in front of \[0\]")
+    .on(
+        "for i in serial(0, 4):\n    if i >= 1:\n        with let(x[i - 1]) as t:\n"
+        "            y[i] = t[()]"
+    )
+    .given("t")
+    .refuses("", r"memory: x\[i - 1\] is in bounds")
+    .on(ROW.format("y[i] = x[i]"), "i")
+    .refuses("", "nothing is around i")
+    .on(ROW.format("if data(x[i] < i32(3)):\n        y[i] = x[i]"), "i[0]")
+    .refuses("", "depends on i")
+    .on(
+        "for j in serial(0, 4):\n    if j < 3:\n        for i in serial(0, 4):\n"
+        "            y[i] = x[i]\n    else:\n        y[j] = x[j]"
+    )
+    .given("i")
+    .refuses("", r"j\[0\] has an else branch")
+    .on("for j in serial(0, 4):\n    for i in serial(j, 4):\n        y[i] = x[i]", "i")
+    .refuses("", "bounds of i depend on j")
+    .on('for j in serial(0, 4):\n    with block("b"):\n        if j < 2:\n            y[j] = x[j]')
+    .given("b[0]")
+    .refuses("", r"b and b\[0\] are not both loops, conditions or lets"),
     PrimitiveCase(mult_loops, chosen(_to_multiply), share=1.5)
     .on(NOT_PERFECT, "i", "j", "k")
     .refuses("1", "j must be the only statement in the body of i")
@@ -472,11 +541,14 @@ LOOP_CASES = (
     .refuses("2", r"the loop j runs over \(0, i \+ 1\), not a constant extent")
     .on(SQUARE.format("parallel", "serial", "y[4*i] += x[4*i + j]"), "i", "j", "k")
     .refuses("3", "the iterations of k are independent", r"k=\d+, k'=\d+")
-    .on(
-        "for i in serial(0, 4):\n    for j in serial(0, 0):\n        y[i] = x[i + j]", "i", "j", "k"
-    )
+    .on("for i in serial(0, 4):\n    for j in serial(0, 0):\n        y[i] = x[i + j]")
+    .given("i", "j", "k")
     .refuses("", "the loop j never runs, so i and it are no single loop"),
-    PrimitiveCase(name_statement, _some_statement),
+    PrimitiveCase(name_statement, _some_statement)
+    .on("t = alloc(i32[1])\nfor i in serial(0, 16):\n    t[0] = x[i]\n    y[i] = t[0]", "[0]", "b")
+    .refuses("", "is an allocation, which would end with the block")
+    .given("i[0]", "i")
+    .refuses("", "uses the name i already"),
     PrimitiveCase(remove_loop, _to_remove, _with_loop)
     .on(ROW.format("y[i] = x[0]"), "i")
     .refuses("1", "the body of i depends on i")
@@ -510,11 +582,13 @@ LOOP_CASES = (
     .on(PLAIN, "j", i - 1)
     .refuses("1", "the new start i - 1 of j is not negative", r"i=\d+"),
     PrimitiveCase(specialize, _to_specialize)
-    .on(PLAIN, by=lambda f: specialize(f, "j", [reading(f, i + 13)]))
+    .on(PLAIN)
+    .given(by=lambda f: specialize(f, "j", [reading(f, i + 13)]))
     .refuses("1", r"what data\(x\[i \+ 13\] < i32\(1\)\) reads exists", r"i=\d+")
-    .on(PLAIN, by=lambda f: specialize(f, "i", [reading(f, i)]))
+    .given(by=lambda f: specialize(f, "i", [reading(f, i)]))
     .refuses("1", r"data\(x\[i\] < i32\(1\)\) uses i, and no loop around the place binds it")
-    .on(TEMPORARY + "y[0] = t[0]", by=lambda f: specialize(f, "[0]", [reading(f, const(0))]))
+    .on(TEMPORARY + "y[0] = t[0]")
+    .given(by=lambda f: specialize(f, "[0]", [reading(f, const(0))]))
     .refuses("2", r"\[0\] is an allocation, which would end with the branch"),
     PrimitiveCase(unroll_loop, _to_unroll)
     .on(TRIANGLE.format("serial", " + 1"), "j")

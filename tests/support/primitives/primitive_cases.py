@@ -32,7 +32,7 @@ from graphflow.schedule.places.place_names import names_of_places
 from support.kernels.effect_kernels import EffectKernel
 from support.kernels.random_kernels import Number
 from support.primitives.refusal import Refusal
-from support.schedule_checks import kernel
+from support.schedule_checks import PARAMS, kernel
 
 POISONS = (-7.0, 1_000_003.0)
 """What memory that was never written holds, on both sides of every constant of the kernels."""
@@ -72,38 +72,35 @@ class PrimitiveCase:
 
     refusals: tuple[Refusal, ...] = field(default=(), compare=False)
     """One for each clause of the condition at least; of several cases the first has them."""
+    refused_on: Callable[[], tir.PrimFunc] = field(default=lambda: kernel(""), compare=False)
+    refused_by: Callable[[tir.PrimFunc], Any] = field(default=lambda func: func, compare=False)
 
     @property
     def name(self) -> str:
         return " ".join((self.primitive.__name__, self.variant)).strip()
 
     def on(
-        self,
-        func: str | Callable[[], tir.PrimFunc],
-        *arguments: Any,
-        by: Callable[[tir.PrimFunc], Any] | None = None,
-    ) -> Attempt:
-        """The primitive with these arguments, or applied `by` a function, on the kernel `func`,
-        which is the text of its body or a function that makes it."""
-        make = (lambda: kernel(func)) if isinstance(func, str) else func
-        return Attempt(self, make, by or (lambda f: self.primitive(f, *arguments)))
+        self, func: str | Callable[[], tir.PrimFunc], *arguments: Any, params: str = PARAMS
+    ) -> PrimitiveCase:
+        """The case with what the next refusals are about: a kernel, as the text of its body with
+        these `params` or as a function that makes it, and arguments for the primitive."""
+        make = (lambda: kernel(func, params)) if isinstance(func, str) else func
+        return replace(self, refused_on=make).given(*arguments)
 
-
-@dataclass(frozen=True)
-class Attempt:
-    """What the primitive of a case is applied to."""
-
-    case: PrimitiveCase
-    kernel: Callable[[], tir.PrimFunc]
-    apply: Callable[[tir.PrimFunc], Any]
+    def given(
+        self, *arguments: Any, by: Callable[[tir.PrimFunc], Any] | None = None, **options: Any
+    ) -> PrimitiveCase:
+        """The case with other arguments for the same kernel, or a function that applies the
+        primitive to it."""
+        apply = by or (lambda func: self.primitive(func, *arguments, **options))
+        return replace(self, refused_by=apply)
 
     def refuses(self, clause: str, message: str, witness: str = "") -> PrimitiveCase:
-        """The case with this refusal; the name of the clause is put in front of the message."""
-        head = f"{clause}: " if clause.isalpha() else ""
-        refusal = Refusal(
-            self.case.primitive, clause, self.kernel, self.apply, head + message, witness
-        )
-        return replace(self.case, refusals=(*self.case.refusals, refusal))
+        """The case with a refusal by this clause; its name is put in front of the message."""
+        message = f"{clause}: {message}" if clause.isalpha() else message
+        on, by = self.refused_on, self.refused_by
+        refusal = Refusal(self.primitive, clause, on, by, message, witness)
+        return replace(self, refusals=(*self.refusals, refusal))
 
 
 class Outcome(StrEnum):

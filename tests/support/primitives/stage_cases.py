@@ -220,11 +220,18 @@ STAGE_CASES = (
         STAGES.format(note="", kind="serial", claim="").replace(
             'with block("second")',
             'assume(unless(False), t[0] == i32(0))\nwith block("second")',
-        ),
-        "first",
-        "j",
+        )
     )
-    .refuses("", r"something is assumed of t\[0\]"),
+    .given("first", "j")
+    .refuses("", r"something is assumed of t\[0\]")
+    # The stage stores an element in every second iteration; the others read the one before.
+    .on(
+        "t = alloc(i32[1])\nfor g in serial(0, 16):\n    for a in serial(0, 1):\n"
+        "        if g % 2 == 0:\n            t[a] = x[g]\n    for i in serial(0, 1):\n"
+        "        y[g] = t[i]"
+    )
+    .given("a", "i")
+    .refuses("", "stores the elements of t before it reads them"),
     PrimitiveCase(lift_stages, _copied_parameter, copied_kernel, keeps_interface=False),
     PrimitiveCase(reverse_compute_at, chosen(_tail), tail_kernel, share=1.2)
     .on(lambda: followed(NO_BLOCK, LOOP), "second", "i")
