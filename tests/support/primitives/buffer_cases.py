@@ -49,7 +49,7 @@ class BufferKernel(EffectKernel):
 
 def buffer_kernel(number: Number, dtype: str = "int64") -> tir.PrimFunc:
     """A random kernel with temporary buffers, every third one with conditions on data."""
-    return BufferKernel(number, data_conditions=number(0, 2) == 0, dtype=dtype).func()
+    return BufferKernel.of(number, number(0, 2) == 0, dtype).func()
 
 
 def circular_kernel(number: Number) -> tir.PrimFunc:
@@ -115,11 +115,14 @@ class TwinKernel(EffectKernel):
     """An effect kernel with two temporary buffers of one type."""
 
     def func(self) -> tir.PrimFunc:
-        x, y, t = (tir.Buffer(name, self.shape(), "int64") for name in "xyt")
+        x, y, t = (self.buffer(name) for name in "xyt")
         u = replace(t, name="u")
-        first = self.stage([x, y, t])
-        second = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
-        last = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
+        stages = []
+        for buffers in ((x, y, t), (x, y, u), (x, y, u)):
+            both = len(stages) > 0 and self.chance(30)
+            self.readable = [x, t, y, u] if both else list(buffers)
+            stages.append(self.statements_in_loops())
+        first, second, last = stages
         first, second = (*self.filled(t), *first), (*self.filled(u), *second)
         return _func((x,), y, (tir.Allocate(t), *first, tir.Allocate(u), *second, *last))
 
@@ -132,7 +135,7 @@ class TwinKernel(EffectKernel):
 
 def twin_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel with two temporary buffers of one type."""
-    return TwinKernel(number, data_conditions=number(0, 2) == 0).func()
+    return TwinKernel.of(number, number(0, 2) == 0).func()
 
 
 def _for(var: Var, start: int, stop: int, body: tir.Body) -> tir.For:

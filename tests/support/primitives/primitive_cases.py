@@ -43,7 +43,7 @@ RUNS = 3
 
 def effect_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel, every third one with conditions on data."""
-    return EffectKernel(number, data_conditions=number(0, 2) == 0).func()
+    return EffectKernel.of(number, data_conditions=number(0, 2) == 0).func()
 
 
 def literal(value: int, dtype: str) -> tir.Literal:
