@@ -259,7 +259,7 @@ class EffectKernel(RandomKernel):
         write = self.write()
         if not self.chance(35):
             return write
-        return tir.If(self.condition(), (write,), (self.write(),) if self.chance(30) else ())
+        return tir.If(self.guard(), (write,), (self.write(),) if self.chance(30) else ())
 
     def write(self) -> tir.Stmt:
         target = self.load(self.one_of(self.readable[1:]))

@@ -359,7 +359,8 @@ class RandomKernel:
             return arith.TRUE
         return random_predicate(self.number, tuple(self.ranges))
 
-    def condition(self) -> tir.Condition:
+    def guard(self) -> tir.Condition:
+        """A condition on loops, or on elements."""
         if self.options.data_conditions and self.chance(40):
             return self.comparison(1)
         return self.predicate()
@@ -434,7 +435,7 @@ class RandomKernel:
         return tir.Comparison(self.one_of(tir.COMPARISONS), left, right)
 
     def select(self, dtype: str, depth: int) -> tir.Expr:
-        condition = self.condition()
+        condition = self.guard()
         sides = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
         border = [b for b in self.readable if b.dtype == dtype and b.shape and self.ranges]
         border = [b for b in border if b.scope != "register"]
@@ -550,7 +551,7 @@ class UserKernel(RandomKernel):
         they are one-to-one with an axis."""
         first = self.alone and len(self.ranges) == len(self.scalars)
         if not first and self.chance(15):
-            return (tir.If(self.condition(), self.around(loops, buffer, indices, lanes)),)
+            return (tir.If(self.guard(), self.around(loops, buffer, indices, lanes)),)
         if not loops:
             return (self.change(buffer, indices),)
         (var, stop, at_once), *inner = loops

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from graphflow import tir
 from graphflow.schedule import bind_config, delete_config, write_config
 from support.kernels.random_kernels import Number
+from support.primitives.choices import Arguments
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel
 from support.primitives.refused_kernels import ACT, ROW, i
 from support.primitives.statement_places import addressed
 
 MODE = tir.Config("mode", {"a": "int64", "b": "int64"})
 FIELDS = tuple(map(MODE.field, MODE.fields))
-
-Arguments = tuple[Any, ...] | None
 
 
 def config_kernel(number: Number) -> tir.PrimFunc:

@@ -10,11 +10,9 @@ from graphflow.schedule import bind_let, inline_let, lift_lets, lift_scope
 from graphflow.schedule.places.places import loops_around
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments
 from support.primitives.primitive_cases import PrimitiveCase
 from support.primitives.statement_places import addressed
-
-Arguments = tuple[Any, ...] | None
-
 
 # Kernels ------------------------------------------------------------------------------------------
 

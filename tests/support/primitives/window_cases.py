@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, const, variables
 from graphflow.schedule import inline_window, set_window
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments
 from support.primitives.primitive_cases import PrimitiveCase
 from support.primitives.refused_kernels import READ, ROW
-
-Arguments = tuple[Any, ...] | None
 
 
 def window_kernel(number: Number) -> tir.PrimFunc:
