@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,13 +29,7 @@ from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler_stages import STAGES
 from graphflow.program import random_inputs
 from graphflow.runtime import Program
-
-
-def small_model(batch: int | str = 1) -> onnx.ModelProto:
-    build = ModelBuilder(seed=1, name="small")
-    x = build.input("x", (batch, 5, 6, 6))
-    build.output(build.relu(build.conv(x, 7, 3, pads=[1, 1, 1, 1])))
-    return build.model()
+from support.small_program import small, small_model
 
 
 def peer(model: onnx.ModelProto, **inputs: NDArray[Any]) -> list[NDArray[Any]]:
@@ -46,11 +39,6 @@ def peer(model: onnx.ModelProto, **inputs: NDArray[Any]) -> list[NDArray[Any]]:
 
 def image(*shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-
-
-@functools.cache
-def small() -> gf.Executable:
-    return gf.compile(small_model(), threads=1)
 
 
 def test_a_path_bytes_and_a_proto_give_the_same_program(tmp_path: Path) -> None:

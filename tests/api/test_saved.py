@@ -41,18 +41,7 @@ from graphflow.runtime.container import (
     write_container,
 )
 from graphflow.runtime.processor import Processor, check_host
-
-
-def small_model(batch: int | str = 1) -> onnx.ModelProto:
-    build = ModelBuilder(seed=1, name="small")
-    x = build.input("x", (batch, 5, 6, 6))
-    build.output(build.relu(build.conv(x, 7, 3, pads=[1, 1, 1, 1])))
-    return build.model()
-
-
-@functools.cache
-def small() -> gf.Executable:
-    return gf.compile(small_model(), threads=1)
+from support.small_program import small, small_model
 
 
 @functools.cache

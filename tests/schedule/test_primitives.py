@@ -20,10 +20,10 @@ STATE_SEEDS = 4
 
 
 def report(case: PrimitiveCase, seeds: range) -> float:
-    """The share of safe cases that were applied; printed, with the counts behind it."""
+    """The share of what is not unsafe that was applied; printed, with the counts behind it."""
     found = outcomes(case, seeds)
     counts = ", ".join(f"{outcome}: {found[outcome]}" for outcome in Outcome)
-    print(f"{case.name:24} {share(found):6.1%} of the safe cases ({counts})")
+    print(f"{case.name:24} {share(found):6.1%} of what is not unsafe ({counts})")
     assert found[Outcome.APPLIED], f"{case.name} never applied"
     return share(found)
 

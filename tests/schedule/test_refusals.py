@@ -6,6 +6,8 @@ A refusal by a clause about elements shows a witness: the index or the iteration
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,26 +16,19 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
     compute_at,
+    infer_bounds,
+    interior,
     remove_overcompute_through_branching,
     rewrite_expr,
 )
 from graphflow.tir import Load, PrimFunc, Select
-from support.primitives.buffer_refusals import BUFFER_REFUSALS
-from support.primitives.expression_refusals import EXPRESSION_REFUSALS
-from support.primitives.loop_refusals import LOOP_REFUSALS
-from support.primitives.rare_refusals import RARE_REFUSALS
+from support.primitives.all_cases import ALL_CASES
+from support.primitives.condition_cases import starting_late
 from support.primitives.refusal import Refusal, clauses
-from support.primitives.statement_refusals import STATEMENT_REFUSALS
 from support.rfc77.primitives import ALWAYS_SAFE, PRIMITIVES
 from support.schedule_checks import kernel
 
-REFUSALS = (
-    *BUFFER_REFUSALS,
-    *EXPRESSION_REFUSALS,
-    *LOOP_REFUSALS,
-    *RARE_REFUSALS,
-    *STATEMENT_REFUSALS,
-)
+REFUSALS = tuple(refusal for case in ALL_CASES for refusal in case.refusals)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
@@ -43,12 +38,14 @@ def test_a_clause_that_fails_is_named_with_a_witness(refusal: Refusal) -> None:
     assert re.search(refusal.witness, text), text
 
 
-PLACES = {
+PLACES: dict[str, Callable[[PrimFunc], Any]] = {
     "rewrite_expr": lambda f: rewrite_expr(f, "i[0]", "x[i]", chosen(f)),
     "compute_at": lambda f: compute_at(f, "i[0]", "i"),
     "remove_overcompute_through_branching": lambda f: remove_overcompute_through_branching(
         f, "i[0]", "i < 3"
     ),
+    "bounds of a buffer": lambda f: infer_bounds(f).of("x"),
+    "bounds of a loop": lambda f: infer_bounds(f).range("k"),
 }
 
 
@@ -62,8 +59,16 @@ def chosen(func: PrimFunc) -> Select:
 def test_what_is_given_no_such_place_is_refused(name: str) -> None:
     """No lookup fails in an error of another kind, and no variable is left unbound."""
     func = kernel("for i in serial(0, 16):\n    y[i] = x[i]")
-    with pytest.raises(ScheduleError, match=r"no loop|has no name"):
+    with pytest.raises(
+        ScheduleError,
+        match=r"no loop|has no name|nothing writes a buffer x|no write is in a loop k",
+    ):
         PLACES[name](func)
+
+
+def test_a_loop_with_an_interior_has_constant_bounds() -> None:
+    with pytest.raises(ScheduleError, match="the loop j starts at i; its bounds must be constant"):
+        interior(starting_late(), "j")
 
 
 def test_each_clause_of_each_primitive_is_refused() -> None:

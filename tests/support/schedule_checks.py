@@ -9,8 +9,10 @@ import numpy as np
 from graphflow.schedule import Rewrite, Schedule
 from graphflow.tir import DTYPES, PrimFunc, Role, interpret, parse, to_text, verify
 
+PARAMS = "x: i32[16], y: out[i32[16]]"
 
-def kernel(body: str, params: str = "x: i32[16], y: out[i32[16]]") -> PrimFunc:
+
+def kernel(body: str, params: str = PARAMS) -> PrimFunc:
     """The kernel `k` with these parameters and this body."""
     lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
     return parse(f"@primfunc\ndef k({params}):\n{lines}\n")

@@ -61,6 +61,7 @@ from support.halo_convolutions import (
     numbers,
 )
 from support.placing import interpret_physical
+from support.planning.nets import describe
 from support.schedules.scheduled_chains import (
     ADDONE,
     GROW,
@@ -78,25 +79,6 @@ pytestmark = pytest.mark.decisions
 Golden = Callable[[str, str], None]
 TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""
-
-
-def describe(plan: LayoutPlan) -> str:
-    """Everything that was decided, without prices."""
-    lines = [
-        f"{c.node}: {c.variant.name}"
-        + ("" if c.pad_value is None else f", padding written as {c.pad_value}")
-        for c in plan.choices.values()
-    ]
-    lines += [f"  {name} = {edge.edge_type.describe()}" for name, edge in plan.edges.items()]
-    for made in plan.conversions:
-        readers = ", ".join(f"{node or 'output'}.{k}" for node, k in made.consumers)
-        lines.append(
-            f"{made.kind} {made.value}: {made.source.describe()} -> {made.target.describe()} "
-            f"for {readers}"
-        )
-    lines += [f"cancelled on {c.value} to {c.consumer}" for c in plan.cancelled]
-    lines += [f"refused on {r.value} to {r.consumer}: {r.reason}; {r.repair}" for r in plan.refused]
-    return "\n".join(lines) + "\n"
 
 
 # D1: lifting, reflowing, and only the padding is fixed ------------------------------------------

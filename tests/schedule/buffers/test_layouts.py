@@ -257,21 +257,6 @@ def test_the_last_of_several_writers_is_part_of_the_meaning() -> None:
         sequential_buffer_access(func, "b", "x", ("p", "q"))
 
 
-def test_sequential_buffer_access_needs_a_perfect_nest_and_names() -> None:
-    func = kernel(
-        'with block("b"):\n    for i in serial(0, 2):\n'
-        "        for j in serial(0, 7):\n            y[i] = x[7*i + j]\n        y[i] += i32(1)",
-        "x: i32[14], y: out[i32[2]]",
-    )
-    with pytest.raises(ScheduleError, match="the loop j is not in a perfect nest below i"):
-        sequential_buffer_access(func, "b", "x", ("p",))
-    with pytest.raises(ScheduleError, match="y has 1 axes; give each a name of its own"):
-        sequential_buffer_access(func, "b", "y", ("p", "q"))
-    two = kernel('with block("b"):\n    y[0] = x[0]\n    y[1] = x[1]')
-    with pytest.raises(ScheduleError, match="b is not a loop nest, nor a block around one"):
-        sequential_buffer_access(two, "b", "y", ("p",))
-
-
 # -- absorb_padding
 
 

@@ -105,18 +105,6 @@ for k in serial(0, 2):
     assert 'with block("w"):' in split and "t[i // 2, i % 2, 1]" in split
 
 
-def test_a_window_outside_of_a_loop_gets_no_axis_for_it() -> None:
-    func = kernel("""
-t = alloc(i32[4])
-with t[0:4] as w:
-    for i in serial(0, 4):
-        w[i] = x[i]
-        y[i] = w[i]
-""")
-    with pytest.raises(ScheduleError, match="scope: i is no loop around the window w"):
-        expand_dim(func, "t", 4, Var("i"))
-
-
 def test_a_window_that_is_longer_than_a_smaller_buffer_is_put_away() -> None:
     func = kernel("""
 t = alloc(i32[8])

@@ -157,9 +157,3 @@ def test_a_stated_window_does_not_copy_padding_that_nothing_may_touch() -> None:
     with pytest.raises(ScheduleError, match="stays away from forbidden padding does not hold"):
         stage_window(func, "i", "x", "t", window=[at, (0, 4)])
     assert "alloc" in to_text(stage_window(func, "i", "x", "t").func)
-
-
-def test_nothing_is_staged_for_an_allocation() -> None:
-    func = kernel("t = alloc(i32[16])\nfor i in serial(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]")
-    with pytest.raises(ScheduleError, match="computes nothing that could be staged"):
-        stage_window(func, "[0]", "t", "u")

@@ -134,15 +134,6 @@ def test_eliminate_dead_code_refuses_a_loop_that_runs() -> None:
     assert "for j" not in same(never, eliminate_dead_code(never, "j"))
 
 
-def test_eliminate_dead_code_refuses_a_condition_that_holds_at_times() -> None:
-    func = kernel("for i in serial(0, 4):\n    if i < 3:\n        y[i] = x[i]\n    y[i + 4] = x[i]")
-    reason = r"decided: the condition of i\[0\] is not always the same, fails at i=3.*fails at i=\d"
-    with pytest.raises(ScheduleError, match=reason):
-        eliminate_dead_code(func, "i[0]")
-    with pytest.raises(ScheduleError, match=r"decided: nothing in i\[1\] is dead"):
-        eliminate_dead_code(func, "i[1]")
-
-
 def test_eliminate_dead_code_knows_what_was_stored() -> None:
     body = (
         "t = alloc(i32[1])\nt[0] = i32(3)\nfor i in serial(0, 4):\n    if data(t[0] < {value}):\n"

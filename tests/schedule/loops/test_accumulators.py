@@ -125,16 +125,6 @@ def test_threads_add_up_into_elements_of_their_own() -> None:
         rfactor(func, "r", "r", "y", 4, "p")
 
 
-def test_an_element_that_lives_inside_the_loop_is_refused() -> None:
-    body = """
-for r in serial(0, 14):
-    t = alloc(i32[2])
-    t[0] += x[r]
-"""
-    with pytest.raises(ScheduleError, match="t is allocated inside r"):
-        rfactor(kernel(body), "r", "r", "t", 4, "p")
-
-
 def test_lanes_and_strange_loops_are_refused() -> None:
     func = kernel(SUM, ONE)
     with pytest.raises(ScheduleError, match="run at once"):

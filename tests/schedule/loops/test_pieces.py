@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Schedule, cut_loop, join_loops, simplify, unroll_loop
 from graphflow.tir import to_text
 from support.schedule_checks import kernel, same
@@ -43,15 +40,6 @@ def test_unroll_loop_copies_places() -> None:
     assert [place.name for place in s.forward(buffer)] == ["t", "t_1", "t_2"]
 
 
-def test_unroll_loop_refuses_other_extents() -> None:
-    triangle = kernel("for i in serial(0, 4):\n    for j in serial(0, i):\n        y[j] = x[j]")
-    with pytest.raises(ScheduleError, match=r"the loop j runs over \(0, i\), not a constant ext"):
-        unroll_loop(triangle, "j")
-    empty = kernel("for i in serial(3, 3):\n    y[i] = x[i]")
-    with pytest.raises(ScheduleError, match=r"i never runs: \(3, 3\) is empty"):
-        unroll_loop(empty, "i")
-
-
 # -- join_loops
 
 
@@ -71,31 +59,6 @@ def test_join_loops_with_bounds_that_are_expressions() -> None:
     )
     joined = same(func, join_loops(func, "j", "k"))
     assert "for j in serial(0, 8):\n            y[j] = x[i]" in joined
-
-
-@pytest.mark.parametrize(
-    ("second", "reason"),
-    [
-        ("for j in serial(4, 8):\n    y[j] = x[j] + x[j]", "are not identical: they differ from s"),
-        ("for j in serial(4, 8):\n    y[j] = x[j]\n    y[j] = x[j]", "they differ in their numb"),
-        ("for j in serial(5, 8):\n    y[j] = x[j]", "j starts where i stops does not hold"),
-        ("for j in serial(4, 3):\n    y[j] = x[j]", "j starts where i stops does not hold"),
-        ("for j in parallel(4, 8):\n    y[j] = x[j]", "i is serial and j is parallel"),
-        ("y[9] = x[9]\nfor j in serial(4, 8):\n    y[j] = x[j]", "j does not follow i directly"),
-    ],
-)
-def test_join_loops_refuses(second: str, reason: str) -> None:
-    func = kernel(f"for i in serial(0, 4):\n    y[i] = x[i]\n{second}")
-    with pytest.raises(ScheduleError, match=reason):
-        join_loops(func, "i", "j")
-
-
-def test_join_loops_of_threads_needs_independence() -> None:
-    """Trap: each of the two is independent, and both touch the same elements."""
-    loops = "for i in parallel(0, 4):\n    y[i % 4] = x[i]\n"
-    func = kernel(loops + loops.replace("i", "j").replace("jn", "in").replace("(0, 4)", "(4, 8)"))
-    with pytest.raises(ScheduleError, match="the iterations of i are independent does not hold"):
-        join_loops(func, "i", "j")
 
 
 def test_unrolled_conditions_are_simplified_away() -> None:

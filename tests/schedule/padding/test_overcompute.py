@@ -20,6 +20,12 @@ GUARDED = (
 )
 
 
+def into_temporary(body: str, dtype: str = "i32") -> PrimFunc:
+    """A guarded store to a buffer of which the part under the guard is copied to the output."""
+    stages = GUARDED.format(body=body) + "for j in serial(0, 14):\n    y[j] = t[j]\n"
+    return kernel(f"t = alloc({dtype}[16])\n{stages}", f"x: {dtype}[16], y: out[{dtype}[14]]")
+
+
 def free(func: PrimFunc, place: str = "compute") -> str:
     return same(func, remove_branching_through_overcompute(func, place))
 
@@ -101,12 +107,7 @@ with block("compute"):
 
 
 def test_b7_an_index_that_would_leave_the_buffer_is_reduced() -> None:
-    func = kernel(
-        "t = alloc(i32[16])\n"
-        + GUARDED.format(body="t[i] = x[i + 2]")
-        + "for j in serial(0, 14):\n    y[j] = t[j]\n",
-        "x: i32[16], y: out[i32[14]]",
-    )
+    func = into_temporary("t[i] = x[i + 2]")
     with pytest.raises(ScheduleError, match=r"access x\[i \+ 2\] stays in bounds does not hold"):
         free(func)
     done = remove_branching_through_overcompute(func, "compute", wrap=True)
@@ -114,31 +115,16 @@ def test_b7_an_index_that_would_leave_the_buffer_is_reduced() -> None:
 
 
 def test_b7_a_load_that_would_leave_the_buffer_is_zero() -> None:
-    func = kernel(
-        "t = alloc(i32[16])\n"
-        + GUARDED.format(body="t[i] = x[i + 2]")
-        + "for j in serial(0, 14):\n    y[j] = t[j]\n",
-        "x: i32[16], y: out[i32[14]]",
-    )
+    func = into_temporary("t[i] = x[i + 2]")
     done = remove_branching_through_overcompute(func, "compute", fill=True)
     assert "t[i] = select(i < 14, x[i + 2], i32(0))" in same(func, done)
-    inside = kernel(
-        "t = alloc(i32[16])\n"
-        + GUARDED.format(body="t[i] = x[i]")
-        + "for j in serial(0, 14):\n    y[j] = t[j]\n",
-        "x: i32[16], y: out[i32[14]]",
-    )
+    inside = into_temporary("t[i] = x[i]")
     done = remove_branching_through_overcompute(inside, "compute", fill=True)
     assert "t[i] = x[i]" in same(inside, done)
 
 
 def test_b7_what_is_zero_is_false_among_bools() -> None:
-    func = kernel(
-        "t = alloc(bool[16])\n"
-        + GUARDED.format(body="t[i] = x[i + 2]")
-        + "for j in serial(0, 14):\n    y[j] = t[j]\n",
-        "x: bool[16], y: out[bool[14]]",
-    )
+    func = into_temporary("t[i] = x[i + 2]", "bool")
     done = remove_branching_through_overcompute(func, "compute", fill=True)
     assert "t[i] = select(i < 14, x[i + 2], bool(False))" in same(func, done)
     verify(done.func, "scheduled")

@@ -283,23 +283,6 @@ def test_a_stage_under_a_condition_on_data_stays() -> None:
 # Traps --------------------------------------------------------------------------------------------
 
 
-def test_a_value_of_the_iteration_before_is_not_taken_for_one_of_this() -> None:
-    """The stage stores an element in every second iteration; the others read the one before."""
-    func = kernel(
-        """
-t = alloc(i32[1])
-for g in serial(0, 16):
-    for a in serial(0, 1):
-        if g % 2 == 0:
-            t[a] = x[g]
-    for i in serial(0, 1):
-        y[g] = t[i]
-"""
-    )
-    with pytest.raises(ScheduleError, match="stores the elements of t before it reads them"):
-        compute_at(func, "a", "i")
-
-
 def test_what_is_read_after_it_changes_elsewhere_may_move() -> None:
     """The input changes only where the stage does not read it."""
     parts = {

@@ -91,20 +91,3 @@ def test_add_loop_refuses_extents_that_are_not_positive() -> None:
     assert "i is positive does not hold" in str(refused.value) and "i=0" in str(refused.value)
     with pytest.raises(ScheduleError, match="no loop around the place binds it"):
         add_loop(func, "i", "r", Var("i"))
-
-
-def test_add_loop_refuses_allocations_and_lanes() -> None:
-    func = kernel("t = alloc(i32[4])\nfor i in vectorized(0, 4):\n    t[i] = x[i]\n    y[i] = t[i]")
-    with pytest.raises(ScheduleError, match="is an allocation, which would end with the loop"):
-        add_loop(func, "[0]", "r", 2)
-    with pytest.raises(ScheduleError, match=r"i\[0\] stands inside i, whose iterations are lanes"):
-        add_loop(func, "i[0]", "r", 2)
-    with pytest.raises(ScheduleError, match="uses the name i already"):
-        add_loop(func, "i", "i", 2)
-
-
-def test_add_loop_refuses_the_name_of_a_scalar_that_it_would_hide() -> None:
-    params = "x: i32[16], y: out[i32[16]], n: index"
-    func = kernel("for i in serial(0, 16):\n    y[i] = x[n]", params)
-    with pytest.raises(ScheduleError, match="k uses the name n already"):
-        add_loop(func, "i", "n", 2)

@@ -131,49 +131,6 @@ def test_lift_scope_exchanges_loops_as_reorder_loops_does() -> None:
     assert text.index("for j") < text.index("for i")
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "reason"),
-    [
-        ("for i in serial(0, 16):\n    y[i] = x[i]", "i", "nothing is around i"),
-        (
-            "for i in serial(0, 16):\n    if 0 < 1:\n        y[i] = x[i]\n    y[i] = x[i]",
-            "i[0]",
-            r"i\[0\] is not the only statement in the body of i",
-        ),
-        (
-            "for i in serial(0, 16):\n    if i < 3:\n        y[i] = x[i]",
-            "i[0]",
-            "i < 3 depends on i",
-        ),
-        (
-            "for i in serial(0, 16):\n    if data(x[i] < i32(3)):\n        y[i] = x[i]",
-            "i[0]",
-            "depends on i",
-        ),
-        (
-            "for j in serial(0, 4):\n    if j < 3:\n        for i in serial(0, 4):\n"
-            "            y[i] = x[i]\n    else:\n        y[j] = x[j]",
-            "i",
-            r"j\[0\] has an else branch",
-        ),
-        (
-            "for j in serial(0, 4):\n    for i in serial(j, 4):\n        y[i] = x[i]",
-            "i",
-            "bounds of i depend on j",
-        ),
-        (
-            'for j in serial(0, 4):\n    with block("b"):\n        if j < 2:\n'
-            "            y[j] = x[j]",
-            "b[0]",
-            r"b and b\[0\] are not both loops, conditions or lets",
-        ),
-    ],
-)
-def test_lift_scope_refuses(text: str, place: str, reason: str) -> None:
-    with pytest.raises(ScheduleError, match=reason):
-        lift_scope(kernel(text), place)
-
-
 @pytest.mark.parametrize("place", ["i[0]", "i"])
 def test_lift_scope_refuses_a_condition_that_the_loop_changes(place: str) -> None:
     """Trap: the condition does not name the loop's variable, but reads what the loop stores."""

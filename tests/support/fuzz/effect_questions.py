@@ -91,7 +91,7 @@ def check(seed: int) -> Counter[tuple[bool, str, Verdict]]:
     """Asks all questions about one kernel; AssertionError for a wrong answer."""
     random = Random(seed)
     data = seed % 4 == 0
-    func = EffectKernel(random.randint, data).func()
+    func = EffectKernel.of(random.randint, data).func()
     traces = [traced(func, lambda: random.random() < 0.5) for _ in range(RUNS if data else 1)]
     found: Counter[tuple[bool, str, Verdict]] = Counter()
     for question, answer, true in questions(func, random):

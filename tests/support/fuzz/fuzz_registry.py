@@ -44,6 +44,7 @@ from support.primitives.primitive_cases import (
     Outcome,
     PrimitiveCase,
     drawn_for,
+    share,
     try_on,
     try_primitive,
 )
@@ -357,15 +358,13 @@ def run_primitive(seed: int) -> Result:
     return Result(failure, counts)
 
 
-def a_third_applies(counts: Counter[str]) -> str:
-    """Of the safe applications of each primitive."""
+def enough_apply(counts: Counter[str]) -> str:
+    """Of the applications of each primitive that are not unsafe."""
     lacking = ""
     for case in ALL_CASES:
-        applied, refused = (
-            counts[f"{case.name}: {o}"] for o in (Outcome.APPLIED, Outcome.REFUSED_SAFE)
-        )
-        if applied + refused >= ENOUGH and 3 * applied < applied + refused:
-            lacking += f"{case.name} applied {applied} times and was refused {refused} times. "
+        found = Counter({o: counts[f"{case.name}: {o}"] for o in Outcome})
+        if found[Outcome.APPLIED] + found[Outcome.REFUSED] >= ENOUGH and share(found) < case.least:
+            lacking += f"{case.name} applied {share(found):.0%} of what is not unsafe. "
     return lacking
 
 
@@ -392,7 +391,7 @@ PRIMITIVE_TESTS = (
         draw=lambda seed: drawn_for(*turn(seed)),
         check=check_application,
         smaller=smaller_application,
-        reach=a_third_applies,
+        reach=enough_apply,
     ),
     by_seed("odd_arguments", anything, 2000 * len(PRIMITIVES)),
 )

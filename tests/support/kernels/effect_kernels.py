@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from graphflow import tir
-from graphflow.arith import TRUE, IndexExpr, Predicate, Var, const, evaluate, holds
-from support.kernels.random_kernels import Number, random_index, random_predicate
+from graphflow import arith, tir
+from graphflow.arith import IndexExpr, Predicate, Var, evaluate, holds
+from support.kernels.random_kernels import KernelOptions, Number, RandomKernel, random_index
 
 Path: TypeAlias = "tuple[tuple[int, bool], ...]"
 Element: TypeAlias = "tuple[tir.Buffer, int, tuple[int, ...]]"
@@ -184,118 +184,90 @@ def traced(func: tir.PrimFunc, decide: Callable[[], bool]) -> Trace:
 
 
 @dataclass
-class EffectKernel:
-    """A random kernel in the making."""
+class EffectKernel(RandomKernel):
+    """Statements at any depth of serial loops, each on any element of any buffer."""
 
-    number: Number
-    data_conditions: bool
-    dtype: str = "int64"
-    names: int = 0
-
-    def fresh(self, prefix: str) -> str:
-        self.names += 1
-        return f"{prefix}{self.names}"
-
-    def chance(self, percent: int) -> bool:
-        return self.number(0, 99) < percent
+    @classmethod
+    def of(cls, number: Number, data_conditions: bool, dtype: str = "int64") -> EffectKernel:
+        """Sums, of which an enumeration knows the terms, with constants that are often equal."""
+        return cls(
+            number,
+            KernelOptions(
+                "definition",
+                (dtype,),
+                unary=(),
+                binary=("add",),
+                literals=(0, 1),
+                casts=False,
+                data_conditions=data_conditions,
+                borders=False,
+            ),
+        )
 
     def func(self) -> tir.PrimFunc:
-        inputs = [tir.Buffer("x", self.shape(), self.dtype)]
-        output = tir.Buffer("y", self.shape(), self.dtype)
-        body: list[tir.Stmt] = []
-        buffers = [*inputs, output]
-        if self.chance(50):
-            temporary = tir.Buffer("t", self.shape(), self.dtype)
-            body.append(tir.Allocate(temporary))
-            buffers.append(temporary)
+        x, y = (self.buffer(name) for name in "xy")
+        self.readable = [x, y]
+        body = self.allocated("t") if self.chance(50) else ()
         for _ in range(self.number(1, 3)):
-            body += self.stage(buffers)
+            body += self.statements_in_loops()
         role = tir.Role.INOUT if self.chance(30) else tir.Role.OUTPUT
-        params = (tir.Param(inputs[0], tir.Role.INPUT), tir.Param(output, role))
-        return tir.PrimFunc("kernel", params, tuple(body))
+        params = (tir.Param(x, tir.Role.INPUT), tir.Param(y, role))
+        return tir.PrimFunc("kernel", params, body)
 
     def shape(self) -> tuple[int, ...]:
         return tuple(self.number(1, 5) for _ in range(self.number(1, 2)))
 
-    def stage(self, buffers: list[tir.Buffer]) -> tir.Body:
-        count = self.number(0, 3)
-        body = self.loops(count, [], buffers)
+    def buffer(self, name: str) -> tir.Buffer:
+        return tir.Buffer(name, self.shape(), self.options.dtypes[0])
+
+    def allocated(self, name: str) -> tir.Body:
+        self.readable.append(self.buffer(name))
+        return (tir.Allocate(self.readable[-1]),)
+
+    def index(self, extent: int) -> IndexExpr:
+        """One that stays inside whatever the loops around run over."""
+        around = tuple(self.ranges)
+        if not around or self.chance(10):
+            return arith.const(self.number(0, extent - 1))
+        near = self.one_of(around) + self.number(-1, 1)
+        return (near if self.chance(60) else random_index(self.number, around, 2)) % extent
+
+    def statements_in_loops(self) -> tir.Body:
+        body = self.loops(self.number(0, 3))
         return (tir.Block(self.fresh("b"), body),) if self.chance(30) else body
 
-    def loops(self, count: int, around: list[Var], buffers: list[tir.Buffer]) -> tir.Body:
+    def loops(self, count: int) -> tir.Body:
+        """So many loops around statements, some of them between the loops."""
         if count == 0:
-            return self.statements(around, buffers, self.number(1, 2))
-        var = Var(self.fresh("i"))
-        start: IndexExpr = const(self.number(0, 1))
-        stop: IndexExpr = const(self.number(1, 4))
-        if around and self.chance(15):
-            stop = around[-1] + 1
-        own = list(buffers)
-        head: tir.Body = ()
-        if self.chance(15):
-            private = tir.Buffer(self.fresh("p"), self.shape(), self.dtype)
-            head, own = (tir.Allocate(private),), [*own, private]
-        before = self.statements([*around, var], own, 1) if self.chance(25) else ()
-        body = (*head, *before, *self.loops(count - 1, [*around, var], own))
+            return self.statements(self.number(1, 2))
+        var, outer, known = arith.Var(self.fresh("i")), tuple(self.ranges), len(self.readable)
+        start, stop = arith.const(self.number(0, 1)), arith.const(self.number(1, 4))
+        self.ranges[var] = arith.evaluate(stop, {})
+        if outer and self.chance(15):
+            stop = outer[-1] + 1
+            self.ranges[var] = self.ranges[outer[-1]]
+        body = self.allocated(self.fresh("p")) if self.chance(15) else ()
+        body += self.statements(1) if self.chance(25) else ()
+        body += self.loops(count - 1)
+        del self.ranges[var], self.readable[known:]
         return (tir.For(var, start, stop, tir.LoopKind.SERIAL, body),)
 
-    def statements(self, around: list[Var], buffers: list[tir.Buffer], count: int) -> tir.Body:
-        found: list[tir.Stmt] = []
-        for _ in range(count):
-            write = self.write(around, buffers)
-            if self.chance(35):
-                other = (self.write(around, buffers),) if self.chance(30) else ()
-                write = tir.If(self.condition(around, buffers), (write,), other)
-            found.append(write)
-        return tuple(found)
+    def statements(self, count: int) -> tir.Body:
+        return tuple(self.statement() for _ in range(count))
 
-    def condition(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Condition:
-        if self.data_conditions and self.chance(50):
-            return tir.Comparison("lt", self.load(around, buffers), self.literal(3))
-        if not around:
-            return TRUE
-        return random_predicate(self.number, around, 1)
+    def statement(self) -> tir.Stmt:
+        write = self.write()
+        if not self.chance(35):
+            return write
+        return tir.If(self.guard(), (write,), (self.write(),) if self.chance(30) else ())
 
-    def write(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Stmt:
-        buffer = buffers[self.number(1, len(buffers) - 1)]
-        indices = self.indices(around, buffer)
+    def write(self) -> tir.Stmt:
+        target = self.load(self.one_of(self.readable[1:]))
         if self.chance(25):
-            return tir.Reduce(tir.ReduceOp.ADD, buffer, indices, self.value(around, buffers, 1))
-        if self.chance(10):
-            return tir.Store(buffer, indices, tir.Load(buffer, indices))
-        return tir.Store(buffer, indices, self.value(around, buffers, 2))
-
-    def literal(self, value: int) -> tir.Literal:
-        return tir.Literal(float(value) if self.dtype in tir.FLOATS else value, self.dtype)
-
-    def value(self, around: list[Var], buffers: list[tir.Buffer], depth: int) -> tir.Expr:
-        kind = self.number(0, 9)
-        if kind < 4:
-            return self.load(around, buffers)
-        if kind < 7 or depth == 0:
-            return self.literal(self.number(0, 1))
-        if kind == 7 and around:
-            return tir.IndexValue(self.index(around, 4), self.dtype)
-        one, other = self.value(around, buffers, depth - 1), self.value(around, buffers, depth - 1)
-        if kind == 8 and around:
-            return tir.Select(self.condition(around, buffers), one, other)
-        return tir.Binary("add", one, other)
-
-    def load(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Load:
-        buffer = buffers[self.number(0, len(buffers) - 1)]
-        return tir.Load(buffer, self.indices(around, buffer))
-
-    def indices(self, around: list[Var], buffer: tir.Buffer) -> tuple[IndexExpr, ...]:
-        return tuple(self.index(around, extent) for extent in buffer.shape)
-
-    def index(self, around: list[Var], extent: int) -> IndexExpr:
-        if not around or self.chance(10):
-            return const(self.number(0, extent - 1))
-        if self.chance(60):
-            index = around[self.number(0, len(around) - 1)] + self.number(-1, 1)
-        else:
-            index = random_index(self.number, around, 2)
-        return index % extent
+            value = self.expr(target.dtype, 1)
+            return tir.Reduce(tir.ReduceOp.ADD, target.buffer, target.indices, value)
+        value = target if self.chance(10) else self.expr(target.dtype)
+        return tir.Store(target.buffer, target.indices, value)
 
 
 def each_path(

@@ -212,8 +212,7 @@ class _Irregular(RandomKernel):
             tir.Store(one, (), self.expr(buffer.dtype)),
             tir.Store(buffer, indices, self.combined(tir.Load(one, ()), self.expr(buffer.dtype))),
         )
-        condition = self.comparison(1) if self.chance(50) else self.predicate()
-        return (tir.If(condition, then, self.plain(buffer, indices)),)
+        return (tir.If(self.guard(), then, self.plain(buffer, indices)),)
 
     def imperfect(self, buffer: tir.Buffer) -> tir.Body:
         """For each index of the first axis an element of another buffer, then a row of this one."""

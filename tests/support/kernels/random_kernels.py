@@ -105,6 +105,13 @@ class KernelOptions:
     given: tuple[tuple[tuple[int, ...], str], ...] = ()
     """Shape and dtype of the first input, one of these where there are any."""
     extents: tuple[int, ...] = (1, 2, 3, 4, 5)
+    literals: tuple[Any, ...] = ()
+    """The only constants, where there are any."""
+    casts: bool = True
+    data_conditions: bool = True
+    """Conditions on elements beside those on loops."""
+    borders: bool = True
+    """Reads that are in bounds only where the condition around holds."""
 
 
 @dataclass
@@ -352,6 +359,12 @@ class RandomKernel:
             return arith.TRUE
         return random_predicate(self.number, tuple(self.ranges))
 
+    def guard(self) -> tir.Condition:
+        """A condition on loops, or on elements."""
+        if self.options.data_conditions and self.chance(40):
+            return self.comparison(1)
+        return self.predicate()
+
     def load(self, buffer: tir.Buffer) -> tir.Load:
         return tir.Load(buffer, tuple(self.index(extent) for extent in buffer.shape))
 
@@ -361,7 +374,10 @@ class RandomKernel:
         if depth == 0:
             return self.leaf(dtype)
         kinds = ["leaf", "binary", "binary", "unary", "select"]
-        kinds += ["comparison"] if dtype == "bool" else ["cast"]
+        if dtype == "bool":
+            kinds.append("comparison")
+        elif self.options.casts:
+            kinds.append("cast")
         match self.one_of(kinds):
             case "binary":
                 return self.binary(dtype, depth)
@@ -384,6 +400,9 @@ class RandomKernel:
         return self.literal(dtype)
 
     def literal(self, dtype: str) -> tir.Literal:
+        if self.options.literals:
+            value = self.one_of(self.options.literals)
+            return tir.Literal(float(value) if dtype in tir.FLOATS else value, dtype)
         if dtype in tir.FLOATS:
             return tir.Literal(
                 self.one_of(SPECIAL_FLOATS if self.chance(20) else (0.0, 1.0, 0.1)), dtype
@@ -416,11 +435,11 @@ class RandomKernel:
         return tir.Comparison(self.one_of(tir.COMPARISONS), left, right)
 
     def select(self, dtype: str, depth: int) -> tir.Expr:
-        condition = self.comparison(1) if self.chance(40) else self.predicate()
+        condition = self.guard()
         sides = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
         border = [b for b in self.readable if b.dtype == dtype and b.shape and self.ranges]
         border = [b for b in border if b.scope != "register"]
-        if border and self.chance(40):
+        if border and self.options.borders and self.chance(40):
             return self.bordered(self.one_of(border), sides[1])
         return tir.Select(condition, *sides)
 
@@ -532,8 +551,7 @@ class UserKernel(RandomKernel):
         they are one-to-one with an axis."""
         first = self.alone and len(self.ranges) == len(self.scalars)
         if not first and self.chance(15):
-            condition = self.comparison(1) if self.chance(40) else self.predicate()
-            return (tir.If(condition, self.around(loops, buffer, indices, lanes)),)
+            return (tir.If(self.guard(), self.around(loops, buffer, indices, lanes)),)
         if not loops:
             return (self.change(buffer, indices),)
         (var, stop, at_once), *inner = loops

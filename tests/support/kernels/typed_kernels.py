@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from graphflow import tir
-from graphflow.arith import TRUE, Var, Verdict
+from graphflow.arith import Var, Verdict
 from graphflow.base.dtypes import DTYPES, FLOATS, integer_limits
 from graphflow.effects import rewrite_path, stores_known_value
 from graphflow.tir import Store, interpret, to_text
 from support.kernels.effect_kernels import EffectKernel, each_path
-from support.kernels.random_kernels import SPECIAL_FLOATS, random_predicate
+from support.kernels.random_kernels import SPECIAL_FLOATS, KernelOptions, Number
 from support.native import Array
 
 TYPES = ("float32", "float64", "int8", "uint8", "int16", "int32", "uint64", "int64")
@@ -48,37 +48,47 @@ def typed_arrays(func: tir.PrimFunc, rng: np.random.Generator) -> dict[str, np.n
 
 @dataclass
 class TypedKernel(EffectKernel):
-    """A random kernel in the making; its parameters are x, y and t of one type, and z."""
+    """Parameters x, y and t of one type, and z of another one."""
 
-    other: str = "int64"
     stored: list[tuple[tir.Store, tuple[Var, ...]]] = field(default_factory=list)
 
-    def func(self) -> tir.PrimFunc:
-        x, y, t = (tir.Buffer(name, self.shape(), self.dtype) for name in "xyt")
-        self.cast_from = tir.Buffer("z", self.shape(), self.other)
-        body = [stmt for _ in range(self.number(1, 3)) for stmt in self.stage([x, y, t])]
-        roles = {
-            x: tir.Role.INPUT,
-            self.cast_from: tir.Role.INPUT,
-            y: tir.Role.INOUT,
-            t: tir.Role.INOUT,
-        }
-        return tir.PrimFunc(
-            "kernel", tuple(tir.Param(b, role) for b, role in roles.items()), tuple(body)
+    @classmethod
+    def between(cls, number: Number, data_conditions: bool, dtype: str, other: str) -> TypedKernel:
+        binary = ("add", "sub", "mul", "max", "min")
+        options = KernelOptions(
+            "definition",
+            (dtype, other),
+            ("neg", "abs"),
+            binary,
+            borders=False,
+            data_conditions=data_conditions,
         )
+        return cls(number, options)
 
-    def write(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Stmt:
+    def func(self) -> tir.PrimFunc:
+        x, y, t = (self.buffer(name) for name in "xyt")
+        z = tir.Buffer("z", self.shape(), self.options.dtypes[1])
+        self.readable = [z, x, y, t]
+        body = [stmt for _ in range(self.number(1, 3)) for stmt in self.statements_in_loops()]
+        roles = {z: tir.Role.INPUT, x: tir.Role.INPUT, y: tir.Role.INOUT, t: tir.Role.INOUT}
+        params = tuple(tir.Param(buffer, role) for buffer, role in roles.items())
+        return tir.PrimFunc("kernel", params, tuple(body))
+
+    def allocated(self, name: str) -> tir.Body:
+        return ()
+
+    def write(self) -> tir.Stmt:
+        around = tuple(self.ranges)
         if self.stored and self.chance(60):
-            store, names = self.stored[self.number(0, len(self.stored) - 1)]
+            store, names = self.one_of(self.stored)
             if len(names) <= len(around):
                 return self.again(store, dict(zip(names, around, strict=False)))
-        buffer = buffers[self.number(1, 2)]
-        indices, value = self.indices(around, buffer), self.value(around, buffers, 2)
+        target = self.load(self.one_of(self.readable[2:]))
+        value = self.expr(target.dtype)
         if self.chance(12):
-            return tir.Reduce(
-                (tir.ReduceOp.ADD, tir.ReduceOp.MAX)[self.number(0, 1)], buffer, indices, value
-            )
-        self.stored.append((tir.Store(buffer, indices, value), tuple(around)))
+            op = self.one_of((tir.ReduceOp.ADD, tir.ReduceOp.MAX))
+            return tir.Reduce(op, target.buffer, target.indices, value)
+        self.stored.append((tir.Store(target.buffer, target.indices, value), around))
         return self.stored[-1][0]
 
     def again(self, store: tir.Store, names: Mapping[Var, Var]) -> tir.Store:
@@ -89,7 +99,8 @@ class TypedKernel(EffectKernel):
 
     def rewritten(self, value: tir.Expr) -> tir.Expr:
         """The value in another way, which may be another value."""
-        constant = self.constant()
+        dtype, other = self.options.dtypes
+        constant = self.literal(dtype)
         match self.number(0, 8), value:
             case 0, tir.Binary(op, left, right):
                 return tir.Binary(op, right, left)
@@ -97,8 +108,8 @@ class TypedKernel(EffectKernel):
                 return tir.Binary("add", value, constant)
             case 2, _:
                 return tir.Unary("neg", tir.Unary("neg", value))
-            case 3, _ if self.dtype not in FLOATS or self.other in FLOATS:
-                return tir.Cast(tir.Cast(value, self.other), self.dtype)
+            case 3, _ if dtype not in FLOATS or other in FLOATS:
+                return tir.Cast(tir.Cast(value, other), dtype)
             case 4, _:
                 return tir.Binary("sub", tir.Binary("add", value, constant), constant)
             case 5, tir.Binary(op, left, right):
@@ -108,33 +119,8 @@ class TypedKernel(EffectKernel):
             case _:
                 return value
 
-    def constant(self) -> tir.Literal:
-        known = numbers_of(self.dtype)
-        return tir.Literal(known[self.number(0, len(known) - 1)], self.dtype)
-
-    def condition(self, around: list[Var], buffers: list[tir.Buffer]) -> tir.Condition:
-        if self.data_conditions and self.chance(50):
-            return tir.Comparison("le", self.value(around, buffers, 0), self.constant())
-        return random_predicate(self.number, around, 1) if around else TRUE
-
-    def value(self, around: list[Var], buffers: list[tir.Buffer], depth: int) -> tir.Expr:
-        kind = self.number(0, 10)
-        if kind < 4:
-            return self.load(around, buffers[:3])
-        if kind < 6 or depth == 0:
-            return self.constant()
-        if kind == 6 and around:
-            return tir.IndexValue(self.index(around, 4), self.dtype)
-        if kind == 7 and (self.dtype in FLOATS or self.other not in FLOATS):
-            return tir.Cast(
-                tir.Load(self.cast_from, self.indices(around, self.cast_from)), self.dtype
-            )
-        one, two = (self.value(around, buffers, depth - 1) for _ in range(2))
-        if kind == 8:
-            return tir.Select(self.condition(around, buffers), one, two)
-        if kind == 9:
-            return tir.Unary(("neg", "abs")[self.number(0, 1)], one)
-        return tir.Binary(("add", "sub", "mul", "max", "min")[self.number(0, 4)], one, two)
+    def literal(self, dtype: str) -> tir.Literal:
+        return tir.Literal(self.one_of(numbers_of(dtype)), dtype)
 
 
 def check_typed(seed: int) -> Counter[Verdict]:
@@ -144,7 +130,7 @@ def check_typed(seed: int) -> Counter[Verdict]:
     """
     random = Random(seed)
     dtype, other = TYPES[seed % len(TYPES)], random.choice(TYPES)
-    func = TypedKernel(random.randint, seed % 2 == 0, dtype=dtype, other=other).func()
+    func = TypedKernel.between(random.randint, seed % 2 == 0, dtype, other).func()
     found: Counter[Verdict] = Counter()
     for path, stmt in each_path(func.body):
         if not isinstance(stmt, Store):

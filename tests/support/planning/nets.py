@@ -87,7 +87,7 @@ class Net:
 def describe(plan: LayoutPlan) -> str:
     """Everything that was decided, without prices."""
     lines = [f"{c.node}: {c.variant.name}"
-             + ("" if c.pad_value is None else f", padding {c.pad_value}")
+             + ("" if c.pad_value is None else f", padding written as {c.pad_value}")
              for c in plan.choices.values()]  # fmt: skip
     lines += [f"  {name} = {edge.edge_type.describe()}" for name, edge in plan.edges.items()]
     for made in plan.conversions:

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, const, floor_div, floor_mod
+from graphflow.arith import IndexExpr, Var, const, floor_mod
 from graphflow.schedule import (
+    Schedule,
     delete_buffer,
     divide_dim,
     expand_dim,
@@ -29,6 +30,8 @@ from support.kernels.effect_kernels import EffectKernel
 from support.kernels.random_kernels import Number
 from support.primitives.choices import SCOPES, Arguments, Choices, chosen, on_loop
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import READ, ROW, TEMPORARY, i
+from support.schedule_checks import kernel
 
 Indices = tuple[IndexExpr, ...]
 
@@ -46,7 +49,7 @@ class BufferKernel(EffectKernel):
 
 def buffer_kernel(number: Number, dtype: str = "int64") -> tir.PrimFunc:
     """A random kernel with temporary buffers, every third one with conditions on data."""
-    return BufferKernel(number, data_conditions=number(0, 2) == 0, dtype=dtype).func()
+    return BufferKernel.of(number, number(0, 2) == 0, dtype).func()
 
 
 def circular_kernel(number: Number) -> tir.PrimFunc:
@@ -112,11 +115,14 @@ class TwinKernel(EffectKernel):
     """An effect kernel with two temporary buffers of one type."""
 
     def func(self) -> tir.PrimFunc:
-        x, y, t = (tir.Buffer(name, self.shape(), "int64") for name in "xyt")
+        x, y, t = (self.buffer(name) for name in "xyt")
         u = replace(t, name="u")
-        first = self.stage([x, y, t])
-        second = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
-        last = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
+        stages = []
+        for buffers in ((x, y, t), (x, y, u), (x, y, u)):
+            both = len(stages) > 0 and self.chance(30)
+            self.readable = [x, t, y, u] if both else list(buffers)
+            stages.append(self.statements_in_loops())
+        first, second, last = stages
         first, second = (*self.filled(t), *first), (*self.filled(u), *second)
         return _func((x,), y, (tir.Allocate(t), *first, tir.Allocate(u), *second, *last))
 
@@ -129,7 +135,7 @@ class TwinKernel(EffectKernel):
 
 def twin_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel with two temporary buffers of one type."""
-    return TwinKernel(number, data_conditions=number(0, 2) == 0).func()
+    return TwinKernel.of(number, number(0, 2) == 0).func()
 
 
 def _for(var: Var, start: int, stop: int, body: tir.Body) -> tir.For:
@@ -243,9 +249,6 @@ def _staged_window(func: tir.PrimFunc, number: Number) -> Arguments:
     return (*found, "scratch", window)
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
-
-
 def moved(func: tir.PrimFunc, name: str, shape: tuple[int, ...], place: Any) -> tir.PrimFunc:
     old = called(func, name)
     new = replace(old, shape=shape)
@@ -262,217 +265,218 @@ def called(func: tir.PrimFunc, name: str) -> tir.Buffer:
     return next(buffer for buffer in temporaries(func) if buffer.name == name)
 
 
-def _resized(
-    func: tir.PrimFunc, name: str, dim: int, size: int, offset: int, fold: bool
-) -> tir.PrimFunc | None:
-    shape = called(func, name).shape
+# What is refused ----------------------------------------------------------------------------------
 
-    def place(e: Indices) -> Indices:
-        index = e[dim] - offset
-        return (*e[:dim], floor_mod(index, size) if fold else index, *e[dim + 1 :])
-
-    return moved(func, name, (*shape[:dim], size, *shape[dim + 1 :]), place)
-
-
-def _expanded(func: tir.PrimFunc, name: str, size: int, index: IndexExpr) -> tir.PrimFunc:
-    shape = (size, *called(func, name).shape)
-    return moved(func, name, shape, lambda e: (index, *e))
-
-
-def _transposed(func: tir.PrimFunc, name: str, order: tuple[int, int]) -> tir.PrimFunc:
-    n, m = called(func, name).shape
-    return moved(func, name, (m, n), lambda e: (e[1], e[0]))
+CARRIED = ROW.format(
+    "t = alloc(i32[1])\n    if data(x[0] < t[0]):\n        t[0] = x[i]\n    y[i] = x[i]"
+)
+OWN = "for i in {}(0, 16):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]"
+TWO = (
+    "t = alloc(i32[16])\nu = alloc({}[16])\nfor z in serial(0, 16):\n    t[z] = x[z]\n"
+    "    u[z] = {}\nfor i in serial(0, 16):\n    y[i] = t[i]"
+)
+BOX = (
+    "t = alloc(i32[4, 4])\nfor i in serial(0, 4):\n    for j in serial(0, 4):\n"
+    "        t[i, j] = x[4*i + j]\n        y[4*i + j] = t[i, j]"
+)
+SECOND = tir.parse(
+    "@primfunc\ndef block(c: out[i32[4, 4]], a: i32[16]):\n    for p in serial(0, 4):\n"
+    "        for q in serial(0, 4):\n            c[p, q] = a[4*p + q]\n"
+)
 
 
-def _divided(func: tir.PrimFunc, name: str, dim: int, factor: int) -> tir.PrimFunc | None:
-    shape = called(func, name).shape
-    if shape[dim] % factor:
-        return None
-    parts = (*shape[:dim], shape[dim] // factor, factor, *shape[dim + 1 :])
-
-    def place(e: Indices) -> Indices:
-        return (*e[:dim], floor_div(e[dim], factor), floor_mod(e[dim], factor), *e[dim + 1 :])
-
-    return moved(func, name, parts, place)
+def given_to_call() -> tir.PrimFunc:
+    """A buffer of two axes that a call writes by both."""
+    body = BOX.replace("        y[4*i + j] = t[i, j]", "y[0] = t[1, 1]")
+    return Schedule.of(kernel(body)).replace("i", SECOND).func
 
 
-def _multiplied(func: tir.PrimFunc, name: str, dim: int, other: int) -> tir.PrimFunc:
-    shape = called(func, name).shape
-    return moved(func, name, (shape[0] * shape[1],), lambda e: (shape[other] * e[dim] + e[other],))
-
-
-def _unrolled(func: tir.PrimFunc, name: str, dim: int) -> tir.PrimFunc | None:
-    old = called(func, name)
-    shape = (*old.shape[:dim], *old.shape[dim + 1 :])
-    for value in range(old.shape[dim]):
-        part = tir.Buffer(f"{name}_part{value}", shape, old.dtype)
-
-        def is_own(indices: Indices, value: int = value) -> bool:
-            return indices[dim] is const(value)
-
-        func = _split_off(func, old, part, dim, is_own)
-    left = any(a.buffer == old for a in tir.accesses(func.body))
-    return None if left else _without(func, old)
-
-
-def _split_off(
-    func: tir.PrimFunc,
-    old: tir.Buffer,
-    part: tir.Buffer,
-    dim: int,
-    is_own: Callable[[Indices], bool],
-) -> tir.PrimFunc:
-    def on_expr(expr: tir.Expr) -> tir.Expr:
-        if isinstance(expr, tir.Load) and expr.buffer == old and is_own(expr.indices):
-            return tir.Load(part, (*expr.indices[:dim], *expr.indices[dim + 1 :]))
-        return expr
-
-    def on_stmt(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        if stmt == tir.Allocate(old):
-            return stmt, tir.Allocate(part)
-        if isinstance(stmt, tir.Store | tir.Reduce) and stmt.buffer == old and is_own(stmt.indices):
-            kept = (*stmt.indices[:dim], *stmt.indices[dim + 1 :])
-            return replace(stmt, buffer=part, indices=kept)
-        return stmt
-
-    return replace(func, body=tir.map_body(tir.map_expressions(func.body, on_expr), on_stmt))
-
-
-def _without(func: tir.PrimFunc, buffer: tir.Buffer) -> tir.PrimFunc:
-    """The kernel without the allocation of a buffer and the writes to it."""
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        gone = isinstance(stmt, tir.Allocate | tir.Store | tir.Reduce) and stmt.buffer == buffer
-        return () if gone else stmt
-
-    return replace(func, body=tir.map_body(func.body, change))
-
-
-def _deleted(func: tir.PrimFunc, name: str) -> tir.PrimFunc:
-    return _without(func, called(func, name))
-
-
-def _reused(func: tir.PrimFunc, name: str, other: str) -> tir.PrimFunc:
-    kept, gone = called(func, name), called(func, other)
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        return () if stmt == tir.Allocate(gone) else stmt
-
-    return replace(func, body=tir.rename_buffers(tir.map_body(func.body, change), {gone: kept}))
-
-
-def _lifted(func: tir.PrimFunc, name: str, levels: int) -> tir.PrimFunc | None:
-    old = called(func, name)
-    if levels > 1:
-        return None
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        if isinstance(stmt, tir.For) and tir.Allocate(old) in stmt.body:
-            rest = tuple(inner for inner in stmt.body if inner != tir.Allocate(old))
-            return tir.Allocate(old), replace(stmt, body=rest)
-        return stmt
-
-    body = tir.map_body(func.body, change)
-    return None if body == func.body else replace(func, body=body)
-
-
-def _sunk(func: tir.PrimFunc, name: str, loop: str, _scope: str) -> tir.PrimFunc | None:
-    old = called(func, name)
-    inside = next(stmt.body for stmt in tir.loops_of(func.body) if stmt.var.name == loop)
-    if tir.Allocate(old) in tir.walk(inside) or not any(
-        a.buffer == old for a in tir.accesses(inside)
-    ):
-        return None
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        if stmt == tir.Allocate(old):
-            return ()
-        if isinstance(stmt, tir.For) and stmt.var.name == loop:
-            return replace(stmt, body=(tir.Allocate(old), *stmt.body))
-        return stmt
-
-    return replace(func, body=tir.map_body(func.body, change))
-
-
-def _rescoped(func: tir.PrimFunc, name: str, scope: Any) -> tir.PrimFunc:
-    old = called(func, name)
-    return replace(func, body=tir.rename_buffers(func.body, {old: replace(old, scope=scope)}))
-
-
-def _retyped(func: tir.PrimFunc, name: str, dtype: str) -> tir.PrimFunc:
-    old = called(func, name)
-    new = replace(old, dtype=dtype)
-
-    def on_expr(expr: tir.Expr) -> tir.Expr:
-        if isinstance(expr, tir.Load) and expr.buffer == old:
-            return tir.Cast(tir.Load(new, expr.indices), old.dtype)
-        return expr
-
-    def on_stmt(stmt: tir.Stmt) -> tir.Stmt:
-        if isinstance(stmt, tir.Store | tir.Reduce) and stmt.buffer == old:
-            return replace(stmt, buffer=new, value=tir.Cast(stmt.value, dtype))
-        return tir.Allocate(new) if stmt == tir.Allocate(old) else stmt
-
-    return replace(func, body=tir.map_body(tir.map_expressions(func.body, on_expr), on_stmt))
-
-
-def _parallel(func: tir.PrimFunc, loop: str) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt) -> tir.Stmt:
-        if isinstance(stmt, tir.For) and stmt.var.name == loop:
-            return replace(stmt, kind=tir.LoopKind.PARALLEL)
-        return stmt
-
-    return replace(func, body=tir.map_body(func.body, change))
-
-
-def _copied(func: tir.PrimFunc, loop: str, name: str, staged: str, *_: Any) -> tir.PrimFunc | None:
-    """The loop on a copy of the whole buffer, which is copied back after each iteration."""
-    old = next(buffer for buffer in tir.buffers_of(func) if buffer.name == name)
-    new = replace(old, name=staged)
-
-    def copy(target: tir.Buffer, source: tir.Buffer, prefix: str) -> tir.Body:
-        names = [Var(f"{prefix}{axis}") for axis in range(len(old.shape))]
-        store = tir.Store(target, tuple(names), tir.Load(source, tuple(names)))
-        return tir.nest(tuple(zip(names, old.shape, strict=True)), (store,))
-
-    def change(stmt: tir.Stmt) -> tir.Stmt:
-        if not isinstance(stmt, tir.For) or stmt.var.name != loop:
-            return stmt
-        body = tir.redirect_accesses(stmt.body, old, new, lambda e: e)
-        back = copy(old, new, "out") if body != stmt.body and old not in func.inputs else ()
-        return replace(stmt, body=(tir.Allocate(new), *copy(new, old, "in"), *body, *back))
-
-    touched = [
-        a for s in tir.loops_of(func.body) if s.var.name == loop for a in tir.accesses(s.body)
-    ]
-    return replace(func, body=tir.map_body(func.body, change)) if touched else None
+PADDED = """
+t = alloc(i32[16])
+with block("t_padding", padding_of="t", padding="value"):
+    for p in serial(12, 16):
+        t[p] = i32(0)
+for i in serial(0, 12):
+    t[i] = x[i]
+for j in serial(0, 12):
+    y[j] = t[j]
+"""
 
 
 BUFFER_CASES = (
-    PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), _deleted, unread_kernel),
-    PrimitiveCase(divide_dim, of_temporary(_factor), _divided, buffer_kernel),
-    PrimitiveCase(expand_dim, of_temporary(_expand), _expanded, buffer_kernel),
-    PrimitiveCase(lift_alloc, chosen(_to_lift), _lifted, buffer_kernel, share=1),
-    PrimitiveCase(mult_dim, of_temporary(_two_axes), _multiplied, buffer_kernel),
-    PrimitiveCase(parallelize_loop, chosen(on_loop), _parallel, buffer_kernel, share=1),
-    PrimitiveCase(rearrange_dim, of_temporary(_order), _transposed, buffer_kernel),
-    PrimitiveCase(resize_dim, of_temporary(_resize), _resized, circular_kernel),
-    PrimitiveCase(resize_dim, of_temporary(_resize), _resized, buffer_kernel),
-    PrimitiveCase(reuse_buffer, _twins, _reused, twin_kernel),
+    PrimitiveCase(delete_buffer, of_temporary(lambda f, b, n: ()), unread_kernel)
+    .on(READ, "t")
+    .refuses("dead", "nothing reads t", r"at i=\d+")
+    .on(PADDED, "t")
+    .refuses("", "t has padding that t_padding states"),
+    PrimitiveCase(divide_dim, of_temporary(_factor), buffer_kernel)
+    .on(READ, "t", 0, 3)
+    .refuses("divisible", "3 does not divide axis 0 of t with extent 16"),
+    PrimitiveCase(expand_dim, of_temporary(_expand), buffer_kernel)
+    .on(READ, "t", 0, 0)
+    .refuses("size", "an axis of 0 elements holds nothing")
+    .given("t", 16, i)
+    .refuses("scope", r"i is no loop around the access t\[z\]")
+    .on(BOX, "t", 3, i)
+    .refuses("range", r"i lies in \[0, 3\)", r"i=\d+, j=\d+")
+    .on(
+        "t = alloc(i32[16])\nfor i in serial(0, 15):\n"
+        "    t[i] = x[i]\n    if i > 0:\n        y[i] = t[i - 1]"
+    )
+    .given("t", 16, i)
+    .refuses(
+        "values",
+        "equal elements of t are accessed at equal i",
+        r"t\[i - \d+\] at i'=\d+ would not see what t\[i\] at i=\d+ stores",
+    )
+    .on(
+        "t = alloc(i32[4])\nwith t[0:4] as w:\n    for i in serial(0, 4):\n"
+        "        w[i] = x[i]\n        y[i] = w[i]"
+    )
+    .given("t", 4, Var("i"))
+    .refuses("scope", "i is no loop around the window w"),
+    PrimitiveCase(lift_alloc, chosen(_to_lift), buffer_kernel, share=1)
+    .on(OWN.format("parallel"), "t")
+    .refuses("kind", "the iterations of i run at once, and would share t")
+    .on(CARRIED, "t")
+    .refuses(
+        "carried",
+        "each iteration of i stores t before it loads it",
+        r"where data decide, t\[0\] at i'=\d+ would see what t\[0\] at i=\d+ stores",
+    )
+    .on(
+        ROW.format(
+            "t = alloc(i32[2])\n    t[1] = x[i]\n    if i >= 1:\n        y[i] = t[0]\n"
+            "    t[0] = x[i]"
+        )
+    )
+    .given("t")
+    .refuses("carried", r".* does not hold.*would see what t\[0\]")
+    .on("t = alloc(i32[1])\nt[0] = x[0]\ny[0] = t[0]", "t")
+    .refuses("", "t is allocated outside all loops already")
+    .on(
+        ROW.format(
+            "t = alloc(i32[1])\n    if data(x[0] < t[0]):\n        t[0] = x[i]\n    y[i] = x[i]"
+        )
+    )
+    .given("y")
+    .refuses("", "y is not allocated in k"),
+    PrimitiveCase(mult_dim, of_temporary(_two_axes), buffer_kernel)
+    .on(BOX, "t", 1, 1)
+    .refuses("axes", "1 is one axis of t, and two are multiplied")
+    .on(
+        BOX.replace("t[i, j]\n", "t[i, j]\n        y[0] = t[i, j + 1]\n").replace(
+            "y[4*i + j] = t[i, j]", "y[4*i + j] = t[0, j + 1]"
+        )
+    )
+    .given("t", 0, 1)
+    .refuses("range", r"accesses to axis 1 of t lie in \[0, 4\)", r"i=\d+, j=\d+")
+    .on(given_to_call)
+    .given(by=lambda f: Schedule.of(f).mult_dim("t", 1, 0))
+    .refuses("calls", r"block would be no call of block any more: block has `c\[p, q\]`"),
+    PrimitiveCase(parallelize_loop, chosen(on_loop), buffer_kernel, share=1)
+    .on("for i in serial(1, 16):\n    y[i - 1] = x[i]\n    y[i] = x[i]", "i")
+    .refuses("1", "the iterations of i are independent", r"i=\d+, i'=\d+")
+    .on("t = alloc(i32[1])\nfor i in serial(0, 16):\n    t[0] = x[i]\n    y[i] = t[0] + t[0]")
+    .given("i")
+    .refuses("", r"t\[0\] and \[0\] do not meet")
+    .on("for i in vectorized(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] = x[j]", "j")
+    .refuses("", "j stands inside i, whose iterations are lanes"),
+    PrimitiveCase(rearrange_dim, of_temporary(_order), buffer_kernel)
+    .on(BOX, "t", (0, 0))
+    .refuses("order", r"\[0, 0\] is no order of the axes of \[4, 4\]")
+    .on(given_to_call)
+    .given(by=lambda f: Schedule.of(f).rearrange_dim("t", (1, 0)))
+    .refuses("calls", r"block would be no call of block any more: block has `c\[p, q\]`"),
+    PrimitiveCase(resize_dim, of_temporary(_resize), circular_kernel, "of a circle")
+    .on(READ, "t", 0, 0)
+    .refuses("size", "an axis of 0 elements holds nothing")
+    .given("t", 0, 16, i)
+    .refuses("scope", "i is no loop around the allocation of t")
+    .given("t", 0, 12)
+    .refuses("range", r"accesses to axis 0 of t lie in \[0, 12\)", r"z=\d+")
+    .on(TEMPORARY + "for i in serial(0, 16):\n    y[i] = t[i]", "t", 0, 4, 0, True)
+    .refuses(
+        "window",
+        "4 elements along axis 0 of t are enough",
+        r"t\[i\] at i'=\d+ would see what t\[z\] at z=\d+ stores",
+    ),
+    PrimitiveCase(resize_dim, of_temporary(_resize), buffer_kernel),
+    PrimitiveCase(reuse_buffer, _twins, twin_kernel)
+    .on(TWO.format("i8", "i8(1)"), "t", "u")
+    .refuses("type", r"t: int32\[16\] in global memory is not u: int8\[16\] in global")
+    .on(
+        "for i in serial(0, 4):\n    t = alloc(i32[16])\n    t[0] = x[i]\n"
+        "    y[i] = t[0]\nu = alloc(i32[16])\nu[0] = x[0]\ny[5] = u[0]"
+    )
+    .given("t", "u")
+    .refuses("scope", "t is not allocated around u and before it")
+    .on(TWO.format("i32", "x[z]"), "t", "u")
+    .refuses(
+        "dead",
+        "t is not needed where u is",
+        r"t\[i\] at i'=\d+ would see what u\[z\] at z=\d+ stores",
+    ),
     PrimitiveCase(
         set_memory,
         of_temporary(lambda f, b, n: (("global", "scratch", "register")[n(0, 2)],)),
-        _rescoped,
         buffer_kernel,
-    ),
+    )
+    .on(READ, "t", "tape")
+    .refuses("memory", "'tape' is none of global, scratch, register")
+    .on("t = alloc(i32[16])\nfor i in parallel(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]")
+    .given("t", "register")
+    .refuses("threads", r"the iterations of i share t at t\[i\], and registers belong to"),
     PrimitiveCase(
         set_precision,
         of_temporary(lambda f, b, n: (("int64", "float64")[n(0, 1)],)),
-        _retyped,
         partial(buffer_kernel, dtype="int32"),
-    ),
-    PrimitiveCase(sink_alloc, chosen(_to_sink), _sunk, repeated_kernel, share=1.5),
-    PrimitiveCase(stage_window, _staged, _copied, buffer_kernel),
-    PrimitiveCase(stage_window, _staged_window, _copied, buffer_kernel, "stated"),
-    PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), _unrolled, constant_kernel),
+    )
+    .on(READ, "t", "int99")
+    .refuses("type", "int99 is none of float32, float64, int8, int16, int32, int64,")
+    .given("t", "int8")
+    .refuses("exact", "int8 does not hold every int32", "2147483647")
+    .on(
+        TEMPORARY.replace("i32", "f32").replace("= x[z]", "= cast(f32, x[z])")
+        + "t[0] += f32(1.0)\ny[0] = cast(i32, t[0])"
+    )
+    .given("t", "float64")
+    .refuses("reduction", r"t\[0\] reduces by add in float32"),
+    PrimitiveCase(sink_alloc, chosen(_to_sink), repeated_kernel, share=1.5)
+    .on(READ, "x", "i")
+    .refuses("private", "x is a parameter, which others see")
+    .given("t", "i")
+    .refuses("inside", "t is not touched in i alone")
+    .on("t = alloc(i32[1])\n" + ROW.format("if i == 0:\n        t[0] = x[i]\n    y[i] = t[0]"))
+    .given("t", "i")
+    .refuses(
+        "carried",
+        "each iteration of i stores the elements of t before it reads",
+        r"t\[0\] at i'=\d+ would not see what t\[0\] at i=\d+ stores",
+    )
+    .on(PADDED, "t", "j", "scratch")
+    .refuses("", "private: t has padding that t_padding states"),
+    PrimitiveCase(stage_window, _staged, buffer_kernel)
+    .on(ROW.format("y[i] = x[i]"), "[0]", "x", "s", "scratch", ((Var("q"), 1),))
+    .refuses("scope", r"q is no loop around \[0\]")
+    .given("[0]", "x", "s", "scratch", ((0, 12),))
+    .refuses("window", r"what \[0\] touches of x fits \[12\]", r"i=\d+")
+    .on(ROW.format("if data(x[i] < i32(1)):\n        y[i + 1] = x[i]"), "i", "y", "s")
+    .refuses("copied", "what is copied of y lies inside it", r"i=\d+")
+    .on("for i in serial(0, 16):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]")
+    .given("i", "t", "s")
+    .refuses("", "t is allocated inside i already")
+    .on("t = alloc(i32[16])\nfor i in serial(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]")
+    .given("[0]", "t", "u")
+    .refuses("", "computes nothing that could be staged"),
+    PrimitiveCase(stage_window, _staged_window, buffer_kernel, "stated"),
+    PrimitiveCase(unroll_buffer, of_temporary(lambda f, b, n: (0,)), constant_kernel)
+    .on("t = alloc(i32[20000])\nt[0] = x[0]\ny[0] = t[0]", "t", 0)
+    .refuses("size", "20,000 buffers, and 10,000 is most")
+    .on(READ, "t", 0)
+    .refuses("constant", r"t\[z\] uses axis 0 of t at z")
+    .on("t = alloc(i32[2])\nt[0] = x[0]\nt[1] = x[1]\ny[0] = t[2]", "t", 0)
+    .refuses("range", ".* is outside the extent 2 of axis 0", r"t\[2\]")
+    .on(PADDED, "t", 0)
+    .refuses("", "t has padding that t_padding states"),
 )

@@ -1,32 +1,31 @@
-"""Random applications of the primitives on calls, lanes and no-ops.
-
-To extract and to inline never changes what a kernel computes, so that the rewrite without
-conditions is the kernel itself.
-"""
+"""Random applications of the primitives on calls, lanes and no-ops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from graphflow import tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
+    Rewrite,
     Schedule,
     call_eqv,
     extract_subproc,
     inline,
     mark_unrolled,
     remove_no_op,
+    transform_layout,
     vectorize_loop,
+    write_config,
 )
 from graphflow.schedule import replace as replace_statement
 from graphflow.schedule.places.place_names import fresh_name, names_of_places
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen, on_loop
-from support.primitives.loop_cases import LOOP_CASES, at, edited, one_of
+from support.primitives.loop_cases import LOOP_CASES, one_of
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import ACT, PLAIN
 from support.primitives.statement_places import places_of
 
 
@@ -50,15 +49,6 @@ def _to_mark(c: Choices) -> Arguments:
         if not any(isinstance(stmt, tir.For | tir.Allocate) for stmt in tir.walk(loop.body))
     ]
     return (c.dice.among(inner),) if inner and c.dice.chance(0.6) else on_loop(c)
-
-
-def _marked(kind: tir.LoopKind) -> Callable[[tir.PrimFunc, str], tir.PrimFunc | None]:
-    def rewrite(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
-        if at(func, loop).extent is None:
-            return None
-        return edited(func, loop, lambda stmt: (replace(stmt, kind=kind),))
-
-    return rewrite
 
 
 def _write(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -107,14 +97,6 @@ def _with_other_numbers(func: tir.PrimFunc) -> tir.PrimFunc:
     return replace(func, body=tir.map_expressions(func.body, change))
 
 
-def _called_instead(func: tir.PrimFunc, call: str, schedule: Schedule) -> tir.PrimFunc | None:
-    old = at(func, call)
-    new = replace(schedule.func, name=old.definition.name)
-    if new.params != old.definition.params:
-        return None
-    return edited(func, call, lambda s: (replace(s, definition=new),))
-
-
 def _instruction(func: tir.PrimFunc, number: Number) -> Arguments:
     """A statement with a definition of it, at times with other numbers or with lanes."""
     place = one_of(places_of(func, tir.For, tir.Block), number)
@@ -141,28 +123,107 @@ def vectorized(func: tir.PrimFunc, loop: tir.For) -> tir.PrimFunc:
     return replace(func, body=tir.map_body(func.body, change))
 
 
-def _as_call(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> tir.PrimFunc:
-    func = extract_subproc(func, place, definition.name).func
-    return edited(func, definition.name, lambda s: (replace(s, definition=definition),))
+# What is refused ----------------------------------------------------------------------------------
+
+FOUR = "for i in serial(0, 4):\n    y[i] = x[i]"
+COPY = tir.parse(
+    "@primfunc\ndef copy(c: out[i32[4]], a: i32[4]):\n"
+    "    for l in vectorized(0, 4):\n        c[l] = a[l]\n"
+)
+SERIAL = tir.parse(
+    "@primfunc\ndef copy(c: out[i32[4]], a: i32[4]):\n"
+    "    for l in serial(0, 4):\n        c[l] = a[l]\n"
+)
+LESS = tir.parse(
+    "@primfunc\ndef copy(c: out[i32[4]], a: i32[4]):\n"
+    "    for l in serial(0, 3):\n        c[l] = a[l]\n"
+)
+LEAVE = tir.parse(
+    "mode = config(act=i32)\n\n@primfunc\ndef leave(to: out[i32[4]], a: i32[4]):\n"
+    "    for l in serial(0, 4):\n"
+    "        to[l] = select(data(mode.act == i32(1)), max(a[l], i32(0)), a[l])\n"
+)
+
+
+def exchanged(func: tir.PrimFunc, definition: tir.PrimFunc, schedule: Schedule) -> Rewrite:
+    """The call of a definition in place of the loop i exchanged by a schedule."""
+    return call_eqv(replace_statement(func, "i", definition).func, "copy", schedule)
+
+
+def with_state() -> tir.PrimFunc:
+    """A call of a kernel, and a reader of a field behind it."""
+    return tir.parse(
+        "mode = config(act=i32)\n\n@primfunc\ndef k(x: i32[16], y: out[i32[16]]):\n"
+        "    mode.act = i32(4)\n    for i in serial(0, 4):\n"
+        "        y[i] = x[i]\n    y[5] = mode.act\n"
+    )
 
 
 CALL_CASES = (
-    PrimitiveCase(call_eqv, _exchanged, _called_instead, calling_kernel),
-    PrimitiveCase(extract_subproc, _extracted, lambda func, *_: func, buffer_kernel),
+    PrimitiveCase(call_eqv, _exchanged, calling_kernel)
+    .on(FOUR)
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(LESS)))
+    .refuses("1", "copy calls copy, which is neither the definition nor the result of")
+    .given(
+        by=lambda f: exchanged(
+            f, SERIAL, Schedule.of(SERIAL).apply(transform_layout, "a", lambda k: (k // 2, k % 2))
+        )
+    )
+    .refuses("2", "copy and copy do not have the same parameters")
+    .on("y[0] = x[0]\nfor i in serial(0, 4):\n    y[i + 1] = y[i]")
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")))
+    .refuses("3", "copy gets y twice and writes it; the schedule was proven for")
+    .on(FOUR.replace("4", "3"))
+    .given(by=lambda f: exchanged(f, LESS, Schedule.of(LESS).apply(lambda _: Rewrite(SERIAL))))
+    .refuses("4", "copy writes an element of c that copy does not write for sure", r"\{ B\[3\] \}")
+    .on("for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]")
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(vectorize_loop, "l")))
+    .refuses("5", "copy stands inside o, whose iterations are lanes")
+    .on(with_state)
+    .given(by=lambda f: exchanged(f, SERIAL, Schedule.of(SERIAL).apply(write_config, "l", ACT, 1)))
+    .refuses(
+        "6",
+        r"state: nothing behind copy reads mode\.act",
+        r"mode\.act at \(\) is read by mode\.act at \(\)",
+    ),
+    PrimitiveCase(extract_subproc, _extracted, buffer_kernel)
+    .on("for i in parallel(0, 4):\n    y[i] = x[i]", "i", "part")
+    .refuses("1", "i holds a parallel loop; make it serial first")
+    .on(PLAIN, "i", "a.b")
+    .refuses("", "'a.b' has a dot")
+    .on(
+        "t.a = alloc(i32[16])\nt_a = alloc(i32[16])\nfor i in serial(0, 16):\n"
+        "    t.a[i] = x[i]\n    t_a[i] = t.a[i]\n    y[i] = t_a[i]"
+    )
+    .given("i", "inner")
+    .refuses("", "two buffers in inner would get one name")
+    .on(
+        "for i.a in serial(0, 4):\n    for i_a in serial(0, 4):\n"
+        "        for k in serial(0, 1):\n            y[4*i.a + i_a] = x[4*i.a + i_a]"
+    )
+    .given("k", "inner")
+    .refuses("", "two variables in inner would get one name"),
     PrimitiveCase(
         inline,
         lambda func, _: ("inner",) if "inner" in places_of(func) else None,
-        lambda func, *_: func,
         calling_kernel,
     ),
-    PrimitiveCase(mark_unrolled, chosen(_to_mark), _marked(tir.LoopKind.UNROLLED), share=0.6),
+    PrimitiveCase(mark_unrolled, chosen(_to_mark), share=0.6),
     PrimitiveCase(
         remove_no_op,
         _write,
-        lambda func, place="": edited(func, place, lambda _: ()) if place else None,
         buffer_kernel,
         share=0.5,
     ),
-    PrimitiveCase(replace_statement, _instruction, _as_call, buffer_kernel),
-    PrimitiveCase(vectorize_loop, chosen(_to_mark), _marked(tir.LoopKind.VECTORIZED), share=1.2),
+    PrimitiveCase(replace_statement, _instruction, buffer_kernel)
+    .on(FOUR.replace("x[i]", "x[0]"), "i", COPY)
+    .refuses("1", r"i does not unify with copy: copy has `a\[l\]` where the statement has")
+    .on("for i in serial(0, 4):\n    y[i + 1] = y[i]", "i", COPY)
+    .refuses("2", r"the iterations of copy\.l are independent", r"copy\.l=\d+, copy\.l'=\d+")
+    .on("for o in vectorized(0, 4):\n    for i in serial(0, 4):\n        y[4*o + i] = x[i]")
+    .given("i", COPY)
+    .refuses("2", "i stands inside o, whose iterations are lanes")
+    .on("for i in serial(0, 4):\n    y[i] = max(x[i], i32(0))", "i", LEAVE)
+    .refuses("3", r"state: leave does this where mode\.act is 1, and at i mode\.act is not"),
+    PrimitiveCase(vectorize_loop, chosen(_to_mark), share=1.2),
 )

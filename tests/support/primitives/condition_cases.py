@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, tir
-from graphflow.effects import domain_at
 from graphflow.schedule import (
     lift_conditions,
     merge_conditions,
@@ -19,7 +18,6 @@ from graphflow.schedule import (
     split_condition,
     stride_loop,
 )
-from graphflow.schedule.places.addresses import path_of
 from graphflow.schedule.places.places import loops_around
 from support.kernels.random_kernels import Number, random_predicate
 from support.primitives.buffer_cases import buffer_kernel
@@ -32,7 +30,9 @@ from support.primitives.loop_cases import (
     one_of,
 )
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel
+from support.primitives.refused_kernels import PLAIN
 from support.primitives.statement_places import places_of
+from support.schedule_checks import kernel
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -192,81 +192,36 @@ def _only_condition(body: tir.Body) -> tir.If | None:
     return cast(tir.If, stmt) if alone else None
 
 
-def _index_conditions(stmt: tir.Stmt) -> list[tir.If]:
-    return [s for s in tir.walk((stmt,)) if isinstance(s, tir.If) and tir.is_predicate(s.condition)]
+# What is refused ----------------------------------------------------------------------------------
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
-
-
-def _freed(func: tir.PrimFunc, place: str, about: str | None, *_: bool) -> tir.PrimFunc | None:
-    """Without the index conditions in a place; None where one has another branch, or stays."""
-    if about or any(stmt.orelse for stmt in _index_conditions(at(func, place))):
-        return None
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        return stmt.then if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition) else stmt
-
-    return edited(func, place, lambda s: tir.map_body((s,), change))
-
-
-def _under(func: tir.PrimFunc, place: str, condition: arith.Predicate | str) -> tir.PrimFunc | None:
-    """The body under the condition; None where that excludes nothing."""
-    where = tir.parse_predicate(condition) if isinstance(condition, str) else condition
-    if arith.prove(where, domain_at(func, (*path_of(func, place), (0, False)))).proven:
-        return None
-    return edited(func, place, lambda s: (replace(s, body=(tir.If(where, s.body),)),))
-
-
-def _where_shaped(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
-    """The kernel itself, which these primitives only write otherwise, where its loop has the shape:
-    the body is one index condition, which mentions the loop."""
-    stmt = at(func, loop)
-    condition = _only_condition(stmt.body)
-    shaped = condition and stmt.var in arith.predicate_variables(
-        cast(arith.Predicate, condition.condition)
+def starting_late() -> tir.PrimFunc:
+    body = (
+        "for i in serial(0, 4):\n    for j in serial(i, i + 4):\n        if j < 3:\n            {}"
     )
-    return func if shaped else None
-
-
-def _where_split(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
-    condition = _only_condition(at(func, loop).body)
-    return func if condition and len(condition.then) > 1 else None
-
-
-def _where_lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
-    """The kernel itself, where a condition in an inner loop does not use that loop."""
-    for stmt in tir.walk(at(func, place).body):
-        condition = _only_condition(stmt.body) if isinstance(stmt, tir.For) else None
-        if condition and cast(tir.For, stmt).var not in arith.predicate_variables(
-            cast(arith.Predicate, condition.condition)
-        ):
-            return func
-    return None
+    return kernel(body.format("y[j] = x[j]"))
 
 
 CONDITION_CASES = (
     PrimitiveCase(
-        lift_conditions, chosen(_with_conditions), _where_lifted, outer_condition_kernel, share=1
+        lift_conditions, chosen(_with_conditions), outer_condition_kernel, share=1, least=1 / 4
     ),
-    PrimitiveCase(merge_conditions, _nothing, lambda func: func, kernel_with_conditions, share=0.5),
-    PrimitiveCase(partition_loop, chosen(_guarded_loop), _where_shaped, guarded_kernel, share=0.7),
+    PrimitiveCase(merge_conditions, _nothing, kernel_with_conditions, share=0.5),
+    PrimitiveCase(partition_loop, chosen(_guarded_loop), guarded_kernel, share=0.7)
+    .on(starting_late, "j")
+    .refuses("", "the loop j starts at i; its bounds must be constant"),
+    PrimitiveCase(partition_loop, _of_the_nest, conjunction_kernel, "of a nest"),
     PrimitiveCase(
-        partition_loop, _of_the_nest, lambda func, _loop: func, conjunction_kernel, "of a nest"
-    ),
-    PrimitiveCase(
-        remove_branching_through_overcompute,
-        chosen(_to_run_over),
-        _freed,
-        overwritten_kernel,
-        share=2.5,
+        remove_branching_through_overcompute, chosen(_to_run_over), overwritten_kernel, share=2.5
     ),
     PrimitiveCase(
-        remove_overcompute_through_branching, _condition_for_loop, _under, overwritten_kernel
+        remove_overcompute_through_branching, _condition_for_loop, overwritten_kernel, least=1 / 5
     ),
-    PrimitiveCase(replace_known_loads, _nothing, lambda func: func, buffer_kernel, share=0.5),
-    PrimitiveCase(restrict_loop, chosen(_guarded_loop), _where_shaped, bounded_kernel, share=1.2),
-    PrimitiveCase(simplify, _nothing, lambda func: func, share=1),
-    PrimitiveCase(split_condition, chosen(_guarded_loop), _where_split, guarded_kernel, share=0.7),
-    PrimitiveCase(stride_loop, chosen(_guarded_loop), _where_shaped, congruent_kernel, share=0.7),
+    PrimitiveCase(replace_known_loads, _nothing, buffer_kernel, share=0.5),
+    PrimitiveCase(restrict_loop, chosen(_guarded_loop), bounded_kernel, share=1.2),
+    PrimitiveCase(simplify, _nothing, share=1),
+    PrimitiveCase(split_condition, chosen(_guarded_loop), guarded_kernel, share=0.7)
+    .on(PLAIN, "i")
+    .refuses("", "the body of i is not a single index condition without else"),
+    PrimitiveCase(stride_loop, chosen(_guarded_loop), congruent_kernel, share=0.7),
 )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from graphflow import tir
 from graphflow.schedule import bind_config, delete_config, write_config
-from graphflow.schedule.places.places import find, rewrite_at
 from support.kernels.random_kernels import Number
+from support.primitives.choices import Arguments
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel
+from support.primitives.refused_kernels import ACT, ROW, i
 from support.primitives.statement_places import addressed
 
 MODE = tir.Config("mode", {"a": "int64", "b": "int64"})
 FIELDS = tuple(map(MODE.field, MODE.fields))
-
-Arguments = tuple[Any, ...] | None
 
 
 def config_kernel(number: Number) -> tir.PrimFunc:
@@ -48,13 +46,6 @@ def write_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
     return place, FIELDS[number(0, 1)], number(0, 1), number(0, 1) == 1
 
 
-def unchecked_write(
-    func: tir.PrimFunc, place: str, field: tir.Buffer, value: int, after: bool
-) -> tir.PrimFunc | None:
-    write = tir.Store(field, (), tir.Literal(value, "int64"))
-    return rewrite_at(func, place, lambda s, _d: (s, write) if after else (write, s))
-
-
 def delete_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
     found = [
         place
@@ -62,10 +53,6 @@ def delete_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
         if isinstance(stmt, tir.Store) and stmt.buffer.is_field
     ]
     return (found[number(0, len(found) - 1)],) if found else None
-
-
-def unchecked_delete(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
-    return rewrite_at(func, place, lambda _s, _d: ())
 
 
 def bind_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -82,18 +69,59 @@ def bind_arguments(func: tir.PrimFunc, number: Number) -> Arguments:
     return place, node, FIELDS[number(0, 1)]
 
 
-def unchecked_bind(
-    func: tir.PrimFunc, place: str, expr: tir.Expr, field: tir.Buffer
-) -> tir.PrimFunc | None:
-    stmt, _ = find(func, place)
-    assert isinstance(stmt, tir.Store | tir.Reduce) and not isinstance(stmt, tir.Allocate)
-    value = tir.map_expr(stmt.value, lambda e: tir.Load(field, ()) if e == expr else e)
-    body = (tir.Store(field, (), expr), replace(stmt, value=value))
-    return rewrite_at(func, place, lambda _s, _d: body)
+# What is refused ----------------------------------------------------------------------------------
+
+
+def stateful(body: str) -> tir.PrimFunc:
+    lines = "\n".join("    " + line for line in body.splitlines())
+    head = "mode = config(act=i32)\n\n@primfunc\n"
+    return tir.parse(f"{head}def k(x: i32[16], y: out[i32[16]]):\n{lines}\n")
+
+
+READS = "mode.act = i32(3)\nfor i in serial(0, 16):\n    y[i] = x[i] * mode.act"
+THREADS = ROW.replace("serial", "parallel").format("y[i] = x[i] * i32(3)")
 
 
 CONFIG_CASES = (
-    PrimitiveCase(bind_config, bind_arguments, unchecked_bind, config_kernel),
-    PrimitiveCase(delete_config, delete_arguments, unchecked_delete, config_kernel),
-    PrimitiveCase(write_config, write_arguments, unchecked_write, config_kernel),
+    PrimitiveCase(bind_config, bind_arguments, config_kernel)
+    .on(ROW.format("y[i] = x[i]"), "i[0]", "x[i]", tir.Buffer("t", (), "int32"))
+    .refuses("1", "field: t is no field of configuration state")
+    .given("i[0]", "x[0]", ACT)
+    .refuses("2", r"found: x\[0\] does not stand in i\[0\]")
+    .on("for i in serial(0, 15):\n    y[i] = x[i]\n    y[i + 1] = x[i] + y[i]", "i", "y[i]", ACT)
+    .refuses("2", r"unchanged: y\[i\] is the same at each use in i", r"i=\d+")
+    .on(lambda: stateful(READS), "i[0]", "x[i]", ACT)
+    .refuses("3", r"free: i\[0\] accesses mode\.act already")
+    .on(lambda: stateful(READS + "\ny[0] = x[3]\ny[1] = mode.act"), "[2]", "x[3]", ACT)
+    .refuses(
+        "4",
+        r"unread: nothing behind \[2\] reads mode\.act",
+        r"mode\.act at \(\) is read by mode\.act at \(\)",
+    )
+    .on(THREADS, "i[0]", "x[i]", ACT)
+    .refuses("5", "threads: the iterations of i are independent", r"i=\d+, i'=\d+"),
+    PrimitiveCase(delete_config, delete_arguments, config_kernel)
+    .on(ROW.format("y[i] = x[i]"), "i[0]")
+    .refuses("1", r"write: `y\[i\] = x\[i\]` writes no configuration state")
+    .on(lambda: stateful(READS), "[0]")
+    .refuses(
+        "2",
+        r"unread: nothing reads mode\.act afterwards: that",
+        r"mode\.act at \(\) is read by mode\.act at i'=\d+; mode\.act may hold anything at \(\)",
+    ),
+    PrimitiveCase(write_config, write_arguments, config_kernel)
+    .on(ROW.format("y[i] = x[i]"), "i", tir.Buffer("t", (), "int32"), 1)
+    .refuses("1", "field: t is no field of configuration state")
+    .given("i", ACT, tir.Load(tir.Buffer("z", (), "int32"), ()))
+    .refuses("2", "scope: buffer z is not allocated here")
+    .given(by=lambda f: write_config(f, "i[0]", ACT, tir.Load(f.inputs[0], (i + 1,))))
+    .refuses("3", r"memory: x\[i \+ 1\] is in bounds", r"i=\d+")
+    .on(lambda: stateful(READS), "i", ACT, 4)
+    .refuses(
+        "4",
+        r"unread: nothing reads mode\.act afterwards: that",
+        r"mode\.act at \(\) is read by mode\.act at i'=\d+; \d+ is not \d+ at \(\)",
+    )
+    .on(THREADS, "i[0]", ACT, 1)
+    .refuses("5", "threads: the iterations of i are independent", r"i=\d+, i'=\d+"),
 )

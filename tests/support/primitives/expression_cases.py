@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from graphflow import tir
 from graphflow.arith import at_least_zero
@@ -14,11 +13,12 @@ from graphflow.schedule import (
     merge_writes,
     rewrite_expr,
 )
-from graphflow.schedule.places.places import find, loops_around, rewrite_around, rewrite_at
+from graphflow.schedule.places.places import find, loops_around
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen
-from support.primitives.primitive_cases import PrimitiveCase, is_same, literal
+from support.primitives.primitive_cases import PrimitiveCase, literal
+from support.primitives.refused_kernels import ROW, SQUARE, TEMPORARY, i, j
 from support.primitives.statement_places import addressed, places_of
 
 # Kernels ------------------------------------------------------------------------------------------
@@ -155,79 +155,107 @@ def _loop_or_condition(func: tir.PrimFunc, number: Number) -> Arguments:
     return (found[number(0, len(found) - 1)],) if found and number(0, 1) else ()
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
+# What is refused ----------------------------------------------------------------------------------
 
 
-def _bind(
-    func: tir.PrimFunc, place: str, expr: tir.Expr | str, name: str, cse: bool = False
-) -> tir.PrimFunc | None:
-    if isinstance(expr, str) or not cse:
-        return None
-    bound = tir.Buffer(name, (), expr.dtype)
-    head = (tir.Allocate(bound), tir.Store(bound, (), expr))
-
-    def use(node: tir.Expr) -> tir.Expr:
-        return tir.Load(bound, ()) if node == expr else node
-
-    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
-        if isinstance(stmt, tir.For | tir.Block):
-            return (replace(stmt, body=(*head, *tir.map_expressions(stmt.body, use))),)
-        return (*head, *tir.map_expressions((stmt,), use))
-
-    return rewrite_at(func, place, change)
-
-
-def _replaced(func: tir.PrimFunc, place: str, old: tir.Expr, new: tir.Expr) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
-        assert isinstance(stmt, tir.Store | tir.Reduce)
-        value = tir.map_expr(stmt.value, lambda node: new if node == old else node)
-        return (replace(stmt, value=value),)
-
-    return rewrite_at(func, place, change)
-
-
-def _merge(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc | None:
-    places = dict(_writes(func))
-    one, other = places[first], places[second]
-    if (one.buffer, one.indices) != (other.buffer, other.indices):
-        return None
-    merged: tir.Stmt = other
-    if isinstance(other, tir.Reduce):
-        merged = replace(one, value=tir.Binary("add", one.value, other.value))
-
-    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
-        return (*body[:at], merged, *body[at + 2 :])
-
-    return rewrite_around(func, first, change)
-
-
-def _inline(func: tir.PrimFunc, place: str) -> tir.PrimFunc:
-    def change(body: tir.Body, at: int, _: Any) -> tir.Body:
-        stmt = body[at]
-        assert isinstance(stmt, tir.Store)
-        held = tir.Load(stmt.buffer, stmt.indices)
-        rest = tir.map_expressions(
-            body[at + 1 :], lambda node: stmt.value if node == held else node
-        )
-        return (*body[:at], *rest)
-
-    return rewrite_around(func, place, change)
-
-
-def _eliminated(func: tir.PrimFunc, place: str = "") -> tir.PrimFunc | None:
-    """The kernel without a loop, or with the branch of a condition for which it stays the same."""
-    if not place:
-        return None
-    stmt, _ = find(func, place)
-    sides: tuple[tir.Body, ...] = (stmt.then, stmt.orelse) if isinstance(stmt, tir.If) else ((),)
-    ways = [rewrite_at(func, place, lambda _s, _d, side=side: side) for side in sides]
-    return next((way for way in ways if is_same(func, way)), ways[0])
+def times_zero(func: tir.PrimFunc) -> tir.Binary:
+    """Zero times an element that is not always there."""
+    return tir.Binary("mul", tir.Literal(0, "int32"), tir.Load(func.inputs[0], (i + 4,)))
 
 
 EXPRESSION_CASES = (
-    PrimitiveCase(bind_expr, chosen(_bound), _bind, buffer_kernel, share=1),
-    PrimitiveCase(eliminate_dead_code, _loop_or_condition, _eliminated, buffer_kernel, share=1),
-    PrimitiveCase(inline_assign, _assignment, _inline, assigned_kernel),
-    PrimitiveCase(merge_writes, _pair, _merge, twice_kernel),
-    PrimitiveCase(rewrite_expr, _rewritten, _replaced, buffer_kernel),
+    PrimitiveCase(bind_expr, chosen(_bound), buffer_kernel, share=1)
+    .on(ROW.format("y[i] = x[i]"), "i", "x[0]", "b")
+    .refuses("found", r"x\[0\] does not stand in i")
+    .on('with block("b"):\n    for i in serial(0, 16):\n        y[i] = x[i]', "b", "x[i]", "c")
+    .refuses("scope", r"x\[i\] changes with i inside b")
+    .on(TEMPORARY + "for i in serial(0, 4):\n    t[0] = x[i]\n    y[i] = t[3 - i]")
+    .given("i", "t[-i + 3]", "b")
+    .refuses("unchanged", r"t\[-i \+ 3\] is the same at each use in i", r"i=\d+")
+    .on(ROW.format("if i < 12:\n        y[i] = x[i + 4]"), "i", "x[i + 4]", "b")
+    .refuses("memory", r"x\[i \+ 4\] is in bounds at each point of 0 <= i < 16", r"i=\d+")
+    .on(ROW.replace("serial", "vectorized").format("y[i] = x[i]"), "i[0]", "x[i]", "b")
+    .refuses("lanes", "the iterations of i are lanes")
+    .on("for i in serial(0, 15):\n    y[i] = x[i] + x[i + 1]", "i", "x", "b")
+    .refuses("found", r"x stands for x\[i\] and x\[i \+ 1\] in i")
+    .on("for i in serial(0, 15):\n    y[i] = i32(1)", "i", "x", "b")
+    .refuses("found", "x does not stand in i")
+    .on("for i in serial(0, 15):\n    for j in serial(0, i - 9):\n        y[j] = x[i + 8]")
+    .given("i", "x", "b")
+    .refuses("memory", r"x\[i \+ 8\] is in bound")
+    .on("for i in serial(0, 15):\n    if data(x[i + 8] < i32(3)):\n        y[i] = i32(1)")
+    .given("i", "x", "b")
+    .refuses("memory", r"x\[i \+ 8\] is in bound")
+    .on("for i in serial(0, 4):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]")
+    .given("i", "t", "b")
+    .refuses("scope", "t is allocated inside i")
+    .on("for i in serial(0, 4):\n    assume(unless(False), x[i] == i32(0))\n    y[i] = x[i]")
+    .given("i", "x", "b")
+    .refuses("scope", "i assumes something of what"),
+    PrimitiveCase(eliminate_dead_code, _loop_or_condition, buffer_kernel, share=1)
+    .on(ROW.format("y[i] = x[i]"), "i")
+    .refuses("runs", "i never runs")
+    .on(ROW.format("if i < 12:\n        y[i] = x[i]"), "i[0]")
+    .refuses(
+        "decided",
+        r"the condition of i\[0\] is not always the same",
+        r"i=\d+, and its negation: i >= \d+ for \d+ <= i < \d+ \(a point: fails at i=\d+",
+    )
+    .on("for i in serial(0, 4):\n    if i < 3:\n        y[i] = x[i]\n    y[i + 4] = x[i]", "i[1]")
+    .refuses("decided", r"nothing in i\[1\] is dead"),
+    PrimitiveCase(inline_assign, _assignment, assigned_kernel)
+    .on(ROW.format("y[i] = x[i]"), "i[0]")
+    .refuses("store", r"i\[0\] is no store to a buffer that is allocated here")
+    .on(ROW.format("t = alloc(i32[16])\n    t[3] = x[i]\n    y[i] = t[i]"), "i[1]")
+    .refuses("element", r"t\[i\] is t\[3\]", r"i=\d+")
+    .on(ROW.format("t = alloc(i32[1])\n    t[0] = x[i]\n    t[0] = x[0]\n    y[i] = t[0]"), "i[1]")
+    .refuses("written", r"t\[0\] is not written before its use", r"i=\d+")
+    .on(
+        TEMPORARY
+        + ROW.format("u = alloc(i32[1])\n    u[0] = t[3]\n    t[i] = x[0]\n    y[i] = u[0]")
+    )
+    .given("i[1]")
+    .refuses("unchanged", r"the value of u\[0\] is the same at each use", r"i=\d+")
+    .on("t = alloc(i32[1])\n" + ROW.format("t[0] = x[i]\n    y[i] = t[0]") + "\ny[0] = t[0]")
+    .given("i[0]")
+    .refuses("unread", r"t\[0\]", r"t\[0\] at i=\d+ is read by t\[0\] at \(\)")
+    .on(
+        "t = alloc(i32[2])\nfor i in serial(0, 2):\n    t[i] = x[i]\n"
+        "    for k in serial(i, i + 1):\n        y[k] = t[0]\n    if i < 1:\n"
+        "        y[i + 2] = t[0]"
+    )
+    .given("i[0]")
+    .refuses("", "element: ")
+    .on("t = alloc(i32[1])\nt[0] = x[0]\nassume(unless(False), t[0] == i32(0))\ny[0] = x[0]", "[1]")
+    .refuses("element", "t is in an assumption behind"),
+    PrimitiveCase(merge_writes, _pair, twice_kernel)
+    .on("y[0] = x[0]\ny[1] = x[1]\ny[0] = x[2]", "[0]", "[2]")
+    .refuses("neighbours", r"\[2\] does not follow \[0\] directly")
+    .on(ROW.format("y[i] = x[i]\n    y[15 - i] = x[0]"), "i[0]", "i[1]")
+    .refuses("destination", r"y\[i\] and y\[-i \+ 15\] are one", r"i=\d+")
+    .on(ROW.format("y[i] += x[i]\n    reduce_max(y[i], x[0])"), "i[0]", "i[1]")
+    .refuses("operator", "add and max are two")
+    .on(ROW.format("y[i] = x[i]\n    y[i] = y[i] + x[0]"), "i[0]", "i[1]")
+    .refuses("reads", r"the second value does not read y\[i\]")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(0, 4):\n    y[j] = x[j]")
+    .given("i", "j")
+    .refuses("neighbours", "i and j are not two writes")
+    .on(
+        "t = alloc(i32[4])\nfor i in serial(0, 4):\n    t[i] = x[i]\n    y[i] = x[i]\n"
+        "    y[i] += t[i]"
+    )
+    .given("i[0]", "i[1]")
+    .refuses("destination", r"t\[i\] and y\[i\] are of two buffers"),
+    PrimitiveCase(rewrite_expr, _rewritten, buffer_kernel)
+    .on(ROW.format("y[i] = x[i]"), "i[0]", "x[0]", tir.Literal(1, "int32"))
+    .refuses("found", r"x\[0\] does not stand in i\[0\]")
+    .given("i[0]", "x[i]", tir.Literal(1, "int64"))
+    .refuses("type", r"x\[i\] is int32, the other int64")
+    .given("i[0]", i, i + j)
+    .refuses("scope", "no loop around .* binds j")
+    .on(SQUARE.format("serial", "serial", "y[4*i + j] = x[j]"), "j[0]", 4 * i + j, 4 * j + i)
+    .refuses("equal", r"4\*i \+ j and 4\*j \+ i", r"i=\d+, j=\d+")
+    .on(ROW.format("y[i] = i32(0)"))
+    .given(by=lambda f: rewrite_expr(f, "i[0]", "i32(0)", times_zero(f)))
+    .refuses("memory", r"what i32\(0\) \* x\[i \+ 4\] loads is in bounds", r"i=\d+"),
 )

@@ -14,7 +14,7 @@ from support.schedule_checks import inputs_of
 
 def check_round_trip(seed: int) -> bool:
     random = Random(seed)
-    func = EffectKernel(random.randint, bool(seed % 3)).func()
+    func = EffectKernel.of(random.randint, bool(seed % 3)).func()
     loops = [loop.var.name for loop in loops_of(func.body)]
     if not loops:
         return False

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, cast
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, floor_mod, substitute, variables
-from graphflow.layout import Layout
 from graphflow.schedule import (
     assume_finite,
     assume_reciprocal,
@@ -20,10 +16,10 @@ from graphflow.schedule import (
     transform_layout,
 )
 from support.kernels.random_kernels import Number
-from support.primitives.buffer_cases import buffer_kernel, called, moved, of_temporary, temporaries
+from support.primitives.buffer_cases import buffer_kernel, of_temporary, temporaries
 from support.primitives.choices import SCOPES, Arguments, Choices, chosen, place_name
-from support.primitives.loop_cases import at, edited, serial
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import PLAIN, ROW, SQUARE, stages
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -152,117 +148,70 @@ def _element(c: Choices) -> Arguments:
     return loop.var.name, buffer, c.name(), tuple(dims), c.dice.among(SCOPES)
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
-
-
-def _accumulated(
-    func: tir.PrimFunc, loop: str, along: str, buffer: str, count: int, name: str
-) -> tir.PrimFunc | None:
-    """The terms added to `count` elements in turn, which are added up behind the loop."""
-    stmt = at(func, loop)
-    sums = [s for s in tir.walk((stmt,)) if isinstance(s, tir.Reduce) and s.buffer.name == buffer]
-    others = [a for a in tir.accesses((stmt,)) if a.buffer.name == buffer]
-    turns = [other.var for other in tir.loops_of((stmt,)) if other.var.name == along]
-    if len(sums) != 1 or len(others) != 1 or not turns:
-        return None
-    inner = {other.var for other in tir.loops_of((stmt,))}
-    if any(variables(index) & inner for index in sums[0].indices):
-        return None
-    part = tir.Buffer(name, (count,), "int64")
-
-    def change(one: tir.Stmt) -> tir.Stmt:
-        place = (floor_mod(turns[0], count),)
-        return replace(one, buffer=part, indices=place) if one is sums[0] else one
-
-    clear, gather = Var("clear"), Var("gather")
-    zero = tir.Store(part, (clear,), tir.Literal(0, "int64"))
-    total = replace(sums[0], value=tir.Load(part, (gather,)))
-    new = (
-        tir.Allocate(part),
-        *tir.nest(((clear, count),), (zero,)),
-        *tir.map_body((stmt,), change),
-        *tir.nest(((gather, count),), (total,)),
-    )
-    return edited(func, loop, lambda _: new)
-
-
-def _in_order(
-    func: tir.PrimFunc, place: str, buffer: str, names: tuple[str, ...], _whole: bool
-) -> tir.PrimFunc | None:
-    """The nest with a loop for each axis of the buffer, in its order."""
-    loops = list(tir.loops_of((at(func, place),)))
-    store = loops[-1].body[0]
-    assert isinstance(store, tir.Store)
-    if {loop.var for loop in loops} != {v for index in store.indices for v in variables(index)}:
-        return None
-    values: dict[Var, IndexExpr] = {}
-    body: tir.Body = loops[-1].body
-    for name, index, extent in zip(names, store.indices, store.buffer.shape, strict=True):
-        (var,) = variables(index)
-        values[var] = Var(name) if index is var else extent - 1 - Var(name)
-    body = tir.substitute_body(body, values)
-    for name, extent in reversed(list(zip(names, store.buffer.shape, strict=True))):
-        body = (serial(name, extent, body),)
-    return edited(func, place, lambda _: body)
-
-
-def _laid_out(func: tir.PrimFunc, name: str, layout: Layout, _pad: Any) -> tir.PrimFunc:
-    return moved(func, name, layout.physical_shape, layout.physical_index)
-
-
-def _flat(func: tir.PrimFunc, name: str) -> tir.PrimFunc:
-    n, m = called(func, name).shape
-    return moved(func, name, (n * m,), lambda e: (m * e[0] + e[1],))
-
-
-def _same_of_floats(func: tir.PrimFunc, _buffer: str, _because: str) -> tir.PrimFunc | None:
-    return func
-
-
-def _staged(
-    func: tir.PrimFunc, loop: str, name: str, staged: str, dims: tuple[str, ...], _scope: str
-) -> tir.PrimFunc | None:
-    """Each iteration on a copy of the elements that the loops `dims` reach at its one place."""
-    stmt = at(func, loop)
-    touched = [a for a in tir.accesses(stmt.body) if a.buffer.name == name]
-    if len({a.indices for a in touched}) != 1:
-        return None
-    (indices,) = {a.indices for a in touched}
-    inner = {other.var: other for other in tir.loops_of(stmt.body)}
-    along = [var for var in inner if var.name in dims]
-    old = touched[0].buffer
-    new = tir.Buffer(staged, tuple(cast(int, inner[var].extent) for var in along), old.dtype)
-
-    def copy(suffix: str, load: bool) -> tir.Body:
-        fresh: dict[Var, IndexExpr] = {var: Var(f"{var.name}_{suffix}") for var in along}
-        own = tuple(fresh[var] for var in along)
-        place = tuple(substitute(index, fresh) for index in indices)
-        write = (
-            tir.Store(new, own, tir.Load(old, place))
-            if load
-            else tir.Store(old, place, tir.Load(new, own))
-        )
-        axes = tuple((cast(Var, fresh[v]), cast(int, inner[v].extent)) for v in along)
-        return tir.nest(axes, (write,)) if axes else (write,)
-
-    body = tir.redirect_accesses(stmt.body, old, new, lambda _: tuple(along))
-    whole = (tir.Allocate(new), *copy("in", True), *body, *copy("out", False))
-    return edited(func, loop, lambda s: (replace(s, body=whole),))
-
-
 LAYOUT_CASES = (
-    PrimitiveCase(assume_finite, chosen(_input), _same_of_floats, float_kernel, share=0.5),
-    PrimitiveCase(assume_reciprocal, chosen(_input), _same_of_floats, float_kernel, share=0.3),
-    PrimitiveCase(flatten_buffer, of_temporary(_whole), _flat, buffer_kernel),
-    PrimitiveCase(rfactor, chosen(_factored), _accumulated, sum_kernel, share=1.5),
-    PrimitiveCase(
-        sequential_buffer_access, chosen(_sequential), _in_order, permuted_kernel, share=2.5
-    ),
-    PrimitiveCase(stage_mem, chosen(_element), _staged, element_kernel, share=2.5),
+    PrimitiveCase(assume_finite, chosen(_input), float_kernel, share=0.5)
+    .on(PLAIN, "x", "the test says so")
+    .refuses("", "x is not an input of floats"),
+    PrimitiveCase(assume_reciprocal, chosen(_input), float_kernel, share=0.3),
+    PrimitiveCase(flatten_buffer, of_temporary(_whole), buffer_kernel),
+    PrimitiveCase(rfactor, chosen(_factored), sum_kernel, share=1.5)
+    .on(
+        "for i in vectorized(0, 4):\n    y[i] = i32(0)\n    for k in serial(0, 4):\n"
+        "        y[i] += x[4*i + k]"
+    )
+    .given("k", "k", "y", 2, "p")
+    .refuses("", "k is in lanes already, in which nothing is allocated")
+    .on("for r in serial(0, 14):\n    t = alloc(i32[2])\n    t[0] += x[r]", "r", "r", "t", 4, "p")
+    .refuses("", "t is allocated inside r"),
+    PrimitiveCase(sequential_buffer_access, chosen(_sequential), permuted_kernel, share=2.5)
+    .on(
+        (
+            'with block("b"):\n    for i in serial(0, 2):\n        for j in serial(0, 7):\n'
+            "            y[i] = x[7*i + j]\n        y[i] += i32(1)"
+        ),
+        params="x: i32[14], y: out[i32[2]]",
+    )
+    .given("b", "x", ("p",))
+    .refuses("", "the loop j is not in a perfect nest below i")
+    .given("b", "y", ("p", "q"))
+    .refuses("", "y has 1 axes; give each a name of its own")
+    .on('with block("b"):\n    y[0] = x[0]\n    y[1] = x[1]', "b", "y", ("p",))
+    .refuses("", "b is not a loop nest, nor a block around one"),
+    PrimitiveCase(stage_mem, chosen(_element), element_kernel, share=2.5)
+    .on(ROW.format("y[i] = x[i] + x[0]"), "i", "x", "s", ())
+    .refuses("1", "x is touched at", r"\[i\] and at \[0\]")
+    .on(SQUARE.format("serial", "serial", "y[i] = x[i]"), "i", "y", "s", ("j",))
+    .refuses("2", "each iteration of j has its own element of y")
+    .on(ROW.format("if data(x[i] < i32(1)):\n        y[i + 1] = x[i]"), "i", "y", "s", ())
+    .refuses("3", "what is staged of y lies inside it", r"i=\d+")
+    .on(stages, "i", "y", "s", ())
+    .refuses("", "i does not touch y")
+    .on(lambda: stages(claim="assume(unless(i < 20), x[i] == i32(0))"), "i", "x", "s", ())
+    .refuses("", "i assumes something of x inside")
+    .on(
+        "for k in serial(0, 1):\n    for i in serial(0, 4):\n"
+        "        for j in serial(0, i + 1):\n            y[4*i + j] = x[4*i + j]"
+    )
+    .given("k", "y", "s", ("i", "j"))
+    .refuses("", "the bounds of j change inside k")
+    .on("for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[2*i + j // 2] = x[j]")
+    .given("i", "y", "t", ("j",))
+    .refuses("", "each iteration of j has its own element of y does not")
+    .on(
+        "for i in serial(0, 2):\n    for d in serial(0, 10):\n"
+        "        for k in serial(0, 2):\n            if d + 2*k < 8:\n"
+        "                y[8*i + d] = x[d]"
+    )
+    .given("i", "y", "t", ("d",))
+    .refuses("", "what is staged of y lies inside it does not hold")
+    .on(ROW.format("y[i] = i32(0)\n    for d in serial(0, 1):\n        y[i] += x[i]"))
+    .given("i", "y", "t", ("d",))
+    .refuses("", "y is touched outside the loop d too"),
     PrimitiveCase(
         transform_layout,
         chosen(lambda c: c.transformation(temporaries(c.func))),
-        _laid_out,
         buffer_kernel,
-    ),
+    )
+    .on(PLAIN, "y", lambda: ())
+    .refuses("", r"the layout function fails on the 1 indices of \[16\]"),
 )

@@ -7,14 +7,12 @@ from typing import Any
 
 from graphflow import tir
 from graphflow.schedule import bind_let, inline_let, lift_lets, lift_scope
-from graphflow.schedule.places.places import find, loops_around, rewrite_at
+from graphflow.schedule.places.places import loops_around
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments
 from support.primitives.primitive_cases import PrimitiveCase
 from support.primitives.statement_places import addressed
-
-Arguments = tuple[Any, ...] | None
-
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -88,52 +86,24 @@ def _loop_with_lets(func: tir.PrimFunc, number: Number) -> Arguments:
     return (loops[number(0, len(loops) - 1)], bool(number(0, 1))) if loops else None
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
-
-
-def _bind(func: tir.PrimFunc, place: str, expr: tir.Expr, name: str) -> tir.PrimFunc:
-    bound = tir.Buffer(name, (), expr.dtype, "register")
-
-    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
-        whole = not isinstance(stmt, tir.For | tir.Block)
-        body: tir.Body = (stmt,) if whole else stmt.body  # type: ignore[union-attr]
-        used = tir.map_expressions(body, lambda node: tir.Load(bound, ()) if node == expr else node)
-        let = (tir.Let(bound, expr, used),)
-        return let if whole else (replace(stmt, body=let),)  # type: ignore[call-arg, arg-type]
-
-    return rewrite_at(func, place, change)
-
-
-def _inline(func: tir.PrimFunc, let: str) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
-        assert isinstance(stmt, tir.Let)
-        load, value = tir.Load(stmt.buffer, ()), stmt.value
-        return tir.map_expressions(stmt.body, lambda node: value if node == load else node)
-
-    return rewrite_at(func, let, change)
-
-
-def _lift(func: tir.PrimFunc, let: str) -> tir.PrimFunc | None:
-    """The let around the statement around it, if that has a body of its own."""
-    own = find(func, let)[0]
-    assert isinstance(own, tir.Let)
-    for parent in tir.walk(func.body):
-        if isinstance(parent, tir.For | tir.Block) and own in parent.body:
-            at = parent.body.index(own)
-            body = (*parent.body[:at], *own.body, *parent.body[at + 1 :])
-            lifted = replace(own, body=(replace(parent, body=body),))
-            place = parent.var.name if isinstance(parent, tir.For) else parent.name
-            return rewrite_at(func, place, lambda _s, _d: (lifted,))  # noqa: B023
-    return None
-
-
-def _no_rewrite(_func: tir.PrimFunc, _place: str, _conditions_only: bool) -> None:
-    return None
-
-
 LET_CASES = (
-    PrimitiveCase(bind_let, _bound, _bind, buffer_kernel),
-    PrimitiveCase(inline_let, _let, _inline, let_kernel),
-    PrimitiveCase(lift_lets, _loop_with_lets, _no_rewrite, let_kernel),
-    PrimitiveCase(lift_scope, _let, _lift, let_kernel, "of lets"),
+    PrimitiveCase(bind_let, _bound, buffer_kernel)
+    .on("for i in serial(0, 4):\n    y[i] = x[0]", "i", "x[3]", "c")
+    .refuses("found", r"x\[3\] does not stand in i")
+    .on("for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[i] = x[j]", "i", "x", "c")
+    .refuses("scope", r"x\[j\] changes with j inside i")
+    .on("for i in serial(0, 4):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]")
+    .given("i", "t", "c")
+    .refuses("scope", "t is allocated inside i")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\n    y[i + 8] = y[i] + i32(1)", "i", "y", "c")
+    .refuses("unchanged", r"y\[i\] is the same at each use in i")
+    .on("for i in serial(0, 4):\n    if i >= 1:\n        y[i] = x[i - 1]", "i", "x", "c")
+    .refuses("memory", r"x\[i - 1\] is in bounds at each point of .*"),
+    PrimitiveCase(inline_let, _let, let_kernel)
+    .on("y[0] = x[3]\nwith let(y[0]) as t:\n    y[0] = x[1]\n    y[1] = t[()]", "t")
+    .refuses("unchanged", r"y\[0\] is the same at each use of t")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]", "i")
+    .refuses("let", "i is no let"),
+    PrimitiveCase(lift_lets, _loop_with_lets, let_kernel),
+    PrimitiveCase(lift_scope, _let, let_kernel, "of lets"),
 )

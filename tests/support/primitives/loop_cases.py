@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from graphflow import arith, tir
+from graphflow.arith import const
 from graphflow.effects import statement_at
 from graphflow.schedule import (
     add_loop,
@@ -34,6 +35,7 @@ from support.kernels.effect_kernels import each_path
 from support.kernels.random_kernels import Number, random_predicate
 from support.primitives.choices import Arguments, Choices, chosen
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel, literal
+from support.primitives.refused_kernels import PLAIN, ROW, SQUARE, TEMPORARY, i
 from support.primitives.statement_places import places_of
 
 
@@ -92,31 +94,9 @@ def _to_reorder(c: Choices) -> Arguments:
     return (pair[::-1],)
 
 
-def _reordered(func: tir.PrimFunc, order: tuple[str, ...]) -> tir.PrimFunc | None:
-    if len(order) > 2:
-        return None
-    inner = at(func, order[0])
-    return edited(
-        func, order[1], lambda outer: (replace(inner, body=(replace(outer, body=inner.body),)),)
-    )
-
-
 def _to_multiply(c: Choices) -> Arguments:
     pair = c.pair()
     return pair and (*pair, c.name())
-
-
-def _multiplied(func: tir.PrimFunc, outer: str, inner: str, name: str) -> tir.PrimFunc | None:
-    one, other = at(func, outer), at(func, inner)
-    if not other.extent:
-        return None
-    first = one.start + arith.floor_div(arith.Var(name), other.extent)
-    body = tir.substitute_body(
-        other.body,
-        {one.var: first, other.var: other.start + arith.floor_mod(arith.Var(name), other.extent)},
-    )
-    new = serial(name, (one.stop - one.start) * other.extent, body)
-    return edited(func, outer, lambda _: (new,))
 
 
 # -- single loops
@@ -133,36 +113,9 @@ def _to_divide(c: Choices) -> Arguments:
     return loop.var.name, c.dice.among(factors or [1]), (c.name(), c.name()), tail
 
 
-def _divided(
-    func: tir.PrimFunc, loop: str, factor: int, names: tuple[str, str], tail: str
-) -> tir.PrimFunc | None:
-    stmt = at(func, loop)
-    extent = stmt.stop - stmt.start
-    io, ii = arith.Var(names[0]), arith.Var(names[1])
-    body = tir.substitute_body(stmt.body, {stmt.var: stmt.start + factor * io + ii})
-    if tail != "perfect":
-        body = (tir.If(arith.less_than(factor * io + ii, extent), body),)
-    blocks = arith.floor_div(extent, factor) if tail == "perfect" else 5
-    return edited(
-        func, loop, lambda _: (serial(names[0], blocks, (serial(names[1], factor, body),)),)
-    )
-
-
 def _to_recompute(func: tir.PrimFunc, number: Number) -> Arguments:
     loop = loop_places(func, number)
     return loop and (loop, number(1, 2), number(1, 2), ("io", "ii"))
-
-
-def _recomputed(
-    func: tir.PrimFunc, loop: str, count: int, step: int, names: tuple[str, str]
-) -> tir.PrimFunc | None:
-    stmt = at(func, loop)
-    if stmt.extent is None or count * step > stmt.extent:
-        return None
-    index = stmt.start + step * arith.Var(names[0]) + arith.Var(names[1])
-    body = tir.substitute_body(stmt.body, {stmt.var: index})
-    inner = serial(names[1], step + stmt.extent - count * step, body)
-    return edited(func, loop, lambda _: (serial(names[0], count, (inner,)),))
 
 
 def _around(c: Choices, loop: tir.For) -> arith.IndexExpr | None:
@@ -198,17 +151,6 @@ def _to_shift(c: Choices) -> Arguments:
     return loop and (loop.var.name, _around(c, loop) or c.dice.between(-1, 5))
 
 
-def _shifted(func: tir.PrimFunc, loop: str, start: Any) -> tir.PrimFunc | None:
-    def change(stmt: tir.For) -> tir.Body:
-        move = stmt.start - start
-        body = tir.substitute_body(stmt.body, {stmt.var: stmt.var + move})
-        return (replace(stmt, start=arith.as_index(start), stop=stmt.stop - move, body=body),)
-
-    if isinstance(start, int) and start < 0:
-        return None  # not a matter of what it computes
-    return edited(func, loop, change)
-
-
 def _kernel_to_join(number: Number) -> tir.PrimFunc:
     """A kernel with a loop that is cut into two, not always where they meet."""
     func = effect_kernel(number)
@@ -224,11 +166,6 @@ def _kernel_to_join(number: Number) -> tir.PrimFunc:
 
 def _to_join(func: tir.PrimFunc, number: Number) -> Arguments:
     return one_of([p for p in neighbours(func) if f"{p[0]}_b" == p[1]], number)
-
-
-def _joined(func: tir.PrimFunc, loop: str, second: str) -> tir.PrimFunc:
-    stop = at(func, second).stop
-    return edited(func, loop, lambda s: (replace(s, stop=stop),), 2)
 
 
 def _to_fission(c: Choices) -> Arguments:
@@ -266,26 +203,9 @@ def _to_remove(func: tir.PrimFunc, _: Number) -> Arguments:
     return ("r",) if "r" in names_of_places(func) else None
 
 
-def _without_loop(func: tir.PrimFunc, loop: str) -> tir.PrimFunc:
-    return edited(func, loop, lambda s: s.body)
-
-
 def _to_add(func: tir.PrimFunc, number: Number) -> Arguments:
     place = one_of(places_of(func), number)
     return place and (place, "r", number(0, 3), number(0, 3) == 0)
-
-
-def _repeated(func: tir.PrimFunc, place: str, name: str, extent: int, guard: bool) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt) -> tir.Body:
-        return (
-            serial(
-                name,
-                extent,
-                (tir.If(arith.equal(arith.Var(name), 0), (stmt,)),) if guard else (stmt,),
-            ),
-        )
-
-    return edited(func, place, change)
 
 
 def _to_unroll(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -293,27 +213,11 @@ def _to_unroll(func: tir.PrimFunc, number: Number) -> Arguments:
     return loop and (loop,)
 
 
-def _unrolled(func: tir.PrimFunc, loop: str) -> tir.PrimFunc | None:
-    stmt = at(func, loop)
-    if not stmt.extent:
-        return None  # nothing would be left, which is for dead code
-    pieces: list[tir.Stmt] = []
-    for k in range(stmt.extent):
-        piece = fresh_copy(stmt.body, f"_u{k}", names_of_places(func))[0]
-        pieces += tir.substitute_body(piece, {stmt.var: stmt.start + k})
-    return edited(func, loop, lambda _: tuple(pieces))
-
-
 # -- statements
 
 
 def _two_statements(func: tir.PrimFunc, number: Number) -> Arguments:
     return one_of(neighbours(func), number)
-
-
-def _exchanged(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc:
-    other = at(func, second)
-    return edited(func, first, lambda s: (other, s), 2)
 
 
 def _expression(func: tir.PrimFunc, number: Number) -> Arguments:
@@ -327,20 +231,9 @@ def _expression(func: tir.PrimFunc, number: Number) -> Arguments:
     return one_of(found, number)
 
 
-def _commuted(func: tir.PrimFunc, place: str, text: str) -> tir.PrimFunc:
-    def change(node: Any) -> Any:
-        return tir.Binary(node.op, node.right, node.left) if tir.expr_text(node) == text else node
-
-    return edited(func, place, lambda s: tir.map_expressions((s,), change))
-
-
 def _some_statement(func: tir.PrimFunc, number: Number) -> Arguments:
     place = one_of(places_of(func), number)
     return place and (place, "named")
-
-
-def _named(func: tir.PrimFunc, place: str, name: str) -> tir.PrimFunc:
-    return edited(func, place, lambda s: (tir.Block(name, (s,)),))
 
 
 # -- scopes
@@ -364,18 +257,6 @@ def _to_specialize(func: tir.PrimFunc, number: Number) -> Arguments:
     return place and (place, tuple(_condition(func, place, number, 1) for _ in range(count)))
 
 
-def _specialized(
-    func: tir.PrimFunc, place: str, conditions: tuple[tir.Condition, ...]
-) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt) -> tir.Body:
-        body: tir.Body = copied(func, (stmt,), "_e")
-        for k, condition in enumerate(reversed(conditions)):
-            body = (tir.If(condition, copied(func, (stmt,), f"_t{k}"), body),)
-        return body
-
-    return edited(func, place, change)
-
-
 def _kernel_to_fuse(number: Number) -> tir.PrimFunc:
     """A kernel with a loop that is parted into two, unless the first one would allocate memory."""
     func = effect_kernel(number)
@@ -390,16 +271,6 @@ def _kernel_to_fuse(number: Number) -> tir.PrimFunc:
 
 def _to_fuse(c: Choices) -> Arguments:
     return c.neighbours(tir.For if c.dice.chance(0.6) else tir.Block) or c.neighbours(tir.For)
-
-
-def _fused(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc | None:
-    a, b = at(func, first), at(func, second)
-    if (first, second) not in neighbours(func) or not isinstance(a, tir.For):
-        return None
-    if (a.start, a.stop) != (b.start, b.stop):
-        return None
-    body = (*a.body, *tir.substitute_body(b.body, {b.var: a.var}))
-    return edited(func, first, lambda s: (replace(s, body=body),), 2)
 
 
 def kernel_with_conditions(number: Number) -> tir.PrimFunc:
@@ -423,12 +294,6 @@ def _conditions_to_fuse(func: tir.PrimFunc, number: Number) -> Arguments:
         if isinstance(at(func, pair[0]), tir.If) and isinstance(at(func, pair[1]), tir.If)
     ]
     return one_of(pairs, number)
-
-
-def _conditions_fused(func: tir.PrimFunc, first: str, second: str) -> tir.PrimFunc:
-    a, b = at(func, first), at(func, second)
-    both = tir.If(a.condition, (*a.then, *b.then), (*a.orelse, *b.orelse))
-    return edited(func, first, lambda _: (both,), 2)
 
 
 def _kernel_to_lift(number: Number) -> tir.PrimFunc:
@@ -458,53 +323,278 @@ def _above(func: tir.PrimFunc, place: str) -> tuple[str, Any, bool]:
     return statement_address(func, path), statement_at(func, path), otherwise
 
 
-def _lifted(func: tir.PrimFunc, place: str) -> tir.PrimFunc | None:
-    where, parent, otherwise = _above(func, place)
-    stmt = at(func, place)
-    body = (
-        parent.body if isinstance(parent, tir.For) else parent.orelse if otherwise else parent.then
-    )
-    if len(body) != 1:
-        return None
-    match parent, stmt:
-        case tir.For(), tir.For():
-            return _reordered(func, (stmt.var.name, parent.var.name))
-        case tir.For(), tir.If():
-            other: tir.Body = (replace(parent, body=stmt.orelse),) if stmt.orelse else ()
-            first = (replace(parent, body=stmt.then),)
-            new: tir.Stmt = tir.If(stmt.condition, first, copied(func, other, "_o"))
-        case tir.If(), tir.For() if not parent.orelse:
-            new = replace(stmt, body=(tir.If(parent.condition, stmt.body),))
-        case tir.If(), tir.If() if not parent.orelse:
-            sides = [
-                (tir.If(parent.condition, side),) if side else ()
-                for side in (stmt.then, stmt.orelse)
-            ]
-            new = tir.If(stmt.condition, sides[0], sides[1])
-        case _:
-            return None
-    return edited(func, where, lambda _: (new,))
+# What is refused ----------------------------------------------------------------------------------
+
+TRIANGLE = "for i in serial(0, 4):\n    for j in {}(0, i{}):\n        y[4*i + j] = x[4*i + j]"
+NOT_PERFECT = (
+    "for i in serial(0, 4):\n    y[i] = x[i]\n    for j in serial(0, 4):\n        y[4*i + j] = x[j]"
+)
+PAIR = "for i in serial(0, 16):\n    {}\nfor j in serial(0, 16):\n    {}"
+
+
+def reading(func: tir.PrimFunc, index: Any) -> tir.Comparison:
+    """The condition that an element of x is below one."""
+    return tir.Comparison("lt", tir.Load(func.inputs[0], (index,)), tir.Literal(1, "int32"))
 
 
 LOOP_CASES = (
-    PrimitiveCase(add_loop, _to_add, _repeated),
-    PrimitiveCase(commute_expr, _expression, _commuted),
-    PrimitiveCase(cut_loop, chosen(_to_cut), _cut, share=1),
-    PrimitiveCase(divide_loop, chosen(_to_divide), _divided, share=3),
-    PrimitiveCase(divide_with_recompute, _to_recompute, _recomputed),
-    PrimitiveCase(fission, chosen(_to_fission), _parted, share=2),
-    PrimitiveCase(
-        fuse, _conditions_to_fuse, _conditions_fused, kernel_with_conditions, "of conditions"
-    ),
-    PrimitiveCase(fuse, chosen(_to_fuse), _fused, _kernel_to_fuse, "of loops", share=1.5),
-    PrimitiveCase(join_loops, _to_join, _joined, _kernel_to_join),
-    PrimitiveCase(lift_scope, _to_lift, _lifted, _kernel_to_lift),
-    PrimitiveCase(mult_loops, chosen(_to_multiply), _multiplied, share=1.5),
-    PrimitiveCase(name_statement, _some_statement, _named),
-    PrimitiveCase(remove_loop, _to_remove, _without_loop, _with_loop),
-    PrimitiveCase(reorder_loops, chosen(_to_reorder), _reordered, share=2.5),
-    PrimitiveCase(reorder_stmts, _two_statements, _exchanged),
-    PrimitiveCase(shift_loop, chosen(_to_shift), _shifted, share=1.5),
-    PrimitiveCase(specialize, _to_specialize, _specialized),
-    PrimitiveCase(unroll_loop, _to_unroll, _unrolled),
+    PrimitiveCase(add_loop, _to_add)
+    .on(ROW.format("y[i] = x[i]"), "i[0]", "r", i)
+    .refuses("1", "i is positive", r"i=\d+")
+    .on(ROW.format("y[0] += x[i]"), "i[0]", "r", 2)
+    .refuses(
+        "2",
+        "the body of r is idempotent",
+        r"what y\[0\] at i=\d+, r=\d+ holds is read by y\[0\] at i'=\d+, r'=\d+",
+    )
+    .on(TEMPORARY + "y[0] = t[0]", "[0]", "r", 2)
+    .refuses("3", r"\[0\] is an allocation, which would end with the loop")
+    .on("for i in vectorized(0, 4):\n    y[i] = x[i]", "i[0]", "r", 2)
+    .refuses("3", r"i\[0\] stands inside i, whose iterations are lanes")
+    .on("t = alloc(i32[4])\nfor i in vectorized(0, 4):\n    t[i] = x[i]\n    y[i] = t[i]")
+    .given("i", "i", 2)
+    .refuses("", "uses the name i already")
+    .on(ROW.format("y[i] = x[n]"), "i", "n", 2, params="x: i32[16], y: out[i32[16]], n: index")
+    .refuses("", "k uses the name n already"),
+    PrimitiveCase(commute_expr, _expression)
+    .on(ROW.format("y[i] = x[i] + x[0]"), "i[0]", "x[i] + x[1]")
+    .refuses("1", r"x\[i\] \+ x\[1\] does not stand in i\[0\]")
+    .on(ROW.format("y[i] = x[i] - x[0]"), "i[0]", "x[i] - x[0]")
+    .refuses("2", r"the operands of x\[i\] - x\[0\] do not commute"),
+    PrimitiveCase(cut_loop, chosen(_to_cut), share=1)
+    .on(ROW.format("y[i] = x[i]"), "i", 17, "_b")
+    .refuses("1", "17 lies between the bounds of i")
+    .on(PLAIN, "j", i + 2, "_b")
+    .refuses("1", r"i \+ 2 lies between the bounds of j", r"i=\d+")
+    .on(SQUARE.format("serial", "vectorized", "y[4*i + j] = x[4*i + j]"), "j", i, "_b")
+    .refuses("2", r"the loop j runs over \(0, i\), not a constant extent")
+    .on(
+        "for i in serial(0, 14):\n    y[i] = x[i] + x[i]\nfor j in serial(14, 16):\n    y[j] = x[j]"
+    )
+    .given("j", 13, "_e")
+    .refuses("", "13 lies between the bounds of j does not hold")
+    .on("for i in serial(0, 4):\n    for j in serial(i, 4):\n        y[4*i + j] = x[j]")
+    .given("j", 2, "_e")
+    .refuses("", "2 lies between the bounds of j does not hold"),
+    PrimitiveCase(divide_loop, chosen(_to_divide), share=3)
+    .on(PLAIN, "i", 0, ("a", "b"))
+    .refuses("1", r"cannot divide by 0 with tail guard; tails are \('perfect', 'guard',")
+    .given("i", 3, ("a", "b"), "perfect")
+    .refuses("2", "perfect needs a factor that divides 4, and 3 does not")
+    .on(TRIANGLE.format("serial", " + 1"), "j", 2, ("a", "b"), "perfect")
+    .refuses("2", r"2 divides the extent i \+ 1", r"i=\d+")
+    .on(TRIANGLE.format("unrolled", " + 1"), "j", 2, ("a", "b"), "guard")
+    .refuses("3", r"the loop j runs over \(0, i \+ 1\), not a constant extent")
+    .on(
+        "for i in serial(0, 14):\n    y[i] = x[i] + x[i]\nfor j in serial(14, 16):\n    y[j] = x[j]"
+    )
+    .given("i", 4, ("io", "ii"), "round")
+    .refuses("", "tails are"),
+    PrimitiveCase(divide_with_recompute, _to_recompute, least=1 / 5)
+    .on(PLAIN, "i", 3, 2, ("a", "b"))
+    .refuses("1", "3 blocks of step 2 are more than the 4 of i")
+    .on(ROW.format("y[0] += x[i]"), "i", 3, 4, ("a", "b"))
+    .refuses("2", "the iterations of i are independent", r"i=\d+, i'=\d+")
+    .on(ROW.replace("serial", "parallel").format("y[i] = x[i]"), "i", 3, 4, ("a", "b"))
+    .refuses("3", "i is parallel, and two blocks store the same elements"),
+    PrimitiveCase(fission, chosen(_to_fission), share=2)
+    .on(PLAIN, "i", 0, "_b")
+    .refuses("1", "position 0 leaves one side of i empty")
+    .on(ROW.format("t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]"), "i", 2, "_b")
+    .refuses("2", "the second part uses t, which the first allocates")
+    .on(TEMPORARY + "for i in serial(0, 15):\n    t[i] = i32(1)\n    y[i] = t[i + 1]", "i", 1, "_b")
+    .refuses("3", "the parts of i are independent across iterations", r"i=\d+, i'=\d+")
+    .on("for i in serial(0, 16):\n    y[i] = x[i]\n    y[i] = x[i]", "i", 1, "_s", 2)
+    .refuses("", "i has no loop around it to split as well")
+    .on("for i in serial(1, 16):\n    y[i] = y[i - 1] + x[i]\n    y[i] *= x[i]", "i", 1, "_u")
+    .refuses("", "the parts of i are independent across iterations")
+    .on(
+        "for z in serial(0, 16):\n    y[z] = x[z]\nfor i in serial(0, 16):\n    if i < 9:\n"
+        "        t = alloc(i32[()])\n        t[()] = x[i]\n        y[i] = t[()] + t[()]"
+    )
+    .given("i", 2, "_u")
+    .refuses("", "leaves one side of i empty")
+    .on(
+        "for i in serial(0, 4):\n    if i < 9:\n        t = alloc(i32[4])\n"
+        "        for j in serial(0, 4):\n            t[j] = x[4*i + j]\n"
+        "            y[4*i + j] = t[j]"
+    )
+    .given("j", 1, "_u", 2)
+    .refuses("", "the second part uses t, which the first allocates")
+    .on(
+        "for i in serial(0, 4):\n    if data(x[i] < i32(3)):\n"
+        "        for j in serial(0, 4):\n            y[4*i + j] = x[j]\n"
+        "            y[4*i + j] += x[i]\n    else:\n        y[4*i] = x[i]"
+    )
+    .given("j", 1, "_u", 2)
+    .refuses("", "a data condition or an else branch holds both parts")
+    .on('with block("b"):\n    for i in serial(0, 16):\n        y[i] = x[i]', "i", 1, "_u")
+    .refuses("", "position 1 leaves one side of i empty")
+    .given("b", 1, "_u")
+    .refuses("", "b is a block, and a loop is needed"),
+    PrimitiveCase(fuse, _conditions_to_fuse, kernel_with_conditions, "of conditions")
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\n"
+        "y[15] = x[0]\nfor k in serial(0, 4):\n    y[k + 4] = x[k]"
+    )
+    .given("i", "k")
+    .refuses("1", "k does not follow as a loop or block of the same kind")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(0, 5):\n    y[k + 4] = x[k]")
+    .given("i", "k")
+    .refuses("2", "i and k have equal bounds")
+    .on(ROW.format("if i < 3:\n        y[i] = x[i]\n    if i < 5:\n        y[i] = x[0]"))
+    .given("i[0]", "i[1]")
+    .refuses("2", "i < 3 and i < 5 are equivalent", r"i=\d+")
+    .on("t = alloc(i32[16])\n" + PAIR.format("t[i] = x[i]", "y[j] = t[15 - j]"), "i", "j")
+    .refuses("3", "no iteration of j needs a later one of i", r"i=\d+, i'=\d+")
+    .on(
+        "t = alloc(i32[16])\nt[0] = x[0]\n"
+        + PAIR.replace("serial(0", "parallel(1").format("t[i] = x[i]", "y[j] = t[j - 1]")
+    )
+    .given("i", "j")
+    .refuses("4", "the iterations of i are independent", r"i=\d+, i'=\d+"),
+    PrimitiveCase(fuse, chosen(_to_fuse), _kernel_to_fuse, "of loops", share=1.5),
+    PrimitiveCase(join_loops, _to_join, _kernel_to_join)
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\n"
+        "y[15] = x[0]\nfor k in serial(4, 8):\n    y[k] = x[k]"
+    )
+    .given("i", "k")
+    .refuses("1", "k does not follow i directly")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor k in serial(4, 8):\n    y[k] = x[0]")
+    .given("i", "k")
+    .refuses("2", "the bodies of i and k are not identical: they differ from statement 0")
+    .on(
+        "for a in serial(0, 4):\n    for i in serial(0, a):\n"
+        "        y[i] = x[i]\n    for k in serial(2, 8):\n        y[k] = x[k]"
+    )
+    .given("i", "k")
+    .refuses("3", "k starts where i stops", r"a=\d+")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor k in unrolled(4, 8):\n    y[k] = x[k]")
+    .given("i", "k")
+    .refuses("4", "i is serial and k is unrolled")
+    .on(
+        "for i in parallel(0, 4):\n    y[i % 4] = x[i]\n"
+        "for k in parallel(4, 8):\n    y[k % 4] = x[k]"
+    )
+    .given("i", "k")
+    .refuses("4", "the iterations of i are independent", r"i=\d+, i'=\d+")
+    .on(
+        "for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(4, 8):\n    y[j] = x[j]\n"
+        "    y[j] = x[j]"
+    )
+    .given("i", "j")
+    .refuses("", "they differ in their numb")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(5, 8):\n    y[j] = x[j]")
+    .given("i", "j")
+    .refuses("", "j starts where i stops does not hold")
+    .on("for i in serial(0, 4):\n    y[i] = x[i]\nfor j in serial(4, 3):\n    y[j] = x[j]")
+    .given("i", "j")
+    .refuses("", "j starts where i stops does not hold"),
+    PrimitiveCase(lift_scope, _to_lift, _kernel_to_lift, least=1 / 4)
+    .on(NOT_PERFECT, "j")
+    .refuses("1", "j is not the only statement in the body of i")
+    .on(ROW.format("if i < 3:\n        y[i] = x[i]"), "i[0]")
+    .refuses("2", "i < 3 depends on i")
+    .on(TEMPORARY + ROW.format("if data(t[3] < i32(1)):\n        t[i] = i32(2)") + "\ny[0] = t[0]")
+    .given("i[0]")
+    .refuses("2", r"no iteration of i writes what data\(t\[3\] < i32\(1\)\) reads", r"i'=\d+")
+    .on(ROW.format("if i < 12:\n        if data(x[i + 4] < i32(1)):\n            y[i] = x[i]"))
+    .given("i[0][0]")
+    .refuses("3", r"what data\(x\[i \+ 4\] < i32\(1\)\) reads exists", r"i=\d+")
+    .on(
+        "for i in serial(0, 4):\n    with y[0:4] as v:\n        v[0] = x[i]\n"
+        "        with let(v[0]) as t:\n            y[i + 4] = t[()]"
+    )
+    .given("t")
+    .refuses("", r"unchanged: y\[0\] is the same in front of v")
+    .on("for i in serial(0, 4):\n    with let(y[0]) as t:\n        y[i] = x[i] + t[()]", "t")
+    .refuses("", r"unchanged: y\[0\] is the same in front of i")
+    .on("if data(x[0] < i32(3)):\n    y[0] = x[1]\n    with let(y[0]) as t:\n        y[1] = t[()]")
+    .given("t")
+    .refuses("", r"unchanged: y\[0\] is the same in front of \[0\]")
+    .on(
+        "for i in serial(0, 4):\n    if i >= 1:\n        with let(x[i - 1]) as t:\n"
+        "            y[i] = t[()]"
+    )
+    .given("t")
+    .refuses("", r"memory: x\[i - 1\] is in bounds")
+    .on(ROW.format("y[i] = x[i]"), "i")
+    .refuses("", "nothing is around i")
+    .on(ROW.format("if data(x[i] < i32(3)):\n        y[i] = x[i]"), "i[0]")
+    .refuses("", "depends on i")
+    .on(
+        "for j in serial(0, 4):\n    if j < 3:\n        for i in serial(0, 4):\n"
+        "            y[i] = x[i]\n    else:\n        y[j] = x[j]"
+    )
+    .given("i")
+    .refuses("", r"j\[0\] has an else branch")
+    .on("for j in serial(0, 4):\n    for i in serial(j, 4):\n        y[i] = x[i]", "i")
+    .refuses("", "bounds of i depend on j")
+    .on('for j in serial(0, 4):\n    with block("b"):\n        if j < 2:\n            y[j] = x[j]')
+    .given("b[0]")
+    .refuses("", r"b and b\[0\] are not both loops, conditions or lets"),
+    PrimitiveCase(mult_loops, chosen(_to_multiply), share=1.5)
+    .on(NOT_PERFECT, "i", "j", "k")
+    .refuses("1", "j must be the only statement in the body of i")
+    .on(TRIANGLE.format("serial", " + 1"), "i", "j", "k")
+    .refuses("2", r"the loop j runs over \(0, i \+ 1\), not a constant extent")
+    .on(SQUARE.format("parallel", "serial", "y[4*i] += x[4*i + j]"), "i", "j", "k")
+    .refuses("3", "the iterations of k are independent", r"k=\d+, k'=\d+")
+    .on("for i in serial(0, 4):\n    for j in serial(0, 0):\n        y[i] = x[i + j]")
+    .given("i", "j", "k")
+    .refuses("", "the loop j never runs, so i and it are no single loop"),
+    PrimitiveCase(name_statement, _some_statement)
+    .on("t = alloc(i32[1])\nfor i in serial(0, 16):\n    t[0] = x[i]\n    y[i] = t[0]", "[0]", "b")
+    .refuses("", "is an allocation, which would end with the block")
+    .given("i[0]", "i")
+    .refuses("", "uses the name i already"),
+    PrimitiveCase(remove_loop, _to_remove, _with_loop)
+    .on(ROW.format("y[i] = x[0]"), "i")
+    .refuses("1", "the body of i depends on i")
+    .on(ROW.format("y[0] += x[0]"), "i")
+    .refuses(
+        "2",
+        "the body of i is idempotent",
+        r"what y\[0\] at i=\d+ holds is read by y\[0\] at i'=\d+",
+    )
+    .on("for i in serial(0, 4):\n    for r in serial(0, i):\n        y[i] = x[i]", "r")
+    .refuses("3", "r runs at least once", r"i=\d+"),
+    PrimitiveCase(reorder_loops, chosen(_to_reorder), share=2.5)
+    .on(NOT_PERFECT, ("j", "i"))
+    .refuses("1", "j, i are not a perfect nest: see the body of i")
+    .on(TRIANGLE.format("serial", " + 1"), ("j", "i"))
+    .refuses("2", "the bounds of j depend on i")
+    .on(SQUARE.format("serial", "serial", "y[i + j] = x[4*i + j]"), ("j", "i"))
+    .refuses("3", "i and j commute", r"i=\d+, j=\d+, i'=\d+, j'=\d+")
+    .on(SQUARE.format("serial", "vectorized", "y[4*i + j] = x[4*i + j]"), ("j", "i"))
+    .refuses("4", "one of i and j runs as lanes; reorder before that")
+    .on(SQUARE.format("serial", "parallel", "y[i + j] += x[4*i + j]"), ("j", "i"))
+    .refuses("4", "the iterations of j are independent", r"j=\d+, i=\d+, j'=\d+, i'=\d+"),
+    PrimitiveCase(reorder_stmts, _two_statements)
+    .on("y[0] = x[0]\ny[1] = x[1]\ny[2] = x[2]", "[0]", "[2]")
+    .refuses("1", r"\[2\] does not follow \[0\] directly")
+    .on(ROW.format("y[i % 8] = x[0]\n    y[3] = x[i]"), "i[0]", "i[1]")
+    .refuses("2", r"i\[0\] and i\[1\] commute", r"i=\d+")
+    .on(TEMPORARY + "y[0] = t[0]", "[0]", "z")
+    .refuses("3", r"\[0\] allocates t, which z uses"),
+    PrimitiveCase(shift_loop, chosen(_to_shift), share=1.5)
+    .on(PLAIN, "j", i - 1)
+    .refuses("1", "the new start i - 1 of j is not negative", r"i=\d+"),
+    PrimitiveCase(specialize, _to_specialize)
+    .on(PLAIN)
+    .given(by=lambda f: specialize(f, "j", [reading(f, i + 13)]))
+    .refuses("1", r"what data\(x\[i \+ 13\] < i32\(1\)\) reads exists", r"i=\d+")
+    .given(by=lambda f: specialize(f, "i", [reading(f, i)]))
+    .refuses("1", r"data\(x\[i\] < i32\(1\)\) uses i, and no loop around the place binds it")
+    .on(TEMPORARY + "y[0] = t[0]")
+    .given(by=lambda f: specialize(f, "[0]", [reading(f, const(0))]))
+    .refuses("2", r"\[0\] is an allocation, which would end with the branch"),
+    PrimitiveCase(unroll_loop, _to_unroll)
+    .on(TRIANGLE.format("serial", " + 1"), "j")
+    .refuses("1", r"the loop j runs over \(0, i \+ 1\), not a constant extent")
+    .on("for i in serial(0, 0):\n    y[i] = x[i]", "i")
+    .refuses("2", r"i never runs: \(0, 0\) is empty")
+    .on("for i in serial(0, 20000):\n    y[0] = x[0]", "i")
+    .refuses("3", "size: i written out has 20,000 statements, and 10,000 is most"),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from graphflow import tir
@@ -93,11 +92,6 @@ def _stage(func: tir.PrimFunc) -> tir.Block | None:
     return None
 
 
-def _without_stage(func: tir.PrimFunc, _buffer: str) -> tir.PrimFunc | None:
-    stage = _stage(func)
-    return replace(func, body=tuple(stmt for stmt in func.body if stmt is not stage))
-
-
 def _in_rows(func: tir.PrimFunc, number: Number) -> tuple[str, Layout] | None:
     """The copy and its layout, or at times one with an element more in front."""
     if all(access.buffer.name != ROWS for access in tir.accesses(func.body)):
@@ -117,23 +111,7 @@ def _in_rows(func: tir.PrimFunc, number: Number) -> tuple[str, Layout] | None:
     return ROWS, rows(extent, max(count * columns - 1, extent), 1, columns)
 
 
-def _without_padding(func: tir.PrimFunc, buffer: str, layout: Layout) -> tir.PrimFunc | None:
-    (old,) = {a.buffer for a in tir.accesses(func.body) if a.buffer.name == buffer}
-    new = tir.Buffer(buffer, layout.logical_shape, old.dtype)
-    body = tuple(
-        stmt
-        for stmt in func.body
-        if not (isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == buffer)
-    )
-    body = tir.redirect_accesses(body, old, new, layout.logical_index)
-
-    def allocated(stmt: tir.Stmt) -> tir.Stmt:
-        return tir.Allocate(new) if stmt == tir.Allocate(old) else stmt
-
-    return replace(func, body=tir.map_body(body, allocated))
-
-
 PADDING_CASES = (
-    PrimitiveCase(derive_padding, _output, _without_stage, halo_kernel),
-    PrimitiveCase(elide_padding, _in_rows, _without_padding, rows_kernel),
+    PrimitiveCase(derive_padding, _output, halo_kernel),
+    PrimitiveCase(elide_padding, _in_rows, rows_kernel),
 )

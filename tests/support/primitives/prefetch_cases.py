@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from graphflow.arith import IndexExpr, Var, const, minimum
 from graphflow.schedule import prefetch
-from graphflow.schedule.places.place_names import fresh_name, has_place
-from graphflow.tir import PREFETCH16, BufferWindow, Call, PrimFunc, buffers_of, loops_of, parse
+from graphflow.tir import PrimFunc, buffers_of, loops_of, parse
 from support.kernels.random_kernels import Number
 from support.primitives.choices import Arguments
-from support.primitives.loop_cases import edited, one_of
+from support.primitives.loop_cases import one_of
 from support.primitives.primitive_cases import PrimitiveCase
+from support.schedule_checks import kernel
 
 
 def packed_kernel(number: Number) -> PrimFunc:
@@ -51,14 +51,54 @@ def _window(func: PrimFunc, number: Number) -> Arguments:
     return loop.var.name, buffer.name, (*starts, (16 * number(0, buffer.shape[-1] // 16 - 1), 16))
 
 
-def _called(
-    func: PrimFunc, loop: str, buffer: str, window: tuple[IndexExpr | tuple[int, int], ...]
-) -> PrimFunc:
-    behind = next(b for b in buffers_of(func) if b.name == buffer)
-    starts = tuple(const(side[0]) if isinstance(side, tuple) else side for side in window)
-    line = BufferWindow(behind, starts, (len(starts) - 1,))
-    call = Call(fresh_name("prefetch16", lambda name: has_place(func, name)), PREFETCH16, (line,))
-    return edited(func, loop, lambda stmt: (stmt.around((*stmt.body, call)),))
+# What is refused ----------------------------------------------------------------------------------
+
+FETCHED = """
+for panel in serial(0, 4):
+    for k in serial(0, 5):
+        for c in serial(0, 32):
+            y[panel, c] += w[panel, k, c]
+for lane in vectorized(0, 6):
+    y[0, lane] = f32(1.0)
+u = alloc(f32[16], register)
+for j in serial(0, 1):
+    t = alloc(f32[16])
+    t[j] = f32(1.0)
+"""
+
+panel, k = Var("panel"), Var("k")
 
 
-PREFETCH_CASES = (PrimitiveCase(prefetch, _window, _called, packed_kernel),)
+def fetching() -> PrimFunc:
+    """A kernel that sums the panels of w."""
+    params = "z: f32[16, 5], b: i32[16], w: f32[4, 5, 32], y: inout[f32[4, 32]]"
+    return kernel(FETCHED, params)
+
+
+PREFETCH_CASES = (
+    PrimitiveCase(prefetch, _window, packed_kernel)
+    .on(fetching, "q", "w", (0, k, (0, 16)))
+    .refuses("", "k has no loop or block q")
+    .given("k", "v", (0, k, (0, 16)))
+    .refuses("", "k has no buffer v; it has z, b, w, y")
+    .given("k", "w", (0, (0, 16)))
+    .refuses("window", "w has 3 axes, the window 2")
+    .given("k", "w", (0, 0, (0, 8)))
+    .refuses("window", r".* and gets \[8\] of w")
+    .given("k", "z", ((0, 16), 0))
+    .refuses("window", r".* that follow one another")
+    .given("k", "b", ((0, 16),))
+    .refuses("window", r".*takes 16 .* of float32 .* b, int32\[16\]")
+    .given("panel", "w", (0, k, (0, 16)))
+    .refuses("scope", "k is no loop around panel")
+    .given("k", "t", ((0, 16),))
+    .refuses("scope", "t is not allocated at the end of k")
+    .given("j", "u", ((0, 16),))
+    .refuses("memory", "u is in registers")
+    .given("k", "w", (panel + 1, k, (0, 16)))
+    .refuses("inside", "what k fetches of w lies inside it does not hold", r"panel=3")
+    .given("k", "w", (minimum(panel + 1, 3), k, (17, 16)))
+    .refuses("inside", "what k fetches of w lies inside it does not hold")
+    .given("lane", "w", (0, 0, (0, 16)))
+    .refuses("lanes", "lane is vectorized"),
+)

@@ -1,30 +1,38 @@
 """Random applications of scheduling primitives, and whether they were safe by running both kernels.
 
 In: a `PrimitiveCase` and a seed.  Out: whether the primitive applied, and if it refused, whether
-the rewrite without its conditions would have computed the same.  What always holds: an application
-that changes what a kernel computes raises AssertionError, and so does one that loses a place.
+it would have changed what the kernel computes, had it not asked for proofs.  What always holds: an
+application that changes what a kernel computes raises AssertionError, and so does one that loses a
+place.
 
-To add a primitive, add a `PrimitiveCase` to the tuple of a `*_cases.py` beside this file: random
-sequences of primitives draw it too, and random schedules where it has a share.
+To add a primitive, add a `PrimitiveCase` to the tuple of a `*_cases.py` beside this file, with a
+refusal for each clause of its condition: random sequences of primitives draw it too, and random
+schedules where it has a share.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from graphflow import tir
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.schedule import Rewrite, Schedule
+from graphflow.schedule.buffers import lifetimes
+from graphflow.schedule.places import obligations
 from graphflow.schedule.places.place_names import names_of_places
 from support.kernels.effect_kernels import EffectKernel
 from support.kernels.random_kernels import Number
+from support.primitives.refusal import Refusal
+from support.schedule_checks import PARAMS, kernel
 
 POISONS = (-7.0, 1_000_003.0)
 """What memory that was never written holds, on both sides of every constant of the kernels."""
@@ -35,7 +43,7 @@ RUNS = 3
 
 def effect_kernel(number: Number) -> tir.PrimFunc:
     """A random kernel, every third one with conditions on data."""
-    return EffectKernel(number, data_conditions=number(0, 2) == 0).func()
+    return EffectKernel.of(number, data_conditions=number(0, 2) == 0).func()
 
 
 def literal(value: int, dtype: str) -> tir.Literal:
@@ -52,9 +60,6 @@ class PrimitiveCase:
     primitive: Callable[..., Rewrite]
     arguments: Callable[[tir.PrimFunc, Number], tuple[Any, ...] | None]
     """Arguments behind the kernel; None where the kernel has no place for the primitive."""
-    unchecked: Callable[..., tir.PrimFunc | None]
-    """The rewrite without its conditions, written apart from the primitive, for the same arguments;
-    None where the text of the kernel does not have the shape that the primitive rewrites."""
     kernel: Callable[[Number], tir.PrimFunc] = effect_kernel
     variant: str = ""
     """What sets the case apart from others of the same primitive."""
@@ -62,17 +67,47 @@ class PrimitiveCase:
     """Whether the kernel takes and returns the same arrays; others are in no sequences."""
     share: float = 0.0
     """How often a random schedule draws it."""
+    least: float = 1 / 3
+    """The least part of the applications that are not unsafe which it accepts."""
+
+    refusals: tuple[Refusal, ...] = field(default=(), compare=False)
+    """One for each clause of the condition at least; of several cases the first has them."""
+    refused_on: Callable[[], tir.PrimFunc] = field(default=lambda: kernel(""), compare=False)
+    refused_by: Callable[[tir.PrimFunc], Any] = field(default=lambda func: func, compare=False)
 
     @property
     def name(self) -> str:
         return " ".join((self.primitive.__name__, self.variant)).strip()
+
+    def on(
+        self, func: str | Callable[[], tir.PrimFunc], *arguments: Any, params: str = PARAMS
+    ) -> PrimitiveCase:
+        """The case with what the next refusals are about: a kernel, as the text of its body with
+        these `params` or as a function that makes it, and arguments for the primitive."""
+        make = (lambda: kernel(func, params)) if isinstance(func, str) else func
+        return replace(self, refused_on=make).given(*arguments)
+
+    def given(
+        self, *arguments: Any, by: Callable[[tir.PrimFunc], Any] | None = None, **options: Any
+    ) -> PrimitiveCase:
+        """The case with other arguments for the same kernel, or a function that applies the
+        primitive to it."""
+        apply = by or (lambda func: self.primitive(func, *arguments, **options))
+        return replace(self, refused_by=apply)
+
+    def refuses(self, clause: str, message: str, witness: str = "") -> PrimitiveCase:
+        """The case with a refusal by this clause; its name is put in front of the message."""
+        message = f"{clause}: {message}" if clause.isalpha() else message
+        on, by = self.refused_on, self.refused_by
+        refusal = Refusal(self.primitive, clause, on, by, message, witness)
+        return replace(self, refusals=(*self.refusals, refusal))
 
 
 class Outcome(StrEnum):
     """What became of one application."""
 
     APPLIED = "applied"
-    REFUSED_SAFE = "refused, though safe"
+    REFUSED = "refused, though safe or by its form"
     REFUSED_UNSAFE = "refused, and unsafe"
 
 
@@ -111,10 +146,7 @@ def try_on(case: PrimitiveCase, drawn: Application) -> Outcome | None:
     try:
         after = schedule.apply(case.primitive, *arguments)
     except ScheduleError:
-        rewritten = case.unchecked(func, *arguments)
-        if rewritten is None:
-            return None
-        return Outcome.REFUSED_SAFE if is_same(func, rewritten) else Outcome.REFUSED_UNSAFE
+        return Outcome.REFUSED_UNSAFE if is_unsafe(case, drawn) else Outcome.REFUSED
     if after.func is func:
         return None
     before, made = tir.to_text(func), tir.to_text(after.func)
@@ -128,6 +160,21 @@ def try_on(case: PrimitiveCase, drawn: Application) -> Outcome | None:
     for places in after.made.values():
         assert there.issuperset(place.name for place in places if place.there), story
     return Outcome.APPLIED
+
+
+def is_unsafe(case: PrimitiveCase, drawn: Application) -> bool:
+    """Whether the primitive changes the meaning of the kernel where all that it has to prove counts
+    as proven; not where it refuses the form of the kernel all the same."""
+    with ExitStack() as granted:
+        for module in (obligations, lifetimes):
+            granted.enter_context(mock.patch.object(module, "require", lambda proof, _: proof))
+        try:
+            after = Schedule.of(drawn.func).apply(case.primitive, *drawn.arguments or ())
+        except ScheduleError:
+            return False
+        except Exception:  # what later code relies on does not hold without the proof
+            return True
+    return not is_same(drawn.func, after.func)
 
 
 def is_same(func: tir.PrimFunc, other: tir.PrimFunc) -> bool:
@@ -201,6 +248,6 @@ def outcomes(case: PrimitiveCase, seeds: range) -> Counter[Outcome]:
 
 
 def share(found: Counter[Outcome]) -> float:
-    """The part of the safe cases in which the primitive applied; 1 where none was safe."""
-    safe = found[Outcome.APPLIED] + found[Outcome.REFUSED_SAFE]
+    """The part of the applications that are not unsafe which the primitive accepted; 1 of none."""
+    safe = found[Outcome.APPLIED] + found[Outcome.REFUSED]
     return found[Outcome.APPLIED] / safe if safe else 1.0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any
 
 from graphflow.base.errors import ScheduleError
 from graphflow.tir import PrimFunc
-from support.schedule_checks import kernel
 
 _NUMBERED = re.compile(r"^(\d)\. ", re.MULTILINE)
 _NAMED = re.compile(r"\*(\w+)\*")
@@ -25,16 +24,11 @@ class Refusal:
     """Its number or name in the docstring; empty where that has none."""
     kernel: Callable[[], PrimFunc]
     apply: Callable[[PrimFunc], Any]
-    message: str = ""
+    message: str
     """What the refusal says, as a regular expression; the clause, and what fails it."""
-    witness: str = ""
+    witness: str
     """The index or iteration that it shows, as a regular expression; empty for a clause about the
     form of the kernel, which has none."""
-
-    def says(self, message: str, witness: str = "") -> Refusal:
-        """With what the refusal says; the name of the clause is put in front."""
-        head = f"{self.clause}: " if self.clause.isalpha() else ""
-        return replace(self, message=head + message, witness=witness)
 
     @property
     def name(self) -> str:
@@ -48,19 +42,6 @@ class Refusal:
         except ScheduleError as error:
             return str(error).splitlines()[0]
         raise AssertionError(f"{self.name}: not refused")
-
-
-def on(
-    primitive: Callable[..., Any],
-    clause: str,
-    func: str | Callable[[], PrimFunc],
-    *arguments: Any,
-    by: Callable[[PrimFunc], Any] | None = None,
-) -> Refusal:
-    """A primitive with these arguments, or applied `by` a function, on the kernel `func`, which is
-    the text of its body or a function that makes it."""
-    make = (lambda: kernel(func)) if isinstance(func, str) else func
-    return Refusal(primitive, clause, make, by or (lambda f: primitive(f, *arguments)))
 
 
 def clauses(primitive: Callable[..., Any]) -> tuple[str, ...]:

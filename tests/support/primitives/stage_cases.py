@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Predicate, const
+from graphflow.arith import IndexExpr, const
 from graphflow.schedule import (
     Schedule,
     absorb_padding,
@@ -24,9 +24,11 @@ from support.kernels.random_kernels import Number
 from support.kernels.stage_graphs import stage_graph
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen
-from support.primitives.loop_cases import at, edited, one_of
+from support.primitives.loop_cases import one_of
 from support.primitives.padding_cases import rows
 from support.primitives.primitive_cases import PrimitiveCase
+from support.primitives.refused_kernels import STAGES, stages
+from support.schedule_checks import kernel
 
 # Kernels ------------------------------------------------------------------------------------------
 
@@ -183,98 +185,60 @@ def _absorbed(c: Choices) -> Arguments:
     return c.dice.among(blocks).name, c.dice.among(padded)
 
 
-# Rewrites without conditions ----------------------------------------------------------------------
+# What is refused ----------------------------------------------------------------------------------
+
+FOLLOWED = """
+t = alloc(i32[16])
+{first}
+with block("second"{note}):
+    {second}
+"""
 
 
-def _recomputed(func: tir.PrimFunc, stage: str, loop: str) -> tir.PrimFunc:
-    """The whole stage is computed again by each iteration."""
-    block = at(func, stage)
-    func = edited(func, stage, lambda _: ())
-    return edited(func, loop, lambda s: (replace(s, body=(block, *s.body)),))
+def followed(first: str, second: str, note: str = "") -> tir.PrimFunc:
+    return kernel(FOLLOWED.format(first=first, second=second, note=note))
 
 
-def _joined(func: tir.PrimFunc, tail: str, block: str) -> tir.PrimFunc | None:
-    """Both blocks in the loops of the first."""
-    one, other = at(func, block).body[0], at(func, tail).body[0]
-    loops: list[tir.For] = []
-    body: tir.Body = (other,)
-    while isinstance(one, tir.For) and isinstance(other, tir.For):
-        if (one.start, one.stop) != (other.start, other.stop):
-            break
-        loops.append(one)
-        (inner, *more), (second, *behind) = one.body, other.body
-        if more or behind:
-            return None
-        body = tir.substitute_body((second,), {other.var: one.var})
-        one, other = inner, body[0]
-    if not loops:
-        return None
-    new: tir.Body = (one, *body)
-    for loop in reversed(loops):
-        new = (replace(loop, body=new),)
-    func = edited(func, tail, lambda _: ())
-    return edited(func, block, lambda s: (replace(s, body=new),))
-
-
-def _only_inputs(func: tir.PrimFunc, buffer: str, _name: str) -> tir.PrimFunc | None:
-    return func if any(b.name == buffer for b in func.inputs) else None
-
-
-def _only_outputs(func: tir.PrimFunc, buffer: str, _name: str) -> tir.PrimFunc | None:
-    return func if any(b.name == buffer for b in func.outputs) else None
-
-
-def _without_copy(func: tir.PrimFunc, name: str) -> tir.PrimFunc | None:
-    param = next(p.buffer for p in func.params if p.buffer.name == name)
-    cache = next((s.buffer for s in func.body if s == tir.Allocate(replace(param, name="c"))), None)
-    if cache is None:
-        return None
-    rest = tuple(s for s in func.body if s != tir.Allocate(cache) and not _copies(s, param, cache))
-    return replace(func, body=tir.rename_buffers(rest, {cache: param}))
-
-
-def _copies(stmt: tir.Stmt, param: tir.Buffer, cache: tir.Buffer) -> bool:
-    return (
-        isinstance(stmt, tir.Block) and _touched(stmt) == {param, cache} and bool(stmt.annotations)
-    )
-
-
-def _same_marked(func: tir.PrimFunc, _buffer: str, _value: object) -> tir.PrimFunc | None:
-    return func if any(block.note(tir.BlockNote.POSTPROC) for block in _blocks(func)) else None
-
-
-def _selected(func: tir.PrimFunc, place: str, buffer: str) -> tir.PrimFunc | None:
-    """The constant of the stage is stored where the condition of the store fails."""
-    stages = [b for b in _blocks(func) if b.note(tir.BlockNote.PADDING_OF) == buffer]
-    values = [s.value for b in stages for s in tir.walk((b,)) if isinstance(s, tir.Store)]
-    if len(values) != 1 or not isinstance(values[0], tir.Literal) or stages[0].name == place:
-        return None
-    constant = values[0]
-
-    def change(stmt: tir.Stmt) -> tir.Stmt:
-        match stmt:
-            case tir.If(condition=condition, then=(tir.Store() as store,), orelse=()):
-                where = cast(Predicate, condition)
-                return replace(store, value=tir.Select(where, store.value, constant))
-            case _:
-                return stmt
-
-    func = edited(func, stages[0].name, lambda _: ())
-    return edited(func, place, lambda s: tir.map_body((s,), change))
+ONE_BLOCK = 'with block("first"):\n    for i in serial(0, 16):\n        t[i] = x[i]'
+NO_BLOCK = "for i in serial(0, 16):\n    t[i] = x[i]"
+NO_LOOP = 'with block("first"):\n    t[0] = x[0]'
+LOOP = "for j in serial(0, 16):\n        y[j] = t[j]"
 
 
 STAGE_CASES = (
-    PrimitiveCase(absorb_padding, chosen(_absorbed), _selected, guarded_copy_kernel, share=1.5),
-    PrimitiveCase(
-        cache_read, chosen(_parameter(tir.Role.INPUT)), _only_inputs, buffer_kernel, share=1.5
-    ),
-    PrimitiveCase(
-        cache_write, chosen(_parameter(tir.Role.OUTPUT)), _only_outputs, buffer_kernel, share=1.5
-    ),
-    PrimitiveCase(compute_at, _stage_and_loop, _recomputed, graph_kernel),
-    PrimitiveCase(
-        lift_stages, _copied_parameter, _without_copy, copied_kernel, keeps_interface=False
-    ),
-    PrimitiveCase(reverse_compute_at, chosen(_tail), _joined, tail_kernel, share=1.2),
-    PrimitiveCase(state_padding, chosen(_stated), _same_marked, padded_output_kernel, share=0.3),
+    PrimitiveCase(absorb_padding, chosen(_absorbed), guarded_copy_kernel, share=1.5),
+    PrimitiveCase(cache_read, chosen(_parameter(tir.Role.INPUT)), buffer_kernel, share=1.5),
+    PrimitiveCase(cache_write, chosen(_parameter(tir.Role.OUTPUT)), buffer_kernel, share=1.5),
+    PrimitiveCase(compute_at, _stage_and_loop, graph_kernel)
+    .on(lambda: stages(claim="assume(unless(i < 20), x[i] == i32(0))"), "first", "j")
+    .refuses("", "first assumes something, and must stay")
+    .on(lambda: stages(note=', postproc="copy"'), "first", "j")
+    .refuses("", "first has annotations, and must stay a stage")
+    .on(lambda: stages(kind="vectorized"), "first", "j")
+    .refuses("", "i is vectorized; vectorize after the stage has moved")
+    .on(
+        STAGES.format(note="", kind="serial", claim="").replace(
+            'with block("second")',
+            'assume(unless(False), t[0] == i32(0))\nwith block("second")',
+        )
+    )
+    .given("first", "j")
+    .refuses("", r"something is assumed of t\[0\]")
+    # The stage stores an element in every second iteration; the others read the one before.
+    .on(
+        "t = alloc(i32[1])\nfor g in serial(0, 16):\n    for a in serial(0, 1):\n"
+        "        if g % 2 == 0:\n            t[a] = x[g]\n    for i in serial(0, 1):\n"
+        "        y[g] = t[i]"
+    )
+    .given("a", "i")
+    .refuses("", "stores the elements of t before it reads them"),
+    PrimitiveCase(lift_stages, _copied_parameter, copied_kernel, keeps_interface=False),
+    PrimitiveCase(reverse_compute_at, chosen(_tail), tail_kernel, share=1.2)
+    .on(lambda: followed(NO_BLOCK, LOOP), "second", "i")
+    .refuses("", "second and i must both be blocks")
+    .on(lambda: followed(NO_LOOP, LOOP), "second", "first")
+    .refuses("", "second and first do not both begin with a loop")
+    .on(lambda: followed(ONE_BLOCK, LOOP, ', padding_of="y", padding="undef"'), "second", "first")
+    .refuses("", "one of second and first states where padding lies, and must stay"),
+    PrimitiveCase(state_padding, chosen(_stated), padded_output_kernel, share=0.3),
 )

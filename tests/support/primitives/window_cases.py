@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, const, variables
 from graphflow.schedule import inline_window, set_window
-from graphflow.schedule.places.places import rewrite_at
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel
+from support.primitives.choices import Arguments
 from support.primitives.primitive_cases import PrimitiveCase
-
-Arguments = tuple[Any, ...] | None
+from support.primitives.refused_kernels import READ, ROW
 
 
 def window_kernel(number: Number) -> tir.PrimFunc:
@@ -64,24 +62,15 @@ def _window(func: tir.PrimFunc, number: Number) -> Arguments:
     return (found[number(0, len(found) - 1)],) if found else None
 
 
-def _inlined(func: tir.PrimFunc, window: str) -> tir.PrimFunc:
-    def change(stmt: tir.Stmt, _: Any) -> tir.Body:
-        assert isinstance(stmt, tir.NamedWindow)
-        return tir.performed(stmt)
-
-    return rewrite_at(func, window, change)
-
-
 def _parameter(func: tir.PrimFunc, number: Number) -> Arguments:
     return (func.params[number(0, len(func.params) - 1)].buffer.name,)
 
 
-def _strided(func: tir.PrimFunc, name: str) -> tir.PrimFunc:
-    params = (replace(p, strided=p.strided or p.buffer.name == name) for p in func.params)
-    return replace(func, params=tuple(params))
-
-
 WINDOW_CASES = (
-    PrimitiveCase(inline_window, _window, _inlined, window_kernel),
-    PrimitiveCase(set_window, _parameter, _strided, window_kernel),
+    PrimitiveCase(inline_window, _window, window_kernel)
+    .on(ROW.format("y[i] = x[i]"), "i")
+    .refuses("window", "i is no named window"),
+    PrimitiveCase(set_window, _parameter, window_kernel)
+    .on(READ, "z")
+    .refuses("parameter", "k has no parameter z; it has x, y"),
 )

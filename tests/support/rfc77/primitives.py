@@ -33,8 +33,8 @@ LOOPS = (
         "A loop becomes blocks of c iterations, with a tail that is perfect, guarded, cut, or cut "
         "and guarded; a perfect one needs c to divide the extent.",
         "schedule/loops/test_loops: test_divide_loop test_divide_loop_perfectly "
-        "test_divide_loop_refuses_a_tail_that_does_not_fit "
-        "test_divide_loop_of_an_extent_that_is_an_expression test_divide_loop_perfectly_by_proof",
+        "test_divide_loop_of_an_extent_that_is_an_expression "
+        "test_divide_loop_perfectly_by_proof",
     ),
     primitive(
         "divide_with_recompute",
@@ -47,20 +47,19 @@ LOOPS = (
         "mult_loops",
         "Two loops become one over both; the inner one is alone in the outer one, and its extent "
         "is constant.",
-        "schedule/loops/test_loops: test_mult_loops test_mult_loops_refuses_what_is_no_pair "
+        "schedule/loops/test_loops: test_mult_loops "
         "test_mult_loops_of_an_extent_that_is_an_expression",
     ),
     primitive(
         "cut_loop",
         "A loop becomes two at a point between its bounds.",
-        "schedule/loops/test_loops: test_cut_loop test_cut_loop_by_an_expression "
-        "test_cut_loop_refuses_a_point_outside",
+        "schedule/loops/test_loops: test_cut_loop test_cut_loop_by_an_expression",
     ),
     primitive(
         "join_loops",
         "Two adjacent loops of one body become one; the second starts where the first stops.",
         "schedule/loops/test_pieces: test_join_loops_undoes_a_cut "
-        "test_join_loops_with_bounds_that_are_expressions test_join_loops_refuses",
+        "test_join_loops_with_bounds_that_are_expressions",
     ),
     primitive(
         "shift_loop",
@@ -71,10 +70,7 @@ LOOPS = (
         "fission",
         "A loop becomes two at a gap in its body; the second part uses nothing that the first "
         "allocates, and the two commute where they change their order.",
-        "schedule/loops/test_loops: test_fission test_fission_through_conditions "
-        "test_fission_refuses_when_the_second_part_feeds_the_first "
-        "test_fission_keeps_allocations_with_their_users "
-        "test_fission_refuses_blocks_and_empty_sides",
+        "schedule/loops/test_loops: test_fission test_fission_through_conditions",
     ),
     primitive(
         "remove_loop",
@@ -89,14 +85,12 @@ LOOPS = (
         "idempotent without one, and the extent is positive.",
         "schedule/statements/test_repetition: test_add_loop "
         "test_add_loop_refuses_what_is_not_idempotent_without_a_guard "
-        "test_add_loop_refuses_extents_that_are_not_positive "
-        "test_add_loop_refuses_allocations_and_lanes",
+        "test_add_loop_refuses_extents_that_are_not_positive",
     ),
     primitive(
         "unroll_loop",
         "A loop of constant bounds that runs becomes a copy of its body for each iteration.",
-        "schedule/loops/test_pieces: test_unroll_loop test_unroll_loop_copies_places "
-        "test_unroll_loop_refuses_other_extents",
+        "schedule/loops/test_pieces: test_unroll_loop test_unroll_loop_copies_places",
     ),
 )
 
@@ -126,7 +120,7 @@ STATEMENTS_AND_SCOPES = (
         "equivalent, become one.",
         "schedule/loops/test_loops: test_fuse test_fuse_of_conditions "
         "test_fuse_refuses_a_read_of_the_next_iteration "
-        "test_fuse_refuses_unequal_bounds_and_strangers test_fuse_refuses_conditions_that_differ "
+        "test_fuse_refuses_conditions_that_differ "
         "test_fuse_refuses_a_condition_whose_data_change_between",
     ),
     primitive(
@@ -135,7 +129,7 @@ STATEMENTS_AND_SCOPES = (
         "leaves a loop does not use it.",
         "schedule/statements/test_scopes: test_lift_scope_takes_a_condition_out_of_a_loop "
         "test_lift_scope_takes_a_loop_out_of_a_condition test_lift_scope_exchanges_conditions "
-        "test_lift_scope_exchanges_loops_as_reorder_loops_does test_lift_scope_refuses "
+        "test_lift_scope_exchanges_loops_as_reorder_loops_does "
         "test_lift_scope_refuses_a_condition_that_the_loop_changes "
         "test_lift_scope_refuses_a_condition_on_what_may_not_exist",
     ),
@@ -182,7 +176,6 @@ BUFFERS = (
         "An allocation leaves a loop; no value is carried between iterations.",
         "schedule/buffers/test_memory: test_lift_alloc "
         "test_lift_alloc_where_stores_and_loads_have_the_same_condition "
-        "test_lift_alloc_refuses_a_load_before_the_store "
         "test_lift_alloc_does_not_share_a_buffer_between_threads",
     ),
     primitive(
@@ -256,9 +249,8 @@ BUFFERS = (
     primitive(
         "bind_expr",
         "An expression is computed into a new buffer, and read from it wherever it stood.",
-        "schedule/statements/test_expressions: "
-        "test_bind_expr test_bind_expr_of_all_equal_expressions "
-        "test_bind_expr_of_the_first_use_alone test_bind_expr_refuses "
+        "schedule/statements/test_expressions: test_bind_expr "
+        "test_bind_expr_of_all_equal_expressions test_bind_expr_of_the_first_use_alone "
         "test_bind_expr_refuses_what_is_written_before_its_last_use",
     ),
     Row(
@@ -270,7 +262,6 @@ BUFFERS = (
             "schedule/buffers/test_memory: test_stage_mem_of_an_output "
             "test_stage_mem_of_an_input_loads_only "
             "test_stage_mem_loads_first_what_is_not_stored_first "
-            "test_stage_mem_refuses_two_elements_at_once "
             "test_stage_mem_refuses_indices_that_vary_beyond_the_dims",
             "schedule/buffers/test_staging: test_a_window_has_the_neighbours_and_nothing_outside "
             "test_what_is_stored_first_is_not_copied_in test_refusals "
@@ -298,8 +289,7 @@ SIMPLIFICATION = (
         "Loops that never run and branches that are decided go.",
         "schedule/conditions/test_conditions: test_eliminate_dead_code "
         "test_eliminate_dead_code_in_one_place_only "
-        "test_eliminate_dead_code_refuses_a_loop_that_runs "
-        "test_eliminate_dead_code_refuses_a_condition_that_holds_at_times",
+        "test_eliminate_dead_code_refuses_a_loop_that_runs",
     ),
     primitive(
         "rewrite_expr",
@@ -313,8 +303,7 @@ SIMPLIFICATION = (
     primitive(
         "merge_writes",
         "Two writes to one element become one, in four cases; the second does not read it.",
-        "schedule/statements/test_writes: test_merge_writes test_merge_writes_refuses "
-        "test_merge_writes_refuses_other_statements",
+        "schedule/statements/test_writes: test_merge_writes test_merge_writes_refuses",
     ),
     primitive(
         "inline_window",

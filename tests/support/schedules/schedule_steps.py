@@ -14,7 +14,6 @@ from support.schedules.schedule_trial import Trial
 ANY_BUFFER = PrimitiveCase(
     transform_layout,
     chosen(lambda c: c.transformation(c.buffers())),
-    lambda *_: None,
     variant="of any buffer",
     share=3,
 )
