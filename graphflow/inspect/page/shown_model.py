@@ -1,0 +1,50 @@
+"""A compiled model as the page shows it.
+
+In: a `Compiled` model.  Out: a `ShownModel`.  What always holds: the same model and options give
+the same values.
+"""
+
+from __future__ import annotations
+
+from graphflow.inspect.decision_table import summary_line
+from graphflow.inspect.page.page_data import ShownKernel, ShownModel
+from graphflow.inspect.page.repeated_blocks import repeated_blocks
+from graphflow.inspect.page.shown_graph import block_labels, shown_graph
+from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
+from graphflow.inspect.page.shown_tensors import shown_tensors
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.pipeline.compiler import Compiled
+from graphflow.tir import to_text
+
+
+def shown_model(compiled: Compiled) -> ShownModel:
+    """Everything that the page shows."""
+    edge_types = ShownEdgeTypes()
+    tensors = shown_tensors(compiled, edge_types)
+    graph = shown_graph(compiled, edge_types)
+    used = {node.kernel for node in graph.nodes}
+    return ShownModel(
+        model=compiled.name,
+        target=compiled.target.name,
+        summary=summary_line(compiled),
+        seconds=compiled.plan.seconds,
+        layouts=edge_types.shown_layouts(),
+        edge_types=edge_types.shown(),
+        tensors=tensors,
+        nodes=graph.nodes,
+        arrows=graph.arrows,
+        blocks=repeated_blocks(block_labels(graph.nodes)),
+        kernels={
+            symbol: _shown_kernel(kernel)
+            for symbol, kernel in compiled.lowered.kernels.items()
+            if symbol in used
+        },
+    )
+
+
+def _shown_kernel(kernel: LoweredKernel) -> ShownKernel:
+    return ShownKernel(
+        to_text(kernel.schedule.definition),
+        kernel.schedule.trace(proofs=True),
+        to_text(kernel.func),
+    )
