@@ -21,7 +21,9 @@ from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
+from support.control_flow import LOOP
 from support.targets import USUAL
+from support.texts import parsed
 
 
 def odd_channels() -> onnx.ModelProto:
@@ -35,7 +37,18 @@ def odd_channels() -> onnx.ModelProto:
     return build.model()
 
 
+def with_section() -> onnx.ModelProto:
+    """A loop that onnxruntime runs, as a run decides its end, and a kernel behind it."""
+    text = LOOP.replace(
+        "(float[2,3] x) => (float[2,3] y,", "(float[2,3] x, float[100] data) => (float[2,3] z,"
+    )
+    most = "most = ReduceMax <keepdims = 0> (data) trips = Cast <to: int = 7> (most) y, rows = Loop"
+    text = text.replace("y, rows = Loop", most).replace("> }", "> z = Relu (y) }")
+    return parsed(text, last=np.array(1), going=np.array(True))
+
+
 MODELS = {
+    "section": with_section,
     "odd": odd_channels,
     "concat": lambda: zoo_model("probe:concat:58", 0),
     "shuffle": lambda: zoo_model("probe:shuffle:58", 0),
@@ -129,7 +142,13 @@ def test_nodes_are_the_steps_of_a_run(name: str) -> None:
     moves = kinds["move"] + kinds["convert"] + kinds["copy"]
     assert moves == kept["summary"]["conversions"]
     assert kinds["fill"] == kept["summary"]["fills"]
-    steps = Counter(step.symbol for _, step in compiled(name).lowered.calls if not _.prepare)
+    lowered = compiled(name).lowered
+    steps = Counter(
+        step.symbol
+        for call, step in lowered.calls
+        if not call.prepare and step.symbol in lowered.kernels
+    )
+    assert kinds["section"] == kept["summary"]["sections"]
     assert Counter(node.kernel for node in model.nodes if node.kernel) == steps
     assert set(model.kernels) == set(steps)
     seconds = sum(node.seconds or 0.0 for node in model.nodes)
@@ -186,6 +205,13 @@ def test_kernels_name_their_variants_and_refusals() -> None:
         assert [(title.removeprefix("a step of "), why) for title, why in node.refused] == refused
         origins = compiled(name).graph.node(node.name).origins
         assert node.origins == origins and len(node.operators) >= 1
+
+
+def test_a_section_names_the_nodes_that_onnxruntime_runs() -> None:
+    [section] = [node for node in shown("section").nodes if node.kind == "section"]
+    foreign = reported("section")["foreign"]
+    assert section.notes == tuple(f"{n['op']} {n['node']}: {n['reason']}" for n in foreign)
+    assert section.kernel is None and section.operators == ("Loop, Relu",)
 
 
 def test_a_constant_inside_a_concat_is_a_copy() -> None:

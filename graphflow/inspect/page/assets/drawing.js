@@ -140,6 +140,19 @@ function fitted(text, name, room) {
   return shortened(text, most);
 }
 
+const FRAME = 12;
+
+/** The frame around the items of an open repetition of a block; its title folds it again. */
+function drawnFrame(page, part, items) {
+  const [left, top] = ["x", "y"].map((side) => Math.min(...items.map((item) => item[side])) - FRAME);
+  const right = Math.max(...items.map((item) => item.x + item.width)) + FRAME;
+  const bottom = Math.max(...items.map((item) => item.y + item.height)) + FRAME;
+  return svgElement("g", { class: "frame" },
+    svgElement("rect", { x: left, y: top, width: right - left, height: bottom - top, rx: ROUND }),
+    svgElement("text", { x: right + 6, y: top + 12, role: "button", onclick: () => page.fold(part) },
+      `⊟ ${foldTitle(part)}`));
+}
+
 /** The group of an edge, from the points that the layout gave it. */
 function drawnEdge(page, edge) {
   const { model } = page;

@@ -52,6 +52,16 @@ function blockItems(block, number, folds) {
   });
 }
 
+/** The open repetitions of blocks: each with its fold and the places of its nodes. */
+function openRepetitions(model, folds) {
+  return model.blocks.flatMap((block, number) => {
+    if (folds.has(`b${number}`)) return [];
+    return repetitions(block)
+      .map((places, repetition) => ({ block, repetition, places, fold: `b${number}r${repetition}` }))
+      .filter(({ fold }) => !folds.has(fold));
+  });
+}
+
 /** The folds that hide a node, the outer one first. */
 function foldsOver(model, place) {
   const number = model.blocks.findIndex((block) =>

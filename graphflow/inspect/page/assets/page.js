@@ -39,7 +39,9 @@ class Page {
     this.edges = edges.map((edge) => ({ ...edge, sections: lines.get(edge.id) }));
     this.nodes = new Map(this.items.map((item) => [item.id, drawnItem(this, item)]));
     this.lines = this.edges.map((edge) => ({ edge, node: drawnEdge(this, edge) }));
-    this.scene.replaceChildren(...this.lines.map((line) => line.node), ...this.nodes.values());
+    const frames = openRepetitions(this.model, this.folds).map((part) =>
+      drawnFrame(this, part, this.items.filter((item) => part.places.includes(item.places[0]))));
+    this.scene.replaceChildren(...frames, ...this.lines.map((line) => line.node), ...this.nodes.values());
     this.viewport.size = { width: found.width, height: found.height };
     this.viewport.top = this.items[0].x + this.items[0].width / 2;
     this.showMatches();
@@ -76,10 +78,14 @@ class Page {
       return;
     }
     const over = foldsOver(this.model, item.places[0]);
-    if (!over.length) return;
-    await this.refold(new Set([...this.folds, over[1]]));
-    this.open({ item: this.itemOf(item.places[0]) });
-    this.viewport.center(this.itemOf(item.places[0]));
+    if (over.length) await this.fold({ fold: over[1], places: item.places });
+  }
+
+  /** Show a repetition of a block as one box. */
+  async fold({ fold, places }) {
+    await this.refold(new Set([...this.folds, fold]));
+    this.open({ item: this.itemOf(places[0]) });
+    this.viewport.center(this.itemOf(places[0]));
   }
 
   /** Open the folds over a node, if there are closed ones. */
@@ -222,6 +228,7 @@ class Page {
         "data-filter": name, onclick: (event) => this.toggleFilter(name, event.currentTarget) },
       filter.title)));
     document.addEventListener("keydown", (event) => this.press(event));
+    window.addEventListener("beforeprint", () => this.viewport.fit());
   }
 
   press(event) {

@@ -98,7 +98,7 @@ function readings(page, tensor) {
   return element("ul", {}, tensor.readings.map((use) => element("li", {},
     page.nodeLink(use.consumer),
     use.buffer ? ` reads it as input ${use.position} (${use.buffer})` : " reads it",
-    ` in ${use.layout}`, use.conversion ? `, from the ${use.conversion} below` : "",
+    ` in ${use.layout}`, use.conversion ? `, from a copy (${use.conversion}, below)` : "",
     `; its demand on the padding: ${use.demand}.`,
     use.proofs.map((proof) => element("div", { class: "proof" }, `Proof: ${proof}`)))));
 }

@@ -1,6 +1,7 @@
 // What part of the picture is seen: zoom, pan, and the minimap.
 
 const LEAST_SCALE = 0.02, MOST_SCALE = 3;
+const LEAST_SEEN = 80;  // pixels of the graph on each side
 const FAR = 0.33;  // below this scale texts are left out
 
 class Viewport {
@@ -92,7 +93,15 @@ class Viewport {
     this.show();
   }
 
+  /** Keep a part of the graph in view. */
+  clamp() {
+    const { clientWidth, clientHeight } = this.svg;
+    this.x = Math.min(Math.max(this.x, LEAST_SEEN - this.size.width * this.scale), clientWidth - LEAST_SEEN);
+    this.y = Math.min(Math.max(this.y, LEAST_SEEN - this.size.height * this.scale), clientHeight - LEAST_SEEN);
+  }
+
   show() {
+    this.clamp();
     this.scene.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.scale})`);
     this.svg.classList.toggle("far", this.scale < FAR);
     if (!this.waiting) {
