@@ -116,7 +116,8 @@ class ShownNode:
     `view` (nothing runs), `section` (onnxruntime), `move` (a node that only moves elements),
     `convert`, `copy` or `fill` (added by the plan).  `inputs` are the tensors by parameter,
     constants too.  `because` says why the variant was taken, or why a copy is made.  `refused` are
-    pairs of a variant, or a step of the chosen one, and the reason.
+    pairs of a variant, or a step of the chosen one, and the reason.  In the imported model the kind
+    is `operator`, and `became` are the places of the program's nodes that do its work.
     """
 
     kind: str
@@ -135,6 +136,7 @@ class ShownNode:
     others: tuple[ShownOther, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    became: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,16 @@ class ShownBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownGraph:
+    """Nodes, each behind those it depends on, the arrows between them, and blocks that do not
+    overlap."""
+
+    nodes: tuple[ShownNode, ...]
+    arrows: tuple[ShownArrow, ...]
+    blocks: tuple[ShownBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownKernel:
     """The texts of a kernel: definition, schedule with the proof of each step, lowered kernel."""
 
@@ -169,8 +181,8 @@ class ShownKernel:
 class ShownModel:
     """Everything that the page shows of one compiled model.
 
-    `nodes` are in the order of the run, each behind those it depends on, and `blocks` do not
-    overlap.  `seconds` is the price of a run.
+    These are the `program` that runs, the model as it was `imported`, and what both refer to.
+    `seconds` is the price of a run.
     """
 
     model: str
@@ -180,7 +192,6 @@ class ShownModel:
     layouts: tuple[ShownLayout, ...]
     edge_types: tuple[ShownEdgeType, ...]
     tensors: tuple[ShownTensor, ...]
-    nodes: tuple[ShownNode, ...]
-    arrows: tuple[ShownArrow, ...]
-    blocks: tuple[ShownBlock, ...]
+    program: ShownGraph
+    imported: ShownGraph
     kernels: dict[str, ShownKernel]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from graphflow.inspect.decision_table import summary_line
 from graphflow.inspect.page.page_data import ShownKernel, ShownModel
-from graphflow.inspect.page.repeated_blocks import repeated_blocks
-from graphflow.inspect.page.shown_graph import block_labels, shown_graph
+from graphflow.inspect.page.shown_imported import shown_imported
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
+from graphflow.inspect.page.shown_program import shown_program
 from graphflow.inspect.page.shown_tensors import shown_tensors
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.pipeline.compiler import Compiled
@@ -21,8 +21,8 @@ def shown_model(compiled: Compiled) -> ShownModel:
     """Everything that the page shows."""
     edge_types = ShownEdgeTypes()
     tensors = shown_tensors(compiled, edge_types)
-    graph = shown_graph(compiled, edge_types)
-    used = {node.kernel for node in graph.nodes}
+    program = shown_program(compiled, edge_types)
+    used = {node.kernel for node in program.nodes}
     return ShownModel(
         model=compiled.name,
         target=compiled.target.name,
@@ -31,9 +31,8 @@ def shown_model(compiled: Compiled) -> ShownModel:
         layouts=edge_types.shown_layouts(),
         edge_types=edge_types.shown(),
         tensors=tensors,
-        nodes=graph.nodes,
-        arrows=graph.arrows,
-        blocks=repeated_blocks(block_labels(graph.nodes)),
+        program=program,
+        imported=shown_imported(compiled, program.nodes, tensors),
         kernels={
             symbol: _shown_kernel(kernel)
             for symbol, kernel in compiled.lowered.kernels.items()

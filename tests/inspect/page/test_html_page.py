@@ -21,7 +21,7 @@ from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
 from graphflow.inspect import page_of
 from graphflow.inspect.page import page_html, shown_model
-from graphflow.inspect.page.page_data import ShownArrow, ShownBlock, ShownModel
+from graphflow.inspect.page.page_data import ShownArrow, ShownBlock, ShownGraph, ShownModel
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import Compiled, compile_graph
@@ -138,8 +138,8 @@ def test_the_overview_says_where_the_time_goes(open_page: Opener) -> None:
     assert model.model in text and model.target in text
     assert "1 kernels only move or fill elements" in text
     assert "Conversion: NCHW16c → NCHW" in text
-    assert opened.items() == len(model.nodes)
-    assert opened.page.locator(".edge").count() == len(model.arrows)
+    assert opened.items() == len(model.program.nodes)
+    assert opened.page.locator(".edge").count() == len(model.program.arrows)
     # The page itself, and the worker that it starts from its own text.
     assert {url.split(":")[0] for url in opened.requests} == {"file", "blob"}
     assert opened.problems == []
@@ -147,7 +147,7 @@ def test_the_overview_says_where_the_time_goes(open_page: Opener) -> None:
 
 def test_a_kernel_shows_its_variants_its_price_and_its_text(open_page: Opener) -> None:
     opened = open_page(page_of(compiled("probe:concat:58")))
-    node = next(n for n in shown("probe:concat:58").nodes if n.name == "conv_3_node")
+    node = next(n for n in shown("probe:concat:58").program.nodes if n.name == "conv_3_node")
     opened.node("conv_3_node").click()
     text = opened.panel("node")
     assert f"Variant {node.variant}" in text and "of a run" in text
@@ -168,7 +168,7 @@ def test_a_kernel_shows_its_variants_its_price_and_its_text(open_page: Opener) -
 
 def test_a_conversion_is_red_and_says_why_it_stands(open_page: Opener) -> None:
     opened = open_page(page_of(compiled("probe:concat:58")))
-    made = next(n for n in shown("probe:concat:58").nodes if n.kind == "convert")
+    made = next(n for n in shown("probe:concat:58").program.nodes if n.kind == "convert")
     box = opened.node(made.name)
     assert "conversion" in box.get_attribute("class")
     assert re.search(r"µs · .* %", box.text_content())
@@ -269,30 +269,50 @@ def test_search_and_filters_find_nodes(open_page: Opener) -> None:
     opened.page.fill("#search", "conv nhwc")
     convolutions = {
         place
-        for arrow in model.arrows
+        for arrow in model.program.arrows
         for place in (arrow.start, arrow.end)
-        if layout_name(model, arrow) == "NHWC" and "Conv" in model.nodes[place].operators
+        if layout_name(model, arrow) == "NHWC" and "Conv" in model.program.nodes[place].operators
     }
     assert int(found.inner_text()) >= len(convolutions) > 0
     opened.page.fill("#search", "")
     opened.page.click("[data-filter=conversions]")
-    moves = [node for node in model.nodes if node.kind in ("move", "convert", "fill", "copy")]
+    moves = [
+        node for node in model.program.nodes if node.kind in ("move", "convert", "fill", "copy")
+    ]
     assert found.inner_text() == str(len(moves))
     opened.page.click("[data-filter=conversions]")
     opened.page.click("[data-filter=padding]")
     padded = {
         place
-        for arrow in model.arrows
+        for arrow in model.program.arrows
         for place in (arrow.start, arrow.end)
         if padding_elements(model, arrow)
     }
     assert found.inner_text() == str(len(padded))
     opened.page.click("[data-filter=padding]")
     opened.page.click("[data-filter=slow]")
-    assert 0 < int(found.inner_text()) < len(model.nodes)
+    assert 0 < int(found.inner_text()) < len(model.program.nodes)
     assert opened.page.locator(".item.dimmed").count() > 0
     opened.page.press("body", "Escape")
     assert "Where the time goes" in opened.panel("overview")
+    assert opened.problems == []
+
+
+def test_the_model_as_imported_leads_to_the_program_and_back(open_page: Opener) -> None:
+    opened = open_page(page_of(compiled("probe:concat:58")))
+    model = shown("probe:concat:58")
+    opened.page.click("[data-graph=imported]")
+    opened.opened(f"document.querySelectorAll('.item').length === {len(model.imported.nodes)}")
+    relu = next(node for node in model.imported.nodes if node.operators == ("Relu",))
+    opened.node(relu.name).click()
+    text = opened.panel("node")
+    assert "Operator of the model as imported" in text and "Runs as\n\nConv + Relu" in text
+    opened.page.click("#panel a:has-text('Conv + Relu')")
+    opened.opened(f"document.querySelectorAll('.item').length === {len(model.program.nodes)}")
+    assert relu.name in opened.panel("node")
+    opened.page.click("#panel a:text-is('Relu')")
+    opened.opened("document.querySelector('#panel .kind')?.textContent.startsWith('Operator')")
+    assert opened.page.get_attribute("[data-graph=imported]", "aria-pressed") == "true"
     assert opened.problems == []
 
 
@@ -309,7 +329,9 @@ def test_repeated_blocks_are_folded_and_open(open_page: Opener) -> None:
     opened.page.click("#panel button:has-text('Show its nodes')")
     opened.panel("node")
     opened.page.click("#unfold-all")
-    opened.opened(f"document.querySelectorAll('.item').length === {len(long_model(2).nodes)}")
+    opened.opened(
+        f"document.querySelectorAll('.item').length === {len(long_model(2).program.nodes)}"
+    )
     opened.page.click("#fold-all")
     opened.opened("document.querySelectorAll('.item').length < 10")
     assert opened.problems == []
@@ -318,7 +340,7 @@ def test_repeated_blocks_are_folded_and_open(open_page: Opener) -> None:
 def test_a_search_opens_the_block_of_what_it_finds(open_page: Opener) -> None:
     opened = open_page(page_html(long_model(2)))
     before = opened.items()
-    name = long_model(2).nodes[40].name
+    name = long_model(2).program.nodes[40].name
     opened.page.fill("#search", name)
     opened.page.press("#search", "Enter")
     assert name in opened.panel("node")
@@ -329,11 +351,11 @@ def test_the_keyboard_goes_through_the_graph(open_page: Opener) -> None:
     opened = open_page(page_of(compiled("probe:concat:58")))
     model = shown("probe:concat:58")
     opened.page.focus("#picture")
-    for node in model.nodes[:3]:
+    for node in model.program.nodes[:3]:
         opened.page.keyboard.press("ArrowDown")
         assert node.name in opened.panel("node")
     opened.page.keyboard.press("ArrowUp")
-    assert model.nodes[1].name in opened.panel("node")
+    assert model.program.nodes[1].name in opened.panel("node")
     opened.page.keyboard.press("Enter")
     assert opened.page.evaluate("document.activeElement.id") == "panel"
     opened.page.keyboard.press("/")
@@ -367,7 +389,8 @@ def test_the_page_follows_the_scheme_of_the_reader(open_page: Opener, scheme: st
 @cache
 def long_model(copies: int) -> ShownModel:
     """The nodes of a network, so many times in a row: only their names are others."""
-    base = shown("shufflenet_v2")
+    model = shown("shufflenet_v2")
+    base = model.program
     inner = [k for k, node in enumerate(base.nodes) if node.kind not in ("input", "output")]
     first, last = inner[0], inner[-1]
     size = last + 1 - first
@@ -380,18 +403,19 @@ def long_model(copies: int) -> ShownModel:
             if ends[0] < ends[1]:
                 arrows.append(ShownArrow(*ends, arrow.tensor, arrow.edge_type))
     block = ShownBlock(first, size, copies)
-    return replace(base, nodes=tuple(nodes), arrows=tuple(arrows), blocks=(block,))
+    program = ShownGraph(tuple(nodes), tuple(arrows), (block,))
+    return replace(model, program=program)
 
 
 def test_two_thousand_nodes_are_quick(open_page: Opener) -> None:
     model = long_model(30)
-    assert len(model.nodes) > 2_000
+    assert len(model.program.nodes) > 2_000
     text = page_html(model)
     assert len(text) < 5_000_000
     opened = open_page(text)
     ready = opened.page.evaluate("performance.now()")
     opened.page.click("#unfold-all")
-    opened.opened(f"document.querySelectorAll('.item').length === {len(model.nodes)}")
+    opened.opened(f"document.querySelectorAll('.item').length === {len(model.program.nodes)}")
     unfolded = opened.page.evaluate("performance.now()") - ready
     opened.page.fill("#search", "conv_47_node/17")
     opened.page.press("#search", "Enter")

@@ -138,7 +138,7 @@ def _counted(records: list[dict[str, Any]]) -> Counter[str]:
 @pytest.mark.parametrize("name", MODELS)
 def test_nodes_are_the_steps_of_a_run(name: str) -> None:
     model, kept = shown(name), reported(name)
-    kinds = Counter(node.kind for node in model.nodes)
+    kinds = Counter(node.kind for node in model.program.nodes)
     moves = kinds["move"] + kinds["convert"] + kinds["copy"]
     assert moves == kept["summary"]["conversions"]
     assert kinds["fill"] == kept["summary"]["fills"]
@@ -149,11 +149,11 @@ def test_nodes_are_the_steps_of_a_run(name: str) -> None:
         if not call.prepare and step.symbol in lowered.kernels
     )
     assert kinds["section"] == kept["summary"]["sections"]
-    assert Counter(node.kernel for node in model.nodes if node.kernel) == steps
+    assert Counter(node.kernel for node in model.program.nodes if node.kernel) == steps
     assert set(model.kernels) == set(steps)
-    seconds = sum(node.seconds or 0.0 for node in model.nodes)
+    seconds = sum(node.seconds or 0.0 for node in model.program.nodes)
     assert seconds == pytest.approx(kept["seconds"])
-    assert sum(node.share for node in model.nodes) == pytest.approx(1.0)
+    assert sum(node.share for node in model.program.nodes) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -166,7 +166,7 @@ def test_conversions_have_the_reasons_of_the_report(name: str) -> None:
     }
     assert wanted == {
         (node.kind, node.outputs[0], node.because)
-        for node in shown(name).nodes
+        for node in shown(name).program.nodes
         if node.kind in ("convert", "fill")
     }
 
@@ -174,9 +174,9 @@ def test_conversions_have_the_reasons_of_the_report(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_arrows_go_down_and_have_the_edge_types_that_readers_take(name: str) -> None:
     model, plan = shown(name), compiled(name).plan
-    for arrow in model.arrows:
+    for arrow in model.program.arrows:
         assert arrow.start < arrow.end
-        reader = model.nodes[arrow.end]
+        reader = model.program.nodes[arrow.end]
         if arrow.edge_type is None or reader.kind in ("convert", "copy", "fill"):
             continue
         inputs = [value for _, value in reader.inputs]
@@ -189,7 +189,7 @@ def test_arrows_go_down_and_have_the_edge_types_that_readers_take(name: str) -> 
 def test_kernels_name_their_variants_and_refusals() -> None:
     name = "odd"
     choices = compiled(name).plan.choices
-    for node in shown(name).nodes:
+    for node in shown(name).program.nodes:
         if node.kind not in ("kernel", "view", "move"):
             continue
         choice = choices[node.name]
@@ -207,8 +207,32 @@ def test_kernels_name_their_variants_and_refusals() -> None:
         assert node.origins == origins and len(node.operators) >= 1
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_operators_of_the_model_lead_to_what_runs_for_them(name: str) -> None:
+    model, imported = shown(name), compiled(name).imported
+    operators = [node for node in model.imported.nodes if node.kind == "operator"]
+    assert [node.name for node in operators] == [
+        node.name
+        for node in imported.topological()
+        if not all(map(imported.is_constant, node.outputs))
+    ]
+    for operator in operators:
+        assert bool(operator.became) != bool(operator.because)
+        for place in operator.became:
+            made = model.program.nodes[place]
+            resolved = map(compiled(name).graph.resolved, operator.outputs)
+            assert {*made.origins} & {*operator.origins} or {*made.outputs} & {*resolved}
+    working = {place for operator in operators for place in operator.became}
+    assert {place for place, node in enumerate(model.program.nodes) if node.origins} <= working
+    for arrow in model.imported.arrows:
+        assert arrow.start < arrow.end
+        assert arrow.tensor in model.imported.nodes[arrow.start].outputs
+        edge_type = tensors(name)[arrow.tensor].edge_type if arrow.tensor in tensors(name) else None
+        assert arrow.edge_type == edge_type
+
+
 def test_a_section_names_the_nodes_that_onnxruntime_runs() -> None:
-    [section] = [node for node in shown("section").nodes if node.kind == "section"]
+    [section] = [node for node in shown("section").program.nodes if node.kind == "section"]
     foreign = reported("section")["foreign"]
     assert section.notes == tuple(f"{n['op']} {n['node']}: {n['reason']}" for n in foreign)
     assert section.kernel is None and section.operators == ("Loop, Relu",)
@@ -216,9 +240,11 @@ def test_a_section_names_the_nodes_that_onnxruntime_runs() -> None:
 
 def test_a_constant_inside_a_concat_is_a_copy() -> None:
     model = shown("odd")
-    copies = [place for place, node in enumerate(model.nodes) if node.kind == "copy"]
+    copies = [place for place, node in enumerate(model.program.nodes) if node.kind == "copy"]
     for place in copies:
-        readers = [model.nodes[a.end].kind for a in model.arrows if a.start == place]
+        readers = [
+            model.program.nodes[a.end].kind for a in model.program.arrows if a.start == place
+        ]
         assert readers == ["view"]
 
 

@@ -5,7 +5,7 @@ const WIDTH = 250, STRIP = 18, ROUND = 7, CORNER = 7, MARGIN = 10;
 /** The size of an item, before it is laid out. */
 function sizedItem(model, item) {
   const node = item.fold === null ? model.nodes[item.places[0]] : null;
-  const height = node === null ? 62 : { input: 46, output: 46, check: 46, view: 42 }[node.kind] ?? 60;
+  const height = node === null ? 62 : { input: 46, output: 46, check: 46, view: 42, operator: 42 }[node.kind] ?? 60;
   return { ...item, node, width: WIDTH, height };
 }
 
@@ -32,6 +32,7 @@ function bodyOf({ width, height }, name, shift) {
 function itemClass({ node }) {
   if (node === null) return "block";
   if (isEnd(node)) return "end";
+  if (node.kind === "operator" && !node.became.length) return "operator gone";
   return isConversion(node) ? "conversion" : node.kind;
 }
 
@@ -49,7 +50,7 @@ function nodeContents(page, { node, width, height }) {
   if (heat > 0.01) {
     parts.push(svgElement("rect", { class: "heat", x: 6, y: 1, width: (width - 12) * heat, height: 3 }));
   }
-  const isThin = node.kind === "view" || isEnd(node);
+  const isThin = ["view", "operator"].includes(node.kind) || isEnd(node);
   const title = isEnd(node) ? `${nodeTitle(node)} ${node.name}` : nodeTitle(node);
   parts.push(textLine(title, MARGIN, isThin ? 16 : 19, "name", width - 2 * MARGIN));
   if (!isThin) {
@@ -71,7 +72,7 @@ function strip(page, node, width, height) {
   const layout = layoutOf(model, edgeType);
   const path = `M0 ${height - STRIP}H${width}V${height - ROUND}Q${width} ${height} ${width - ROUND} ${height}`
     + `H${ROUND}Q0 ${height} 0 ${height - ROUND}Z`;
-  const text = `${layoutTitle(layout)}  ${shapeText(tensor.logical_shape)}`;
+  const text = `${layout === null ? tensor.where : layoutTitle(layout)}  ${shapeText(tensor.logical_shape)}`;
   return svgElement("g", {
     class: `strip-part ${familyClass(model, edgeType)}`, "data-tensor": tensor.name,
     onclick: (event) => {
@@ -85,7 +86,6 @@ function strip(page, node, width, height) {
 
 /** The name of a layout, or its family if the name is a formula. */
 function layoutTitle(layout) {
-  if (layout === null) return "no storage";
   return layout.name.startsWith("(") ? layout.family : layout.name;
 }
 
@@ -103,7 +103,8 @@ function foldContents(model, item) {
   const operators = nodes.slice(0, item.block.period).filter((node) => node.kind !== "view")
     .map((node) => node.operators[0] ?? node.kind);
   const conversions = nodes.filter(isConversion).length;
-  const price = `${timeText(totalSeconds(nodes))} · ${percentText(totalShare(nodes))}`;
+  const price = totalSeconds(nodes)
+    ? `${timeText(totalSeconds(nodes))} · ${percentText(totalShare(nodes))}` : `${nodes.length} nodes`;
   const warning = conversions ? ` · ${conversions} conversions` : "";
   return [
     textLine(foldTitle(item), MARGIN, 19, "name", item.width - 4 * MARGIN),

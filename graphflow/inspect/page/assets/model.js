@@ -8,17 +8,27 @@ async function unpacked(id) {
   return new Response(stream).text();
 }
 
-/** The model with indices: tensors by name, nodes by name, arrows by node. */
-function indexedModel(values) {
-  const model = { ...values };
-  model.tensorByName = new Map(model.tensors.map((tensor) => [tensor.name, tensor]));
-  // A copy may have the name of a node; nodes of the model come first in look-ups.
-  model.nodeByName = new Map();
+/** The two graphs of a model, the `program` and the model as `imported`, each with the tensors,
+ * layouts and kernels that both share. */
+function indexedGraphs(values) {
+  const tensorByName = new Map(values.tensors.map((tensor) => [tensor.name, tensor]));
+  const shared = { ...values, tensorByName, families: families(values) };
+  const program = indexedGraph(shared, "program");
+  const imported = indexedGraph(shared, "imported");
+  program.nodes.forEach((node) => { node.importedAs = []; });
+  for (const node of imported.nodes) {
+    node.becameNodes = node.became.map((place) => program.nodes[place]);
+    node.becameNodes.forEach((made) => made.importedAs.push(node));
+  }
+  return { program, imported };
+}
+
+/** A graph with indices: nodes by name, arrows by node. */
+function indexedGraph(shared, name) {
+  const model = { ...shared, ...shared[name], nodeByName: new Map() };
   model.nodes.forEach((node, place) => {
-    node.place = place;
-    node.arrowsIn = [];
-    node.arrowsOut = [];
-    if (!isEnd(node) && !model.nodeByName.has(node.name)) model.nodeByName.set(node.name, place);
+    Object.assign(node, { place, graph: name, arrowsIn: [], arrowsOut: [] });
+    if (!isEnd(node) && !model.nodeByName.has(node.name)) model.nodeByName.set(node.name, node);
   });
   model.arrows.forEach((arrow, place) => {
     arrow.place = place;
@@ -27,7 +37,6 @@ function indexedModel(values) {
   });
   model.greatestSeconds = Math.max(1e-12, ...model.nodes.map((node) => node.seconds ?? 0));
   model.slow = slowNodes(model.nodes);
-  model.families = families(model);
   return model;
 }
 
@@ -74,7 +83,7 @@ function families(model) {
   };
   const found = new Map();
   const others = ["other-1", "other-2", "other-3"];
-  for (const arrow of model.arrows) {
+  for (const arrow of [...model.program.arrows, ...model.imported.arrows]) {
     const layout = layoutOf(model, arrow.edge_type);
     if (layout === null || found.has(layout.family)) continue;
     found.set(layout.family, fixed[layout.family] ?? others.shift() ?? "mapped");

@@ -4,6 +4,7 @@ const KINDS = {
   input: "Input of the model", output: "Output of the model",
   check: "Tensor that each run checks, or cuts outputs by", kernel: "Kernel",
   view: "View: nothing is executed", section: "Section that onnxruntime runs",
+  operator: "Operator of the model as imported",
   move: "Kernel that only moves elements", convert: "Conversion", copy: "Copy", fill: "Fill",
 };
 
@@ -13,11 +14,11 @@ function nodePanel(page, node) {
     element("p", { class: "kind" }, KINDS[node.kind]),
     element("h2", {}, nodeTitle(node)),
     element("p", {}, node.name),
-    node.origins.length > 1 || node.origins[0] !== node.name
-      ? element("p", { class: "proof" }, node.origins.length ? `Does the work of ${node.origins.join(", ")}.` : "")
-      : null,
+    node.graph === "program" ? originsOf(node) : null,
+    section("Runs as", (node.becameNodes ?? []).map((made) => element("p", {},
+      page.linkTo(made, nodeTitle(made)), ` ${timeText(made.seconds)}`))),
     section("Price", priceOf(page, node)),
-    section(node.variant ? "Why this variant" : "Why it is executed",
+    section(whyTitle(node),
       node.variant && element("p", {}, "Variant ", element("strong", {}, node.variant)),
       node.because && element("p", { class: isConversion(node) ? "warning" : null },
         sentence(node.because)),
@@ -27,9 +28,22 @@ function nodePanel(page, node) {
       page.tensorLink(name, arrivingEdgeType(node, name)), buffer ? ` as ${buffer}` : ""))),
     section("Writes", node.outputs.map((name) => element("p", {},
       page.tensorLink(name, mainEdgeType(page.model, node))))),
+    section("In the model", (node.importedAs ?? []).map((operator) => element("p", {},
+      page.linkTo(operator, nodeTitle(operator)), ` ${operator.name}`))),
     section("Variants that were not taken", othersTable(node.others, "variant")),
     section("Refused", node.refused.length ? table(["variant", "reason"], node.refused) : null),
     section("Kernel", kernelTexts(page.model.kernels[node.kernel])));
+}
+
+/** The names of the nodes of the model whose work a node does. */
+function originsOf(node) {
+  if (!node.origins.length || (node.origins.length === 1 && node.origins[0] === node.name)) return null;
+  return element("p", { class: "proof" }, `Does the work of ${node.origins.join(", ")}.`);
+}
+
+function whyTitle(node) {
+  if (node.graph === "imported") return "Why nothing runs for it";
+  return node.variant ? "Why this variant" : "Why it is executed";
 }
 
 /** The edge type in which a tensor comes to a node; null for a constant. */
@@ -75,9 +89,9 @@ function foldPanel(page, item) {
   return element("div", { "data-panel": "block" },
     element("p", { class: "kind" }, "Repeated block"),
     element("h2", {}, foldTitle(item)),
-    element("p", {}, `${nodes.length} nodes, ${timeText(totalSeconds(nodes))}, `
-      + `${percentText(totalShare(nodes))} of a run`),
-    shareBar(totalShare(nodes)),
+    element("p", {}, `${nodes.length} nodes`, totalSeconds(nodes)
+      ? `, ${timeText(totalSeconds(nodes))}, ${percentText(totalShare(nodes))} of a run` : ""),
+    totalSeconds(nodes) ? shareBar(totalShare(nodes)) : null,
     element("p", {}, element("button", { type: "button", onclick: () => page.unfold(item.fold) },
       whole ? `Show the ${item.block.count} repetitions` : "Show its nodes")),
     section("Nodes", costTable(page, whole ? nodes.slice(0, item.block.period) : nodes)));
@@ -99,7 +113,7 @@ function totalShare(nodes) {
 
 function costTable(page, nodes) {
   return table(["node", "#price", "#share"], nodes.map((node) => [
-    element("div", {}, page.placeLink(node.place, nodeTitle(node)),
+    element("div", {}, page.linkTo(node, nodeTitle(node)),
       element("div", { class: "proof" }, node.name)), timeText(node.seconds),
     node.seconds === null ? "–" : percentText(node.share),
   ]));
@@ -109,7 +123,7 @@ const MOST_LISTED = 12;
 
 /** The panel of the whole model. */
 function overviewPanel(page) {
-  const { model } = page;
+  const model = page.graphs.program;
   const slowest = model.nodes.filter((node) => node.seconds)
     .sort((a, b) => b.seconds - a.seconds).slice(0, MOST_LISTED);
   const moved = model.nodes.filter(isConversion);
@@ -122,7 +136,7 @@ function overviewPanel(page) {
         : "No kernel only moves elements."),
     section("Where the time goes", costTable(page, slowest)),
     section("Conversions and fills", moved.map((node) => element("p", {},
-      page.placeLink(node.place, nodeTitle(node)),
+      page.linkTo(node, nodeTitle(node)),
       ` ${timeText(node.seconds)}${node.because ? `: ${node.because}` : ""}`))),
     section("Pairs of crop and pad that stay", refused.map((tensor) =>
       element("p", {}, page.tensorLink(tensor.name)))),

@@ -1,9 +1,9 @@
 // The page: its state, and what happens when something is asked of it.
 
 class Page {
-  constructor(model, layOut) {
-    Object.assign(this, { model, layOut });
-    this.folds = firstFolds(model);
+  constructor(graphs, layOut) {
+    Object.assign(this, { graphs, layOut, model: graphs.program });
+    this.foldsOf = new Map(Object.values(graphs).map((graph) => [graph, firstFolds(graph)]));
     this.filters = new Set();
     this.matches = null;
     this.chosen = null;
@@ -12,7 +12,7 @@ class Page {
     this.scene = svgElement("g");
     this.svg.append(hatchPattern(), this.scene);
     this.viewport = new Viewport(this.svg, this.scene, document.getElementById("minimap"));
-    document.getElementById("legend").append(...legendEntries(model));
+    document.getElementById("legend").append(...legendEntries(this.model));
     this.listen();
     this.openOverview();
   }
@@ -56,8 +56,25 @@ class Page {
     return this.items?.find((item) => item.places.includes(place));
   }
 
+  /** The closed folds of the graph that is shown. */
+  get folds() {
+    return this.foldsOf.get(this.model);
+  }
+
+  /** Show the other graph of the model. */
+  async turnTo(name) {
+    if (this.model === this.graphs[name]) return;
+    this.model = this.graphs[name];
+    this.items = this.nodes = this.lines = null;
+    document.querySelectorAll("#graphs button").forEach((button) =>
+      button.setAttribute("aria-pressed", button.dataset.graph === name));
+    this.search();
+    await this.draw();
+    this.viewport.begin();
+  }
+
   async refold(folds) {
-    this.folds = folds;
+    this.foldsOf.set(this.model, folds);
     await this.draw();
   }
 
@@ -116,10 +133,11 @@ class Page {
     this.showChosen();
   }
 
-  /** Show a node in the panel and in the middle of the picture. */
-  async go(place) {
-    await this.reveal(place);
-    const item = this.itemOf(place);
+  /** Show a node of either graph in the panel and in the middle of the picture. */
+  async go(node) {
+    await this.turnTo(node.graph);
+    await this.reveal(node.place);
+    const item = this.itemOf(node.place);
     this.viewport.dragged = false;
     this.viewport.center(item);
     this.open({ item });
@@ -150,14 +168,14 @@ class Page {
     } }, text);
   }
 
-  placeLink(place, text) {
-    return this.link(text, () => this.go(place));
+  linkTo(node, text) {
+    return this.link(text, () => this.go(node));
   }
 
+  /** A link to a node of the program; its name alone if there is none. */
   nodeLink(name) {
-    const place = this.model.nodeByName.get(name);
-    if (place === undefined) return name;
-    return this.placeLink(place, `${nodeTitle(this.model.nodes[place])} (${name})`);
+    const node = this.graphs.program.nodeByName.get(name);
+    return node === undefined ? name : this.linkTo(node, `${nodeTitle(node)} (${name})`);
   }
 
   tensorLink(name, edgeType = null) {
@@ -196,7 +214,7 @@ class Page {
     if (!this.matches?.length) return;
     const count = this.matches.length;
     this.turn = this.turn < 0 && step < 0 ? count - 1 : (this.turn + step + count) % count;
-    await this.go(this.matches[this.turn]);
+    await this.go(this.model.nodes[this.matches[this.turn]]);
     this.showMatches();
   }
 
@@ -215,6 +233,9 @@ class Page {
     on("zoom-in", () => this.viewport.zoom(1.3));
     on("zoom-out", () => this.viewport.zoom(1 / 1.3));
     on("zoom-fit", () => this.viewport.fit());
+    for (const button of document.querySelectorAll("#graphs button")) {
+      button.addEventListener("click", () => this.turnTo(button.dataset.graph));
+    }
     on("fold-all", () => this.refold(allFolds(this.model)).then(() => this.viewport.begin()));
     on("unfold-all", () => this.refold(new Set()).then(() => this.viewport.begin()));
     on("show-overview", () => this.openOverview());
@@ -264,10 +285,10 @@ class Page {
 
 async function start() {
   const layOut = layoutEngine();
-  const model = indexedModel(JSON.parse(await unpacked("packed-model")));
-  document.getElementById("model-name").textContent = model.model;
-  document.getElementById("target-name").textContent = `for ${model.target}`;
-  const page = new Page(model, layOut);
+  const values = JSON.parse(await unpacked("packed-model"));
+  document.getElementById("model-name").textContent = values.model;
+  document.getElementById("target-name").textContent = `for ${values.target}`;
+  const page = new Page(indexedGraphs(values), layOut);
   await page.draw();
   page.viewport.begin();
   document.documentElement.dataset.ready = "true";

@@ -79,7 +79,7 @@ function paddingTable(model, tensor, layout, edgeType) {
 }
 
 function writers(page, tensor) {
-  const input = page.model.nodes.find((node) =>
+  const input = page.graphs.program.nodes.find((node) =>
     node.kind === "input" && node.outputs[0] === tensor.name);
   if (tensor.producer === null) {
     const text = { constant: "A constant, known before the first run." }[tensor.where];
@@ -105,10 +105,10 @@ function readings(page, tensor) {
 
 /** The copies that are made of the tensor, and why. */
 function conversionsOf(page, tensor) {
-  const made = page.model.nodes.filter((node) =>
+  const made = page.graphs.program.nodes.filter((node) =>
     isConversion(node) && node.inputs.some(([, name]) => name === tensor.name));
   return made.map((node) => element("p", { class: "warning" },
-    page.placeLink(node.place, nodeTitle(node)), ` (${timeText(node.seconds)}): ${node.because}`));
+    page.linkTo(node, nodeTitle(node)), ` (${timeText(node.seconds)}): ${node.because}`));
 }
 
 /** A pair of crop and pad in words: cancelled with its proofs, or refused. */

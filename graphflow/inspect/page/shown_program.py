@@ -1,7 +1,7 @@
 """The graph of the program that runs: its kernels, copies, views and sections, and what passes
 between them.
 
-In: a `Compiled` model.  Out: `ShownNode`s in the order of the run, and `ShownArrow`s.  What always
+In: a `Compiled` model.  Out: a `ShownGraph` with the nodes in the order of the run.  What always
 holds: each kernel call of a run is one node, but for the calls of one fill, which are one, and
 those of poison mode, which are none; constants are no arrows.
 """
@@ -9,11 +9,11 @@ those of poison mode, which are none; constants are no arrows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from graphflow.graph import Node
 from graphflow.inspect.moved_elements import movement_kind
-from graphflow.inspect.page.page_data import ShownArrow, ShownNode
+from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode
+from graphflow.inspect.page.repeated_blocks import repeated_blocks
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
 from graphflow.inspect.page.shown_tensors import shown_other
 from graphflow.inspect.refusals import refusals
@@ -22,15 +22,7 @@ from graphflow.pipeline.compiler import Compiled
 from graphflow.plan import Choice, Conversion, CopyKind, EdgeType
 
 
-@dataclass(frozen=True, slots=True)
-class ShownGraph:
-    """The nodes, and the arrows between them."""
-
-    nodes: tuple[ShownNode, ...]
-    arrows: tuple[ShownArrow, ...]
-
-
-def shown_graph(compiled: Compiled, edge_types: ShownEdgeTypes) -> ShownGraph:
+def shown_program(compiled: Compiled, edge_types: ShownEdgeTypes) -> ShownGraph:
     """The graph of a run; the edge types of its arrows are added to `edge_types`."""
     return _GraphBuilder(compiled, edge_types).build()
 
@@ -71,13 +63,14 @@ class _GraphBuilder:
             source = self._source("", -1, name)
             place = self._outer("output" if name in self.graph.results else "check", name)
             self._arrow(source, place, name, self._edge_type("", -1, name))
-        return ShownGraph(tuple(self.nodes), tuple(self.arrows))
+        blocks = repeated_blocks(block_labels(self.nodes))
+        return ShownGraph(tuple(self.nodes), tuple(self.arrows), blocks)
 
     def _outer(self, kind: str, name: str) -> int:
         """A node for what the caller gives, takes or checks."""
         given = kind == "input"
         self.nodes.append(
-            _plain_node(kind, name, () if given else (("", name),), (name,) if given else ())
+            plain_node(kind, name, () if given else (("", name),), (name,) if given else ())
         )
         if given:
             self.makers[name] = len(self.nodes) - 1
@@ -180,7 +173,7 @@ class _GraphBuilder:
             return self.makers.get(value)
         name = f"copy {value}"
         self.nodes.append(
-            _plain_node("copy", name, inputs=(("src", value),), kernel=self.symbols.get(name))
+            plain_node("copy", name, inputs=(("src", value),), kernel=self.symbols.get(name))
         )
         return len(self.nodes) - 1
 
@@ -201,15 +194,34 @@ class _GraphBuilder:
             self.arrows.append(ShownArrow(start, end, tensor, place))
 
 
-def _plain_node(
+def plain_node(
     kind: str,
     name: str,
     inputs: tuple[tuple[str, str], ...] = (),
     outputs: tuple[str, ...] = (),
+    operators: tuple[str, ...] = (),
+    origins: tuple[str, ...] = (),
+    because: str = "",
     kernel: str | None = None,
+    became: tuple[int, ...] = (),
 ) -> ShownNode:
     """A node about which the plan has no price."""
-    return ShownNode(kind, name, (), (), None, "", None, 0.0, False, None, kernel, inputs, outputs)
+    return ShownNode(
+        kind=kind,
+        name=name,
+        operators=operators,
+        origins=origins,
+        variant=None,
+        because=because,
+        seconds=None,
+        share=0.0,
+        measured=False,
+        bytes=None,
+        kernel=kernel,
+        inputs=inputs,
+        outputs=outputs,
+        became=became,
+    )
 
 
 def _symbols(compiled: Compiled) -> dict[str, str]:
