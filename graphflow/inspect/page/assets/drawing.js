@@ -100,8 +100,9 @@ function hatchedEnd(width, height, used) {
 
 function foldContents(model, item) {
   const nodes = item.places.map((place) => model.nodes[place]);
-  const operators = nodes.slice(0, item.block.period).filter((node) => node.kind !== "view")
-    .map((node) => node.operators[0] ?? node.kind);
+  const runs = nodes.slice(0, item.block.period).filter((node) => node.kind !== "view");
+  const counted = Map.groupBy(runs, (node) => node.operators[0] ?? node.kind);
+  const operators = [...counted].map(([name, alike]) => alike.length > 1 ? `${alike.length} ${name}` : name);
   const conversions = nodes.filter(isConversion).length;
   const price = totalSeconds(nodes)
     ? `${timeText(totalSeconds(nodes))} · ${percentText(totalShare(nodes))}` : `${nodes.length} nodes`;

@@ -124,10 +124,12 @@ function pairText(page, pair) {
     pair.proofs.map((proof) => element("p", { class: "proof" }, `Proof: ${proof}`)));
 }
 
-/** The candidates that were not taken: what they are called, and their variant if that differs. */
+/** The candidates that were not taken, those of the best plans first: what they are called, and
+ * their variant if that differs. */
 function othersTable(others, what) {
   if (!others.length) return null;
-  return table([what, "#alone", "#plan with it"], others.map((other) => [
+  const sorted = [...others].sort((a, b) => (a.extra ?? Infinity) - (b.extra ?? Infinity));
+  return table([what, "#alone", "#plan with it"], sorted.map((other) => [
     element("div", {}, other.name, other.variant === other.name ? null
       : element("div", { class: "proof" }, `variant ${other.variant}`)),
     timeText(other.seconds) + (other.measured ? " measured" : ""),

@@ -134,8 +134,14 @@ class Viewport {
     }
     pen.strokeStyle = color("--accent");
     pen.lineWidth = 1.5;
-    pen.strokeRect(left - (this.x / this.scale) * scale, top - (this.y / this.scale) * scale,
-      (this.svg.clientWidth / this.scale) * scale, (this.svg.clientHeight / this.scale) * scale);
+    const seen = (at, extent, start, most) => {
+      const first = Math.max(1, start - (at / this.scale) * scale);
+      const last = Math.min(most - 1, start + ((extent - at) / this.scale) * scale);
+      return [first, last - first];
+    };
+    const [x, width] = seen(this.x, this.svg.clientWidth, left, this.minimap.width);
+    const [y, height] = seen(this.y, this.svg.clientHeight, top, this.minimap.height);
+    pen.strokeRect(x, y, width, height);
   }
 
   jump(event) {
