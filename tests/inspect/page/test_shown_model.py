@@ -22,6 +22,7 @@ from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from support.control_flow import LOOP
+from support.planning.nets import Net, favour, over_padding, padded
 from support.targets import USUAL
 from support.texts import parsed
 
@@ -236,6 +237,22 @@ def test_a_section_names_the_nodes_that_onnxruntime_runs() -> None:
     foreign = reported("section")["foreign"]
     assert section.notes == tuple(f"{n['op']} {n['node']}: {n['reason']}" for n in foreign)
     assert section.kernel is None and section.operators == ("Loop, Relu",)
+
+
+def test_a_fill_is_a_node_between_the_writer_and_the_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = Net(x=(1, 6, 8, 8))
+    graph = net.done(net.over_channels("s", "sum", net.unary("a", "exp", "x")))
+    natural = lambda c: c.node == "n_a" and padded(c) and c.pad_value is None  # noqa: E731
+    favour(monkeypatch, lambda c: over_padding(c) or natural(c))
+    request = CompileRequest(graph, target=PROCESSORS[USUAL], options=Options(threads=1))
+    program = shown_model(compile_graph(request)).program
+    [place] = [place for place, node in enumerate(program.nodes) if node.kind == "fill"]
+    assert program.nodes[place].kernel is not None and program.nodes[place].because
+    before = [program.nodes[a.start].name for a in program.arrows if a.end == place]
+    after = [program.nodes[a.end].name for a in program.arrows if a.start == place]
+    assert (before, after) == (["n_a"], ["n_s"])
 
 
 def test_a_constant_inside_a_concat_is_a_copy() -> None:
