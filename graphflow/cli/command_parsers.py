@@ -134,6 +134,9 @@ def _add_inspect_commands(commands: Any) -> None:
     command.add_argument("before", metavar="BEFORE.json")
     command.add_argument("after", metavar="AFTER.json")
     command.add_argument("--json", action="store_true", help="the changes as a list of objects")
+    command.add_argument(
+        "--html", metavar="FILE", help="write a page with the changes on the graph, for a browser"
+    )
 
 
 def _add_measure_commands(commands: Any) -> None:

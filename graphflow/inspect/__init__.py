@@ -10,7 +10,7 @@ from graphflow.inspect.decision_table import decisions, summary_line
 from graphflow.inspect.diff import Change, changes, read_report
 from graphflow.inspect.explain import explain, explanations
 from graphflow.inspect.moved_elements import movement_kind
-from graphflow.inspect.page import page_of
+from graphflow.inspect.page import difference_page, page_of
 from graphflow.inspect.report import report
 from graphflow.inspect.tensor_decisions import TensorDecision, tensor_decisions
 
@@ -19,6 +19,7 @@ __all__ = [
     "TensorDecision",
     "changes",
     "decisions",
+    "difference_page",
     "explain",
     "explanations",
     "movement_kind",

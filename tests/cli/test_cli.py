@@ -191,6 +191,19 @@ def test_inspect_writes_a_page_and_view_opens_one(
     assert "open the file in one" in capsys.readouterr().out
 
 
+def test_diff_writes_a_page(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", model, "--json"]) == 0
+    report = tmp_path / "report.json"
+    report.write_text(capsys.readouterr().out, encoding="utf-8")
+    page = tmp_path / "page.html"
+    assert main(["diff", str(report), str(report), "--html", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert main(["diff", str(report), model, "--html", str(page)]) == 2
+    assert "error:" in capsys.readouterr().err
+    unwritable = str(tmp_path / "missing" / "page.html")
+    assert main(["diff", str(report), str(report), "--html", unwritable]) == 2
+
+
 def test_a_page_that_cannot_be_written_is_one_error(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from graphflow.inspect.page.page_data import ShownModel
+from graphflow.inspect.page.shown_difference import shown_difference
 from graphflow.inspect.page.shown_model import shown_model
 from graphflow.pipeline.compiler import Compiled
 
@@ -30,6 +33,7 @@ SCRIPTS = (
     "box_picture.js",
     "tensor_panel.js",
     "node_panel.js",
+    "difference_panel.js",
     "viewport.js",
     "drawing.js",
     "finding.js",
@@ -44,6 +48,11 @@ LAYOUT_LIBRARY = "elk-worker.min.js"
 def page_of(compiled: Compiled) -> str:
     """The page of a compiled model."""
     return page_html(shown_model(compiled))
+
+
+def difference_page(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The page of the differences between two reports.  Raises InvalidModel where one is none."""
+    return page_html(shown_difference(before, after))
 
 
 def page_html(model: ShownModel) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from graphflow.inspect.diff import Change
+
 IndexCode: TypeAlias = "int | str | list[Any]"
 """An index expression: an integer, a variable (`i0` …, `p0` …), or a list of an operation and its
 operands: ["+", …], ["*", factor, e], ["//", e, divisor], ["%", e, divisor], ["min" or "max", a, b].
@@ -76,7 +78,7 @@ class ShownOther:
 
     name: str
     variant: str
-    seconds: float
+    seconds: float | None
     measured: bool
     extra: float | None
     price: str
@@ -182,7 +184,8 @@ class ShownModel:
     """Everything that the page shows of one compiled model.
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.
-    `seconds` is the price of a run.
+    `seconds` is the price of a run.  `changes` are the differences from another plan, which
+    `compared` names; None if there is none.
     """
 
     model: str
@@ -195,3 +198,5 @@ class ShownModel:
     program: ShownGraph
     imported: ShownGraph
     kernels: dict[str, ShownKernel]
+    changes: tuple[Change, ...] = ()
+    compared: str | None = None

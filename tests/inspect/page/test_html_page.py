@@ -19,7 +19,7 @@ import pytest
 import graphflow as gf
 from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
-from graphflow.inspect import page_of
+from graphflow.inspect import changes, difference_page, page_of, report
 from graphflow.inspect.page import page_html, shown_model
 from graphflow.inspect.page.page_data import ShownArrow, ShownBlock, ShownGraph, ShownModel
 from graphflow.models import ModelBuilder
@@ -376,6 +376,29 @@ def test_names_of_models_are_text_and_never_markup(open_page: Opener) -> None:
     assert HOSTILE in opened.panel("node")
     assert opened.page.title() == f"{exe.compiled.name} – graphflow"
     assert opened.page.locator("img").count() == 0 and opened.problems == []
+
+
+def test_two_plans_are_compared_on_the_graph(open_page: Opener) -> None:
+    request = CompileRequest(
+        zoo_model("probe:concat:58", 0),
+        target=PROCESSORS["broadwell-guest"],
+        options=Options(threads=1),
+    )
+    before, after = report(compile_graph(request)), report(compiled("probe:concat:58"))
+    opened = open_page(difference_page(before, after))
+    text = opened.panel("difference")
+    found = changes(before, after)
+    assert f"{len({change.name for change in found if change.kind != 'summary'})} tensors" in text
+    for change in found:
+        assert change.name in text and (change.before or "–") in text
+        assert (change.after or "–") in text
+    opened.page.click("[data-filter=changed]")
+    assert int(opened.page.locator("#found").inner_text()) > 0
+    opened.page.press("#search", "Enter")
+    assert "Changes" in opened.panel("node")
+    assert opened.page.locator("[data-filter=slow]").count() == 0
+    assert not opened.page.locator("#graphs").is_visible()
+    assert opened.problems == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

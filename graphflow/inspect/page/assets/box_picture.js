@@ -8,7 +8,7 @@ const MOST_ROWS = 16;
 /** The pictures and the line about the marked element. */
 function boxPictures(model, tensor, edgeType) {
   const layout = layoutOf(model, edgeType);
-  if (layout === null || !layout.logical_shape.length || layout.logical_shape.includes(0)) return null;
+  if (layout === null || !layout.physical.length || !layout.logical_shape.length || layout.logical_shape.includes(0)) return null;
   const facts = new Map(model.edge_types[edgeType].facts);
   const place = element("p", { class: "place", role: "status", "data-role": "place" });
   const shared = { layout, tensor, facts, color: familyClass(model, edgeType) };

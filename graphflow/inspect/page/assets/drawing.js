@@ -50,13 +50,17 @@ function nodeContents(page, { node, width, height }) {
   if (heat > 0.01) {
     parts.push(svgElement("rect", { class: "heat", x: 6, y: 1, width: (width - 12) * heat, height: 3 }));
   }
+  if (changesAt(model, node).length) {
+    parts.push(svgElement("rect", { class: "changed", x: 0, y: 6, width: 5, height: height - STRIP - 10 }));
+  }
   const isThin = ["view", "operator"].includes(node.kind) || isEnd(node);
   const title = isEnd(node) ? `${nodeTitle(node)} ${node.name}` : nodeTitle(node);
   parts.push(textLine(title, MARGIN, isThin ? 16 : 19, "name", width - 2 * MARGIN));
   if (!isThin) {
     const price = node.seconds === null ? "" : `${timeText(node.seconds)} · ${percentText(node.share)}`;
     const room = width - 3 * MARGIN - textWidth(price, "price");
-    parts.push(textLine(node.name, MARGIN, 35, "detail", room));
+    const detail = node.operators.length || isConversion(node) ? node.name : node.variant ?? "";
+    parts.push(textLine(detail, MARGIN, 35, "detail", room));
     parts.push(textLine(price, width - MARGIN, 35, "price", width, "end"));
   }
   parts.push(strip(page, node, width, height));
@@ -221,6 +225,7 @@ function legendEntries(model) {
   add(model.nodes.some(isConversion), "conversion", "only moves or fills elements");
   add(model.nodes.some((node) => node.kind === "view"), "view", "view: nothing is executed");
   add(model.nodes.some((node) => node.kind === "section"), "section", "runs in onnxruntime");
+  add(model.compared !== null, "changed", "differs from the other plan");
   add(model.blocks.length, "block", "repeated block, folded");
   return entries;
 }

@@ -6,9 +6,17 @@ const FILTERS = {
   padding: { title: "Padding", explained: "Nodes that read or write a padded tensor",
     matches: (model, node) => [...node.arrowsIn, ...node.arrowsOut].some((arrow) =>
       isPadded(model, arrow.edge_type)) },
+  changed: { title: "Changed", explained: "Nodes that write a tensor about which the plans differ",
+    matches: (model, node) => changesAt(model, node).length > 0 },
   slow: { title: "Slow", explained: "The nodes that together take half of a run",
     matches: (model, node) => model.slow.has(node.place) },
 };
+
+/** The filters that can find something in a page: a comparison has changes, and no prices. */
+function usableFilters(model) {
+  return Object.entries(FILTERS).filter(([name]) =>
+    (name === "changed" ? model.compared !== null : true) && (name !== "slow" || model.slow.size));
+}
 
 /** The places of the nodes that match the text and all filters; null if nothing is asked for. */
 function matchingPlaces(model, text, filters) {

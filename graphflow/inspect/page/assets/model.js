@@ -12,7 +12,8 @@ async function unpacked(id) {
  * layouts and kernels that both share. */
 function indexedGraphs(values) {
   const tensorByName = new Map(values.tensors.map((tensor) => [tensor.name, tensor]));
-  const shared = { ...values, tensorByName, families: families(values) };
+  const changesOf = Map.groupBy(values.changes, (change) => change.name);
+  const shared = { ...values, tensorByName, changesOf, families: families(values) };
   const program = indexedGraph(shared, "program");
   const imported = indexedGraph(shared, "imported");
   program.nodes.forEach((node) => { node.importedAs = []; });
@@ -43,6 +44,11 @@ function indexedGraph(shared, name) {
 /** Whether a node stands for the caller, who gives inputs, takes outputs, and checks tensors. */
 function isEnd(node) {
   return ["input", "output", "check"].includes(node.kind);
+}
+
+/** The differences from the other plan around a node: those of the tensors that it writes. */
+function changesAt(model, node) {
+  return node.outputs.flatMap((name) => model.changesOf.get(name) ?? []);
 }
 
 /** Whether a node does nothing but move or fill elements. */
@@ -119,5 +125,6 @@ function mainTensor(model, node) {
 function mainEdgeType(model, node) {
   if (node.kind === "output" || node.kind === "check") return node.arrowsIn[0]?.edge_type ?? null;
   const out = node.arrowsOut.find((arrow) => arrow.tensor === node.outputs[0]);
-  return out?.edge_type ?? mainTensor(model, node)?.edge_type ?? null;
+  if (out !== undefined) return out.edge_type;
+  return isConversion(node) ? null : mainTensor(model, node)?.edge_type ?? null;
 }

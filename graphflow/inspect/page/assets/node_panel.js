@@ -15,6 +15,7 @@ function nodePanel(page, node) {
     element("h2", {}, nodeTitle(node)),
     element("p", {}, node.name),
     node.graph === "program" ? originsOf(node) : null,
+    section("Changes", changesTable(changesAt(page.model, node))),
     section("Runs as", (node.becameNodes ?? []).map((made) => element("p", {},
       page.linkTo(made, nodeTitle(made)), ` ${timeText(made.seconds)}`))),
     section("Price", priceOf(page, node)),

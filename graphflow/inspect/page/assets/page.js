@@ -129,7 +129,8 @@ class Page {
 
   openOverview() {
     this.chosen = null;
-    this.panel.replaceChildren(overviewPanel(this));
+    this.panel.replaceChildren(
+      this.model.compared === null ? overviewPanel(this) : differencePanel(this));
     this.showChosen();
   }
 
@@ -233,6 +234,7 @@ class Page {
     on("zoom-in", () => this.viewport.zoom(1.3));
     on("zoom-out", () => this.viewport.zoom(1 / 1.3));
     on("zoom-fit", () => this.viewport.fit());
+    document.getElementById("graphs").hidden = !this.graphs.imported.nodes.length;
     for (const button of document.querySelectorAll("#graphs button")) {
       button.addEventListener("click", () => this.turnTo(button.dataset.graph));
     }
@@ -244,7 +246,7 @@ class Page {
     search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.nextMatch(event.shiftKey ? -1 : 1);
     });
-    document.getElementById("filters").append(...Object.entries(FILTERS).map(([name, filter]) =>
+    document.getElementById("filters").append(...usableFilters(this.model).map(([name, filter]) =>
       element("button", { type: "button", title: filter.explained, "aria-pressed": "false",
         "data-filter": name, onclick: (event) => this.toggleFilter(name, event.currentTarget) },
       filter.title)));

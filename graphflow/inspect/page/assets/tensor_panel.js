@@ -12,6 +12,7 @@ function tensorPanel(page, tensor, edgeType) {
       layout && element("span", { class: `chip ${familyClass(model, shown)}` }, layout.name),
       element("span", { class: "chip neutral" }, `${tensor.dtype} ${shapeText(tensor.logical_shape)}`)),
     element("p", { class: "lead" }, tensorSentence(tensor, layout)),
+    section("Changes", changesTable(model.changesOf.get(tensor.name) ?? [])),
     section("Box", boxPictures(model, tensor, shown)),
     section("Shapes", layout && shapesTable(tensor, layout)),
     section("Padding", layout && paddingTable(model, tensor, layout, shown)),
@@ -48,8 +49,8 @@ function shapesTable(tensor, layout) {
   return table(["", "shape"], [
     ["logical", shapeText(tensor.logical_shape)],
     ["physical", shapeText(layout.physical_shape)],
-    ["index map", indexMapText(layout)],
-    ["memory", bytes],
+    ...(layout.physical.length ? [["index map", indexMapText(layout)]] : []),
+    ...(bytes ? [["memory", bytes]] : []),
   ]);
 }
 
@@ -73,7 +74,7 @@ function codeText(code, inside = false) {
 /** Each region of the box, and what it holds. */
 function paddingTable(model, tensor, layout, edgeType) {
   const facts = new Map(model.edge_types[edgeType].facts);
-  if (layout.regions.length === 1) return element("p", {}, "The box has no padding.");
+  if (!layout.padding_elements) return element("p", {}, "The box has no padding.");
   return table(["region", "holds"],
     layout.regions.map((region) => [region, facts.get(region) ?? "the elements"]));
 }
