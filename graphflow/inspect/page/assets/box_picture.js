@@ -290,7 +290,7 @@ function gridColors(node) {
   const page = getComputedStyle(document.documentElement);
   const name = [...node.classList].find((one) => one.startsWith("layout-"))?.slice(7);
   const color = (key) => page.getPropertyValue(`--${key}`).trim();
-  return { fill: color(name), card: color("card"), ink: color("ink"), mark: color("red"),
+  return { fill: color(name), card: color("card"), ink: color("ink"), mark: color("mark"),
     line: color("muted") };
 }
 

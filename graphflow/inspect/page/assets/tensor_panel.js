@@ -23,7 +23,18 @@ function tensorPanel(page, tensor, edgeType) {
     section("Read by", readings(page, tensor)),
     section("Conversions", conversionsOf(page, tensor)),
     section("Crop and pad", tensor.pairs.map((pair) => pairText(page, pair))),
-    section("Other layouts, with the best plan for each", othersTable(tensor.others, "edge type")));
+    section("Other layouts, with the best plan for each", othersTable(tensor.others, "edge type"),
+      pinHint(model, tensor)));
+}
+
+/** How to ask for the cheapest of the other layouts that has a name. */
+function pinHint(model, tensor) {
+  const priced = tensor.others.filter((other) => other.extra !== null && /^\w+( \[|$)/.test(other.name));
+  if (!priced.length) return null;
+  const [first] = [...priced].sort((a, b) => a.extra - b.extra);
+  const pin = `layouts={${JSON.stringify(tensor.name)}: ${JSON.stringify(first.name.split(" ")[0])}}`;
+  return element("p", { class: "proof" }, "A pin asks for one of them: ",
+    element("code", {}, pin), ". The other tensors then take what fits it best.");
 }
 
 /** One plain sentence about the decision. */
