@@ -30,6 +30,7 @@ SCRIPTS = (
     "model.js",
     "folding.js",
     "graph_layout.js",
+    "box_grid.js",
     "box_picture.js",
     "tensor_panel.js",
     "node_panel.js",

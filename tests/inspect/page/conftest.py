@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -20,9 +21,7 @@ def missing() -> str | None:
     """Why there is no browser; None if there is one."""
     if not any(map(shutil.which, BROWSERS)):
         return f"no browser is installed: none of {', '.join(BROWSERS)} (apt-get install chromium)"
-    try:
-        __import__("playwright.sync_api")
-    except ImportError:
+    if find_spec("playwright") is None:
         return "playwright is not installed (pip install -e '.[test]')"
     return None
 

@@ -21,6 +21,7 @@ from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
 from graphflow.inspect import changes, difference_page, page_of, report
 from graphflow.inspect.page import page_html, shown_model
+from graphflow.inspect.page.html_page import ASSETS, LAYOUT_LIBRARY, SCRIPTS
 from graphflow.inspect.page.page_data import ShownArrow, ShownBlock, ShownGraph, ShownModel
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
@@ -129,6 +130,14 @@ def test_the_page_has_the_data_and_no_reference_to_another_file() -> None:
     assert page == page_html(shown("probe:concat:58"))
     assert not re.findall(r"<(?:link|img|iframe)|\b(?:src|srcset)=|@import|url\((?!#)", page)
     assert "Eclipse Public License" in page
+
+
+def test_every_script_beside_the_page_is_in_it() -> None:
+    scripts = {path.name for path in ASSETS.glob("*.js")}
+    assert scripts == {*SCRIPTS, LAYOUT_LIBRARY}
+    page = page_html(shown("probe:concat:58"))
+    for name in SCRIPTS:
+        assert (ASSETS / name).read_text(encoding="utf-8") in page
 
 
 def test_the_overview_says_where_the_time_goes(open_page: Opener) -> None:

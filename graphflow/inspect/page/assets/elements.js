@@ -15,7 +15,8 @@ function svgElement(tag, attributes = {}, ...children) {
 function withContents(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+    else if (value !== null && value !== false)
+      node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return node;
@@ -33,10 +34,18 @@ function table(columns, rows) {
   const cell = (tag, value, place) =>
     element(tag, { class: isNumber[place] ? "number" : null }, value ?? "–");
   const head = columns.map((column, place) => cell("th", column.replace("#", ""), place));
-  const body = rows.map((row) => element("tr", {}, row.map((value, k) => cell("td", value, k))));
-  return element("div", { class: "table" },
-    element("table", {}, element("thead", {}, element("tr", {}, head)),
-      element("tbody", {}, body)));
+  const body = rows.map((row) =>
+    element(
+      "tr",
+      {},
+      row.map((value, k) => cell("td", value, k)),
+    ),
+  );
+  return element(
+    "div",
+    { class: "table" },
+    element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, body)),
+  );
 }
 
 /** A price in microseconds or milliseconds, with three digits. */

@@ -3,7 +3,7 @@
 // A block has two folds: all of its repetitions as one item ("b3"), and each repetition as one
 // ("b3r0").  An item is a node, or a fold with the places of its nodes.
 
-const MOST_UNFOLDED = 60;  // graphs of more nodes begin folded
+const MOST_UNFOLDED = 60; // graphs of more nodes begin folded
 
 /** The folds that are closed at first: all blocks of a large graph. */
 function firstFolds(model) {
@@ -12,14 +12,19 @@ function firstFolds(model) {
 
 /** Every fold of the model. */
 function allFolds(model) {
-  return new Set(model.blocks.flatMap((block, number) =>
-    [`b${number}`, ...repetitions(block).map((_, k) => `b${number}r${k}`)]));
+  return new Set(
+    model.blocks.flatMap((block, number) => [
+      `b${number}`,
+      ...repetitions(block).map((_, k) => `b${number}r${k}`),
+    ]),
+  );
 }
 
 /** The places of the nodes of each repetition of a block. */
 function repetitions(block) {
   return Array.from({ length: block.count }, (_, k) =>
-    Array.from({ length: block.period }, (_, j) => block.first + k * block.period + j));
+    Array.from({ length: block.period }, (_, j) => block.first + k * block.period + j),
+  );
 }
 
 /** The items that are shown while these folds are closed, in the order of the run. */
@@ -35,8 +40,11 @@ function shownItems(model, folds) {
 }
 
 function nodeItems(first, after) {
-  return Array.from({ length: after - first }, (_, k) =>
-    ({ id: `n${first + k}`, places: [first + k], fold: null }));
+  return Array.from({ length: after - first }, (_, k) => ({
+    id: `n${first + k}`,
+    places: [first + k],
+    fold: null,
+  }));
 }
 
 function blockItems(block, number, folds) {
@@ -57,15 +65,21 @@ function openRepetitions(model, folds) {
   return model.blocks.flatMap((block, number) => {
     if (folds.has(`b${number}`)) return [];
     return repetitions(block)
-      .map((places, repetition) => ({ block, repetition, places, fold: `b${number}r${repetition}` }))
+      .map((places, repetition) => ({
+        block,
+        repetition,
+        places,
+        fold: `b${number}r${repetition}`,
+      }))
       .filter(({ fold }) => !folds.has(fold));
   });
 }
 
 /** The folds that hide a node, the outer one first. */
 function foldsOver(model, place) {
-  const number = model.blocks.findIndex((block) =>
-    place >= block.first && place < block.first + block.period * block.count);
+  const number = model.blocks.findIndex(
+    (block) => place >= block.first && place < block.first + block.period * block.count,
+  );
   if (number < 0) return [];
   const block = model.blocks[number];
   return [`b${number}`, `b${number}r${Math.floor((place - block.first) / block.period)}`];

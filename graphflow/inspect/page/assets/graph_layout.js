@@ -35,11 +35,12 @@ async function layoutEngine() {
     if (data.error) reject(new Error(data.error.message ?? data.error));
     else resolve(data.data);
   };
-  const ask = (message) => new Promise((resolve, reject) => {
-    number += 1;
-    waiting.set(number, { resolve, reject });
-    worker.postMessage({ id: number, ...message });
-  });
+  const ask = (message) =>
+    new Promise((resolve, reject) => {
+      number += 1;
+      waiting.set(number, { resolve, reject });
+      worker.postMessage({ id: number, ...message });
+    });
   await ask({ cmd: "register", algorithms: ["layered"] });
   return (graph) => ask({ cmd: "layout", graph, layoutOptions: {}, options: {} });
 }

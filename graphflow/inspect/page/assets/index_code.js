@@ -7,13 +7,20 @@ function indexValue(code, values) {
   const [operation, ...operands] = code;
   const numbers = operands.map((operand) => indexValue(operand, values));
   switch (operation) {
-    case "+": return numbers.reduce((sum, number) => sum + number, 0);
-    case "*": return numbers[0] * numbers[1];
-    case "//": return Math.floor(numbers[0] / numbers[1]);
-    case "%": return numbers[0] - numbers[1] * Math.floor(numbers[0] / numbers[1]);
-    case "min": return Math.min(...numbers);
-    case "max": return Math.max(...numbers);
-    default: throw new Error(`unknown operation ${operation}`);
+    case "+":
+      return numbers.reduce((sum, number) => sum + number, 0);
+    case "*":
+      return numbers[0] * numbers[1];
+    case "//":
+      return Math.floor(numbers[0] / numbers[1]);
+    case "%":
+      return numbers[0] - numbers[1] * Math.floor(numbers[0] / numbers[1]);
+    case "min":
+      return Math.min(...numbers);
+    case "max":
+      return Math.max(...numbers);
+    default:
+      throw new Error(`unknown operation ${operation}`);
   }
 }
 
@@ -33,9 +40,11 @@ function placeInBox(layout, physical) {
   const values = variables("p", physical);
   const logical = layout.logical.map((code) => indexValue(code, values));
   const again = physicalIndex(layout, logical);
-  if (again.some((value, axis) => value !== physical[axis])) return { region: "gap", logical: null };
+  if (again.some((value, axis) => value !== physical[axis]))
+    return { region: "gap", logical: null };
   const outside = logical.flatMap((value, axis) =>
-    value < 0 || value >= layout.logical_shape[axis] ? [axis] : []);
+    value < 0 || value >= layout.logical_shape[axis] ? [axis] : [],
+  );
   return { region: outside.length ? `pad(${outside.join(",")})` : "logical", logical };
 }
 

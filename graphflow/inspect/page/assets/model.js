@@ -3,7 +3,8 @@
 /** A packed text of the page: gzip in base64. */
 async function unpacked(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) =>
-    c.charCodeAt(0));
+    c.charCodeAt(0),
+  );
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
 }
@@ -16,7 +17,9 @@ function indexedGraphs(values) {
   const shared = { ...values, tensorByName, changesOf, families: families(values) };
   const program = indexedGraph(shared, "program");
   const imported = indexedGraph(shared, "imported");
-  program.nodes.forEach((node) => { node.importedAs = []; });
+  program.nodes.forEach((node) => {
+    node.importedAs = [];
+  });
   for (const node of imported.nodes) {
     node.becameNodes = node.became.map((place) => program.nodes[place]);
     node.becameNodes.forEach((made) => made.importedAs.push(node));
@@ -81,11 +84,21 @@ function isPadded(model, edgeType) {
 /** The class that colours a layout: families have fixed colours, others take the next free one. */
 function families(model) {
   const fixed = {
-    "row-major": "plain", NCHW: "plain", NCW: "plain", NCDHW: "plain",
-    NHWC: "last", NWC: "last", NDHWC: "last",
-    NCHW16c: "blocked", NCW16c: "blocked", NCDHW16c: "blocked",
-    NCHW8c: "half-blocked", NCW8c: "half-blocked", NCDHW8c: "half-blocked",
-    "index map": "mapped", "permuted axes": "mapped",
+    "row-major": "plain",
+    NCHW: "plain",
+    NCW: "plain",
+    NCDHW: "plain",
+    NHWC: "last",
+    NWC: "last",
+    NDHWC: "last",
+    NCHW16c: "blocked",
+    NCW16c: "blocked",
+    NCDHW16c: "blocked",
+    NCHW8c: "half-blocked",
+    NCW8c: "half-blocked",
+    NCDHW8c: "half-blocked",
+    "index map": "mapped",
+    "permuted axes": "mapped",
   };
   const found = new Map();
   const others = ["other-1", "other-2", "other-3"];
@@ -105,8 +118,12 @@ function familyClass(model, edgeType) {
 /** The operators of a node as its title. */
 function nodeTitle(node) {
   const titles = {
-    input: "Input", output: "Output", check: "Check", copy: "Copy of a constant",
-    convert: "Conversion", fill: "Fill padding",
+    input: "Input",
+    output: "Output",
+    check: "Check",
+    copy: "Copy of a constant",
+    convert: "Conversion",
+    fill: "Fill padding",
   };
   if (titles[node.kind] && !node.operators.length) return titles[node.kind];
   if (node.kind === "convert" || node.kind === "fill" || node.kind === "copy") {
@@ -126,5 +143,5 @@ function mainEdgeType(model, node) {
   if (node.kind === "output" || node.kind === "check") return node.arrowsIn[0]?.edge_type ?? null;
   const out = node.arrowsOut.find((arrow) => arrow.tensor === node.outputs[0]);
   if (out !== undefined) return out.edge_type;
-  return isConversion(node) ? null : mainTensor(model, node)?.edge_type ?? null;
+  return isConversion(node) ? null : (mainTensor(model, node)?.edge_type ?? null);
 }

@@ -35,13 +35,26 @@ class Page {
   place(items, edges, found) {
     const places = new Map(found.children.map((child) => [child.id, child]));
     const lines = new Map(found.edges.map((edge) => [edge.id, edge.sections]));
-    this.items = items.map((item) => ({ ...item, x: places.get(item.id).x, y: places.get(item.id).y }));
+    this.items = items.map((item) => ({
+      ...item,
+      x: places.get(item.id).x,
+      y: places.get(item.id).y,
+    }));
     this.edges = edges.map((edge) => ({ ...edge, sections: lines.get(edge.id) }));
     this.nodes = new Map(this.items.map((item) => [item.id, drawnItem(this, item)]));
     this.lines = this.edges.map((edge) => ({ edge, node: drawnEdge(this, edge) }));
     const frames = openRepetitions(this.model, this.folds).map((part) =>
-      drawnFrame(this, part, this.items.filter((item) => part.places.includes(item.places[0]))));
-    this.scene.replaceChildren(...frames, ...this.lines.map((line) => line.node), ...this.nodes.values());
+      drawnFrame(
+        this,
+        part,
+        this.items.filter((item) => part.places.includes(item.places[0])),
+      ),
+    );
+    this.scene.replaceChildren(
+      ...frames,
+      ...this.lines.map((line) => line.node),
+      ...this.nodes.values(),
+    );
     this.viewport.size = { width: found.width, height: found.height };
     this.viewport.top = this.items[0].x + this.items[0].width / 2;
     this.showMatches();
@@ -66,8 +79,9 @@ class Page {
     if (this.model === this.graphs[name]) return;
     this.model = this.graphs[name];
     this.items = this.nodes = this.lines = null;
-    document.querySelectorAll("#graphs button").forEach((button) =>
-      button.setAttribute("aria-pressed", button.dataset.graph === name));
+    document
+      .querySelectorAll("#graphs button")
+      .forEach((button) => button.setAttribute("aria-pressed", button.dataset.graph === name));
     this.search();
     await this.draw();
     this.viewport.begin();
@@ -108,7 +122,8 @@ class Page {
   /** Open the folds over a node, if there are closed ones. */
   async reveal(place) {
     const over = foldsOver(this.model, place).filter((fold) => this.folds.has(fold));
-    if (over.length) await this.refold(new Set([...this.folds].filter((fold) => !over.includes(fold))));
+    if (over.length)
+      await this.refold(new Set([...this.folds].filter((fold) => !over.includes(fold))));
   }
 
   // The panel ----------------------------------------------------------------------------------
@@ -123,14 +138,16 @@ class Page {
   }
 
   contents({ item, tensor, edgeType }) {
-    if (tensor !== undefined) return tensorPanel(this, this.model.tensorByName.get(tensor), edgeType);
+    if (tensor !== undefined)
+      return tensorPanel(this, this.model.tensorByName.get(tensor), edgeType);
     return item.node === null ? foldPanel(this, item) : nodePanel(this, item.node);
   }
 
   openOverview() {
     this.chosen = null;
     this.panel.replaceChildren(
-      this.model.compared === null ? overviewPanel(this) : differencePanel(this));
+      this.model.compared === null ? overviewPanel(this) : differencePanel(this),
+    );
     this.showChosen();
   }
 
@@ -163,10 +180,18 @@ class Page {
   // Links --------------------------------------------------------------------------------------
 
   link(text, follow) {
-    return element("a", { class: "link", href: "#", onclick: (event) => {
-      event.preventDefault();
-      follow();
-    } }, text);
+    return element(
+      "a",
+      {
+        class: "link",
+        href: "#",
+        onclick: (event) => {
+          event.preventDefault();
+          follow();
+        },
+      },
+      text,
+    );
   }
 
   linkTo(node, text) {
@@ -195,15 +220,24 @@ class Page {
 
   showMatches() {
     const wanted = this.matches === null ? null : new Set(this.matches);
-    const matched = new Set((this.items ?? []).filter((item) =>
-      wanted === null || item.places.some((place) => wanted.has(place))).map((item) => item.id));
+    const matched = new Set(
+      (this.items ?? [])
+        .filter((item) => wanted === null || item.places.some((place) => wanted.has(place)))
+        .map((item) => item.id),
+    );
     for (const [id, node] of this.nodes ?? []) node.classList.toggle("dimmed", !matched.has(id));
     for (const { edge, node } of this.lines ?? []) {
       node.classList.toggle("dimmed", !(matched.has(edge.start) && matched.has(edge.end)));
     }
-    this.viewport.marks = (this.items ?? []).map((item) => ({ x: item.x, y: item.y,
-      width: item.width, height: item.height, dim: !matched.has(item.id),
-      red: matched.has(item.id) && item.places.some((place) => isConversion(this.model.nodes[place])) }));
+    this.viewport.marks = (this.items ?? []).map((item) => ({
+      x: item.x,
+      y: item.y,
+      width: item.width,
+      height: item.height,
+      dim: !matched.has(item.id),
+      red:
+        matched.has(item.id) && item.places.some((place) => isConversion(this.model.nodes[place])),
+    }));
     this.viewport.show();
     const place = this.turn >= 0 ? `${this.turn + 1} of ` : "";
     document.getElementById("found").textContent =
@@ -246,10 +280,23 @@ class Page {
     search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.nextMatch(event.shiftKey ? -1 : 1);
     });
-    document.getElementById("filters").append(...usableFilters(this.model).map(([name, filter]) =>
-      element("button", { type: "button", title: filter.explained, "aria-pressed": "false",
-        "data-filter": name, onclick: (event) => this.toggleFilter(name, event.currentTarget) },
-      filter.title)));
+    document
+      .getElementById("filters")
+      .append(
+        ...usableFilters(this.model).map(([name, filter]) =>
+          element(
+            "button",
+            {
+              type: "button",
+              title: filter.explained,
+              "aria-pressed": "false",
+              "data-filter": name,
+              onclick: (event) => this.toggleFilter(name, event.currentTarget),
+            },
+            filter.title,
+          ),
+        ),
+      );
     document.addEventListener("keydown", (event) => this.press(event));
     window.addEventListener("beforeprint", () => this.viewport.fit());
   }
@@ -264,11 +311,15 @@ class Page {
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     const act = {
       "/": () => document.getElementById("search").focus(),
-      "+": () => this.viewport.zoom(1.3), "=": () => this.viewport.zoom(1.3),
-      "-": () => this.viewport.zoom(1 / 1.3), 0: () => this.viewport.fit(),
+      "+": () => this.viewport.zoom(1.3),
+      "=": () => this.viewport.zoom(1.3),
+      "-": () => this.viewport.zoom(1 / 1.3),
+      0: () => this.viewport.fit(),
       f: () => this.toggleFold(),
-      ArrowDown: () => this.step(1), ArrowRight: () => this.step(1),
-      ArrowUp: () => this.step(-1), ArrowLeft: () => this.step(-1),
+      ArrowDown: () => this.step(1),
+      ArrowRight: () => this.step(1),
+      ArrowUp: () => this.step(-1),
+      ArrowLeft: () => this.step(-1),
       Enter: () => event.target === this.svg && this.panel.focus(),
     }[event.key];
     if (!act || event.target.matches("button, a")) return;
@@ -297,6 +348,7 @@ async function start() {
 }
 
 start().catch((error) => {
-  document.getElementById("progress").textContent = `This page could not be drawn: ${error.message}`;
+  document.getElementById("progress").textContent =
+    `This page could not be drawn: ${error.message}`;
   throw error;
 });

@@ -1,8 +1,9 @@
 // What part of the picture is seen: zoom, pan, and the minimap.
 
-const LEAST_SCALE = 0.02, MOST_SCALE = 3;
-const LEAST_SEEN = 80;  // pixels of the graph on each side
-const FAR = 0.33;  // below this scale texts are left out
+const LEAST_SCALE = 0.02,
+  MOST_SCALE = 3;
+const LEAST_SEEN = 80; // pixels of the graph on each side
+const FAR = 0.33; // below this scale texts are left out
 
 class Viewport {
   /** `scene` is the group that is moved; `size` the extent of its contents. */
@@ -25,7 +26,11 @@ class Viewport {
     event.preventDefault();
     if (event.ctrlKey || event.metaKey || !event.shiftKey) {
       const box = this.svg.getBoundingClientRect();
-      this.zoom(Math.exp(-event.deltaY * 0.0015), event.clientX - box.left, event.clientY - box.top);
+      this.zoom(
+        Math.exp(-event.deltaY * 0.0015),
+        event.clientX - box.left,
+        event.clientY - box.top,
+      );
     } else {
       this.moveBy(-event.deltaX, -event.deltaY);
     }
@@ -68,7 +73,10 @@ class Viewport {
   /** Show the whole graph. */
   fit() {
     const { clientWidth, clientHeight } = this.svg;
-    const scale = Math.min(clientWidth / (this.size.width + 60), clientHeight / (this.size.height + 60));
+    const scale = Math.min(
+      clientWidth / (this.size.width + 60),
+      clientHeight / (this.size.height + 60),
+    );
     this.scale = Math.min(1, Math.max(LEAST_SCALE, scale));
     this.x = (clientWidth - this.size.width * this.scale) / 2;
     this.y = (clientHeight - this.size.height * this.scale) / 2;
@@ -96,8 +104,14 @@ class Viewport {
   /** Keep a part of the graph in view. */
   clamp() {
     const { clientWidth, clientHeight } = this.svg;
-    this.x = Math.min(Math.max(this.x, LEAST_SEEN - this.size.width * this.scale), clientWidth - LEAST_SEEN);
-    this.y = Math.min(Math.max(this.y, LEAST_SEEN - this.size.height * this.scale), clientHeight - LEAST_SEEN);
+    this.x = Math.min(
+      Math.max(this.x, LEAST_SEEN - this.size.width * this.scale),
+      clientWidth - LEAST_SEEN,
+    );
+    this.y = Math.min(
+      Math.max(this.y, LEAST_SEEN - this.size.height * this.scale),
+      clientHeight - LEAST_SEEN,
+    );
   }
 
   show() {
@@ -117,8 +131,11 @@ class Viewport {
   minimapScale() {
     const { width, height } = this.minimap;
     const scale = Math.min((width - 10) / this.size.width, (height - 10) / this.size.height);
-    return { scale, left: (width - this.size.width * scale) / 2,
-      top: (height - this.size.height * scale) / 2 };
+    return {
+      scale,
+      left: (width - this.size.width * scale) / 2,
+      top: (height - this.size.height * scale) / 2,
+    };
   }
 
   drawMinimap() {
@@ -129,8 +146,12 @@ class Viewport {
     pen.clearRect(0, 0, this.minimap.width, this.minimap.height);
     for (const { x, y, width, height, red, dim } of this.marks) {
       pen.fillStyle = color(red ? "--red" : dim ? "--line" : "--muted");
-      pen.fillRect(left + x * scale, top + y * scale, Math.max(2, width * scale),
-        Math.max(red ? 2 : 1, height * scale));
+      pen.fillRect(
+        left + x * scale,
+        top + y * scale,
+        Math.max(2, width * scale),
+        Math.max(red ? 2 : 1, height * scale),
+      );
     }
     pen.strokeStyle = color("--accent");
     pen.lineWidth = 1.5;
