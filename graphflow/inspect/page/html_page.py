@@ -10,7 +10,7 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -58,7 +58,7 @@ def difference_page(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 def page_html(model: ShownModel) -> str:
     """The page that shows these values."""
-    data = json.dumps(asdict(model), ensure_ascii=False, separators=(",", ":"))
+    data = json.dumps(model, default=_record, ensure_ascii=False, separators=(",", ":"))
     return Template(_asset("page.html")).substitute(
         title=escape(model.model),
         style=_asset("page.css"),
@@ -66,6 +66,11 @@ def page_html(model: ShownModel) -> str:
         layout_library=_packed_asset(LAYOUT_LIBRARY),
         data=_packed(data),
     )
+
+
+def _record(value: Any) -> dict[str, Any]:
+    """A dataclass as an object of JSON; `asdict`, which copies all of it, takes twice as long."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _packed(text: str) -> str:
