@@ -8,6 +8,7 @@ those of poison mode, which are none; constants are no arrows.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from graphflow.graph import Node
@@ -19,7 +20,7 @@ from graphflow.inspect.page.shown_tensors import shown_other
 from graphflow.inspect.refusals import refusals
 from graphflow.kernels.recipes import View
 from graphflow.pipeline.compiler import Compiled
-from graphflow.plan import Choice, Conversion, CopyKind, EdgeType
+from graphflow.plan import Choice, Conversion, CopyKind, EdgeType, padding_regions
 
 
 def shown_program(compiled: Compiled, edge_types: ShownEdgeTypes) -> ShownGraph:
@@ -40,7 +41,14 @@ class _GraphBuilder:
         self.copies: dict[int, int] = {}
         """The node of each conversion of the plan, by the conversion's index."""
         self.refused = _refused_by_node(compiled)
-        self.symbols = _symbols(compiled)
+        calls = [pair for pair in compiled.lowered.calls if not pair[0].prepare]
+        self.symbols = {call.name: step.symbol for call, step in calls if call.variant is not None}
+        """The kernel of each node."""
+        self.waiting: dict[str, deque[str]] = {}
+        """The kernels of copies by their name, in the order of the run."""
+        for call, step in calls:
+            if call.variant is None:
+                self.waiting.setdefault(call.name, deque()).append(step.symbol)
         self.kinds = {
             symbol: movement_kind(kernel.func)
             for symbol, kernel in compiled.lowered.kernels.items()
@@ -142,13 +150,18 @@ class _GraphBuilder:
             self._arrow(self.makers.get(value), self.copies[index], value, made.source)
 
     def _copy(self, made: Conversion) -> ShownNode:
-        symbol = self.symbols.get(f"{made.kind} {made.value}")
+        """The node of a conversion; a fill has a kernel for each region of the padding."""
+        name = f"{made.kind} {made.value}"
+        is_fill = made.kind == CopyKind.FILL
+        calls = len(padding_regions(made.source.layout)) if is_fill else 1
+        symbols = [self.waiting[name].popleft() for _ in range(calls)]
+        several = f"{calls} kernels, one for each region of the padding; the first is shown"
         return ShownNode(
             kind=str(made.kind),
-            name=f"{made.kind} {made.value}",
-            operators=(f"{made.source.layout.describe()} → {made.target.layout.describe()}",)
-            if made.kind != CopyKind.FILL
-            else (f"padding = {made.target.constant}",),
+            name=name,
+            operators=(f"padding = {made.target.constant}",)
+            if is_fill
+            else (f"{made.source.layout.describe()} → {made.target.layout.describe()}",),
             origins=(),
             variant=None,
             because=made.because,
@@ -156,9 +169,10 @@ class _GraphBuilder:
             share=self._share(made.seconds),
             measured=made.measured,
             bytes=made.bytes,
-            kernel=symbol,
+            kernel=symbols[0],
             inputs=(("src", made.value),),
             outputs=(made.value,),
+            notes=(several,) if calls > 1 else (),
         )
 
     def _source(self, node: str, position: int, value: str) -> int | None:
@@ -173,7 +187,7 @@ class _GraphBuilder:
             return self.makers.get(value)
         name = f"copy {value}"
         self.nodes.append(
-            plain_node("copy", name, inputs=(("src", value),), kernel=self.symbols.get(name))
+            plain_node("copy", name, inputs=(("src", value),), kernel=self.waiting[name].popleft())
         )
         return len(self.nodes) - 1
 
@@ -222,11 +236,6 @@ def plain_node(
         outputs=outputs,
         became=became,
     )
-
-
-def _symbols(compiled: Compiled) -> dict[str, str]:
-    """The symbol of the kernel that each call of a run executes, by the call's name."""
-    return {call.name: step.symbol for call, step in compiled.lowered.calls if not call.prepare}
 
 
 def _refused_by_node(compiled: Compiled) -> dict[str, tuple[tuple[str, str], ...]]:

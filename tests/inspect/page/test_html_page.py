@@ -371,6 +371,37 @@ def test_the_keyboard_goes_through_the_graph(open_page: Opener) -> None:
     assert opened.page.evaluate("document.activeElement.id") == "search"
 
 
+def test_the_picture_zooms_and_moves(open_page: Opener) -> None:
+    opened = open_page(page_of(compiled("shufflenet_v2")))
+    page = opened.page
+
+    def view() -> tuple[float, ...]:
+        """Where the graph begins, in pixels, and its scale."""
+        numbers = page.get_attribute("#picture > g", "transform")
+        return tuple(map(float, re.findall(r"-?[\d.]+", numbers)))
+
+    first = view()
+    page.focus("#picture")
+    page.keyboard.press("+")
+    assert view()[2] > first[2]
+    page.mouse.move(300, 400)
+    page.mouse.wheel(0, 500)
+    page.wait_for_timeout(100)
+    assert view()[2] < first[2]
+    page.keyboard.press("0")
+    fitted = view()
+    page.mouse.down()
+    page.mouse.move(340, 420, steps=4)
+    page.mouse.up()
+    assert view() == pytest.approx((fitted[0] + 40, fitted[1] + 20, fitted[2]))
+    assert "Where the time goes" in opened.panel("overview")  # a drag opens nothing
+    page.click("#zoom-in")
+    before = view()
+    page.click("#minimap", position={"x": 85, "y": 20})
+    assert view()[1] > before[1] and view()[2] == before[2]
+    assert opened.problems == []
+
+
 def test_names_of_models_are_text_and_never_markup(open_page: Opener) -> None:
     exe = gf.compile(hostile_model(), threads=1)
     opened = open_page(exe.page())

@@ -22,7 +22,7 @@ from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from support.control_flow import LOOP
-from support.planning.nets import Net, favour, over_padding, padded
+from support.planning.nets import Net, favour, over_padding, padded, two_demands
 from support.targets import USUAL
 from support.texts import parsed
 
@@ -253,6 +253,20 @@ def test_a_fill_is_a_node_between_the_writer_and_the_reader(
     before = [program.nodes[a.start].name for a in program.arrows if a.end == place]
     after = [program.nodes[a.end].name for a in program.arrows if a.start == place]
     assert (before, after) == (["n_a"], ["n_s"])
+
+
+def test_each_of_several_copies_of_a_tensor_has_its_own_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    favour(monkeypatch, lambda c: over_padding(c) or (c.node == "n_a" and padded(c)))
+    request = CompileRequest(two_demands(), target=PROCESSORS[USUAL], options=Options(threads=1))
+    found = compile_graph(request)
+    calls = [(call.name, step.symbol) for call, step in found.lowered.calls if not call.prepare]
+    copies = [(name, symbol) for name, symbol in calls if name.endswith(" a")]
+    nodes = [node for node in shown_model(found).program.nodes if node.name.endswith(" a")]
+    assert [(node.name, node.kernel) for node in nodes] == copies
+    assert max(Counter(name for name, _ in copies).values()) > 1
+    assert len(set(copies)) == len(copies)
 
 
 def test_a_constant_inside_a_concat_is_a_copy() -> None:

@@ -174,6 +174,7 @@ class Page {
       const [arrow] = edge.arrows;
       const same = arrow.tensor === tensor && (edgeType ?? arrow.edge_type) === arrow.edge_type;
       node.classList.toggle("chosen", same);
+      node.classList.toggle("near", item !== undefined && [edge.start, edge.end].includes(item.id));
     }
   }
 
