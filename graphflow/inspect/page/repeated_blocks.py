@@ -1,8 +1,8 @@
 """Find blocks of nodes that repeat, such as the layers of a network.
 
-In: a label for each node, in the order of the run.  Out: `ShownBlock`s that do not overlap, in that
+In: a key for each node, in the order of the run.  Out: `ShownBlock`s that do not overlap, in that
 order.  What always holds: the repetitions of a block follow each other without a gap and have equal
-labels.  As nodes stand behind those that they depend on, no path leaves a block and comes back.
+keys.  As nodes stand behind those that they depend on, no path leaves a block and comes back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_FOLDED = 6
 """The fewest nodes, of all repetitions together, that are worth a fold."""
 
 
-def repeated_blocks(labels: Sequence[str]) -> tuple[ShownBlock, ...]:
+def repeated_blocks(keys: Sequence[str]) -> tuple[ShownBlock, ...]:
     """The blocks: first the one of the greatest use, then those of what is left on both sides.
 
     A fold replaces `period * count` nodes by one.  Its use is the number of nodes saved, `period *
@@ -29,8 +29,8 @@ def repeated_blocks(labels: Sequence[str]) -> tuple[ShownBlock, ...]:
     are preferred to two of half the network.  Of equal uses the shorter period is taken, then the
     first place.
     """
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    codes = np.array([numbers[label] for label in labels], dtype=np.int64)
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    codes = np.array([numbers[key] for key in keys], dtype=np.int64)
     return tuple(_blocks(codes))
 
 
@@ -52,7 +52,7 @@ def _blocks(codes: NDArray[np.int64]) -> Iterator[ShownBlock]:
 def _most_useful(codes: NDArray[np.int64], offset: int) -> ShownBlock | None:
     """The block of the greatest use in a part that begins at node `offset`; None if there is none.
 
-    Where labels equal those `period` places before for a run of n places, n // period + 1
+    Where keys equal those `period` places before for a run of n places, n // period + 1
     repetitions begin with that run.
     """
     best, greatest = None, 0.0

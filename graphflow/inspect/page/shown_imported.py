@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphflow.graph import Node
 from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode, ShownTensor
 from graphflow.inspect.page.repeated_blocks import repeated_blocks
-from graphflow.inspect.page.shown_program import block_labels, plain_node
+from graphflow.inspect.page.shown_program import block_keys, plain_node
 from graphflow.pipeline.compiler import Compiled
 
 
@@ -36,7 +36,7 @@ def shown_imported(
         for _, name in node.inputs
         if name in makers
     )
-    return ShownGraph(tuple(nodes), arrows, repeated_blocks(block_labels(nodes)))
+    return ShownGraph(tuple(nodes), arrows, repeated_blocks(block_keys(nodes)))
 
 
 def _operator(node: Node, became: tuple[int, ...], known: Mapping[str, ShownTensor]) -> ShownNode:

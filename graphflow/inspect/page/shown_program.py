@@ -71,7 +71,7 @@ class _GraphBuilder:
             source = self._source("", -1, name)
             place = self._outer("output" if name in self.graph.results else "check", name)
             self._arrow(source, place, name, self._edge_type("", -1, name))
-        blocks = repeated_blocks(block_labels(self.nodes))
+        blocks = repeated_blocks(block_keys(self.nodes))
         return ShownGraph(tuple(self.nodes), tuple(self.arrows), blocks)
 
     def _outer(self, kind: str, name: str) -> int:
@@ -248,9 +248,9 @@ def _refused_by_node(compiled: Compiled) -> dict[str, tuple[tuple[str, str], ...
     return found
 
 
-def block_labels(nodes: Iterable[ShownNode]) -> list[str]:
+def block_keys(nodes: Iterable[ShownNode]) -> list[str]:
     """What must be equal in repetitions of a block: kind and operators, without extents.
 
-    What the caller gives and takes is in no block, so each has a label of its own.
+    What the caller gives and takes is in no block, so each has a key of its own.
     """
     return [f"{node.kind} {'+'.join(node.operators) or node.name}" for node in nodes]

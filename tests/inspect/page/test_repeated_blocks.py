@@ -11,7 +11,7 @@ from graphflow.inspect.page.repeated_blocks import LEAST_FOLDED, repeated_blocks
 
 
 @pytest.mark.parametrize(
-    ("labels", "blocks"),
+    ("keys", "blocks"),
     [
         ("xabcabcabcy", [ShownBlock(1, 3, 3)]),
         ("ababab", [ShownBlock(0, 2, 3)]),
@@ -24,17 +24,17 @@ from graphflow.inspect.page.repeated_blocks import LEAST_FOLDED, repeated_blocks
         ("abababababababp" * 2, [ShownBlock(0, 2, 7), ShownBlock(15, 2, 7)]),
     ],
 )
-def test_blocks_of_labels(labels: str, blocks: list[ShownBlock]) -> None:
-    assert list(repeated_blocks(labels)) == blocks
+def test_blocks_of_keys(keys: str, blocks: list[ShownBlock]) -> None:
+    assert list(repeated_blocks(keys)) == blocks
 
 
 @given(st.text("abc", max_size=60))
-def test_blocks_repeat_and_do_not_overlap(labels: str) -> None:
+def test_blocks_repeat_and_do_not_overlap(keys: str) -> None:
     after = 0
-    for block in repeated_blocks(labels):
+    for block in repeated_blocks(keys):
         assert block.first >= after
         after = block.first + block.period * block.count
-        assert after <= len(labels)
+        assert after <= len(keys)
         assert block.count >= 2 and block.period * block.count >= LEAST_FOLDED
-        part = labels[block.first : block.first + block.period]
-        assert labels[block.first : after] == part * block.count
+        part = keys[block.first : block.first + block.period]
+        assert keys[block.first : after] == part * block.count
