@@ -496,6 +496,7 @@ class NodeCall:
         axis: int,
         count: str,
         part: str = "",
+        given: Given = MappingProxyType({}),
     ) -> None:
         """Add a kernel whose output extent along `axis` is an upper bound; a run trims the output.
 
@@ -508,7 +509,7 @@ class NodeCall:
                 f"{self.context.counts_lost or 'other nodes read it'}",
                 "cut the model behind this node",
             )
-        self.emit(func, inputs, output, part, axis)
+        self.emit(func, inputs, output, part, axis, given=given)
         self.context.counted[output] = {**self.context.counted.get(output, {}), axis: count}
 
     def expect(

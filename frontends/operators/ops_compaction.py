@@ -11,9 +11,8 @@ from math import prod
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.tensors.data_extents import Counts
 from graphflow.frontends.tensors.derived_sizes import held, require_equal, total
-from graphflow.kernels.definitions.data_dependent import compaction, indexing
+from graphflow.kernels.definitions.data_dependent import compaction
 from graphflow.kernels.definitions.movements import movement, selection
-from graphflow.tir import PrimFunc
 
 
 def _axis_of(call: NodeCall) -> int | None:
@@ -91,10 +90,9 @@ def _emit_back(call: NodeCall, rows: str, ahead: tuple[int, ...], axis: int, cou
     call.emit_bounded(func, (shaped,), call.outputs[0], axis, count)
 
 
-def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:
+def emit_joined(call: NodeCall, axis: int) -> None:
     """Join tensors along an axis along which a run gives fewer elements of some than there is room
-    for: all room is joined by the kernel `joins`, and the elements that a run gives move together.
-    """
+    for."""
     positions = range(len(call.inputs))
     for position in positions[1:]:
         beside, first = _beside(call, position, axis), _beside(call, 0, axis)
@@ -106,16 +104,15 @@ def emit_joined(call: NodeCall, joins: PrimFunc, axis: int) -> None:
                 f"have along axes other than {axis}, and the numbers may differ",
                 "cut the model before this node",
             )
-    rooms = [call.shape(k)[axis] for k in positions]
-    counts = [call.counts(k).get(axis, room) for k, room in zip(positions, rooms, strict=True)]
-    given = dict.fromkeys(positions, (axis,))
-    whole = call.emit_part(joins, call.inputs, "room", given=given)
+    shapes = [call.shape(k) for k in positions]
+    counts = [call.counts(k).get(axis, shapes[k][axis]) for k in positions]
     tensors = [held(call.context, count) for count in counts]
-    places = call.emit_part(compaction.joined_places(rooms), tensors, "places")
-    stored = call.context.graph.values[whole]
-    func = indexing.gather_at(stored.shape, (sum(rooms),), axis, stored.dtype, "int64")
+    func = compaction.joined_slices(shapes, axis, call.dtype())
     count = held(call.context, total(call.context, counts))
-    call.emit_bounded(func, (whole, places), call.outputs[0], axis, count)
+    given = dict.fromkeys(positions, (axis,))
+    call.emit_bounded(
+        func, (*call.inputs, *tensors[:-1]), call.outputs[0], axis, count, given=given
+    )
 
 
 def _beside(call: NodeCall, position: int, axis: int) -> Counts:

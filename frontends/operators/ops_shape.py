@@ -131,7 +131,7 @@ def _concat(call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     axis, dtype = call.required("axis"), call.dtype()
     if any(call.is_counted(k, (axis % len(shapes[0]),)) for k in range(len(shapes))):
-        emit_joined(call, movement.concat(shapes, axis, dtype), axis % len(shapes[0]))
+        emit_joined(call, axis % len(shapes[0]))
         return
     call.emit_tree(lambda shapes: movement.concat(shapes, axis, dtype), stored=call.stored_dtype())
 

@@ -100,24 +100,37 @@ def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.Prim
     return stages.elementwise_kernel("counted_slices", (x, count), y, loops, value)
 
 
-def joined_places(rooms: Sequence[int]) -> tir.PrimFunc:
-    """`y[j]` is where the j-th element of several vectors stands among all of their room.
+def joined_slices(shapes: Sequence[Shape], axis: int, dtype: str = "float32") -> tir.PrimFunc:
+    """The operands x0, x1, … one behind the other along `axis`, of each the first `count` slices.
 
-    The inputs say how many elements of each vector there are, of the room that it has.  For rooms
-    of 4 and 3 with 2 and 3 elements, y is 0, 1, 4, 5, 6, and then the last place again.
+    The inputs are the operands and then the counts of all but the last, scalars: slice t of an
+    operand is slice t + n of y, if those ahead of it have n.  What an operand has behind its count
+    is overwritten by the next one; zeros or such slices stand behind the last.
     """
-    counts = [tir.Buffer(f"count{k}", (), "int64") for k in range(len(rooms))]
-    y = tir.Buffer("y", (sum(rooms),), "int64")
-    loops = stages.loops_over("j", y.shape)
-    index = tir.IndexValue(loops[0][0])
-    place: tir.Expr = index
-    ahead: tir.Expr = stages.literal(0, "int64")
-    for count, room in zip(counts[:-1], rooms[:-1], strict=True):
-        ahead = add(ahead, tir.Load(count, ()))
-        unused = subtract(stages.literal(room, "int64"), tir.Load(count, ()))
-        place = tir.Select(tir.Comparison("ge", index, ahead), add(place, unused), place)
-    place = tir.Binary("min", place, stages.literal(sum(rooms) - 1, "int64"))
-    return stages.elementwise_kernel("joined_places", counts, y, loops, place)
+    total = sum(shape[axis] for shape in shapes)
+    y = tir.Buffer("y", (*shapes[0][:axis], total, *shapes[0][axis + 1 :]), dtype)
+    operands = [tir.Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(shapes)]
+    counts = [tir.Buffer(f"count{k}", (), "int64") for k in range(len(shapes) - 1)]
+    loops = stages.loops_over("z", (*y.shape[:axis], total - shapes[0][axis], *y.shape[axis + 1 :]))
+    behind = [var + shapes[0][axis] if k == axis else var for k, (var, _) in enumerate(loops)]
+    parts = [stages.store_stage("cleared", y, loops, behind, stages.literal(0, dtype))]
+    ahead: tir.Expr | None = None
+    for k, operand in enumerate(operands):
+        loops = stages.loops_over(f"i{k}_", operand.shape)
+        at, value = list(stages.indices_of(loops)), stages.element(operand, loops)
+        if ahead is None:
+            parts.append(stages.store_stage(f"part{k}", y, loops, at, value))
+        else:
+            row = Var(f"row{k}")
+            place = add(tir.IndexValue(at[axis]), ahead)
+            at[axis] = row
+            store = tir.Store(y, tuple(at), value)
+            moved = matched(row, total, place, tir.nest(loops[axis + 1 :], (store,)))
+            parts.append(tir.Block(f"part{k}", tir.nest(loops[: axis + 1], (moved,))))
+        if k < len(counts):
+            count = tir.Load(counts[k], ())
+            ahead = count if ahead is None else add(ahead, count)
+    return stages.kernel_of_stages("joined_slices", (*operands, *counts), (y,), parts)
 
 
 def reshaped_places(
