@@ -461,6 +461,18 @@ resize by sizes
 resize to another
     g (float[1,1,n,4] x) => (float[1,1,k,4] y) { p=MaxPool<kernel_shape=[2,1],strides=[2,1],
     pads=[1,0,0,0]>(x) s=Shape(x) r=Resize<mode="linear">(p,,,s) y=Add(r,x) }
+scaled in floats
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {0.5}>() m=Mul(f,h) d=Floor(m) i=Cast<to=7>(d)
+    t=Constant<value=int64[1] {2}>() e=Div(s,t) a=ConstantOfShape(i) b=ConstantOfShape(e)
+    y=Add(a,b) }
+halves rounded up
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {4}>() m=Div(f,h) d=Ceil(m) i=Cast<to=7>(d) y=ConstantOfShape(i) }
+scaled and cast
+    g (float[1,1,n,4] x) => (float[1,1,k,6] y) { s=Shape<start=2>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {1.5}>() m=Mul(f,h) j=Cast<to=7>(m) c=Shape<end=2>(x)
+    o=Constant<value=int64[2] {1,0}>() i=Add(j,o) r=Concat<axis=0>(c,i) y=Resize<mode="linear">(x,,,r) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
 slice last
@@ -674,6 +686,9 @@ resize cubic: Resize: weights of the cubic filter depend on it
 resize by thirds: Resize: is rounded
     g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,1.3333334,1}>
     { y=Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x,,s) }
+thirds in floats: Div: does not only move them
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {3}>() m=Div(f,h) d=Floor(m) i=Cast<to=7>(d) y=ConstantOfShape(i) }
 topk k of size: TopK: does not only move them
     g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """
