@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, isfinite
@@ -10,7 +10,13 @@ from math import floor, inf, isfinite
 import numpy as np
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
-from graphflow.frontends.nodes.counted import require_open
+from graphflow.frontends.nodes.counted import require_open, sizes_in
+from graphflow.frontends.nodes.counted_resize import (
+    ResizedExtent,
+    emit_counted_resize,
+    resized_lost,
+    scaled_extent,
+)
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.graph import Array
 from graphflow.kernels.definitions.interpolation import resize
@@ -111,6 +117,10 @@ def _resize(call: NodeCall) -> None:
         )
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     scales = call.constant(2, "scales", rank=1) if call.has(2) else np.zeros(0, np.float32)
+    extents = _counted_extents(call, which, scales, policy)
+    if extents:
+        _emit_counted(call, extents, sampling)
+        return
     if scales.size:
         axes = _scaled(call, which, scales, region)
     else:
@@ -118,6 +128,42 @@ def _resize(call: NodeCall) -> None:
     _emit(call, axes, sampling)
     if not scales.size:
         require_open(call, which)
+
+
+def _counted_extents(
+    call: NodeCall, which: Sequence[int], scales: Array, policy: str
+) -> dict[int, ResizedExtent]:
+    """The output extents along the axes in `which`, if a run decides one of them, or one of the
+    input's that changes; else none."""
+    counts = call.counts(0)
+    if scales.size:
+        if not any(axis in counts and n != 1 for axis, n in zip(which, scales, strict=False)):
+            return {}
+        _require_positive(call, "scales", scales, which)
+        ratios = [_exact(np.float32(scale)) for scale in scales]
+        found = {axis: scaled_extent(call, axis, n) for axis, n in zip(which, ratios, strict=True)}
+    else:
+        sizes, stated = sizes_in(call, 3), call.constant(3, "sizes", rank=1)
+        if not (sizes or call.is_counted(0, which)):
+            return {}
+        if policy != "stretch":
+            raise resized_lost(call, f"policy {policy} depends on it")
+        _require_positive(call, "sizes", stated, which)
+        found = {axis: ResizedExtent(sizes.get(k, int(stated[k]))) for k, axis in enumerate(which)}
+    if not all(counts[axis] in call.context.sizes for axis in which if axis in counts):
+        raise resized_lost(call, "its bounds are not known")
+    return found
+
+
+def _emit_counted(
+    call: NodeCall, extents: Mapping[int, ResizedExtent], sampling: _Sampling
+) -> None:
+    linear = sampling.mode in ("linear", "bilinear")
+    filtered = linear and (sampling.antialias or sampling.exclude_outside)
+    if filtered or not (linear or sampling.mode == "nearest"):
+        raise resized_lost(call, f"weights of the {sampling.mode} filter depend on it")
+    rounding = None if linear else sampling.rounding
+    emit_counted_resize(call, extents, sampling.coordinates, rounding)
 
 
 def _upsample(call: NodeCall) -> None:

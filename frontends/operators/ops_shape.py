@@ -51,7 +51,7 @@ def _reshape(call: NodeCall) -> None:
     source, sizes = call.shape(0), sizes_in(call, 1)
     keeps_zeros = call.attribute("allowzero", 0)
     if is_of_sizes(call) and not (keeps_zeros and 0 in wanted):
-        _reshape_counted(call, wanted, sizes)
+        _reshape_counted(call, wanted, sizes, bool(keeps_zeros))
         return
     if not keeps_zeros:
         if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
@@ -66,8 +66,16 @@ def _reshape(call: NodeCall) -> None:
     require_open(call, (axis for axis, n in enumerate(stated) if n > 0), sizes)
 
 
-def _reshape_counted(call: NodeCall, stated: list[int], sizes: Mapping[int, str]) -> None:
+def _reshape_counted(
+    call: NodeCall, stated: list[int], sizes: Mapping[int, str], keeps_zeros: bool
+) -> None:
     given = extents_of(call)
+    for axis, size in sizes.items():
+        copied = given[axis] if axis < len(given) else None
+        if call.context.sizes[size].lo < 1 and not keeps_zeros and size != copied:
+            raise call.extents_lost(
+                call.inputs[:1], f"a 0 at place {axis} of its shape copies the extent {copied}"
+            )
     if stated.count(-1) > 1 or any(n == 0 for n in stated[len(given) :]):
         raise call.invalid(f"the shape {stated} is none for an input of {len(given)} axes")
     wanted: list[Element] = [sizes.get(axis, n) for axis, n in enumerate(stated)]

@@ -29,14 +29,16 @@ _Found: TypeAlias = "dict[tuple[tir.Buffer, int], str]"
 
 @dataclass(frozen=True, slots=True)
 class SizedArray:
-    """A tensor of integers, of which some are sizes.
+    """A tensor of numbers, of which some are sizes.
 
     `array` has the most of each size; `sizes` maps positions, in row-major order, to the tensor
-    that holds the size which this element is.
+    that holds the size which this element is, or is the quotient of by `divisor`, a power of two,
+    unrounded.
     """
 
     array: Array
     sizes: Mapping[int, str]
+    divisor: int = 1
 
 
 class ExtentsLost(UnsupportedOp):

@@ -10,7 +10,6 @@ never contains one of them.
 from __future__ import annotations
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from graphflow.frontends.protos.steps import ImportStep, names_read
@@ -18,6 +17,7 @@ from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, SizedArray
 from graphflow.frontends.tensors.derived_sizes import COMBINING, combined
 from graphflow.frontends.tensors.folding import Folding
+from graphflow.frontends.tensors.sized_fractions import keeps_sizes, sized_fractions
 from graphflow.graph import Array
 
 _MOVES = {
@@ -28,8 +28,8 @@ _MOVES = {
 """Operators that move elements, and the inputs whose elements they move (None: all)."""
 
 _TAKE_SHAPES = {
-    "ConstantOfShape": {0}, "Expand": {1}, "Range": {1}, "Reshape": {1}, "Slice": {1, 2},
-    "Trilu": {1},
+    "ConstantOfShape": {0}, "Expand": {1}, "Range": {1}, "Reshape": {1}, "Resize": {3},
+    "Slice": {1, 2}, "Trilu": {1},
 }  # fmt: skip
 """Operators that sizes give the extents of their output, or places, and these inputs."""
 
@@ -47,13 +47,16 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
     if not read:
         return None
     places = [k for k, name in enumerate(step.node.input) if name in context.sized_values]
-    if set(places) <= _TAKE_SHAPES.get(op, frozenset()):
+    is_whole = all(context.sized_values[name].divisor == 1 for name in read)
+    if is_whole and set(places) <= _TAKE_SHAPES.get(op, frozenset()):
         return None
+    if (fractions := sized_fractions(step, context, places)) is not None:
+        return {step.outputs[0]: fractions}
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
     if (op in COMBINING or op == "Neg") and (results := _combined(step, context)) is not None:
         return {step.outputs[0]: results}
-    moved = () if _makes_booleans(step) else _MOVES.get(op, ())
+    moved = _MOVES.get(op, ()) if keeps_sizes(step, context) else ()
     if not places or not (moved is None or set(places) <= set(moved)):
         known = context.sized_values[read[0]].sizes.values()
         sizes = sorted({context.sizes[tensor].name for tensor in known})
@@ -108,10 +111,6 @@ def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArr
     axes = range(len(shape))[step.attribute("start", 0) : step.attribute("end", len(shape))]
     sizes = {place: counts[axis] for place, axis in enumerate(axes) if axis in counts}
     return SizedArray(np.array([shape[axis] for axis in axes], np.int64), sizes)
-
-
-def _makes_booleans(step: ImportStep) -> bool:
-    return step.op == "Cast" and step.attribute("to") == onnx.TensorProto.BOOL
 
 
 def _unequal(step: ImportStep, context: ImportContext) -> Array | None:

@@ -8,7 +8,7 @@ indices; where the number of weights depends on the scale they are read from a t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, lcm
@@ -19,9 +19,25 @@ from numpy.typing import NDArray
 from graphflow import arith
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.scalar_functions import add, divide, multiply, subtract
+from graphflow.kernels.definitions.scalar_functions import (
+    add,
+    compared,
+    divide,
+    multiply,
+    subtract,
+)
 from graphflow.kernels.definitions.stages import Loop, Shape
-from graphflow.tir import Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp, Select
+from graphflow.tir import (
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    IndexValue,
+    Load,
+    PrimFunc,
+    ReduceOp,
+    Select,
+)
 
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
@@ -274,3 +290,146 @@ def _buffers(
     if min(x_shape, default=1) < 1:
         raise InvalidModel(f"a tensor of shape {x_shape} has no elements to resize")
     return Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype), stages.loops_over("i", y_shape)
+
+
+# Axes whose extents a run decides ----------------------------------------------------------------
+
+COMPUTED_MODES = ("align_corners", "asymmetric", "half_pixel", "tf_half_pixel_for_nn")
+"""How coordinates of indices may be computed from extents of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedCoordinate:
+    """`(slope·index + offset) / unit`, at least −½, on an axis of `extent` elements; int64."""
+
+    index: Expr
+    slope: Expr
+    offset: Expr
+    unit: Expr
+    extent: Expr
+
+    @property
+    def numerator(self) -> Expr:
+        """The coordinate in units."""
+        return add(multiply(self.slope, self.index), self.offset)
+
+    @property
+    def clamped(self) -> Expr:
+        """The coordinate in units, moved into the axis."""
+        last = multiply(subtract(self.extent, 1), self.unit)
+        return _at_least(Binary("min", self.numerator, last), 0)
+
+    @property
+    def is_element(self) -> Expr:
+        """Whether the coordinate of every index is a whole number."""
+        rests = (_remainder(n, self.unit) for n in (self.slope, self.offset))
+        return Binary("and", *(compared("eq", rest, 0) for rest in rests))
+
+    def inside(self, place: Expr) -> Expr:
+        """A place, moved into the axis."""
+        return _at_least(Binary("min", place, subtract(self.extent, 1)), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedAxis:
+    """An axis that is resized from `before[()]` to `after[()]` elements, with room for `room`.
+
+    `mode` is one of `COMPUTED_MODES`; `scale` is the ratio of the extents, or None for
+    `after / before` of the run.
+    """
+
+    room: int
+    mode: str
+    scale: Fraction | None
+
+    def kernel(
+        self, name: str, dtype: str, value: Callable[[ComputedCoordinate], Expr]
+    ) -> PrimFunc:
+        """`y[i]` is the value for the coordinate of index i."""
+        extents = [Buffer(key, (), "int64") for key in ("before", "after")]
+        before, after = (Load(extent, ()) for extent in extents)
+        y, loops = Buffer("y", (self.room,), dtype), stages.loops_over("i", (self.room,))
+        index = IndexValue(loops[0][0])
+        where = ComputedCoordinate(index, *self._coordinate(before, after), before)
+        return stages.elementwise_kernel(name, extents, y, loops, value(where))
+
+    def _coordinate(self, before: Expr, after: Expr) -> tuple[Expr, Expr, Expr]:
+        over, under, zero = before, _at_least(after, 1), stages.literal(0, "int64")
+        if self.scale is not None:
+            over = stages.literal(self.scale.denominator, "int64")
+            under = stages.literal(self.scale.numerator, "int64")
+        match self.mode:
+            case "align_corners":
+                return _at_least(subtract(before, 1), 0), zero, _at_least(subtract(after, 1), 1)
+            case "asymmetric":
+                return over, zero, under
+            case "tf_half_pixel_for_nn":
+                return multiply(over, 2), over, multiply(under, 2)
+            case _:
+                return multiply(over, 2), subtract(over, under), multiply(under, 2)
+
+
+def nearest_places(axis: ComputedAxis, rounding: str) -> PrimFunc:
+    """`y[i]` is the place of the input element that is nearest to output index i, int64."""
+    if rounding not in NEAREST_MODES:
+        raise InvalidModel(f"nearest_mode {rounding} does not exist")
+
+    def place(where: ComputedCoordinate) -> Expr:
+        numerator, unit = where.numerator, where.unit
+        match rounding:
+            case "ceil":
+                numerator = add(numerator, subtract(unit, 1))
+            case "round_prefer_ceil":
+                numerator, unit = add(multiply(numerator, 2), unit), multiply(unit, 2)
+            case "round_prefer_floor":
+                numerator = add(multiply(numerator, 2), subtract(unit, 1))
+                unit = multiply(unit, 2)
+        # Kernels round quotients to zero, so that of a number which is not negative is taken.
+        return where.inside(subtract(divide(add(numerator, unit), unit), 1))
+
+    return axis.kernel("nearest_places", "int64", place)
+
+
+def neighbour_places(axis: ComputedAxis, distance: int) -> PrimFunc:
+    """`y[i]` is the place of the input element at or below the coordinate of output index i, or
+    `distance` elements above it, int64."""
+    return axis.kernel(
+        "neighbour_places",
+        "int64",
+        lambda where: where.inside(add(divide(where.clamped, where.unit), distance)),
+    )
+
+
+def neighbour_weights(axis: ComputedAxis, dtype: str) -> PrimFunc:
+    """`y[i]` is the weight of the element above the coordinate of output index i; −1 if all
+    coordinates are elements."""
+
+    def weight(where: ComputedCoordinate) -> Expr:
+        rest = _remainder(where.clamped, where.unit)
+        share = Binary("div", Cast(rest, dtype), Cast(where.unit, dtype))
+        return Select(where.is_element, stages.literal(-1, dtype), share)
+
+    return axis.kernel("neighbour_weights", dtype, weight)
+
+
+def weighted_neighbours(shape: Shape, axis: int, dtype: str) -> PrimFunc:
+    """`y` is `low`, moved towards `high` by weights along an axis; `low` where these are negative,
+    as `resize_linear` reads no neighbours of elements."""
+    stages.require_floats("linear resizing", dtype)
+    low, high, y = (Buffer(key, shape, dtype) for key in ("low", "high", "y"))
+    weights = Buffer("weights", (shape[axis],), dtype)
+    loops = stages.loops_over("i", shape)
+    weight = Load(weights, (loops[axis][0],))
+    below, above = stages.element(low, loops), stages.element(high, loops)
+    share = multiply(below, subtract(stages.literal(1, dtype), weight))
+    mixed = add(share, multiply(above, weight))
+    value = Select(compared("lt", weight, 0), below, mixed)
+    return stages.elementwise_kernel("weighted_neighbours", (low, high, weights), y, loops, value)
+
+
+def _at_least(value: Expr, least: int) -> Expr:
+    return Binary("max", value, stages.literal(least, value.dtype))
+
+
+def _remainder(value: Expr, divisor: Expr) -> Expr:
+    return subtract(value, multiply(divide(value, divisor), divisor))

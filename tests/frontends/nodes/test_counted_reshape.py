@@ -97,3 +97,18 @@ def test_elements_move_only_where_a_run_leaves_them_apart() -> None:
 def test_extents_that_are_no_products_are_refused(case: tuple[str, str]) -> None:
     with pytest.raises(ExtentsLost, match="the node states the extents of its output"):
         kernels(*case)
+
+
+def test_an_extent_of_zero_copies_that_of_the_input() -> None:
+    """In ONNX's Reshape a 0 in the shape is no extent; where it copies the same size it may be."""
+    swapped = parsed_model(
+        "g (float[n,4] x) => (float y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {-1}>() "
+        "u=Concat<axis=0>(t,s) y=Reshape(x,u) }"
+    )
+    with pytest.raises(ExtentsLost, match="a 0 at place 1 of its shape copies the extent 4"):
+        import_checked(swapped, {"x": (5, 4)}, None, (), False, {}, [Size("n", 0, 5)])
+    same = parsed_model(
+        "g (float[n,4] x) => (float y) { s=Shape<end=1>(x) t=Constant<value=int64[2] {2,2}>() "
+        "u=Concat<axis=0>(s,t) y=Reshape(x,u) }"
+    )
+    assert beside_peer(same, {"n": (0, 5)}, [{"n": 0}, {"n": 3}]) == ([], "")

@@ -451,6 +451,28 @@ reshape and back
 reshape inner
     g (float[2,3,n] x) => (float[k,2] y) { a=Constant<value=int64[1] {-1}>() f=Reshape(x,a)
     u=Constant<value=int64[2] {-1,2}>() y=Reshape(f,u) }
+resize along
+    g (float[n,2,4,4] x) => (float[a,b,c,d] y) <float[4] s={2,1,1,1}> { y = Resize(x,,s) }
+resize sizes
+    g (float[n,2,4,4] x) => (float[a,b,c,d] y) <int64[4] s={5,2,8,8}> { y = Resize(x,,,s) }
+resize by sizes
+    g (float[n,2,4,4] x) => (float[n,2,8,8] y)
+    { s=Shape<end=2>(x) o=Constant<value=int64[2] {8,8}>() r=Concat<axis=0>(s,o) y=Resize(x,,,r) }
+resize to another
+    g (float[1,1,n,4] x) => (float[1,1,k,4] y) { p=MaxPool<kernel_shape=[2,1],strides=[2,1],
+    pads=[1,0,0,0]>(x) s=Shape(x) r=Resize<mode="linear">(p,,,s) y=Add(r,x) }
+scaled in floats
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {0.5}>() m=Mul(f,h) d=Floor(m) i=Cast<to=7>(d)
+    t=Constant<value=int64[1] {2}>() e=Div(s,t) a=ConstantOfShape(i) b=ConstantOfShape(e)
+    y=Add(a,b) }
+halves rounded up
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {4}>() m=Div(f,h) d=Ceil(m) i=Cast<to=7>(d) y=ConstantOfShape(i) }
+scaled and cast
+    g (float[1,1,n,4] x) => (float[1,1,k,6] y) { s=Shape<start=2>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {1.5}>() m=Mul(f,h) j=Cast<to=7>(m) c=Shape<end=2>(x)
+    o=Constant<value=int64[2] {1,0}>() i=Add(j,o) r=Concat<axis=0>(c,i) y=Resize<mode="linear">(x,,,r) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
 slice last
@@ -506,10 +528,6 @@ split along: Split: it takes
     { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
 tile along: Tile: it takes
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[2] {2,1}>() y = Tile(x,p) }
-resize along: Resize: it takes
-    g (float[n,2,4,4] x) => (float[a,b,c,d] y) <float[4] s={2,1,1,1}> { y = Resize(x,,s) }
-resize sizes: Resize: the node states the extent
-    g (float[n,2,4,4] x) => (float[a,b,c,d] y) <int64[4] s={5,2,8,8}> { y = Resize(x,,,s) }
 topk along: TopK: it takes
     g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
     { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
@@ -639,10 +657,7 @@ expand sized by hi: Expand: the node states the extent
 tile by sizes: Tile: does not only move them
     g (float[n,4] x, float[1,4] z) => (float[n,4] y)
     { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
-resize by sizes: Resize: does not only move them
-    g (float[n,2,4,4] x) => (float[n,2,8,8] y)
-    { s=Shape<end=2>(x) o=Constant<value=int64[2] {8,8}>() r=Concat<axis=0>(s,o) y=Resize(x,,,r) }
-resize not larger: Resize: the node states the extent
+resize not larger: Resize: policy not_larger depends on it
     g (float[n,2,4,4] x) => (float[n,2,4,4] y) <int64[4] s={5,2,4,4}>
     { y=Resize<keep_aspect_ratio_policy="not_larger">(x,,,s) }
 quotient of a negative: Div: does not only move them
@@ -665,6 +680,15 @@ pad reflects more: Pad: fewer elements than are added
     y=Pad<mode="reflect">(x,p) }
 pad crops all: Pad: more elements than it has are cropped
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {-1,0,-1,0}>() y=Pad(x,p) }
+resize cubic: Resize: weights of the cubic filter depend on it
+    g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,2,1}>
+    { y=Resize<mode="cubic">(x,,s) }
+resize by thirds: Resize: is rounded
+    g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,1.3333334,1}>
+    { y=Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x,,s) }
+thirds in floats: Div: does not only move them
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
+    h=Constant<value=float {3}>() m=Div(f,h) d=Floor(m) i=Cast<to=7>(d) y=ConstantOfShape(i) }
 topk k of size: TopK: does not only move them
     g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """

@@ -86,7 +86,7 @@ def test_a_range_to_a_size_is_not_computed_with_at_import(name: str) -> None:
     test_one_program_serves_an_operator_for_all_sizes(name)
 
 
-MENDED = ("shape as data", "resize sizes", "resize not larger", "squeeze none", "cast bool")
+MENDED = ("shape as data", "resize not larger", "squeeze none", "cast bool")
 
 
 @pytest.mark.parametrize("name", MENDED)

@@ -1,0 +1,93 @@
+"""Tests of resizing along axes whose extents a run decides: one program takes what a program for
+each pair of extents takes."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphflow as gf
+from graphflow.frontends import import_model
+from graphflow.graph import interpret_graph
+from support.models.sized_runs import OPTIONS, beside_peer, difference, sized_feeds
+from support.seeds import seeds
+
+COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def resizing(seed: int) -> tuple[onnx.ModelProto, dict[str, tuple[int, int]]]:
+    """A model that resizes maps by scales, to known extents, or to those of another input."""
+    rng = random.Random(seed)
+    kind = seed % 3
+    sizes = {"h": (4, 8), "w": (3, 9), "n": (2, 3)}
+    nodes, constants = [], {}
+    infos = {"x": ["n", 2, "h", rng.choice(["w", 5])]}
+    attributes: dict[str, Any] = {
+        "mode": rng.choice(["nearest", "linear"]),
+        "coordinate_transformation_mode": rng.choice(COORDINATES),
+    }
+    if attributes["mode"] == "nearest":
+        attributes["nearest_mode"] = rng.choice(ROUNDINGS)
+    if kind == 0:
+        scales = [1, 1, rng.choice([2, 3, 0.5, 1.5]), rng.choice([1, 2, 4])]
+        constants["scales"] = np.array(scales, np.float32)
+        inputs = ["x", "", "scales"]
+    elif kind == 1:
+        attributes["axes"] = [2, 3]
+        constants["sizes"] = np.array([rng.randint(2, 9), rng.randint(2, 9)])
+        inputs = ["x", "", "", "sizes"]
+    else:
+        infos["z"] = ["n", 2, "a", "b"]
+        sizes |= {"a": (2, 8), "b": (2, 8)}
+        nodes.append(helper.make_node("Shape", ["z"], ["sizes"]))
+        inputs = ["x", "", "", "sizes"]
+    if "w" not in infos["x"]:
+        del sizes["w"]
+    nodes.append(helper.make_node("Resize", inputs, ["y"], **attributes))
+    if kind == 2:
+        nodes.append(helper.make_node("Add", ["y", "z"], ["s"]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in infos.items()],
+        [helper.make_tensor_value_info("s" if kind == 2 else "y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8), sizes
+
+
+@pytest.mark.parametrize("seed", seeds(9, 90))
+def test_any_resize_of_any_extents(seed: int) -> None:
+    """Beside the definitions for each shape, also with infinities and NaN: onnxruntime rounds
+    coordinates."""
+    model, sizes = resizing(seed)
+    rng, noise = random.Random(seed), np.random.default_rng(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+        largest = {name: hi for name, (_, hi) in sizes.items()}
+        for number in range(5):
+            extents = {name: rng.randint(*bounds) for name, bounds in sizes.items()}
+            feeds = sized_feeds(exe, extents, number)
+            for special in (np.nan, np.inf, -np.inf):
+                feeds["x"][noise.random(feeds["x"].shape) < 0.04 * (number % 2)] = special
+            exe.run(sized_feeds(exe, largest, number, poison=True))
+            shapes = {name: array.shape for name, array in feeds.items()}
+            with np.errstate(all="ignore"):
+                wanted = interpret_graph(import_model(model, shapes), feeds)
+            assert not difference(exe.run(feeds), wanted, 1e-5), extents
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_resizes_are_those_of_onnxruntime(seed: int) -> None:
+    model, sizes = resizing(seed)
+    runs = [{name: bounds[k] for name, bounds in sizes.items()} for k in (0, 1)]
+    assert beside_peer(model, sizes, runs) == ([], "")
