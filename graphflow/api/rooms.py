@@ -15,34 +15,47 @@ from graphflow.program import OpenTensor
 Given: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
 
-def sizes_within(
-    given: Given, inputs: Sequence[OpenTensor], sizes: Sequence[Size]
-) -> tuple[Size, ...]:
-    """The sizes whose bounds hold for all axes that have their names."""
-    return tuple(
-        size
-        for size in sizes
-        if all(
-            size.lo <= n <= size.hi
+class Rooms:
+    """The axes of a model's inputs that have sizes as their extents."""
+
+    def __init__(self, inputs: Sequence[OpenTensor], sizes: Sequence[Size]) -> None:
+        self._sizes = tuple(sizes)
+        by_name = {size.name: size for size in sizes}
+        self._ranks = {tensor.name: len(tensor.shape or ()) for tensor in inputs}
+        self._axes = {
+            tensor.name: tuple(
+                (axis, by_name[extent])
+                for axis, extent in enumerate(tensor.shape or ())
+                if isinstance(extent, str) and extent in by_name
+            )
+            for tensor in inputs
+        }
+
+    def sizes_within(self, given: Given) -> tuple[Size, ...]:
+        """The sizes whose bounds hold for all axes that have their names."""
+        beyond = {
+            size
             for name, shape in given.items()
-            for n, extent in zip(shape, _declared(inputs, name, shape), strict=True)
-            if extent == size.name
-        )
-    )
+            for axis, size in self._axes_of(name, shape)
+            if not size.lo <= shape[axis] <= size.hi
+        }
+        return tuple(size for size in self._sizes if size not in beyond)
 
+    def with_room(self, given: Given, sizes: Sequence[Size]) -> dict[str, tuple[int, ...]]:
+        """The shapes with the greatest extents along the axes of these sizes."""
+        shapes = {}
+        for name, shape in given.items():
+            extents = list(shape)
+            for axis, size in self._axes_of(name, shape):
+                if size in sizes:
+                    extents[axis] = size.hi
+            shapes[name] = tuple(extents)
+        return shapes
 
-def with_room(
-    given: Given, inputs: Sequence[OpenTensor], sizes: Sequence[Size]
-) -> dict[str, tuple[int, ...]]:
-    """The shapes with the greatest extents along the axes of these sizes."""
-    most: dict[int | str, int] = {size.name: size.hi for size in sizes}
-    return {
-        name: tuple(
-            most.get(extent, n)
-            for n, extent in zip(shape, _declared(inputs, name, shape), strict=True)
-        )
-        for name, shape in given.items()
-    }
+    def _axes_of(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[int, Size], ...]:
+        """The axes of an input and their sizes; none where it is declared with another rank, which
+        import refuses."""
+        return self._axes[name] if len(shape) == self._ranks[name] else ()
 
 
 def largest_shapes(
@@ -58,12 +71,3 @@ def largest_shapes(
                 return None
             shapes[tensor.name] = tuple(n for n in extents if n is not None)
     return shapes if sizes else None
-
-
-def _declared(
-    inputs: Sequence[OpenTensor], name: str, shape: tuple[int, ...]
-) -> tuple[int | str, ...]:
-    """The extents that the model declares for an input; the shape where it declares another rank,
-    which import refuses."""
-    declared = next(tensor.shape for tensor in inputs if tensor.name == name)
-    return shape if declared is None or len(declared) != len(shape) else declared

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.api.releasing import without_weights
-from graphflow.api.rooms import sizes_within, with_room
+from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
 from graphflow.base.decisions import Decisions
@@ -248,6 +248,7 @@ class Specializer:
         self._lost = ""
         self.interface = interface
         self._request, self._shared = request, Shared()
+        self._rooms = Rooms(interface.inputs, request.sizes)
         self._symbolic, self._needed = symbolic, needed
         self._programs: Once[Key, Loaded] = Once(request.options.programs)
         self._compiled_in_a_row = 0
@@ -375,8 +376,8 @@ class Specializer:
         """The program for these shapes and values; with `is_exact`, one of these shapes alone."""
         while True:
             given = {name: shape_of(name) for name in self._symbolic}
-            sizes = () if self._lost or is_exact else self._sizes_within(given)
-            shapes = with_room(given, self.interface.inputs, sizes)
+            sizes = () if self._lost or is_exact else self._rooms.sizes_within(given)
+            shapes = self._rooms.with_room(given, sizes)
             values = {name: value_of(name) for name in self._needed}
             key = (
                 *shapes.items(),
@@ -416,9 +417,6 @@ class Specializer:
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
-
-    def _sizes_within(self, given: Mapping[str, tuple[int, ...]]) -> tuple[Size, ...]:
-        return sizes_within(given, self.interface.inputs, self._request.sizes)
 
     def _lose_sizes(self, error: ExtentsLost) -> None:
         """From now on compile for each shape, for the reason of this error, and say so once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphflow.api.rooms import largest_shapes, sizes_within, with_room
+from graphflow.api.rooms import Rooms, largest_shapes
 from graphflow.base.sizes import Size
 from graphflow.program import OpenTensor
 
@@ -12,23 +12,24 @@ INPUTS = (
     OpenTensor("z", "float32", ("n", "k")),
     OpenTensor("of any rank", "float32", None),
 )
+ROOMS = Rooms(INPUTS, (N, M))
 
 
 def test_the_sizes_whose_bounds_hold_are_left_open() -> None:
-    assert sizes_within({"x": (1, 2, 3), "z": (8, 9)}, INPUTS, (N, M)) == (N, M)
-    assert sizes_within({"x": (1, 1, 3)}, INPUTS, (N, M)) == (N,)
-    assert sizes_within({"x": (9, 4, 3)}, INPUTS, (N, M)) == (M,)
-    assert sizes_within({"x": (1, 4, 3), "z": (9, 9)}, INPUTS, (N, M)) == (M,)
-    assert sizes_within({"x": (1, 2)}, INPUTS, (N, M)) == (N, M)  # another rank: import refuses it
-    assert sizes_within({"x": (1, 2, 3)}, INPUTS, ()) == ()
+    assert ROOMS.sizes_within({"x": (1, 2, 3), "z": (8, 9)}) == (N, M)
+    assert ROOMS.sizes_within({"x": (1, 1, 3)}) == (N,)
+    assert ROOMS.sizes_within({"x": (9, 4, 3)}) == (M,)
+    assert ROOMS.sizes_within({"x": (1, 4, 3), "z": (9, 9)}) == (M,)
+    assert ROOMS.sizes_within({"x": (1, 2)}) == (N, M)  # another rank: import refuses it
+    assert Rooms(INPUTS, ()).sizes_within({"x": (1, 2, 3)}) == ()
 
 
 def test_a_program_has_room_for_the_most_of_each_size_that_is_open() -> None:
     given = {"x": (1, 2, 3), "z": (1, 5), "of any rank": (1, 7)}
-    assert with_room(given, INPUTS, (N,)) == {"x": (8, 2, 3), "z": (8, 5), "of any rank": (1, 7)}
-    assert with_room(given, INPUTS, (N, M))["x"] == (8, 4, 3)
-    assert with_room(given, INPUTS, ()) == given
-    assert with_room({"x": (1, 2)}, INPUTS, (N,)) == {"x": (1, 2)}
+    assert ROOMS.with_room(given, (N,)) == {"x": (8, 2, 3), "z": (8, 5), "of any rank": (1, 7)}
+    assert ROOMS.with_room(given, (N, M))["x"] == (8, 4, 3)
+    assert ROOMS.with_room(given, ()) == given
+    assert ROOMS.with_room({"x": (1, 2)}, (N,)) == {"x": (1, 2)}
 
 
 def test_the_largest_shapes_are_known_where_nothing_else_is_open() -> None:
