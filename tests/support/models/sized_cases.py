@@ -472,7 +472,8 @@ halves rounded up
 scaled and cast
     g (float[1,1,n,4] x) => (float[1,1,k,6] y) { s=Shape<start=2>(x) f=Cast<to=1>(s)
     h=Constant<value=float {1.5}>() m=Mul(f,h) j=Cast<to=7>(m) c=Shape<end=2>(x)
-    o=Constant<value=int64[2] {1,0}>() i=Add(j,o) r=Concat<axis=0>(c,i) y=Resize<mode="linear">(x,,,r) }
+    o=Constant<value=int64[2] {1,0}>() i=Add(j,o) r=Concat<axis=0>(c,i)
+    y=Resize<mode="linear">(x,,,r) }
 concat then mean
     g (float[n,4] x) => (float[4] y) { c=Concat<axis=0>(x,x) y=ReduceMean<axes=[0],keepdims=0>(c) }
 slice last
@@ -689,6 +690,9 @@ resize by thirds: Resize: is rounded
 thirds in floats: Div: does not only move them
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
     h=Constant<value=float {3}>() m=Div(f,h) d=Floor(m) i=Cast<to=7>(d) y=ConstantOfShape(i) }
+conv transpose same: ConvTranspose: its output has a stated extent
+    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] w={1,2}>
+    { y=ConvTranspose<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
 topk k of size: TopK: does not only move them
     g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """
