@@ -235,6 +235,13 @@ class Executable:
         them."""
         return self._models.only().decisions()
 
+    def page(self) -> str:
+        """The decisions as a picture: an HTML page in one file, which `inspect --html` writes.
+
+        GraphflowError for a loaded model, which does not have all that the page shows.
+        """
+        return self._models.only().page()
+
     def save(self, path: str | Path) -> None:
         """Write the program, its packed constants, the report and the explanations to a file.
 

@@ -123,6 +123,9 @@ class Model(Protocol):
     def decisions(self) -> Decisions:
         """The table of `graphflow inspect`."""
 
+    def page(self) -> str:
+        """The page of `graphflow inspect --html`; GraphflowError for a loaded model."""
+
 
 class Models(Protocol):
     """The models of an executable: one, or one for each set of shapes that runs bring."""

@@ -216,6 +216,13 @@ class SavedModel:
             title, rows, summary = listed(self._document("decisions"), 3)
             return Decisions(text(title), tuple(map(texts, listed(rows))), text(summary))
 
+    def page(self) -> NoReturn:
+        """GraphflowError: the page shows kernels and proofs, which the file does not have."""
+        raise GraphflowError(
+            f"{self._path} has the report and the explanations, but not the kernels that the page "
+            "shows; give the ONNX model instead"
+        )
+
     def _document(self, name: str) -> Any:
         """The document, decoded anew at each call so that a caller may change it."""
         return json.loads(self._saved.documents[name])

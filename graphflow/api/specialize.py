@@ -37,6 +37,7 @@ from graphflow.inspect import (
     decisions,
     explain,
     explanations,
+    page_of,
     report,
     tensor_decisions,
 )
@@ -90,6 +91,10 @@ class Decided:
     def decisions(self) -> Decisions:
         """What `graphflow inspect` prints."""
         return decisions(self.compiled)
+
+    def page(self) -> str:
+        """What `graphflow inspect --html` writes."""
+        return page_of(self.compiled)
 
 
 @dataclass(frozen=True)

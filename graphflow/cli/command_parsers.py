@@ -75,7 +75,7 @@ def _add_run_commands(commands: Any) -> None:
 
 
 def _add_inspect_commands(commands: Any) -> None:
-    """Add check, operators, inspect, explain and diff."""
+    """Add check, operators, inspect, view, explain and diff."""
     command = _add_command(
         commands,
         "check",
@@ -105,6 +105,14 @@ def _add_inspect_commands(commands: Any) -> None:
     command.add_argument("--json", action="store_true", help="the whole report as JSON")
     command.add_argument("--edge", metavar="NAME", help="only this tensor, in full")
     command.add_argument("--all", action="store_true", help="constants and removed tensors too")
+    command.add_argument(
+        "--html", metavar="FILE", help="write a page with the graph as a picture, for a browser"
+    )
+
+    command = _add_command(
+        commands, "view", "inspect_commands", "show the decisions as a picture, in a browser"
+    )
+    add_model_arguments(command)
 
     command = _add_command(
         commands, "explain", "inspect_commands", "explain the layout and padding of one tensor"
@@ -126,6 +134,9 @@ def _add_inspect_commands(commands: Any) -> None:
     command.add_argument("before", metavar="BEFORE.json")
     command.add_argument("after", metavar="AFTER.json")
     command.add_argument("--json", action="store_true", help="the changes as a list of objects")
+    command.add_argument(
+        "--html", metavar="FILE", help="write a page with the changes on the graph, for a browser"
+    )
 
 
 def _add_measure_commands(commands: Any) -> None:

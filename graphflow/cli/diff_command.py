@@ -7,29 +7,40 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import GraphflowError
 from graphflow.cli.drawing import stdout_console
-from graphflow.inspect import Change, changes, read_report
+from graphflow.cli.inspect_commands import write_page
+from graphflow.inspect import Change, changes, difference_page, read_report
 
 
 def run_diff(wanted: argparse.Namespace) -> int:
     """`graphflow diff BEFORE.json AFTER.json`."""
     try:
-        found = changes(read_report(wanted.before), read_report(wanted.after))
-    except InvalidModel as error:  # not 1, which means that the reports differ
+        before, after = read_report(wanted.before), read_report(wanted.after)
+        found = changes(before, after)
+        if wanted.html is not None:
+            write_page(Path(wanted.html), difference_page(before, after))
+    except GraphflowError as error:  # not 1, which means that the reports differ
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if wanted.json:
+    if wanted.html is None:
+        _print_changes(found, wanted.json)
+    return 1 if found else 0
+
+
+def _print_changes(found: Sequence[Change], as_json: bool) -> None:
+    """Print the differences as JSON or as a table."""
+    if as_json:
         print(json.dumps([asdict(change) for change in found], indent=1))
     elif found:
         stdout_console().print(_change_table(found))
     else:
         print("no difference")
-    return 1 if found else 0
 
 
 COMMANDS = {"diff": run_diff}

@@ -1,10 +1,14 @@
-"""The commands that show decisions: inspect, explain."""
+"""The commands that show decisions: inspect, view, explain."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+import webbrowser
+from pathlib import Path
 
+from graphflow.base.errors import GraphflowError
 from graphflow.cli.executables import executable_or_decisions
 from graphflow.cli.on_demand import on_demand
 
@@ -13,7 +17,9 @@ def run_inspect(wanted: argparse.Namespace) -> int:
     """`graphflow inspect MODEL`."""
     with executable_or_decisions(wanted) as exe:
         pass
-    if wanted.json:
+    if wanted.html is not None:
+        write_page(Path(wanted.html), exe.page())
+    elif wanted.json:
         found = exe.report()
         if wanted.edge is not None:
             exe.explain(wanted.edge)  # raises for a name that the model does not have
@@ -26,6 +32,26 @@ def run_inspect(wanted: argparse.Namespace) -> int:
     return 0
 
 
+def run_view(wanted: argparse.Namespace) -> int:
+    """`graphflow view MODEL`."""
+    with executable_or_decisions(wanted) as exe:
+        pass
+    path = Path(tempfile.mkdtemp(prefix="graphflow-")) / "model.html"
+    write_page(path, exe.page())
+    if not webbrowser.open(path.as_uri()):
+        print("no browser could be started; open the file in one")
+    return 0
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page and print where; GraphflowError if the file cannot be written."""
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise GraphflowError(f"cannot write the page {path}: {error.strerror or error}") from None
+    print(f"wrote {path}")
+
+
 def run_explain(wanted: argparse.Namespace) -> int:
     """`graphflow explain MODEL TENSOR`."""
     with executable_or_decisions(wanted) as exe:
@@ -34,5 +60,5 @@ def run_explain(wanted: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"explain": run_explain, "inspect": run_inspect}
+COMMANDS = {"explain": run_explain, "inspect": run_inspect, "view": run_view}
 """The commands of this module, by name."""

@@ -55,18 +55,7 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     if edge.layout is not None:
         yield f"  layout    {edge.layout.describe()}, in memory {list(edge.layout.physical_shape)}"
         yield from _regions(edge)
-    yield from _sizes(compiled, edge)
-    if edge.pinned is not None:
-        yield f"  pinned    to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
-    if compiled.plan.end_to_end is not None:
-        yield f"  the plan  has {compiled.plan.end_to_end}"
-    for assumed in compiled.plan.assumed:
-        if assumed.tensor == edge.name:
-            yield f"  assumed   {assumed}, by the user"
-    for relied in compiled.plan.relied:
-        if relied.value == edge.name:
-            origins = ", ".join(relied.tensors)
-            yield f"  relied on by {relied.node}: {relied.fact}, as follows from {origins}"
+    yield from (f"  {word:9} {text}" for word, text in edge_notes(compiled, edge))
     if edge.producer is not None:
         yield from _producer(compiled, edge.producer)
     for other in edge.others:
@@ -76,7 +65,23 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     yield from _pairs(compiled, edge)
 
 
-def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
+def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]]:
+    """What a run, the user and other nodes have to do with a tensor: pairs of a word and a text."""
+    yield from _sizes(compiled, edge)
+    if edge.pinned is not None:
+        yield "pinned", f"to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
+    if compiled.plan.end_to_end is not None:
+        yield "the plan", f"has {compiled.plan.end_to_end}"
+    for assumed in compiled.plan.assumed:
+        if assumed.tensor == edge.name:
+            yield "assumed", f"{assumed}, by the user"
+    for relied in compiled.plan.relied:
+        if relied.value == edge.name:
+            origins = ", ".join(relied.tensors)
+            yield "relied on", f"by {relied.node}: {relied.fact}, as follows from {origins}"
+
+
+def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]]:
     """What a run decides of the extents of a tensor."""
     graph = compiled.graph
     sizes = {one.tensor: one.size for one in graph.sizes}
@@ -85,9 +90,10 @@ def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
         size = sizes.get(tensor)
         if size is not None:
             yield (
-                f"  axis {axis}    has room for {size.hi} elements; a run gives {size.name} of them"
+                f"axis {axis}",
+                f"has room for {size.hi} elements; a run gives {size.name} of them"
                 f" ({size.lo} or more); those behind hold anything, and no element that a run gives"
-                " is computed from them, proven for all sizes"
+                " is computed from them, proven for all sizes",
             )
 
 

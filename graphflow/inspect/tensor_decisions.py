@@ -7,7 +7,7 @@ a second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from graphflow.arith import Proof
@@ -96,10 +96,20 @@ def readers_text(made: Conversion) -> str:
 
 def tensor_decisions(compiled: Compiled) -> dict[str, TensorDecision]:
     """The decisions about all tensors of the model, by name, in the order of the model."""
+    return _decisions(compiled, compiled.tensors)
+
+
+def value_decisions(compiled: Compiled) -> dict[str, TensorDecision]:
+    """The decisions about all tensors of the model, then about those that only the compiler's graph
+    has, by name."""
+    return _decisions(compiled, dict.fromkeys((*compiled.tensors, *compiled.graph.values)))
+
+
+def _decisions(compiled: Compiled, names: Iterable[str]) -> dict[str, TensorDecision]:
     inner = {value: node for node in compiled.graph.nodes for value, _ in node.inner}
     pinned = {pin.value: pin for pin in compiled.plan.pinned}
     found: dict[str, TensorDecision] = {}
-    for name in compiled.tensors:
+    for name in names:
         if name in compiled.graph.values:
             found[name] = _kept(compiled, name, pinned.get(name))
         elif name in inner:
@@ -141,7 +151,7 @@ def _kept(compiled: Compiled, name: str, pin: Pinned | None) -> TensorDecision:
         producer=None if producer is None else producer.name,
         variant=None if choice is None else choice.variant.name,
         consumers=tuple(dict.fromkeys(node.name for node, _ in graph.consumers(name))),
-        regions=tuple(_regions(edge_type)),
+        regions=tuple(known_regions(edge_type)),
         readings=tuple(_readings(compiled, name)),
         conversions=(
             *(c for _, c in plan.conversions_of(name)),
@@ -166,7 +176,8 @@ def _constant_edge_type(compiled: Compiled, value: Value) -> tuple[EdgeType, str
     return EdgeType(row_major(value.shape)), "graph", "kept as the model has it"
 
 
-def _regions(edge_type: EdgeType) -> Iterator[RegionFact]:
+def known_regions(edge_type: EdgeType) -> Iterator[RegionFact]:
+    """The regions of padding with what they hold, and the logical region if its fact is known."""
     known = dict(edge_type.facts)
     if not edge_type.layout.is_padded and LOGICAL not in known:
         return

@@ -85,7 +85,12 @@ from graphflow.schedule.padding.overcompute import (
     remove_overcompute_through_branching,
 )
 from graphflow.schedule.places.addresses import places_in
-from graphflow.schedule.places.place_names import declared_names, fresh_name, fresh_names
+from graphflow.schedule.places.place_names import (
+    declared_names,
+    fresh_copy,
+    fresh_name,
+    fresh_names,
+)
 from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_at
 from graphflow.schedule.stages.attach import compute_at, reverse_compute_at
 from graphflow.schedule.stages.lifting import (
@@ -167,6 +172,7 @@ __all__ = [
     "fission",
     "flatten_buffer",
     "forbids_access",
+    "fresh_copy",
     "fresh_name",
     "fresh_names",
     "fuse",

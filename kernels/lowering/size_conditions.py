@@ -11,7 +11,8 @@ before the one that the condition names; what else they write, nothing else read
 size is, all rows before it are written as without conditions.
 
 Iterations of the parallel loop are left out by the caller (`Portion`): where a condition would say
-no more than that, there is none.
+no more than that, there is none.  Tiles of rows that a run may end in are there for fewer rows too
+(`tile_rows.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +23,15 @@ from typing import TypeAlias
 
 from graphflow import arith, tir
 from graphflow.kernels.lowering.sized_rows import SizedAxis, SizedRows, Written, rows_of
-from graphflow.schedule import declared_names, fresh_name
+from graphflow.kernels.lowering.tile_rows import tile_of_rows
+from graphflow.schedule import declared_names, fresh_copy, fresh_name
 
 LEAST_WORK = 4
 """Statements, with all lanes of vectorized loops as one, that a condition must be able to skip."""
+
+LEAST_TILE = 256
+"""As many statements must a tile have that is made for fewer rows too: a product, which computes;
+what moves elements takes as long for a row as for several, and every tile takes time to compile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,8 @@ def with_size_conditions(
             name = fresh_name("size", taken.__contains__)
             taken.add(name)
             params[axis.size] = SizeParam(tir.Buffer(name, (), "int64"), axis.size, axis.room)
-    conditions = _Conditions(rows, outputs, {size: param.buffer for size, param in params.items()})
+    sizes = {size: param.buffer for size, param in params.items()}
+    conditions = _Conditions(rows, outputs, sizes, taken)
     body = conditions.body(func.body, arith.ANYWHERE, tuple(arith.const(0) for _ in rows))
     used = tuple(param for param in params.values() if param.size in conditions.used)
     held = tuple(tir.Param(param.buffer, tir.Role.INPUT) for param in used)
@@ -71,10 +78,12 @@ class _Conditions:
         rows: Sequence[SizedRows],
         outputs: Collection[tir.Buffer],
         sizes: Mapping[str, tir.Buffer],
+        taken: set[str],
     ) -> None:
         self.rows = rows
         self.outputs = outputs
         self.sizes = sizes
+        self.taken = taken
         self.used: set[str] = set()
 
     def body(self, body: tir.Body, domain: arith.Domain, known: FirstRows) -> tir.Body:
@@ -92,17 +101,46 @@ class _Conditions:
         nothing else reads what they write besides outputs."""
         if not any(write.buffer in self.outputs for write in tir.writes_in(part)):
             return part
-        first = (
-            self._first_rows(part, domain, known) if alone and _work(part) >= LEAST_WORK else known
-        )
+        if not alone or any(s.kind is tir.LoopKind.PARALLEL for s in tir.loops_of(part)):
+            return tuple(self._inside(stmt, domain, known) for stmt in part)
+        first = self._first_rows(part, domain, known) if _work(part) >= LEAST_WORK else known
         part = tuple(self._inside(stmt, domain, first) for stmt in part)
+        part = self._in_smaller_tiles(part, domain)
         for rows, row, before in zip(self.rows, first, known, strict=True):
             if row is not before:
-                size = rows.axis.size
-                self.used.add(size)
-                given = tir.Comparison("lt", tir.IndexValue(row), tir.Load(self.sizes[size], ()))
-                part = (tir.If(given, part),)
+                part = (tir.If(self._given(row, rows), part),)
         return part
+
+    def _given(self, row: arith.IndexExpr, rows: SizedRows) -> tir.Comparison:
+        """The condition that a run gives a row."""
+        size = rows.axis.size
+        self.used.add(size)
+        return tir.Comparison("lt", tir.IndexValue(row), tir.Load(self.sizes[size], ()))
+
+    def _in_smaller_tiles(self, part: tir.Body, domain: arith.Domain) -> tir.Body:
+        """Statements that compute a tile of rows, if the run gives at most half of these for half
+        of them, if it gives one for one.
+
+        Only where the tile may be the first one: of many rows, few are saved by a smaller last one.
+        """
+        if _work(part) < LEAST_TILE:
+            return part
+        for rows in self.rows:
+            tile = tile_of_rows(part, domain, rows.written_by(part, domain), self.outputs)
+            if tile is None or arith.bounds(tile.base, domain.ranges())[0] != 0:
+                continue
+            smaller, half = self._copy(tile.first(1), "_1"), (tile.extent + 1) // 2
+            if half > 1:
+                more = self._given(tile.base + 1, rows)
+                smaller = (tir.If(more, self._copy(tile.first(half), "_half"), smaller),)
+            return (tir.If(self._given(tile.base + half, rows), part, smaller),)
+        return part
+
+    def _copy(self, part: tir.Body, suffix: str) -> tir.Body:
+        """Statements under names of their own."""
+        copy, names = fresh_copy(part, suffix, self.taken)
+        self.taken.update(names.values())
+        return copy
 
     def _inside(self, stmt: tir.Stmt, domain: arith.Domain, known: FirstRows) -> tir.Stmt:
         """A statement with conditions in its body."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
+import webbrowser
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +166,53 @@ def test_inspect_as_a_table_as_json_and_for_one_tensor(
     assert main(["explain", model, "relu_1"]) == 0
     assert capsys.readouterr().out == story
     assert story.startswith("relu_1: float32[1, 5, 4, 4], stored")
+
+
+def test_inspect_writes_a_page_and_view_opens_one(
+    model: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "page.html"
+    assert main(["inspect", model, "--html", str(path)]) == 0
+    assert capsys.readouterr().out == f"wrote {path}\n"
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert main(["view", model]) == 0
+    [url] = opened
+    assert url.startswith(tmp_path.as_uri()) and "wrote" in capsys.readouterr().out
+    assert Path(url.removeprefix("file://")).read_text(encoding="utf-8") == page
+    monkeypatch.setattr(webbrowser, "open", lambda url: False)
+    assert main(["view", model]) == 0
+    assert "open the file in one" in capsys.readouterr().out
+
+
+def test_diff_writes_a_page(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", model, "--json"]) == 0
+    report = tmp_path / "report.json"
+    report.write_text(capsys.readouterr().out, encoding="utf-8")
+    page = tmp_path / "page.html"
+    assert main(["diff", str(report), str(report), "--html", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert main(["diff", str(report), model, "--html", str(page)]) == 2
+    assert "error:" in capsys.readouterr().err
+    unwritable = str(tmp_path / "missing" / "page.html")
+    assert main(["diff", str(report), str(report), "--html", unwritable]) == 2
+
+
+def test_a_page_that_cannot_be_written_is_one_error(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", model, "--html", str(tmp_path / "missing" / "page.html")]) == 1
+    assert "error: cannot write the page" in capsys.readouterr().err
+    saved = str(tmp_path / "model.gfx")
+    assert main(["compile", model, "-o", saved]) == 0
+    assert main(["view", saved]) == 1
+    assert "give the ONNX model instead" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def stage_variants(
     except ScheduleError as error:
         yield RefusedVariant(NAME, Refusal.of(error))
         return
-    lanes = min(target.computed_lanes(p.buffer.dtype) for p in definition.params)
+    lanes = _lanes(definition, target)
     loops, own = [s.loop(place) for place in shared], own_nests(s, shared)
     found: list[KernelVariant] = []
     # What the padding of an output holds is known of the first one alone.
@@ -92,6 +92,17 @@ def stage_variants(
         if cost.clearly_less(variant.work.cycles, other.work.cycles):
             cheapest[placed] = variant
     yield from cheapest.values()
+
+
+def _lanes(definition: tir.PrimFunc, target: Target) -> int:
+    """The lanes of a vector of the widest element type.
+
+    Integers without axes do not count: elements that a run gives are told from others by comparing
+    these with indices.
+    """
+    buffers = [p.buffer for p in definition.params]
+    counted = [b for b in buffers if b.shape or b.dtype != "int64"]
+    return min(target.computed_lanes(b.dtype) for b in counted or buffers)
 
 
 def _rank(definition: tir.PrimFunc) -> int:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
 
@@ -27,7 +27,8 @@ from support.fuzz.fuzz_cases import make_case, run_case, smaller
 from support.fuzz.fuzz_test import Failure, FuzzTest, Result, attempted, by_case, by_seed, result
 from support.fuzz.movement_fuzz import agrees
 from support.fuzz.section_fuzz import copied_for_sections, section_model
-from support.fuzz.sized_fuzz import check_sized, run_sized, sized_model
+from support.fuzz.sized_fuzz import SizedModel, check_sized, draw_batch, run_sized
+from support.fuzz.sized_sequences import draw_sequence
 from support.kernels.native_kernels import NativeCase, native_case
 from support.kernels.smaller_kernels import smaller_kernels
 from support.kernels.typed_kernels import check_typed
@@ -123,7 +124,10 @@ def check_sections(case: SeededModel) -> Failure | None:
     return attempted(lambda: copied_for_sections(case.model, case.seed))
 
 
-def fewer_nodes(case: SeededModel) -> Iterator[SeededModel]:
+ModelCase = TypeVar("ModelCase", SeededModel, SizedModel)
+
+
+def fewer_nodes(case: ModelCase) -> Iterator[ModelCase]:
     """Models with one of the tensors as their only output."""
     graph = onnx.shape_inference.infer_shapes(case.model).graph
     for info in (*graph.value_info, *graph.output):
@@ -154,11 +158,21 @@ MODELS += (
     by_case("sections", draw_sections, check_sections, fewer_nodes, 2000),
     FuzzTest(
         "sizes",
-        lambda seed: run_sized(sized_model(seed)),
+        lambda seed: run_sized(draw_batch(seed)),
         2000,
-        draw=sized_model,
+        draw=draw_batch,
         check=check_sized,
+        smaller=fewer_nodes,
         reach=lambda counts: lacks(counts, "one_program", 0.6),
+    ),
+    FuzzTest(
+        "two sizes",
+        lambda seed: run_sized(draw_sequence(seed)),
+        3000,
+        draw=draw_sequence,
+        check=check_sized,
+        smaller=fewer_nodes,
+        reach=lambda counts: lacks(counts, "one_program", 0.9),
     ),
 )
 

@@ -1,11 +1,14 @@
-"""Random models whose batch is a size: one program for all of them beside onnxruntime.
+"""Random models of which extents are sizes: one program for all of them beside onnxruntime.
 
-In: a seed.  Out: what is wrong with the runs of a random model of `fuzzing` whose first dimension
-is symbolic, and whether one program served them.  Its constants of one batch make some models
-impossible for others.
+In: a model, the bounds of its sizes, and extents of runs.  Out: what is wrong with the runs, and
+whether one program served them.  `draw_batch` opens the batch of a random model of `fuzzing`, whose
+constants of one batch make some models impossible for others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import onnx
 
@@ -15,27 +18,33 @@ from support.fuzz.fuzz_test import Failure, Result, result
 from support.models.fuzzing import random_model
 from support.models.sized_runs import beside_peer
 
-NAME, MOST = "n", 5
-
-RUNS = tuple({NAME: extent} for extent in (MOST, 1, 3, MOST, 2, 4))
-
 TOLERANCE = 2e-3
 
 
-def sized_model(seed: int) -> onnx.ModelProto:
+@dataclass(frozen=True, slots=True)
+class SizedModel:
+    """A model, the bounds of its sizes, and the extents of some runs."""
+
+    model: onnx.ModelProto
+    sizes: Mapping[str, tuple[int, int]]
+    runs: tuple[Mapping[str, int], ...]
+
+
+def draw_batch(seed: int) -> SizedModel:
     """A random model with a symbolic batch."""
-    return with_open_batch(random_model(seed), NAME)
+    runs = tuple({"n": extent} for extent in (5, 1, 3, 5, 2, 4))
+    return SizedModel(with_open_batch(random_model(seed), "n"), {"n": (1, 5)}, runs)
 
 
-def run_sized(model: onnx.ModelProto) -> Result:
+def run_sized(case: SizedModel) -> Result:
     """What is wrong with a model, counted as a case served by one program or not, or refused."""
     try:
-        wrong, why_not = beside_peer(model, {NAME: (1, MOST)}, RUNS, tolerance=TOLERANCE)
+        wrong, why_not = beside_peer(case.model, case.sizes, case.runs, tolerance=TOLERANCE)
     except gf.GraphflowError:
-        return result("", cases=1, refused=1)  # impossible for the largest batch
+        return result("", cases=1, refused=1)  # impossible for the greatest extents
     return result("; ".join(wrong), "numbers", cases=1, one_program=not why_not)
 
 
-def check_sized(model: onnx.ModelProto) -> Failure | None:
+def check_sized(case: SizedModel) -> Failure | None:
     """What is wrong with a model."""
-    return run_sized(model).failure
+    return run_sized(case).failure

@@ -23,7 +23,8 @@ from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sequences.gpt import gpt
 from graphflow.models.zoo.sequences.speech import speech
 from graphflow.models.zoo.vit import vit
-from support.fuzz.sized_fuzz import run_sized, sized_model
+from support.fuzz.sized_fuzz import draw_batch, run_sized
+from support.fuzz.sized_sequences import draw_sequence
 from support.models.executed_work import executed_work
 from support.models.sized_cases import EACH_SHAPE, ONE_PROGRAM
 from support.models.sized_runs import (
@@ -335,12 +336,19 @@ def test_one_program_is_kept() -> None:
 
 @pytest.mark.parametrize("seed", seeds(12, 60))
 def test_random_models(seed: int) -> None:
-    failure = run_sized(sized_model(seed)).failure
+    failure = run_sized(draw_batch(seed)).failure
     assert failure is None, failure.text
 
 
-def test_most_random_models_have_one_program() -> None:
-    counts = [run_sized(sized_model(seed)).counts for seed in range(4)]
+@pytest.mark.parametrize("seed", seeds(16, 60))
+def test_random_models_over_sequences(seed: int) -> None:
+    failure = run_sized(draw_sequence(seed)).failure
+    assert failure is None, failure.text
+
+
+@pytest.mark.parametrize("draw", [draw_batch, draw_sequence])
+def test_most_random_models_have_one_program(draw: Any) -> None:
+    counts = [run_sized(draw(seed)).counts for seed in range(4)]
     assert sum(found["one_program"] for found in counts) >= 2
 
 

@@ -72,6 +72,25 @@ def test_lanes_follow_the_layout() -> None:
     assert found["NHWC"].lane_loop is None
 
 
+def test_a_count_takes_no_lanes() -> None:
+    body = """
+total = alloc(f32[16])
+with block("sum"):
+    for i in serial(0, 16):
+        total[i] = f32(0.0)
+    for i_1 in serial(0, 16):
+        for j in serial(0, 64):
+            total[i_1] += x[i_1, j]
+with block("given"):
+    for k in serial(0, 16):
+        y[k] = select(data(index(k, i64) < count[()]), total[k], f32(0.0))
+"""
+    params = "x: f32[16, 64], count: i64[()], y: out[f32[16]]"
+    func = kernel(body, params)
+    lanes = {recipe.lanes for recipe in recipes(func).values()}
+    assert lanes == {TARGET.computed_lanes("float32")}
+
+
 @pytest.mark.parametrize(("columns", "vectors"), [(8, 1), (63, 1), (64, 2), (127, 2), (128, 4)])
 def test_blocks_across_rows_are_as_wide_as_gives_four_of_them(columns: int, vectors: int) -> None:
     recipe, *_ = recipes(reduction.softmax((1, 5, columns), (1,))).values()

@@ -1,0 +1,202 @@
+"""What the page shows, as plain values: the JSON that Python writes and the browser reads.
+
+What always holds: everything here is text, numbers, booleans, None, and tuples and records of
+these.  Nodes, layouts and edge types are named by their position, tensors and kernels by name.
+Seconds are prices of the plan, None where there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from graphflow.inspect.diff import Change
+
+IndexCode: TypeAlias = "int | str | list[Any]"
+"""An index expression: an integer, a variable (`i0` …, `p0` …), or a list of an operation and its
+operands: ["+", …], ["*", factor, e], ["//", e, divisor], ["%", e, divisor], ["min" or "max", a, b].
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLayout:
+    """A layout: `physical` are the physical indices of i0 …, `logical` the logical ones of p0 ….
+
+    `family` is the name without extents: what the page colours it by.  `regions` are the names of
+    those that occur, the logical region first.
+    """
+
+    name: str
+    family: str
+    logical_shape: tuple[int, ...]
+    physical_shape: tuple[int, ...]
+    physical: tuple[IndexCode, ...]
+    logical: tuple[IndexCode, ...]
+    regions: tuple[str, ...]
+    padding_elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEdgeType:
+    """A layout by its position, and the fact about each region of its padding."""
+
+    name: str
+    layout: int
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownReading:
+    """One use of a tensor: who reads which parameter, the requirement, and the proofs."""
+
+    consumer: str
+    position: int
+    buffer: str
+    layout: str
+    demand: str
+    conversion: str | None
+    proofs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPair:
+    """A crop and a pad before a reader: cancelled with `proofs`, or refused with a `reason` and the
+    `repair` that the plan makes instead."""
+
+    consumer: str
+    proofs: tuple[str, ...] = ()
+    reason: str | None = None
+    repair: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOther:
+    """A variant or an edge type that was not taken: by itself, and the best plan with it.
+
+    `extra` is by how many seconds that plan is slower; None where `price` says why it is unknown.
+    """
+
+    name: str
+    variant: str
+    seconds: float | None
+    measured: bool
+    extra: float | None
+    price: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTensor:
+    """The decision about one tensor, as `explain` tells it; `edge_type` is None without storage.
+
+    `notes` are lines about pins, sizes and assumptions; `place` says where its memory is;
+    `element_bytes` is None for an unknown type, and `lanes` the elements of a vector, or 0.
+    """
+
+    name: str
+    dtype: str
+    logical_shape: tuple[int, ...]
+    where: str
+    edge_type: int | None
+    decided_by: str
+    reason: str
+    producer: str | None
+    consumers: tuple[str, ...]
+    readings: tuple[ShownReading, ...]
+    pairs: tuple[ShownPair, ...]
+    others: tuple[ShownOther, ...]
+    notes: tuple[str, ...]
+    place: str | None
+    element_bytes: int | None
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNode:
+    """A box of the graph.
+
+    `kind` is `input`, `output`, `check` (a tensor that runs check, or cut outputs by), `kernel`,
+    `view` (nothing runs), `section` (onnxruntime), `move` (a node that only moves elements),
+    `convert`, `copy` or `fill` (added by the plan).  `inputs` are the tensors by parameter,
+    constants too.  `because` says why the variant was taken, or why a copy is made.  `refused` are
+    pairs of a variant, or a step of the chosen one, and the reason.  In the imported model the kind
+    is `operator`, and `became` are the places of the program's nodes that do its work.
+    """
+
+    kind: str
+    name: str
+    operators: tuple[str, ...]
+    origins: tuple[str, ...]
+    variant: str | None
+    because: str
+    seconds: float | None
+    share: float
+    measured: bool
+    bytes: int | None
+    kernel: str | None
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]
+    others: tuple[ShownOther, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    became: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownArrow:
+    """A tensor on its way from one node to another, in an edge type."""
+
+    start: int
+    end: int
+    tensor: str
+    edge_type: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBlock:
+    """`count` repetitions, from the node `first` on, of `period` nodes with equal operators."""
+
+    first: int
+    period: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGraph:
+    """Nodes, each behind those it depends on, the arrows between them, and blocks that do not
+    overlap."""
+
+    nodes: tuple[ShownNode, ...]
+    arrows: tuple[ShownArrow, ...]
+    blocks: tuple[ShownBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKernel:
+    """The texts of a kernel: definition, schedule with the proof of each step, lowered kernel."""
+
+    definition: str
+    schedule: str
+    lowered: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownModel:
+    """Everything that the page shows of one compiled model.
+
+    These are the `program` that runs, the model as it was `imported`, and what both refer to.
+    `seconds` is the price of a run.  `changes` are the differences from another plan, which
+    `compared` names; None if there is none.
+    """
+
+    model: str
+    target: str
+    summary: str
+    seconds: float
+    layouts: tuple[ShownLayout, ...]
+    edge_types: tuple[ShownEdgeType, ...]
+    tensors: tuple[ShownTensor, ...]
+    program: ShownGraph
+    imported: ShownGraph
+    kernels: dict[str, ShownKernel]
+    changes: tuple[Change, ...] = ()
+    compared: str | None = None
