@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
 from graphflow.frontends.nodes.counted import filled
-from graphflow.frontends.tensors.derived_sizes import Element, rounded_down
+from graphflow.frontends.tensors.derived_sizes import Element, rounded_down, total
 from graphflow.kernels.definitions.windows.window import Window
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -65,6 +65,31 @@ def counted_windows(
             overhanging.add(axis)
         if isinstance(number, str):
             counts[axis] = number
+    return CountedWindows(counts, frozenset(counted), frozenset(overhanging))
+
+
+def transposed_windows(
+    call: NodeCall, window: Window, extra: tuple[int, ...], is_stated: bool
+) -> CountedWindows:
+    """The same of a transposed convolution of input 0: its elements take taps of a kernel each, and
+    `counts` has those of the output.  Refuses outputs of a stated extent."""
+    counted = {k: n for k, n in call.counts(0).items() if k >= 2}
+    counts: dict[int, str] = {}
+    overhanging = set()
+    for axis, count in counted.items():
+        k = axis - 2
+        if is_stated or count not in call.context.sizes:
+            raise call.extents_lost(call.inputs[:1], "its output has a stated extent")
+        stride = window.strides[k]
+        reach = window.reach[k] + extra[k] - window.pads_end[k]
+        number = total(
+            call.context,
+            (*(count for _ in range(stride)), reach - stride - window.pads_begin[k]),
+        )
+        assert isinstance(number, str)
+        counts[axis] = number
+        if reach > stride:  # the last outputs would take a tap of an element behind the last one
+            overhanging.add(axis)
     return CountedWindows(counts, frozenset(counted), frozenset(overhanging))
 
 

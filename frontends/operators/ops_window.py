@@ -14,6 +14,7 @@ from graphflow.frontends.nodes.counted_windows import (
     SAME,
     CountedWindows,
     counted_windows,
+    transposed_windows,
     window_input,
 )
 from graphflow.frontends.operators.ops_indexing import require_from
@@ -107,11 +108,16 @@ def convolution_windows(call: NodeCall, x: str, weight: int) -> CountedWindows:
     """
     kernel = weight_extents(call, weight)
     windows = counted_windows(call, x, Window.of(kernel, **window_attributes(call, kernel)))
+    _require_finite(call, x, weight, windows)
+    return windows
+
+
+def _require_finite(call: NodeCall, x: str, weight: int, windows: CountedWindows) -> None:
+    """Refuse weights that may be infinite where zeros are multiplied with them."""
     if windows.overhanging and call.dtype(weight) in FLOATS:
         known = call.known(weight)
         if known is None or not np.isfinite(known).all():
             raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
-    return windows
 
 
 def _conv(call: NodeCall) -> None:
@@ -156,7 +162,15 @@ def _conv_transpose(call: NodeCall) -> None:
         bias=call.has(2),
         dtype=call.dtype(),
     )
-    call.emit(func, call.given_inputs)
+    if not call.is_counted(0, range(2, rank + 2)):
+        call.emit(func, call.given_inputs)
+        return
+    is_stated = wanted is not None or mode.startswith("SAME")
+    windows = transposed_windows(call, Window.of(w_shape[2:], **window), extra, is_stated)
+    _require_finite(call, call.inputs[0], 1, windows)
+    x, given = window_input(call, call.inputs[0], windows, 0)
+    call.emit(func, (x, *call.given_inputs[1:]), given=given)
+    count_by(call, windows.counts)
 
 
 def _max_pool(call: NodeCall) -> None:

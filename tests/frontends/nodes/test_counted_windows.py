@@ -98,6 +98,24 @@ def add_window(rng: random.Random, case: Case) -> None:
     case.add(op, *(np.asarray(c, np.float32) for c in constants), **attributes)
 
 
+def add_transposed(rng: random.Random, case: Case) -> None:
+    """A transposed convolution with any attributes."""
+    rank, channels = len(case.shape) - 2, int(case.shape[1])
+    kernel = [rng.randint(1, 4) for _ in range(rank)]
+    strides = [rng.randint(1, 3) for _ in range(rank)]
+    groups = rng.choice([1, channels])
+    weights = np.random.default_rng(1).standard_normal((channels, 4 // groups, *kernel))
+    case.add(
+        "ConvTranspose",
+        weights.astype(np.float32),
+        strides=strides,
+        pads=[rng.randint(0, k - 1) for k in (*kernel, *kernel)],
+        output_padding=[rng.randint(0, stride - 1) for stride in strides],
+        dilations=[rng.randint(1, 2) for _ in range(rank)],
+        group=groups,
+    )
+
+
 def add_pad(rng: random.Random, case: Case) -> None:
     rank = len(case.shape)
     mode = rng.choice(["constant", "constant", "edge", "reflect"])
@@ -136,7 +154,7 @@ def add_reader(rng: random.Random, case: Case) -> None:
 
 def drawn(seed: int) -> Case:
     rng = random.Random(seed)
-    first = [add_window, add_window, add_pad, add_norm][seed % 4]
+    first = [add_window, add_window, add_pad, add_norm, add_transposed][seed % 5]
     rank = rng.choice([1, 1, 2, 2, 3])
     case = opened(rng, rank, 4)
     if first is add_norm:

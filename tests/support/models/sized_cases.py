@@ -690,6 +690,9 @@ resize by thirds: Resize: is rounded
 thirds in floats: Div: does not only move them
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
     h=Constant<value=float {3}>() m=Div(f,h) d=Floor(m) i=Cast<to=7>(d) y=ConstantOfShape(i) }
+conv transpose same: ConvTranspose: its output has a stated extent
+    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] w={1,2}>
+    { y=ConvTranspose<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
 topk k of size: TopK: does not only move them
     g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """
