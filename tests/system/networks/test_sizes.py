@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -431,6 +432,31 @@ def test_an_encoder_of_images_of_any_size() -> None:
     triples = ((1, 8, 8), (2, 40, 64), (1, 15, 16), (2, 39, 9), (1, 24, 63))
     runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
     assert beside_peer(model, sizes, runs) == ([], "")
+
+
+def test_the_decoder_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It chooses the tokens that onnxruntime does from all tokens at once, in one program."""
+    model, prompt = gpt(0, layers=1, width=48), [5, 17, 300]
+    onnx.save(model, tmp_path / "decoder.onnx")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "README.md").read_text()
+    _, _, block = page.partition(
+        "token after token, with keys and values that grow:\n\n```python\n"
+    )
+    names = {"gf": gf, "np": np, "heads": 3, "width": 16, "prompt": prompt}
+    names["past_names"] = [f"past_key_values.0.{part}" for part in ("key", "value")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(block.partition("```")[0], names)
+    tokens, empty = names["tokens"], np.zeros((1, 3, 0, 16), np.float32)
+    feeds = {
+        "input_ids": np.array([tokens]),
+        "attention_mask": np.ones((1, len(tokens)), np.int64),
+        **dict.fromkeys(names["past_names"], empty),
+    }
+    logits = peer_of(model).run(["logits"], feeds)[0]
+    assert len(tokens) == 60 and len(names["exe"].specializations) == 1
+    assert tokens[3:] == logits[0, 2:-1].argmax(-1).tolist()
 
 
 def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:
