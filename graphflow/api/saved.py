@@ -44,7 +44,6 @@ from graphflow.runtime import (
     load_programs,
     prepared_spec,
     save_programs,
-    takes_shapes,
     value_key,
 )
 
@@ -303,7 +302,7 @@ class SavedModels:
     ) -> SavedModel:
         for model in self.made:
             keys = {name: value_key(value) for name, value in model.values.items()}
-            if takes_shapes(model.program.spec, shapes) and all(
+            if model.program.shapes.admit(shapes) and all(
                 name not in keys or name not in values or value_key(values[name]) == keys[name]
                 for name in self.deciding
             ):

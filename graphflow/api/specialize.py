@@ -51,7 +51,6 @@ from graphflow.runtime import (
     Program,
     check_host,
     processor_of,
-    takes_shapes,
     value_key,
 )
 
@@ -253,6 +252,8 @@ class Specializer:
         self._programs: Once[Key, Loaded] = Once(request.options.programs)
         self._compiled_in_a_row = 0
         self._warned = False
+        self._last: Loaded | None = None
+        """The program of the last run."""
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -303,6 +304,10 @@ class Specializer:
         Raises InvalidModel, before anything is compiled, if an input does not fit the model.
         Warns, once, if more runs in a row were compiled for than programs are kept.
         """
+        last = self._last
+        if last is not None and self._admits(last, inputs):
+            self._compiled_in_a_row = 0
+            return last
         compiles = False
 
         def check() -> None:
@@ -316,7 +321,19 @@ class Specializer:
             check,
         )
         self._warn_if_every_run_compiles(compiles)
+        self._last = found
         return found
+
+    def _admits(self, model: Loaded, inputs: Mapping[str, ArrayLike]) -> bool:
+        """Whether a program serves these inputs, asked without the search for one."""
+        if self._needed or type(inputs) is not dict:
+            return False
+        shapes = {
+            name: array.shape
+            for name in self._symbolic
+            if type(array := inputs.get(name)) is np.ndarray
+        }
+        return len(shapes) == len(self._symbolic) and model.program.shapes.admit(shapes)
 
     def _warn_if_every_run_compiles(self, compiled: bool) -> None:
         self._compiled_in_a_row = self._compiled_in_a_row + 1 if compiled else 0
@@ -402,7 +419,7 @@ class Specializer:
 
             try:
                 found = self._programs.get(key, make)
-                if sizes and not takes_shapes(found.program.spec, given):
+                if sizes and not found.program.shapes.admit(given):
                     # A relation between sizes fails.  If the model allows that, for instance where
                     # an extent is 1, it has a program; if not, a run of this one says so.
                     with suppress(InvalidModel):

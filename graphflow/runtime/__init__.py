@@ -6,7 +6,7 @@ from graphflow.runtime.executor import Borrowed, Program
 from graphflow.runtime.expected_values import require_value, value_key
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
-from graphflow.runtime.run_sizes import takes_shapes, with_size_names
+from graphflow.runtime.run_sizes import with_size_names
 from graphflow.runtime.saved_program import (
     SavedProgram,
     load_programs,
@@ -29,7 +29,6 @@ __all__ = [
     "processor_of",
     "require_value",
     "save_programs",
-    "takes_shapes",
     "value_key",
     "with_size_names",
 ]

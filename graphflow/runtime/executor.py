@@ -38,7 +38,13 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.run_sizes import fits, open_axes, require_relations, size_given
+from graphflow.runtime.run_sizes import (
+    AdmittedShapes,
+    fits,
+    open_axes,
+    require_relations,
+    size_given,
+)
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -126,6 +132,7 @@ class Program:
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._held = {size.input: size for size in spec.sizes}
         self._sized = open_axes(spec)
+        self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
         # Only tensors that the caller need not convert or fetch from elsewhere.
         self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)

@@ -35,19 +35,38 @@ def fits(shape: tuple[int, ...], room: tuple[int, ...], sized: Collection[int]) 
     )
 
 
-def takes_shapes(spec: ProgramSpec, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a program runs with inputs of these shapes; other inputs may have any shape."""
-    given = {k: shapes[t.name] for k, t in enumerate(spec.inputs) if t.name in shapes}
-    sized = open_axes(spec)
-    if not all(fits(shape, spec.inputs[k].shape, sized.get(k, ())) for k, shape in given.items()):
-        return False
-    extents: dict[str, int] = {}
-    for size in spec.sizes:
-        found = {given[k][axis] for k, axis in size.axes if k in given}
-        if len(found) > 1 or not all(size.lo <= n <= size.hi for n in found):
-            return False
-        extents.update((size.name, n) for n in found)
-    return all(relation.may_hold(extents) for relation in spec.relations)
+class AdmittedShapes:
+    """The shapes of inputs that a program takes, prepared for a question in each run."""
+
+    __slots__ = ("_bounds", "_inputs", "_relations")
+
+    def __init__(self, spec: ProgramSpec) -> None:
+        named = {axis: size.name for size in spec.sizes for axis in size.axes}
+        self._inputs = {
+            tensor.name: tuple(named.get((k, axis), n) for axis, n in enumerate(tensor.shape))
+            for k, tensor in enumerate(spec.inputs)
+        }
+        self._bounds = {size.name: (size.lo, size.hi) for size in spec.sizes}
+        self._relations = spec.relations
+
+    def admit(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether the program runs with inputs of these shapes; others may have any shape."""
+        extents: dict[str, int] = {}
+        for name, shape in shapes.items():
+            wanted = self._inputs.get(name)
+            if wanted is None or len(wanted) != len(shape):
+                return False
+            for extent, n in zip(wanted, shape, strict=True):
+                if isinstance(extent, int):
+                    if extent != n:
+                        return False
+                elif extents.setdefault(extent, n) != n:
+                    return False
+        for name, extent in extents.items():
+            lo, hi = self._bounds[name]
+            if not lo <= extent <= hi:
+                return False
+        return all(relation.may_hold(extents) for relation in self._relations)
 
 
 def with_size_names(spec: ProgramSpec, tensor: TensorSpec) -> OpenTensor:

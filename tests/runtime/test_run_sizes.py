@@ -10,10 +10,10 @@ import pytest
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.program import InputSize, Portion, PortionDigit, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime.run_sizes import (
+    AdmittedShapes,
     fits,
     open_axes,
     size_given,
-    takes_shapes,
     with_size_names,
 )
 
@@ -49,13 +49,13 @@ def test_an_array_fits_with_any_extents_along_open_axes() -> None:
 
 
 def test_a_program_takes_shapes_within_the_bounds_of_all_sizes() -> None:
-    assert takes_shapes(SPEC, {"x": (2, 1, 3), "z": (5, 2)})
-    assert takes_shapes(SPEC, {"x": (8, 4, 3)})
-    assert takes_shapes(SPEC, {})
-    assert not takes_shapes(SPEC, {"x": (2, 1, 3), "z": (5, 3)})
-    assert not takes_shapes(SPEC, {"x": (1, 1, 3)})
-    assert not takes_shapes(SPEC, {"x": (9, 1, 3)})
-    assert not takes_shapes(SPEC, {"z": (4, 2)})
+    assert AdmittedShapes(SPEC).admit({"x": (2, 1, 3), "z": (5, 2)})
+    assert AdmittedShapes(SPEC).admit({"x": (8, 4, 3)})
+    assert AdmittedShapes(SPEC).admit({})
+    assert not AdmittedShapes(SPEC).admit({"x": (2, 1, 3), "z": (5, 3)})
+    assert not AdmittedShapes(SPEC).admit({"x": (1, 1, 3)})
+    assert not AdmittedShapes(SPEC).admit({"x": (9, 1, 3)})
+    assert not AdmittedShapes(SPEC).admit({"z": (4, 2)})
 
 
 def test_users_see_the_names_of_sizes() -> None:
