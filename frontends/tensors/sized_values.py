@@ -53,7 +53,7 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return {step.outputs[0]: SizedArray(unequal, {})}
     if (op in COMBINING or op == "Neg") and (results := _combined(step, context)) is not None:
         return {step.outputs[0]: results}
-    moved = () if _makes_booleans(step) else _MOVES.get(op, ())
+    moved = () if op == "Cast" and _changes_sizes(step, context) else _MOVES.get(op, ())
     if not places or not (moved is None or set(places) <= set(moved)):
         known = context.sized_values[read[0]].sizes.values()
         sizes = sorted({context.sizes[tensor].name for tensor in known})
@@ -110,8 +110,19 @@ def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArr
     return SizedArray(np.array([shape[axis] for axis in axes], np.int64), sizes)
 
 
-def _makes_booleans(step: ImportStep) -> bool:
-    return step.op == "Cast" and step.attribute("to") == onnx.TensorProto.BOOL
+def _changes_sizes(step: ImportStep, context: ImportContext) -> bool:
+    """Whether a Cast is not known to keep the number of each size: to bool, or to few bits."""
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(step.attribute("to"))
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        lo, hi = int(limits.min), int(limits.max)
+    elif dtype.kind == "f":
+        hi = 1 << np.finfo(dtype).nmant + 1
+        lo = -hi
+    else:
+        return True
+    sizes = (context.sizes[n] for n in context.sized_values[step.input(0)].sizes.values())
+    return not all(lo <= size.lo and size.hi <= hi for size in sizes)
 
 
 def _unequal(step: ImportStep, context: ImportContext) -> Array | None:
