@@ -97,3 +97,14 @@ def test_elements_move_only_where_a_run_leaves_them_apart() -> None:
 def test_extents_that_are_no_products_are_refused(case: tuple[str, str]) -> None:
     with pytest.raises(ExtentsLost, match="the node states the extents of its output"):
         kernels(*case)
+
+
+@pytest.mark.parametrize(("least", "is_one"), [((0, 0), False), ((0, 1), True), ((1, 0), True)])
+def test_a_size_of_zero_copies_no_other_extent(least: tuple[int, int], is_one: bool) -> None:
+    text = "g (float[n,m,4] x) => (float y) { s=Shape(x) t=Constant<value=int64[2] {-1,4}>() "
+    model = parsed_model(text + "a=Reshape(x,t) b=Relu(a) y=Reshape(b,s) }")
+    sizes = {"n": (least[0], 3), "m": (least[1], 2)}
+    runs = [{"n": n, "m": m} for n in range(least[0], 4) for m in range(least[1], 3)]
+    wrong, why_not = beside_peer(model, sizes, runs)
+    assert not wrong
+    assert why_not == "" if is_one else "states axis 0 as 0, that is copied" in why_not
