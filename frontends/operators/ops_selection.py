@@ -183,7 +183,8 @@ def _expand(call: NodeCall) -> None:
     counted = call.context.counted.get(call.outputs[0], {})
     repeated = (axis for axis in sizes if extents[axis] == 1 and axis not in counted)
     count_by(call, {axis: sizes[axis] for axis in repeated})
-    require_open(call, (ahead + axis for axis, n in enumerate(wanted) if n != 1), sizes)
+    stated = {ahead + axis for axis, n in enumerate(wanted) if n != 1}
+    require_open(call, stated | sizes.keys(), sizes)
 
 
 def _tile(call: NodeCall) -> None:

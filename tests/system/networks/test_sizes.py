@@ -197,6 +197,13 @@ def test_axes_are_repeated_up_to_a_size(shape: str, target: str, is_one: bool) -
     assert (why_not == "") == is_one
 
 
+def test_an_axis_of_at_most_one_is_not_repeated_up_to_another() -> None:
+    model = parsed_model("g (float[n] x, float[m] z) => (float y) { s=Shape(z) y=Expand(x,s) }")
+    runs = [{"n": n, "m": m} for n in (1, 0) for m in (0, 1)]
+    wrong, why_not = beside_peer(model, {"n": (0, 1), "m": (0, 1)}, runs)
+    assert not wrong and "states the extent of axis 0" in why_not
+
+
 def test_an_axis_of_one_may_be_squeezed_where_no_run_gives_one() -> None:
     text = "g (float[n,1,4] x) => (float y) { y = Squeeze(x) }"
     assert beside_peer(parsed_model(text), {"n": (2, 5)}, extents(2, 5)) == ([], "")
