@@ -176,11 +176,15 @@ def _expand(call: NodeCall) -> None:
     wanted = call.numbers(1, "shape")
     func = selection.expand(call.shape(0), wanted, call.dtype())
     call.emit(func, call.inputs[:1])
-    ahead = len(func.outputs[0].shape) - len(wanted)
+    rank, shape = len(func.outputs[0].shape), call.shape(0)
+    ahead = rank - len(wanted)
     sizes = {ahead + axis: tensor for axis, tensor in sizes_in(call, 1).items()}
-    extents = (1,) * ahead + call.shape(0)
-    count_by(call, {axis: sizes[axis] for axis in sizes if extents[axis] == 1})
-    require_open(call, (ahead + axis for axis, n in enumerate(wanted) if n != 1), sizes)
+    extents = (1,) * (rank - len(shape)) + shape
+    counted = call.context.counted.get(call.outputs[0], {})
+    repeated = (axis for axis in sizes if extents[axis] == 1 and axis not in counted)
+    count_by(call, {axis: sizes[axis] for axis in repeated})
+    stated = {ahead + axis for axis, n in enumerate(wanted) if n != 1}
+    require_open(call, stated | sizes.keys(), sizes)
 
 
 def _tile(call: NodeCall) -> None:

@@ -5,7 +5,7 @@ Shapes are known when the model is compiled, so an input that holds one must be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite, prod
 
 import numpy as np
@@ -22,7 +22,7 @@ from graphflow.frontends.nodes.counted_reshape import (
 from graphflow.frontends.operators.ops_compaction import emit_joined
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element
-from graphflow.frontends.tensors.derived_sizes import Element, merged
+from graphflow.frontends.tensors.derived_sizes import Element, bounds_of, merged
 from graphflow.frontends.tensors.folding import LARGEST
 from graphflow.kernels.definitions.movements import movement
 
@@ -70,20 +70,35 @@ def _reshape_counted(
     call: NodeCall, stated: list[int], sizes: Mapping[int, str], keeps_zeros: bool
 ) -> None:
     given = extents_of(call)
-    for axis, size in sizes.items():
-        copied = given[axis] if axis < len(given) else None
-        if call.context.sizes[size].lo < 1 and not keeps_zeros and size != copied:
-            raise call.extents_lost(
-                call.inputs[:1], f"a 0 at place {axis} of its shape copies the extent {copied}"
-            )
     if stated.count(-1) > 1 or any(n == 0 for n in stated[len(given) :]):
         raise call.invalid(f"the shape {stated} is none for an input of {len(given)} axes")
     wanted: list[Element] = [sizes.get(axis, n) for axis, n in enumerate(stated)]
     wanted = [given[axis] if n == 0 else n for axis, n in enumerate(wanted)]
+    if not keeps_zeros:
+        _require_no_copies(call, wanted, sizes)
     if -1 in wanted:
         rest = [n for n in wanted if n != -1]
         wanted[wanted.index(-1)] = missing_extent(call, rest)
     emit_counted_reshape(call, wanted)
+
+
+def _require_no_copies(call: NodeCall, wanted: Sequence[Element], sizes: Mapping[int, str]) -> None:
+    """Refuse the node if a run may state one of `sizes` as 0, and that copies another extent of the
+    input.  Where all other extents are positive, no run does so: an empty input would get elements.
+    """
+    for axis, given in enumerate(extents_of(call)[: len(wanted)]):
+        others = (n for k, n in enumerate(wanted) if k != axis)
+        is_copy = axis in sizes and given != sizes[axis] and _may_be_empty(call, sizes[axis])
+        if is_copy and any(_may_be_empty(call, n) for n in others):
+            raise call.extents_lost(
+                call.inputs[:1], f"where {call.inputs[1]} states axis {axis} as 0, that is copied"
+            )
+
+
+def _may_be_empty(call: NodeCall, extent: Element) -> bool:
+    """Whether an extent, -1 for one that is not stated, may be 0 in a run."""
+    limits = bounds_of(call.context, extent)
+    return limits is None or limits[0] <= 0
 
 
 def _flatten(call: NodeCall) -> None:

@@ -105,10 +105,21 @@ def test_an_extent_of_zero_copies_that_of_the_input() -> None:
         "g (float[n,4] x) => (float y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {-1}>() "
         "u=Concat<axis=0>(t,s) y=Reshape(x,u) }"
     )
-    with pytest.raises(ExtentsLost, match="a 0 at place 1 of its shape copies the extent 4"):
+    with pytest.raises(ExtentsLost, match="states axis 1 as 0, that is copied"):
         import_checked(swapped, {"x": (5, 4)}, None, (), False, {}, [Size("n", 0, 5)])
     same = parsed_model(
         "g (float[n,4] x) => (float y) { s=Shape<end=1>(x) t=Constant<value=int64[2] {2,2}>() "
         "u=Concat<axis=0>(s,t) y=Reshape(x,u) }"
     )
     assert beside_peer(same, {"n": (0, 5)}, [{"n": 0}, {"n": 3}]) == ([], "")
+
+
+@pytest.mark.parametrize(("least", "is_one"), [((0, 0), False), ((0, 1), True), ((1, 0), True)])
+def test_a_size_of_zero_copies_no_other_extent(least: tuple[int, int], is_one: bool) -> None:
+    text = "g (float[n,m,4] x) => (float y) { s=Shape(x) t=Constant<value=int64[2] {-1,4}>() "
+    model = parsed_model(text + "a=Reshape(x,t) b=Relu(a) y=Reshape(b,s) }")
+    sizes = {"n": (least[0], 3), "m": (least[1], 2)}
+    runs = [{"n": n, "m": m} for n in range(least[0], 4) for m in range(least[1], 3)]
+    wrong, why_not = beside_peer(model, sizes, runs)
+    assert not wrong
+    assert why_not == "" if is_one else "states axis 0 as 0, that is copied" in why_not

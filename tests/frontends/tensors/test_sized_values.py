@@ -78,6 +78,19 @@ COMPUTED = {
 }
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(3, 127), (2, 255), (10, 2048), (1, 1 << 24)])
+def test_a_cast_keeps_the_sizes_that_it_can_hold(dtype: int, most: int) -> None:
+    text = f"s=Shape(x) a=Cast<to={dtype}>(s) b=Cast<to=7>(a) y=ConstantOfShape(b)"
+    model = parsed_model(f"g (float[n] x) => (float y) {{ {text} }}")
+    for hi in (most, most + 1):
+        args = model, {"x": (hi,)}, None, (), True, {}, (Size("n", 1, hi),)
+        if hi == most:
+            assert import_checked(*args).sizes
+        else:
+            with pytest.raises(ExtentsLost, match="only known at run time"):
+                import_checked(*args)
+
+
 @pytest.mark.parametrize("body", COMPUTED.values(), ids=COMPUTED)
 def test_what_needs_the_number_of_a_size_is_refused(body: str) -> None:
     with pytest.raises(ExtentsLost, match="only known at run time"):

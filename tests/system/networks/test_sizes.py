@@ -173,6 +173,39 @@ def test_sizes_along_the_second_axis(bounds: tuple[int, int], lead: int) -> None
     assert not why_not or bounds[1] == 1
 
 
+def test_bounds_of_a_slice_from_the_back_are_exact() -> None:
+    text = "g (float[n,2] x) => (float y) { i=Constant<value=int64[1] {0}>() "
+    model = parsed_model(text + "e=Constant<value=int64[1] {-2}>() y=Slice(x,i,e,i) }")
+    assert beside_peer(model, {"n": (0, MOST)}, extents(0, 1, 2, 3, MOST)) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "is_one"),
+    [("n", "m,n", True), ("4,1,3", "m,1", True), ("1,5", "m", False), ("5,1", "2,m,7", False)],
+)
+def test_axes_are_repeated_up_to_a_size(shape: str, target: str, is_one: bool) -> None:
+    names = {"n": "Shape(x)", "m": "Shape(z)"}
+    parts = [names.get(n, f"Constant<value=int64[1] {{{n}}}>()") for n in target.split(",")]
+    stated = " ".join(f"e{k}={part}" for k, part in enumerate(parts))
+    listed = ",".join(f"e{k}" for k in range(len(parts)))
+    model = parsed_model(
+        f"g (float[{shape}] x, float[m] z) => (float y) "
+        f"{{ {stated} t=Concat<axis=0>({listed}) y=Expand(x,t) }}"
+    )
+    sizes = {name: (1, 5) for name in "nm" if name in f"{shape},m"}
+    runs = [dict.fromkeys(sizes, 5), {**dict.fromkeys(sizes, 3), "m": 1}, dict.fromkeys(sizes, 2)]
+    wrong, why_not = beside_peer(model, sizes, runs)
+    assert not wrong
+    assert (why_not == "") == is_one
+
+
+def test_an_axis_of_at_most_one_is_not_repeated_up_to_another() -> None:
+    model = parsed_model("g (float[n] x, float[m] z) => (float y) { s=Shape(z) y=Expand(x,s) }")
+    runs = [{"n": n, "m": m} for n in (1, 0) for m in (0, 1)]
+    wrong, why_not = beside_peer(model, {"n": (0, 1), "m": (0, 1)}, runs)
+    assert not wrong and "states the extent of axis 0" in why_not
+
+
 def test_an_axis_of_one_may_be_squeezed_where_no_run_gives_one() -> None:
     text = "g (float[n,1,4] x) => (float y) { y = Squeeze(x) }"
     assert beside_peer(parsed_model(text), {"n": (2, 5)}, extents(2, 5)) == ([], "")
