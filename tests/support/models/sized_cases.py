@@ -341,6 +341,24 @@ shape of a concat
     g (float[n,4] x) => (float[k,4] y) <int64[1] f={4}> { c=Concat<axis=0>(x,x)
     s=Shape<end=1>(x) t=Add(s,s) u=Concat<axis=0>(t,f) o=ConstantOfShape<value=float[1]{2}>(u)
     v=Shape(c) p=ConstantOfShape<value=float[1]{1}>(v) a=Add(o,p) y=Mul(c,a) }
+tile by sizes
+    g (float[n,4] x, float[1,4] z) => (float[n,4] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
+tile of several by sizes
+    g (float[n,4] x, float[2,4] z) => (float[k,8] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
+range from a number
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {-2}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
+range from a size
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) e=Squeeze(s) d=Add(e,e)
+    o=Constant<value=int64 {1}>() y=Range(e,d,o) }
+range of three from a size
+    g (float[n,4] x) => (int64[3] y) { s=Shape<end=1>(x) e=Squeeze(s) t=Constant<value=int64 {3}>()
+    d=Add(e,t) o=Constant<value=int64 {1}>() y=Range(e,d,o) }
+range of floats from a number
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) i=Constant<value=float {-1}>()
+    e=Squeeze(s) f=Cast<to=1>(e) o=Constant<value=float {1}>() y=Range(i,f,o) }
 sum of a range
     g (float[n,4] x) => (int64[1] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>()
@@ -636,9 +654,18 @@ reshape inner hi: Reshape: the node states the extent
     g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
 expand sized by hi: Expand: the node states the extent
     g (float[n,4] x, float[5,1] z) => (float[k,4] y) { s=Shape(x) y=Expand(z,s) }
-tile by sizes: Tile: does not only move them
-    g (float[n,4] x, float[1,4] z) => (float[n,4] y)
-    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
+range in steps: Range: a range in steps of 2
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {2}>() y=Range(i,e,o) }
+range from above: Range: may be
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {3}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
+range down: Range: may have more elements
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(e,i,o) }
+tile of rows by sizes: Tile: it takes
+    g (float[n,4] x) => (float[k,4] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(x,r) }
 resize by sizes: Resize: does not only move them
     g (float[n,2,4,4] x) => (float[n,2,8,8] y)
     { s=Shape<end=2>(x) o=Constant<value=int64[2] {8,8}>() r=Concat<axis=0>(s,o) y=Resize(x,,,r) }

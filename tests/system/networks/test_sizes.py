@@ -19,9 +19,12 @@ from graphflow import tir
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
+from graphflow.models.zoo.sequences.albert import albert
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sequences.gpt import gpt
+from graphflow.models.zoo.sequences.llama import llama
 from graphflow.models.zoo.sequences.speech import speech
+from graphflow.models.zoo.sequences.t5 import t5
 from graphflow.models.zoo.vit import vit
 from support.fuzz.sized_fuzz import run_sized, sized_model
 from support.models.executed_work import executed_work
@@ -376,6 +379,31 @@ def test_a_decoder_with_keys_and_values_of_any_length() -> None:
     sizes = {"batch": (1, 2), "sequence": (1, 8), "past": (0, 24), "total": (1, 32)}
     lengths = ((1, 1, 0), (2, 8, 24), (2, 1, 17), (1, 5, 0), (1, 8, 3))
     runs = [{"batch": b, "sequence": n, "past": p, "total": n + p} for b, n, p in lengths]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
+def test_an_encoder_whose_layers_share_their_weights() -> None:
+    model = albert(0, layers=2, width=32, heads=2, narrow=16, positions=16)
+    sizes = {"batch_size": (1, 3), "sequence_length": (1, 16)}
+    runs = [dict(zip(sizes, pair, strict=True)) for pair in ((1, 1), (3, 16), (2, 7), (1, 15))]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
+def test_a_decoder_whose_heads_share_keys_and_values() -> None:
+    """Keys and values are repeated by Expand and Reshape, positions are a range from the past."""
+    model = llama(0, layers=1)
+    sizes = {"batch": (1, 2), "sequence": (1, 8), "past": (0, 24), "total": (1, 32)}
+    lengths = ((1, 1, 0), (2, 8, 24), (2, 1, 17), (1, 5, 0), (1, 8, 3))
+    runs = [{"batch": b, "sequence": n, "past": p, "total": n + p} for b, n, p in lengths]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
+def test_an_encoder_and_a_decoder_of_two_lengths() -> None:
+    """Scores have a bias for the distance of tokens, which is computed from ranges to a size."""
+    model = t5(0, layers=1, width=32, heads=2)
+    sizes = {"batch": (1, 3), "encoder": (1, 24), "decoder": (1, 9)}
+    triples = ((1, 1, 1), (3, 24, 9), (2, 7, 3), (1, 23, 1), (2, 1, 9))
+    runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
     assert beside_peer(model, sizes, runs, most=2) == ([], "")
 
 
