@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 
 from graphflow.models.zoo.convnext import TINY, convnext
-from graphflow.models.zoo.detector import detector
+from graphflow.models.zoo.detector import detector, detector_any
 from graphflow.models.zoo.efficientnet import efficientnet
 from graphflow.models.zoo.half import half
 from graphflow.models.zoo.mobilevit import mobilevit
@@ -155,6 +155,11 @@ EXPORTED: dict[str, Exported] = {
     "tagger": Exported(tagger, "a bidirectional LSTM over words", tagger_feeds),
     "detector": Exported(
         detector, "boxes by TopK and NonMaxSuppression", _noise("images", 1, 3, 96, 96)
+    ),
+    "detector_any": Exported(
+        detector_any,
+        "boxes by NonMaxSuppression in images of any height and width",
+        _noise("images", 2, 3, 75, 52),
     ),
     "convnext": Exported(
         convnext,

@@ -359,6 +359,15 @@ range of three from a size
 range of floats from a number
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) i=Constant<value=float {-1}>()
     e=Squeeze(s) f=Cast<to=1>(e) o=Constant<value=float {1}>() y=Range(i,f,o) }
+suppression in each of a batch
+    g (float[n,3,4] x, float[n,1,3] s) => (int64[k,3] y) <int64 m={2}>
+    { y=NonMaxSuppression(x,s,m) }
+suppression of some boxes
+    g (float[2,n,4] x, float[2,3,n] s) => (int64[k,3] y) <int64 m={3}, float[1] o={0.3}>
+    { y=NonMaxSuppression<center_point_box=1>(x,s,m,o) }
+suppression for some classes
+    g (float[2,6,4] x, float[2,n,6] s) => (int64[k,3] y) <int64 m={3}, float[1] o={0.3},
+    float[1] t={0}> { y=NonMaxSuppression(x,s,m,o,t) }
 sum of a range
     g (float[n,4] x) => (int64[1] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>()
@@ -602,9 +611,10 @@ gru batch last: GRU: it takes
     { y,h=GRU<hidden_size=2>(x,w,r) }
 conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
-nms: NonMaxSuppression: it combines all elements
-    g (float[n,3,4] x, float[n,1,3] s) => (int64[k,3] y) <int64 m={2}>
-    { y=NonMaxSuppression(x,s,m) }
+boxes that suppression keeps: GatherND: computed together
+    g (float[n,6,4] x, float[n,2,6] s) => (float[k,4] y, int64[k] c) <int64 m={3}>
+    { p=NonMaxSuppression(x,s,m) i=Constant<value=int64[2] {0,2}>() t=Gather<axis=1>(p,i)
+    y=GatherND(x,t) o=Constant<value=int64 {1}>() c=Gather<axis=1>(p,o) }
 compress: Compress: it combines all elements
     g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
 unique: Unique: it combines all elements
