@@ -3,6 +3,7 @@ in the room behind a run's elements; what no program can serve is compiled for e
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import warnings
@@ -19,6 +20,8 @@ from graphflow import tir
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
+from graphflow.models.zoo import zoo_model
+from graphflow.models.zoo.detector import detector_any
 from graphflow.models.zoo.sequences.albert import albert
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sequences.gpt import gpt
@@ -39,6 +42,7 @@ from support.models.sized_runs import (
 )
 from support.seeds import seeds
 
+PAGE = os.sysconf("SC_PAGESIZE")
 MOST = 5
 SIZES = {"n": (1, MOST)}
 RUNS = ({"n": 1}, {"n": 3})
@@ -451,6 +455,53 @@ def test_an_encoder_of_images_of_any_size() -> None:
     triples = ((1, 8, 8), (2, 40, 64), (1, 15, 16), (2, 39, 9), (1, 24, 63))
     runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
     assert beside_peer(model, sizes, runs) == ([], "")
+
+
+def test_a_detector_for_images_of_any_size() -> None:
+    """The boxes that suppression keeps are counted by data, beside sizes."""
+    model = detector_any(0, width=8)
+    sizes = {"batch": (1, 2), "height": (8, 40), "width": (8, 64)}
+    triples = ((1, 8, 8), (2, 40, 64), (1, 15, 16), (2, 39, 9), (1, 24, 63))
+    runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
+    assert beside_peer(model, sizes, runs) == ([], "")
+
+
+DECODER = {"batch": (1, 4), "sequence": (1, 16), "past": (0, 48), "total": (1, 64)}
+TEXTS = {"batch_size": (1, 8), "sequence_length": (1, 64)}
+IMAGES = {"batch": (1, 4), "height": (16, 96), "width": (16, 96)}
+ANY_SHAPE = {
+    "bert": TEXTS,
+    "albert": TEXTS,
+    "gpt": DECODER,
+    "llama": DECODER,
+    "t5": {"batch": (1, 4), "encoder": (1, 64), "decoder": (1, 32)},
+    "vit_any": IMAGES,
+    "detector_any": IMAGES,
+    "speech": {"batch": (1, 4), "frames": (1, 256)},
+}
+"""Networks of the zoo, and the sizes of their inputs."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ANY_SHAPE)
+def test_two_hundred_shapes(name: str) -> None:
+    """Each run comes after one of poison; programs and memory do not grow with the shapes."""
+    model, sizes, rng = zoo_model(name), ANY_SHAPE[name], random.Random(name)
+    exe, peer = gf.compile(model, sizes=sizes, options=OPTIONS), peer_of(model)
+    most = {size: hi for size, (_, hi) in sizes.items()}
+    poison = sized_feeds(exe, most, 0, most=2, poison=True)
+    names, resident = [output.name for output in peer.get_outputs()], list[int]()
+    for seed in range(200):
+        extents = {size: rng.randint(*bounds) for size, bounds in sizes.items()}
+        if "past" in extents:
+            extents["total"] = extents["past"] + extents["sequence"]
+        feeds = sized_feeds(exe, extents, seed, most=2)
+        wanted = dict(zip(names, peer.run(None, feeds), strict=True))
+        exe.run(poison)
+        assert not difference(exe.run(feeds), wanted, 1e-4), extents
+        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE)
+    assert len(exe.specializations) <= 4
+    assert max(resident[20:]) - max(resident[:20]) < 16 << 20
 
 
 def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:
