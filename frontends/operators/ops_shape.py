@@ -211,8 +211,8 @@ def _emit_range(call: NodeCall, start: Element, limit: Element, most: int) -> No
     `most` of them where both are what they are at the most."""
     extent = combined(call.context, "Sub", limit, start)
     bounds = None if extent is None else bounds_of(call.context, extent)
-    if extent is None or bounds is None or bounds[1] != most:
-        call.refuse("a range may have more elements for less than the most of a size", SHIFT)
+    if extent is None or bounds is None or not 0 <= most == bounds[1]:
+        call.refuse("a range that may have most elements for less than the most of a size", SHIFT)
     # A tensor of known contents would be computed with at import, as if a run gave all of it.
     first = start if isinstance(start, int) else 0
     dtype = call.dtype() if isinstance(start, int) else "int64"

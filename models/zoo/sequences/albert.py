@@ -34,7 +34,7 @@ def albert(
     )
     bias = mask_bias(b, mask)
     x = b.dense(embedded(b, ids, types, narrow, positions), narrow, width)
-    shared = _Layer(b, width, heads)
+    shared = _SharedLayer(b, width, heads)
     for _ in range(layers):
         x = shared.applied(x, bias)
     last = b.node("Identity", [x], ["last_hidden_state"])
@@ -46,7 +46,7 @@ def albert(
     return b.model()
 
 
-class _Layer:
+class _SharedLayer:
     """Attention and a feed-forward part that each normalize last; its weights are made once."""
 
     def __init__(self, b: ExportingBuilder, width: int, heads: int) -> None:

@@ -670,7 +670,10 @@ range in steps: Range: a range in steps of 2
 range from above: Range: may be
     g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {3}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
-range down: Range: may have more elements
+range from far above: Range: may have most elements
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
+range down: Range: may have most elements
     g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(e,i,o) }
 tile of rows by sizes: Tile: it takes
