@@ -189,13 +189,7 @@ def filled_factors(call: NodeCall, left: int, right: int) -> tuple[str, str]:
 
     Both are filled, as zero times what lies there may be NaN.
     """
-    counts = call.counts(0).get(left), call.counts(1).get(right)
-    if counts[0] != counts[1]:
-        if counts[0] is not None and counts[1] is not None:
-            require_equal(call.context, counts[0], counts[1])
-        raise call.extents_lost(
-            call.inputs[:2], "it is multiplied with a tensor that may have another number"
-        )
+    require_same_count(call, left, right, "it is multiplied with")
     return filled_input(call, 0, (left,), 0), filled_input(call, 1, (right,), 0)
 
 
@@ -227,6 +221,17 @@ def require_open(
             f"{call.title}: how many elements its input {name} has is only known at run time, and "
             f"the node states the extent of axis {min(wrong)}; cut the model before this node"
         )
+
+
+def require_same_count(call: NodeCall, left: int, right: int, use: str) -> None:
+    """Refuse the node unless a run gives as many elements of input 0 along axis `left` as of input
+    1 along axis `right`; `use` says what the node does with them."""
+    counts = call.counts(0).get(left), call.counts(1).get(right)
+    if counts[0] == counts[1]:
+        return
+    if counts[0] is not None and counts[1] is not None:
+        require_equal(call.context, counts[0], counts[1])
+    raise call.extents_lost(call.inputs[:2], f"{use} a tensor that may have another number")
 
 
 def require_several(call: NodeCall, position: int) -> None:

@@ -21,7 +21,7 @@ from graphflow.frontends.nodes.counted import (
     sizes_in,
 )
 from graphflow.frontends.protos.steps import only_element
-from graphflow.frontends.tensors.derived_sizes import Element, total
+from graphflow.frontends.tensors.derived_sizes import Element, combined, total
 from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import selection
 from graphflow.tir import PrimFunc
@@ -190,6 +190,12 @@ def _expand(call: NodeCall) -> None:
 def _tile(call: NodeCall) -> None:
     repeats = call.numbers(1, "repeats")
     call.emit(selection.tile(call.shape(0), repeats, call.dtype()), call.inputs[:1])
+    extents = dict(enumerate(call.shape(0))) | call.counts(0)
+    counts = {
+        axis: combined(call.context, "Mul", extents[axis], repeat)
+        for axis, repeat in sizes_in(call, 1).items()
+    }
+    count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
 
 
 def _space_and_depth(define: Callable[..., PrimFunc], order: str, call: NodeCall) -> None:

@@ -22,8 +22,9 @@ from graphflow.frontends.nodes.counted_reshape import (
 from graphflow.frontends.operators.ops_compaction import emit_joined
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element
-from graphflow.frontends.tensors.derived_sizes import Element, bounds_of, merged
+from graphflow.frontends.tensors.derived_sizes import Element, bounds_of, combined, merged
 from graphflow.frontends.tensors.folding import LARGEST
+from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 
 
@@ -196,7 +197,10 @@ def _size(call: NodeCall) -> None:
 
 
 SHIFT = "add the start to a range from 0 in steps of 1"
-"""How a range to an extent of a run can be had that does not begin with 0."""
+"""How a range to an extent of a run can be had that does not begin with an integer."""
+
+MULTIPLY = "multiply a range in steps of 1"
+"""How a range to an extent of a run can be had in other steps."""
 
 
 def _range(call: NodeCall) -> None:
@@ -213,17 +217,34 @@ def _range(call: NodeCall) -> None:
         )
     if abs((limit - start) / delta) > LARGEST:
         call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
-    sizes = sizes_in(call, 1)
-    if sizes and (start, delta) != (0, 1):
-        call.refuse(f"a range from {start} in steps of {delta} to an extent of a run", SHIFT)
-    numbers = np.arange(start, limit, delta).astype(call.dtype())
-    if not sizes:
-        call.emit_constant(numbers)
+    starts, limits = sizes_in(call, 0), sizes_in(call, 1)
+    if not starts and not limits:
+        call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
         return
+    if delta != 1:
+        call.refuse(f"a range in steps of {delta} between extents of a run", MULTIPLY)
+    kind = call.constant(0, "start").dtype.name
+    if start != int(start) or (starts and kind != "int64"):
+        call.refuse(f"a range of {kind} from {start} in a run", SHIFT)
+    _emit_range(call, starts.get(0, int(start)), limits.get(0, int(limit)), int(limit - start))
+
+
+def _emit_range(call: NodeCall, start: Element, limit: Element, most: int) -> None:
+    """Add a kernel for the integers from `start` up to `limit`, of which one is a size; there are
+    `most` of them where both are what they are at the most."""
+    extent = combined(call.context, "Sub", limit, start)
+    bounds = None if extent is None else bounds_of(call.context, extent)
+    if extent is None or bounds is None or not 0 <= most == bounds[1]:
+        call.refuse("a range that may have most elements for less than the most of a size", SHIFT)
     # A tensor of known contents would be computed with at import, as if a run gave all of it.
-    whole = call.add_part(numbers, "whole")
-    call.emit(movement.copy(numbers.shape, numbers.dtype.name), (whole,))
-    count_by(call, sizes)
+    first = start if isinstance(start, int) else 0
+    dtype = call.dtype() if isinstance(start, int) else "int64"
+    whole = call.add_part(np.arange(first, first + most).astype(dtype), "whole")
+    if isinstance(start, int):
+        call.emit(movement.copy((most,), dtype), (whole,))
+    else:
+        call.emit(elementwise.binary("add", (most,), (), dtype), (whole, start))
+    count_by(call, {0: extent} if isinstance(extent, str) else {})
 
 
 OPERATORS: Emitters = {

@@ -28,8 +28,8 @@ _MOVES = {
 """Operators that move elements, and the inputs whose elements they move (None: all)."""
 
 _TAKE_SHAPES = {
-    "ConstantOfShape": {0}, "Expand": {1}, "Range": {1}, "Reshape": {1}, "Resize": {3},
-    "Slice": {1, 2}, "Trilu": {1},
+    "ConstantOfShape": {0}, "Expand": {1}, "Range": {0, 1}, "Reshape": {1}, "Resize": {3},
+    "Slice": {1, 2}, "Tile": {1}, "Trilu": {1},
 }  # fmt: skip
 """Operators that sizes give the extents of their output, or places, and these inputs."""
 

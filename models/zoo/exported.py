@@ -17,17 +17,21 @@ import onnx
 from numpy.typing import NDArray
 
 from graphflow.models.zoo.convnext import TINY, convnext
-from graphflow.models.zoo.detector import detector
+from graphflow.models.zoo.detector import detector, detector_any
 from graphflow.models.zoo.efficientnet import efficientnet
 from graphflow.models.zoo.half import half
 from graphflow.models.zoo.mobilevit import mobilevit
 from graphflow.models.zoo.qdq import qdq
 from graphflow.models.zoo.segformer import DECODER, segformer
+from graphflow.models.zoo.sequences import llama
+from graphflow.models.zoo.sequences.albert import albert
 from graphflow.models.zoo.sequences.bert import TYPES, bert
 from graphflow.models.zoo.sequences.bert import VOCABULARY as WORD_PIECES
 from graphflow.models.zoo.sequences.gpt import HEADS, LAYERS, WIDTH, gpt
 from graphflow.models.zoo.sequences.gpt import VOCABULARY as TOKENS
 from graphflow.models.zoo.sequences.speech import FEATURES, speech
+from graphflow.models.zoo.sequences.t5 import VOCABULARY as PIECES
+from graphflow.models.zoo.sequences.t5 import t5
 from graphflow.models.zoo.sequences.tagger import VOCABULARY as WORDS
 from graphflow.models.zoo.sequences.tagger import tagger
 from graphflow.models.zoo.vit import vit
@@ -60,19 +64,42 @@ def bert_feeds(seed: int, batch: int = 2, length: int = 13) -> Feeds:
 
 def gpt_feeds(seed: int, batch: int = 1, length: int = 1, past: int = 6) -> Feeds:
     """Token ids, and a cache of random keys and values, all of which count."""
+    return _decoder_feeds(seed, (batch, HEADS, past, WIDTH // HEADS), length, LAYERS, TOKENS)
+
+
+def llama_feeds(seed: int, batch: int = 1, length: int = 2, past: int = 5) -> Feeds:
+    """The same for keys and values that several heads share."""
+    cached = (batch, llama.GROUPS, past, llama.WIDTH // llama.HEADS)
+    return _decoder_feeds(seed, cached, length, llama.LAYERS, llama.VOCABULARY)
+
+
+def _decoder_feeds(
+    seed: int, cached: tuple[int, int, int, int], length: int, layers: int, rows: int
+) -> Feeds:
+    """Ids below `rows`, and keys and values of the shape `cached` for each layer."""
     rng = np.random.default_rng(seed)
-    heads, head = HEADS, WIDTH // HEADS
+    batch, past = cached[0], cached[2]
     cache = {
-        f"past_key_values.{layer}.{part}": rng.standard_normal((batch, heads, past, head)).astype(
-            np.float32
-        )
-        for layer in range(LAYERS)
+        f"past_key_values.{layer}.{part}": rng.standard_normal(cached).astype(np.float32)
+        for layer in range(layers)
         for part in ("key", "value")
     }
     return {
-        "input_ids": rng.integers(0, TOKENS, (batch, length)),
+        "input_ids": rng.integers(0, rows, (batch, length)),
         "attention_mask": np.ones((batch, past + length), np.int64),
         **cache,
+    }
+
+
+def t5_feeds(seed: int, batch: int = 2, encoder: int = 11, decoder: int = 4) -> Feeds:
+    """Token ids of two lengths; the mask hides three tokens at the end of the first text."""
+    rng = np.random.default_rng(seed)
+    mask = np.ones((batch, encoder), np.int64)
+    mask[0, -3:] = 0
+    return {
+        "input_ids": rng.integers(0, PIECES, (batch, encoder)),
+        "attention_mask": mask,
+        "decoder_input_ids": rng.integers(0, PIECES, (batch, decoder)),
     }
 
 
@@ -103,6 +130,7 @@ def _pixels(name: str, *shape: int) -> Callable[[int], Feeds]:
 
 EXPORTED: dict[str, Exported] = {
     "bert": Exported(bert, "an encoder of text with a mask", bert_feeds),
+    "albert": Exported(albert, "the same with one layer that is repeated", bert_feeds),
     "vit": Exported(
         vit, "an encoder of 197 patches of an image", _noise("pixel_values", 1, 3, 224, 224)
     ),
@@ -112,6 +140,10 @@ EXPORTED: dict[str, Exported] = {
         _noise("pixel_values", 1, 3, 75, 52),
     ),
     "gpt": Exported(gpt, "a decoder with a cache that grows by each token", gpt_feeds),
+    "llama": Exported(
+        llama.llama, "the same with rotary positions and shared keys and values", llama_feeds
+    ),
+    "t5": Exported(t5, "an encoder and a decoder of text with relative positions", t5_feeds),
     "efficientnet": Exported(
         efficientnet, "gated inverted residuals, channels last", _pixels("input_1", 1, 96, 96, 3)
     ),
@@ -123,6 +155,11 @@ EXPORTED: dict[str, Exported] = {
     "tagger": Exported(tagger, "a bidirectional LSTM over words", tagger_feeds),
     "detector": Exported(
         detector, "boxes by TopK and NonMaxSuppression", _noise("images", 1, 3, 96, 96)
+    ),
+    "detector_any": Exported(
+        detector_any,
+        "boxes by NonMaxSuppression in images of any height and width",
+        _noise("images", 2, 3, 75, 52),
     ),
     "convnext": Exported(
         convnext,

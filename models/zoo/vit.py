@@ -6,7 +6,6 @@ rows and columns (Dehghani et al. 2023).  Out: one logit a class.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 
 from graphflow.models.zoo.building.exporting import ExportingBuilder
@@ -62,17 +61,8 @@ def _placed(b: ExportingBuilder, maps: str, width: int) -> str:
 def _tokens(b: ExportingBuilder, maps: str, batch: str, width: int) -> str:
     """(batch, 1 + patches, width): the class token, repeated for the batch, and the patches."""
     flat = b.node("Transpose", [b.reshape(maps, batch, width, -1)], perm=[0, 2, 1])
-    wanted = b.shape(batch, -1, -1)
-    # `expand(batch, -1, -1)` becomes a Where that puts 1 where -1 stood.
-    ones = b.node("ConstantOfShape", [b.integers(3)], value=_one())
-    kept = b.node("Equal", [wanted, b.node("Mul", [ones, b.integer(-1)])])
-    extents = b.node("Where", [kept, ones, wanted])
-    token = b.node("Expand", [b.weight(1, 1, width), extents])
+    token = b.expand(b.weight(1, 1, width), batch, -1, -1)
     return b.node("Concat", [token, flat], axis=1)
-
-
-def _one() -> onnx.TensorProto:
-    return onnx.numpy_helper.from_array(np.array([1], np.int64))
 
 
 def _attention(b: ExportingBuilder, x: str, width: int, heads: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
+from onnx import numpy_helper
 
 from graphflow.models.zoo.building.layers import NetworkBuilder
 
@@ -61,6 +62,14 @@ class ExportingBuilder(NetworkBuilder):
         """`x[start:stop]` along an axis, with int64 limits of one dimension and step 1."""
         return self.node("Slice", [x, start, stop, self.integers(axis), self.integers(1)])
 
+    def expand(self, x: str, *extents: str | int) -> str:
+        """`x.expand(extents)`, where -1 keeps an extent: a Where puts 1 in its place."""
+        wanted = self.shape(*extents)
+        one = numpy_helper.from_array(np.array([1], np.int64))
+        ones = self.node("ConstantOfShape", [self.integers(len(extents))], value=one)
+        kept = self.node("Equal", [wanted, self.node("Mul", [ones, self.integer(-1)])])
+        return self.node("Expand", [x, self.node("Where", [kept, ones, wanted])])
+
     def dense(
         self, x: str, inputs: int, outputs: int, gain: float = 1.0, dtype: str = "float32"
     ) -> str:
@@ -68,9 +77,15 @@ class ExportingBuilder(NetworkBuilder):
 
         The bias is the first operand of Add, as PyTorch's exporter writes it.
         """
-        weight = self.weight(inputs, outputs, scale=sqrt(gain / inputs), dtype=dtype)
-        product = self.node("MatMul", [x, weight])
+        product = self.projection(x, inputs, outputs, gain, dtype)
         return self.add(self.weight(outputs, scale=0.1, dtype=dtype), product)
+
+    def projection(
+        self, x: str, inputs: int, outputs: int, gain: float = 1.0, dtype: str = "float32"
+    ) -> str:
+        """`nn.Linear` without a bias."""
+        weight = self.weight(inputs, outputs, scale=sqrt(gain / inputs), dtype=dtype)
+        return self.node("MatMul", [x, weight])
 
     def embedding(self, ids: str, rows: int, width: int) -> str:
         """`nn.Embedding`: Gather of rows of a table of standard deviation 0.5."""
@@ -85,14 +100,28 @@ class ExportingBuilder(NetworkBuilder):
         inputs = [x, self.scales(width, dtype), self.weight(width, scale=0.1, dtype=dtype)]
         return self.node("LayerNormalization", inputs, axis=-1, epsilon=1e-5)
 
-    def layer_norm_apart(self, x: str, width: int, epsilon: float = 1e-12) -> str:
-        """Layer normalization as the nine nodes that exporters write before opset 17."""
+    def layer_norm_apart(
+        self, x: str, width: int, epsilon: float = 1e-12, weights: tuple[str, str] | None = None
+    ) -> str:
+        """Layer normalization as the nine nodes that exporters write before opset 17.
+
+        `weights` are scales and offsets that several layers share.
+        """
         centred = self.node("Sub", [x, self.node("ReduceMean", [x], axes=[-1])])
         power = self.node("Pow", [centred, self.number(2.0)])
         variance = self.node("ReduceMean", [power], axes=[-1])
         deviation = self.node("Sqrt", [self.add(variance, self.number(epsilon))])
-        scaled = self.node("Mul", [self.node("Div", [centred, deviation]), self.scales(width)])
-        return self.add(scaled, self.weight(width, scale=0.1))
+        scales, offsets = weights or (self.scales(width), self.weight(width, scale=0.1))
+        normal = self.node("Div", [centred, deviation])
+        return self.add(self.node("Mul", [normal, scales]), offsets)
+
+    def rms_norm(self, x: str, width: int) -> str:
+        """Division by the root of the mean of squares, as the nodes that exporters write."""
+        power = self.node("Pow", [x, self.number(2.0)])
+        mean = self.node("ReduceMean", [power], axes=[-1])
+        root = self.node("Sqrt", [self.add(mean, self.number(1e-6))])
+        normal = self.node("Mul", [x, self.node("Div", [self.number(1.0), root])])
+        return self.node("Mul", [self.scales(width), normal])
 
     def gelu(self, x: str) -> str:
         """The exact Gelu before opset 20: x / sqrt(2), Erf, + 1, times x, times one half."""

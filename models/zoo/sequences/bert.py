@@ -27,8 +27,8 @@ def bert(
     ids, mask, types = (
         b.input(name, dims, "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
     )
-    bias = _mask_bias(b, mask)
-    x = _embed(b, ids, types, width, positions)
+    bias = mask_bias(b, mask)
+    x = embedded(b, ids, types, width, positions)
     for _ in range(layers):
         attended = _attention(b, x, bias, width, heads)
         x = b.layer_norm_apart(b.add(b.dense(attended, width, width), x), width)
@@ -43,14 +43,14 @@ def bert(
     return b.model()
 
 
-def _mask_bias(b: ExportingBuilder, mask: str) -> str:
+def mask_bias(b: ExportingBuilder, mask: str) -> str:
     """(batch, 1, 1, sequence): 0 where the mask is 1, the lowest float32 where it is 0."""
     spread = b.node("Cast", [b.unsqueeze(b.unsqueeze(mask, 1), 2)], to=onnx.TensorProto.FLOAT)
     inverted = b.node("Sub", [b.number(1.0), spread])
     return b.node("Mul", [inverted, b.number(LOWEST)])
 
 
-def _embed(b: ExportingBuilder, ids: str, types: str, width: int, rows: int) -> str:
+def embedded(b: ExportingBuilder, ids: str, types: str, width: int, rows: int) -> str:
     """The sum of the embeddings of words, types and positions, normalized.
 
     Positions are a buffer that is cut to the length of the sequence.

@@ -37,7 +37,7 @@ def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS)
     ]
     x = b.add(
         b.embedding(ids, VOCABULARY, width),
-        b.embedding(_positions(b, ids, mask), POSITIONS, width),
+        b.embedding(positions_of(b, ids, mask), POSITIONS, width),
     )
     bias = _bias(b, ids, mask, past[0][0])
     presents: list[str] = []
@@ -55,7 +55,7 @@ def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS)
     return b.model()
 
 
-def _positions(b: ExportingBuilder, ids: str, mask: str) -> str:
+def positions_of(b: ExportingBuilder, ids: str, mask: str) -> str:
     """(batch, sequence): how many tokens that count stand before each; 1 for those that do not."""
     counted = b.node("Sub", [b.node("CumSum", [mask, b.integer(1)]), b.integer(1)])
     padding = b.node("Equal", [mask, b.integer(0)])

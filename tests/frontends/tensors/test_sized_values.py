@@ -29,6 +29,7 @@ MOVED = {
     "sliced": "i=Constant<value=int64[1] {0}>() j=Constant<value=int64[1] {1}>() "
     "s=Shape(x) a=Slice(s,i,j) y=ConstantOfShape(a)",
     "split": "s=Shape(x) a,b=Split<axis=0>(s) y=ConstantOfShape(a)",
+    "repeats": "s=Shape(x) y=Tile(z,s)",
     "cast": "s=Shape(x) a=Cast<to=6>(s) b=Cast<to=7>(a) y=ConstantOfShape(b)",
     "without another axis": "i=Constant<value=int64 {0}>() s=Shape(x) a=Gather(s,i) "
     "k=Constant<value=int64[1] {0}>() b=Unsqueeze(a,k) y=ConstantOfShape(b)",
@@ -71,7 +72,7 @@ COMPUTED = {
     "two sizes equal": "s=Shape(x) y=Equal(s,s) -> bool",
     "counted": "s=Size(x) y=Cast<to=1>(s)",
     "indices": "s=Shape<end=1>(x) y=Gather(z,s)",
-    "repeats": "s=Shape(x) y=Tile(z,s)",
+    "repeats of rows": "s=Shape(x) y=Tile(x,s)",
     "a condition": f"{ONE} s=Shape<end=1>(x) c=Greater(s,o) y=Where(c,x,z)",
     "joined to data": "d=Cast<to=7>(z) k=Constant<value=int64[1] {-1}>() r=Reshape(d,k) "
     "s=Shape(x) y=Concat<axis=0>(s,r) -> int64",

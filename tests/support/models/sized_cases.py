@@ -341,6 +341,33 @@ shape of a concat
     g (float[n,4] x) => (float[k,4] y) <int64[1] f={4}> { c=Concat<axis=0>(x,x)
     s=Shape<end=1>(x) t=Add(s,s) u=Concat<axis=0>(t,f) o=ConstantOfShape<value=float[1]{2}>(u)
     v=Shape(c) p=ConstantOfShape<value=float[1]{1}>(v) a=Add(o,p) y=Mul(c,a) }
+tile by sizes
+    g (float[n,4] x, float[1,4] z) => (float[n,4] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
+tile of several by sizes
+    g (float[n,4] x, float[2,4] z) => (float[k,8] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
+range from a number
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {-2}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
+range from a size
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) e=Squeeze(s) d=Add(e,e)
+    o=Constant<value=int64 {1}>() y=Range(e,d,o) }
+range of three from a size
+    g (float[n,4] x) => (int64[3] y) { s=Shape<end=1>(x) e=Squeeze(s) t=Constant<value=int64 {3}>()
+    d=Add(e,t) o=Constant<value=int64 {1}>() y=Range(e,d,o) }
+range of floats from a number
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) i=Constant<value=float {-1}>()
+    e=Squeeze(s) f=Cast<to=1>(e) o=Constant<value=float {1}>() y=Range(i,f,o) }
+suppression in each of a batch
+    g (float[n,3,4] x, float[n,1,3] s) => (int64[k,3] y) <int64 m={2}>
+    { y=NonMaxSuppression(x,s,m) }
+suppression of some boxes
+    g (float[2,n,4] x, float[2,3,n] s) => (int64[k,3] y) <int64 m={3}, float[1] o={0.3}>
+    { y=NonMaxSuppression<center_point_box=1>(x,s,m,o) }
+suppression for some classes
+    g (float[2,6,4] x, float[2,n,6] s) => (int64[k,3] y) <int64 m={3}, float[1] o={0.3},
+    float[1] t={0}> { y=NonMaxSuppression(x,s,m,o,t) }
 sum of a range
     g (float[n,4] x) => (int64[1] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>()
@@ -603,9 +630,10 @@ gru batch last: GRU: it takes
     { y,h=GRU<hidden_size=2>(x,w,r) }
 conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
-nms: NonMaxSuppression: it combines all elements
-    g (float[n,3,4] x, float[n,1,3] s) => (int64[k,3] y) <int64 m={2}>
-    { y=NonMaxSuppression(x,s,m) }
+boxes that suppression keeps: GatherND: computed together
+    g (float[n,6,4] x, float[n,2,6] s) => (float[k,4] y, int64[k] c) <int64 m={3}>
+    { p=NonMaxSuppression(x,s,m) i=Constant<value=int64[2] {0,2}>() t=Gather<axis=1>(p,i)
+    y=GatherND(x,t) o=Constant<value=int64 {1}>() c=Gather<axis=1>(p,o) }
 compress: Compress: it combines all elements
     g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
 unique: Unique: it combines all elements
@@ -655,9 +683,21 @@ reshape inner hi: Reshape: the node states the extent
     g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
 expand sized by hi: Expand: the node states the extent
     g (float[n,4] x, float[5,1] z) => (float[k,4] y) { s=Shape(x) y=Expand(z,s) }
-tile by sizes: Tile: does not only move them
-    g (float[n,4] x, float[1,4] z) => (float[n,4] y)
-    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(z,r) }
+range in steps: Range: a range in steps of 2
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {2}>() y=Range(i,e,o) }
+range from above: Range: may be
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {3}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
+range from far above: Range: may have most elements
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
+range down: Range: may have most elements
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(e,i,o) }
+tile of rows by sizes: Tile: it takes
+    g (float[n,4] x) => (float[k,4] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(x,r) }
 resize not larger: Resize: policy not_larger depends on it
     g (float[n,2,4,4] x) => (float[n,2,4,4] y) <int64[4] s={5,2,4,4}>
     { y=Resize<keep_aspect_ratio_policy="not_larger">(x,,,s) }

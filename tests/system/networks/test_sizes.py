@@ -3,6 +3,7 @@ in the room behind a run's elements; what no program can serve is compiled for e
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import warnings
@@ -20,9 +21,14 @@ from graphflow import tir
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
+from graphflow.models.zoo import zoo_model
+from graphflow.models.zoo.detector import detector_any
+from graphflow.models.zoo.sequences.albert import albert
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sequences.gpt import gpt
+from graphflow.models.zoo.sequences.llama import llama
 from graphflow.models.zoo.sequences.speech import speech
+from graphflow.models.zoo.sequences.t5 import t5
 from graphflow.models.zoo.vit import vit
 from support.fuzz.sized_fuzz import draw_batch, run_sized
 from support.fuzz.sized_sequences import draw_sequence
@@ -38,6 +44,7 @@ from support.models.sized_runs import (
 )
 from support.seeds import seeds
 
+PAGE = os.sysconf("SC_PAGESIZE")
 MOST = 5
 SIZES = {"n": (1, MOST)}
 RUNS = ({"n": 1}, {"n": 3})
@@ -421,6 +428,31 @@ def test_a_decoder_with_keys_and_values_of_any_length() -> None:
     assert beside_peer(model, sizes, runs, most=2) == ([], "")
 
 
+def test_an_encoder_whose_layers_share_their_weights() -> None:
+    model = albert(0, layers=2, width=32, heads=2, narrow=16, positions=16)
+    sizes = {"batch_size": (1, 3), "sequence_length": (1, 16)}
+    runs = [dict(zip(sizes, pair, strict=True)) for pair in ((1, 1), (3, 16), (2, 7), (1, 15))]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
+def test_a_decoder_whose_heads_share_keys_and_values() -> None:
+    """Keys and values are repeated by Expand and Reshape, positions are a range from the past."""
+    model = llama(0, layers=1)
+    sizes = {"batch": (1, 2), "sequence": (1, 8), "past": (0, 24), "total": (1, 32)}
+    lengths = ((1, 1, 0), (2, 8, 24), (2, 1, 17), (1, 5, 0), (1, 8, 3))
+    runs = [{"batch": b, "sequence": n, "past": p, "total": n + p} for b, n, p in lengths]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
+def test_an_encoder_and_a_decoder_of_two_lengths() -> None:
+    """Scores have a bias for the distance of tokens, which is computed from ranges to a size."""
+    model = t5(0, layers=1, width=32, heads=2)
+    sizes = {"batch": (1, 3), "encoder": (1, 24), "decoder": (1, 9)}
+    triples = ((1, 1, 1), (3, 24, 9), (2, 7, 3), (1, 23, 1), (2, 1, 9))
+    runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
+    assert beside_peer(model, sizes, runs, most=2) == ([], "")
+
+
 def test_an_encoder_of_speech_of_any_batch_and_length() -> None:
     """The length is that of two convolutions of stride 2; positions are cut to it."""
     model = speech(0, layers=1, width=32, heads=2, positions=16)
@@ -490,6 +522,53 @@ def test_the_decoder_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     logits = peer_of(model).run(["logits"], feeds)[0]
     assert len(tokens) == 60 and len(names["exe"].specializations) == 1
     assert tokens[3:] == logits[0, 2:-1].argmax(-1).tolist()
+
+
+def test_a_detector_for_images_of_any_size() -> None:
+    """The boxes that suppression keeps are counted by data, beside sizes."""
+    model = detector_any(0, width=8)
+    sizes = {"batch": (1, 2), "height": (8, 40), "width": (8, 64)}
+    triples = ((1, 8, 8), (2, 40, 64), (1, 15, 16), (2, 39, 9), (1, 24, 63))
+    runs = [dict(zip(sizes, triple, strict=True)) for triple in triples]
+    assert beside_peer(model, sizes, runs) == ([], "")
+
+
+DECODER = {"batch": (1, 4), "sequence": (1, 16), "past": (0, 48), "total": (1, 64)}
+TEXTS = {"batch_size": (1, 8), "sequence_length": (1, 64)}
+IMAGES = {"batch": (1, 4), "height": (16, 96), "width": (16, 96)}
+ANY_SHAPE = {
+    "bert": TEXTS,
+    "albert": TEXTS,
+    "gpt": DECODER,
+    "llama": DECODER,
+    "t5": {"batch": (1, 4), "encoder": (1, 64), "decoder": (1, 32)},
+    "vit_any": IMAGES,
+    "detector_any": IMAGES,
+    "speech": {"batch": (1, 4), "frames": (1, 256)},
+}
+"""Networks of the zoo, and the sizes of their inputs."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ANY_SHAPE)
+def test_two_hundred_shapes(name: str) -> None:
+    """Each run comes after one of poison; programs and memory do not grow with the shapes."""
+    model, sizes, rng = zoo_model(name), ANY_SHAPE[name], random.Random(name)
+    exe, peer = gf.compile(model, sizes=sizes, options=OPTIONS), peer_of(model)
+    most = {size: hi for size, (_, hi) in sizes.items()}
+    poison = sized_feeds(exe, most, 0, most=2, poison=True)
+    names, resident = [output.name for output in peer.get_outputs()], list[int]()
+    for seed in range(200):
+        extents = {size: rng.randint(*bounds) for size, bounds in sizes.items()}
+        if "past" in extents:
+            extents["total"] = extents["past"] + extents["sequence"]
+        feeds = sized_feeds(exe, extents, seed, most=2)
+        wanted = dict(zip(names, peer.run(None, feeds), strict=True))
+        exe.run(poison)
+        assert not difference(exe.run(feeds), wanted, 1e-4), extents
+        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE)
+    assert len(exe.specializations) <= 4
+    assert max(resident[20:]) - max(resident[:20]) < 16 << 20
 
 
 def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:
