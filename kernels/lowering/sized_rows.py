@@ -30,7 +30,7 @@ class BoxAxis:
 class SizedAxis:
     """Of each output of a kernel an axis with `room` rows, of which a run gives the first ones.
 
-    `size` names how many these are, from 1 to `room`.
+    `size` names how many these are, at most `room`.
     """
 
     size: str
