@@ -33,6 +33,7 @@ SCRIPTS = (
     "box_grid.js",
     "box_picture.js",
     "tensor_panel.js",
+    "kernel_texts.js",
     "node_panel.js",
     "difference_panel.js",
     "viewport.js",

@@ -171,12 +171,38 @@ class ShownGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownEdit:
+    """From line `first` of a text on, counted from 0, `removed` lines are replaced with `added`."""
+
+    first: int
+    removed: int
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A step of a schedule, the proofs that permitted it, and what it changed in the text of the
+    kernel: `edits` of the text before the step, in order."""
+
+    step: str
+    proofs: tuple[str, ...]
+    edits: tuple[ShownEdit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownKernel:
-    """The texts of a kernel: definition, schedule with the proof of each step, lowered kernel."""
+    """The texts of a kernel: definition, schedule with the proof of each step, lowered kernel.
+
+    `steps` lead from the definition to the lowered kernel.  They, the LLVM `ir` and the `assembly`
+    are None for kernels of a small share of a run if the page has enough of them.
+    """
 
     definition: str
     schedule: str
     lowered: str
+    steps: tuple[ShownStep, ...] | None
+    ir: str | None
+    assembly: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ the same values.
 from __future__ import annotations
 
 from graphflow.inspect.decision_table import summary_line
-from graphflow.inspect.page.page_data import ShownKernel, ShownModel
+from graphflow.inspect.page.page_data import ShownModel
 from graphflow.inspect.page.shown_imported import shown_imported
+from graphflow.inspect.page.shown_kernels import shown_kernels
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
 from graphflow.inspect.page.shown_program import shown_program
 from graphflow.inspect.page.shown_tensors import shown_tensors
-from graphflow.kernels.lowering import LoweredKernel
 from graphflow.pipeline.compiler import Compiled
-from graphflow.tir import to_text
 
 
 def shown_model(compiled: Compiled) -> ShownModel:
@@ -22,7 +21,6 @@ def shown_model(compiled: Compiled) -> ShownModel:
     edge_types = ShownEdgeTypes()
     tensors = shown_tensors(compiled, edge_types)
     program = shown_program(compiled, edge_types)
-    used = {node.kernel for node in program.nodes}
     return ShownModel(
         model=compiled.name,
         target=compiled.target.name,
@@ -33,17 +31,5 @@ def shown_model(compiled: Compiled) -> ShownModel:
         tensors=tensors,
         program=program,
         imported=shown_imported(compiled, program.nodes, tensors),
-        kernels={
-            symbol: _shown_kernel(kernel)
-            for symbol, kernel in compiled.lowered.kernels.items()
-            if symbol in used
-        },
-    )
-
-
-def _shown_kernel(kernel: LoweredKernel) -> ShownKernel:
-    return ShownKernel(
-        to_text(kernel.schedule.definition),
-        kernel.schedule.trace(proofs=True),
-        to_text(kernel.func),
+        kernels=shown_kernels(compiled, program.nodes),
     )

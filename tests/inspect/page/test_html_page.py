@@ -175,6 +175,46 @@ def test_a_kernel_shows_its_variants_its_price_and_its_text(open_page: Opener) -
     assert opened.problems == []
 
 
+def test_a_kernel_shows_what_each_step_changed_and_its_code(open_page: Opener) -> None:
+    opened = open_page(page_of(compiled("probe:concat:58")))
+    model = shown("probe:concat:58")
+    kernel = next(model.kernels[n.kernel] for n in model.program.nodes if n.name == "conv_3_node")
+    assert kernel.steps
+    opened.node("conv_3_node").click()
+    opened.page.click("#panel button[data-text=steps]")
+    text = opened.page.locator("#panel pre")
+    chooser = opened.page.get_by_label("Step", exact=True)
+    assert chooser.locator("option").count() == len(kernel.steps)
+    for number, step in enumerate(kernel.steps):
+        chosen = chooser.locator("option:checked").inner_text()
+        assert chosen == f"{number + 1}. {step.step}"
+        panel = opened.panel("node")
+        assert all(proof in panel for proof in step.proofs)
+        added = [line for edit in step.edits for line in edit.added]
+        assert [s[2:] for s in text.locator(".added").all_text_contents()] == added
+        removed = sum(edit.removed for edit in step.edits)
+        assert text.locator(".removed").count() == removed
+        assert f"removes {removed} lines (−), adds {len(added)} (+)" in panel or not step.edits
+        if number + 1 < len(kernel.steps):
+            opened.page.get_by_label("Next step").click()
+    assert opened.page.get_by_label("Next step").is_disabled()
+    kept = [s[2:] for s in text.locator(".kept, .added").all_text_contents()]
+    assert kept == kernel.lowered.splitlines()
+    for name in ("ir", "assembly"):
+        opened.page.click(f"#panel button[data-text={name}]")
+        assert text.text_content() == getattr(kernel, name).strip()
+    assert opened.problems == []
+
+
+def test_the_page_says_where_the_texts_are_that_it_does_not_have(open_page: Opener) -> None:
+    model = shown("probe:concat:58")
+    short = {s: replace(k, steps=None, ir=None, assembly=None) for s, k in model.kernels.items()}
+    opened = open_page(page_html(replace(model, kernels=short)))
+    opened.node("conv_3_node").click()
+    assert "--dump DIR" in opened.panel("node")
+    assert opened.page.locator("#panel .tabs button").count() == 3
+
+
 def test_a_conversion_is_red_and_says_why_it_stands(open_page: Opener) -> None:
     opened = open_page(page_of(compiled("probe:concat:58")))
     made = next(n for n in shown("probe:concat:58").program.nodes if n.kind == "convert")

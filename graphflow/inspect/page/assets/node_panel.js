@@ -104,22 +104,6 @@ function shareBar(share) {
   return element("div", { class: "bar" }, bar);
 }
 
-/** The texts of a kernel, one of which is shown. */
-function kernelTexts(kernel) {
-  if (!kernel) return null;
-  const texts = { lowered: "Lowered", definition: "Definition", schedule: "Schedule and proofs" };
-  const shown = element("pre", { tabindex: 0 });
-  const buttons = Object.entries(texts).map(([key, title]) =>
-    element("button", { type: "button", onclick: () => show(key), "data-text": key }, title),
-  );
-  function show(key) {
-    shown.textContent = kernel[key].trim();
-    buttons.forEach((button) => button.setAttribute("aria-pressed", button.dataset.text === key));
-  }
-  show("lowered");
-  return [element("div", { class: "tabs" }, buttons), shown];
-}
-
 /** The panel of a folded block. */
 function foldPanel(page, item) {
   const nodes = item.places.map((place) => page.model.nodes[place]);
