@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from graphflow.base.run_profile import OperatorTime, RunProfile
 from graphflow.inspect.diff import Change
 
 IndexCode: TypeAlias = "int | str | list[Any]"
@@ -206,12 +207,23 @@ class ShownKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownRun:
+    """The measured steps of a run; `nodes` are the places of the program's nodes that the steps do
+    the work of, None where there is none.  `operators` are the times by operator."""
+
+    profile: RunProfile
+    nodes: tuple[int | None, ...]
+    step_seconds: float
+    operators: tuple[OperatorTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownModel:
     """Everything that the page shows of one compiled model.
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.
     `seconds` is the price of a run.  `changes` are the differences from another plan, which
-    `compared` names; None if there is none.
+    `compared` names; None if there is none.  `run` is what was measured, if it was.
     """
 
     model: str
@@ -226,3 +238,4 @@ class ShownModel:
     kernels: dict[str, ShownKernel]
     changes: tuple[Change, ...] = ()
     compared: str | None = None
+    run: ShownRun | None = None

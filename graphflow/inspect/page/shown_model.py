@@ -6,18 +6,20 @@ the same values.
 
 from __future__ import annotations
 
+from graphflow.base.run_profile import RunProfile
 from graphflow.inspect.decision_table import summary_line
 from graphflow.inspect.page.page_data import ShownModel
 from graphflow.inspect.page.shown_imported import shown_imported
 from graphflow.inspect.page.shown_kernels import shown_kernels
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
 from graphflow.inspect.page.shown_program import shown_program
+from graphflow.inspect.page.shown_run import shown_run
 from graphflow.inspect.page.shown_tensors import shown_tensors
 from graphflow.pipeline.compiler import Compiled
 
 
-def shown_model(compiled: Compiled) -> ShownModel:
-    """Everything that the page shows."""
+def shown_model(compiled: Compiled, profile: RunProfile | None = None) -> ShownModel:
+    """Everything that the page shows, with the measured steps of a run if there are some."""
     edge_types = ShownEdgeTypes()
     tensors = shown_tensors(compiled, edge_types)
     program = shown_program(compiled, edge_types)
@@ -32,4 +34,5 @@ def shown_model(compiled: Compiled) -> ShownModel:
         program=program,
         imported=shown_imported(compiled, program.nodes, tensors),
         kernels=shown_kernels(compiled, program.nodes),
+        run=None if profile is None else shown_run(profile, program.nodes),
     )

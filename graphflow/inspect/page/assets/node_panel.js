@@ -31,6 +31,7 @@ function nodePanel(page, node) {
       ),
     ),
     section("Price", priceOf(page, node)),
+    section("Measured in a run", measuredOf(page, node)),
     section(
       whyTitle(node),
       node.variant && element("p", {}, "Variant ", element("strong", {}, node.variant)),
