@@ -33,7 +33,7 @@ class StepProfile:
     estimate: float | None
     waiting: float
     imbalance: float
-    flops: int
+    flops: float
     bytes: int
     spans: tuple[Span, ...]
 

@@ -82,7 +82,7 @@ class _Work:
 
     operators: str
     seconds: float | None
-    flops: int
+    flops: float
     bytes: int
 
 

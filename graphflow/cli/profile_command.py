@@ -114,7 +114,7 @@ def _step_row(profile: RunProfile, step: StepProfile) -> tuple[str, ...]:
     )
 
 
-def _work(step: StepProfile) -> tuple[int, int]:
+def _work(step: StepProfile) -> tuple[float, int]:
     return step.flops, step.bytes
 
 

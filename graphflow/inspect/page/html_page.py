@@ -33,6 +33,7 @@ SCRIPTS = (
     "graph_layout.js",
     "box_grid.js",
     "box_picture.js",
+    "memory_panel.js",
     "tensor_panel.js",
     "kernel_texts.js",
     "node_panel.js",

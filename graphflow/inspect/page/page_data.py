@@ -218,12 +218,41 @@ class ShownRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPart:
+    """The memory of a storage in the arena, from step `first` to step `last` of a run.
+
+    `tensors` lie in it; none in the work space of a kernel.  `reuses` are the positions of the
+    parts that had this memory last.
+    """
+
+    storage: str
+    tensors: tuple[str, ...]
+    offset: int
+    bytes: int
+    first: int
+    last: int
+    reuses: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMemory:
+    """The arena over the steps of a run: its size, the names of the steps, the bytes in use in
+    each, and what lies where, in the order of the first step."""
+
+    bytes: int
+    steps: tuple[str, ...]
+    live: tuple[int, ...]
+    parts: tuple[ShownPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownModel:
     """Everything that the page shows of one compiled model.
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.
     `seconds` is the price of a run.  `changes` are the differences from another plan, which
-    `compared` names; None if there is none.  `run` is what was measured, if it was.
+    `compared` names; None if there is none.  `run` is what was measured, if it was; `memory`
+    is None for reports.
     """
 
     model: str
@@ -239,3 +268,4 @@ class ShownModel:
     changes: tuple[Change, ...] = ()
     compared: str | None = None
     run: ShownRun | None = None
+    memory: ShownMemory | None = None

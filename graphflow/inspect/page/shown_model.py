@@ -12,6 +12,7 @@ from graphflow.inspect.page.page_data import ShownModel
 from graphflow.inspect.page.shown_imported import shown_imported
 from graphflow.inspect.page.shown_kernels import shown_kernels
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
+from graphflow.inspect.page.shown_memory import shown_memory
 from graphflow.inspect.page.shown_program import shown_program
 from graphflow.inspect.page.shown_run import shown_run
 from graphflow.inspect.page.shown_tensors import shown_tensors
@@ -34,5 +35,6 @@ def shown_model(compiled: Compiled, profile: RunProfile | None = None) -> ShownM
         program=program,
         imported=shown_imported(compiled, program.nodes, tensors),
         kernels=shown_kernels(compiled, program.nodes),
+        memory=shown_memory(compiled),
         run=None if profile is None else shown_run(profile, program.nodes),
     )

@@ -281,6 +281,25 @@ def test_slow_nodes_are_those_that_were_measured_to_be(open_page: Opener) -> Non
     assert model.run.profile.steps[0].name in opened.panel("node")
 
 
+def test_the_memory_shows_what_lies_where_and_who_reuses_it(open_page: Opener) -> None:
+    model = shown("shufflenet_v2")
+    assert model.memory is not None
+    opened = open_page(page_html(model))
+    opened.page.click("#show-memory")
+    text = opened.panel("memory")
+    parts = model.memory.parts
+    assert f"the {len(parts)} of them" in text and f"of {len(model.memory.steps)}" in text
+    assert opened.page.locator(".memory .part").count() == len(parts)
+    place = next(k for k, p in enumerate(parts) if p.tensors and p.reuses)
+    opened.page.locator(".memory .part").nth(place).click(force=True)
+    text = opened.panel("tensor")
+    part, before = parts[place], parts[parts[place].reuses[0]]
+    assert part.tensors[0] in text and f"from byte {part.offset} on" in text
+    assert f"Before, this memory held {before.tensors[0]}" in text
+    assert opened.page.locator(".memory .part.chosen").count() == 1
+    assert opened.problems == []
+
+
 def test_a_page_without_a_run_does_not_offer_one(open_page: Opener) -> None:
     opened = open_page(page_of(compiled("probe:concat:58")))
     assert opened.page.locator("#show-run").is_hidden()

@@ -151,10 +151,10 @@ class Page {
     this.showChosen();
   }
 
-  /** Show the measured steps of a run. */
-  openRun() {
+  /** Show a panel about the whole run. */
+  openPanel(contents) {
     this.chosen = null;
-    this.panel.replaceChildren(runPanel(this));
+    this.panel.replaceChildren(contents);
     this.panel.scrollTop = 0;
     this.showChosen();
   }
@@ -284,7 +284,9 @@ class Page {
     on("fold-all", () => this.refold(allFolds(this.model)).then(() => this.viewport.begin()));
     on("unfold-all", () => this.refold(new Set()).then(() => this.viewport.begin()));
     on("show-overview", () => this.openOverview());
-    on("show-run", () => this.openRun());
+    on("show-run", () => this.openPanel(runPanel(this)));
+    on("show-memory", () => this.openPanel(memoryPanel(this)));
+    document.getElementById("show-memory").hidden = !hasMemory(this.model);
     document.getElementById("show-run").hidden = this.model.run === null;
     const search = document.getElementById("search");
     search.addEventListener("input", () => this.search());
