@@ -1,6 +1,6 @@
 """What was measured of the steps of a run, as plain values.
 
-In: what `bench.run_profile` measures.  Out: records for `graphflow profile`, its trace and the
+In: what `bench.step_times` measures.  Out: records for `graphflow profile`, its trace and the
 page.  What always holds: all times are seconds; the steps are those of the program, in order.
 """
 
