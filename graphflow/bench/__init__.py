@@ -6,6 +6,7 @@ from graphflow.bench.floor import floor_seconds, gflop
 from graphflow.bench.machine_limits import Machine, measure_machine, peak_kernel
 from graphflow.bench.peers import PeerFailure, load_peer, peer_outputs
 from graphflow.bench.results_table import bench_table
+from graphflow.bench.step_times import chrome_trace, peer_profile, profile_run
 from graphflow.bench.timed_blocks import BlockTimes, Protocol, Run, measure
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Protocol",
     "Run",
     "bench_table",
+    "chrome_trace",
     "floor_seconds",
     "gflop",
     "hardly_varies",
@@ -24,5 +26,7 @@ __all__ = [
     "measure_machine",
     "peak_kernel",
     "peer_outputs",
+    "peer_profile",
+    "profile_run",
     "relative_error",
 ]

@@ -51,7 +51,7 @@ class OnnxRuntime:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        source = _source(model)
+        source = model_source(model)
         start = time.perf_counter()
         self._session = onnxruntime.InferenceSession(
             source, options, providers=["CPUExecutionProvider"]
@@ -70,7 +70,7 @@ class OpenVino:
     def __init__(self, model: OnnxModel, threads: int) -> None:
         if openvino is None:
             raise GraphflowError("openvino is not installed; leave it out of --against")
-        source = _source(model)
+        source = model_source(model)
         start = time.perf_counter()
         core = openvino.Core()
         read = core.read_model(source)
@@ -129,7 +129,7 @@ def _failure(what: str) -> Iterator[None]:
         raise PeerFailure(f"{what}: {reason}") from error
 
 
-def _source(model: OnnxModel) -> str | bytes:
+def model_source(model: OnnxModel) -> str | bytes:
     """The form of a model that peers read: a path, which may have external data beside it, or
     bytes."""
     if isinstance(model, onnx.ModelProto):

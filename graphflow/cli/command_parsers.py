@@ -20,6 +20,8 @@ from graphflow.cli.command_arguments import (
     peers,
 )
 
+PROFILE_HELP = "measure the steps of a run, and show them in the page"
+
 
 def command_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
@@ -108,11 +110,13 @@ def _add_inspect_commands(commands: Any) -> None:
     command.add_argument(
         "--html", metavar="FILE", help="write a page with the graph as a picture, for a browser"
     )
+    command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
 
     command = _add_command(
         commands, "view", "inspect_commands", "show the decisions as a picture, in a browser"
     )
     add_model_arguments(command)
+    command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
 
     command = _add_command(
         commands, "explain", "inspect_commands", "explain the layout and padding of one tensor"
@@ -140,7 +144,24 @@ def _add_inspect_commands(commands: Any) -> None:
 
 
 def _add_measure_commands(commands: Any) -> None:
-    """Add bench and tune."""
+    """Add profile, bench and tune."""
+    command = _add_command(
+        commands, "profile", "profile_command", "measure each step of a run, thread by thread"
+    )
+    add_model_arguments(command, MODEL_HELP)
+    command.add_argument("--json", action="store_true", help="everything measured as JSON")
+    command.add_argument(
+        "--trace", metavar="FILE", help="write one run as a Chrome trace, which Perfetto opens"
+    )
+    command.add_argument(
+        "--against",
+        choices=PEER_NAMES[:1],
+        help="also show what its own profiler says, by operator",
+    )
+    command.add_argument(
+        "--top", type=int, default=15, metavar="N", help="how many steps are listed; default: 15"
+    )
+
     command = _add_command(commands, "bench", "measure_commands", "time models beside onnxruntime")
     command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)
     add_common_arguments(command)

@@ -7,18 +7,21 @@ import json
 import tempfile
 import webbrowser
 from pathlib import Path
+from typing import Any
 
-from graphflow.base.errors import GraphflowError
+from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.cli.executables import executable_or_decisions
 from graphflow.cli.on_demand import on_demand
 
 
 def run_inspect(wanted: argparse.Namespace) -> int:
     """`graphflow inspect MODEL`."""
+    if wanted.profile and wanted.html is None:
+        raise InvalidModel("--profile measures for the page; give --html FILE too")
     with executable_or_decisions(wanted) as exe:
         pass
     if wanted.html is not None:
-        write_page(Path(wanted.html), exe.page())
+        write_page(Path(wanted.html), page_of_model(exe, wanted.profile))
     elif wanted.json:
         found = exe.report()
         if wanted.edge is not None:
@@ -37,10 +40,17 @@ def run_view(wanted: argparse.Namespace) -> int:
     with executable_or_decisions(wanted) as exe:
         pass
     path = Path(tempfile.mkdtemp(prefix="graphflow-")) / "model.html"
-    write_page(path, exe.page())
+    write_page(path, page_of_model(exe, wanted.profile))
     if not webbrowser.open(path.as_uri()):
         print("no browser could be started; open the file in one")
     return 0
+
+
+def page_of_model(exe: Any, profiled: bool) -> str:
+    """The page of a model, with the measured steps of a run if they are wanted."""
+    if not profiled:
+        return str(exe.page())
+    return str(on_demand("cli.profile_command").profiled_page(exe))
 
 
 def write_page(path: Path, page: str) -> None:

@@ -6,7 +6,7 @@ kernels, a `ProgramSpec`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -69,17 +69,10 @@ class Lowered:
 def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> Lowered:
     """The kernels, the memory plan and the steps of a physical graph; `make` makes the kernels."""
     kernels, symbols = lower_kernels(physical, target, make)
-    sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
+    sizes, touched = _touched_storages(physical, kernels, symbols)
     kinds = {name: s.kind for name, s in physical.storages.items()}
-    touched: list[list[str]] = []
-    for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
-        touched.append([p.storage for p in call.placements.values()])
-        for buffer in _workspace(kernels, symbol):
-            name = _workspace_name(k, buffer.name)
-            sizes[name], kinds[name] = buffer.bytes, "arena"
-            touched[-1].append(name)
-    arena = {n: size for n, size in sizes.items() if kinds[n] == "arena"}
-    constant = {n: size for n, size in sizes.items() if kinds[n] == "constant"}
+    arena = {n: size for n, size in sizes.items() if kinds.get(n, "arena") == "arena"}
+    constant = {n: size for n, size in sizes.items() if kinds.get(n) == "constant"}
     arena_offsets, arena_bytes = plan_arena(arena, touched)
     # The constants that runs read come first, so that after `prepare` the others can be freed.
     used = {
@@ -102,6 +95,53 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
         for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
     )
     return Lowered(kernels, calls, places, arena_bytes, constant_bytes, kept_bytes, physical)
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaPart:
+    """The memory of one storage: `bytes` from `offset` on, from step `first` of a run to `last`.
+
+    The storage of intermediate results inside of a kernel is no `storage` of the physical graph.
+    """
+
+    storage: str
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+def arena_parts(lowered: Lowered) -> tuple[ArenaPart, ...]:
+    """What lies where in the arena during which steps of a run, in the order of the first step."""
+    symbols = [step.symbol for _, step in lowered.calls]
+    sizes, touched = _touched_storages(lowered.physical, lowered.kernels, symbols)
+    running = [
+        names for (call, _), names in zip(lowered.calls, touched, strict=True) if not call.prepare
+    ]
+    lives: dict[str, tuple[int, int]] = {}
+    for moment, names in enumerate(running):
+        for name in names:
+            if lowered.places[name].space == "arena":
+                lives[name] = (lives.get(name, (moment, moment))[0], moment)
+    return tuple(
+        ArenaPart(name, lowered.places[name].position, sizes[name], first, last)
+        for name, (first, last) in lives.items()
+    )
+
+
+def _touched_storages(
+    physical: PhysicalGraph, kernels: Mapping[str, LoweredKernel], symbols: Sequence[str]
+) -> tuple[dict[str, int], list[list[str]]]:
+    """The bytes of each storage, with those of workspaces, and the storages of each call."""
+    sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
+    touched: list[list[str]] = []
+    for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
+        touched.append([p.storage for p in call.placements.values()])
+        for buffer in _workspace(kernels, symbol):
+            name = _workspace_name(k, buffer.name)
+            sizes[name] = buffer.bytes
+            touched[-1].append(name)
+    return sizes, touched
 
 
 def _workspace_name(call: int, buffer: str) -> str:

@@ -2,7 +2,7 @@
 
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
-from graphflow.runtime.executor import Borrowed, Program
+from graphflow.runtime.executor import Borrowed, Program, StampedRun
 from graphflow.runtime.expected_values import require_value, value_key
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
@@ -20,6 +20,7 @@ __all__ = [
     "Processor",
     "Program",
     "SavedProgram",
+    "StampedRun",
     "check_host",
     "default_threads",
     "is_container",

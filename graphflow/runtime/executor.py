@@ -7,6 +7,7 @@ forked children, and gives the same bits for any number of threads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -185,7 +186,10 @@ class Program:
                 case NativePhase():
                     self._walk(arena, phase.table, arena.jobs[phase.job])
                 case ForeignPhase():
+                    begin = time.monotonic_ns()
                     phase.run(arena, data_address(self._constants), objects)
+                    if arena.section_stamps is not None:
+                        arena.section_stamps.append((begin, time.monotonic_ns()))
 
     def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.
@@ -202,6 +206,24 @@ class Program:
             arena.abandon()
             raise
         assert given == 0, "an arena serves one run at a time"
+
+    def spans(
+        self, tables: list[NDArray[np.int64]], sections: list[tuple[int, int]]
+    ) -> tuple[tuple[tuple[int, int] | None, ...], ...]:
+        """The stamps of a run by the steps of `spec.run`; a step of no iterations has none."""
+        native = iter([step for table in tables for step in table.tolist()])
+        foreign = iter(sections)
+        known = {section.name for section in self.spec.sections}
+        nobody = (None,) * self.threads
+
+        def span(step: ProgramStep) -> tuple[tuple[int, int] | None, ...]:
+            if step.symbol in known:
+                return (next(foreign), *nobody[1:])
+            if not step.extent:
+                return nobody
+            return tuple((begin, end) if end else None for begin, end in next(native))
+
+        return tuple(map(span, self.spec.run))
 
     @property
     def flush_denormals(self) -> bool:
@@ -322,6 +344,20 @@ class Program:
         return f"the inputs are {listed}" if listed else "the program takes no inputs"
 
 
+@dataclass(frozen=True, slots=True)
+class StampedRun:
+    """When a run began and ended, and each thread its part of each step of `spec.run`, in
+    nanoseconds of `time.monotonic_ns`.
+
+    `steps` has (begin, end) of each thread, None for threads without a part of the step.  What a
+    section of onnxruntime takes is counted as the caller's.
+    """
+
+    begin: int
+    end: int
+    steps: tuple[tuple[tuple[int, int] | None, ...], ...]
+
+
 class BoundRun:
     """A program with its inputs in place: `run()` overwrites `outputs` and allocates nothing.
 
@@ -364,6 +400,24 @@ class BoundRun:
             self._execute()
         finally:
             self._under_way.remove(this)
+
+    def stamped_runs(self, count: int) -> list[StampedRun]:
+        """Run so many times, and note when each thread began and ended each step.
+
+        The runs follow each other at once, so that no thread sleeps meanwhile.
+        """
+        tables = self._arena.stamp(self._program.threads)
+        noted = []
+        for _ in range(count):
+            self._arena.section_stamps = []
+            begin = time.monotonic_ns()
+            self.run()
+            end = time.monotonic_ns()
+            noted.append((begin, end, [t.copy() for t in tables], self._arena.section_stamps))
+        return [
+            StampedRun(begin, end, self._program.spans(stamps, sections))
+            for begin, end, stamps, sections in noted
+        ]
 
     @property
     def running(self) -> bool:

@@ -121,7 +121,8 @@ class Arena:
     """
 
     __slots__ = (
-        "_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "outputs", "staging",
+        "_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "outputs",
+        "section_stamps", "staging",
     )  # fmt: skip
 
     def __init__(
@@ -139,7 +140,9 @@ class Arena:
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
-        self._keep = (memory, made, tables)
+        self._keep: tuple[object, ...] = (memory, made, tables)
+        self.section_stamps: list[tuple[int, int]] | None = None
+        """When each section of a run began and ended; None if no stamps are taken."""
 
     def _job(
         self, table: StepTable, flush_denormals: bool, patience_ns: int
@@ -174,6 +177,20 @@ class Arena:
                 return self.addresses[ref.position] + ref.offset
             case "output":
                 return self.addresses[self._inputs + ref.position] + ref.offset
+
+    def stamp(self, threads: int) -> list[NDArray[np.int64]]:
+        """From now on, note when each thread begins and ends each step.
+
+        Out: for each table an array that runs fill: steps × threads × (begin, end), in nanoseconds
+        of `time.monotonic_ns`; zeros where a thread has no part in a step.  A step of no iterations
+        is in no table.
+        """
+        self.section_stamps = []
+        stamps = [np.zeros((job.step_count, threads, 2), np.int64) for job in self._jobs]
+        for job, array in zip(self._jobs, stamps, strict=True):
+            job.stamps, job.stamped_threads = data_address(array), threads
+        self._keep = (*self._keep, stamps)
+        return stamps
 
     def abandon(self) -> None:
         """Give up a paused run, so that the next one may begin."""

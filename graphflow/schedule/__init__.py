@@ -112,7 +112,7 @@ from graphflow.schedule.statements.single_statements import (
     reorder_stmts,
 )
 from graphflow.schedule.statements.writes import inline_assign, merge_writes
-from graphflow.schedule.steps.base_schedule import replay
+from graphflow.schedule.steps.base_schedule import replay, replayed
 from graphflow.schedule.steps.frame import Handle, Refusal, Rewrite, ScheduleStep
 from graphflow.schedule.user.methods import Schedule
 from graphflow.schedule.user.parameter_layouts import ParameterLayout, parameter_layouts
@@ -215,6 +215,7 @@ __all__ = [
     "replace",
     "replace_known_loads",
     "replay",
+    "replayed",
     "require_consistent",
     "require_derived",
     "require_in_bounds",

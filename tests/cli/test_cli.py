@@ -271,6 +271,34 @@ def test_bench_prints_one_json_object_a_line(
     assert found["model"] == model and found["max_rel_error"] < 1e-6
 
 
+def test_profile_measures_the_steps_of_a_run(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.json"
+    arguments = ["profile", model, "--threads", "1", "--trace", str(trace)]
+    assert main([*arguments, "--json", "--against", "onnxruntime"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["steps"] and found["seconds"] > 0 and found["peer"]["operators"]
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert found["steps"][0]["name"] in out and "by operator" in out
+
+
+def test_profile_is_of_this_processor_and_for_a_page(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["inspect", model, "--html", str(page), "--profile"]) == 0
+    assert page.exists()
+    assert main(["inspect", model, "--profile"]) == 1
+    assert "give --html FILE" in capsys.readouterr().err
+    assert main(["profile", model, "--target", "zen4"]) == 1
+    assert "this processor only" in capsys.readouterr().err
+    assert main(["profile", model, "--trace", str(tmp_path / "no" / "trace.json")]) == 1
+    assert "cannot write the trace" in capsys.readouterr().err
+
+
 def test_the_demo_shows_checks_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--threads", "1"]) == 0
     out = capsys.readouterr().out

@@ -200,6 +200,7 @@ block_signals
 change: store seq_cst, load seq_cst
 consider_pause: store monotonic
 crowded: load monotonic
+exact_nanoseconds
 execute: load monotonic, cmpxchg acq_rel monotonic, load monotonic
 execute_together: load monotonic
 forget_claims: store monotonic
@@ -212,6 +213,7 @@ move_apart: load monotonic, load monotonic, store monotonic
 nanoseconds
 publish: load monotonic, store monotonic
 spread_apart: load monotonic, cmpxchg acquire monotonic, store monotonic, store release
+stamp
 start_workers
 wait_for_change: load acquire, store monotonic, atomicrmw add seq_cst, load acquire, \
 atomicrmw sub seq_cst

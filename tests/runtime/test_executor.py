@@ -890,3 +890,21 @@ def test_the_first_object_of_a_process_may_use_memcpy() -> None:
         assert gf.build(copy, options=options).compiled.validation is not None
     """)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+def test_stamps_say_when_each_thread_works_on_each_step(threads: int) -> None:
+    program = Program(increments(4096, 5), threads)
+    bound = program.bind({"x": np.zeros(4096, np.float32)})
+    runs = bound.stamped_runs(3)
+    assert len(runs) == 3
+    for run in runs:
+        assert len(run.steps) == len(program.spec.run)
+        ended = run.begin
+        for step, spans in zip(program.spec.run, run.steps, strict=True):
+            assert len(spans) == threads
+            there = [span for span in spans if span is not None]
+            assert len(there) == step.workers(threads)
+            assert all(run.begin <= begin <= end <= run.end for begin, end in there)
+            assert min(begin for begin, _ in there) >= ended
+            ended = max(end for _, end in there)

@@ -17,6 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from graphflow.base.run_profile import RunProfile
 from graphflow.inspect.page.page_data import ShownModel
 from graphflow.inspect.page.shown_difference import shown_difference
 from graphflow.inspect.page.shown_model import shown_model
@@ -32,8 +33,11 @@ SCRIPTS = (
     "graph_layout.js",
     "box_grid.js",
     "box_picture.js",
+    "memory_panel.js",
     "tensor_panel.js",
+    "kernel_texts.js",
     "node_panel.js",
+    "run_panel.js",
     "difference_panel.js",
     "viewport.js",
     "drawing.js",
@@ -46,9 +50,9 @@ LAYOUT_LIBRARY = "elk-worker.min.js"
 """elkjs 0.12.1, unchanged, under the Eclipse Public License 2.0 (elk-LICENSE.md)."""
 
 
-def page_of(compiled: Compiled) -> str:
-    """The page of a compiled model."""
-    return page_html(shown_model(compiled))
+def page_of(compiled: Compiled, profile: RunProfile | None = None) -> str:
+    """The page of a compiled model, with the measured steps of a run if there are some."""
+    return page_html(shown_model(compiled, profile))
 
 
 def difference_page(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from graphflow.base.run_profile import OperatorTime, RunProfile
 from graphflow.inspect.diff import Change
 
 IndexCode: TypeAlias = "int | str | list[Any]"
@@ -171,12 +172,77 @@ class ShownGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownEdit:
+    """From line `first` of a text on, counted from 0, `removed` lines are replaced with `added`."""
+
+    first: int
+    removed: int
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A step of a schedule, the proofs that permitted it, and what it changed in the text of the
+    kernel: `edits` of the text before the step, in order."""
+
+    step: str
+    proofs: tuple[str, ...]
+    edits: tuple[ShownEdit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownKernel:
-    """The texts of a kernel: definition, schedule with the proof of each step, lowered kernel."""
+    """The texts of a kernel: definition, schedule with the proof of each step, lowered kernel.
+
+    `steps` lead from the definition to the lowered kernel.  They, the LLVM `ir` and the `assembly`
+    are None for kernels of a small share of a run if the page has enough of them.
+    """
 
     definition: str
     schedule: str
     lowered: str
+    steps: tuple[ShownStep, ...] | None
+    ir: str | None
+    assembly: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """The measured steps of a run; `nodes` are the places of the program's nodes that the steps do
+    the work of, None where there is none.  `operators` are the times by operator."""
+
+    profile: RunProfile
+    nodes: tuple[int | None, ...]
+    step_seconds: float
+    operators: tuple[OperatorTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPart:
+    """The memory of a storage in the arena, from step `first` to step `last` of a run.
+
+    `tensors` lie in it; none in the work space of a kernel.  `reuses` are the positions of the
+    parts that had this memory last.
+    """
+
+    storage: str
+    tensors: tuple[str, ...]
+    offset: int
+    bytes: int
+    first: int
+    last: int
+    reuses: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMemory:
+    """The arena over the steps of a run: its size, the names of the steps, the bytes in use in
+    each, and what lies where, in the order of the first step."""
+
+    bytes: int
+    steps: tuple[str, ...]
+    live: tuple[int, ...]
+    parts: tuple[ShownPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +251,8 @@ class ShownModel:
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.
     `seconds` is the price of a run.  `changes` are the differences from another plan, which
-    `compared` names; None if there is none.
+    `compared` names; None if there is none.  `run` is what was measured, if it was; `memory`
+    is None for reports.
     """
 
     model: str
@@ -200,3 +267,5 @@ class ShownModel:
     kernels: dict[str, ShownKernel]
     changes: tuple[Change, ...] = ()
     compared: str | None = None
+    run: ShownRun | None = None
+    memory: ShownMemory | None = None

@@ -6,23 +6,24 @@ the same values.
 
 from __future__ import annotations
 
+from graphflow.base.run_profile import RunProfile
 from graphflow.inspect.decision_table import summary_line
-from graphflow.inspect.page.page_data import ShownKernel, ShownModel
+from graphflow.inspect.page.page_data import ShownModel
 from graphflow.inspect.page.shown_imported import shown_imported
+from graphflow.inspect.page.shown_kernels import shown_kernels
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
+from graphflow.inspect.page.shown_memory import shown_memory
 from graphflow.inspect.page.shown_program import shown_program
+from graphflow.inspect.page.shown_run import shown_run
 from graphflow.inspect.page.shown_tensors import shown_tensors
-from graphflow.kernels.lowering import LoweredKernel
 from graphflow.pipeline.compiler import Compiled
-from graphflow.tir import to_text
 
 
-def shown_model(compiled: Compiled) -> ShownModel:
-    """Everything that the page shows."""
+def shown_model(compiled: Compiled, profile: RunProfile | None = None) -> ShownModel:
+    """Everything that the page shows, with the measured steps of a run if there are some."""
     edge_types = ShownEdgeTypes()
     tensors = shown_tensors(compiled, edge_types)
     program = shown_program(compiled, edge_types)
-    used = {node.kernel for node in program.nodes}
     return ShownModel(
         model=compiled.name,
         target=compiled.target.name,
@@ -33,17 +34,7 @@ def shown_model(compiled: Compiled) -> ShownModel:
         tensors=tensors,
         program=program,
         imported=shown_imported(compiled, program.nodes, tensors),
-        kernels={
-            symbol: _shown_kernel(kernel)
-            for symbol, kernel in compiled.lowered.kernels.items()
-            if symbol in used
-        },
-    )
-
-
-def _shown_kernel(kernel: LoweredKernel) -> ShownKernel:
-    return ShownKernel(
-        to_text(kernel.schedule.definition),
-        kernel.schedule.trace(proofs=True),
-        to_text(kernel.func),
+        kernels=shown_kernels(compiled, program.nodes),
+        memory=shown_memory(compiled),
+        run=None if profile is None else shown_run(profile, program.nodes),
     )

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
-from graphflow.runtime.driver.records import JOB, LEVEL, POOL, STEP
+from graphflow.runtime.driver.records import JOB, LEVEL, POOL, STAMP, STEP
 from graphflow.runtime.driver.structs import INT64, POINTER
-from graphflow.runtime.driver.system import nanoseconds
+from graphflow.runtime.driver.system import exact_nanoseconds, nanoseconds
 from graphflow.runtime.driver.waiting import meet
 
 _CHUNKS = 16
@@ -36,6 +36,21 @@ def consider_pause(
         now = f.call(nanoseconds)
         with f.when(now.signed_at_least(job.at("deadline").load())):
             job.at("stop").store(following, "monotonic")
+
+
+@function(job=AddressOf(JOB), number=INT64, me=INT64, ended=INT64)
+def stamp(
+    f: NativeBody, job: NativePlace, number: NativeValue, me: NativeValue, ended: NativeValue
+) -> None:
+    """Note when thread `me` began step `number`, or ended it, if the job takes stamps."""
+    with f.when(job.at("stamps").load().differs(None)):
+        stamps = f.array(job.at("stamps").load(), STAMP)
+        place = stamps.at(number * job.at("stamped_threads").load() + me)
+        now = f.call(exact_nanoseconds)
+        with f.either(ended.equals(0)) as otherwise:
+            place.at("begin").store(now)
+            otherwise()
+            place.at("end").store(now)
 
 
 @function(pool=AddressOf(POOL), job=AddressOf(JOB), me=INT64)
@@ -69,10 +84,12 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
                 step.at("level_count").load(),
                 threads,
             )
+            f.run(stamp, job, number.load(), me, 0)
             with f.either(threads.equals(1)) as otherwise:
                 call.run(f, 0, call.extent)
                 otherwise()
                 _share(f, pool, call, number.load(), me)
+            f.run(stamp, job, number.load(), me, 1)
         number.store(number.load() + 1)
         together = step.at("barrier").load().differs(0)
         with f.when(~(together | lonely)):

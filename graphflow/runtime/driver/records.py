@@ -89,6 +89,8 @@ JOB = StructType(
             StructField("stop", INT64),  # the step before which this call pauses; 0: none
             StructField("patience_ns", INT64),  # how long a call may take before it pauses
             StructField("deadline", INT64),  # when that time is over
+            StructField("stamps", POINTER),  # a STAMP for each step and thread; null: none is taken
+            StructField("stamped_threads", INT64),  # the threads that each step has stamps for
         ),
     ),
 )
@@ -113,6 +115,12 @@ STEP = StructType(
     ),
 )
 """One kernel call."""
+
+STAMP = StructType(
+    "Stamp",
+    ((StructField("begin", INT64), StructField("end", INT64)),),
+)
+"""When a thread began and ended its part of a step, in nanoseconds; 0 if it had none."""
 
 LEVEL = StructType(
     "Level",
@@ -150,4 +158,4 @@ PATCH = StructType(
 TIME = StructType("Time", ((StructField("seconds", INT64), StructField("nanoseconds", INT64)),))
 """`struct timespec` of the operating system."""
 
-STRUCTS = (WORKER, POOL, JOB, STEP, LEVEL, PATCH, TIME)
+STRUCTS = (WORKER, POOL, JOB, STEP, STAMP, LEVEL, PATCH, TIME)

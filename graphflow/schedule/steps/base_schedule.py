@@ -7,7 +7,7 @@ reason why not.  What always holds: `replay` of the steps on the definition give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec, Self, cast
 
@@ -314,7 +314,12 @@ class BaseSchedule:
 
 def replay(definition: tir.PrimFunc, steps: tuple[ScheduleStep, ...]) -> tir.PrimFunc:
     """The kernel that the steps make of `definition`, proving each of them again."""
+    return (definition, *replayed(definition, steps))[-1]
+
+
+def replayed(definition: tir.PrimFunc, steps: tuple[ScheduleStep, ...]) -> Iterator[tir.PrimFunc]:
+    """The kernel after each of the steps on `definition`, proving each of them again."""
     schedule = BaseSchedule.of(definition)
     for step in steps:
         schedule = schedule.apply(step.primitive, *step.arguments, **dict(step.options))
-    return schedule.func
+        yield schedule.func

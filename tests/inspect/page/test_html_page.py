@@ -19,10 +19,17 @@ import pytest
 import graphflow as gf
 from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
+from graphflow.base.run_profile import (
+    OperatorTime,
+    PeerProfile,
+    RunProfile,
+    StepProfile,
+)
 from graphflow.inspect import changes, difference_page, page_of, report
 from graphflow.inspect.page import page_html, shown_model
 from graphflow.inspect.page.html_page import ASSETS, LAYOUT_LIBRARY, SCRIPTS
 from graphflow.inspect.page.page_data import ShownArrow, ShownBlock, ShownGraph, ShownModel
+from graphflow.inspect.page.shown_run import shown_run
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import Compiled, compile_graph
@@ -173,6 +180,129 @@ def test_a_kernel_shows_its_variants_its_price_and_its_text(open_page: Opener) -
     opened.page.click("#panel button[data-text=definition]")
     assert shown_text.inner_text() == kernel.definition.strip()
     assert opened.problems == []
+
+
+def test_a_kernel_shows_what_each_step_changed_and_its_code(open_page: Opener) -> None:
+    opened = open_page(page_of(compiled("probe:concat:58")))
+    model = shown("probe:concat:58")
+    kernel = next(model.kernels[n.kernel] for n in model.program.nodes if n.name == "conv_3_node")
+    assert kernel.steps
+    opened.node("conv_3_node").click()
+    opened.page.click("#panel button[data-text=steps]")
+    text = opened.page.locator("#panel pre")
+    chooser = opened.page.get_by_label("Step", exact=True)
+    assert chooser.locator("option").count() == len(kernel.steps)
+    for number, step in enumerate(kernel.steps):
+        chosen = chooser.locator("option:checked").inner_text()
+        assert chosen == f"{number + 1}. {step.step}"
+        panel = opened.panel("node")
+        assert all(proof in panel for proof in step.proofs)
+        added = [line for edit in step.edits for line in edit.added]
+        assert [s[2:] for s in text.locator(".added").all_text_contents()] == added
+        removed = sum(edit.removed for edit in step.edits)
+        assert text.locator(".removed").count() == removed
+        assert f"removes {removed} lines (−), adds {len(added)} (+)" in panel or not step.edits
+        if number + 1 < len(kernel.steps):
+            opened.page.get_by_label("Next step").click()
+    assert opened.page.get_by_label("Next step").is_disabled()
+    kept = [s[2:] for s in text.locator(".kept, .added").all_text_contents()]
+    assert kept == kernel.lowered.splitlines()
+    for name in ("ir", "assembly"):
+        opened.page.click(f"#panel button[data-text={name}]")
+        assert text.text_content() == getattr(kernel, name).strip()
+    assert opened.problems == []
+
+
+def test_the_page_says_where_the_texts_are_that_it_does_not_have(open_page: Opener) -> None:
+    model = shown("probe:concat:58")
+    short = {s: replace(k, steps=None, ir=None, assembly=None) for s, k in model.kernels.items()}
+    opened = open_page(page_html(replace(model, kernels=short)))
+    opened.node("conv_3_node").click()
+    assert "--dump DIR" in opened.panel("node")
+    assert opened.page.locator("#panel .tabs button").count() == 3
+
+
+def profiled(model: ShownModel) -> ShownModel:
+    """The model with a run in which every node but the first takes 10 µs, the first 1 ms."""
+    nodes = [n for n in model.program.nodes if n.kernel is not None]
+    steps = tuple(
+        StepProfile(
+            name=node.name,
+            operators="+".join(node.operators),
+            variant=node.variant,
+            kernel=node.kernel or "",
+            seconds=1e-5 if number else 1e-3,
+            estimate=node.seconds,
+            waiting=2e-6,
+            imbalance=0.25,
+            flops=1_000_000,
+            bytes=4096,
+            spans=((1e-4 * number, 1e-4 * number + 1e-5), None),
+        )
+        for number, node in enumerate(nodes)
+    )
+    peer = PeerProfile("onnxruntime", 0.002, (OperatorTime("FusedConv", 0.002, 7),))
+    profile = RunProfile(
+        model.model, model.target, 2, 20, 1.1e-3, model.seconds, 100.0, 50.0, steps, peer
+    )
+    return replace(model, run=shown_run(profile, model.program.nodes))
+
+
+def test_the_run_shows_each_step_beside_its_estimate(open_page: Opener) -> None:
+    model = profiled(shown("probe:concat:58"))
+    assert model.run is not None
+    opened = open_page(page_html(model))
+    opened.page.click("#show-run")
+    text = opened.panel("run")
+    assert "1.10 ms a run" in text and "FusedConv" in text
+    steps = opened.page.locator("#panel .step-bars li")
+    listed = [step.get_attribute("data-step") for step in steps.all()]
+    names = [step.name for step in model.run.profile.steps]
+    assert listed[0] == names[0] and sorted(filter(None, listed)) == sorted(names)
+    opened.page.click("[data-order=order]")
+    assert [step.get_attribute("data-step") for step in steps.all()] == names
+    widths = steps.locator(".measured").evaluate_all("all => all.map(e => e.style.width)")
+    assert widths[0] == "100%" and widths[1:] == ["1%"] * (len(names) - 1)
+    assert opened.page.locator(".timeline .part").count() == len(names)
+    steps.nth(1).locator("a").click()
+    panel = opened.panel("node")
+    assert names[1] in panel and "Threads wait 2.0 µs" in panel
+    assert "100 GFLOP/s of 100" in panel and "caller" in panel
+    assert opened.problems == []
+
+
+def test_slow_nodes_are_those_that_were_measured_to_be(open_page: Opener) -> None:
+    model = profiled(shown("probe:concat:58"))
+    opened = open_page(page_html(model))
+    opened.page.click("[data-filter=slow]")
+    assert opened.page.locator("#found").inner_text() == "1"
+    assert model.run is not None
+    opened.page.press("#search", "Enter")
+    assert model.run.profile.steps[0].name in opened.panel("node")
+
+
+def test_the_memory_shows_what_lies_where_and_who_reuses_it(open_page: Opener) -> None:
+    model = shown("shufflenet_v2")
+    assert model.memory is not None
+    opened = open_page(page_html(model))
+    opened.page.click("#show-memory")
+    text = opened.panel("memory")
+    parts = model.memory.parts
+    assert f"the {len(parts)} of them" in text and f"of {len(model.memory.steps)}" in text
+    assert opened.page.locator(".memory .part").count() == len(parts)
+    place = next(k for k, p in enumerate(parts) if p.tensors and p.reuses)
+    opened.page.locator(".memory .part").nth(place).click(force=True)
+    text = opened.panel("tensor")
+    part, before = parts[place], parts[parts[place].reuses[0]]
+    assert part.tensors[0] in text and f"from byte {part.offset} on" in text
+    assert f"Before, this memory held {before.tensors[0]}" in text
+    assert opened.page.locator(".memory .part.chosen").count() == 1
+    assert opened.problems == []
+
+
+def test_a_page_without_a_run_does_not_offer_one(open_page: Opener) -> None:
+    opened = open_page(page_of(compiled("probe:concat:58")))
+    assert opened.page.locator("#show-run").is_hidden()
 
 
 def test_a_conversion_is_red_and_says_why_it_stands(open_page: Opener) -> None:

@@ -25,6 +25,7 @@ PRICE = re.compile(
 STATED = {
     ("graphflow/bench/machine_limits.py", "IN_CACHE_BYTES"): "what a measurement reads",
     ("graphflow/flow/pins.py", "NO_COST"): "what rounding leaves between equal prices",
+    ("graphflow/runtime/driver/system.py", "CLOCK_MONOTONIC"): "a number of Linux",
     ("graphflow/runtime/driver/system.py", "CLOCK_MONOTONIC_COARSE"): "a number of Linux",
     ("graphflow/runtime/driver/threads.py", "_STACK_BYTES"): "of the threads that it makes",
     ("graphflow/bench/machine_limits.py", "SECONDS"): "how long a measurement is repeated",

@@ -40,7 +40,8 @@ function indexedGraph(shared, name) {
     model.nodes[arrow.end].arrowsIn.push(arrow);
   });
   model.greatestSeconds = Math.max(1e-12, ...model.nodes.map((node) => node.seconds ?? 0));
-  model.slow = slowNodes(model.nodes);
+  if (name === "program") addMeasuredTimes(model);
+  model.slow = slowNodes(model.nodes, model.run?.step_seconds ?? model.seconds);
   return model;
 }
 
@@ -59,17 +60,29 @@ function isConversion(node) {
   return ["move", "convert", "copy", "fill"].includes(node.kind);
 }
 
-/** The nodes that together take most of a run, the slowest first: at least half of its price. */
-function slowNodes(nodes) {
-  const priced = nodes.filter((node) => node.seconds).sort((a, b) => b.seconds - a.seconds);
+/** The nodes that together take most of a run, the slowest first: at least half of its time, if it
+ * was measured, else of its price. */
+function slowNodes(nodes, total) {
+  const cost = (node) => node.measuredSeconds ?? node.seconds;
+  const priced = nodes.filter(cost).sort((a, b) => cost(b) - cost(a));
   const slow = new Set();
-  let share = 0;
+  let sum = 0;
   for (const node of priced) {
-    if (share >= 0.5) break;
+    if (sum >= total / 2) break;
     slow.add(node.place);
-    share += node.share;
+    sum += cost(node);
   }
   return slow;
+}
+
+/** Give each node of the program the time of its steps, where a run was measured. */
+function addMeasuredTimes(model) {
+  model.run?.nodes.forEach((place, number) => {
+    if (place === null) return;
+    const node = model.nodes[place];
+    node.steps = [...(node.steps ?? []), model.run.profile.steps[number]];
+    node.measuredSeconds = (node.measuredSeconds ?? 0) + model.run.profile.steps[number].seconds;
+  });
 }
 
 function layoutOf(model, edgeType) {

@@ -31,6 +31,7 @@ function nodePanel(page, node) {
       ),
     ),
     section("Price", priceOf(page, node)),
+    section("Measured in a run", measuredOf(page, node)),
     section(
       whyTitle(node),
       node.variant && element("p", {}, "Variant ", element("strong", {}, node.variant)),
@@ -102,22 +103,6 @@ function shareBar(share) {
   const bar = element("div");
   bar.style.width = `${Math.min(100, 100 * share)}%`;
   return element("div", { class: "bar" }, bar);
-}
-
-/** The texts of a kernel, one of which is shown. */
-function kernelTexts(kernel) {
-  if (!kernel) return null;
-  const texts = { lowered: "Lowered", definition: "Definition", schedule: "Schedule and proofs" };
-  const shown = element("pre", { tabindex: 0 });
-  const buttons = Object.entries(texts).map(([key, title]) =>
-    element("button", { type: "button", onclick: () => show(key), "data-text": key }, title),
-  );
-  function show(key) {
-    shown.textContent = kernel[key].trim();
-    buttons.forEach((button) => button.setAttribute("aria-pressed", button.dataset.text === key));
-  }
-  show("lowered");
-  return [element("div", { class: "tabs" }, buttons), shown];
 }
 
 /** The panel of a folded block. */

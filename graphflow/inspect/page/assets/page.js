@@ -151,6 +151,14 @@ class Page {
     this.showChosen();
   }
 
+  /** Show a panel about the whole run. */
+  openPanel(contents) {
+    this.chosen = null;
+    this.panel.replaceChildren(contents);
+    this.panel.scrollTop = 0;
+    this.showChosen();
+  }
+
   /** Show a node of either graph in the panel and in the middle of the picture. */
   async go(node) {
     await this.turnTo(node.graph);
@@ -276,6 +284,10 @@ class Page {
     on("fold-all", () => this.refold(allFolds(this.model)).then(() => this.viewport.begin()));
     on("unfold-all", () => this.refold(new Set()).then(() => this.viewport.begin()));
     on("show-overview", () => this.openOverview());
+    on("show-run", () => this.openPanel(runPanel(this)));
+    on("show-memory", () => this.openPanel(memoryPanel(this)));
+    document.getElementById("show-memory").hidden = !hasMemory(this.model);
+    document.getElementById("show-run").hidden = this.model.run === null;
     const search = document.getElementById("search");
     search.addEventListener("input", () => this.search());
     search.addEventListener("keydown", (event) => {

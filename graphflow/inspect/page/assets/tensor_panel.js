@@ -24,6 +24,7 @@ function tensorPanel(page, tensor, edgeType) {
     section("Changes", changesTable(model.changesOf.get(tensor.name) ?? [])),
     section("Box", boxPictures(model, tensor, shown)),
     section("Shapes", layout && shapesTable(tensor, layout)),
+    section("Memory", memoryOf(page, tensor)),
     section("Padding", layout && paddingTable(model, tensor, layout, shown)),
     section(
       "Why this layout",

@@ -1,0 +1,78 @@
+"""Tests of the kernels on the page: the steps lead from the definition to the kernel that runs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from graphflow.base.options import Options
+from graphflow.base.processors import PROCESSORS
+from graphflow.codegen import emit_assembly, emit_ir
+from graphflow.inspect.page import shown_kernels, shown_model
+from graphflow.inspect.page.page_data import ShownEdit
+from graphflow.models.zoo import zoo_model
+from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.request import CompileRequest
+from graphflow.schedule import replay
+from graphflow.tir import to_text
+from support.targets import USUAL
+
+
+@cache
+def compiled() -> Compiled:
+    model = zoo_model("probe:concat:58", 0)
+    return compile_graph(
+        CompileRequest(model, target=PROCESSORS[USUAL], options=Options(threads=1))
+    )
+
+
+def edited(lines: list[str], edits: tuple[ShownEdit, ...]) -> list[str]:
+    """The text after edits of the text before, as the page applies them."""
+    after, done = [], 0
+    for edit in edits:
+        after += [*lines[done : edit.first], *edit.added]
+        done = edit.first + edit.removed
+    return after + lines[done:]
+
+
+def test_the_steps_lead_from_the_definition_to_the_kernel_that_runs() -> None:
+    for symbol, kernel in shown_model(compiled()).kernels.items():
+        made = compiled().lowered.kernels[symbol]
+        assert kernel.steps is not None
+        lines = kernel.definition.splitlines()
+        for count, (step, known) in enumerate(
+            zip(kernel.steps, made.schedule.steps, strict=False), 1
+        ):
+            lines = edited(lines, step.edits)
+            assert step.step == str(known)
+            assert step.proofs == tuple(map(str, known.proofs))
+            if count in (1, len(made.schedule.steps)):
+                now = replay(made.schedule.definition, made.schedule.steps[:count])
+                assert lines == to_text(now).splitlines()
+        for step in kernel.steps[len(made.schedule.steps) :]:
+            assert step.step == "lowering"
+            lines = edited(lines, step.edits)
+        assert lines == kernel.lowered.splitlines() == to_text(made.func).splitlines()
+
+
+def test_the_code_is_that_of_the_kernel_that_runs() -> None:
+    for symbol, kernel in shown_model(compiled()).kernels.items():
+        func = compiled().lowered.kernels[symbol].func
+        assert kernel.ir == emit_ir(func, symbol, compiled().target)
+        assert kernel.assembly == emit_assembly(func, symbol, compiled().target)
+
+
+def test_only_the_kernels_that_take_most_have_long_texts_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shown_kernels, "STEP_CHARACTERS", 1)
+    monkeypatch.setattr(shown_kernels, "CODE_CHARACTERS", 1)
+    model = shown_model(compiled())
+    shares = dict.fromkeys(model.kernels, 0.0)
+    for node in model.program.nodes:
+        if node.kernel is not None:
+            shares[node.kernel] += node.share
+    most = max(shares, key=lambda symbol: shares[symbol])
+    for texts in ("steps", "ir", "assembly"):
+        assert [s for s, k in model.kernels.items() if getattr(k, texts) is not None] == [most]

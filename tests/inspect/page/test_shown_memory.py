@@ -1,0 +1,68 @@
+"""Tests of the memory on the page: it is the memory plan of the program that runs."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from graphflow.base.options import Options
+from graphflow.base.processors import PROCESSORS
+from graphflow.inspect.page.page_data import ShownMemory
+from graphflow.inspect.page.shown_memory import shown_memory
+from graphflow.models.zoo import zoo_model
+from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.request import CompileRequest
+from support.targets import USUAL
+
+NAMES = ("probe:concat:58", "shufflenet_v2")
+
+
+@cache
+def compiled(name: str) -> Compiled:
+    request = CompileRequest(
+        zoo_model(name, 0), target=PROCESSORS[USUAL], options=Options(threads=1)
+    )
+    return compile_graph(request)
+
+
+@cache
+def shown(name: str) -> ShownMemory:
+    return shown_memory(compiled(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_finds_its_tensors_in_memory_that_is_theirs(name: str) -> None:
+    memory, spec = shown(name), compiled(name).spec
+    assert (memory.bytes, len(memory.steps)) == (spec.arena_bytes, len(spec.run))
+    for number, step in enumerate(spec.run):
+        live = {part.offset: part for part in memory.parts if part.first <= number <= part.last}
+        for ref in step.buffers:
+            if ref.space == "arena":
+                assert ref.offset < live[ref.position].bytes
+        ends = sorted((part.offset, part.offset + part.bytes) for part in live.values())
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(ends))
+        assert memory.live[number] == sum(part.bytes for part in live.values()) <= memory.bytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_reuses_those_that_had_its_bytes_last(name: str) -> None:
+    memory = shown(name)
+    owner: dict[int, int] = {}
+    for place, part in enumerate(memory.parts):
+        bytes_of = range(part.offset, part.offset + part.bytes, 64)
+        before = {owner[at] for at in bytes_of if at in owner}
+        assert set(part.reuses) == before
+        assert all(memory.parts[other].last < part.first for other in before)
+        owner |= dict.fromkeys(bytes_of, place)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_of_the_arena_are_in_the_part_of_their_storage(name: str) -> None:
+    lowered = compiled(name).lowered
+    found = {tensor: part for part in shown(name).parts for tensor in part.tensors}
+    for value, place in lowered.physical.values.items():
+        if value in found:
+            assert found[value].storage == place.storage
+            assert lowered.places[place.storage].position == found[value].offset
