@@ -1,17 +1,20 @@
 """Sizes: extents of inputs that are known only in a run, within bounds that are known before.
 
-In: a name of a dimension and its bounds, as a user gives them.  Out: `Size`s, and the relations
-between them.  What always holds: a program for sizes has room for the most of each, and a run has
-from the least to the most.
+In: a name of a dimension and its bounds, as a user gives them.  Out: `Size`s, the relations
+between them, and the formulas of those that are computed from others.  What always holds: a
+program for sizes has room for the most of each, and a run has from the least to the most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from math import prod
+from operator import mul
+from typing import Any, Literal, TypeAlias
 
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import InvalidModel, VerifyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,66 @@ class SizeRelation:
             return True
         size, value = extents[self.size], self.value(extents)
         return size == value if self.is_exact else size >= value
+
+
+FormulaKind: TypeAlias = Literal["sum", "product", "quotient", "lesser"]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFormula:
+    """How a size is computed from sizes, its operands, and `numbers`.
+
+    - sum: the numbers are a factor for each operand, then the offset.
+    - product: of the operands; there are no numbers.
+    - quotient: of the one operand and the one number, which is positive, rounded down.
+    - lesser: the least of all operands and numbers.
+
+    Raises VerifyError for numbers that do not fit the kind.
+    """
+
+    kind: FormulaKind
+    numbers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind == "quotient" and min(self.numbers, default=0) < 1:
+            raise VerifyError(f"a size is divided by {self.numbers}")
+
+    def takes(self, count: int) -> bool:
+        """Whether it is one of `count` operands."""
+        given = len(self.numbers)
+        match self.kind:
+            case "sum":
+                return given == count + 1 >= 2
+            case "product":
+                return given == 0 < count
+            case "quotient":
+                return given == count == 1
+            case "lesser":
+                return count >= 1
+
+    def value(self, operands: Sequence[int]) -> int:
+        """The size, where the operands have these values."""
+        match self.kind:
+            case "sum":
+                return self.numbers[-1] + sum(map(mul, self.numbers, operands))
+            case "product":
+                return prod(operands)
+            case "quotient":
+                return operands[0] // self.numbers[0]
+            case "lesser":
+                return min(*operands, *self.numbers)
+
+    def bounds(self, operands: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """The least and the greatest value for operands between these bounds, which do not depend
+        on each other."""
+        if self.kind == "product":
+            ends = [prod(chosen) for chosen in product(*operands)]
+            return min(ends), max(ends)
+        if self.kind == "sum":
+            factors = zip(self.numbers, operands, strict=False)
+            operands = [pair if factor >= 0 else pair[::-1] for factor, pair in factors]
+        least, most = zip(*operands, strict=True)
+        return self.value(least), self.value(most)
 
 
 def sizes_of(given: Mapping[str, Any]) -> tuple[Size, ...]:

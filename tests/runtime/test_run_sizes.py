@@ -64,13 +64,12 @@ def test_users_see_the_names_of_sizes() -> None:
     assert with_size_names(spec_of(), INPUTS[0]).shape == (8, 4, 3)
 
 
-def arrays(x: tuple[int, ...], z: tuple[int, ...]) -> list[np.ndarray]:
-    return [np.zeros(x, np.float32), np.zeros(z, np.float32)]
+def arrays(x: tuple[int, ...], z: tuple[int, ...]) -> dict[int, np.ndarray]:
+    return {0: np.zeros(x, np.float32), 1: np.zeros(z, np.float32)}
 
 
 def test_a_size_is_the_extent_of_all_its_axes() -> None:
-    given = size_given(N, SPEC, arrays((3, 1, 3), (5, 3)))
-    assert (given.dtype, given.shape, int(given)) == (np.int64, (), 3)
+    assert size_given(N, SPEC, arrays((3, 1, 3), (5, 3))) == 3
 
 
 def test_inputs_that_differ_in_a_size_are_named() -> None:
