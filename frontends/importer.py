@@ -196,13 +196,13 @@ def _imported(
         for axis, count in context.counted.get(output, {}).items():
             context.graph.trim_output(output, axis, count)
     if sized:
-        values = context.graph.values
+        tensors = context.graph.values
         context.graph.counted = {
-            values[name]: {
+            tensors[name]: {
                 axis: count
                 for axis, count in counts.items()
                 if (size := context.sizes.get(count)) is None
-                or 0 <= size.lo <= size.hi <= values[name].shape[axis]
+                or 0 <= size.lo <= size.hi <= tensors[name].shape[axis]
             }
             for name, counts in context.counted.items()
         }

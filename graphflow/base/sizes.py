@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from operator import mul
 from typing import Any, Literal, TypeAlias
 
 from graphflow.base.errors import InvalidModel, VerifyError
@@ -97,7 +96,8 @@ class SizeFormula:
         """The size, where the operands have these values."""
         match self.kind:
             case "sum":
-                return self.numbers[-1] + sum(map(mul, self.numbers, operands))
+                factors = zip(self.numbers, operands, strict=False)  # the offset has no operand
+                return self.numbers[-1] + sum(factor * n for factor, n in factors)
             case "product":
                 return prod(operands)
             case "quotient":

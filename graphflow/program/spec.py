@@ -297,7 +297,11 @@ class ProgramSpec:
     @property
     def held(self) -> frozenset[int]:
         """The numbers of the inputs that hold sizes, which a run is not given."""
-        return frozenset(size.input for size in (*self.sizes, *self.computed))
+        return frozenset(self._holders)
+
+    @property
+    def _holders(self) -> list[int]:
+        return [*(size.input for size in self.sizes), *(size.input for size in self.computed)]
 
     @property
     def input_names(self) -> list[str]:
@@ -391,8 +395,7 @@ class ProgramSpec:
                 )
 
     def _check_sizes(self) -> None:
-        holders = [str(size.input) for size in (*self.sizes, *self.computed)]
-        _check_unique("input of a size", holders)
+        _check_unique("input of a size", list(map(str, self._holders)))
         _check_unique("axis of a size", [str(axis) for size in self.sizes for axis in size.axes])
         for size in self.sizes:
             where = f"the size {size.name}"

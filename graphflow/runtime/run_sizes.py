@@ -81,7 +81,7 @@ def size_given(size: InputSize, spec: ProgramSpec, arrays: Mapping[int, NDArray[
     the bounds of the program.
     """
     number, axis = size.axes[0]
-    extent = arrays[number].shape[axis]
+    extent: int = arrays[number].shape[axis]
     for other, other_axis in size.axes:
         if arrays[other].shape[other_axis] != extent:
             raise InvalidModel(
