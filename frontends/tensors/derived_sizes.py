@@ -216,13 +216,15 @@ def _by_formula(context: ImportContext, wanted: SizeSum, size: Size) -> str:
     """Add an input for a sum of sizes; returns that tensor."""
     first, _ = wanted.factors[0]
     if wanted == SizeSum(((first, 1),), 0):
-        if isinstance(first, Quotient):
-            dividend = _element_of(context, first.dividend)
-            return _derived(context, size, "quotient", (dividend,), first.divisor)
-        assert isinstance(first, Product)
-        return _derived(context, size, "product", _held_terms(context, first.factors))
-    terms, factors = zip(*wanted.factors, strict=True)
-    return _derived(context, size, "sum", _held_terms(context, terms), *factors, wanted.offset)
+        if isinstance(first, Product):
+            return _derived(context, size, "product", _held_terms(context, first.factors))
+        assert isinstance(first, Quotient)  # a size alone is held already
+        dividend, divisor = first.dividend, first.divisor
+    else:
+        dividend, divisor = wanted, 1
+    terms, factors = zip(*dividend.factors, strict=True)
+    numbers = (*factors, dividend.offset, divisor)
+    return _derived(context, size, "quotient", _held_terms(context, terms), *numbers)
 
 
 def _held_terms(context: ImportContext, terms: Iterable[Term]) -> list[Element]:

@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from typing import Any, Literal, TypeAlias
 
-from graphflow.base.errors import InvalidModel, VerifyError
+from graphflow.base.errors import InvalidModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,51 +57,43 @@ class SizeRelation:
         return size == value if self.is_exact else size >= value
 
 
-FormulaKind: TypeAlias = Literal["sum", "product", "quotient", "lesser"]
+FormulaKind: TypeAlias = Literal["quotient", "product", "lesser"]
 
 
 @dataclass(frozen=True, slots=True)
 class SizeFormula:
     """How a size is computed from sizes, its operands, and `numbers`.
 
-    - sum: the numbers are a factor for each operand, then the offset.
+    - quotient: of the sum of all operands times their factors and an offset, rounded down; the
+      numbers are a factor for each operand, the offset, and the divisor, which is positive.
     - product: of the operands; there are no numbers.
-    - quotient: of the one operand and the one number, which is positive, rounded down.
     - lesser: the least of all operands and numbers.
-
-    Raises VerifyError for numbers that do not fit the kind.
     """
 
     kind: FormulaKind
     numbers: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.kind == "quotient" and min(self.numbers, default=0) < 1:
-            raise VerifyError(f"a size is divided by {self.numbers}")
-
     def takes(self, count: int) -> bool:
-        """Whether it is one of `count` operands."""
+        """Whether it is a formula of `count` operands."""
         given = len(self.numbers)
         match self.kind:
-            case "sum":
-                return given == count + 1 >= 2
-            case "product":
-                return given == 0 < count
             case "quotient":
-                return given == count == 1
+                return count >= 1 and given == count + 2 and self.numbers[-1] >= 1
+            case "product":
+                return count >= 1 and given == 0
             case "lesser":
                 return count >= 1
 
     def value(self, operands: Sequence[int]) -> int:
         """The size, where the operands have these values."""
         match self.kind:
-            case "sum":
-                factors = zip(self.numbers, operands, strict=False)  # the offset has no operand
-                return self.numbers[-1] + sum(factor * n for factor, n in factors)
+            case "quotient":
+                *factors, offset, divisor = self.numbers
+                for factor, operand in zip(factors, operands, strict=True):
+                    offset += factor * operand
+                return offset // divisor
             case "product":
                 return prod(operands)
-            case "quotient":
-                return operands[0] // self.numbers[0]
             case "lesser":
                 return min(*operands, *self.numbers)
 
@@ -111,9 +103,10 @@ class SizeFormula:
         if self.kind == "product":
             ends = [prod(chosen) for chosen in product(*operands)]
             return min(ends), max(ends)
-        if self.kind == "sum":
-            factors = zip(self.numbers, operands, strict=False)
-            operands = [pair if factor >= 0 else pair[::-1] for factor, pair in factors]
+        if self.kind == "quotient":
+            factors = self.numbers[:-2]
+            pairs = zip(factors, operands, strict=True)
+            operands = [pair if factor >= 0 else pair[::-1] for factor, pair in pairs]
         least, most = zip(*operands, strict=True)
         return self.value(least), self.value(most)
 
