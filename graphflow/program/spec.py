@@ -432,7 +432,8 @@ class ProgramSpec:
     def _check_computed(self, size: ComputedSize, bounds: Mapping[int, tuple[int, int]]) -> None:
         """Check a size that is computed from those before it, which have these bounds.
 
-        Its own bounds may be narrower than what these give, as parts of a sum are related.
+        Its own bounds may be narrower than what these give, as parts of a sum are related, and
+        wider, as those of a part may be; each run checks them.
         """
         where = f"the size {size.name}"
         self._check_holder(where, size.input)
@@ -441,7 +442,7 @@ class ProgramSpec:
         if not size.formula.takes(len(size.operands)):
             raise VerifyError(f"{where}: {size.formula} of {len(size.operands)} sizes")
         lo, hi = size.formula.bounds([bounds[k] for k in size.operands])
-        if not lo <= size.lo <= size.hi <= hi:
+        if not max(lo, size.lo) <= min(hi, size.hi) or size.lo > size.hi:
             raise VerifyError(f"{where}: from {size.lo} to {size.hi}, computed from {lo} to {hi}")
 
     def _check_integers(self, where: str, output: int) -> None:

@@ -38,7 +38,7 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.run_sizes import fits, open_axes, sizes_in
+from graphflow.runtime.run_sizes import fits, open_axes, values_of_sizes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -304,7 +304,7 @@ class Program:
             if self._values and tensor.name in self._values:
                 require_value(tensor.name, self._values[tensor.name], array)
             arrays[number] = array
-        return arrays, sizes_in(self.spec, arrays) if self._sized else {}
+        return arrays, values_of_sizes(self.spec, arrays) if self._sized else {}
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
         missing = [name for name in self.spec.input_names if name not in inputs]

@@ -58,7 +58,7 @@ def with_size_names(spec: ProgramSpec, tensor: TensorSpec) -> OpenTensor:
     return OpenTensor(tensor.name, tensor.dtype, extents)
 
 
-def sizes_in(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> dict[int, int]:
+def values_of_sizes(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> dict[int, int]:
     """All sizes of a run: the extents of its inputs, and what is computed from these.
 
     Raises InvalidModel as `size_given` does and where a relation fails, and VerifyError for a

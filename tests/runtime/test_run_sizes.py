@@ -22,8 +22,8 @@ from graphflow.runtime.run_sizes import (
     fits,
     open_axes,
     size_given,
-    sizes_in,
     takes_shapes,
+    values_of_sizes,
     with_size_names,
 )
 
@@ -181,23 +181,23 @@ def test_sizes_are_computed_from_those_of_inputs() -> None:
     assert spec.held == {2, 3, 4, 5}
     assert spec.input_names == ["x", "z"]
     given = arrays((6, 4, 3), (5, 6))
-    assert sizes_in(spec, given) == {2: 6, 3: 4, 4: 3, 5: 12}
+    assert values_of_sizes(spec, given) == {2: 6, 3: 4, 4: 3, 5: 12}
 
 
 def test_a_computed_size_beyond_its_bounds_ends_the_run() -> None:
     spec = with_computed(replace(HALF, hi=3))
-    assert sizes_in(spec, arrays((6, 4, 3), (5, 6)))[4] == 3
+    assert values_of_sizes(spec, arrays((6, 4, 3), (5, 6)))[4] == 3
     with pytest.raises(VerifyError, match=r"\(n \+ 1\) // 2 is 4, has to be from 1 to 3"):
-        sizes_in(spec, arrays((7, 4, 3), (5, 7)))
+        values_of_sizes(spec, arrays((7, 4, 3), (5, 7)))
 
 
 def test_a_relation_is_checked_before_sizes_are_computed() -> None:
     """Bounds of computed sizes hold where the relations do."""
     relation = SizeRelation("n", (("m", 1),), 2)
     spec = with_computed(replace(HALF, hi=3), relations=(relation,))
-    assert sizes_in(spec, arrays((6, 4, 3), (5, 6)))[4] == 3
+    assert values_of_sizes(spec, arrays((6, 4, 3), (5, 6)))[4] == 3
     with pytest.raises(InvalidModel, match=r"n = m \+ 2 has to hold, and that would be 6"):
-        sizes_in(spec, arrays((8, 4, 3), (5, 8)))
+        values_of_sizes(spec, arrays((8, 4, 3), (5, 8)))
 
 
 WRONG_COMPUTED = {
@@ -209,8 +209,8 @@ WRONG_COMPUTED = {
     "computed from a later one": (AREA, HALF),
     "too few numbers": (replace(HALF, formula=SizeFormula("quotient", (1, 2))),),
     "divided by nothing": (replace(HALF, formula=SizeFormula("quotient", (1, 1, 0))),),
-    "more than it can be": (replace(HALF, hi=5),),
-    "less than it can be": (replace(HALF, lo=0),),
+    "more than it can be": (replace(HALF, lo=5, hi=6),),
+    "less than it can be": (replace(HALF, lo=-1, hi=0),),
     "least above the most": (replace(HALF, lo=3, hi=2),),
 }
 
