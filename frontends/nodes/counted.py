@@ -9,7 +9,7 @@ it gives, or from a fill that is neutral to the computation.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from graphflow.frontends.nodes.call import NodeCall
@@ -19,6 +19,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     bounds_of,
     combined,
     lesser,
+    narrow,
     require_equal,
 )
 from graphflow.kernels.definitions.data_dependent import compaction, indexing
@@ -105,13 +106,10 @@ def _from_front(call: NodeCall, axis: int, count: Element, bound: Element) -> El
     assert from_back is not None
     place = combined(call.context, "Sub", count, lesser(call.context, count, from_back))
     assert place is not None
-    known, most = bounds_of(call.context, place), bounds_of(call.context, count)
-    if isinstance(place, str) and known is not None and most is not None:
+    most = bounds_of(call.context, count)
+    if isinstance(place, str) and place in call.context.sizes and most is not None:
         # What `count` and the lesser of it and another number have in common is lost in a sum.
-        size = call.context.sizes[place]
-        call.context.sizes[place] = replace(
-            size, hi=min(known[1], max(most[1] + limits[1], 0)), lo=max(known[0], 0)
-        )
+        narrow(call.context, place, 0, max(most[1] + limits[1], 0))
     return place
 
 

@@ -235,6 +235,8 @@ class ImportContext:
         for name in list(graph.values)[mark.values :]:
             graph.remove_value(name)
         graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
+        graph.derived = tuple(one for one in graph.derived if one.tensor in graph.values)
+        graph.set_inputs(name for name in graph.inputs if name in graph.values)
         for table, length in zip(self._tables, mark.lengths, strict=True):
             for name in list(table)[length:]:
                 del table[name]

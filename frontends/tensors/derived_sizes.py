@@ -1,30 +1,34 @@
 """Sizes that are computed from sizes: `n + m`, `n·m`, `n − 1`, `n // 2`, the lesser of two.
 
 In: an operation on integers of which some are sizes.  Out: an integer where the sizes cancel, or
-the tensor that holds the result in a run, which is a size itself, with bounds.  What always holds:
-equal sums, products and quotients are one tensor, so that extents which agree are known to agree.
+the tensor that holds the result in a run.  It is a size itself, with bounds, and an input of the
+graph that a run computes by a formula; sums, products and lesser ones of counts that data decides
+are computed by kernels.  What always holds: equal sums,
+products and quotients are one tensor, so that extents which agree are known to agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import TypeAlias
 
 import numpy as np
 
-from graphflow.base.sizes import Size, SizeRelation
+from graphflow.base.sizes import FormulaKind, Size, SizeFormula, SizeRelation
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.size_sums import (
     Product,
     Quotient,
     SizeSum,
+    Term,
     divided,
     exact_ratio,
     product,
     quotient,
 )
-from graphflow.graph import Node, Value
+from graphflow.graph import DerivedSize, Node, Value
 from graphflow.kernels.definitions import elementwise
 from graphflow.tir import BinaryOp
 
@@ -95,13 +99,15 @@ def lesser(context: ImportContext, left: Element, right: Element) -> Element:
     first, second = sorted((left, right), key=str)
     known = context.lesser_counts.get((first, second))
     if known is None or known not in context.graph.values:
-        known = _binary(context, "min", *(held(context, one) for one in (first, second)))
-        context.lesser_counts[first, second] = known
         bounds = [bounds_of(context, one) for one in (first, second)]
         if all(bounds):
             words = (context.sizes[n].name if isinstance(n, str) else n for n in (first, second))
             name = "min({}, {})".format(*words)
-            context.sizes[known] = Size(name, *map(min, zip(*filter(None, bounds), strict=True)))
+            size = Size(name, *map(min, zip(*filter(None, bounds), strict=True)))
+            known = _derived(context, size, "lesser", (first, second))
+        else:
+            known = _binary(context, "min", *(held(context, one) for one in (first, second)))
+        context.lesser_counts[first, second] = known
     return known
 
 
@@ -165,6 +171,19 @@ def _always(context: ImportContext, left: Element, right: Element) -> bool:
     return bounds is not None and bounds[0] >= 0
 
 
+def narrow(context: ImportContext, tensor: str, lo: int, hi: int) -> None:
+    """Record that a computed size is from `lo` to `hi` in every run; nothing for one of an input,
+    whose bounds are those that the user states."""
+    if not any(one.tensor == tensor for one in context.graph.derived):
+        return
+    known = context.sizes[tensor]
+    size = replace(known, lo=max(known.lo, lo), hi=min(known.hi, hi))
+    context.sizes[tensor] = size
+    context.graph.derived = tuple(
+        replace(one, size=size) if one.tensor == tensor else one for one in context.graph.derived
+    )
+
+
 def bounds_of(context: ImportContext, element: Element) -> tuple[int, int] | None:
     """The least and the greatest value of a number or a size; None for another count."""
     if isinstance(element, int):
@@ -197,42 +216,68 @@ def _element_of(context: ImportContext, wanted: SizeSum) -> Element:
         return term
     known = context.sums.get(wanted)
     if known is None or known not in context.graph.values:
-        known = _computed(context, wanted)
+        bounds = _bounds_of_sum(context, wanted)
+        if bounds is None:
+            known = _computed(context, wanted)
+        else:
+            known = _by_formula(context, wanted, Size(wanted.text(context.sizes), *bounds))
         context.sums[wanted] = known
         context.summed[known] = wanted
-        bounds = _bounds_of_sum(context, wanted)
-        if bounds is not None:
-            context.sizes[known] = Size(wanted.text(context.sizes), *bounds)
     return known
 
 
-def _computed(context: ImportContext, wanted: SizeSum) -> str:
-    """Add the kernels that compute a sum in a run; returns the tensor that holds it."""
+def _by_formula(context: ImportContext, wanted: SizeSum, size: Size) -> str:
+    """Add an input for a sum of sizes; returns that tensor."""
     first, _ = wanted.factors[0]
     if wanted == SizeSum(((first, 1),), 0):
-        if isinstance(first, Quotient):
-            return _quotient(context, first)
-        assert isinstance(first, Product)
-        parts = [held(context, _element_of(context, SizeSum(((n, 1),), 0))) for n in first.factors]
+        if isinstance(first, Product):
+            return _derived(context, size, "product", _held_terms(context, first.factors))
+        assert isinstance(first, Quotient)  # a size alone is held already
+        dividend, divisor = first.dividend, first.divisor
+    else:
+        dividend, divisor = wanted, 1
+    terms, factors = zip(*dividend.factors, strict=True)
+    numbers = (*factors, dividend.offset, divisor)
+    return _derived(context, size, "quotient", _held_terms(context, terms), *numbers)
+
+
+def _held_terms(context: ImportContext, terms: Iterable[Term]) -> list[Element]:
+    """The tensors that hold terms of a sum or a product."""
+    return [_element_of(context, SizeSum(((term, 1),), 0)) for term in terms]
+
+
+def _derived(
+    context: ImportContext,
+    size: Size,
+    kind: FormulaKind,
+    elements: Sequence[Element],
+    *numbers: int,
+) -> str:
+    """Add an input that a run computes from sizes and numbers; returns that tensor."""
+    operands = tuple(element for element in elements if isinstance(element, str))
+    given = tuple(element for element in elements if isinstance(element, int))
+    tensor = context.graph.add_input(context.unique_tensor_name("size"), "int64", ())
+    formula = SizeFormula(kind, (*given, *numbers))
+    context.graph.derived += (DerivedSize(size, tensor, formula, operands),)
+    context.sizes[tensor] = size
+    return tensor
+
+
+def _computed(context: ImportContext, wanted: SizeSum) -> str:
+    """Add the kernels that compute a sum of counts in a run; returns the tensor that holds it."""
+    first, _ = wanted.factors[0]
+    if wanted == SizeSum(((first, 1),), 0):
+        assert isinstance(first, Product)  # quotients are of sizes
+        parts = [held(context, part) for part in _held_terms(context, first.factors)]
         return reduce(partial(_binary, context, "mul"), parts)
     result = ""
     for term, factor in wanted.factors:
-        part = held(context, _element_of(context, SizeSum(((term, 1),), 0)))
+        (part,) = (held(context, one) for one in _held_terms(context, (term,)))
         part = part if factor == 1 else _binary(context, "mul", part, held(context, factor))
         result = _binary(context, "add", result, part) if result else part
     if wanted.offset:
         result = _binary(context, "add", result, held(context, wanted.offset))
     return result
-
-
-def _quotient(context: ImportContext, wanted: Quotient) -> str:
-    """The same for a quotient.  Kernels round quotients to zero, so that of a dividend that may be
-    negative is computed from one that is not."""
-    divisor = wanted.divisor
-    ahead = max(0, -(wanted.dividend.bounds(context.sizes)[0] // divisor))
-    dividend = _element_of(context, wanted.dividend.plus(SizeSum((), ahead * divisor)))
-    result = _binary(context, "div", held(context, dividend), held(context, divisor))
-    return _binary(context, "add", result, held(context, -ahead)) if ahead else result
 
 
 def _binary(context: ImportContext, op: BinaryOp, left: str, right: str) -> str:

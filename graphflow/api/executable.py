@@ -374,7 +374,7 @@ def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:
     NaN."""
     found = {}
     spec = model.program.spec
-    scalars = set(range(len(model.inputs), len(spec.inputs))) - {size.input for size in spec.sizes}
+    scalars = set(range(len(model.inputs), len(spec.inputs))) - spec.held
     for scalar in (spec.inputs[number] for number in sorted(scalars)):
         dtype = np.dtype(scalar.dtype)
         smallest = np.iinfo(dtype).min if dtype.kind in "iu" else value

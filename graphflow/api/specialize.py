@@ -106,7 +106,8 @@ class Loaded(Decided):
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The model's own inputs."""
         imported = self.compiled.imported
-        return self.program.spec.inputs[: len(imported.inputs) - len(imported.sizes)]
+        hidden = len(imported.sizes) + len(imported.derived)
+        return self.program.spec.inputs[: len(imported.inputs) - hidden]
 
     @property
     def values(self) -> Values:

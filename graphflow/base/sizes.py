@@ -1,15 +1,17 @@
 """Sizes: extents of inputs that are known only in a run, within bounds that are known before.
 
-In: a name of a dimension and its bounds, as a user gives them.  Out: `Size`s, and the relations
-between them.  What always holds: a program for sizes has room for the most of each, and a run has
-from the least to the most.
+In: a name of a dimension and its bounds, as a user gives them.  Out: `Size`s, the relations
+between them, and the formulas of those that are computed from others.  What always holds: a
+program for sizes has room for the most of each, and a run has from the least to the most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from math import prod
+from typing import Any, Literal, TypeAlias
 
 from graphflow.base.errors import InvalidModel
 
@@ -53,6 +55,60 @@ class SizeRelation:
             return True
         size, value = extents[self.size], self.value(extents)
         return size == value if self.is_exact else size >= value
+
+
+FormulaKind: TypeAlias = Literal["quotient", "product", "lesser"]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFormula:
+    """How a size is computed from sizes, its operands, and `numbers`.
+
+    - quotient: of the sum of all operands times their factors and an offset, rounded down; the
+      numbers are a factor for each operand, the offset, and the divisor, which is positive.
+    - product: of the operands; there are no numbers.
+    - lesser: the least of all operands and numbers.
+    """
+
+    kind: FormulaKind
+    numbers: tuple[int, ...] = ()
+
+    def takes(self, count: int) -> bool:
+        """Whether it is a formula of `count` operands."""
+        given = len(self.numbers)
+        match self.kind:
+            case "quotient":
+                return count >= 1 and given == count + 2 and self.numbers[-1] >= 1
+            case "product":
+                return count >= 1 and given == 0
+            case "lesser":
+                return count >= 1
+
+    def value(self, operands: Sequence[int]) -> int:
+        """The size, where the operands have these values."""
+        match self.kind:
+            case "quotient":
+                *factors, offset, divisor = self.numbers
+                for factor, operand in zip(factors, operands, strict=True):
+                    offset += factor * operand
+                return offset // divisor
+            case "product":
+                return prod(operands)
+            case "lesser":
+                return min(*operands, *self.numbers)
+
+    def bounds(self, operands: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """The least and the greatest value for operands between these bounds, which do not depend
+        on each other."""
+        if self.kind == "product":
+            ends = [prod(chosen) for chosen in product(*operands)]
+            return min(ends), max(ends)
+        if self.kind == "quotient":
+            factors = self.numbers[:-2]
+            pairs = zip(factors, operands, strict=True)
+            operands = [pair if factor >= 0 else pair[::-1] for factor, pair in pairs]
+        least, most = zip(*operands, strict=True)
+        return self.value(least), self.value(most)
 
 
 def sizes_of(given: Mapping[str, Any]) -> tuple[Size, ...]:

@@ -19,7 +19,7 @@ from graphflow.graph.contents import (
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse_groups
-from graphflow.graph.hidden import SizeInput
+from graphflow.graph.hidden import DerivedSize, SizeInput
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
@@ -33,6 +33,7 @@ from graphflow.graph.value import Array, Value, require_rank
 __all__ = [
     "CONSTANT_LIMIT",
     "Array",
+    "DerivedSize",
     "Expansion",
     "Expansions",
     "Node",

@@ -126,7 +126,7 @@ def remove_dead(graph: OperatorGraph) -> int:
     """Remove the nodes, values and initializers that no graph output depends on.
 
     After: each node reaches a graph output, or an output of a section that is no tensor.  Graph
-    inputs stay.
+    inputs stay, except for derived sizes.
     """
     live = set(graph.outputs)
     for node in graph.topological():
@@ -140,6 +140,7 @@ def remove_dead(graph: OperatorGraph) -> int:
             continue
         graph.remove(node.name)
         changes += 1
+    _drop_unread_sizes(graph, live)
     for name in tuple(graph.values):
         # A live node may have an output that no node reads; its kernel still writes it.
         if name in live or name in graph.inputs or graph.producer(name) is not None:
@@ -148,6 +149,19 @@ def remove_dead(graph: OperatorGraph) -> int:
         graph.removed[name] = Removed("no output depends on it")
         changes += 1
     return changes
+
+
+def _drop_unread_sizes(graph: OperatorGraph, live: set[str]) -> None:
+    """Make inputs of the graph only those derived sizes that a live node, an output or a kept size
+    reads, or that count elements of a live tensor."""
+    read = {*live, *(n for v, of in graph.counted.items() if v.name in live for n in of.values())}
+    for one in reversed(graph.derived):
+        if one.tensor in read:
+            read.update(one.operands)
+    dropped = {one.tensor for one in graph.derived if one.tensor not in read}
+    if dropped:
+        graph.derived = tuple(one for one in graph.derived if one.tensor not in dropped)
+        graph.set_inputs(name for name in graph.inputs if name not in dropped)
 
 
 def merge_initializers(graph: OperatorGraph) -> int:

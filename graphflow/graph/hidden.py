@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import VerifyError, outside_interval
-from graphflow.base.sizes import Size
+from graphflow.base.sizes import Size, SizeFormula
 from graphflow.graph.value import Value
 
 
@@ -61,6 +61,21 @@ class SizeInput:
     size: Size
     tensor: str
     axes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedSize:
+    """A size that is computed from sizes: the tensor that holds its value in a run, and how.
+
+    `tensor` is a graph input behind those of its `operands`, the tensors of other sizes: a run
+    computes its value before the first node.  It is within the bounds of `size` in every run that
+    satisfies the relations of the graph.
+    """
+
+    size: Size
+    tensor: str
+    formula: SizeFormula
+    operands: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import SizeRelation
 from graphflow.foreign import ObjectSpec, Section
-from graphflow.graph.hidden import OutputTrim, SizeInput, ValueGuard
+from graphflow.graph.hidden import DerivedSize, OutputTrim, SizeInput, ValueGuard
 from graphflow.graph.value import Array, Value, require_rank
 from graphflow.kernels.recipes import FoundSchedule
 from graphflow.schedule import Schedule, is_marked, require_sound
@@ -78,6 +78,7 @@ class OperatorGraph:
     - guards, trims: what each run checks in integer tensors, and to what extent it cuts outputs.
     - scalar_limits: what each run checks of the graph inputs that give scalars of kernels.
     - sizes: extents of inputs that a run decides; relations: what holds between them in each run.
+    - derived: sizes that a run computes from those before its first node, each from earlier ones.
     - counted: for axes of values the integer tensor
       that holds how many elements a run gives there, of as many as there is room for.
     - initializers: tensors with known contents (for graph inputs: the default), by name.
@@ -94,6 +95,7 @@ class OperatorGraph:
         self.scalar_limits: tuple[ScalarLimits, ...] = ()
         self.sizes: tuple[SizeInput, ...] = ()
         self.relations: tuple[SizeRelation, ...] = ()
+        self.derived: tuple[DerivedSize, ...] = ()
         self.counted: Mapping[Value, Mapping[int, str]] = {}
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}

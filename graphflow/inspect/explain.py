@@ -85,6 +85,7 @@ def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]
     """What a run decides of the extents of a tensor."""
     graph = compiled.graph
     sizes = {one.tensor: one.size for one in graph.sizes}
+    sizes.update((one.tensor, one.size) for one in graph.derived)
     value = graph.values.get(edge.name)
     for axis, tensor in ({} if value is None else graph.counted.get(value, {})).items():
         size = sizes.get(tensor)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from graphflow.base.target import Target
-from graphflow.graph import Node, OperatorGraph, SizeInput, Value
+from graphflow.graph import DerivedSize, Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
 from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call
 from graphflow.lower.memory_plan import pack, plan_arena
@@ -19,6 +19,7 @@ from graphflow.lower.run_portions import portion_of
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (
     BufferRef,
+    ComputedSize,
     GuardedOutput,
     InputSize,
     ProgramSpec,
@@ -214,12 +215,19 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         signatures={symbol: _signature(kernel) for symbol, kernel in lowered.kernels.items()},
         sizes=tuple(_input_size(one, physical.inputs) for one in graph.sizes),
         relations=graph.relations,
+        computed=tuple(_computed_size(one, physical.inputs) for one in graph.derived),
     )
 
 
 def _input_size(one: SizeInput, inputs: tuple[str, ...]) -> InputSize:
     axes = tuple((inputs.index(name), axis) for name, axis in one.axes)
     return InputSize(one.size.name, inputs.index(one.tensor), one.size.lo, one.size.hi, axes)
+
+
+def _computed_size(one: DerivedSize, inputs: tuple[str, ...]) -> ComputedSize:
+    size, operands = one.size, tuple(map(inputs.index, one.operands))
+    number = inputs.index(one.tensor)
+    return ComputedSize(size.name, number, size.lo, size.hi, one.formula, operands)
 
 
 def _signature(kernel: LoweredKernel) -> Signature:

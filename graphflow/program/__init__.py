@@ -7,6 +7,7 @@ from graphflow.program.samples import random_inputs
 from graphflow.program.spec import (
     ALIGNMENT,
     BufferRef,
+    ComputedSize,
     GuardedOutput,
     InputSize,
     OpenTensor,
@@ -24,6 +25,7 @@ from graphflow.program.spec import (
 __all__ = [
     "ALIGNMENT",
     "BufferRef",
+    "ComputedSize",
     "GuardedOutput",
     "InputSize",
     "OpenTensor",

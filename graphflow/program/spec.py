@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import VerifyError
-from graphflow.base.sizes import SizeRelation
+from graphflow.base.sizes import SizeFormula, SizeRelation
 from graphflow.foreign import ObjectSpec, Section
 
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
@@ -73,7 +73,7 @@ class PortionDigit:
     """A digit of the numbers of a step's iterations: from 0 to `count` - 1.
 
     A run executes the iterations in which it is below ceil(count · n / most), where n is the value
-    of input number `input`, which is from 1 to `most`; for any digit where `input` is None.
+    of input number `input`, which is from 0 to `most`; for any digit where `input` is None.
     """
 
     count: int
@@ -121,6 +121,22 @@ class InputSize:
     lo: int
     hi: int
     axes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedSize:
+    """A size that each run computes: input number `input` holds it, and is not the caller's.
+
+    `operands` are the numbers of inputs that hold other sizes.  `lo` and `hi` are the least and the
+    greatest, which each run checks; `name` is the formula as users write it.
+    """
+
+    name: str
+    input: int
+    lo: int
+    hi: int
+    formula: SizeFormula
+    operands: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +269,7 @@ class ProgramSpec:
     - signatures: the limits of kernels; steps of these kernels stay inside the program's memory.
     - sizes: the extents of inputs that each run decides; `inputs` and `outputs` have room for the
       greatest; relations: what holds between these in each run.
+    - computed: sizes that each run computes from those in `sizes` and from earlier ones.
 
     Raises VerifyError if the parts are not consistent.
     """
@@ -275,11 +292,21 @@ class ProgramSpec:
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     sizes: tuple[InputSize, ...] = ()
     relations: tuple[SizeRelation, ...] = ()
+    computed: tuple[ComputedSize, ...] = ()
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The numbers of the inputs that hold sizes, which a run is not given."""
+        return frozenset(self._holders)
+
+    @property
+    def _holders(self) -> list[int]:
+        return [*(size.input for size in self.sizes), *(size.input for size in self.computed)]
 
     @property
     def input_names(self) -> list[str]:
         """The names of all inputs that a run is given: tensors, then objects."""
-        held = {size.input for size in self.sizes}
+        held = self.held
         given = (t.name for k, t in enumerate(self.inputs) if k not in held)
         return [*given, *(o.name for o in self.objects_in)]
 
@@ -368,15 +395,11 @@ class ProgramSpec:
                 )
 
     def _check_sizes(self) -> None:
-        _check_unique("input of a size", [str(size.input) for size in self.sizes])
+        _check_unique("input of a size", list(map(str, self._holders)))
         _check_unique("axis of a size", [str(axis) for size in self.sizes for axis in size.axes])
         for size in self.sizes:
             where = f"the size {size.name}"
-            if not 0 <= size.input < len(self.inputs):
-                raise VerifyError(f"{where}: there is no input {size.input}")
-            held = self.inputs[size.input]
-            if (held.dtype, held.shape) != ("int64", ()):
-                raise VerifyError(f"{where}: {held} is no integer")
+            self._check_holder(where, size.input)
             if not 0 <= size.lo <= size.hi or size.hi < 1 or not size.axes:
                 raise VerifyError(f"{where}: from {size.lo} to {size.hi} of {len(size.axes)} axes")
             for number, axis in size.axes:
@@ -384,7 +407,10 @@ class ProgramSpec:
                 shape = self.inputs[number].shape if 0 <= number < size.input else ()
                 if not 0 <= axis < len(shape) or shape[axis] != size.hi:
                     raise VerifyError(f"{where}: axis {axis} of input {number} is not {size.hi}")
-        most = {size.input: size.hi for size in self.sizes}
+        bounds = {size.input: (size.lo, size.hi) for size in self.sizes}
+        for computed in self.computed:
+            self._check_computed(computed, bounds)
+            bounds[computed.input] = computed.lo, computed.hi
         for relation in self.relations:
             if not {relation.size, *dict(relation.factors)} <= {size.name for size in self.sizes}:
                 raise VerifyError(f"the relation {relation} names what is no size")
@@ -393,7 +419,31 @@ class ProgramSpec:
                 raise VerifyError(f"a step of {step.symbol} in prepare depends on a size")
         for step in self.run:
             if step.portion is not None:
-                _check_portion(step, step.portion, most)
+                _check_portion(step, step.portion, bounds)
+
+    def _check_holder(self, where: str, number: int) -> None:
+        """Check the input that holds a size."""
+        if not 0 <= number < len(self.inputs):
+            raise VerifyError(f"{where}: there is no input {number}")
+        held = self.inputs[number]
+        if (held.dtype, held.shape) != ("int64", ()):
+            raise VerifyError(f"{where}: {held} is no integer")
+
+    def _check_computed(self, size: ComputedSize, bounds: Mapping[int, tuple[int, int]]) -> None:
+        """Check a size that is computed from those before it, which have these bounds.
+
+        Its own bounds may be narrower than what these give, as parts of a sum are related, and
+        wider, as those of a part may be; each run checks them.
+        """
+        where = f"the size {size.name}"
+        self._check_holder(where, size.input)
+        if unknown := [k for k in size.operands if k not in bounds]:
+            raise VerifyError(f"{where}: input {unknown[0]} is no size before it")
+        if not size.formula.takes(len(size.operands)):
+            raise VerifyError(f"{where}: {size.formula} of {len(size.operands)} sizes")
+        lo, hi = size.formula.bounds([bounds[k] for k in size.operands])
+        if not max(lo, size.lo) <= min(hi, size.hi) or size.lo > size.hi:
+            raise VerifyError(f"{where}: from {size.lo} to {size.hi}, computed from {lo} to {hi}")
 
     def _check_integers(self, where: str, output: int) -> None:
         if not 0 <= output < len(self.outputs):
@@ -466,10 +516,13 @@ def _check_unique(what: str, names: list[str]) -> None:
         seen.add(name)
 
 
-def _check_portion(step: ProgramStep, part: Portion, most: Mapping[int, int]) -> None:
-    """Check the digits of a step's portion; `most` has the greatest values of the sizes."""
+def _check_portion(step: ProgramStep, part: Portion, bounds: Mapping[int, tuple[int, int]]) -> None:
+    """Check the digits of a step's portion; `bounds` has those of the sizes, by their inputs."""
     for digit in part.digits:
-        if digit.input is not None and most.get(digit.input) != digit.most:
+        if digit.input is None:
+            continue
+        lo, hi = bounds.get(digit.input, (-1, -1))
+        if not 0 <= lo <= hi <= digit.most:
             raise VerifyError(f"a step of {step.symbol} depends on input {digit.input}, no size")
     counts = [digit.count for digit in part.digits]
     if min(counts, default=0) < 1 or part.extent != step.extent:

@@ -39,13 +39,7 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.run_sizes import (
-    AdmittedShapes,
-    fits,
-    open_axes,
-    require_relations,
-    size_given,
-)
+from graphflow.runtime.run_sizes import AdmittedShapes, fits, open_axes, values_of_sizes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -130,8 +124,11 @@ class Program:
                 "with more, or smaller input_shapes"
             ) from error
         self._phases = tuple(phases_of(spec, self._tables, sessions))
-        self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
-        self._held = {size.input: size for size in spec.sizes}
+        self._inputs = [
+            (number, tensor, np.dtype(tensor.dtype))
+            for number, tensor in enumerate(spec.inputs)
+            if number not in spec.held
+        ]
         self._sized = open_axes(spec)
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
@@ -148,16 +145,17 @@ class Program:
         if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
         after the run, if a guard does not hold.
         """
-        arrays = self._accept(inputs)
+        arrays, sizes = self._accept(inputs)
         objects = {} if self._plain else self._objects(inputs)
         arena = self._arena()
-        for index, array in enumerate(arrays):
+        for index, array in arrays.items():
             staging = arena.staging[index]
             arena.addresses[index] = (
                 data_address(array)
                 if is_usable(array) and array.shape == staging.shape
                 else _copied_address(array, staging)
             )
+        arena.hold(sizes)
         outputs = self._new_outputs(arena)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
@@ -174,7 +172,7 @@ class Program:
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
-        return BoundRun(self, self._accept(inputs), inputs)
+        return BoundRun(self, *self._accept(inputs), inputs)
 
     def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
         """Run all phases on an arena; `objects` holds the incoming objects and receives all
@@ -303,19 +301,19 @@ class Program:
 
     def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
         outputs = []
-        for index, memory in enumerate(arena.outputs, len(self._inputs)):
+        for index, memory in enumerate(arena.outputs, len(self.spec.inputs)):
             outputs.append(memory.array())
             arena.addresses[index] = memory.address
         return outputs
 
-    def _accept(self, inputs: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
+    def _accept(
+        self, inputs: Mapping[str, ArrayLike]
+    ) -> tuple[dict[int, NDArray[Any]], dict[int, int]]:
+        """The arrays and the sizes of a run, by the numbers of inputs."""
         if inputs.keys() != self._names:
             self._refuse_names(inputs)
-        arrays: list[NDArray[Any]] = []
-        for number, (tensor, dtype) in enumerate(self._inputs):
-            if number in self._held:
-                arrays.append(size_given(self._held[number], self.spec, arrays))
-                continue
+        arrays: dict[int, NDArray[Any]] = {}
+        for number, tensor, dtype in self._inputs:
             array = inputs[tensor.name]
             if type(array) is not np.ndarray:
                 array = _as_array(tensor, array)
@@ -328,9 +326,8 @@ class Program:
                 )
             if self._values and tensor.name in self._values:
                 require_value(tensor.name, self._values[tensor.name], array)
-            arrays.append(array)
-        require_relations(self.spec, arrays)
-        return arrays
+            arrays[number] = array
+        return arrays, values_of_sizes(self.spec, arrays) if self._sized else {}
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
         missing = [name for name in self.spec.input_names if name not in inputs]
@@ -369,13 +366,18 @@ class BoundRun:
     __slots__ = ("_arena", "_buffers", "_objects", "_program", "_under_way", "outputs")
 
     def __init__(
-        self, program: Program, arrays: list[NDArray[Any]], inputs: Mapping[str, Any]
+        self,
+        program: Program,
+        arrays: Mapping[int, NDArray[Any]],
+        sizes: Mapping[int, int],
+        inputs: Mapping[str, Any],
     ) -> None:
         self._program = program
         self._objects = program._objects(inputs)
         self._arena = program._new_arena()
-        for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
-            self._arena.addresses[index] = _copied_address(array, copy)
+        for index, array in arrays.items():
+            self._arena.addresses[index] = _copied_address(array, self._arena.staging[index])
+        self._arena.hold(sizes)
         self._buffers = program._new_outputs(self._arena)
         self.outputs = named_results(program.spec, self._buffers)
         self._under_way: list[object] = []

@@ -1,19 +1,19 @@
 """The sizes of a run: extents of its inputs that a program leaves open.
 
-In: the spec of a program and the arrays that a run gives.  Out: the value of each size.  What
-always holds: all axes of one size have that extent, it is within the bounds of the program, and the
-relations between sizes hold.
+In: the spec of a program and the arrays that a run gives, by the numbers of inputs.  Out: the value
+of each size, by the number of the input that holds it.  What always holds: all axes of one size
+have that extent, each size is within the bounds of the program, and the relations between sizes
+hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.program import InputSize, OpenTensor, ProgramSpec, TensorSpec
 
 
@@ -77,16 +77,30 @@ def with_size_names(spec: ProgramSpec, tensor: TensorSpec) -> OpenTensor:
     return OpenTensor(tensor.name, tensor.dtype, extents)
 
 
-def size_given(
-    size: InputSize, spec: ProgramSpec, arrays: Sequence[NDArray[Any]]
-) -> NDArray[np.int64]:
+def values_of_sizes(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> dict[int, int]:
+    """All sizes of a run: the extents of its inputs, and what is computed from these.
+
+    Raises InvalidModel as `size_given` does and where a relation fails, and VerifyError for a
+    computed size beyond its bounds, which import has excluded for runs that it allows.
+    """
+    values = {size.input: size_given(size, spec, arrays) for size in spec.sizes}
+    _require_relations(spec, arrays, values)
+    for size in spec.computed:
+        value = size.formula.value([values[number] for number in size.operands])
+        if not size.lo <= value <= size.hi:
+            raise VerifyError(f"{size.name} is {value}, has to be from {size.lo} to {size.hi}")
+        values[size.input] = value
+    return values
+
+
+def size_given(size: InputSize, spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> int:
     """The extent that a run's inputs have along all axes of a size.
 
     Raises InvalidModel, with the inputs that differ, if they have several, and for an extent beyond
     the bounds of the program.
     """
     number, axis = size.axes[0]
-    extent = arrays[number].shape[axis]
+    extent: int = arrays[number].shape[axis]
     for other, other_axis in size.axes:
         if arrays[other].shape[other_axis] != extent:
             raise InvalidModel(
@@ -98,14 +112,16 @@ def size_given(
             f"{_axis(spec, arrays, number, axis)}; the program is for a size {size.name} from "
             f"{size.lo} to {size.hi}"
         )
-    return np.array(extent, np.int64)
+    return extent
 
 
-def require_relations(spec: ProgramSpec, arrays: Sequence[NDArray[Any]]) -> None:
+def _require_relations(
+    spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]], values: Mapping[int, int]
+) -> None:
     """Raise InvalidModel, with the inputs that disagree, where a relation between sizes fails."""
     sizes = {size.name: size for size in spec.sizes}
     for relation in spec.relations:
-        extents = {name: int(arrays[size.input]) for name, size in sizes.items()}
+        extents = {name: values[size.input] for name, size in sizes.items()}
         if not relation.may_hold(extents):
             related = (sizes[name] for name in (relation.size, *dict(relation.factors)))
             axes = ", ".join(_axis(spec, arrays, *size.axes[0]) for size in related)
@@ -114,6 +130,6 @@ def require_relations(spec: ProgramSpec, arrays: Sequence[NDArray[Any]]) -> None
             )
 
 
-def _axis(spec: ProgramSpec, arrays: Sequence[NDArray[Any]], number: int, axis: int) -> str:
+def _axis(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]], number: int, axis: int) -> str:
     name, extent = spec.inputs[number].name, arrays[number].shape[axis]
     return f"input {name!r} has {extent} elements along axis {axis}"

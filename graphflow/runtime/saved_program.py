@@ -16,18 +16,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
-from graphflow.base.sizes import SizeRelation
+from graphflow.base.sizes import FormulaKind, SizeFormula, SizeRelation
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.program import (
     ALIGNMENT,
     BufferRef,
+    ComputedSize,
     GuardedOutput,
     InputSize,
     Portion,
@@ -292,6 +293,10 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
         "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
         "sizes": [[s.name, s.input, s.lo, s.hi, [list(a) for a in s.axes]] for s in spec.sizes],
+        "computed": [
+            [s.name, s.input, s.lo, s.hi, s.formula.kind, s.formula.numbers, s.operands]
+            for s in spec.computed
+        ],
         "relations": [
             [r.size, [list(f) for f in r.factors], r.offset, r.is_exact] for r in spec.relations
         ],
@@ -370,6 +375,7 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
         ),
         sizes=tuple(map(_input_size, listed(program["sizes"]))),
         relations=tuple(map(_size_relation, listed(program["relations"]))),
+        computed=tuple(map(_computed_size, listed(program["computed"]))),
     )
     _signatures(spec)
     for place, tensor in enumerate(spec.outputs):
@@ -402,10 +408,28 @@ def _input_size(row: Any) -> InputSize:
     return InputSize(text(name), integer(number), integer(lo), integer(hi), pairs)
 
 
+def _computed_size(row: Any) -> ComputedSize:
+    name, number, lo, hi, kind, numbers, operands = listed(row, 7)
+    formula = SizeFormula(_formula_kind(kind), tuple(map(_signed, listed(numbers))))
+    used = tuple(map(integer, listed(operands)))
+    return ComputedSize(text(name), integer(number), _signed(lo), _signed(hi), formula, used)
+
+
+def _formula_kind(value: Any) -> FormulaKind:
+    for kind in get_args(FormulaKind):
+        if kind == value:
+            return cast(FormulaKind, kind)
+    raise ValueError(f"{value!r:.60} is no kind of formula")
+
+
+def _signed(value: Any) -> int:
+    return integer(value, -(1 << 63))
+
+
 def _size_relation(row: Any) -> SizeRelation:
     size, factors, offset, is_exact = listed(row, 4)
-    pairs = ((text(name), integer(n)) for name, n in (listed(p, 2) for p in listed(factors)))
-    return SizeRelation(text(size), tuple(pairs), integer(offset), boolean(is_exact))
+    pairs = ((text(name), _signed(n)) for name, n in (listed(p, 2) for p in listed(factors)))
+    return SizeRelation(text(size), tuple(pairs), _signed(offset), boolean(is_exact))
 
 
 def _reference(row: Any) -> BufferRef:

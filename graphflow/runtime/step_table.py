@@ -116,7 +116,8 @@ class Arena:
     """The memory of one run at a time.
 
     `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
-    with the addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses
+    with the addresses of the inputs, which are those of `staging` at first, then of the outputs,
+    before a run.  `jobs` are the addresses
     of native jobs, one for each table; `outputs` give the arrays of the graph outputs.
     """
 
@@ -137,6 +138,7 @@ class Arena:
         self.staging = _staging(spec)
         self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
+        self.addresses[: self._inputs] = [data_address(array) for array in self.staging]
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
@@ -165,6 +167,11 @@ class Arena:
             patience_ns=patience_ns,
         )
         return job, pointers, steps, levels
+
+    def hold(self, sizes: Mapping[int, int]) -> None:
+        """Write the sizes of a run into the staging of the inputs that hold them."""
+        for number, size in sizes.items():
+            self.staging[number][()] = size
 
     def address(self, ref: BufferRef, constants: int) -> int:
         """The address of a buffer; `constants` is the address of the constant block."""

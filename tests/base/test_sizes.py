@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
 import pytest
 
 from graphflow.base.errors import InvalidModel
-from graphflow.base.sizes import Size, SizeRelation, sizes_of
+from graphflow.base.sizes import Size, SizeFormula, SizeRelation, sizes_of
 
 
 def test_bounds_become_sizes_in_their_order() -> None:
@@ -55,3 +56,46 @@ def test_a_relation_may_be_an_inequality() -> None:
     least = SizeRelation("n", (), 2, is_exact=False)
     assert str(least) == "n >= 2"
     assert [least.may_hold({"n": n}) for n in (1, 2, 3)] == [False, True, True]
+
+
+def test_formulas_of_sizes() -> None:
+    assert SizeFormula("quotient", (2, -1, 5, 3)).value((4, 1)) == 4  # (2·4 - 1 + 5) // 3
+    assert SizeFormula("quotient", (1, -4, 3)).value((2,)) == -1  # rounded down
+    assert SizeFormula("product").value((3, 4, 5)) == 60
+    assert SizeFormula("lesser", (7,)).value((9,)) == 7
+    assert SizeFormula("lesser").value((9, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("formula", "count"),
+    [
+        (SizeFormula("quotient", (1, 0)), 1),
+        (SizeFormula("quotient", (1, 0, 0)), 1),
+        (SizeFormula("quotient", (0, 1)), 0),
+        (SizeFormula("quotient", (1, 0, 1)), 2),
+        (SizeFormula("product", (2,)), 2),
+        (SizeFormula("product"), 0),
+        (SizeFormula("lesser", (3,)), 0),
+    ],
+)
+def test_numbers_that_do_not_fit_the_operands_of_a_formula(
+    formula: SizeFormula, count: int
+) -> None:
+    assert not formula.takes(count)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        SizeFormula("quotient", (2, -3, 1, 4)),
+        SizeFormula("quotient", (-1, -1, 0, 1)),
+        SizeFormula("product"),
+        SizeFormula("lesser", (3,)),
+    ],
+)
+def test_bounds_of_a_formula_are_its_least_and_greatest_value(formula: SizeFormula) -> None:
+    assert formula.takes(2)
+    for first, second in [((0, 4), (2, 6)), ((-3, 2), (-1, 5)), ((1, 1), (3, 3))]:
+        pairs = itertools.product(*(range(lo, hi + 1) for lo, hi in (first, second)))
+        values = [formula.value(pair) for pair in pairs]
+        assert formula.bounds((first, second)) == (min(values), max(values))

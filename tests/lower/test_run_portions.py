@@ -26,6 +26,11 @@ HEAD = (
     "e=Constant<value=int64[1] {3}>() s=Slice(x,b,e,b) y=Conv(s,w) }"
 )
 
+COUNTED_BY_DATA = (
+    "g (float[n,4] x, float[64,64] z) => (float r, float y) "
+    "{ r=Relu(x) i=NonZero(z) t=Transpose(i) c=Cast<to=1>(t) y=Exp(c) }"
+)
+
 
 LENGTH = 24
 BOTH = {"n": (1, MOST), "m": (1, LENGTH)}
@@ -75,9 +80,16 @@ def test_a_loop_over_two_sizes_depends_on_both(text: str) -> None:
             assert share == pytest.approx(n * m / (MOST * LENGTH))
 
 
-def test_elements_that_another_tensor_counts_are_all_computed() -> None:
+def test_a_loop_over_rows_that_a_computed_size_counts_depends_on_that() -> None:
+    """The lesser of the size and three is an input of the program."""
+    part = portions(HEAD)[-1]
+    assert part is not None
+    assert (part.digits[0].count, part.digits[0].most) == (3, 3)
+
+
+def test_elements_that_data_counts_are_all_computed() -> None:
     """Their count is no input of the program."""
-    assert portions(HEAD)[-1] is None
+    assert portions(COUNTED_BY_DATA)[-1] is None
 
 
 def test_a_step_whose_batch_is_innermost_is_executed_as_a_whole() -> None:

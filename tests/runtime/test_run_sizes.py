@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import InvalidModel, VerifyError
-from graphflow.program import InputSize, Portion, PortionDigit, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.base.sizes import SizeFormula, SizeRelation
+from graphflow.program import (
+    ComputedSize,
+    InputSize,
+    Portion,
+    PortionDigit,
+    ProgramSpec,
+    ProgramStep,
+    TensorSpec,
+)
 from graphflow.runtime.run_sizes import (
     AdmittedShapes,
     fits,
     open_axes,
     size_given,
+    values_of_sizes,
     with_size_names,
 )
 
@@ -64,13 +74,12 @@ def test_users_see_the_names_of_sizes() -> None:
     assert with_size_names(spec_of(), INPUTS[0]).shape == (8, 4, 3)
 
 
-def arrays(x: tuple[int, ...], z: tuple[int, ...]) -> list[np.ndarray]:
-    return [np.zeros(x, np.float32), np.zeros(z, np.float32)]
+def arrays(x: tuple[int, ...], z: tuple[int, ...]) -> dict[int, np.ndarray]:
+    return {0: np.zeros(x, np.float32), 1: np.zeros(z, np.float32)}
 
 
 def test_a_size_is_the_extent_of_all_its_axes() -> None:
-    given = size_given(N, SPEC, arrays((3, 1, 3), (5, 3)))
-    assert (given.dtype, given.shape, int(given)) == (np.int64, (), 3)
+    assert size_given(N, SPEC, arrays((3, 1, 3), (5, 3))) == 3
 
 
 def test_inputs_that_differ_in_a_size_are_named() -> None:
@@ -149,3 +158,77 @@ def test_a_portion_covers_what_a_run_gives() -> None:
     for n in range(1, 8):
         for m in range(1, 5):
             assert part.executed({2: n, 3: m}) == 3 * -(-10 * n // 7) * 2 * m
+
+
+HALF = ComputedSize("(n + 1) // 2", 4, 1, 4, SizeFormula("quotient", (1, 1, 2)), (2,))
+AREA = ComputedSize("((n + 1) // 2)·m", 5, 1, 16, SizeFormula("product"), (4, 3))
+
+
+def with_computed(
+    *computed: ComputedSize,
+    run: tuple[ProgramStep, ...] = (),
+    relations: tuple[SizeRelation, ...] = (),
+) -> ProgramSpec:
+    inputs = (*INPUTS, TensorSpec("half", "int64", ()), TensorSpec("area", "int64", ()))
+    return ProgramSpec(
+        (("k", b""),), (), run, (), 0, 0, inputs, (), sizes=(N, M), relations=relations,
+        computed=computed,
+    )  # fmt: skip
+
+
+def test_sizes_are_computed_from_those_of_inputs() -> None:
+    spec = with_computed(HALF, AREA)
+    assert spec.held == {2, 3, 4, 5}
+    assert spec.input_names == ["x", "z"]
+    given = arrays((6, 4, 3), (5, 6))
+    assert values_of_sizes(spec, given) == {2: 6, 3: 4, 4: 3, 5: 12}
+
+
+def test_a_computed_size_beyond_its_bounds_ends_the_run() -> None:
+    spec = with_computed(replace(HALF, hi=3))
+    assert values_of_sizes(spec, arrays((6, 4, 3), (5, 6)))[4] == 3
+    with pytest.raises(VerifyError, match=r"\(n \+ 1\) // 2 is 4, has to be from 1 to 3"):
+        values_of_sizes(spec, arrays((7, 4, 3), (5, 7)))
+
+
+def test_a_relation_is_checked_before_sizes_are_computed() -> None:
+    """Bounds of computed sizes hold where the relations do."""
+    relation = SizeRelation("n", (("m", 1),), 2)
+    spec = with_computed(replace(HALF, hi=3), relations=(relation,))
+    assert values_of_sizes(spec, arrays((6, 4, 3), (5, 6)))[4] == 3
+    with pytest.raises(InvalidModel, match=r"n = m \+ 2 has to hold, and that would be 6"):
+        values_of_sizes(spec, arrays((8, 4, 3), (5, 8)))
+
+
+WRONG_COMPUTED = {
+    "holds no integer": (replace(HALF, input=1),),
+    "input that is not there": (replace(HALF, input=6),),
+    "input of another size": (replace(HALF, input=2),),
+    "computed from no size": (replace(HALF, operands=(0,)),),
+    "computed from itself": (replace(HALF, operands=(4,)),),
+    "computed from a later one": (AREA, HALF),
+    "too few numbers": (replace(HALF, formula=SizeFormula("quotient", (1, 2))),),
+    "divided by nothing": (replace(HALF, formula=SizeFormula("quotient", (1, 1, 0))),),
+    "more than it can be": (replace(HALF, lo=5, hi=6),),
+    "less than it can be": (replace(HALF, lo=-1, hi=0),),
+    "least above the most": (replace(HALF, lo=3, hi=2),),
+}
+
+
+@pytest.mark.parametrize("computed", WRONG_COMPUTED.values(), ids=WRONG_COMPUTED)
+def test_a_program_with_an_impossible_formula_is_refused(
+    computed: tuple[ComputedSize, ...],
+) -> None:
+    with pytest.raises(VerifyError):
+        with_computed(*computed)
+
+
+def test_a_step_depends_on_a_computed_size_within_its_digit() -> None:
+    step = ProgramStep("k", (), 16, portion=Portion((PortionDigit(16, 4, 4),)))
+    assert with_computed(HALF, run=(step,)).run == (step,)
+    below = replace(HALF, lo=-1, formula=SizeFormula("quotient", (1, -4, 2)))
+    with pytest.raises(VerifyError, match="no size"):
+        with_computed(replace(below, hi=2), run=(step,))
+    wide = replace(HALF, lo=2, hi=5, formula=SizeFormula("quotient", (1, 2, 2)))
+    with pytest.raises(VerifyError, match="no size"):
+        with_computed(wide, run=(step,))

@@ -41,7 +41,7 @@ def test_rounded_quotients_are_sizes(op: str, by: float, rounding: str, room: in
 
 def test_a_cast_rounds_down() -> None:
     scaled = SCALED.replace("OP", "Mul").replace("BY", "0.5")
-    assert extent(scaled + "i=Cast<to=7>(m) y=ConstantOfShape(i)") == ("Size", 3)
+    assert extent(scaled + "i=Cast<to=7>(m) y=ConstantOfShape(i)") == ("input", 3)
 
 
 @pytest.mark.parametrize(

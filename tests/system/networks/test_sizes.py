@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -109,8 +110,8 @@ def test_axes_of_a_size_beside_those_that_data_decides(name: str) -> None:
     test_one_program_serves_an_operator_for_all_sizes(name)
 
 
-def test_a_head_that_a_run_may_not_fill_is_no_portion() -> None:
-    """The elements of a slice are counted by a tensor that is no input of the program."""
+def test_a_head_that_a_run_may_not_fill_is_a_portion_of_its_own() -> None:
+    """The elements of a slice are counted by the lesser of the size and its end."""
     test_one_program_serves_an_operator_for_all_sizes("slice then matmul")
 
 
@@ -345,6 +346,24 @@ def test_saved_loaded_and_pickled(tmp_path: Path) -> None:
             assert not difference(other.run(feeds), exe.run(feeds), 0.0)
 
 
+def test_computed_sizes_are_saved(tmp_path: Path) -> None:
+    """Also a formula and a relation with negative numbers."""
+    text = "g (float[n,4] x, float[m,4] z) => (float y, float w) { " + (
+        "b=Constant<value=int64[1] {1}>() e=Constant<value=int64[1] {9}>() "
+        "a=Constant<value=int64[1] {0}>() p=Slice(x,b,e,a) y=Add(p,z) w=Concat<axis=0>(p,x) }"
+    )
+    exe = gf.compile(parsed_model(text), sizes={"n": (2, 6), "m": (1, 5)}, options=OPTIONS)
+    (one,) = exe.specializations
+    assert one.program.spec.computed and one.program.spec.relations
+    one.save(tmp_path / "model.gfx")
+    other = gf.load(tmp_path / "model.gfx")
+    assert other.program.spec.computed == one.program.spec.computed
+    assert other.program.spec.relations == one.program.spec.relations
+    for number in (6, 2, 4):
+        feeds = sized_feeds(one, {"n": number, "m": number - 1}, number)
+        assert not difference(other.run(feeds), one.run(feeds), 0.0)
+
+
 def test_a_bound_run_has_the_extent_of_its_inputs() -> None:
     exe = compiled()
     program = exe.program
@@ -488,6 +507,41 @@ def test_an_encoder_works_in_proportion_to_batch_and_length() -> None:
     for length, share in ((32, 0.6), (16, 0.35), (1, 0.13)):
         assert work(4, length) < share * work(4, 64)
         assert work(1, length) < share * work(1, 64)
+
+
+def work_of(model: onnx.ModelProto, sizes: dict[str, tuple[int, int]]) -> Callable[..., int]:
+    """The work of a run in which inputs have given sizes."""
+    (one,) = gf.compile(model, sizes=sizes, options=OPTIONS).specializations
+    spec = one.program.spec
+
+    def work(*extents: int) -> int:
+        values = {s.input: n for s, n in zip(spec.sizes, extents, strict=True)}
+        for size in spec.computed:
+            values[size.input] = size.formula.value([values[k] for k in size.operands])
+        named = {spec.inputs[number].name: n for number, n in values.items()}
+        return executed_work(one.compiled.lowered, named)
+
+    return work
+
+
+def test_an_encoder_of_speech_works_in_proportion_to_computed_lengths() -> None:
+    """Those of two convolutions of stride 2; each query reads all keys."""
+    model = speech(0, layers=1, width=32, heads=2, positions=64)
+    work = work_of(model, {"batch": (1, 4), "frames": (1, 256)})
+    for batch in (1, 2, 3):
+        assert work(batch, 256) == pytest.approx(batch / 4 * work(4, 256), rel=0.01)
+    # What writes the neutral elements that windows and products read, writes all of them.
+    for frames, share in ((128, 0.72), (64, 0.52), (1, 0.22)):
+        assert work(4, frames) < share * work(4, 256)
+
+
+def test_an_encoder_of_images_works_in_proportion_to_tokens() -> None:
+    """The tokens are a product of quotients, and one more; what joins them runs to the most."""
+    model = vit(0, layers=1, width=48, heads=2, image=None, patch=8)
+    work = work_of(model, {"batch": (1, 2), "height": (8, 96), "width": (8, 96)})
+    assert work(1, 96, 96) == pytest.approx(work(2, 96, 96) / 2, rel=0.01)
+    for height, width, share in ((48, 96, 0.6), (96, 48, 0.63), (48, 48, 0.38), (8, 8, 0.16)):
+        assert work(2, height, width) < share * work(2, 96, 96)
 
 
 def test_an_encoder_of_images_of_any_size() -> None:
