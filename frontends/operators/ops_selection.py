@@ -52,7 +52,7 @@ def _slice(call: NodeCall) -> None:
     parts: dict[int, AxisPart] = {}
     for place, (start, end, stated, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
         axis = call.normalized_axis(stated)
-        ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
+        ranges[axis] = _range_of(start, end, step, shape[axis])
         is_whole = (start, step) == (0, 1) and end >= shape[axis] and place not in sized[1]
         if any(place in sizes for sizes in sized) or (call.is_counted(0, (axis,)) and not is_whole):
             first, behind = sized[0].get(place, start), sized[1].get(place, end)
@@ -61,6 +61,13 @@ def _slice(call: NodeCall) -> None:
         emit_parts(call, ranges, parts)
     else:
         call.emit(selection.take_slice(shape, ranges, call.dtype()), call.inputs[:1])
+
+
+def _range_of(start: int, end: int, step: int, extent: int) -> range:
+    """The indices that a slice takes of an axis: as numpy does, except that a slice in negative
+    steps from before the axis begins with its first element."""
+    first, last, step = slice(start, end, step).indices(extent)
+    return range(max(first, 0) if extent else first, last, step)
 
 
 def _split(call: NodeCall) -> None:

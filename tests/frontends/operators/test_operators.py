@@ -240,6 +240,7 @@ MOVEMENTS = [
     ("Slice", [(4, 5)], 10, {1: ints(1, 0), 2: ints(4, LAST)}, {}),
     ("Slice", [(4, 5)], 13, {1: ints(-1), 2: ints(FIRST), 3: ints(1), 4: ints(-1)}, {}),
     ("Slice", [(4, 5)], 13, {1: ints(3), 2: ints(0), 3: ints(-2), 4: ints(-2)}, {}),
+    ("Slice", [(4, 5)], 13, {1: ints(-9), 2: ints(FIRST), 3: ints(0), 4: ints(-2)}, {}),
     ("Slice", [(4, 7)], 13, {1: ints(1), 2: ints(6), 3: ints(1), 4: ints(3)}, {}),
     ("Slice", [(4, 5)], 13, {1: ints(3), 2: ints(2), 3: ints(0)}, {}),
     ("Slice", [(4, 5)], 13, {1: ints(-100), 2: ints(100), 3: ints(0), 4: ints(2)}, {}),

@@ -16,7 +16,7 @@ from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from support.targets import USUAL
 
-NAMES = ("probe:concat:58", "shufflenet_v2")
+NAMES = ("probe:concat:58", pytest.param("shufflenet_v2", marks=pytest.mark.slow))
 
 
 @cache
