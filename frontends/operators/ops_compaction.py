@@ -106,13 +106,11 @@ def emit_joined(call: NodeCall, axis: int) -> None:
             )
     shapes = [call.shape(k) for k in positions]
     counts = [call.counts(k).get(axis, shapes[k][axis]) for k in positions]
-    tensors = [held(call.context, count) for count in counts]
+    ahead = [held(call.context, count) for count in counts[:-1]]
     func = compaction.joined_slices(shapes, axis, call.dtype())
     count = held(call.context, total(call.context, counts))
     given = dict.fromkeys(positions, (axis,))
-    call.emit_bounded(
-        func, (*call.inputs, *tensors[:-1]), call.outputs[0], axis, count, given=given
-    )
+    call.emit_bounded(func, (*call.inputs, *ahead), call.outputs[0], axis, count, given=given)
 
 
 def _beside(call: NodeCall, position: int, axis: int) -> Counts:

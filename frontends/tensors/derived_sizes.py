@@ -126,36 +126,29 @@ def require_equal(context: ImportContext, first: str, second: str) -> None:
         for pair, known in context.lesser_counts.items():
             if known == one and other in pair:
                 (greater,) = (element for element in pair if element != other)
-                _require_least(context, _terms(context, greater).plus(_terms(context, other), -1))
-    _require_zero(context, _terms(context, first).plus(_terms(context, second), -1))
+                left = _terms(context, greater).plus(_terms(context, other), -1)
+                _raise_related(context, left, is_exact=False)
+    difference = _terms(context, first).plus(_terms(context, second), -1)
+    _raise_related(context, difference, is_exact=True)
 
 
-def _require_zero(context: ImportContext, difference: SizeSum) -> None:
-    """Raise SizesRelated with a size whose most is what the others give at their most, so that
-    tensors which are equal in a run have equal room."""
+def _raise_related(context: ImportContext, difference: SizeSum, is_exact: bool) -> None:
+    """Raise SizesRelated where a relation between sizes of inputs makes `difference` zero, if
+    `is_exact`, or else keeps it from being negative.
+
+    A size that an equation determines has as its most what the others give at their most, so that
+    tensors which are equal in a run have equal room.
+    """
     inputs = {one.tensor: one.size for one in context.graph.sizes}
-    for tensor, factor in reversed(difference.factors):
-        if isinstance(tensor, str) and abs(factor) == 1 and set(difference.names()) <= set(inputs):
-            rest = SizeSum(((tensor, 1),), 0).plus(difference, -factor)
-            if rest.factors and rest.bounds(inputs)[1] == inputs[tensor].hi:
-                _raise_related(inputs, tensor, rest, is_exact=True)
-
-
-def _require_least(context: ImportContext, difference: SizeSum) -> None:
-    """Raise SizesRelated with the relation that a difference of sizes is not negative."""
-    inputs = {one.tensor: one.size for one in context.graph.sizes}
-    for tensor, factor in difference.factors:
-        if isinstance(tensor, str) and factor == 1 and set(difference.names()) <= set(inputs):
-            rest = SizeSum(((tensor, 1),), 0).plus(difference, -1)
-            _raise_related(inputs, tensor, rest, is_exact=False)
-
-
-def _raise_related(inputs: Mapping[str, Size], tensor: str, rest: SizeSum, is_exact: bool) -> None:
-    """Raise SizesRelated for a size and a sum of others, if there is no quotient in that."""
-    factors = [(name, n) for name, n in rest.factors if isinstance(name, str)]
-    if len(factors) == len(rest.factors):
-        named = tuple((inputs[name].name, factor) for name, factor in factors)
-        raise SizesRelated(SizeRelation(inputs[tensor].name, named, rest.offset, is_exact))
+    factors = [(name, n) for name, n in difference.factors if isinstance(name, str)]
+    if len(factors) < len(difference.factors) or not dict(factors).keys() <= inputs.keys():
+        return
+    for tensor, factor in reversed(factors):
+        rest = SizeSum(((tensor, 1),), 0).plus(difference, -factor)
+        fits = abs(factor) == 1 and rest.factors and rest.bounds(inputs)[1] == inputs[tensor].hi
+        if fits if is_exact else factor == 1:
+            others = tuple((inputs[n].name, k) for n, k in rest.factors if isinstance(n, str))
+            raise SizesRelated(SizeRelation(inputs[tensor].name, others, rest.offset, is_exact))
 
 
 def held(context: ImportContext, element: Element) -> str:
