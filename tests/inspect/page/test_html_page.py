@@ -32,9 +32,9 @@ from graphflow.inspect.page.page_data import ShownArrow, ShownBlock, ShownGraph,
 from graphflow.inspect.page.shown_run import shown_run
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
-from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
-from support.targets import USUAL
+from support.models.compiled_networks import compiled_network
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><script>document.title=2</script>'
 """A name that would be markup wherever it is not text."""
@@ -44,16 +44,8 @@ WAIT = 20_000
 
 
 @cache
-def compiled(name: str) -> Compiled:
-    request = CompileRequest(
-        zoo_model(name, 0), target=PROCESSORS[USUAL], options=Options(threads=1)
-    )
-    return compile_graph(request)
-
-
-@cache
 def shown(name: str) -> ShownModel:
-    return shown_model(compiled(name))
+    return shown_model(compiled_network(name))
 
 
 def hostile_model() -> onnx.ModelProto:
@@ -132,7 +124,7 @@ def unpacked(page: str) -> Any:
 
 
 def test_the_page_has_the_data_and_no_reference_to_another_file() -> None:
-    page = page_of(compiled("probe:concat:58"))
+    page = page_of(compiled_network("probe:concat:58"))
     assert unpacked(page) == json.loads(json.dumps(asdict(shown("probe:concat:58"))))
     assert page == page_html(shown("probe:concat:58"))
     assert not re.findall(r"<(?:link|img|iframe)|\b(?:src|srcset)=|@import|url\((?!#)", page)
@@ -148,7 +140,7 @@ def test_every_script_beside_the_page_is_in_it() -> None:
 
 
 def test_the_overview_says_where_the_time_goes(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     text = opened.panel("overview")
     model = shown("probe:concat:58")
     assert model.model in text and model.target in text
@@ -162,7 +154,7 @@ def test_the_overview_says_where_the_time_goes(open_page: Opener) -> None:
 
 
 def test_a_kernel_shows_its_variants_its_price_and_its_text(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     node = next(n for n in shown("probe:concat:58").program.nodes if n.name == "conv_3_node")
     opened.node("conv_3_node").click()
     text = opened.panel("node")
@@ -183,7 +175,7 @@ def test_a_kernel_shows_its_variants_its_price_and_its_text(open_page: Opener) -
 
 
 def test_a_kernel_shows_what_each_step_changed_and_its_code(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     model = shown("probe:concat:58")
     kernel = next(model.kernels[n.kernel] for n in model.program.nodes if n.name == "conv_3_node")
     assert kernel.steps
@@ -301,12 +293,12 @@ def test_the_memory_shows_what_lies_where_and_who_reuses_it(open_page: Opener) -
 
 
 def test_a_page_without_a_run_does_not_offer_one(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     assert opened.page.locator("#show-run").is_hidden()
 
 
 def test_a_conversion_is_red_and_says_why_it_stands(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     made = next(n for n in shown("probe:concat:58").program.nodes if n.kind == "convert")
     box = opened.node(made.name)
     assert "conversion" in box.get_attribute("class")
@@ -316,7 +308,7 @@ def test_a_conversion_is_red_and_says_why_it_stands(open_page: Opener) -> None:
 
 
 def test_an_edge_shows_shapes_padding_readers_and_proofs(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     opened.page.locator(".edge.padded .wide").first.click(force=True)
     text = opened.panel("tensor")
     tensor = next(t for t in shown("probe:concat:58").tensors if t.name == "conv_3")
@@ -335,7 +327,7 @@ def test_an_edge_shows_shapes_padding_readers_and_proofs(open_page: Opener) -> N
 
 
 def test_cancelled_pairs_have_their_proofs(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     model = shown("probe:concat:58")
     tensor = next(t for t in model.tensors if any(p.reason is None for p in t.pairs))
     opened.page.locator(f'[data-tensor="{tensor.name}"] .strip').first.click()
@@ -359,10 +351,10 @@ def place_text(layout: Any, tensor: Any, logical: tuple[int, ...]) -> str:
 
 def test_the_box_marks_the_element_under_the_mouse_in_both_pictures(open_page: Opener) -> None:
     opened = open_page(
-        page_of(compiled("probe:concat:58")), viewport={"width": 1400, "height": 1000}
+        page_of(compiled_network("probe:concat:58")), viewport={"width": 1400, "height": 1000}
     )
     model = shown("probe:concat:58")
-    layout = compiled("probe:concat:58").plan.edges["conv_3"].edge_type.layout
+    layout = compiled_network("probe:concat:58").plan.edges["conv_3"].edge_type.layout
     tensor = next(t for t in model.tensors if t.name == "conv_3")
     opened.page.locator('[data-tensor="conv_3"] .strip').first.click()
     place = opened.page.locator("[data-role=place]")
@@ -395,7 +387,7 @@ def padding_elements(model: ShownModel, arrow: ShownArrow) -> int:
 
 
 def test_search_and_filters_find_nodes(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("shufflenet_v2")))
+    opened = open_page(page_of(compiled_network("shufflenet_v2")))
     model = shown("shufflenet_v2")
     found = opened.page.locator("#found")
     opened.page.fill("#search", "conv_47_node")
@@ -438,7 +430,7 @@ def test_search_and_filters_find_nodes(open_page: Opener) -> None:
 
 
 def test_the_model_as_imported_leads_to_the_program_and_back(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     model = shown("probe:concat:58")
     opened.page.click("[data-graph=imported]")
     opened.opened(f"document.querySelectorAll('.item').length === {len(model.imported.nodes)}")
@@ -487,7 +479,7 @@ def test_a_search_opens_the_block_of_what_it_finds(open_page: Opener) -> None:
 
 
 def test_the_keyboard_goes_through_the_graph(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")))
+    opened = open_page(page_of(compiled_network("probe:concat:58")))
     model = shown("probe:concat:58")
     opened.page.focus("#picture")
     for node in model.program.nodes[:3]:
@@ -502,7 +494,7 @@ def test_the_keyboard_goes_through_the_graph(open_page: Opener) -> None:
 
 
 def test_the_picture_zooms_and_moves(open_page: Opener) -> None:
-    opened = open_page(page_of(compiled("shufflenet_v2")))
+    opened = open_page(page_of(compiled_network("shufflenet_v2")))
     page = opened.page
 
     def view() -> tuple[float, ...]:
@@ -554,7 +546,7 @@ def test_two_plans_are_compared_on_the_graph(open_page: Opener) -> None:
         target=PROCESSORS["broadwell-guest"],
         options=Options(threads=1),
     )
-    before, after = report(compile_graph(request)), report(compiled("probe:concat:58"))
+    before, after = report(compile_graph(request)), report(compiled_network("probe:concat:58"))
     opened = open_page(difference_page(before, after))
     text = opened.panel("difference")
     found = changes(before, after)
@@ -573,7 +565,7 @@ def test_two_plans_are_compared_on_the_graph(open_page: Opener) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_follows_the_scheme_of_the_reader(open_page: Opener, scheme: str) -> None:
-    opened = open_page(page_of(compiled("probe:concat:58")), color_scheme=scheme)
+    opened = open_page(page_of(compiled_network("probe:concat:58")), color_scheme=scheme)
     color = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", color)[:3])) / 3
     assert (brightness > 128) == (scheme == "light")

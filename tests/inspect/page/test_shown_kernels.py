@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
-from graphflow.base.options import Options
-from graphflow.base.processors import PROCESSORS
 from graphflow.codegen import emit_assembly, emit_ir
 from graphflow.inspect.page import shown_kernels, shown_model
 from graphflow.inspect.page.page_data import ShownEdit
-from graphflow.models.zoo import zoo_model
-from graphflow.pipeline.compiler import Compiled, compile_graph
-from graphflow.pipeline.request import CompileRequest
+from graphflow.pipeline.compiler import Compiled
 from graphflow.schedule import replay
 from graphflow.tir import to_text
-from support.targets import USUAL
+from support.models.compiled_networks import compiled_network
 
 
-@cache
 def compiled() -> Compiled:
-    model = zoo_model("probe:concat:58", 0)
-    return compile_graph(
-        CompileRequest(model, target=PROCESSORS[USUAL], options=Options(threads=1))
-    )
+    return compiled_network("probe:concat:58")
 
 
 def edited(lines: list[str], edits: tuple[ShownEdit, ...]) -> list[str]:

@@ -7,34 +7,21 @@ from itertools import pairwise
 
 import pytest
 
-from graphflow.base.options import Options
-from graphflow.base.processors import PROCESSORS
 from graphflow.inspect.page.page_data import ShownMemory
 from graphflow.inspect.page.shown_memory import shown_memory
-from graphflow.models.zoo import zoo_model
-from graphflow.pipeline.compiler import Compiled, compile_graph
-from graphflow.pipeline.request import CompileRequest
-from support.targets import USUAL
+from support.models.compiled_networks import compiled_network
 
 NAMES = ("probe:concat:58", pytest.param("shufflenet_v2", marks=pytest.mark.slow))
 
 
 @cache
-def compiled(name: str) -> Compiled:
-    request = CompileRequest(
-        zoo_model(name, 0), target=PROCESSORS[USUAL], options=Options(threads=1)
-    )
-    return compile_graph(request)
-
-
-@cache
 def shown(name: str) -> ShownMemory:
-    return shown_memory(compiled(name))
+    return shown_memory(compiled_network(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_finds_its_tensors_in_memory_that_is_theirs(name: str) -> None:
-    memory, spec = shown(name), compiled(name).spec
+    memory, spec = shown(name), compiled_network(name).spec
     assert (memory.bytes, len(memory.steps)) == (spec.arena_bytes, len(spec.run))
     for number, step in enumerate(spec.run):
         live = {part.offset: part for part in memory.parts if part.first <= number <= part.last}
@@ -60,7 +47,7 @@ def test_a_part_reuses_those_that_had_its_bytes_last(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tensors_of_the_arena_are_in_the_part_of_their_storage(name: str) -> None:
-    lowered = compiled(name).lowered
+    lowered = compiled_network(name).lowered
     found = {tensor: part for part in shown(name).parts for tensor in part.tensors}
     for value, place in lowered.physical.values.items():
         if value in found:

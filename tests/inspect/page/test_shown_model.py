@@ -22,6 +22,7 @@ from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from support.control_flow import LOOP
+from support.models.compiled_networks import compiled_model
 from support.planning.nets import Net, favour, over_padding, padded, two_demands
 from support.targets import USUAL
 from support.texts import parsed
@@ -246,8 +247,7 @@ def test_a_fill_is_a_node_between_the_writer_and_the_reader(
     graph = net.done(net.over_channels("s", "sum", net.unary("a", "exp", "x")))
     natural = lambda c: c.node == "n_a" and padded(c) and c.pad_value is None  # noqa: E731
     favour(monkeypatch, lambda c: over_padding(c) or natural(c))
-    request = CompileRequest(graph, target=PROCESSORS[USUAL], options=Options(threads=1))
-    program = shown_model(compile_graph(request)).program
+    program = shown_model(compiled_model(graph)).program
     [place] = [place for place, node in enumerate(program.nodes) if node.kind == "fill"]
     assert program.nodes[place].kernel is not None and program.nodes[place].because
     before = [program.nodes[a.start].name for a in program.arrows if a.end == place]
@@ -259,8 +259,7 @@ def test_each_of_several_copies_of_a_tensor_has_its_own_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     favour(monkeypatch, lambda c: over_padding(c) or (c.node == "n_a" and padded(c)))
-    request = CompileRequest(two_demands(), target=PROCESSORS[USUAL], options=Options(threads=1))
-    found = compile_graph(request)
+    found = compiled_model(two_demands())
     calls = [(call.name, step.symbol) for call, step in found.lowered.calls if not call.prepare]
     copies = [(name, symbol) for name, symbol in calls if name.endswith(" a")]
     nodes = [node for node in shown_model(found).program.nodes if node.name.endswith(" a")]

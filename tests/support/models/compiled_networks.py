@@ -1,0 +1,25 @@
+"""Models compiled for the usual processor of tests, on one thread."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from graphflow.base.options import Options
+from graphflow.base.processors import PROCESSORS
+from graphflow.models.zoo import zoo_model
+from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.request import CompileRequest
+from support.targets import USUAL
+
+
+def compiled_model(model: Any) -> Compiled:
+    """A compiled proto or operator graph."""
+    request = CompileRequest(model, target=PROCESSORS[USUAL], options=Options(threads=1))
+    return compile_graph(request)
+
+
+@cache
+def compiled_network(name: str) -> Compiled:
+    """A compiled network of the zoo."""
+    return compiled_model(zoo_model(name, 0))
