@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -187,6 +188,7 @@ def _imported(
     _add_sources(loaded, context, fallback, contents)
     add_sizes(context, sized, relations)
     context.known.update(values)
+    context.import_steps = partial(_import_body, operators)
     walk = Walk(context, operators, fallback)
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
@@ -209,6 +211,12 @@ def _imported(
     context.graph.validate()
     warn_of_contradictions(context.recorded, context.graph, context.counted)
     return context.graph
+
+
+def _import_body(operators: Operators, context: ImportContext, steps: Sequence[ImportStep]) -> None:
+    """Import nodes into the graph of a body, which nothing but kernels can compute."""
+    names = [name for step in steps for name in step.outputs]
+    Walk(context, operators, fallback=False).run(steps, names)
 
 
 def check_supported(model: OnnxModel | ReadModel, operators: OwnOperators | None = None) -> None:

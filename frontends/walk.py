@@ -169,6 +169,8 @@ class Walk:
         following = resolve(step, context) if resolve is not None else None
         if following is not None:
             self._require_known_extents(step)
+            if any(self._is_made(name) for name in step.outputs):  # by a control region
+                self.placed.append(step)
             return following
         taken = next((name for name in step.inputs if name in context.objects), None)
         if taken is not None and not calls_model_function(step, context):
@@ -190,6 +192,11 @@ class Walk:
         self._note(step)
         self._missing.update(step.outputs)
         return ()
+
+    def _is_made(self, name: str) -> bool:
+        """Whether a node of the graph makes a tensor."""
+        graph = self.context.graph
+        return name in graph.values and graph.producer(name) is not None
 
     def _require_extents_of_own(self, step: ImportStep) -> None:
         """Refuse the caller's operator if a run decides an extent of an input.

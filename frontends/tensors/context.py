@@ -7,7 +7,7 @@ back by `undo`, since every table keeps the order in which its entries came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +111,10 @@ class ImportContext:
     lesser_counts: dict[tuple[int | str, int | str], str] = field(default_factory=dict)
     """For two counts, or a count and a number, the tensor with the lesser of both, while it is in
     the graph."""
+
+    import_steps: Callable[[ImportContext, Sequence[ImportStep]], None] | None = None
+    """Imports steps into another context, that of a body, without a fallback; None where bodies
+    cannot become graphs of their own."""
 
     kernels: dict[PrimFunc, PrimFunc] = field(default_factory=dict)
     """Of equal kernels the first one: what comes behind knows a kernel sooner than an equal one."""
@@ -234,6 +238,9 @@ class ImportContext:
         self.node_numbers.clear()  # names are free again
         for name in list(graph.values)[mark.values :]:
             graph.remove_value(name)
+        called = {node.func.callee for node in graph.nodes} if graph.regions else set()
+        for name in [name for name in graph.regions if name not in called]:
+            del graph.regions[name]
         graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
         graph.derived = tuple(one for one in graph.derived if one.tensor in graph.values)
         graph.set_inputs(name for name in graph.inputs if name in graph.values)

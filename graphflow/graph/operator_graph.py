@@ -21,6 +21,7 @@ from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import SizeRelation
 from graphflow.foreign import ObjectSpec, Section
+from graphflow.graph.control_regions import ControlRegion
 from graphflow.graph.hidden import DerivedSize, OutputTrim, SizeInput, ValueGuard
 from graphflow.graph.value import Array, Value, require_rank
 from graphflow.kernels.recipes import FoundSchedule
@@ -101,6 +102,8 @@ class OperatorGraph:
         self.removed: dict[str, Removed] = {}
         self.sections: dict[str, Section] = {}
         """The foreign section that a node with a `callee` runs, by that callee."""
+        self.regions: dict[str, ControlRegion[OperatorGraph]] = {}
+        """The control region that a node with a `callee` stands for, by that callee."""
         self.objects_in: tuple[ObjectSpec, ...] = ()
         """Inputs of the model that are no tensors; only foreign sections read them."""
         self.objects_out: tuple[ObjectSpec, ...] = ()

@@ -38,6 +38,7 @@ from graphflow.program import (
     SectionSpec,
     Signature,
     Space,
+    StepJump,
     TensorSpec,
     TrimmedOutput,
 )
@@ -277,8 +278,9 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
                 step.symbol,
                 step.extent,
                 step.threads,
-                [[b.space, b.position, b.offset] for b in step.buffers],
+                [_reference_row(ref) for ref in step.buffers],
                 _portion_row(step.portion),
+                _jump_row(step.jump),
             ]
             for step in spec.run
         ],
@@ -301,6 +303,15 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
             [r.size, [list(f) for f in r.factors], r.offset, r.is_exact] for r in spec.relations
         ],
     }
+
+
+def _reference_row(ref: BufferRef) -> list[Any]:
+    return [ref.space, ref.position, ref.offset]
+
+
+def _jump_row(jump: StepJump | None) -> list[Any]:
+    """Flag, condition and distance of a jump; empty for a step without one."""
+    return [] if jump is None else [_reference_row(jump.flag), int(jump.when), jump.distance]
 
 
 def _portion_row(part: Portion | None) -> list[list[int]]:
@@ -389,10 +400,16 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
 
 
 def _step(row: Any) -> ProgramStep:
-    symbol, extent, threads, buffers, part = listed(row, 5)
+    symbol, extent, threads, buffers, part, jump = listed(row, 6)
     refs = tuple(map(_reference, listed(buffers)))
     portion = Portion(tuple(map(_portion_digit, part))) if listed(part) else None
-    return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion)
+    behind = _jump(jump) if listed(jump) else None
+    return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion, behind)
+
+
+def _jump(row: Any) -> StepJump:
+    flag, when, distance = listed(row, 3)
+    return StepJump(_reference(flag), bool(integer(when)), _signed(distance))
 
 
 def _portion_digit(row: Any) -> PortionDigit:
