@@ -23,6 +23,7 @@ from graphflow.frontends.control_flow.bodies import feed
 from graphflow.frontends.control_flow.control import CONTROL
 from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver
 from graphflow.frontends.nodes.call import Emitter, Emitters
+from graphflow.frontends.operators.ops_bits import OPERATORS as BITS
 from graphflow.frontends.operators.ops_compaction import OPERATORS as COMPACTION
 from graphflow.frontends.operators.ops_einsum import OPERATORS as EINSUM
 from graphflow.frontends.operators.ops_elementwise import OPERATORS as ELEMENTWISE
@@ -49,10 +50,12 @@ from graphflow.frontends.reading.read import OnnxModel, open_model
 from graphflow.frontends.reading.recorded import stated_types, warn_of_contradictions
 from graphflow.frontends.reading.signature import signature
 from graphflow.frontends.reading.weights import ReadModel
+from graphflow.frontends.rewrites.classical import CLASSICAL
 from graphflow.frontends.rewrites.contrib import CONTRIB
 from graphflow.frontends.rewrites.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.rewrites.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.rewrites.rewrites import REWRITES, NodeRewrite
+from graphflow.frontends.rewrites.training import TRAINING
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import ExtentsLost
@@ -68,7 +71,7 @@ OwnOperators: TypeAlias = "Mapping[str, Emitter]"
 not the standard one: each a function that reads a node and emits its kernels."""
 
 _FAMILIES = (
-    COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED,
+    BITS, COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED,
     QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN, SELECTION, SHAPE,
     SUPPRESSION, SIGNAL, WINDOW,
 )  # fmt: skip
@@ -86,6 +89,8 @@ RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
 
 REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     **REWRITES,
+    **CLASSICAL,
+    **TRAINING,
     **CONTRIB,
     **CONTRIB_ATTENTION,
     **CONTRIB_QUANTIZED,

@@ -67,13 +67,18 @@ def _interpret_region(
             number = part.jump.target
     names = zip(func.outputs, region.outputs, strict=True)
     # What no iteration made is there, and nothing reads it.
-    return {b.name: slots.get(n, np.zeros(b.shape, DTYPES[b.dtype])) for b, n in names}
+    return {
+        b.name: slots.get(n, np.zeros(b.shape, DTYPES[b.dtype])).view(DTYPES[b.dtype])
+        for b, n in names
+    }
 
 
 def _interpret_kernel(func: PrimFunc, given: Sequence[Array], before: Array | None) -> list[Array]:
     """The output of a region's kernel; `before` is what is there where it stores nothing."""
     (output,) = func.outputs
-    arrays = dict(zip((b.name for b in func.inputs), given, strict=True))
+    # A kernel may read memory as another type of the same width.
+    typed = [a.view(DTYPES[b.dtype]) for a, b in zip(given, func.inputs, strict=True)]
+    arrays = dict(zip((b.name for b in func.inputs), typed, strict=True))
     empty = np.zeros(output.shape, DTYPES[output.dtype])
     arrays[output.name] = empty if before is None else before
     func = replace(func, params=(*func.params[:-1], Param(output, Role.INOUT)))
