@@ -16,10 +16,10 @@ from typing import TypeAlias
 import onnx
 from numpy.typing import ArrayLike
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel
 from graphflow.base.sizes import Size, SizeRelation
 from graphflow.foreign import ObjectSpec
-from graphflow.frontends.control_flow.bodies import feed
+from graphflow.frontends.control_flow.bodies import copies, feed
 from graphflow.frontends.control_flow.control import CONTROL
 from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver
 from graphflow.frontends.nodes.call import Emitter, Emitters
@@ -63,7 +63,7 @@ from graphflow.frontends.tensors.derived_sizes import SizesRelated
 from graphflow.frontends.tensors.sized_inputs import Axes, add_sizes, sized_axes
 from graphflow.frontends.tensors.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
-from graphflow.graph import Array, OperatorGraph, Removed, Value
+from graphflow.graph import Array, OperatorGraph, PackedResult, Removed, Value
 from graphflow.tir import DTYPES
 
 OwnOperators: TypeAlias = "Mapping[str, Emitter]"
@@ -198,7 +198,13 @@ def _imported(
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
     _add_foreign(loaded, walk)
-    context.graph.set_outputs(i.name for i in proto.output if i.name not in context.objects)
+    tensors = {packed.name: packed.tensors for packed in context.graph.packed}
+    context.graph.set_outputs(
+        tensor
+        for info in proto.output
+        if info.name not in context.objects
+        for tensor in tensors.get(info.name, (info.name,))
+    )
     for output in context.graph.results:
         for axis, count in context.counted.get(output, {}).items():
             context.graph.trim_output(output, axis, count)
@@ -272,12 +278,12 @@ def _context(loaded: LoadedModel) -> ImportContext:
 def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[ImportStep]) -> None:
     """Let sections make the graph outputs that are sequences or optionals.
 
-    Import resolves these to tensors, so no node is left that makes them.  Raises `UnsupportedOp`
-    without a fallback.
+    Import resolves these to tensors, so no node is left that makes them.  Without a fallback the
+    tensors in them are outputs of the graph, and a run puts them together.
     """
     context = walk.context
     makers = {name: step for step in steps for name in step.outputs}
-    for info in proto.output:
+    for place, info in enumerate(proto.output):
         name, maker = info.name, makers.get(info.name)
         of = "" if maker is None else f" of {maker}"
         if name in context.sized_values:
@@ -291,12 +297,22 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
         if not resolved or name in context.objects or maker is None:
             continue
         if not walk.fallback:
-            raise UnsupportedOp(
-                f"graph output {name}{of} is a sequence or an optional; only tensors are built, so "
-                f"return the tensors in it one by one"
-            )
+            _pack(walk, name, place, maker)
+            continue
         for step in feed([name], maker, context):
             walk.add_foreign(step, "no kernel makes a sequence or an optional")
+
+
+def _pack(walk: Walk, name: str, place: int, maker: ImportStep) -> None:
+    """Record an output that is a sequence or an optional, and copies of the tensors in it."""
+    context = walk.context
+    held = context.optionals.get(name, name)
+    is_list = held in context.sequences
+    parts = context.sequences[held].names if held in context.sequences else (held,)
+    named = {f"{name}[{k}]": part for k, part in enumerate(parts) if part is not None}
+    walk.run(copies(maker, named), named)
+    graph = context.graph
+    graph.packed = (*graph.packed, PackedResult(name, tuple(named), is_list, place))
 
 
 def _add_foreign(loaded: LoadedModel, walk: Walk) -> None:

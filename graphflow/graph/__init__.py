@@ -20,7 +20,7 @@ from graphflow.graph.control_regions import ControlRegion, RegionJump, RegionPar
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse_groups
-from graphflow.graph.hidden import DerivedSize, SizeInput, ValueGuard
+from graphflow.graph.hidden import DerivedSize, PackedResult, SizeInput, ValueGuard
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
@@ -40,6 +40,7 @@ __all__ = [
     "Expansions",
     "Node",
     "OperatorGraph",
+    "PackedResult",
     "RegionJump",
     "RegionPart",
     "Removed",

@@ -24,6 +24,7 @@ from graphflow.program import (
     ComputedSize,
     GuardedOutput,
     InputSize,
+    PackedOutput,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
@@ -223,6 +224,10 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         sizes=tuple(_input_size(one, physical.inputs) for one in graph.sizes),
         relations=graph.relations,
         computed=tuple(_computed_size(one, physical.inputs) for one in graph.derived),
+        packed=tuple(
+            PackedOutput(p.name, p.place, tuple(numbers[n] for n in p.tensors), p.is_list)
+            for p in graph.packed
+        ),
     )
 
 

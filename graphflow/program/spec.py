@@ -249,6 +249,20 @@ class TrimmedOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedOutput:
+    """An output of the model, in its place, that is a list of tensors, or an optional one.
+
+    `outputs` are the numbers of its tensors among the outputs.  If it `is_list`, a run returns a
+    list of them; else the only one, or None if there is none.
+    """
+
+    name: str
+    place: int
+    outputs: tuple[int, ...]
+    is_list: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SectionSpec:
     """A foreign section of the program, which the steps with its name as their symbol run.
 
@@ -283,6 +297,7 @@ class ProgramSpec:
     - signatures: the limits of kernels; steps of these kernels stay inside the program's memory.
     - sizes: the extents of inputs that each run decides; `inputs` and `outputs` have room for the
       greatest; relations: what holds between these in each run.
+    - packed: outputs that a run returns as parts of lists, or as optionals.
     - computed: sizes that each run computes from those in `sizes` and from earlier ones.
 
     Raises VerifyError if the parts are not consistent.
@@ -307,6 +322,7 @@ class ProgramSpec:
     sizes: tuple[InputSize, ...] = ()
     relations: tuple[SizeRelation, ...] = ()
     computed: tuple[ComputedSize, ...] = ()
+    packed: tuple[PackedOutput, ...] = ()
 
     @property
     def held(self) -> frozenset[int]:
@@ -393,6 +409,11 @@ class ProgramSpec:
     def _check_hidden(self) -> None:
         if not 0 <= self.hidden <= len(self.outputs):
             raise VerifyError(f"{self.hidden} outputs are hidden, of {len(self.outputs)}")
+        parts = [number for packed in self.packed for number in packed.outputs]
+        if len(set(parts)) < len(parts) or not set(parts) <= set(range(len(self.results))):
+            raise VerifyError(f"outputs {parts} of {len(self.results)} are parts of lists")
+        if any(len(packed.outputs) > 1 for packed in self.packed if not packed.is_list):
+            raise VerifyError("an optional has several tensors")
         for guard in self.guards:
             self._check_integers(f"the guard {guard.subject!r}", guard.output)
             if guard.lo > guard.hi:

@@ -38,6 +38,7 @@ from graphflow.runtime.results import (
     require_guards,
     trimmed_views,
     with_objects,
+    with_packed,
 )
 from graphflow.runtime.run_sizes import AdmittedShapes, fits, open_axes, values_of_sizes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
@@ -133,7 +134,9 @@ class Program:
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
         # Only tensors that the caller need not convert or fetch from elsewhere.
-        self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
+        self._plain = not (
+            spec.guards or spec.trimmed or spec.objects_in or spec.objects_out or spec.packed
+        )
         self._results = tuple(tensor.name for tensor in spec.results)
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
@@ -164,6 +167,8 @@ class Program:
         if self._plain:
             return dict(zip(self._results, outputs, strict=True))
         results: dict[str, Any] = checked_results(self.spec, outputs)
+        if self.spec.packed:
+            results = with_packed(self.spec, results)
         return with_objects(self.spec, results, objects)
 
     def takes(self, inputs: object) -> bool:

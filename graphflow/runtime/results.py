@@ -48,6 +48,18 @@ def with_objects(
     return dict(found)
 
 
+def with_packed(spec: ProgramSpec, results: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's outputs in its order, with lists and optionals in place of their tensors."""
+    names = [tensor.name for tensor in spec.results]
+    parts = {number for packed in spec.packed for number in packed.outputs}
+    found = [(n, results[n]) for number, n in enumerate(names) if number not in parts]
+    for packed in sorted(spec.packed, key=lambda packed: packed.place):
+        tensors = [results[names[number]] for number in packed.outputs]
+        value = tensors if packed.is_list else (tensors[0] if tensors else None)
+        found.insert(packed.place, (packed.name, value))
+    return dict(found)
+
+
 def require_guards(spec: ProgramSpec, buffers: Buffers) -> None:
     """Raise RunError, with the first element outside of its interval, if a guard does not hold."""
     for guard in spec.guards:

@@ -31,6 +31,7 @@ from graphflow.program import (
     ComputedSize,
     GuardedOutput,
     InputSize,
+    PackedOutput,
     Portion,
     PortionDigit,
     ProgramSpec,
@@ -299,6 +300,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
             [s.name, s.input, s.lo, s.hi, s.formula.kind, s.formula.numbers, s.operands]
             for s in spec.computed
         ],
+        "packed": [[p.name, p.place, p.outputs, int(p.is_list)] for p in spec.packed],
         "relations": [
             [r.size, [list(f) for f in r.factors], r.offset, r.is_exact] for r in spec.relations
         ],
@@ -387,6 +389,7 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
         sizes=tuple(map(_input_size, listed(program["sizes"]))),
         relations=tuple(map(_size_relation, listed(program["relations"]))),
         computed=tuple(map(_computed_size, listed(program["computed"]))),
+        packed=tuple(map(_packed_output, listed(program["packed"]))),
     )
     _signatures(spec)
     for place, tensor in enumerate(spec.outputs):
@@ -417,6 +420,12 @@ def _portion_digit(row: Any) -> PortionDigit:
         return PortionDigit(integer(row[0]))
     count, number, most = listed(row, 3)
     return PortionDigit(integer(count), integer(number), integer(most))
+
+
+def _packed_output(row: Any) -> PackedOutput:
+    name, place, outputs, is_list = listed(row, 4)
+    numbers = tuple(map(integer, listed(outputs)))
+    return PackedOutput(text(name), integer(place), numbers, bool(integer(is_list)))
 
 
 def _input_size(row: Any) -> InputSize:

@@ -95,11 +95,12 @@ def test_an_operator_whose_body_is_not_built_is_one_member(monkeypatch):
 
 
 def test_sequences_that_import_resolved_are_made_for_a_section():
-    text = """g (float[2,3] x, int64 k) => (float[n,m] y) {
-        z = Neg(x) s = SequenceConstruct(x, z) y = SequenceAt(s, k) }"""
+    text = """g (float[2,3] x, float[100] data) => (float[n,m] y) {
+        most = ReduceMax <keepdims = 0> (data) k = Cast <to: int = 7> (most)
+        z = Concat <axis = 0> (x, x) s = SequenceConstruct(x, z) y = SequenceAt(s, k) }"""
     model = parsed(text)
     assert members(import_model(model, fallback=True)) == ["SequenceConstruct", "SequenceAt"]
-    agrees(model, {**X, "k": np.array(1)})
+    agrees(model, {**X, "data": np.ones(100, np.float32)})
 
 
 def test_a_sequence_may_be_an_output():
