@@ -24,7 +24,7 @@ from graphflow.base.assumed import require_assumed
 from graphflow.base.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.foreign import ForeignNode
-from graphflow.runtime import Program, with_size_names
+from graphflow.runtime import Program, given_array, with_size_names
 
 if TYPE_CHECKING:
     from graphflow.inspect import TensorDecision
@@ -46,14 +46,25 @@ class Executable:
         self._complete = _complete_program(models)
 
     def run(
-        self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
+        self,
+        inputs: Mapping[str, ArrayLike],
+        *,
+        out: Mapping[str, Any] | None = None,
+        poison: float = nan,
     ) -> dict[str, NDArray[Any]]:
         """Run the model: arrays by input name, to new arrays by output name.
 
-        Inputs may have any strides and are never cast; those with a default may be left out.  A
-        graph input whose initializer is a constant is refused, even with the constant's own value.
-        `poison` is the value that a program compiled with Options(poison=True) writes to undefined
-        padding; the outputs must not depend on it.
+        Inputs may have any strides and are never cast; those with a default may be left out.
+        Objects that export DLPack, such as tensors of PyTorch, are read in place.  A graph input
+        whose initializer is a constant is refused, even with the constant's own value.  `poison` is
+        the value that a program compiled with Options(poison=True) writes to undefined padding; the
+        outputs must not depend on it.
+
+        Outputs that `out` names are written into its arrays, and the result has these objects in
+        the place of new arrays.  They are numpy arrays or objects that export DLPack, writable, of
+        the output's dtype and shape.  Kernels write into those that are C-contiguous and share no
+        memory with an input; for others, and where the extents of the output depend on the run, the
+        result is copied.  If a run raises an error, their contents are undefined.
 
         Scalars of kernels are given as integers; they must satisfy what the kernels assume of them.
         An array that a kernel reads and writes (`inout`) is not changed: its new value is the
@@ -61,14 +72,14 @@ class Executable:
 
         Raises InvalidModel, before anything runs, for names, shapes or dtypes that do not fit, and
         with Options(check_assumes=True) for an assumption that does not hold, and for scalars that
-        do not satisfy what a kernel assumes of them; TypeError for inputs
-        that are not a mapping; RunError for a value that the model does not allow, such as an index
-        outside its tensor.
+        do not satisfy what a kernel assumes of them; TypeError for inputs that are not a mapping;
+        RunError for a value that the model does not allow, such as an index outside its tensor.
         """
         complete = self._complete
         if complete is not None and complete.takes(inputs):
-            return _run(complete, inputs)
+            return _run(complete, inputs, out)
         _require_mapping(inputs)
+        inputs = _with_arrays(inputs)
         _refuse_frozen(self._frozen, inputs)
         model = self._models.serve(inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
@@ -78,7 +89,7 @@ class Executable:
                     require_assumed(assumed, given[assumed.tensor])
         for limits in model.scalar_limits:
             given.update(limits.given(given))
-        return _run(model.program, given)
+        return _run(model.program, given, out)
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: returns its output, or a tuple if there are several."""
@@ -323,9 +334,11 @@ def _complete_program(models: Models) -> Program | None:
     return None if checked or hidden else model.program
 
 
-def _run(program: Program, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+def _run(
+    program: Program, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None
+) -> dict[str, NDArray[Any]]:
     try:
-        return program.run(inputs)
+        return program.run(inputs, out)
     except MemoryError as error:
         raise GraphflowError(f"memory ran out in a run: {error}") from error
 
@@ -358,6 +371,14 @@ def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:
     for name in inputs:
         if not isinstance(name, str):
             raise TypeError(f"run is given the input {name!r}; names of inputs are strings")
+
+
+def _with_arrays(inputs: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+    """The inputs, with arrays in place of objects that export DLPack."""
+    return {
+        name: given_array(name, value) if hasattr(value, "__dlpack__") else value
+        for name, value in inputs.items()
+    }
 
 
 def _refuse_frozen(known: Sequence[str], inputs: Mapping[str, ArrayLike]) -> None:

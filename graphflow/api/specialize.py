@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.borrowing import borrowed
-from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
+from graphflow.api.model import Interface, Model, Values, deciding_input, only_made
 from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
@@ -50,6 +50,7 @@ from graphflow.runtime import (
     Processor,
     Program,
     check_host,
+    given_array,
     processor_of,
     value_key,
 )

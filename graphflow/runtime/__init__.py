@@ -4,6 +4,7 @@ from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.executor import Borrowed, Program, StampedRun
 from graphflow.runtime.expected_values import require_value, value_key
+from graphflow.runtime.given_arrays import given_array
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
 from graphflow.runtime.run_sizes import with_size_names
@@ -23,6 +24,7 @@ __all__ = [
     "StampedRun",
     "check_host",
     "default_threads",
+    "given_array",
     "is_container",
     "link",
     "load_programs",

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
-from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep
 from graphflow.runtime.aligned_memory import (
     data_address,
     is_usable,
@@ -29,6 +29,7 @@ from graphflow.runtime.aligned_memory import (
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import ORPHANED, Driver, driver
 from graphflow.runtime.expected_values import require_value
+from graphflow.runtime.given_arrays import given_array, written_arrays
 from graphflow.runtime.objects import link
 from graphflow.runtime.phases import ForeignPhase, NativePhase, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
@@ -136,16 +137,20 @@ class Program:
         self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
         self._results = tuple(tensor.name for tensor in spec.results)
 
-    def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    def run(
+        self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None = None
+    ) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
         Outputs are new arrays in the model's order, also if they are trimmed, and share memory with
         nothing that is still referred to; those of
-        `spec.objects_out` are what onnxruntime gives.  Raises InvalidModel, before anything runs,
-        if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
-        after the run, if a guard does not hold.
+        `spec.objects_out` are what onnxruntime gives.  Those that `out` names are written into its
+        arrays, which the result has in their place.  Raises InvalidModel, before anything runs,
+        if the inputs are not exactly those of `spec.inputs` and `spec.objects_in` or the arrays of
+        `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
         arrays, sizes = self._accept(inputs)
+        written = None if out is None else written_arrays(self.spec, out, arrays.values())
         objects = {} if self._plain else self._objects(inputs)
         arena = self._arena()
         for index, array in arrays.items():
@@ -156,15 +161,19 @@ class Program:
                 else _copied_address(array, staging)
             )
         arena.hold(sizes)
-        outputs = self._new_outputs(arena)
+        outputs = self._new_outputs(arena, {} if written is None else written.direct)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
         if self._plain:
-            return dict(zip(self._results, outputs, strict=True))
-        results: dict[str, Any] = checked_results(self.spec, outputs)
-        return with_objects(self.spec, results, objects)
+            results: dict[str, Any] = dict(zip(self._results, outputs, strict=True))
+        else:
+            results = checked_results(self.spec, outputs)
+        if written is not None and out is not None:
+            written.copy_results(list(results.items()))
+            results.update(out)
+        return results if self._plain else with_objects(self.spec, results, objects)
 
     def takes(self, inputs: object) -> bool:
         """Whether `inputs` is a dict with exactly the names of this program's inputs."""
@@ -299,11 +308,19 @@ class Program:
         """The inputs that only sections take, as they were given."""
         return {known.name: inputs[known.name] for known in self.spec.objects_in}
 
-    def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
-        outputs = []
-        for index, memory in enumerate(arena.outputs, len(self.spec.inputs)):
-            outputs.append(memory.array())
-            arena.addresses[index] = memory.address
+    def _new_outputs(
+        self, arena: Arena, given: Mapping[int, NDArray[Any]] = MappingProxyType({})
+    ) -> list[NDArray[Any]]:
+        """The arrays of a run's outputs, whose addresses the arena gets; `given` has some of them,
+        by the numbers of outputs."""
+        outputs, inputs = [], len(self.spec.inputs)
+        for number, memory in enumerate(arena.outputs):
+            if number in given:
+                outputs.append(given[number])
+                arena.addresses[inputs + number] = data_address(given[number])
+            else:
+                outputs.append(memory.array())
+                arena.addresses[inputs + number] = memory.address
         return outputs
 
     def _accept(
@@ -316,7 +333,7 @@ class Program:
         for number, tensor, dtype in self._inputs:
             array = inputs[tensor.name]
             if type(array) is not np.ndarray:
-                array = _as_array(tensor, array)
+                array = given_array(tensor.name, array)
             if not fits(array.shape, tensor.shape, self._sized.get(number, ())) or (
                 array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype
             ):
@@ -456,13 +473,6 @@ def _shared(spec: ProgramSpec, alike: Program) -> NDArray[np.uint8]:
             f"{spec.run_constant_bytes}, cannot share those of one with {sizes[0]} and {sizes[1]}"
         )
     return alike._constants
-
-
-def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise InvalidModel(f"input {tensor.name!r} is no array: {error}") from error
 
 
 def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
