@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from graphflow.api.description import as_html, one_line
 from graphflow.api.model import Model, Models, Single, Tensors, describe_key
 from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
 from graphflow.api.saved import load_models, save_models
@@ -23,6 +26,7 @@ from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import require_assumed
 from graphflow.base.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.notebook import Explanation
 from graphflow.foreign import ForeignNode
 from graphflow.runtime import Program, given_array, with_size_names
 
@@ -90,6 +94,26 @@ class Executable:
         for limits in model.scalar_limits:
             given.update(limits.given(given))
         return _run(model.program, given, out)
+
+    async def run_async(
+        self,
+        inputs: Mapping[str, ArrayLike],
+        *,
+        out: Mapping[str, Any] | None = None,
+        poison: float = nan,
+    ) -> dict[str, NDArray[Any]]:
+        """Run the model in a thread of the event loop's executor; arguments, results and errors are
+        those of `run`.
+
+        The loop serves other tasks meanwhile, as kernels and compilations of open shapes do not
+        hold the interpreter lock for long.  Several runs may be awaited at once.  A task that is
+        cancelled stops waiting; its run goes on to its end, and writes into `out`.
+        """
+        # Whoever awaits has imported asyncio; other processes do without.
+        asyncio = import_module("asyncio")
+        run = partial(self.run, inputs, out=out, poison=poison)
+        results: dict[str, NDArray[Any]] = await asyncio.to_thread(run)
+        return results
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: returns its output, or a tuple if there are several."""
@@ -198,14 +222,14 @@ class Executable:
         """
         return self._models.only().layouts
 
-    def explain(self, name: str, full: bool = False) -> str:
+    def explain(self, name: str, full: bool = False) -> Explanation:
         """The text that explains the decision about one tensor; InvalidModel for an unknown name.
 
         `full` adds the variants of its producer that were refused, and the refused steps of the
         chosen variant.  With open shapes there is one explanation for each program.
         """
         if not self._models.deciding:
-            return self._models.only().explain(name, full)
+            return Explanation(self._models.only().explain(name, full))
         known = self._models.interface.tensors
         if name not in known:
             raise unknown_tensor(name, known)
@@ -213,7 +237,7 @@ class Executable:
             f"for {describe_key(model, self._models.deciding)}:\n{model.explain(name, full)}"
             for model in self._models.made
         ]
-        return "\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}"
+        return Explanation("\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}")
 
     def report(self) -> dict[str, Any]:
         """All decisions as plain values: the JSON of `graphflow inspect --json`.
@@ -263,6 +287,12 @@ class Executable:
         refuses to write.
         """
         save_models(path, self._models)
+
+    def __repr__(self) -> str:
+        return one_line(self._models, self.inputs, self.outputs)
+
+    def _repr_html_(self) -> str:
+        return as_html(self._models, self.inputs, self.outputs)
 
     def __reduce__(self) -> tuple[Callable[..., Executable], tuple[Any, ...]]:
         if self._file is None:

@@ -57,6 +57,10 @@ class Model(Protocol):
     """A program for one set of input shapes, with its report, explanations and interface."""
 
     @property
+    def title(self) -> str:
+        """The names of the model and of its target."""
+
+    @property
     def program(self) -> Program:
         """The native program; its inputs are the model's own, then the scalars of poison mode."""
 

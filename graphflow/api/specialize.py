@@ -104,6 +104,11 @@ class Loaded(Decided):
     program: Program
 
     @property
+    def title(self) -> str:
+        """The names of the model and of its target."""
+        return f"{self.compiled.name} for {self.compiled.target.name}"
+
+    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The model's own inputs."""
         imported = self.compiled.imported
