@@ -22,7 +22,9 @@ _COLUMNS = ("tensor", "shape", "where", "layout", "in memory", "variant", "conve
 
 def one_line(models: Models, inputs: Tensors, outputs: Tensors) -> str:
     """The model, its interface and its programs, for `repr`."""
-    return f"<Executable {_title(models)}: {_named(inputs)} → {_named(outputs)}; {_facts(models)}>"
+    return (
+        f"<Executable {title_of(models)}: {_named(inputs)} → {_named(outputs)}; {_facts(models)}>"
+    )
 
 
 def as_html(models: Models, inputs: Tensors, outputs: Tensors) -> str:
@@ -32,7 +34,7 @@ def as_html(models: Models, inputs: Tensors, outputs: Tensors) -> str:
         ("", "name", "dtype", "shape"),
         ((kind, t.name, t.dtype, _shape(t.shape)) for kind, t in rows),
     )
-    return shown(_title(models), line(_facts(models)), interface, *_programs(models))
+    return shown(title_of(models), line(_facts(models)), interface, *_programs(models))
 
 
 def _programs(models: Models) -> Iterator[str]:
@@ -59,7 +61,7 @@ def _row(edge: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _title(models: Models) -> str:
+def title_of(models: Models) -> str:
     """The model's name, and that of the target as soon as there is a program."""
     return models.made[0].title if models.made else models.interface.title
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.api.description import as_html, one_line
+from graphflow.api.description import as_html, one_line, title_of
 from graphflow.api.model import Model, Models, Single, Tensors, describe_key
 from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
 from graphflow.api.saved import load_models, save_models
@@ -119,7 +119,7 @@ class Executable:
         """Run a model of one input: returns its output, or a tuple if there are several."""
         if isinstance(array, Mapping):
             raise TypeError("a call takes one array; give arrays by name to run()")
-        names = self._required_inputs()
+        names = self.required
         if len(names) != 1:
             raise InvalidModel(
                 f"the model takes the inputs {', '.join(names) or '(none)'}; give them by name to "
@@ -288,6 +288,11 @@ class Executable:
         """
         save_models(path, self._models)
 
+    @property
+    def title(self) -> str:
+        """The model's name, and that of the target as soon as there is a program."""
+        return title_of(self._models)
+
     def __repr__(self) -> str:
         return one_line(self._models, self.inputs, self.outputs)
 
@@ -306,7 +311,9 @@ class Executable:
         deciding = self._models.deciding
         return self._models.interface.frozen if deciding else self._models.only().frozen
 
-    def _required_inputs(self) -> tuple[str, ...]:
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the inputs that every run has to give; the others have defaults."""
         if self._models.deciding:
             return self._models.interface.required
         model = self._models.only()
