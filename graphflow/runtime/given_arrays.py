@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.base.errors import InvalidModel
 from graphflow.program import ProgramSpec, TensorSpec
 from graphflow.runtime.aligned_memory import is_usable
+from graphflow.runtime.small_floats import small_floats
 
 _MOST_WORK = 10_000
 """The candidates that are tried to find out whether two strided arrays share an element."""
@@ -143,15 +144,21 @@ def _written(tensor: TensorSpec, value: Any, is_trimmed: bool) -> NDArray[Any]:
 
 
 def _exported(value: Any) -> NDArray[Any]:
-    """The array that an object exports by DLPack; of one that numpy lacks, by `__array__`.
+    """The array that an object exports by DLPack, or if it cannot, by `__array__`.
 
     Errors are the exporter's and numpy's.
     """
     try:
         return np.from_dlpack(value)
-    except _DLPACK_ERRORS:
+    except _DLPACK_ERRORS as refusal:
+        try:
+            found = small_floats(value)
+        except _DLPACK_ERRORS:
+            found = None
+        if found is not None:
+            return found
         if not hasattr(value, "__array__"):
-            raise
+            raise refusal from None
         return np.asarray(value)
 
 
