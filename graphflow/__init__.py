@@ -21,7 +21,7 @@ from graphflow.base.version import VERSION
 
 if TYPE_CHECKING:
     import graphflow.api.backend as backend
-    import graphflow.models as models
+    from graphflow import models
     from graphflow.api.binding import Binding
     from graphflow.api.building import build, kernel
     from graphflow.api.compilation import compile
