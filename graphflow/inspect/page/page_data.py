@@ -154,11 +154,12 @@ class ShownArrow:
 
 @dataclass(frozen=True, slots=True)
 class ShownBlock:
-    """`count` repetitions, from the node `first` on, of `period` nodes with equal operators."""
+    """Nodes that repeat: a repetition begins at each of `starts` and ends before the next one, the
+    last before the node `after`.  In the imported model all have the same operators; in the program
+    they are what these became, which need not be the same."""
 
-    first: int
-    period: int
-    count: int
+    starts: tuple[int, ...]
+    after: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -587,7 +587,8 @@ def long_model(copies: int) -> ShownModel:
             ends = (arrow.start + copy * size, min(arrow.end, last) + copy * size)
             if ends[0] < ends[1]:
                 arrows.append(ShownArrow(*ends, arrow.tensor, arrow.edge_type))
-    block = ShownBlock(first, size, copies)
+    after = first + size * copies
+    block = ShownBlock(tuple(range(first, after, size)), after)
     program = ShownGraph(tuple(nodes), tuple(arrows), (block,))
     return replace(model, program=program)
 

@@ -137,7 +137,7 @@ function hatchedEnd(width, height, used) {
 
 function foldContents(model, item) {
   const nodes = item.places.map((place) => model.nodes[place]);
-  const runs = nodes.slice(0, item.block.period).filter((node) => node.kind !== "view");
+  const runs = nodes.slice(0, repetitions(item.block)[0].length).filter((node) => node.kind !== "view");
   const counted = Map.groupBy(runs, (node) => node.operators[0] ?? node.kind);
   const operators = [...counted].map(([name, alike]) =>
     alike.length > 1 ? `${alike.length} ${name}` : name,
