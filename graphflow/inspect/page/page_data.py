@@ -86,6 +86,17 @@ class ShownOther:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPin:
+    """A pin of a tensor to another layout: by how many `seconds` the best plan with it is slower,
+    and its `changes`; `seconds` is None for the reason in `because`."""
+
+    layout: str
+    seconds: float | None
+    because: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownTensor:
     """The decision about one tensor, as `explain` tells it; `edge_type` is None without storage.
 
@@ -109,6 +120,7 @@ class ShownTensor:
     place: str | None
     element_bytes: int | None
     lanes: int
+    pins: tuple[ShownPin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
