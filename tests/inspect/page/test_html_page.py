@@ -235,7 +235,19 @@ def profiled(model: ShownModel) -> ShownModel:
     )
     peer = PeerProfile("onnxruntime", 0.002, (OperatorTime("FusedConv", 0.002, 7),))
     profile = RunProfile(
-        model.model, model.target, 2, 20, 1.1e-3, model.seconds, 100.0, 50.0, steps, peer
+        model=model.model,
+        target=model.target,
+        threads=2,
+        runs=10,
+        seconds=1.1e-3,
+        before=1e-5,
+        between=2e-5,
+        after=1e-5,
+        estimate=model.seconds,
+        gflops=100.0,
+        gbps=50.0,
+        steps=steps,
+        peer=peer,
     )
     return replace(model, run=shown_run(profile, model.program.nodes))
 
