@@ -230,6 +230,8 @@ function overviewPanel(page) {
         " zoom, ",
         element("kbd", {}, "f"),
         " fold or unfold, ",
+        element("kbd", {}, "m"),
+        " program, model or both, ",
         element("kbd", {}, "Esc"),
         " this overview",
       ),
