@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.api.model import Model, Models, Single, Tensors, describe_key
+from graphflow.api.model import (
+    Model,
+    Models,
+    Single,
+    Tensors,
+    describe_key,
+    needs_only_inputs,
+)
 from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
 from graphflow.api.saved import load_models, save_models
 from graphflow.base.arguments import Shapes
@@ -65,7 +72,7 @@ class Executable:
         that are not a mapping; RunError for a value that the model does not allow, such as an index
         outside its tensor.
         """
-        complete = self._complete
+        complete = self._models.at_hand(inputs) if self._complete is None else self._complete
         if complete is not None and complete.takes(inputs):
             return _run(complete, inputs)
         _require_mapping(inputs)
@@ -317,10 +324,7 @@ def _complete_program(models: Models) -> Program | None:
     to choose one, to check assumptions or scalars, or to add what the caller does not know."""
     if not isinstance(models, Single):
         return None
-    model = models.model
-    hidden = len(model.program.spec.inputs) > len(model.inputs)
-    checked = model.check_assumes or model.scalar_limits
-    return None if checked or hidden else model.program
+    return models.model.program if needs_only_inputs(models.model) else None
 
 
 def _run(program: Program, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:

@@ -32,14 +32,8 @@ from graphflow.runtime.expected_values import require_value
 from graphflow.runtime.objects import link
 from graphflow.runtime.phases import ForeignPhase, NativePhase, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
-from graphflow.runtime.results import (
-    checked_results,
-    named_results,
-    require_guards,
-    trimmed_views,
-    with_objects,
-)
-from graphflow.runtime.run_sizes import AdmittedShapes, fits, open_axes, values_of_sizes
+from graphflow.runtime.results import Results
+from graphflow.runtime.run_sizes import AdmittedShapes, RunShapes, SeenShapes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -129,12 +123,11 @@ class Program:
             for number, tensor in enumerate(spec.inputs)
             if number not in spec.held
         ]
-        self._sized = open_axes(spec)
+        self._given = tuple(tensor.name for _, tensor, _ in self._inputs)
+        self._seen = SeenShapes(spec)
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
-        # Only tensors that the caller need not convert or fetch from elsewhere.
-        self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
-        self._results = tuple(tensor.name for tensor in spec.results)
+        self._results = Results(spec)
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
@@ -145,30 +138,36 @@ class Program:
         if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
         after the run, if a guard does not hold.
         """
-        arrays, sizes = self._accept(inputs)
-        objects = {} if self._plain else self._objects(inputs)
+        arrays, decided = self._accept(inputs)
+        objects = self._objects(inputs) if self.spec.objects_in else {}
         arena = self._arena()
         for index, array in arrays.items():
-            staging = arena.staging[index]
-            arena.addresses[index] = (
-                data_address(array)
-                if is_usable(array) and array.shape == staging.shape
-                else _copied_address(array, staging)
-            )
-        arena.hold(sizes)
+            part = decided.parts.get(index)
+            if part is None and is_usable(array):
+                arena.addresses[index] = data_address(array)
+            else:
+                arena.copy_in(index, array, part)
+        arena.hold(decided.sizes)
         outputs = self._new_outputs(arena)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        if self._plain:
-            return dict(zip(self._results, outputs, strict=True))
-        results: dict[str, Any] = checked_results(self.spec, outputs)
-        return with_objects(self.spec, results, objects)
+        return self._results.checked(outputs, objects)
 
     def takes(self, inputs: object) -> bool:
         """Whether `inputs` is a dict with exactly the names of this program's inputs."""
         return type(inputs) is dict and inputs.keys() == self._names
+
+    def takes_as_before(self, inputs: object) -> bool:
+        """Whether it `takes` these, and an earlier run had inputs of the same shapes."""
+        if type(inputs) is not dict or inputs.keys() != self._names:
+            return False
+        try:
+            shapes = tuple([inputs[name].shape for name in self._given])
+        except AttributeError:  # no arrays
+            return False
+        return self._seen.known(shapes) is not None
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
@@ -306,10 +305,8 @@ class Program:
             arena.addresses[index] = memory.address
         return outputs
 
-    def _accept(
-        self, inputs: Mapping[str, ArrayLike]
-    ) -> tuple[dict[int, NDArray[Any]], dict[int, int]]:
-        """The arrays and the sizes of a run, by the numbers of inputs."""
+    def _accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
+        """The arrays of a run by the numbers of inputs, and what their shapes decide."""
         if inputs.keys() != self._names:
             self._refuse_names(inputs)
         arrays: dict[int, NDArray[Any]] = {}
@@ -317,17 +314,25 @@ class Program:
             array = inputs[tensor.name]
             if type(array) is not np.ndarray:
                 array = _as_array(tensor, array)
-            if not fits(array.shape, tensor.shape, self._sized.get(number, ())) or (
-                array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype
-            ):
-                raise InvalidModel(
-                    f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
-                    f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
-                )
-            if self._values and tensor.name in self._values:
-                require_value(tensor.name, self._values[tensor.name], array)
+            if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
+                raise self._misfit(tensor, array)
             arrays[number] = array
-        return arrays, values_of_sizes(self.spec, arrays) if self._sized else {}
+        shapes = tuple([array.shape for array in arrays.values()])
+        decided = self._seen.known(shapes)
+        if decided is None:
+            if (wrong := self._seen.misfit(arrays)) is not None:
+                raise self._misfit(self.spec.inputs[wrong], arrays[wrong])
+            decided = self._seen.decide(shapes, arrays)
+        for number, tensor, _ in self._inputs if self._values else ():
+            if tensor.name in self._values:
+                require_value(tensor.name, self._values[tensor.name], arrays[number])
+        return arrays, decided
+
+    def _misfit(self, tensor: TensorSpec, array: NDArray[Any]) -> InvalidModel:
+        return InvalidModel(
+            f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
+            f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
+        )
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
         missing = [name for name in self.spec.input_names if name not in inputs]
@@ -369,17 +374,17 @@ class BoundRun:
         self,
         program: Program,
         arrays: Mapping[int, NDArray[Any]],
-        sizes: Mapping[int, int],
+        decided: RunShapes,
         inputs: Mapping[str, Any],
     ) -> None:
         self._program = program
         self._objects = program._objects(inputs)
         self._arena = program._new_arena()
         for index, array in arrays.items():
-            self._arena.addresses[index] = _copied_address(array, self._arena.staging[index])
-        self._arena.hold(sizes)
+            self._arena.copy_in(index, array, decided.parts.get(index))
+        self._arena.hold(decided.sizes)
         self._buffers = program._new_outputs(self._arena)
-        self.outputs = named_results(program.spec, self._buffers)
+        self.outputs = program._results.named(self._buffers)
         self._under_way: list[object] = []
         """The run that has the arena, and behind it those that are about to be refused."""
 
@@ -428,10 +433,8 @@ class BoundRun:
 
     def _execute(self) -> None:
         self._program.execute(self._arena, self._objects)
-        spec = self._program.spec
-        require_guards(spec, self._buffers)
-        if spec.trimmed:
-            self.outputs.update(trimmed_views(spec, self._buffers))
+        self._program._results.require_guards(self._buffers)
+        self.outputs.update(self._program._results.trimmed(self._buffers))
 
 
 def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -463,10 +466,3 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
         return np.asarray(value)
     except ValueError as error:
         raise InvalidModel(f"input {tensor.name!r} is no array: {error}") from error
-
-
-def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
-    """The address of a copy at the beginning of each axis of `staging`."""
-    part = staging if array.shape == staging.shape else staging[tuple(map(slice, array.shape))]
-    np.copyto(part, array)
-    return data_address(staging)
