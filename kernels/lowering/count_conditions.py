@@ -33,7 +33,7 @@ class _Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _LaneGroup:
     """A store or a reduction with the vectorized loops around it, which run as a whole."""
 
     stmt: tir.Stmt
@@ -88,23 +88,23 @@ def with_count_conditions(func: tir.PrimFunc) -> tir.PrimFunc:
     if any(isinstance(stmt, tir.Let | tir.NamedWindow) for stmt in tir.walk(func.body)):
         return func
     parts = [*_parts(func.body, arith.ANYWHERE)]
-    groups = [part for part in parts if isinstance(part, _Group)]
+    groups = [part for part in parts if isinstance(part, _LaneGroup)]
     if not any(_mask(group.leaf.value, counts) for group in groups):
         return func
-    others = [part for part in parts if not isinstance(part, _Group)]
-    found = _Search(func, groups, others, counts).conditions()
+    others = [part for part in parts if not isinstance(part, _LaneGroup)]
+    found = _ConditionSearch(func, groups, others, counts).conditions()
     if not found:
         return func
     return replace(func, body=_Rebuilding(func, groups, found).body(func.body))
 
 
-def _parts(body: tir.Body, domain: arith.Domain) -> Iterator[_Group | tir.Stmt]:
+def _parts(body: tir.Body, domain: arith.Domain) -> Iterator[_LaneGroup | tir.Stmt]:
     """The groups of a body, and what else accesses buffers, in program order."""
     for stmt in body:
         if _is_group(stmt):
             (site,) = (s for s in tir.sites((stmt,), domain) if _is_leaf(s.stmt))
             assert isinstance(site.stmt, tir.Store | tir.Reduce)
-            yield _Group(stmt, site.stmt, site.domain, len(domain.axes))
+            yield _LaneGroup(stmt, site.stmt, site.domain, len(domain.axes))
         elif isinstance(stmt, tir.Block):
             yield from _parts(stmt.body, domain)
         elif isinstance(stmt, tir.For) and stmt.kind is not tir.LoopKind.VECTORIZED:
@@ -151,11 +151,11 @@ def _mask(value: tir.Expr, counts: Collection[tir.Buffer]) -> _Mask | None:
 
 
 @dataclass
-class _Search:
+class _ConditionSearch:
     """Finds conditions: readers first, then the writers of what only these read."""
 
     func: tir.PrimFunc
-    groups: Sequence[_Group]
+    groups: Sequence[_LaneGroup]
     others: Sequence[tir.Stmt]
     counts: Collection[tir.Buffer]
     found: dict[int, _Condition] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class _Search:
         allocated = (s.buffer for s in tir.walk(self.func.body) if isinstance(s, tir.Allocate))
         return [b for b in allocated if b.scope == "scratch" and b.shape and b not in others]
 
-    def _neutral(self, group: _Group, private: Collection[tir.Buffer]) -> _Mask | None:
+    def _neutral(self, group: _LaneGroup, private: Collection[tir.Buffer]) -> _Mask | None:
         """The mask behind which a group reduces neutral elements."""
         leaf = group.leaf
         if not isinstance(leaf, tir.Reduce):
@@ -208,7 +208,7 @@ class _Search:
                 return _Mask(same[0], index, same[1], load)
         return None
 
-    def _masked_output(self, group: _Group, private: Collection[tir.Buffer]) -> _Mask | None:
+    def _masked_output(self, group: _LaneGroup, private: Collection[tir.Buffer]) -> _Mask | None:
         """The mask of a store of an output whose value is read from intermediates."""
         if not isinstance(group.leaf, tir.Store) or not any(
             group.leaf.buffer == param.buffer for param in self.func.params
@@ -258,7 +258,7 @@ class _Search:
         return first
 
 
-def _lanes(group: _Group) -> int:
+def _lanes(group: _LaneGroup) -> int:
     loop = group.stmt
     return (loop.extent or 1) if isinstance(loop, tir.For) else 1
 
@@ -268,7 +268,7 @@ class _Rebuilding:
     """Puts conditions around the groups of a kernel, which it meets in the order of `_parts`."""
 
     func: tir.PrimFunc
-    groups: Sequence[_Group]
+    groups: Sequence[_LaneGroup]
     found: Mapping[int, _Condition]
     met: int = 0
     taken: set[str] = field(default_factory=set)
@@ -330,7 +330,7 @@ class _Rebuilding:
         params = (param.buffer for param in self.func.params)
         return isinstance(leaf, tir.Store) and leaf.buffer in params
 
-    def _before(self, group: _Group, condition: _Condition) -> tir.Body:
+    def _before(self, group: _LaneGroup, condition: _Condition) -> tir.Body:
         """What a group does before the count: without its mask, where all of it is there."""
         leaf = group.leaf
         match leaf.value:
@@ -346,7 +346,7 @@ class _Rebuilding:
         test = _Condition(condition.count, last).test()
         return (tir.If(test, whole, self._renamed((group.stmt,), "_cut")),)
 
-    def _behind(self, group: _Group) -> tir.Body:
+    def _behind(self, group: _LaneGroup) -> tir.Body:
         """What a group does behind the count: the store of an output writes what is there."""
         leaf = group.leaf
         if not self._writes_output(leaf):

@@ -17,6 +17,7 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering.count_conditions import with_count_conditions
+from graphflow.kernels.lowering.filled_axes import FilledAxis, with_reduction_conditions
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import SizedAxis
@@ -45,7 +46,8 @@ class KernelTask:
 
     `claimed` names a call and its variant where the plan relies on what the kernel leaves in the
     padding of its output, None where it does not.  `sized` are the axes of its outputs of which a
-    run gives the first rows alone.
+    run gives the first rows alone, `filled` those of its inputs that have a known number behind the
+    elements that a run gives.
     """
 
     symbol: str
@@ -55,6 +57,7 @@ class KernelTask:
     target: Target
     claimed: str | None = None
     sized: tuple[SizedAxis, ...] = ()
+    filled: tuple[FilledAxis, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         func, workspace = with_workspace(schedule.func)
         func = _with_addresses(remove_undef(remove_assume(func)))
         func, sizes = with_size_conditions(replace(func, name=task.symbol), task.sized)
-        func = with_count_conditions(func)
+        func, sizes = with_reduction_conditions(with_count_conditions(func), task.filled, sizes)
     with trace.timer("proofs", task.symbol):
         tir.verify(func, "lowered")
         if task.claimed is not None:
