@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import nan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,12 +20,13 @@ from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.frontends import ListedInput, ListedTypes, ReadModel, with_tensors
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Once
+from graphflow.runtime import Program
 
 Key: TypeAlias = "tuple[ListedTypes, ...]"
 
 
 class ListedExecutable(Executable):
-    """A model that takes lists of arrays for sequences, and None for empty optionals.
+    """A model that takes a list of arrays for each sequence, and None for an empty optional.
 
     What is asked of it is answered by the program of the last run; it has none before the first.
     """
@@ -55,11 +55,11 @@ class ListedExecutable(Executable):
             )
         return self._last._models
 
-    def run(
-        self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
-    ) -> dict[str, NDArray[Any]]:
-        """Run the model: as `Executable.run`, with a list of arrays for each sequence, and None for
-        an optional without contents."""
+    def _chosen(
+        self, inputs: Mapping[str, ArrayLike], poison: float
+    ) -> tuple[Program, Mapping[str, Any]]:
+        if not isinstance(inputs, Mapping):
+            raise TypeError(f"inputs are given by name, not as {type(inputs).__name__}")
         given = dict(inputs)
         arrays: dict[str, list[NDArray[Any]] | None] = {}
         for one in self._listed:
@@ -74,7 +74,7 @@ class ListedExecutable(Executable):
         for name, found in arrays.items():
             given.update(zip(names[name], found or (), strict=True))
         self._last = executable
-        return executable.run(given, poison=poison)
+        return executable._chosen(given, poison)
 
     def save(self, path: Any) -> None:
         """GraphflowError: a file has no programs of several models."""

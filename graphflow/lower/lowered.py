@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from graphflow.graph import Array
 from graphflow.kernels.lowering import LoweredKernel
+from graphflow.lower.states import StatePair
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import BufferRef, ProgramStep
 from graphflow.tir import Buffer
@@ -41,9 +42,10 @@ class Lowered:
     storage.
 
     Runs touch only the first `kept_bytes` of the constant block; the rest is used by `prepare`
-    alone.  `workspaces` are the scratch buffers of each call of the physical graph; a call of a
-    control region has the steps of its parts.  `inner` are the programs of these parts, and where
-    their constants lie in the block.
+    alone.  `states` has for each input that an output repeats the step to execute where both are
+    one memory; None where they cannot be.  `workspaces` are the scratch buffers of each call of the
+    physical graph; a call of a control region has the steps of its parts.  `inner` are the programs
+    of these parts, and where their constants lie in the block.
     """
 
     kernels: Mapping[str, LoweredKernel]
@@ -53,6 +55,7 @@ class Lowered:
     constant_bytes: int
     kept_bytes: int
     physical: PhysicalGraph
+    states: tuple[tuple[StatePair, ProgramStep | None], ...] = ()
     workspaces: tuple[tuple[Buffer, ...], ...] = ()
     inner: tuple[tuple[Lowered, ConstantShift], ...] = ()
 
@@ -68,6 +71,8 @@ class Lowered:
     def describe(self, symbol: str) -> str:
         """A kernel in words: symbol, the calls that run it, variant."""
         calls = [call for call, step in self.calls if step.symbol == symbol]
+        repeating = (pair.call for pair, _ in self.states if pair.symbol == symbol)
+        calls += [self.physical.calls[number] for number in repeating]
         names = [call.name for call in calls[:MOST_NAMED]]
         more = f" and {len(calls) - len(names)} more" if len(calls) > len(names) else ""
         variant = calls[0].variant

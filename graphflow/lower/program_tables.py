@@ -6,7 +6,7 @@ kernels, a `ProgramSpec`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -18,6 +18,7 @@ from graphflow.lower.lowered import ConstantShift, Lowered
 from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.lower.region_steps import lower_regions
 from graphflow.lower.run_portions import portion_of
+from graphflow.lower.states import StatePair, state_pairs
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (
     BufferRef,
@@ -29,6 +30,7 @@ from graphflow.program import (
     ProgramStep,
     SectionSpec,
     Signature,
+    StateSpec,
     TensorSpec,
     TrimmedOutput,
 )
@@ -94,6 +96,16 @@ def lower(
             continue
         shared = physical.shared or call.prepare
         calls.append((call, _step(call, symbol, kernels, refs, shared, numbers)))
+    pairs, tasks = ((), {}) if prefix else state_pairs(physical, symbols, kernels)
+    kernels |= make(tasks) if tasks else {}
+
+    def instead(pair: StatePair) -> ProgramStep | None:
+        if not pair.symbol:
+            return None
+        call = physical.calls[pair.call]
+        refs = _buffers(pair.call, call, workspaces[pair.call], places)
+        return _step(call, pair.symbol, kernels, refs, physical.shared or call.prepare, numbers)
+
     return Lowered(
         kernels,
         (*prepared, *calls),
@@ -102,6 +114,7 @@ def lower(
         constant_bytes,
         kept_bytes,
         physical,
+        tuple((pair, instead(pair)) for pair in pairs),
         workspaces,
         tuple(zip(inner, shifts, strict=True)),
     )
@@ -228,7 +241,25 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
             PackedOutput(p.name, p.place, tuple(numbers[n] for n in p.tensors), p.is_list)
             for p in graph.packed
         ),
+        states=tuple(_state_specs(lowered, len(graph.results))),
     )
+
+
+def _state_specs(lowered: Lowered, results: int) -> Iterator[StateSpec]:
+    """The states of a program, with the numbers of their steps among those of a run; its first
+    outputs are the model's `results`."""
+    physical = lowered.physical
+    running = [id(call) for call, _ in lowered.calls if not call.prepare]
+    for pair, instead in lowered.states:
+        output = physical.outputs.index(pair.output)
+        if instead is not None and output < results:
+            yield StateSpec(
+                physical.inputs.index(pair.input),
+                output,
+                running.index(id(physical.calls[pair.call])),
+                instead,
+                pair.axis,
+            )
 
 
 def _input_size(one: SizeInput, inputs: tuple[str, ...]) -> InputSize:
