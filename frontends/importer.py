@@ -209,12 +209,12 @@ def _imported(
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
     _add_foreign(loaded, walk)
-    tensors = {packed.name: packed.tensors for packed in context.graph.packed}
+    parts = {packed.name: packed.tensors for packed in context.graph.packed}
     context.graph.set_outputs(
         tensor
         for info in proto.output
         if info.name not in context.objects
-        for tensor in tensors.get(info.name, (info.name,))
+        for tensor in parts.get(info.name, (info.name,))
     )
     for output in context.graph.results:
         for axis, count in context.counted.get(output, {}).items():

@@ -10,7 +10,7 @@ from graphflow.base.dtypes import STORED_INTEGERS
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.frontends.tensors.called import called_kernel
-from graphflow.graph import ControlRegion, Node, RegionPart, Value
+from graphflow.graph import ControlRegion, Node, OperatorGraph, RegionPart, Value
 from graphflow.kernels.definitions.movements import movement
 from graphflow.tir import DTYPES
 
@@ -31,7 +31,7 @@ def _bit_cast(call: NodeCall) -> None:
         call.refuse(f"bits of {source} as {target}", "cast integers of eight bits")
     graph, name = call.context.graph, call.outputs[0]
     callee = f"region{len(graph.regions)}"
-    part = RegionPart(movement.copy(shape, _INTEGERS[width]), ("x0",), ("y0",))
+    part = RegionPart[OperatorGraph](movement.copy(shape, _INTEGERS[width]), ("x0",), ("y0",))
     about = f"{call.title}: nothing is decided, its memory is copied"
     graph.regions[callee] = ControlRegion(callee, about, ("x0",), ("y0",), (), (part,))
     call.expect(name, target, shape)

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from graphflow.base.errors import InvalidModel
@@ -218,7 +219,8 @@ def _trees_of(body: NodeRewrite) -> _Trees:
         value = body.attribute(name)
         if not isinstance(value, TensorProto):
             raise InvalidModel(f"{body.step} lacks its attribute {name}")
-        return numpy_helper.to_array(value)
+        found: Array = numpy_helper.to_array(value)
+        return found
 
     return _Trees(
         listed("nodes_featureids"),
@@ -285,13 +287,13 @@ def _memberships(body: NodeRewrite, modes: Array, values: str) -> str:
 
 
 def _add_aggregate(
-    body: NodeRewrite, reached: str, weights: Array, targets: Sequence[int], trees: int
+    body: NodeRewrite, reached: str, weights: NDArray[Any], targets: Sequence[int], trees: int
 ) -> None:
     """The result: what the reached leaves give for each target, put together."""
     function, dtype = body.attribute("aggregate_function", _SUM), weights.dtype
     if function in (_SUM, _AVERAGE):
         factors = body.add("Cast", reached, to=_number_of(dtype))
-        shares = weights / trees if function == _AVERAGE else weights
+        shares = weights * (1 / trees if function == _AVERAGE else 1)
         body.add("MatMul", factors, body.constant(shares), result=body.result)
         return
     if function not in (_MIN, _MAX):
