@@ -207,7 +207,7 @@ class Program:
             # The pool is asked for each time: a signal handler may have forked, between two calls
             # or just before one, which then has the address of a pool of the parent.
             while (given := self._run(self._pool(table), job, step)) > 0 or given == ORPHANED:
-                step = max(given, step)
+                step = step if given == ORPHANED else given  # a jump may lead back
         except BaseException:
             arena.abandon()
             raise
