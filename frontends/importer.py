@@ -16,7 +16,7 @@ from typing import TypeAlias
 import onnx
 from numpy.typing import ArrayLike
 
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.base.sizes import Size, SizeRelation
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import copies, feed
@@ -302,6 +302,11 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
             raise ExtentsLost(
                 f"graph output {name}{of} has elements that are only known at run time; cut the "
                 "model before this node"
+            )
+        if name in context.boxes:
+            raise UnsupportedOp(
+                f"graph output {name}{of} is a sequence whose length a run decides, which is not "
+                "built; return its tensors as one tensor (ConcatFromSequence)"
             )
         if name in context.known:
             check_dtype(f"graph output {name}{of}", context.known[name].dtype.name)

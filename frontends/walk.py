@@ -347,7 +347,8 @@ class Walk:
         """
         context = self.context
         reads = names_read(step.node)
-        if any(name in context.counted or name in context.sized_values for name in reads):
+        unknown = {*context.counted, *context.sized_values, *context.boxes}
+        if not unknown.isdisjoint(reads):
             # A section would be given elements that no run gives.
             raise ExtentsLost(reason)
         self._require_same_meaning(step, reason)

@@ -18,6 +18,7 @@ import onnx
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import BodyGraph, body_of, copies, inlined
 from graphflow.frontends.control_flow.native_control import LoopSpec, Scanned, add_loop_region
+from graphflow.frontends.control_flow.sequence_rows import with_rows_for_sequences
 from graphflow.frontends.protos.protos import dtype_name, known_array
 from graphflow.frontends.protos.steps import (
     STANDARD,
@@ -31,7 +32,7 @@ from graphflow.frontends.protos.steps import (
 )
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.values import contents_missing
-from graphflow.graph import Array
+from graphflow.graph import Array, Removed
 
 UNROLLED_NODES = 10_000
 """The most nodes that unrolling may add to a model; import, planning and code generation take
@@ -223,6 +224,8 @@ def _as_region(step: ImportStep, context: ImportContext) -> bool:
         if context.unrolled + nodes <= UNROLLED_NODES:
             return False
     most = None if trips is None else max(0, int(only_element(step, trips, "its trip count", "iu")))
+    step, boxes = with_rows_for_sequences(step, context)
+    graph, states = step.attribute("body"), tuple(step.node.input[2:])
     form = LoopSpec(
         step.input(0),
         step.input(1) if condition is None else "",
@@ -233,7 +236,12 @@ def _as_region(step: ImportStep, context: ImportContext) -> bool:
         (),
         tuple(Scanned(name) for name in _scan_outputs(step, len(states), graph)),
     )
-    return _is_added(step, form, context)
+    if not _is_added(step, form, context):
+        return False
+    for name, box in boxes.items():
+        context.boxes[name] = box
+        context.graph.removed[name] = Removed("a sequence of which a run decides the length", box)
+    return True
 
 
 def _scan_outputs(step: ImportStep, states: int, body: onnx.GraphProto) -> list[str]:

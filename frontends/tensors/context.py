@@ -64,6 +64,9 @@ class ImportContext:
     """The model's own functions by domain, name and overload."""
     folding: Folding = field(default_factory=Folding)
     sequences: dict[str, TensorSequence] = field(default_factory=dict)
+    boxes: dict[str, str] = field(default_factory=dict)
+    """The sequences of which a run decides the length: for each the tensor that has its tensors,
+    which have one shape, as rows."""
     optionals: dict[str, str | None] = field(default_factory=dict)
     """For each optional the name of the tensor or sequence in it; None if it is empty."""
     unrolled: int = 0
@@ -225,7 +228,7 @@ class ImportContext:
         """What is known of tensors by name, in the order in which it became known."""
         return (
             self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
-            self.counted, self.widened, self.sized_values, self.sizes, self.summed,
+            self.counted, self.widened, self.boxes, self.sized_values, self.sizes, self.summed,
         )  # fmt: skip
 
     def mark(self) -> Mark:

@@ -292,3 +292,39 @@ def test_rows_without_a_bound_are_refused():
     )
     with pytest.raises(UnsupportedOp, match="trip count"):
         import_model(parsed(text, **LOOP_CONSTANTS))
+
+
+SEQUENCE = """g (float[2,3] x, float least) => ({output}) {{
+    e = SequenceEmpty()
+    last, q = Loop (seven, going, x, e) <
+        body = b (int64 i, bool c, float[2,3] s, seq(float[2,3]) before)
+            => (bool again, float[2,3] t, seq(float[2,3]) after) {{
+            t = Mul(s, s) u = Neg(t) after = SequenceInsert(before, u)
+            most = ReduceMax <keepdims = 0> (t) again = Greater(most, least) }}>
+    {tail} }}"""
+SEQUENCE_FEEDS = [
+    {"x": np.array([[0.9, 0.8, 0.1], [0.2, 0.3, 0.4]], F32), "least": np.array(least, F32)}
+    for least in (0.9, 0.5, 0.01, 1e-30)
+]
+
+
+@pytest.mark.parametrize(
+    ("output", "tail"),
+    [
+        ("float[a,b,c] y", "y = ConcatFromSequence <axis = 0, new_axis = 1> (q)"),
+        ("float[a,b,c] y", "z = ConcatFromSequence <axis = -1, new_axis = 1> (q) y = Exp(z)"),
+        ("int64 y", "y = SequenceLength(q)"),
+    ],
+)
+def test_tensors_that_iterations_append_to_a_sequence_are_rows(output, tail):
+    text = SEQUENCE.format(output=output, tail=tail)
+    native(parsed(text, seven=np.array(7), going=np.array(True)), *SEQUENCE_FEEDS)
+
+
+def test_what_needs_the_length_of_a_sequence_is_compiled_otherwise():
+    text = SEQUENCE.format(output="float[a,b] y", tail="y = ConcatFromSequence <axis = 0> (q)")
+    model = parsed(text, seven=np.array(7), going=np.array(True))
+    exe = gf.compile(model, options=gf.Options(workers=0))
+    for feeds in SEQUENCE_FEEDS:
+        np.testing.assert_allclose(exe.run(feeds)["y"], peer(model, feeds)["y"])
+    assert exe.deciding
