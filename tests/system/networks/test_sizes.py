@@ -396,19 +396,19 @@ def test_one_program_is_kept() -> None:
 
 @pytest.mark.parametrize("seed", seeds(12, 60))
 def test_random_models(seed: int) -> None:
-    failure = run_sized(draw_batch(seed)).failure
+    failure = run_sized(draw_batch(seed), exact=1).failure
     assert failure is None, failure.text
 
 
 @pytest.mark.parametrize("seed", seeds(16, 60))
 def test_random_models_over_sequences(seed: int) -> None:
-    failure = run_sized(draw_sequence(seed)).failure
+    failure = run_sized(draw_sequence(seed), exact=1).failure
     assert failure is None, failure.text
 
 
 @pytest.mark.parametrize("draw", [draw_batch, draw_sequence])
 def test_most_random_models_have_one_program(draw: Any) -> None:
-    counts = [run_sized(draw(seed)).counts for seed in range(4)]
+    counts = [run_sized(draw(seed), exact=0).counts for seed in range(4)]
     assert sum(found["one_program"] for found in counts) >= 2
 
 
