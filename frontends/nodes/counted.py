@@ -62,8 +62,14 @@ def count_by(call: NodeCall, counts: Mapping[int, str]) -> None:
     if counts:
         # Known contents would be computed with at import, as if a run gave all of them.
         assert call.outputs[0] not in call.context.known
-        _require_extents(call, counts.values())
-        call.context.counted.setdefault(call.outputs[0], {}).update(counts)
+        count_also(call, call.outputs[0], counts)
+
+
+def count_also(call: NodeCall, name: str, counts: Mapping[int, str]) -> None:
+    """Record that a run gives as many elements of a tensor of the node as `counts` say, besides
+    what is recorded of other axes."""
+    _require_extents(call, counts.values())
+    call.context.counted.setdefault(name, {}).update(counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,9 @@ def held(context: ImportContext, element: Element) -> str:
 
 def _always(context: ImportContext, left: Element, right: Element) -> bool:
     """Whether `left` is at most `right` in every run."""
+    for pair, known in context.lesser_counts.items():
+        if known == left and any(one == right or _always(context, one, right) for one in pair):
+            return True
     bounds = _bounds_of_sum(context, _terms(context, right).plus(_terms(context, left), -1))
     return bounds is not None and bounds[0] >= 0
 

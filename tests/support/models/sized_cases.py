@@ -525,6 +525,32 @@ equal quotients
 size and its remainder
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {3}>()
     r=Mod(s,t) a=Sub(s,r) z=Constant<value=int64[1] {0}>() y=Slice(x,z,a,z) }
+topk along
+    g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
+topk smallest along
+    g (float[4,n] x) => (float[4,1] y, int64[4,1] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<largest=0>(x,k) }
+topk of integers along
+    g (int64[4,n] x) => (int64[4,k] y, int64[4,k] z)
+    { s=Shape<start=1>(x) y,z = TopK<largest=0>(x,s) }
+topk of all
+    g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
+topk of some
+    g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x)
+    m=Constant<value=int64[1] {3}>() k=Min(m,s) y,z=TopK<axis=0>(x,k) }
+topk of some and both sizes
+    g (float[n,n] x) => (float[n,k] y, int64[n,k] z) { s=Shape<end=1>(x)
+    m=Constant<value=int64[1] {2}>() k=Min(m,s) y,z=TopK<axis=-1,largest=0>(x,k) }
+topk then softmax
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) m=Constant<value=int64[1] {3}>()
+    k=Min(s,m) v,z=TopK<axis=0>(x,k) y=Softmax<axis=0>(v) }
+half topk along
+    g (float16[2,n] x) => (float16[2,1] y, int64[2,1] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=1>(x,k) }
+lesser of three
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) m=Constant<value=int64[1] {3}>()
+    d=Add(s,s) k=Min(d,m,s) y=ConstantOfShape<value=float[1] {2}>(k) }
 next multiple
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {4}>()
     r=Mod(s,t) a=Sub(t,r) b=Mod(a,t) c=Add(s,b) y=ConstantOfShape<value=float[1] {2}>(c) }
@@ -556,9 +582,9 @@ split along: Split: it takes
     { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
 tile along: Tile: it takes
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[2] {2,1}>() y = Tile(x,p) }
-topk along: TopK: it takes
-    g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
-    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
+topk of more than the least: TopK: it may have fewer
+    g (float[n,4] x) => (float[2,4] y, int64[2,4] z)
+    { k=Constant<value=int64[1] {2}>() y,z = TopK<axis=0>(x,k) }
 where broadcast: Where: computed together
     g (float[n,4] x, bool[5,1] c) => (float[a,4] y) { r=Relu(x) y = Where(c,x,r) }
 expand const: Expand: the node states the extent
@@ -733,8 +759,6 @@ thirds in floats: Div: does not only move them
 conv transpose same: ConvTranspose: its output has a stated extent
     g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] w={1,2}>
     { y=ConvTranspose<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
-topk k of size: TopK: does not only move them
-    g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """
     ).items()
     for name, node, reason in [head.split(": ", 2)]
