@@ -1,4 +1,4 @@
-"""Tests of TopK along axes of which a run gives a part: what stands behind is never taken."""
+"""Tests of TopK and ArgMax along axes of which a run gives a part: what is behind is not taken."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ def test_elements_equal_to_what_stands_behind_come_first(dtype: str, largest: in
         exe.run({"x": behind})
         assert_equal(exe.run({"x": x}), gf.compile(model, options=OPTIONS).run({"x": x}))
     assert len(exe.specializations) == 1
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("dtype", SPECIAL)
+def test_the_last_of_equal_elements_is_one_of_the_run(dtype: str, op: str) -> None:
+    text = f"g ({dtype}[2,n] x) => (int64[2,1] y) {{ y={op}<axis=1,select_last_index=1>(x) }}"
+    model = parsed_model(text)
+    exe = gf.compile(model, sizes={"n": (1, MOST)}, options=OPTIONS)
+    kind, values = SPECIAL[dtype]
+    rng = np.random.default_rng(1)
+    for n in (MOST, 3, 1, 5):
+        for chosen in (
+            rng.integers(0, len(values), (2, n)),
+            np.full((2, n), 0),
+            np.full((2, n), 1),
+        ):
+            x = np.array(values, kind)[chosen]
+            assert_equal(exe.run({"x": x}), gf.compile(model, options=OPTIONS).run({"x": x}))
 
 
 def assert_equal(found: Any, wanted: Any) -> None:

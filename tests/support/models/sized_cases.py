@@ -525,6 +525,20 @@ equal quotients
 size and its remainder
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {3}>()
     r=Mod(s,t) a=Sub(s,r) z=Constant<value=int64[1] {0}>() y=Slice(x,z,a,z) }
+argmax last along
+    g (float[n,4] x) => (int64[1,4] y) { y = ArgMax<axis=0,select_last_index=1>(x) }
+argmin last along
+    g (int64[4,n] x) => (int64[4] y) { y = ArgMin<axis=-1,keepdims=0,select_last_index=1>(x) }
+layernorm of all
+    g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
+layernorm along
+    g (float[2,3,n] x, float[1] w, float[1] b) => (float[2,3,n] y)
+    { y = LayerNormalization<axis=-1>(x,w,b) }
+layernorm with statistics
+    g (float[2,n,4] x, float[n,4] w, float[4] b) => (float y, float m, float d)
+    { y,m,d = LayerNormalization<axis=1>(x,w,b) }
+half layernorm along
+    g (float16[3,n] x, float16[1] w) => (float16[3,n] y) { y=LayerNormalization(x,w) }
 topk along
     g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
     { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
@@ -589,8 +603,6 @@ where broadcast: Where: computed together
     g (float[n,4] x, bool[5,1] c) => (float[a,4] y) { r=Relu(x) y = Where(c,x,r) }
 expand const: Expand: the node states the extent
     g (float[n,4] x) => (float[k,4] y) { s=Constant<value=int64[2] {5,4}>() y = Expand(x,s) }
-layernorm batch: LayerNormalization: it combines all elements
-    g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
 nonzero: NonZero: it combines all elements
     g (float[n,4] x) => (int64[2,k] y) { y = NonZero(x) }
 scatter into: ScatterND: computed together
