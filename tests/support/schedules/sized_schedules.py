@@ -100,7 +100,8 @@ def tiles_of_sizes(t: Trial) -> None:
             _in_blocks(t, access.buffer, factor)
         places = [block.name for block in t.blocks(stages=False)]
         places += [loop.var.name for loop in t.loops()]
-        t.step(remove_branching_through_overcompute, t.dice.among(places))
+        if places:
+            t.step(remove_branching_through_overcompute, t.dice.among(places))
 
 
 def _tests(loop: tir.For, scalars: set[arith.Var]) -> bool:
