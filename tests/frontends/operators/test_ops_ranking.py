@@ -107,7 +107,7 @@ MOST = 6
 
 SPECIAL = {
     "float": (np.float32, (-np.inf, np.inf, np.nan, 0.0, -0.0, 1.0)),
-    "int64": (np.int64, (-(2**63), 2**63 - 1, 0, -1, 2**53 + 1, 2**53)),
+    "int64": (np.int64, (-(2**63), 2**63 - 1, 0, -1, 7, 5)),
     "uint8": (np.uint8, (0, 255, 1, 254, 0, 255)),
 }
 """By type the numbers that are drawn, the extremes first."""
