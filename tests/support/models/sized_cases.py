@@ -606,6 +606,34 @@ gru seq
 rnn seq then softmax
     g (float[n,2,4] x, float[1,17,4] w, float[1,17,17] r) => (float[n,1,2,17] y, float[1,2,17] h)
     { s,h=RNN<hidden_size=17>(x,w,r) y=Softmax<axis=0>(s) }
+einsum sum batch
+    g (float[n,2,4] x, float[n,4,3] w) => (float[2,3] y) { y=Einsum<equation="bij,bjk->ik">(x,w) }
+einsum attention
+    g (float[2,n,3,4] q, float[2,n,3,4] k) => (float[2,n,3,4] y)
+    { s=Einsum<equation="bihd,bjhd->bhij">(q,k) p=Softmax<axis=-1>(s)
+    y=Einsum<equation="bhij,bjhd->bihd">(p,k) }
+einsum diagonal
+    g (float[n,n] x, float[n] w) => (float y) { d=Einsum<equation="ii->i">(x)
+    y=Einsum<equation="i,i->">(d,w) }
+einsum outer of three
+    g (float[n] x, float[3] w, float[n] z) => (float[n,n,3] y)
+    { y=Einsum<equation="i,k,j->ijk">(x,w,z) }
+matmulinteger along
+    g (uint8[3,n] x, uint8[n,4] w, uint8 a, uint8 b) => (int32[3,4] y)
+    { y=MatMulInteger(x,w,a,b) }
+matmulinteger rows
+    g (uint8[2,n,3] x, uint8[3,4] w, uint8 a) => (int32[2,n,4] y) { y=MatMulInteger(x,w,a) }
+qlinearmatmul along
+    g (uint8[2,n] x, uint8[n,3] w) => (uint8[2,3] y)
+    <float s={0.5}, float u={2.0}, uint8 a={3}, uint8 b={1}>
+    { y=QLinearMatMul(x,s,a,w,s,b,u,a) }
+convinteger along
+    g (uint8[1,2,n] x, uint8[3,2,3] w, uint8 a) => (int32[1,3,k] y)
+    { y=ConvInteger<pads=[1,1],strides=[2]>(x,w,a) }
+qlinearconv along
+    g (uint8[1,2,n,4] x, uint8[3,2,3,1] w) => (uint8[1,3,k,4] y)
+    <float s={0.5}, float u={2.0}, uint8 a={3}, uint8 b={1}, int32[3] c={1,2,3}>
+    { y=QLinearConv<pads=[1,0,1,0]>(x,s,a,w,s,b,u,a,c) }
 layernorm of all
     g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
 layernorm along
@@ -719,8 +747,6 @@ gemm bias full: Gemm: computed together
     g (float[n,4] x, float[4,3] w, float[5,3] b) => (float[n,3] y) { y=Gemm(x,w,b) }
 matmul batch full: MatMul: computed together
     g (float[n,2,4] x, float[5,4,3] w) => (float[k,2,3] y) { y=MatMul(x,w) }
-einsum sum batch: Einsum: it takes
-    g (float[n,2,4] x, float[n,4,3] w) => (float[2,3] y) { y=Einsum<equation="bij,bjk->ik">(x,w) }
 conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
 compress: Compress: it combines all elements
