@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 
 import graphflow as gf
 from graphflow import tir
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
@@ -374,6 +375,24 @@ def test_computed_sizes_are_saved(tmp_path: Path) -> None:
     for number in (6, 2, 4):
         feeds = sized_feeds(one, {"n": number, "m": number - 1}, number)
         assert not difference(other.run(feeds), one.run(feeds), 0.0)
+
+
+def test_multiples_of_a_step_are_saved(tmp_path: Path) -> None:
+    text = (
+        "g (float[1,1,n] x) => (float y) <float[1,1,2] w={1,2}> "
+        "{ p=MaxPool<kernel_shape=[2],strides=[2]>(x) u=ConvTranspose<strides=[2]>(p,w) "
+        "y=Add(u,x) }"
+    )
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, 8)}, options=OPTIONS)
+    (one,) = exe.specializations
+    assert [str(relation) for relation in one.program.spec.relations] == ["n % 2 = 0"]
+    one.save(tmp_path / "model.gfx")
+    other = gf.load(tmp_path / "model.gfx")
+    assert other.program.spec.relations == one.program.spec.relations
+    feeds = sized_feeds(one, {"n": 6}, 0)
+    assert not difference(other.run(feeds), one.run(feeds), 0.0)
+    with pytest.raises(InvalidModel, match="n has to be a multiple of 2, such as 6"):
+        other.run(sized_feeds(one, {"n": 5}, 0))
 
 
 def test_a_bound_run_has_the_extent_of_its_inputs() -> None:
