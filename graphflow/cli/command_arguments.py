@@ -128,14 +128,14 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224") from None
 
 
-def _size(text: str) -> tuple[str, tuple[int, int]]:
-    """The name and the bounds of `NAME=1:8`."""
+def _size(text: str) -> tuple[str, tuple[int, int | None]]:
+    """The name and the bounds of `NAME=1:8`, or of `NAME=1:`, without a most."""
     name, _, bounds = text.rpartition("=")
     least, _, most = bounds.partition(":")
     try:
-        return name, (int(least), int(most))
+        return name, (int(least), int(most) if most or ":" not in bounds else None)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1:8") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1:8, or NAME=1:") from None
 
 
 def _value(text: str) -> tuple[str, Any]:
