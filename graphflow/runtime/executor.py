@@ -29,7 +29,7 @@ from graphflow.runtime.aligned_memory import (
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import ORPHANED, Driver, driver
 from graphflow.runtime.expected_values import require_value
-from graphflow.runtime.given_arrays import given_array, written_arrays
+from graphflow.runtime.given_arrays import OutputPlaces, given_array
 from graphflow.runtime.objects import link
 from graphflow.runtime.phases import ForeignPhase, NativePhase, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
@@ -133,6 +133,7 @@ class Program:
         self._sized = open_axes(spec)
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
+        self._places = OutputPlaces(spec)
         # Only tensors that the caller need not convert or fetch from elsewhere.
         self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
         self._results = tuple(tensor.name for tensor in spec.results)
@@ -150,7 +151,7 @@ class Program:
         `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
         arrays, sizes = self._accept(inputs)
-        written = None if out is None else written_arrays(self.spec, out, arrays.values())
+        written = None if out is None else self._places.take(out, arrays.values())
         objects = {} if self._plain else self._objects(inputs)
         arena = self._arena()
         for index, array in arrays.items():
@@ -171,7 +172,7 @@ class Program:
         else:
             results = checked_results(self.spec, outputs)
         if written is not None and out is not None:
-            written.copy_results(list(results.items()))
+            written.copy_results(results)
             results.update(out)
         return results if self._plain else with_objects(self.spec, results, objects)
 
