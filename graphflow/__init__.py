@@ -21,7 +21,8 @@ from graphflow.base.version import VERSION
 
 if TYPE_CHECKING:
     import graphflow.api.backend as backend
-    import graphflow.models as models
+    from graphflow import models
+    from graphflow.api.binding import Binding
     from graphflow.api.building import build, kernel
     from graphflow.api.compilation import compile
     from graphflow.api.executable import Executable, load
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from graphflow.base.target import Target
     from graphflow.graph import OperatorGraph, call
     from graphflow.inspect import TensorDecision
+    from graphflow.runtime import StateTensor
     from graphflow.schedule import Schedule, Sketch, sketch
     from graphflow.tuning import tune
 
@@ -78,6 +80,8 @@ _OF_ONNXRUNTIME = (
 """The names that scripts of onnxruntime use."""
 
 _LATER = {
+    "Binding": "graphflow.api.binding",
+    "StateTensor": "graphflow.runtime",
     "TensorDecision": "graphflow.inspect",
     "Executable": "graphflow.api.executable",
     "OperatorGraph": "graphflow.graph",
@@ -109,6 +113,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Binding",
     "Executable",
     "ExecutionMode",
     "ExecutionOrder",
@@ -125,6 +130,7 @@ __all__ = [
     "Schedule",
     "SessionOptions",
     "Sketch",
+    "StateTensor",
     "Target",
     "TensorDecision",
     "backend",

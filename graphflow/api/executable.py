@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from graphflow.api.binding import Binding
 from graphflow.api.description import as_html, one_line, title_of
 from graphflow.api.model import Model, Models, Single, Tensors, describe_key
 from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
@@ -82,6 +83,22 @@ class Executable:
         complete = self._complete
         if complete is not None and complete.takes(inputs):
             return _run(complete, inputs, out)
+        program, given = self._chosen(inputs, poison)
+        return _run(program, given, out)
+
+    def bind(self) -> Binding:
+        """Runs one after the other, in which tensors that an output repeats stay where they are.
+
+        A decoder that is given the keys and values of all tokens so far, and gives these with those
+        of the new tokens, writes the new rows alone: `Binding` has the details.  Which inputs and
+        outputs share memory so, and why others do not, is in `report()` under `states`.
+        """
+        return Binding(self._chosen)
+
+    def _chosen(
+        self, inputs: Mapping[str, ArrayLike], poison: float
+    ) -> tuple[Program, Mapping[str, Any]]:
+        """The program for the inputs of a run, and these with what the caller does not give."""
         _require_mapping(inputs)
         inputs = _with_arrays(inputs)
         _refuse_frozen(self._frozen, inputs)
@@ -93,7 +110,7 @@ class Executable:
                     require_assumed(assumed, given[assumed.tensor])
         for limits in model.scalar_limits:
             given.update(limits.given(given))
-        return _run(model.program, given, out)
+        return model.program, given
 
     async def run_async(
         self,
