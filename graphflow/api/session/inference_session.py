@@ -24,7 +24,11 @@ from graphflow.api.session.io_binding import IOBinding
 from graphflow.api.session.node_args import ModelMetadata, NodeArg, node_args
 from graphflow.api.session.ort_values import OrtValue
 from graphflow.api.session.providers import PROVIDER, Providers, check_providers
-from graphflow.api.session.session_options import RunOptions, SessionOptions
+from graphflow.api.session.session_options import (
+    RunOptions,
+    SessionOptions,
+    require_nothing_to_compile,
+)
 from graphflow.base.errors import GraphflowError, InvalidModel, RunError
 from graphflow.runtime import given_array, is_container
 
@@ -43,6 +47,7 @@ class InferenceSession:
 
     `path_or_bytes` is the path of an ONNX file or of a file that `Executable.save` wrote, the bytes
     of an ONNX file, or an `Executable`, which `compile` made with arguments that onnxruntime lacks.
+    An executable keeps its threads; a saved model takes those of the options.
     Results, names and errors are as onnxruntime documents them; docs/onnxruntime.md lists the
     options that have an effect.  `executable` explains, reports and saves the model.
     """
@@ -81,6 +86,7 @@ class InferenceSession:
             self._save(self._options.optimized_model_filepath)
 
     def _open_executable(self, exe: Executable) -> None:
+        require_nothing_to_compile(self._options)
         self.executable = exe
         self._onnx: Any = None
         required = set(exe.required)
