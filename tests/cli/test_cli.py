@@ -385,7 +385,7 @@ def test_outputs_that_cannot_be_written_are_an_error(
     assert not Path("/dev/null").is_file()
 
 
-HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "networkx", "rich"}
+HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "networkx", "rich", "scipy"}
 
 
 def imported_by(*arguments: str) -> tuple[str, set[str]]:
@@ -419,6 +419,11 @@ def test_commands_without_a_model_import_no_library(arguments: list[str], text: 
     out, imported = imported_by(*arguments)
     assert text in out and not imported & HEAVY
     assert {name.split(".")[1] for name in imported} == {"base", "cli"}
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-P", "-m", "graphflow", "--version"]
+    assert subprocess.check_output(command, text=True) == f"graphflow {VERSION}\n"
 
 
 def test_a_saved_model_runs_without_the_compiler(

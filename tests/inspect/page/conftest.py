@@ -1,16 +1,13 @@
 """A browser for the tests of the page, and pages that tests share.
 
-The tests are skipped where there is none; where CI is set they fail instead.  What a page costs is
-to open it, so tests of one network get the same page, turned back to its beginning.
+What a page costs is to open it, so tests of one network get the same page, turned back to its
+beginning.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -18,9 +15,9 @@ from unittest.mock import patch
 import pytest
 
 from graphflow.inspect.page import shown_pins
+from support.browsers import browser
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-"""The names of Chromium; Debian's package is `chromium`."""
+__all__ = ["Opened", "Opener", "browser", "few_pins", "open_page"]
 
 WAIT = 20_000
 """The most milliseconds until something is there; the machine may be busy."""
@@ -39,36 +36,11 @@ TURN_BACK = """() => {
 NEXT_FRAME = "() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))"
 
 
-def missing() -> str | None:
-    """Why there is no browser; None if there is one."""
-    if not any(map(shutil.which, BROWSERS)):
-        return f"no browser is installed: none of {', '.join(BROWSERS)} (apt-get install chromium)"
-    if find_spec("playwright") is None:
-        return "playwright is not installed (pip install -e '.[test]')"
-    return None
-
-
 @pytest.fixture(scope="session", autouse=True)
 def few_pins() -> Iterator[None]:
     """Few pins are planned, as each of them takes as long as the plan."""
     with patch.object(shown_pins, "MOST_PLANNED", 150):
         yield
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A headless Chromium, driven by playwright."""
-    reason = missing()
-    if reason is not None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    from playwright.sync_api import sync_playwright
-
-    path = next(filter(None, map(shutil.which, BROWSERS)))
-    with sync_playwright() as playwright:
-        # Root, as which CI runs, has no sandbox.
-        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @dataclass
