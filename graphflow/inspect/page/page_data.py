@@ -264,7 +264,8 @@ class ShownModel:
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.
     `seconds` is the price of a run.  `changes` are the differences from another plan, which
-    `compared` names; None if there is none.  `run` is what was measured, if it was; `memory`
+    `compared` names and a run of which is priced at `compared_seconds`; None if there is none.
+    `run` is what was measured, if it was; `memory`
     is None for reports.
     """
 
@@ -280,5 +281,6 @@ class ShownModel:
     kernels: dict[str, ShownKernel]
     changes: tuple[Change, ...] = ()
     compared: str | None = None
+    compared_seconds: float | None = None
     run: ShownRun | None = None
     memory: ShownMemory | None = None

@@ -35,6 +35,7 @@ from graphflow.plan import CopyKind
 def shown_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> ShownModel:
     """What differs, and the graph of `after`.  Raises InvalidModel where one is no report."""
     found = changes(before, after)
+    compared, seconds = _compared(before)
     try:
         edges = [edge for edge in after["edges"] if edge["layout"] is not None]
         places = {edge["name"]: place for place, edge in enumerate(edges)}
@@ -54,10 +55,19 @@ def shown_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sho
             imported=ShownGraph((), (), ()),
             kernels={},
             changes=found,
-            compared=f"{before['model']} for {before['target']}",
+            compared=compared,
+            compared_seconds=seconds,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidModel(f"the second is no report of this version: {error}") from None
+
+
+def _compared(report: Mapping[str, Any]) -> tuple[str, float]:
+    """What the other plan is called, and the price of a run of it."""
+    try:
+        return f"{report['model']} for {report['target']}", float(report["seconds"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidModel(f"the first is no report of this version: {error}") from None
 
 
 def _layout(edge: Mapping[str, Any]) -> ShownLayout:

@@ -36,6 +36,7 @@ def shown() -> ShownModel:
 def test_changes_are_those_of_the_reports() -> None:
     assert shown().changes == changes(reported(NARROW), reported(USUAL))
     assert shown().compared == f"probe_concat_58 for {NARROW}"
+    assert shown().compared_seconds == reported(NARROW)["seconds"]
     assert len({change.name for change in shown().changes} & {t.name for t in shown().tensors}) > 1
 
 
@@ -76,6 +77,9 @@ def test_other_values_are_refused(missing: str) -> None:
     broken = {key: value for key, value in reported(USUAL).items() if key != missing}
     with pytest.raises(InvalidModel, match="no report"):
         difference_page(reported(USUAL), broken)
+    if missing == "model":
+        with pytest.raises(InvalidModel, match="the first is no report"):
+            difference_page(broken, reported(USUAL))
 
 
 def test_edges_of_another_shape_are_refused() -> None:
