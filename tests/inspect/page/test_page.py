@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import onnx
@@ -27,11 +27,8 @@ from support.targets import USUAL
 
 @cache
 def stage_model() -> ShownModel:
-    """A network with repeated units, whose kernels have neither steps nor code, as in large
-    models."""
-    model = shown("stage")
-    short = {s: replace(k, steps=None, ir=None, assembly=None) for s, k in model.kernels.items()}
-    return replace(model, kernels=short)
+    """A network with repeated units, whose kernels have neither steps nor code."""
+    return shown("stage")
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +126,32 @@ def test_search_and_filters_find_nodes(stage: Any) -> None:
     assert stage.page.locator(".item.dimmed").count() > 0
     stage.page.press("body", "Escape")
     assert "Where the time goes" in stage.panel("overview")
+
+
+def units(model: ShownModel) -> list[set[str]]:
+    """The operators of each repetition of each block of the program."""
+    return [
+        {operator for node in model.program.nodes[a:b] for operator in node.operators}
+        for found in model.program.blocks
+        for a, b in pairwise([*found.starts, found.after])
+    ]
+
+
+def test_the_units_of_a_shuffled_stage_are_found() -> None:
+    model = shown("stage")
+    [found] = model.imported.blocks
+    assert len(found.starts) == 3
+    first = model.imported.nodes[found.starts[0]]
+    assert first.operators == ("Split.part0",)
+    assert [len(b.starts) for b in model.program.blocks] == [3]
+    assert all({"Conv", "Relu"} <= operators for operators in units(model))
+
+
+@pytest.mark.slow
+def test_the_units_of_shufflenet_are_found() -> None:
+    model = shown("shufflenet_v2")
+    for graph in (model.imported, model.program):
+        assert [len(found.starts) for found in graph.blocks] == [3, 7, 3]
 
 
 def test_repeated_blocks_are_folded_and_open(stage: Any) -> None:
