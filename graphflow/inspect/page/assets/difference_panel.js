@@ -28,6 +28,7 @@ function differencePanel(page) {
     element("h2", {}, `${model.model} for ${model.target}`),
     element("p", { class: "lead" }, differenceSentence(model, changed.length)),
     section("The whole plan", numbers.length ? numbersTable(numbers) : null),
+    section("Where the time changes", priceChanges(page)),
     passed.map((entry) => changedTensor(page, entry)),
     constants.length
       ? section(
@@ -53,6 +54,22 @@ function differenceSentence(model, count) {
   return (
     `${count} tensors differ. The graph is that of the second plan, estimated at ` +
     `${timeText(model.seconds)} a run, ${cost}.`
+  );
+}
+
+/** The nodes that take longer or shorter in the second plan. */
+function priceChanges(page) {
+  const changes = page.model.price_changes;
+  if (!changes.length) return null;
+  const signed = (seconds) => `${seconds < 0 ? "" : "+ "}${timeText(seconds)}`;
+  return table(
+    ["node", "#before", "#after", "#change"],
+    changes.map(({ node, before, after }) => [
+      page.nodeLink(node),
+      timeText(before),
+      timeText(after),
+      signed((after ?? 0) - (before ?? 0)),
+    ]),
   );
 }
 
