@@ -1,4 +1,5 @@
-"""Names that the command line offers: of the default target, of peers, and prefixes of models.
+"""Names that the command line offers: of the default target, of peers, of assumptions about inputs,
+and prefixes of models.
 
 What always holds: they are known without importing what they name, so that the command line parses
 its arguments, and prints its help, before it imports the compiler or another runtime.
@@ -17,3 +18,6 @@ HOST = "host"
 
 PEER_NAMES = ("onnxruntime", "openvino")
 """The runtimes that `graphflow bench` compares with; the first is the reference of accuracy."""
+
+ASSUMPTION_NAMES = FINITE, NONNEGATIVE = ("finite", "nonnegative")
+"""What can be assumed of an input by a name; `base.assumed` says what they mean."""

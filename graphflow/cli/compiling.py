@@ -69,10 +69,25 @@ def _request(
         sizes=sizes_of(dict(wanted.size)),
         target=named_target(wanted.target),
         overridable=wanted.overridable,
+        layouts=_once("--layout", wanted.layout),
+        assume=_once("--assume", wanted.assume),
         options=options(wanted),
         progress=bar.stage,
         counting=bar.count,
     )
+
+
+def _once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """What an option says of each tensor; InvalidModel if it names one twice."""
+    found = dict(pairs)
+    for name in found:
+        given = [value for tensor, value in pairs if tensor == name]
+        if len(given) > 1:
+            raise InvalidModel(
+                f"{option} names {name!r} {len(given)} times, with "
+                f"{', '.join(map(repr, given))}; give it once"
+            )
+    return found
 
 
 def values(wanted: argparse.Namespace) -> dict[str, Any]:
