@@ -27,14 +27,12 @@ from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
-from graphflow.base.decisions import Decisions
 from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import Size
 from graphflow.frontends import ExtentsLost
 from graphflow.inspect import (
     TensorDecision,
-    decisions,
     explain,
     explanations,
     page_of,
@@ -46,6 +44,7 @@ from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Counts, Once
 from graphflow.program import TensorSpec
+from graphflow.reports import Decisions, reported_decisions
 from graphflow.runtime import (
     Processor,
     Program,
@@ -89,7 +88,7 @@ class Decided:
 
     def decisions(self) -> Decisions:
         """What `graphflow inspect` prints."""
-        return decisions(self.compiled)
+        return reported_decisions(self.report())
 
     def page(self) -> str:
         """What `graphflow inspect --html` writes."""

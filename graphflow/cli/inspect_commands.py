@@ -18,6 +18,7 @@ def run_inspect(wanted: argparse.Namespace) -> int:
     """`graphflow inspect MODEL`."""
     if wanted.profile and wanted.html is None:
         raise InvalidModel("--profile measures for the page; give --html FILE too")
+    _require_table(wanted)
     with executable_or_decisions(wanted) as exe:
         pass
     if wanted.html is not None:
@@ -31,8 +32,19 @@ def run_inspect(wanted: argparse.Namespace) -> int:
     elif wanted.edge is not None:
         print(exe.explain(wanted.edge))
     else:
-        on_demand("cli.drawing").show_decisions(exe.decisions(), constants=wanted.all)
+        on_demand("cli.decision_table").show_table(exe, wanted.all, wanted.only, wanted.sort)
     return 0
+
+
+def _require_table(wanted: argparse.Namespace) -> None:
+    """InvalidModel for an option of the table together with one that asks for something else."""
+    others = [f"--{name}" for name in ("json", "html", "edge") if getattr(wanted, name)]
+    for name in ("only", "sort", "all"):
+        if getattr(wanted, name) and others:
+            raise InvalidModel(
+                f"--{name} says what the table shows, and {others[0]} asks for something else than "
+                "the table; leave one of them out"
+            )
 
 
 def run_view(wanted: argparse.Namespace) -> int:

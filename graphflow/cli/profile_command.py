@@ -20,7 +20,7 @@ from graphflow.base.run_profile import OperatorTime, RunProfile, StepProfile
 from graphflow.bench import chrome_trace, peer_profile, profile_run
 from graphflow.cli.compiling import compiled_or_decided, onnx_model
 from graphflow.cli.drawing import stdout_console
-from graphflow.inspect import page_of
+from graphflow.inspect import measured_nodes, page_of
 from graphflow.program import random_inputs
 
 
@@ -44,6 +44,11 @@ def run_profile(wanted: argparse.Namespace) -> int:
 def profiled_page(exe: Any) -> str:
     """The page of a model with the measured steps of a run."""
     return page_of(exe.compiled, profile_of(exe))
+
+
+def measured_seconds(exe: Any) -> dict[int, float]:
+    """The measured times of the nodes of a program, by their places in its report."""
+    return measured_nodes(exe.compiled, profile_of(exe))
 
 
 def profile_of(exe: Any) -> RunProfile:
