@@ -20,8 +20,8 @@ from graphflow.plan import EdgeType
 
 
 def program_report(compiled: Compiled) -> dict[str, Any]:
-    """The nodes in the order of the run, and the blocks: `count` repetitions of `period` nodes from
-    node `first` on, with equal operators."""
+    """The nodes in the order of the run, and the blocks: a repetition begins at each node of
+    `starts` and ends before the next one, the last before the node `after`."""
     known = ShownEdgeTypes()
     graph = shown_program(compiled, known)
     edge_types = tuple(known.edge_types)
@@ -34,8 +34,9 @@ def program_report(compiled: Compiled) -> dict[str, Any]:
             for place, node in enumerate(graph.nodes)
         ],
         "blocks": [
-            {"first": block.first, "period": block.period, "count": block.count}
+            {"starts": starts, "after": starts[-1] + block.period}
             for block in graph.blocks
+            for starts in [[block.first + k * block.period for k in range(block.count)]]
         ],
     }
 

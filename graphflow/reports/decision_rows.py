@@ -63,14 +63,14 @@ class DecisionRow:
 class Decisions:
     """The decisions as a table: a row for each tensor, and a sentence that sums up.
 
-    `operators` are those of each node of the program, `blocks` are repetitions of nodes: the first
-    node, their number in one repetition, and the number of repetitions.
+    `operators` are those of each node of the program.  `blocks` are nodes that repeat: the first
+    node of each repetition, and the node after the last one.
     """
 
     title: str
     rows: tuple[DecisionRow, ...]
     operators: tuple[str, ...]
-    blocks: tuple[tuple[int, int, int], ...]
+    blocks: tuple[tuple[tuple[int, ...], int], ...]
     summary: str
 
 
@@ -83,7 +83,7 @@ def reported_decisions(report: Mapping[str, Any]) -> Decisions:
         title=f"{report['model']} for {report['target']}",
         rows=tuple(_row(edge, writers, pinned.get(edge["name"])) for edge in report["edges"]),
         operators=tuple("+".join(node["operators"]) or str(node["kind"]) for node in nodes),
-        blocks=tuple((block["first"], block["period"], block["count"]) for block in blocks),
+        blocks=tuple((tuple(block["starts"]), block["after"]) for block in blocks),
         summary=summary_sentence(report),
     )
 

@@ -7,6 +7,7 @@ and prices.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -73,21 +74,22 @@ def _runs(
 
 def _repetition(decisions: Decisions, place: int | None) -> tuple[int, int] | None:
     """The block that a node is in, and in which repetition of it, counted from 0."""
-    for number, (first, period, count) in enumerate(decisions.blocks):
-        if place is not None and first <= place < first + period * count:
-            return number, (place - first) // period
+    for number, (starts, after) in enumerate(decisions.blocks):
+        if place is not None and starts[0] <= place < after:
+            return number, bisect_right(starts, place) - 1
     return None
 
 
 def _heading(decisions: Decisions, rows: Sequence[DecisionRow], block: int, repetition: int) -> str:
     """The block and the repetition, with the price of the rows; with the operators if it is the
     first one."""
-    first, period, count = decisions.blocks[block]
+    starts, after = decisions.blocks[block]
     price = microseconds(sum(row.price or 0.0 for row in rows))
-    text = f"block {block + 1}, {repetition + 1} of {count}, {price}"
+    text = f"block {block + 1}, {repetition + 1} of {len(starts)}, {price}"
     if repetition:
         return text
-    runs = [(len([*run]), op) for op, run in groupby(decisions.operators[first : first + period])]
+    operators = decisions.operators[starts[0] : (*starts, after)[1]]
+    runs = [(len([*run]), op) for op, run in groupby(operators)]
     return f"{text}: " + ", ".join(op if n == 1 else f"{n} {op}" for n, op in runs)
 
 
