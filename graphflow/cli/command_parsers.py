@@ -139,6 +139,13 @@ def _add_inspect_commands(commands: Any) -> None:
     command.add_argument(
         "--html", metavar="FILE", help="write a page with the graph as a picture, for a browser"
     )
+    command.add_argument(
+        "--onnx",
+        metavar="FILE",
+        help="write the program as an ONNX graph for viewers such as Netron, with layouts, facts "
+        "and reasons in the metadata of nodes and values",
+    )
+    command.add_argument("--dot", metavar="FILE", help="write the program as Graphviz text")
     command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
 
     command = _add_command(

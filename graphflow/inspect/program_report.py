@@ -7,11 +7,10 @@ those that the page shows.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
 from typing import Any
 
 from graphflow.base.run_profile import RunProfile
-from graphflow.inspect.page.page_data import ShownArrow, ShownNode
+from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
 from graphflow.inspect.page.shown_program import shown_program
 from graphflow.inspect.page.shown_run import shown_run
@@ -24,15 +23,9 @@ def program_report(compiled: Compiled) -> dict[str, Any]:
     `starts` and ends before the next one, the last before the node `after`."""
     known = ShownEdgeTypes()
     graph = shown_program(compiled, known)
-    edge_types = tuple(known.edge_types)
-    arrows: dict[int, dict[str, deque[ShownArrow]]] = defaultdict(lambda: defaultdict(deque))
-    for arrow in graph.arrows:
-        arrows[arrow.end][arrow.tensor].append(arrow)
+    read = _Read(compiled, graph, tuple(known.edge_types))
     return {
-        "nodes": [
-            _node(node, [*_inputs(node, arrows[place], edge_types)])
-            for place, node in enumerate(graph.nodes)
-        ],
+        "nodes": [_node(read, place, node) for place, node in enumerate(graph.nodes)],
         "blocks": [
             {"starts": starts, "after": starts[-1] + block.period}
             for block in graph.blocks
@@ -51,7 +44,27 @@ def measured_nodes(compiled: Compiled, profile: RunProfile) -> dict[int, float]:
     return dict(found)
 
 
-def _node(node: ShownNode, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+class _Read:
+    """The arrows of a graph by the nodes that they come from and lead to."""
+
+    def __init__(
+        self, compiled: Compiled, graph: ShownGraph, edge_types: tuple[EdgeType, ...]
+    ) -> None:
+        self.compiled, self.edge_types = compiled, edge_types
+        self.into: dict[tuple[int, str], deque[ShownArrow]] = defaultdict(deque)
+        """In the order of the inputs that read the tensor."""
+        self.out_of: dict[tuple[int, str], ShownArrow] = {}
+        for arrow in graph.arrows:
+            self.into[arrow.end, arrow.tensor].append(arrow)
+            self.out_of.setdefault((arrow.start, arrow.tensor), arrow)
+
+    def edge_type(self, arrow: ShownArrow | None) -> EdgeType | None:
+        """The edge type in which the tensor of an arrow is read."""
+        known = arrow is not None and arrow.edge_type is not None
+        return self.edge_types[arrow.edge_type] if known else None  # type: ignore[index, union-attr]
+
+
+def _node(read: _Read, place: int, node: ShownNode) -> dict[str, Any]:
     return {
         "name": node.name,
         "kind": node.kind,
@@ -62,24 +75,44 @@ def _node(node: ShownNode, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds": node.seconds,
         "measured": node.measured,
         "bytes": node.bytes,
-        "inputs": inputs,
-        "outputs": list(node.outputs),
+        "inputs": [_input(read, place, *named) for named in node.inputs],
+        "outputs": [_output(read, place, name) for name in node.outputs],
         "notes": list(node.notes),
     }
 
 
-def _inputs(
-    node: ShownNode, arrows: dict[str, deque[ShownArrow]], edge_types: tuple[EdgeType, ...]
-) -> Iterator[dict[str, Any]]:
-    """Each input with the node that it comes from, and the edge type in which it is read; both None
-    for a constant.  Arrows of a tensor are in the order of the inputs."""
-    for parameter, tensor in node.inputs:
-        arrow = arrows[tensor].popleft() if arrows[tensor] else None
-        read = None if arrow is None or arrow.edge_type is None else edge_types[arrow.edge_type]
-        yield {
-            "parameter": parameter,
-            "tensor": tensor,
-            "from": None if arrow is None else arrow.start,
-            "edge_type": None if read is None else read.describe(),
-            "physical_shape": None if read is None else list(read.layout.physical_shape),
-        }
+def _input(read: _Read, place: int, parameter: str, tensor: str) -> dict[str, Any]:
+    """An input with the node that it comes from, and the edge type in which it is read; both None
+    for a constant."""
+    arrows = read.into[place, tensor]
+    arrow = arrows.popleft() if arrows else None
+    return {
+        "parameter": parameter,
+        "tensor": tensor,
+        "from": None if arrow is None else arrow.start,
+        **_described(read.edge_type(arrow)),
+    }
+
+
+def _output(read: _Read, place: int, name: str) -> dict[str, Any]:
+    """What a node writes: a tensor in its own edge type, or a copy of it in another one."""
+    value = read.compiled.graph.values.get(name)
+    written = read.edge_type(read.out_of.get((place, name)))
+    decided = read.compiled.plan.edges.get(name)
+    if written is None and decided is not None:
+        written = decided.edge_type
+    return {
+        "tensor": name,
+        "dtype": None if value is None else value.dtype,
+        "logical_shape": None if value is None else list(value.shape),
+        **_described(written),
+    }
+
+
+def _described(edge_type: EdgeType | None) -> dict[str, Any]:
+    if edge_type is None:
+        return {"edge_type": None, "physical_shape": None}
+    return {
+        "edge_type": edge_type.describe(),
+        "physical_shape": list(edge_type.layout.physical_shape),
+    }

@@ -11,6 +11,7 @@ from math import isfinite, prod
 from typing import Any
 
 from graphflow.base.decisions import REPORT_SCHEMA
+from graphflow.inspect.plain_sentence import plain_sentence
 from graphflow.inspect.program_report import program_report
 from graphflow.inspect.refusals import refusals
 from graphflow.inspect.report_totals import totals
@@ -136,6 +137,7 @@ def _edge(compiled: Compiled, edge: TensorDecision) -> dict[str, Any]:
         ],
         "decided_by": edge.decided_by,
         "reason": edge.reason,
+        "sentence": plain_sentence(edge),
         "conversions": [_conversion(made, node) for made in edge.conversions
                         for node, _ in made.consumers],
         "others": [_other(other) for other in edge.others],

@@ -94,15 +94,20 @@ class _Writers:
     def __init__(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         self.nodes = nodes
         own = [(place, node) for place, node in enumerate(nodes) if node["kind"] not in COPIES]
-        self.by_output = {name: place for place, node in own for name in node["outputs"]}
+        self.by_output = {name: place for place, node in own for name in _written(node)}
         self.by_name = {node["name"]: place for place, node in own if node["kind"] not in OUTER}
         sections = [node for node in nodes if node["kind"] == SECTION]
-        self.foreign = {name for node in sections for name in node["outputs"]}
+        self.foreign = {name for node in sections for name in _written(node)}
         self.foreign |= {read["tensor"] for node in sections for read in node["inputs"]}
 
     def place(self, edge: Mapping[str, Any]) -> int | None:
         """The node that writes a tensor, or keeps it in registers; an input is its own node."""
         return self.by_output.get(edge["name"], self.by_name.get(edge["producer"]))
+
+
+def _written(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tensors that a node writes."""
+    return tuple(output["tensor"] for output in node["outputs"])
 
 
 COPIES = ("convert", "fill", "copy")
@@ -115,7 +120,7 @@ OUTER = ("input", "output", "check")
 def _row(edge: Mapping[str, Any], writers: _Writers, pin: Mapping[str, Any] | None) -> DecisionRow:
     name, place = edge["name"], writers.place(edge)
     node = None if place is None else writers.nodes[place]
-    writes = node is not None and name in node["outputs"]
+    writes = node is not None and name in _written(node)
     given = node is not None and node["kind"] == INPUT
     copies = [*_copies(edge["conversions"])]
     return DecisionRow(

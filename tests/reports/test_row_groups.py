@@ -21,7 +21,9 @@ def table(rows: tuple[DecisionRow, ...], *blocks: tuple[tuple[int, ...], int]) -
     return Decisions("title", rows, operators, blocks, "summary")
 
 
-def groups(rows: tuple[DecisionRow, ...], *blocks: tuple[tuple[int, ...], int]) -> list[tuple[Any, ...]]:
+def groups(
+    rows: tuple[DecisionRow, ...], *blocks: tuple[tuple[int, ...], int]
+) -> list[tuple[Any, ...]]:
     found = row_groups(table(rows, *blocks), rows)
     return [(g.heading, "".join(row.tensor for row in g.rows), g.alike) for g in found]
 
@@ -99,11 +101,12 @@ def edge(name: str, **known: Any) -> dict[str, Any]:
 def test_a_copy_for_several_readers_is_one_line_and_has_one_price() -> None:
     made = {"kind": "convert", "edge_type": "NHWC", "bytes": 8, "seconds": 2e-6, "because": "why"}
     moved = {**made, "kind": "move", "seconds": 9e-6}
-    nodes = [
-        {"name": "x", "kind": "input", "operators": [], "seconds": None, "outputs": ["x"]},
-        {"name": "n", "kind": "kernel", "operators": ["A", "B"], "seconds": 1e-6, "outputs": ["y"],
-         "inputs": []},
-    ]  # fmt: skip
+    nodes: list[dict[str, Any]] = [
+        {"name": "x", "kind": "input", "operators": [], "seconds": None},
+        {"name": "n", "kind": "kernel", "operators": ["A", "B"], "seconds": 1e-6},
+    ]
+    for node, tensor in zip(nodes, "xy", strict=True):
+        node.update(inputs=[], outputs=[{"tensor": tensor}])
     counts = dict.fromkeys(
         ("edges", "conversions", "boundary_conversions", "inner_conversions", "fills",
          "cancelled_pairs", "refused_pairs", "vectorized_share", "foreign_nodes",
