@@ -146,7 +146,13 @@ def import_checked(
     depend on the elements that it does not give.
     """
     values = fixed_values(model, input_values or {})
-    loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
+    shapes, most = shapes_with(input_shapes or {}, values), {size.name: size.hi for size in sizes}
+    try:
+        loaded = load_model(model, shapes, overridable)
+    except InvalidModel:
+        if not sizes:
+            raise
+        loaded = load_model(model, shapes, overridable, most)
     # A size of one value is a constant extent.
     axes = {size: axes for size, axes in sized_axes(model, sizes).items() if size.lo < size.hi}
     known = _operators(operators)
@@ -160,6 +166,11 @@ def import_checked(
                 # What an inequality helped to show may follow from an equation.
                 kept = (one for one in relations if one.is_exact or not found.relation.is_exact)
                 relations = (*kept, found.relation)
+                if (
+                    found.relation.is_exact
+                    and found.relation.value(most) > most[found.relation.size]
+                ):
+                    loaded = load_model(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
             raise

@@ -104,6 +104,9 @@ class ImportContext:
     """The sums that tensors hold."""
     nonnegative: list[SizeSum] = field(default_factory=list)
     """Sums of sizes that are not negative in any run that satisfies the relations of the graph."""
+    limiting: list[str] = field(default_factory=list)
+    """Tensors that hold sizes which are sums of others, and may limit these more than their own
+    bounds do."""
     sized_values: dict[str, SizedArray] = field(default_factory=dict)
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
     such a shape read them."""

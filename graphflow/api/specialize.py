@@ -12,17 +12,19 @@ are looked up by the value of this input too.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.borrowing import borrowed
-from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
+from graphflow.api.model import Interface, Model, Values, deciding_input, only_made
 from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
@@ -49,14 +51,14 @@ from graphflow.runtime import (
     Processor,
     Program,
     check_host,
+    given_array,
     processor_of,
     value_key,
 )
 
 Key: TypeAlias = "tuple[tuple[str, object], ...]"
 
-CALLER = 4
-"""The frame of `Executable.run`'s caller, counted from the function that warns."""
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class ValueMissing(InvalidModel):
@@ -100,6 +102,11 @@ class Loaded(Decided):
     """A compiled model with its program in this process, as a `Model`."""
 
     program: Program
+
+    @property
+    def title(self) -> str:
+        """The names of the model and of its target."""
+        return f"{self.compiled.name} for {self.compiled.target.name}"
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -346,7 +353,7 @@ class Specializer:
             f"program: the shapes or values of {', '.join(self.deciding)} were others than those "
             f"of the {most} programs that are kept; pad the inputs to fewer shapes, or keep more "
             "programs with Options(programs=...)",
-            stacklevel=CALLER,
+            stacklevel=_caller(),
         )
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
@@ -428,6 +435,8 @@ class Specializer:
             except ExtentsLost as error:
                 if not sizes:
                     raise
+                if len(sizes) < len(self._request.sizes):  # others are beyond their bounds
+                    return self._find(shape_of, value_of, check, is_exact=True)
                 self._lose_sizes(error)
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
@@ -442,7 +451,7 @@ class Specializer:
         warnings.warn(
             f"no program of {self.interface.title} serves all sizes ({names}): {error}; a program "
             "is compiled for each shape",
-            stacklevel=CALLER,
+            stacklevel=_caller(),
         )
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
@@ -464,3 +473,12 @@ class Specializer:
                 raise InvalidModel(
                     f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
                 )
+
+
+def _caller() -> int:
+    """The `stacklevel` of a warning in the function that asks, for the code that called this
+    package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

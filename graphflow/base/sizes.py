@@ -49,6 +49,10 @@ class SizeRelation:
         """What the size is, or is at least, where the others are `extents`."""
         return self.offset + sum(factor * extents[name] for name, factor in self.factors)
 
+    def limits(self, most: Mapping[str, int]) -> bool:
+        """Whether the size is less at its most than the others give at theirs."""
+        return self.is_exact and self.value(most) > most[self.size]
+
     def may_hold(self, extents: Mapping[str, int]) -> bool:
         """Whether the relation holds, as far as `extents` are known."""
         if not {self.size, *dict(self.factors)} <= extents.keys():

@@ -11,6 +11,7 @@ from typing import Any
 
 from graphflow.base.run_profile import RunProfile
 from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode
+from graphflow.inspect.page.shown_imported import shown_imported, with_blocks
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
 from graphflow.inspect.page.shown_program import shown_program
 from graphflow.inspect.page.shown_run import shown_run
@@ -23,14 +24,11 @@ def program_report(compiled: Compiled) -> dict[str, Any]:
     `starts` and ends before the next one, the last before the node `after`."""
     known = ShownEdgeTypes()
     graph = shown_program(compiled, known)
+    blocks = with_blocks(graph, shown_imported(compiled, graph.nodes, ())).blocks
     read = _Read(compiled, graph, tuple(known.edge_types))
     return {
         "nodes": [_node(read, place, node) for place, node in enumerate(graph.nodes)],
-        "blocks": [
-            {"starts": starts, "after": starts[-1] + block.period}
-            for block in graph.blocks
-            for starts in [[block.first + k * block.period for k in range(block.count)]]
-        ],
+        "blocks": [{"starts": list(block.starts), "after": block.after} for block in blocks],
     }
 
 

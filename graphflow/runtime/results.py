@@ -7,7 +7,7 @@ returned, and no element beyond a trimmed extent reaches the caller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,17 +18,19 @@ from graphflow.program import ProgramSpec
 Buffers = Sequence[NDArray[Any]]
 
 
-def checked_results(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]]:
+def checked_results(
+    spec: ProgramSpec, buffers: Buffers, viewed: Collection[str] = ()
+) -> dict[str, NDArray[Any]]:
     """The model's outputs; raises RunError if a guard does not hold.
 
     An output that is trimmed is a contiguous copy, so that it does not keep the larger buffer
-    alive; all others are the buffers themselves.
+    alive, except for those in `viewed`; all others are the buffers themselves.
     """
     require_guards(spec, buffers)
     results = named_results(spec, buffers)
     for name, view in trimmed_views(spec, buffers).items():
         if view.shape != results[name].shape:
-            results[name] = view.copy()
+            results[name] = view if name in viewed else view.copy()
     return results
 
 
@@ -66,7 +68,7 @@ def trimmed_views(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]
     """
     views: dict[str, NDArray[Any]] = {}
     for trim in spec.trimmed:
-        name, extent = spec.outputs[trim.output].name, int(buffers[trim.extents].flat[trim.element])
+        name, extent = spec.outputs[trim.output].name, int(buffers[trim.extents].item(trim.element))
         bound = buffers[trim.output].shape[trim.axis]
         if not 0 <= extent <= bound:
             raise VerifyError(

@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, Portion, ProgramSpec, ProgramStep
-from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
+from graphflow.runtime.aligned_memory import (
+    Recycled,
+    copy_to_front,
+    data_address,
+    is_usable,
+    zeroed_block,
+)
 from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, LEVEL, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
@@ -167,6 +173,19 @@ class Arena:
             patience_ns=patience_ns,
         )
         return job, pointers, steps, levels
+
+    def read(self, number: int, array: NDArray[Any]) -> None:
+        """Let kernels read an input where it is, if they can, or else a copy of it."""
+        if is_usable(array) and array.shape == self.staging[number].shape:
+            self.addresses[number] = data_address(array)
+        else:
+            self.copy(number, array)
+
+    def copy(self, number: int, array: NDArray[Any]) -> None:
+        """Let kernels read a copy of an input, at the beginning of each axis of its staging."""
+        staging = self.staging[number]
+        copy_to_front(staging, array)
+        self.addresses[number] = data_address(staging)
 
     def hold(self, sizes: Mapping[int, int]) -> None:
         """Write the sizes of a run into the staging of the inputs that hold them."""

@@ -62,7 +62,7 @@ def test_the_report_is_plain_and_complete() -> None:
     assert set(report()) == {
         "schema", "model", "target", "edges", "program", "cancelled", "refused", "assumed",
         "pinned", "seconds", "unpinned_seconds", "gap", "whole", "next_best", "sharing",
-        "validation", "summary", "foreign", "guards", "trimmed", "refusals",
+        "validation", "summary", "foreign", "guards", "trimmed", "refusals", "states",
     }  # fmt: skip
     wanted = {
         "name", "producer", "consumers", "dtype", "logical_shape", "where", "physical_shape",
