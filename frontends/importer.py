@@ -212,6 +212,7 @@ def _imported(
             tensors[name]: {
                 axis: count
                 for axis, count in counts.items()
+                if axis not in context.filled.get(name, {})
                 if (size := context.sizes.get(count)) is None
                 or 0 <= size.lo <= size.hi <= tensors[name].shape[axis]
             }

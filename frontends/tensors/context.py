@@ -95,6 +95,9 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
+    filled: dict[str, Mapping[int, float]] = field(default_factory=dict)
+    """By counted tensor the axes along which its kernel writes all elements, with what it writes
+    behind those that a run gives."""
     sizes: dict[str, Size] = field(default_factory=dict)
     """The tensors that hold sizes: how many elements a run gives along axes of its inputs, and
     sums of these."""

@@ -17,7 +17,7 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
 from support.exporters import Exporter
-from support.session_models import (
+from support.models.session_models import (
     MODULES,
     rows,
     session,

@@ -9,7 +9,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from support.session_models import MODULES, rows, session, small_net, where_nonzero
+from support.models.session_models import MODULES, rows, session, small_net, where_nonzero
 
 with_both = pytest.mark.parametrize("ort", MODULES, ids=lambda module: module.__name__)
 

@@ -12,7 +12,7 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from support.exporters import Exporter
-from support.session_models import MODULES
+from support.models.session_models import MODULES
 
 with_both = pytest.mark.parametrize("ort", MODULES, ids=lambda module: module.__name__)
 DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32",

@@ -10,7 +10,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, UnsupportedOp
-from support.session_models import MODULES, rows, small_net
+from support.models.session_models import MODULES, rows, small_net
 
 with_both = pytest.mark.parametrize("ort", MODULES, ids=lambda module: module.__name__)
 
