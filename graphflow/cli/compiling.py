@@ -16,6 +16,7 @@ from typing import Any
 
 from graphflow.api.compilation import executable_of
 from graphflow.api.executable import Executable
+from graphflow.api.progress_bar import ProgressBar
 from graphflow.api.specialize import Decided
 from graphflow.base.errors import InvalidModel
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
@@ -23,7 +24,6 @@ from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.sizes import sizes_of
 from graphflow.cli.executables import read_array
-from graphflow.cli.progress_bar import ProgressBar
 from graphflow.codegen import named_target
 from graphflow.frontends import OnnxModel
 from graphflow.models import named

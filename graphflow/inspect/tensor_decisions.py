@@ -181,7 +181,8 @@ def run_sizes(compiled: Compiled, name: str) -> Iterator[tuple[int, Size]]:
     """The axes of a tensor whose extents each run decides, with these sizes."""
     graph = compiled.graph
     value = graph.values.get(name)
-    sizes = {one.tensor: one.size for one in (*graph.sizes, *graph.derived)}
+    sizes = {one.tensor: one.size for one in graph.sizes}
+    sizes.update((one.tensor, one.size) for one in graph.derived)
     for axis, tensor in ({} if value is None else graph.counted.get(value, {})).items():
         if tensor in sizes:
             yield axis, sizes[tensor]
