@@ -52,9 +52,12 @@ class _Read:
         self.into: dict[tuple[int, str], deque[ShownArrow]] = defaultdict(deque)
         """In the order of the inputs that read the tensor."""
         self.out_of: dict[tuple[int, str], ShownArrow] = {}
+        self.written: dict[int, dict[str, None]] = defaultdict(dict)
+        """The tensors that leave each node; the copy of a constant names them only here."""
         for arrow in graph.arrows:
             self.into[arrow.end, arrow.tensor].append(arrow)
             self.out_of.setdefault((arrow.start, arrow.tensor), arrow)
+            self.written[arrow.start][arrow.tensor] = None
 
     def edge_type(self, arrow: ShownArrow | None) -> EdgeType | None:
         """The edge type in which the tensor of an arrow is read."""
@@ -74,7 +77,7 @@ def _node(read: _Read, place: int, node: ShownNode) -> dict[str, Any]:
         "measured": node.measured,
         "bytes": node.bytes,
         "inputs": [_input(read, place, *named) for named in node.inputs],
-        "outputs": [_output(read, place, name) for name in node.outputs],
+        "outputs": [_output(read, place, name) for name in node.outputs or read.written[place]],
         "notes": list(node.notes),
     }
 

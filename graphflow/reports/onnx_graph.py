@@ -73,11 +73,12 @@ def _node(node: ProgramNode) -> onnx.NodeProto:
 
 
 def _value(value: ProgramValue) -> onnx.ValueInfoProto:
-    """The type of a value: its element type and the shape of its box, as far as they are known."""
+    """The type of a value: its element type and the shape of its box, as far as they are known;
+    for a value without an edge type, such as a constant that is returned, the logical shape."""
+    shape = value.logical_shape if value.physical_shape is None else value.physical_shape
+    decision = dict(value.about).get("decision", "")
     kind = _element_type(value.dtype)
-    proto = helper.make_tensor_value_info(
-        value.name, kind, value.physical_shape, doc_string=dict(value.about).get("decision", "")
-    )
+    proto = helper.make_tensor_value_info(value.name, kind, shape, doc_string=decision)
     _add_metadata(proto, value.about)
     return proto
 

@@ -83,7 +83,7 @@ def test_a_saved_model_has_the_same_graph(tmp_path: Path) -> None:
     assert graph_of(gf.load(tmp_path / "m.gfx")) == graph_of(compiled())
 
 
-def test_sections_views_element_types_and_outputs_that_are_inputs() -> None:
+def test_sections_views_element_types_and_outputs_that_are_inputs_or_constants() -> None:
     b = ModelBuilder(3)
     x, n = b.input("x", (4, 6)), b.input("n", (2, 3), "int64")
     drawn = b.node("RandomNormalLike", [x], seed=1.0)
@@ -91,6 +91,7 @@ def test_sections_views_element_types_and_outputs_that_are_inputs() -> None:
     b.output(flat)
     b.output(b.node("Cast", [n], ["half"], to=onnx.TensorProto.FLOAT16))
     b.output(b.node("Identity", [n], ["same"]))
+    b.output(b.constant(np.float32([1, 2, 3]), "constant"), shape=(3,))
     exe = gf.compile(b.model(), threads=1)
     model = graph_of(exe)
     kinds = {onnx.helper.get_node_attr_value(node, "kind") for node in model.graph.node}
@@ -100,3 +101,4 @@ def test_sections_views_element_types_and_outputs_that_are_inputs() -> None:
     }
     assert (types["n"], types["half"]) == (onnx.TensorProto.INT64, onnx.TensorProto.FLOAT16)
     assert [value.name for value in model.graph.output] == [t.name for t in exe.outputs]
+    assert shape(model.graph.output[-1]) == [3]
