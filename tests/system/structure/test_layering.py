@@ -22,7 +22,7 @@ from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, par
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
     ("tir", "foreign", "llvm", "processes"),
-    ("layout", "effects", "program", "cost"),
+    ("layout", "effects", "program", "cost", "reports"),
     ("schedule", "codegen", "runtime"),
     ("kernels",),
     ("graph", "plan", "validation"),
