@@ -36,7 +36,17 @@ COPIED = {
 """Pages, and files that pages link to, by the files that they are."""
 
 SECTIONS = {
-    "Models": ("compile", "load", "Executable", "Options", "Target", "tune", "TensorDecision"),
+    "Models": (
+        "compile",
+        "load",
+        "Executable",
+        "Binding",
+        "StateTensor",
+        "Options",
+        "Target",
+        "tune",
+        "TensorDecision",
+    ),
     "Kernels": ("build", "kernel", "call", "OperatorGraph", "Schedule", "sketch", "Sketch"),
 }
 """The order of names in the reference; what is in none follows."""
