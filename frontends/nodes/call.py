@@ -71,6 +71,9 @@ class NodeCall:
         self._is_constant = context.folding.has_constant_inputs(step)
         self.drops_counts = False
         """Whether the node allows for what a run does not give, so that an output may lack it."""
+        self.read_with_fill: dict[str, frozenset[int]] = {}
+        """By tensor the axes along which kernels of this node read all elements: it is known what
+        stands behind those that a run gives."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's Python value; strings are decoded; `default` where it is not given."""
@@ -349,7 +352,7 @@ class NodeCall:
         the axes in `given` are left out."""
         counted = self.context.counted
         counts = {
-            buffer: counted[name]
+            buffer: self._counts_without_fill(name)
             for buffer, name in zip(func.inputs, names, strict=True)
             if name in counted
         }
@@ -372,6 +375,10 @@ class NodeCall:
         for result, buffer in zip(outputs, func.outputs, strict=True):
             if buffer in passed:
                 counted[result] = passed[buffer]
+
+    def _counts_without_fill(self, name: str) -> Counts:
+        filled, counts = self.read_with_fill.get(name), self.context.counted[name]
+        return counts if filled is None else {k: n for k, n in counts.items() if k not in filled}
 
     def extents_lost(self, names: Iterable[str], reason: str) -> ExtentsLost:
         """The error for a node that reads the tensors `names`, of which a run decides an extent."""

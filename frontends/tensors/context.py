@@ -16,7 +16,7 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp
-from graphflow.base.sizes import Size
+from graphflow.base.sizes import Size, SizeStep
 from graphflow.frontends.protos.inference import output_types, tensor_type
 from graphflow.frontends.protos.protos import declared_type
 from graphflow.frontends.protos.steps import ImportStep, names_read
@@ -95,6 +95,9 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
+    filled: dict[str, Mapping[int, float]] = field(default_factory=dict)
+    """By counted tensor the axes along which its kernel writes all elements, with what it writes
+    behind those that a run gives."""
     sizes: dict[str, Size] = field(default_factory=dict)
     """The tensors that hold sizes: how many elements a run gives along axes of its inputs, and
     sums of these."""
@@ -111,6 +114,8 @@ class ImportContext:
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
     such a shape read them."""
 
+    steps: dict[str, SizeStep] = field(default_factory=dict)
+    """Of sizes of inputs that are multiples of a step, by the tensor with the number of steps."""
     lesser_counts: dict[tuple[int | str, int | str], str] = field(default_factory=dict)
     """For two counts, or a count and a number, the tensor with the lesser of both, while it is in
     the graph."""

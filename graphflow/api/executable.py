@@ -20,7 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.binding import Binding
 from graphflow.api.description import as_html, one_line, title_of
-from graphflow.api.model import Model, Models, Single, Tensors, describe_key
+from graphflow.api.model import (
+    Model,
+    Models,
+    Single,
+    Tensors,
+    describe_key,
+    needs_only_inputs,
+)
 from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
 from graphflow.api.saved import load_models, save_models
 from graphflow.base.arguments import Shapes
@@ -80,9 +87,6 @@ class Executable:
         do not satisfy what a kernel assumes of them; TypeError for inputs that are not a mapping;
         RunError for a value that the model does not allow, such as an index outside its tensor.
         """
-        complete = self._complete
-        if complete is not None and complete.takes(inputs):
-            return _run(complete, inputs, out)
         program, given = self._chosen(inputs, poison)
         return _run(program, given, out)
 
@@ -99,6 +103,9 @@ class Executable:
         self, inputs: Mapping[str, ArrayLike], poison: float
     ) -> tuple[Program, Mapping[str, Any]]:
         """The program for the inputs of a run, and these with what the caller does not give."""
+        complete = self._models.at_hand(inputs) if self._complete is None else self._complete
+        if complete is not None and complete.takes(inputs):
+            return complete, inputs
         _require_mapping(inputs)
         inputs = _with_arrays(inputs)
         _refuse_frozen(self._frozen, inputs)
@@ -382,10 +389,7 @@ def _complete_program(models: Models) -> Program | None:
     to choose one, to check assumptions or scalars, or to add what the caller does not know."""
     if not isinstance(models, Single):
         return None
-    model = models.model
-    hidden = len(model.program.spec.inputs) > len(model.inputs)
-    checked = model.check_assumes or model.scalar_limits
-    return None if checked or hidden else model.program
+    return models.model.program if needs_only_inputs(models.model) else None
 
 
 def _run(

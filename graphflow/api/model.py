@@ -161,8 +161,20 @@ class Models(Protocol):
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
         """The model for a run with these inputs."""
 
+    def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
+        """The program of the run before, if it serves these inputs too and needs nothing but them:
+        what `serve` would find, in less time."""
+
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
         """Make the model for these shapes and values of inputs, if it does not exist."""
+
+
+def needs_only_inputs(model: Model) -> bool:
+    """Whether the program of a model needs nothing but the inputs that a run gives: no checks of
+    assumptions or scalars, and no inputs that callers do not know."""
+    spec = model.program.spec
+    hidden = len(spec.inputs) - len(spec.held) > len(model.inputs)
+    return not (model.check_assumes or model.scalar_limits or hidden)
 
 
 @dataclass(frozen=True)
@@ -195,6 +207,9 @@ class Single:
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
         """The model; its program checks the inputs."""
         return self.model
+
+    def at_hand(self, inputs: Mapping[str, ArrayLike]) -> None:
+        """None: there is nothing to find."""
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
         """Do nothing; InvalidModel if the model is for other shapes or values."""

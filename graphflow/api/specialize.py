@@ -24,7 +24,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.borrowing import borrowed
-from graphflow.api.model import Interface, Model, Values, deciding_input, only_made
+from graphflow.api.model import (
+    Interface,
+    Model,
+    Values,
+    deciding_input,
+    needs_only_inputs,
+    only_made,
+)
 from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
@@ -261,7 +268,9 @@ class Specializer:
         self._compiled_in_a_row = 0
         self._warned = False
         self._last: Loaded | None = None
-        """The program of the last run."""
+        """The model of the last run."""
+        self._at_hand: Loaded | None = None
+        """The same, if its program needs nothing but the inputs of a run."""
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -306,6 +315,16 @@ class Specializer:
         texts = [open_shapes] * bool(self._symbolic) + [open_values] * bool(self._needed)
         return " and ".join(texts)
 
+    def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
+        """The program of the run before, if that takes these shapes and no value decides."""
+        model = self._at_hand
+        if model is None:
+            return None
+        if not model.program.takes_as_before(inputs) and not self._admits(model, inputs):
+            return None
+        self._compiled_in_a_row = 0
+        return model.program
+
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
         """The program for these inputs, compiled if it does not exist.
 
@@ -330,6 +349,8 @@ class Specializer:
         )
         self._warn_if_every_run_compiles(compiles)
         self._last = found
+        open_to_values = bool(self._needed or found.values)
+        self._at_hand = None if open_to_values or not needs_only_inputs(found) else found
         return found
 
     def _admits(self, model: Loaded, inputs: Mapping[str, ArrayLike]) -> bool:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
-from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep
+from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime.aligned_memory import (
     data_address,
     is_usable,
@@ -34,14 +34,8 @@ from graphflow.runtime.objects import link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
-from graphflow.runtime.results import (
-    checked_results,
-    named_results,
-    require_guards,
-    trimmed_views,
-    with_objects,
-)
-from graphflow.runtime.run_sizes import AdmittedShapes, fits, open_axes, values_of_sizes
+from graphflow.runtime.results import Results
+from graphflow.runtime.run_sizes import AdmittedShapes, RunShapes, SeenShapes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -132,12 +126,11 @@ class Program:
             for number, tensor in enumerate(spec.inputs)
             if number not in spec.held
         ]
-        self._sized = open_axes(spec)
+        self._given = tuple(tensor.name for _, tensor, _ in self._inputs)
+        self._seen = SeenShapes(spec)
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
-        # Only tensors that the caller need not convert or fetch from elsewhere.
-        self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
-        self._results = tuple(tensor.name for tensor in spec.results)
+        self.results = Results(spec)
 
     def run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None = None
@@ -151,30 +144,37 @@ class Program:
         if the inputs are not exactly those of `spec.inputs` and `spec.objects_in` or the arrays of
         `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
-        arrays, sizes = self.accept(inputs)
+        arrays, decided = self.accept(inputs)
         written = None if out is None else written_arrays(self.spec, out, arrays.values())
-        objects = {} if self._plain else self.objects_given(inputs)
+        objects = self.objects_given(inputs)
         arena = self._arena()
         for number, array in arrays.items():
-            arena.read(number, array)
-        arena.hold(sizes)
+            arena.read(number, array, decided.parts.get(number))
+        arena.hold(decided.sizes)
         outputs = self.place_outputs(arena, {} if written is None else written.direct)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        if self._plain:
-            results: dict[str, Any] = dict(zip(self._results, outputs, strict=True))
-        else:
-            results = checked_results(self.spec, outputs)
+        results = self.results.checked(outputs)
         if written is not None and out is not None:
             written.copy_results(list(results.items()))
             results.update(out)
-        return results if self._plain else with_objects(self.spec, results, objects)
+        return self.results.with_objects(results, objects)
 
     def takes(self, inputs: object) -> bool:
         """Whether `inputs` is a dict with exactly the names of this program's inputs."""
         return type(inputs) is dict and inputs.keys() == self._names
+
+    def takes_as_before(self, inputs: object) -> bool:
+        """Whether it `takes` these, and an earlier run had inputs of the same shapes."""
+        if type(inputs) is not dict or inputs.keys() != self._names:
+            return False
+        try:
+            shapes = tuple([inputs[name].shape for name in self._given])
+        except AttributeError:  # no arrays
+            return False
+        return self._seen.known(shapes) is not None
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
@@ -332,10 +332,8 @@ class Program:
                 arena.addresses[inputs + number] = memory.address
         return outputs
 
-    def accept(
-        self, inputs: Mapping[str, ArrayLike]
-    ) -> tuple[dict[int, NDArray[Any]], dict[int, int]]:
-        """The arrays and the sizes of a run, by the numbers of inputs."""
+    def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
+        """The arrays of a run by the numbers of inputs, and what their shapes decide."""
         if inputs.keys() != self._names:
             self._refuse_names(inputs)
         arrays: dict[int, NDArray[Any]] = {}
@@ -343,17 +341,25 @@ class Program:
             array = inputs[tensor.name]
             if type(array) is not np.ndarray:
                 array = given_array(tensor.name, array)
-            if not fits(array.shape, tensor.shape, self._sized.get(number, ())) or (
-                array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype
-            ):
-                raise InvalidModel(
-                    f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
-                    f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
-                )
-            if self._values and tensor.name in self._values:
-                require_value(tensor.name, self._values[tensor.name], array)
+            if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
+                raise self._misfit(tensor, array)
             arrays[number] = array
-        return arrays, values_of_sizes(self.spec, arrays) if self._sized else {}
+        shapes = tuple([array.shape for array in arrays.values()])
+        decided = self._seen.known(shapes)
+        if decided is None:
+            if (wrong := self._seen.misfit(arrays)) is not None:
+                raise self._misfit(self.spec.inputs[wrong], arrays[wrong])
+            decided = self._seen.decide(shapes, arrays)
+        for number, tensor, _ in self._inputs if self._values else ():
+            if tensor.name in self._values:
+                require_value(tensor.name, self._values[tensor.name], arrays[number])
+        return arrays, decided
+
+    def _misfit(self, tensor: TensorSpec, array: NDArray[Any]) -> InvalidModel:
+        return InvalidModel(
+            f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
+            f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
+        )
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
         missing = [name for name in self.spec.input_names if name not in inputs]
@@ -395,17 +401,17 @@ class BoundRun:
         self,
         program: Program,
         arrays: Mapping[int, NDArray[Any]],
-        sizes: Mapping[int, int],
+        decided: RunShapes,
         inputs: Mapping[str, Any],
     ) -> None:
         self._program = program
         self._objects = program.objects_given(inputs)
         self._arena = program._new_arena()
         for number, array in arrays.items():
-            self._arena.copy(number, array)
-        self._arena.hold(sizes)
+            self._arena.copy_in(number, array, decided.parts.get(number))
+        self._arena.hold(decided.sizes)
         self._buffers = program.place_outputs(self._arena)
-        self.outputs = named_results(program.spec, self._buffers)
+        self.outputs = program.results.named(self._buffers)
         self._turns = OneAtATime("this bound run")
 
     def run(self) -> None:
@@ -441,10 +447,8 @@ class BoundRun:
 
     def _execute(self) -> None:
         self._program.execute(self._arena, self._objects)
-        spec = self._program.spec
-        require_guards(spec, self._buffers)
-        if spec.trimmed:
-            self.outputs.update(trimmed_views(spec, self._buffers))
+        self._program.results.require_guards(self._buffers)
+        self.outputs.update(self._program.results.trimmed(self._buffers))
 
 
 def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -20,7 +20,6 @@ from graphflow.base.errors import GraphflowError
 from graphflow.program import ProgramSpec, StateSpec, TensorSpec
 from graphflow.runtime.aligned_memory import copy_to_front, data_address, zeroed_block
 from graphflow.runtime.executor import Program
-from graphflow.runtime.results import checked_results, with_objects
 
 
 class StateMemory:
@@ -131,7 +130,7 @@ class StateRun:
     """
 
     __slots__ = (
-        "_arena", "_memories", "_outputs", "_phases", "_program", "_states", "copied",
+        "_arena", "_outputs", "_phases", "_program", "_states", "_viewed", "copied",
     )  # fmt: skip
 
     def __init__(self, program: Program, memories: Mapping[int, StateMemory]) -> None:
@@ -141,6 +140,7 @@ class StateRun:
         self._states = [_State.of(state, program.spec, memories) for state in program.spec.states]
         self.copied = 0
         first = len(program.spec.inputs)
+        self._viewed = [state.result for state in self._states]
         self._outputs = {state.spec.output: state.memory.array for state in self._states}
         for state in self._states:
             self._arena.addresses[first + state.spec.output] = data_address(state.memory.array)
@@ -150,22 +150,21 @@ class StateRun:
 
         `in_place` names the inputs that are views of the beginning of their memory.
         """
-        program, arena, spec = self._program, self._arena, self._program.spec
-        arrays, sizes = program.accept(inputs)
+        program, arena = self._program, self._arena
+        arrays, decided = program.accept(inputs)
         objects = program.objects_given(inputs)
         self.copied = 0
         for state in self._states:
             self.copied += state.take(arrays.pop(state.spec.input), state.given in in_place)
         for number, array in arrays.items():
-            arena.read(number, array)
-        arena.hold(sizes)
+            arena.read(number, array, decided.parts.get(number))
+        arena.hold(decided.sizes)
         outputs = program.place_outputs(arena, self._outputs)
         program.execute(arena, objects, self._phases)
-        viewed = [state.result for state in self._states]
-        results: dict[str, Any] = checked_results(spec, outputs, viewed)
+        results = program.results.checked(outputs, self._viewed)
         for state in self._states:
             results[state.result] = state.tensor(results[state.result])
-        return with_objects(spec, results, objects) if objects else results
+        return program.results.with_objects(results, objects)
 
 
 @dataclass(frozen=True, slots=True)
