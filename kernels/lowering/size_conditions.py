@@ -118,8 +118,7 @@ class _Conditions:
         return tir.Comparison("lt", tir.IndexValue(row), tir.Load(self.sizes[size], ()))
 
     def _in_smaller_tiles(self, part: tir.Body, domain: arith.Domain) -> tir.Body:
-        """Statements that compute a tile of rows, if the run gives at most half of these for half
-        of them, if it gives one for one.
+        """Statements that compute a tile of rows, for as many of `_fewer_rows` as the run gives.
 
         Only where the tile may be the first one: of many rows, few are saved by a smaller last one.
         """
@@ -129,11 +128,13 @@ class _Conditions:
             tile = tile_of_rows(part, domain, rows.written_by(part, domain), self.outputs)
             if tile is None or arith.bounds(tile.base, domain.ranges())[0] != 0:
                 continue
-            smaller, half = self._copy(tile.first(1), "_1"), (tile.extent + 1) // 2
-            if half > 1:
-                more = self._given(tile.base + 1, rows)
-                smaller = (tir.If(more, self._copy(tile.first(half), "_half"), smaller),)
-            return (tir.If(self._given(tile.base + half, rows), part, smaller),)
+            least, *fewer = _fewer_rows(tile.extent)
+            made = self._copy(tile.first(least), f"_{least}")
+            for count in fewer:
+                more = self._given(tile.base + least, rows)
+                made = (tir.If(more, self._copy(tile.first(count), f"_{count}"), made),)
+                least = count
+            return (tir.If(self._given(tile.base + least, rows), part, made),)
         return part
 
     def _copy(self, part: tir.Body, suffix: str) -> tir.Body:
@@ -164,6 +165,11 @@ class _Conditions:
             row = _first_row(rows.written_by(part, domain), domain)
             found.append(before if row is None else row)
         return tuple(found)
+
+
+def _fewer_rows(extent: int) -> list[int]:
+    """One row, and quarters of a tile: so a run that ends in it computes few rows that it lacks."""
+    return sorted({1, *(-(-extent * part // 4) for part in (1, 2, 3))} - {extent})
 
 
 def _first_row(written: Sequence[Written], outside: arith.Domain) -> arith.IndexExpr | None:
