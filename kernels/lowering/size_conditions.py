@@ -34,6 +34,10 @@ LEAST_TILE = 256
 what moves elements takes as long for a row as for several, and every tile takes time to compile."""
 
 
+FEW_TILES = 8
+"""Of at most so many tiles, each is made for fewer rows: one in which a run ends is a good part."""
+
+
 @dataclass(frozen=True, slots=True)
 class SizeParam:
     """A parameter of a lowered kernel that holds a size, which is at most `most`."""
@@ -120,13 +124,17 @@ class _Conditions:
     def _in_smaller_tiles(self, part: tir.Body, domain: arith.Domain) -> tir.Body:
         """Statements that compute a tile of rows, for as many of `_fewer_rows` as the run gives.
 
-        Only where the tile may be the first one: of many rows, few are saved by a smaller last one.
+        Only where the tile may be the first one, or there are few: of many rows, few are saved by a
+        smaller last one.
         """
         if _work(part) < LEAST_TILE:
             return part
         for rows in self.rows:
             tile = tile_of_rows(part, domain, rows.written_by(part, domain), self.outputs)
-            if tile is None or arith.bounds(tile.base, domain.ranges())[0] != 0:
+            if tile is None:
+                continue
+            is_one_of_many = rows.axis.room > FEW_TILES * tile.extent
+            if is_one_of_many and arith.bounds(tile.base, domain.ranges())[0] != 0:
                 continue
             least, *fewer = _fewer_rows(tile.extent)
             made = self._copy(tile.first(least), f"_{least}")
