@@ -150,10 +150,12 @@ class Program:
         arena.hold(decided.sizes)
         outputs = self._new_outputs(arena)
         self.execute(arena, objects)
-        # Not in a `finally`: an arena whose run an exception ended may not be free.
-        if len(self._idle) < _KEPT_ARENAS:
-            self._idle.append(arena)
-        return self._results.checked(outputs, objects)
+        # Behind the run: an arena whose run an exception ended may not be free.
+        try:
+            return self._results.checked(outputs, objects)
+        finally:
+            if len(self._idle) < _KEPT_ARENAS:
+                self._idle.append(arena)
 
     def takes(self, inputs: object) -> bool:
         """Whether `inputs` is a dict with exactly the names of this program's inputs."""
@@ -303,7 +305,7 @@ class Program:
         for index, memory in enumerate(arena.outputs, len(self.spec.inputs)):
             outputs.append(memory.array())
             arena.addresses[index] = memory.address
-        return outputs
+        return outputs + arena.hidden
 
     def _accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
         """The arrays of a run by the numbers of inputs, and what their shapes decide."""
