@@ -8,7 +8,7 @@ buffers.  If operators have no kernel, one `UnsupportedOp` names all of them.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.base.sizes import Size, SizeRelation
+from graphflow.base.sizes import Relation, Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import feed
 from graphflow.frontends.control_flow.control import CONTROL
@@ -146,20 +146,26 @@ def import_checked(
     depend on the elements that it does not give.
     """
     values = fixed_values(model, input_values or {})
-    loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
+    shapes, most = shapes_with(input_shapes or {}, values), {size.name: size.hi for size in sizes}
+    try:
+        loaded = load_model(model, shapes, overridable)
+    except InvalidModel:
+        if not sizes:
+            raise
+        loaded = load_model(model, shapes, overridable, most)
     # A size of one value is a constant extent.
     axes = {size: axes for size, axes in sized_axes(model, sizes).items() if size.lo < size.hi}
     known = _operators(operators)
-    relations: tuple[SizeRelation, ...] = ()
+    relations: tuple[Relation, ...] = ()
     try:
         while True:
             try:
                 return _imported(loaded, values, fallback, contents, known, axes, relations)
             except SizesRelated as found:  # what came before it did not know that
                 assert found.relation not in relations
-                # What an inequality helped to show may follow from an equation.
-                kept = (one for one in relations if one.is_exact or not found.relation.is_exact)
-                relations = (*kept, found.relation)
+                relations = (*_beside(relations, found.relation), found.relation)
+                if found.relation.limits(most):
+                    loaded = load_model(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
             raise
@@ -169,6 +175,15 @@ def import_checked(
         return _imported(loaded, values, fallback, contents, known, counts_lost=str(error))
 
 
+def _beside(relations: Sequence[Relation], found: Relation) -> Iterator[Relation]:
+    """The relations that are kept beside one that was found: what an inequality helped to show may
+    follow from an equation, and multiples of a larger step are those of a smaller one."""
+    for one in relations:
+        is_replaced = type(one) is type(found) and one.size == found.size and not found.factors
+        if not is_replaced and (one.is_exact or not found.is_exact):
+            yield one
+
+
 def _imported(
     loaded: LoadedModel,
     values: Mapping[str, Array],
@@ -176,7 +191,7 @@ def _imported(
     contents: dict[int, Array],
     operators: Operators,
     sized: Mapping[Size, Axes] = MappingProxyType({}),
-    relations: Sequence[SizeRelation] = (),
+    relations: Sequence[Relation] = (),
     counts_lost: str = "",
 ) -> OperatorGraph:
     """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
@@ -387,6 +388,18 @@ class NodeCall:
             f"{self.title}: how many elements its input {name} has along axis {axis} is only known "
             f"at run time, and {reason}; cut the model before this node"
         )
+
+    def relate_counts(self) -> None:
+        """Raise SizesRelated where a relation between sizes makes two inputs equally long along
+        axes that meet if their shapes are aligned at the end."""
+        counted = [name for name in self.given_inputs if name in self.context.counted]
+        ranks = {name: len(self.context.graph.values[name].shape) for name in counted}
+        for one, other in combinations(counted, 2):
+            others = self.context.counted[other]
+            for axis, count in self.context.counted[one].items():
+                met = others.get(axis - ranks[one] + ranks[other], count)
+                if met != count:
+                    require_equal(self.context, count, met)
 
     def counts(self, position: int) -> Counts:
         """The axes of an input whose extents a run decides, with the tensors that count."""

@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
 from graphflow.frontends.nodes.counted import filled
-from graphflow.frontends.tensors.derived_sizes import Element, rounded_down, total
+from graphflow.frontends.tensors.derived_sizes import (
+    Element,
+    require_at_least,
+    rounded_down,
+    total,
+)
 from graphflow.kernels.definitions.windows.window import Window
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -58,6 +63,7 @@ def counted_windows(
         summand, overhangs = _along(call, x, axis - 2, window, ceil_mode, size)
         stride = window.strides[axis - 2]
         if (size.lo + summand) // stride < 1:
+            require_at_least(call.context, count, stride - summand)
             raise call.extents_lost((x,), f"no window fits into {size.lo}")
         number = rounded_down(call.context, count, summand, stride)
         _require_room(call, x, number, rooms[axis - 2])

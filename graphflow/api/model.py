@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.arguments import Shapes
@@ -21,7 +20,7 @@ from graphflow.base.errors import InvalidModel, Remedy
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.processes.once import Counts
 from graphflow.program import OpenTensor, TensorSpec
-from graphflow.runtime import Processor, Program, require_value, with_size_names
+from graphflow.runtime import Processor, Program, given_array, require_value, with_size_names
 
 if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file does not need
     from graphflow.inspect import TensorDecision
@@ -56,6 +55,10 @@ class Interface:
 
 class Model(Protocol):
     """A program for one set of input shapes, with its report, explanations and interface."""
+
+    @property
+    def title(self) -> str:
+        """The names of the model and of its target."""
 
     @property
     def program(self) -> Program:
@@ -228,14 +231,6 @@ def deciding_input(
             f"input {name!r} is missing, and its shape or value decides which program runs"
         )
     return given_array(name, inputs[name] if name in inputs else interface.defaults[name])
-
-
-def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
-    """The array of a run for an input; InvalidModel if the value is not an array."""
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise InvalidModel(f"input {name!r} is no array: {error}") from error
 
 
 def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model:

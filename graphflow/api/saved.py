@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -156,6 +157,13 @@ class SavedModel:
                 _scalar_limits(plain, self.inputs) for plain in listed(about["scalar_limits"])
             )
         self.program: Program = saved.load(self.threads, self.values)
+
+    @cached_property
+    def title(self) -> str:
+        """The names of the model and of its target."""
+        with _variants_of(self._path, "report"):
+            report = mapping(self._document("report"))
+            return f"{text(report['model'])} for {text(report['target'])}"
 
     @property
     def compiled(self) -> NoReturn:

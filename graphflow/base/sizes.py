@@ -49,12 +49,58 @@ class SizeRelation:
         """What the size is, or is at least, where the others are `extents`."""
         return self.offset + sum(factor * extents[name] for name, factor in self.factors)
 
+    def limits(self, most: Mapping[str, int]) -> bool:
+        """Whether the size is less at its most than the others give at theirs."""
+        return self.is_exact and self.value(most) > most[self.size]
+
+    def wanted(self, extents: Mapping[str, int]) -> str:
+        """What has to hold, for a run in which it does not."""
+        return f"{self} has to hold, and that would be {self.value(extents)}"
+
     def may_hold(self, extents: Mapping[str, int]) -> bool:
         """Whether the relation holds, as far as `extents` are known."""
         if not {self.size, *dict(self.factors)} <= extents.keys():
             return True
         size, value = extents[self.size], self.value(extents)
         return size == value if self.is_exact else size >= value
+
+
+@dataclass(frozen=True, slots=True)
+class SizeStep:
+    """What holds in every run: a size is a multiple of `step`."""
+
+    size: str
+    step: int
+
+    @property
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        """The other sizes that it names: none."""
+        return ()
+
+    @property
+    def is_exact(self) -> bool:
+        """It fixes extents as an equation does."""
+        return True
+
+    def __str__(self) -> str:
+        return f"{self.size} % {self.step} = 0"
+
+    def limits(self, most: Mapping[str, int]) -> bool:
+        """False: no other size is part of it."""
+        return False
+
+    def wanted(self, extents: Mapping[str, int]) -> str:
+        """What has to hold, for a run in which it does not."""
+        above = -(-extents[self.size] // self.step) * self.step
+        return f"{self.size} has to be a multiple of {self.step}, such as {above}"
+
+    def may_hold(self, extents: Mapping[str, int]) -> bool:
+        """Whether the relation holds, as far as `extents` are known."""
+        return extents.get(self.size, 0) % self.step == 0
+
+
+Relation: TypeAlias = "SizeRelation | SizeStep"
+"""What a program relies on of the sizes of a run, and each run checks."""
 
 
 FormulaKind: TypeAlias = Literal["quotient", "product", "lesser"]

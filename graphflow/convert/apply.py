@@ -200,10 +200,10 @@ class _Builder:
             variant = choice.variant
             if isinstance(variant.recipe, Foreign):
                 self._check_contiguous(node, placements)
-            counted = {
-                buffer.name: self._counted(value)
-                for buffer, value in zip(node.func.outputs, node.outputs, strict=True)
-            }
+            values = zip(
+                (*node.func.inputs, *node.func.outputs), (*node.inputs, *node.outputs), strict=True
+            )
+            counted = {buffer.name: self._counted(value) for buffer, value in values}
             self.calls.append(
                 PhysicalCall(
                     node.name,

@@ -61,7 +61,7 @@ class PhysicalCall:
     - prepare: whether it runs once, when the program is loaded.
     - because: why a conversion is made, for the report.
     - relied: whether the plan relies on what the call leaves in its output's padding.
-    - counted: for axes of outputs the value that holds how many elements a run gives there.
+    - counted: for axes of parameters the value that holds how many elements a run gives there.
     - filled: for axes of inputs the value that holds how many elements a run gives there, and the
       number behind these.
     """

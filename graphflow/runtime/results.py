@@ -7,7 +7,7 @@ returned, and no element beyond a trimmed extent reaches the caller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -74,8 +74,9 @@ class Results:
         numbers = dict.fromkeys(trim.output for trim in spec.trimmed)
         self._trimmed = [_TrimmedTensor(spec, number) for number in numbers]
 
-    def checked(self, buffers: Buffers, objects: Mapping[str, Any]) -> dict[str, Any]:
-        """The model's outputs in its order: arrays that kernels wrote, and objects from sections.
+    def checked(self, buffers: Buffers, viewed: Collection[str] = ()) -> dict[str, Any]:
+        """The model's outputs that kernels wrote, by name and in order; those in `viewed` are views
+        of their buffers in any case.
 
         Raises RunError if a guard does not hold.
         """
@@ -84,9 +85,13 @@ class Results:
         results: dict[str, Any] = self.named(buffers)
         for name, view in self.trimmed(buffers).items():
             whole = results[name]
-            if 2 * view.size < whole.size or not view.flags.c_contiguous:
-                view = view.copy()
-            results[name] = view
+            is_small = 2 * view.size < whole.size or not view.flags.c_contiguous
+            results[name] = view.copy() if is_small and name not in viewed else view
+        return results
+
+    def with_objects(self, results: dict[str, Any], objects: Mapping[str, Any]) -> dict[str, Any]:
+        """The model's outputs in its order: arrays that kernels wrote, and objects from
+        sections."""
         if not self._objects:
             return results
         found = list(results.items())

@@ -19,7 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, Portion, ProgramSpec, ProgramStep
-from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
+from graphflow.runtime.aligned_memory import (
+    Recycled,
+    data_address,
+    is_usable,
+    zeroed_block,
+)
 from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, LEVEL, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
@@ -173,6 +178,14 @@ class Arena:
             patience_ns=patience_ns,
         )
         return job, pointers, steps, levels
+
+    def read(self, number: int, array: NDArray[Any], part: tuple[slice, ...] | None) -> None:
+        """Let kernels read an input where it is, if they can, or else a copy of it in `part` of its
+        staging."""
+        if part is None and is_usable(array):
+            self.addresses[number] = data_address(array)
+        else:
+            self.copy_in(number, array, part)
 
     def copy_in(self, number: int, array: NDArray[Any], part: tuple[slice, ...] | None) -> None:
         """Copy the array for an input to `part` of its staging, or to all of it."""

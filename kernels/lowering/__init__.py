@@ -4,6 +4,7 @@ In: a `KernelTask`.  Out: a `LoweredKernel`.  What always holds: nothing here kn
 plan, so worker processes can run it on any task.
 """
 
+from graphflow.kernels.lowering.appending import Repeated, appending, repeats, writes_behind
 from graphflow.kernels.lowering.filled_axes import FilledAxis, Fills, filled_axes, fills_of
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
@@ -20,9 +21,11 @@ __all__ = [
     "Fills",
     "KernelTask",
     "LoweredKernel",
+    "Repeated",
     "SizeParam",
     "SizedAxis",
     "SizedRows",
+    "appending",
     "axes_with_sizes",
     "filled_axes",
     "fills_of",
@@ -30,6 +33,8 @@ __all__ = [
     "make_kernel",
     "remove_assume",
     "remove_undef",
+    "repeats",
     "rows_of",
     "with_size_conditions",
+    "writes_behind",
 ]

@@ -16,6 +16,7 @@ from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
+from graphflow.kernels.lowering.appending import Repeated, appending
 from graphflow.kernels.lowering.count_conditions import with_count_conditions
 from graphflow.kernels.lowering.filled_axes import FilledAxis, with_reduction_conditions
 from graphflow.kernels.lowering.filled_tiles import with_filled_tiles
@@ -48,7 +49,7 @@ class KernelTask:
     `claimed` names a call and its variant where the plan relies on what the kernel leaves in the
     padding of its output, None where it does not.  `sized` are the axes of its outputs of which a
     run gives the first rows alone, `filled` those of its inputs that have a known number behind the
-    elements that a run gives.
+    elements that a run gives.  `repeated` are an input and an output that are one memory.
     """
 
     symbol: str
@@ -59,6 +60,7 @@ class KernelTask:
     claimed: str | None = None
     sized: tuple[SizedAxis, ...] = ()
     filled: tuple[FilledAxis, ...] = ()
+    repeated: Repeated | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class LoweredKernel:
 def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     """The kernel of a task; the trace gets the seconds of scheduling and of the proofs.
 
-    ScheduleError where its recipe is refused, VerifyError where a proof fails.
+    ScheduleError where its recipe is refused, and where an output may not be the memory of an input
+    that it repeats; VerifyError where a proof fails.
     """
     with trace.timer("schedule", task.symbol):
         schedule = _schedule(task)
@@ -100,6 +103,8 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         func, sizes = with_size_conditions(replace(func, name=task.symbol), task.sized)
         func = with_count_conditions(with_filled_tiles(func))
         func, sizes = with_reduction_conditions(func, task.filled, sizes)
+        if task.repeated is not None:
+            func = appending(func, task.repeated)
     with trace.timer("proofs", task.symbol):
         tir.verify(func, "lowered")
         if task.claimed is not None:

@@ -160,6 +160,7 @@ READERS = [
     "c = Cast<to=1>(picked)  y = Softmax<axis=0>(c) -> float[N,3] y",
     "y = CumSum(picked, zero) -> int64[N,3] y",
     "y = Slice(picked, first, minus) -> int64[N,3] y",
+    "y = Gather(picked, first) -> int64[1,3] y",
     "c = Gather<axis=1>(picked, two)  d = Sub(c, seven)  r = Squeeze(boxes, first)"
     "  b = Gather(r, d)  t = Transpose(b)  y = MatMul(b, t)  z = Identity(picked)"
     " -> float[N,N] y, int64[N,3] z",
@@ -169,7 +170,6 @@ READERS = [
 OTHERS = [
     f"{PAIRS}  y = Expand(p, square) -> float[N,M] y",
     "y = Shape(picked) -> int64[2] y",
-    "y = Gather(picked, first) -> int64[1,3] y",
     "y = Add(picked, six) -> int64[N,3] y",
     "y = Reshape(picked, stated) -> int64[6,3] y",
     "y = Expand(picked, stated) -> int64[N,3] y",
