@@ -154,10 +154,12 @@ class Program:
         arena.hold(decided.sizes)
         outputs = self.place_outputs(arena, {} if written is None else written.direct)
         self.execute(arena, objects)
-        # Not in a `finally`: an arena whose run an exception ended may not be free.
-        if len(self._idle) < _KEPT_ARENAS:
-            self._idle.append(arena)
-        results = self.results.checked(outputs, out or ())
+        # Behind the run: an arena whose run an exception ended may not be free.
+        try:
+            results = self.results.checked(outputs, out or ())
+        finally:
+            if len(self._idle) < _KEPT_ARENAS:
+                self._idle.append(arena)
         if written is not None and out is not None:
             written.copy_results(results)
             results.update(out)
@@ -331,7 +333,7 @@ class Program:
             else:
                 outputs.append(memory.array())
                 arena.addresses[inputs + number] = memory.address
-        return outputs
+        return outputs + arena.hidden
 
     def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
         """The arrays of a run by the numbers of inputs, and what their shapes decide."""
