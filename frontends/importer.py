@@ -146,7 +146,13 @@ def import_checked(
     depend on the elements that it does not give.
     """
     values = fixed_values(model, input_values or {})
-    loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
+    shapes, most = shapes_with(input_shapes or {}, values), {size.name: size.hi for size in sizes}
+    try:
+        loaded = load_model(model, shapes, overridable)
+    except InvalidModel:
+        if not sizes:
+            raise
+        loaded = load_model(model, shapes, overridable, most)
     # A size of one value is a constant extent.
     axes = {size: axes for size, axes in sized_axes(model, sizes).items() if size.lo < size.hi}
     known = _operators(operators)
@@ -158,6 +164,8 @@ def import_checked(
             except SizesRelated as found:  # what came before it did not know that
                 assert found.relation not in relations
                 relations = (*_beside(relations, found.relation), found.relation)
+                if found.relation.limits(most):
+                    loaded = load_model(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
             raise
@@ -208,6 +216,7 @@ def _imported(
             tensors[name]: {
                 axis: count
                 for axis, count in counts.items()
+                if axis not in context.filled.get(name, {})
                 if (size := context.sizes.get(count)) is None
                 or 0 <= size.lo <= size.hi <= tensors[name].shape[axis]
             }

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field, replace
 
 from onnx import defs
 
-from graphflow.base.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import (
+    GraphflowError,
+    InvalidModel,
+    TrainingOnly,
+    UnsupportedOp,
+    ValuesNeeded,
+)
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.control_flow.bodies import feed
 from graphflow.frontends.control_flow.control import check_guard, decided_by_inputs
@@ -277,7 +283,12 @@ class Walk:
         if step.op in self.operators.own:
             self._require_extents_of_own(step)
         call = NodeCall(step, context)
-        self.operators.kernels[step.op](call)
+        try:
+            self.operators.kernels[step.op](call)
+        except InvalidModel:
+            # Extents that differ at the most of each size may be equal in each run.
+            call.relate_counts()
+            raise
         call.finish()
         if step.guard and len(context.graph.guards) > guards:
             raise UnsupportedOp(f"a run checks its inputs, also where {step.guard} discards it")

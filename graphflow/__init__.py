@@ -21,19 +21,67 @@ from graphflow.base.version import VERSION
 
 if TYPE_CHECKING:
     import graphflow.api.backend as backend
-    import graphflow.models as models
+    from graphflow import models
+    from graphflow.api.binding import Binding
     from graphflow.api.building import build, kernel
     from graphflow.api.compilation import compile
     from graphflow.api.executable import Executable, load
+    from graphflow.api.session import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        InferenceSession,
+        IOBinding,
+        ModelMetadata,
+        NodeArg,
+        OrtValue,
+        RunOptions,
+        SessionOptions,
+        disable_telemetry_events,
+        enable_telemetry_events,
+        get_all_providers,
+        get_available_providers,
+        get_device,
+        get_version_string,
+        set_default_logger_severity,
+        set_default_logger_verbosity,
+        set_seed,
+    )
     from graphflow.base.target import Target
     from graphflow.graph import OperatorGraph, call
     from graphflow.inspect import TensorDecision
+    from graphflow.runtime import StateTensor
     from graphflow.schedule import Schedule, Sketch, sketch
     from graphflow.tuning import tune
 
 __version__ = VERSION
 
+_OF_ONNXRUNTIME = (
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+    "get_version_string",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
+)
+"""The names that scripts of onnxruntime use."""
+
 _LATER = {
+    "Binding": "graphflow.api.binding",
+    "StateTensor": "graphflow.runtime",
     "TensorDecision": "graphflow.inspect",
     "Executable": "graphflow.api.executable",
     "OperatorGraph": "graphflow.graph",
@@ -47,6 +95,7 @@ _LATER = {
     "load": "graphflow.api.executable",
     "sketch": "graphflow.schedule",
     "tune": "graphflow.tuning",
+    **dict.fromkeys(_OF_ONNXRUNTIME, "graphflow.api.session"),
 }
 _LATER_MODULES = {"backend": "graphflow.api.backend", "models": "graphflow.models"}
 
@@ -64,23 +113,44 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Binding",
     "Executable",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
     "GraphflowError",
+    "IOBinding",
+    "InferenceSession",
+    "ModelMetadata",
+    "NodeArg",
     "OperatorGraph",
     "Options",
+    "OrtValue",
+    "RunOptions",
     "Schedule",
+    "SessionOptions",
     "Sketch",
+    "StateTensor",
     "Target",
     "TensorDecision",
     "backend",
     "build",
     "call",
     "compile",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "errors",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+    "get_version_string",
     "kernel",
     "load",
     "models",
     "options",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
     "sketch",
     "tune",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
@@ -70,6 +71,9 @@ class NodeCall:
         self._is_constant = context.folding.has_constant_inputs(step)
         self.drops_counts = False
         """Whether the node allows for what a run does not give, so that an output may lack it."""
+        self.read_with_fill: dict[str, frozenset[int]] = {}
+        """By tensor the axes along which kernels of this node read all elements: it is known what
+        stands behind those that a run gives."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's Python value; strings are decoded; `default` where it is not given."""
@@ -348,7 +352,7 @@ class NodeCall:
         the axes in `given` are left out."""
         counted = self.context.counted
         counts = {
-            buffer: counted[name]
+            buffer: self._counts_without_fill(name)
             for buffer, name in zip(func.inputs, names, strict=True)
             if name in counted
         }
@@ -372,6 +376,10 @@ class NodeCall:
             if buffer in passed:
                 counted[result] = passed[buffer]
 
+    def _counts_without_fill(self, name: str) -> Counts:
+        filled, counts = self.read_with_fill.get(name), self.context.counted[name]
+        return counts if filled is None else {k: n for k, n in counts.items() if k not in filled}
+
     def extents_lost(self, names: Iterable[str], reason: str) -> ExtentsLost:
         """The error for a node that reads the tensors `names`, of which a run decides an extent."""
         name = next(name for name in names if name in self.context.counted)
@@ -380,6 +388,18 @@ class NodeCall:
             f"{self.title}: how many elements its input {name} has along axis {axis} is only known "
             f"at run time, and {reason}; cut the model before this node"
         )
+
+    def relate_counts(self) -> None:
+        """Raise SizesRelated where a relation between sizes makes two inputs equally long along
+        axes that meet if their shapes are aligned at the end."""
+        counted = [name for name in self.given_inputs if name in self.context.counted]
+        ranks = {name: len(self.context.graph.values[name].shape) for name in counted}
+        for one, other in combinations(counted, 2):
+            others = self.context.counted[other]
+            for axis, count in self.context.counted[one].items():
+                met = others.get(axis - ranks[one] + ranks[other], count)
+                if met != count:
+                    require_equal(self.context, count, met)
 
     def counts(self, position: int) -> Counts:
         """The axes of an input whose extents a run decides, with the tensors that count."""

@@ -165,6 +165,10 @@ def filled(
     behind = {axis: n for axis, n in counts.items() if axes is None or axis in axes}
     if not behind:
         return name
+    known = call.context.filled.get(name, {})
+    if all(known.get(axis) == fill for axis in behind):
+        call.read_with_fill[name] = call.read_with_fill.get(name, frozenset()) | behind.keys()
+        return name
     source = call.widened(name)
     value = call.context.graph.values[source]
     others = {axis: n for axis, n in counts.items() if axis not in behind}

@@ -10,7 +10,7 @@ from math import prod
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.tensors.data_extents import Counts
-from graphflow.frontends.tensors.derived_sizes import held, require_equal, total
+from graphflow.frontends.tensors.derived_sizes import bounds_of, held, require_equal, total
 from graphflow.kernels.definitions.data_dependent import compaction
 from graphflow.kernels.definitions.movements import movement, selection
 
@@ -107,8 +107,11 @@ def emit_joined(call: NodeCall, axis: int) -> None:
     shapes = [call.shape(k) for k in positions]
     counts = [call.counts(k).get(axis, shapes[k][axis]) for k in positions]
     ahead = [held(call.context, count) for count in counts[:-1]]
-    func = compaction.joined_slices(shapes, axis, call.dtype())
-    count = held(call.context, total(call.context, counts))
+    whole = total(call.context, counts)
+    limits = bounds_of(call.context, whole)
+    room = sum(shape[axis] for shape in shapes) if limits is None else limits[1]
+    func = compaction.joined_slices(shapes, axis, room, call.dtype())
+    count = held(call.context, whole)
     given = dict.fromkeys(positions, (axis,))
     call.emit_bounded(func, (*call.inputs, *ahead), call.outputs[0], axis, count, given=given)
 

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from graphflow.base.dtypes import HALVES
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_like, filled, filled_input
 from graphflow.frontends.operators.ops_shape import axes_of
@@ -15,7 +16,7 @@ from graphflow.frontends.tensors.derived_sizes import combined, held
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
-from graphflow.kernels.definitions.stages import Shape, normalized_axes
+from graphflow.kernels.definitions.stages import normalized_axes
 from graphflow.tir import FLOATS, PrimFunc, ReduceOp, neutral_literal
 
 
@@ -91,14 +92,23 @@ def _emit_kept(
     call.emit(movement.reshape(before, shape, dtype), (kept,))
 
 
-def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: NodeCall) -> None:
+def _softmax(make: Callable[..., PrimFunc], call: NodeCall) -> None:
     """Over one axis since opset 13; before, over all axes from `axis` on together."""
     shape = call.shape(0)
     axis = call.attribute("axis", -1 if call.opset >= 13 else 1)
     first = axis + len(shape) if axis < 0 else axis
     axes = (axis,) if call.opset >= 13 else tuple(range(first, len(shape)))
-    # An element of −inf changes neither the largest element nor the sum of the powers.
-    call.emit(make(shape, axes, call.dtype()), (_neutral_behind(call, axes, "max"),))
+    reduced, counts = normalized_axes(axes, len(shape)), call.counts(0)
+    counted = [axis for axis in reduced if axis in counts]
+    if counted and make is reduction.softmax:
+        func = reduction.softmax(shape, axes, call.dtype(), counted)
+        names = (call.inputs[0], *(counts[axis] for axis in counted))
+        call.emit(func, names, given={0: counted})
+        if call.stored_dtype() not in HALVES:
+            call.context.filled[call.outputs[0]] = dict.fromkeys(counted, 0.0)
+    else:
+        # An element of −inf changes neither the largest element nor the sum of the powers.
+        call.emit(make(shape, axes, call.dtype()), (_neutral_behind(call, axes, "max"),))
     count_like(call, call.outputs[0], 0)
 
 

@@ -226,16 +226,16 @@ def _range(call: NodeCall) -> None:
     kind = call.constant(0, "start").dtype.name
     if start != int(start) or (starts and kind != "int64"):
         call.refuse(f"a range of {kind} from {start} in a run", SHIFT)
-    _emit_range(call, starts.get(0, int(start)), limits.get(0, int(limit)), int(limit - start))
+    _emit_range(call, starts.get(0, int(start)), limits.get(0, int(limit)))
 
 
-def _emit_range(call: NodeCall, start: Element, limit: Element, most: int) -> None:
-    """Add a kernel for the integers from `start` up to `limit`, of which one is a size; there are
-    `most` of them where both are what they are at the most."""
+def _emit_range(call: NodeCall, start: Element, limit: Element) -> None:
+    """Add a kernel for the integers from `start` up to `limit`, of which one is a size."""
     extent = combined(call.context, "Sub", limit, start)
     bounds = None if extent is None else bounds_of(call.context, extent)
-    if extent is None or bounds is None or not 0 <= most == bounds[1]:
-        call.refuse("a range that may have most elements for less than the most of a size", SHIFT)
+    if extent is None or bounds is None or bounds[1] < 0:
+        call.refuse("a range between extents of a run whose number of elements is no size", SHIFT)
+    most = bounds[1]
     # A tensor of known contents would be computed with at import, as if a run gave all of it.
     first = start if isinstance(start, int) else 0
     dtype = call.dtype() if isinstance(start, int) else "int64"

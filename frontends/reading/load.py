@@ -65,10 +65,13 @@ def load_model(
     given: onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     overridable: Collection[str] = (),
+    sizes: Collection[str] = (),
 ) -> LoadedModel:
     """Fix the shapes of a model that `read_model` gave, as the module's text describes.
 
     Initializers that are also graph inputs are constants, unless `overridable` names them.
+    `sizes` names symbolic dimensions that have their most in `input_shapes`; ONNX infers types that
+    hold for all of their values, as the most of one may exceed what those of others allow.
     """
     # The order matters: the checker knows neither what exporters get wrong nor vendors' operators,
     # the converter of old opsets needs input shapes, and inference through the bodies of functions
@@ -95,7 +98,7 @@ def load_model(
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
-    typed, is_inferred = _inferred(proto)
+    typed, is_inferred = _inferred_for(sizes, proto, given.graph.input)
     graph = typed.graph
     for info in (*graph.value_info, *graph.output):
         dims = info.type.tensor_type.shape.dim
@@ -209,6 +212,26 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         return _infer(_without_inner_shapes(proto), check_type=False, strict_mode=False), False
     except _REFUSALS as error:  # of types, which are not ignored
         raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+
+
+def _inferred_for(
+    sizes: Collection[str], proto: onnx.ModelProto, stated: Sequence[onnx.ValueInfoProto]
+) -> tuple[onnx.ModelProto, bool]:
+    """As `_inferred`, with the dimensions that `sizes` name as the inputs are `stated`."""
+    if not sizes:
+        return _inferred(proto)
+    dims_of = {info.name: info.type.tensor_type.shape.dim for info in stated}
+    symbolic = onnx.ModelProto()
+    symbolic.CopyFrom(proto)
+    for info in symbolic.graph.input:
+        dims = info.type.tensor_type.shape.dim
+        for dim, given in zip(dims, dims_of.get(info.name, ()), strict=False):
+            if given.dim_param in sizes:
+                dim.dim_param = given.dim_param
+    typed, is_inferred = _inferred(symbolic)
+    del typed.graph.input[:]
+    typed.graph.input.extend(proto.graph.input)
+    return typed, is_inferred
 
 
 def _infer(proto: onnx.ModelProto, **options: bool) -> onnx.ModelProto:

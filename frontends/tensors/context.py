@@ -95,6 +95,9 @@ class ImportContext:
     """Whether a recorded shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
+    filled: dict[str, Mapping[int, float]] = field(default_factory=dict)
+    """By counted tensor the axes along which its kernel writes all elements, with what it writes
+    behind those that a run gives."""
     sizes: dict[str, Size] = field(default_factory=dict)
     """The tensors that hold sizes: how many elements a run gives along axes of its inputs, and
     sums of these."""
@@ -104,6 +107,9 @@ class ImportContext:
     """The sums that tensors hold."""
     nonnegative: list[SizeSum] = field(default_factory=list)
     """Sums of sizes that are not negative in any run that satisfies the relations of the graph."""
+    limiting: list[str] = field(default_factory=list)
+    """Tensors that hold sizes which are sums of others, and may limit these more than their own
+    bounds do."""
     sized_values: dict[str, SizedArray] = field(default_factory=dict)
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
     such a shape read them."""

@@ -195,19 +195,34 @@ def _raise_related(context: ImportContext, difference: SizeSum, is_exact: bool) 
     """Raise SizesRelated where a relation between sizes of inputs makes `difference` zero, if
     `is_exact`, or else keeps it from being negative.
 
-    A size that an equation determines has as its most what the others give at their most, so that
-    tensors which are equal in a run have equal room.
+    The size that an equation determines has as its most what the others give at their most; else
+    one that is the sum of others and has a lower most, which then limits these.
     """
     inputs = {one.tensor: one.size for one in context.graph.sizes}
     factors = [(name, n) for name, n in difference.factors if isinstance(name, str)]
     if len(factors) < len(difference.factors) or not dict(factors).keys() <= inputs.keys():
         return
-    for tensor, factor in reversed(factors):
-        rest = SizeSum(((tensor, 1),), 0).plus(difference, -factor)
-        fits = abs(factor) == 1 and rest.factors and rest.bounds(inputs)[1] == inputs[tensor].hi
-        if fits if is_exact else factor == 1:
+    if is_exact:
+        pairs = [(n, _alone(n).plus(difference, -k)) for n, k in reversed(factors) if abs(k) == 1]
+        found = [
+            *((n, rest) for n, rest in pairs if rest.bounds(inputs)[1] == inputs[n].hi),
+            *((n, rest) for n, rest in pairs if _limits(inputs[n], rest, inputs)),
+        ]
+    else:
+        found = [(n, _alone(n).plus(difference, -1)) for n, k in reversed(factors) if k == 1]
+    for tensor, rest in found:
+        if rest.factors or not is_exact:
             others = tuple((inputs[n].name, k) for n, k in rest.factors if isinstance(n, str))
             raise SizesRelated(SizeRelation(inputs[tensor].name, others, rest.offset, is_exact))
+
+
+def _limits(size: Size, rest: SizeSum, inputs: Mapping[str, Size]) -> bool:
+    """Whether a size is a sum of others that may be more at their most."""
+    return all(factor > 0 for _, factor in rest.factors) and rest.bounds(inputs)[1] > size.hi
+
+
+def _alone(tensor: str) -> SizeSum:
+    return SizeSum(((tensor, 1),), 0)
 
 
 def held(context: ImportContext, element: Element) -> str:
@@ -253,7 +268,11 @@ def _bounds_of_sum(context: ImportContext, one: SizeSum) -> tuple[int, int] | No
         return None
     lo, hi = one.bounds(context.sizes)
     above = (one.plus(known, -1).bounds(context.sizes)[0] for known in context.nonnegative)
-    return max(lo, *above, lo), hi
+    below = (
+        one.plus(context.summed[tensor], -1).bounds(context.sizes)[1] + context.sizes[tensor].hi
+        for tensor in context.limiting
+    )
+    return max(lo, *above, lo), min(hi, *below, hi)
 
 
 def _terms(context: ImportContext, element: Element) -> SizeSum:

@@ -71,6 +71,7 @@ def add_sizes(
         tensor, same = tensors[relation.size], _right_side(relation, between, tensors)
         if relation.is_exact:
             context.sums[same], context.summed[tensor] = tensor, same
+            context.limiting.append(tensor)
         else:
             left = SizeSum(((tensor, 1),), 0)
             context.nonnegative.append(left.plus(same, -1))

@@ -40,7 +40,7 @@ it."""
 
 
 def compile(
-    model: frontends.OnnxModel,
+    model: frontends.OnnxModel | frontends.ReadModel,
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
@@ -57,7 +57,7 @@ def compile(
     counting: Callable[[int, int], None] | None = None,
     sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Executable:
-    """Compile an ONNX model: a path, the bytes of a file, or a proto.
+    """Compile an ONNX model: a path, the bytes of a file, a proto, or what was read of one.
 
     `input_shapes` gives the full logical shapes of inputs with symbolic dimensions, by name; shapes
     that it leaves open are taken from the inputs of each run.  `input_values` gives the values of

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +18,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.api.model import Model, Models, Single, Tensors, describe_key
+from graphflow.api.binding import Binding
+from graphflow.api.description import as_html, one_line, title_of
+from graphflow.api.model import (
+    Model,
+    Models,
+    Single,
+    Tensors,
+    describe_key,
+    needs_only_inputs,
+)
 from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
 from graphflow.api.saved import load_models, save_models
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import require_assumed
 from graphflow.base.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.notebook import Explanation
 from graphflow.foreign import ForeignNode
-from graphflow.runtime import Program, with_size_names
+from graphflow.runtime import Program, given_array, with_size_names
 
 if TYPE_CHECKING:
     from graphflow.inspect import TensorDecision
@@ -46,14 +58,25 @@ class Executable:
         self._complete = _complete_program(models)
 
     def run(
-        self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
+        self,
+        inputs: Mapping[str, ArrayLike],
+        *,
+        out: Mapping[str, Any] | None = None,
+        poison: float = nan,
     ) -> dict[str, NDArray[Any]]:
         """Run the model: arrays by input name, to new arrays by output name.
 
-        Inputs may have any strides and are never cast; those with a default may be left out.  A
-        graph input whose initializer is a constant is refused, even with the constant's own value.
-        `poison` is the value that a program compiled with Options(poison=True) writes to undefined
-        padding; the outputs must not depend on it.
+        Inputs may have any strides and are never cast; those with a default may be left out.
+        Objects that export DLPack, such as tensors of PyTorch, are read in place.  A graph input
+        whose initializer is a constant is refused, even with the constant's own value.  `poison` is
+        the value that a program compiled with Options(poison=True) writes to undefined padding; the
+        outputs must not depend on it.
+
+        Outputs that `out` names are written into its arrays, and the result has these objects in
+        the place of new arrays.  They are numpy arrays or objects that export DLPack, writable, of
+        the output's dtype and shape.  Kernels write into those that are C-contiguous and share no
+        memory with an input; for others, and where the extents of the output depend on the run, the
+        result is copied.  If a run raises an error, their contents are undefined.
 
         Scalars of kernels are given as integers; they must satisfy what the kernels assume of them.
         An array that a kernel reads and writes (`inout`) is not changed: its new value is the
@@ -61,14 +84,30 @@ class Executable:
 
         Raises InvalidModel, before anything runs, for names, shapes or dtypes that do not fit, and
         with Options(check_assumes=True) for an assumption that does not hold, and for scalars that
-        do not satisfy what a kernel assumes of them; TypeError for inputs
-        that are not a mapping; RunError for a value that the model does not allow, such as an index
-        outside its tensor.
+        do not satisfy what a kernel assumes of them; TypeError for inputs that are not a mapping;
+        RunError for a value that the model does not allow, such as an index outside its tensor.
         """
-        complete = self._complete
+        program, given = self._chosen(inputs, poison)
+        return _run(program, given, out)
+
+    def bind(self) -> Binding:
+        """Runs one after the other, in which tensors that an output repeats stay where they are.
+
+        A decoder that is given the keys and values of all tokens so far, and gives these with those
+        of the new tokens, writes the new rows alone: `Binding` has the details.  Which inputs and
+        outputs share memory so, and why others do not, is in `report()` under `states`.
+        """
+        return Binding(self._chosen)
+
+    def _chosen(
+        self, inputs: Mapping[str, ArrayLike], poison: float
+    ) -> tuple[Program, Mapping[str, Any]]:
+        """The program for the inputs of a run, and these with what the caller does not give."""
+        complete = self._models.at_hand(inputs) if self._complete is None else self._complete
         if complete is not None and complete.takes(inputs):
-            return _run(complete, inputs)
+            return complete, inputs
         _require_mapping(inputs)
+        inputs = _with_arrays(inputs)
         _refuse_frozen(self._frozen, inputs)
         model = self._models.serve(inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
@@ -78,13 +117,33 @@ class Executable:
                     require_assumed(assumed, given[assumed.tensor])
         for limits in model.scalar_limits:
             given.update(limits.given(given))
-        return _run(model.program, given)
+        return model.program, given
+
+    async def run_async(
+        self,
+        inputs: Mapping[str, ArrayLike],
+        *,
+        out: Mapping[str, Any] | None = None,
+        poison: float = nan,
+    ) -> dict[str, NDArray[Any]]:
+        """Run the model in a thread of the event loop's executor; arguments, results and errors are
+        those of `run`.
+
+        The loop serves other tasks meanwhile, as kernels and compilations of open shapes do not
+        hold the interpreter lock for long.  Several runs may be awaited at once.  A task that is
+        cancelled stops waiting; its run goes on to its end, and writes into `out`.
+        """
+        # Whoever awaits has imported asyncio; other processes do without.
+        asyncio = import_module("asyncio")
+        run = partial(self.run, inputs, out=out, poison=poison)
+        results: dict[str, NDArray[Any]] = await asyncio.to_thread(run)
+        return results
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: returns its output, or a tuple if there are several."""
         if isinstance(array, Mapping):
             raise TypeError("a call takes one array; give arrays by name to run()")
-        names = self._required_inputs()
+        names = self.required
         if len(names) != 1:
             raise InvalidModel(
                 f"the model takes the inputs {', '.join(names) or '(none)'}; give them by name to "
@@ -187,14 +246,14 @@ class Executable:
         """
         return self._models.only().layouts
 
-    def explain(self, name: str, full: bool = False) -> str:
+    def explain(self, name: str, full: bool = False) -> Explanation:
         """The text that explains the decision about one tensor; InvalidModel for an unknown name.
 
         `full` adds the variants of its producer that were refused, and the refused steps of the
         chosen variant.  With open shapes there is one explanation for each program.
         """
         if not self._models.deciding:
-            return self._models.only().explain(name, full)
+            return Explanation(self._models.only().explain(name, full))
         known = self._models.interface.tensors
         if name not in known:
             raise unknown_tensor(name, known)
@@ -202,7 +261,7 @@ class Executable:
             f"for {describe_key(model, self._models.deciding)}:\n{model.explain(name, full)}"
             for model in self._models.made
         ]
-        return "\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}"
+        return Explanation("\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}")
 
     def report(self) -> dict[str, Any]:
         """All decisions as plain values: the JSON of `graphflow inspect --json`.
@@ -253,6 +312,17 @@ class Executable:
         """
         save_models(path, self._models)
 
+    @property
+    def title(self) -> str:
+        """The model's name, and that of the target as soon as there is a program."""
+        return title_of(self._models)
+
+    def __repr__(self) -> str:
+        return one_line(self._models, self.inputs, self.outputs)
+
+    def _repr_html_(self) -> str:
+        return as_html(self._models, self.inputs, self.outputs)
+
     def __reduce__(self) -> tuple[Callable[..., Executable], tuple[Any, ...]]:
         if self._file is None:
             return _of_bytes, (saved_bytes(self._models),)
@@ -265,7 +335,9 @@ class Executable:
         deciding = self._models.deciding
         return self._models.interface.frozen if deciding else self._models.only().frozen
 
-    def _required_inputs(self) -> tuple[str, ...]:
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the inputs that every run has to give; the others have defaults."""
         if self._models.deciding:
             return self._models.interface.required
         model = self._models.only()
@@ -317,15 +389,14 @@ def _complete_program(models: Models) -> Program | None:
     to choose one, to check assumptions or scalars, or to add what the caller does not know."""
     if not isinstance(models, Single):
         return None
-    model = models.model
-    hidden = len(model.program.spec.inputs) > len(model.inputs)
-    checked = model.check_assumes or model.scalar_limits
-    return None if checked or hidden else model.program
+    return models.model.program if needs_only_inputs(models.model) else None
 
 
-def _run(program: Program, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+def _run(
+    program: Program, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None
+) -> dict[str, NDArray[Any]]:
     try:
-        return program.run(inputs)
+        return program.run(inputs, out)
     except MemoryError as error:
         raise GraphflowError(f"memory ran out in a run: {error}") from error
 
@@ -358,6 +429,14 @@ def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:
     for name in inputs:
         if not isinstance(name, str):
             raise TypeError(f"run is given the input {name!r}; names of inputs are strings")
+
+
+def _with_arrays(inputs: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+    """The inputs, with arrays in place of objects that export DLPack."""
+    return {
+        name: given_array(name, value) if hasattr(value, "__dlpack__") else value
+        for name, value in inputs.items()
+    }
 
 
 def _refuse_frozen(known: Sequence[str], inputs: Mapping[str, ArrayLike]) -> None:

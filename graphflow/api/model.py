@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.arguments import Shapes
@@ -21,7 +20,7 @@ from graphflow.base.errors import InvalidModel, Remedy
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.processes.once import Counts
 from graphflow.program import OpenTensor, TensorSpec
-from graphflow.runtime import Processor, Program, require_value, with_size_names
+from graphflow.runtime import Processor, Program, given_array, require_value, with_size_names
 
 if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file does not need
     from graphflow.inspect import TensorDecision
@@ -56,6 +55,10 @@ class Interface:
 
 class Model(Protocol):
     """A program for one set of input shapes, with its report, explanations and interface."""
+
+    @property
+    def title(self) -> str:
+        """The names of the model and of its target."""
 
     @property
     def program(self) -> Program:
@@ -158,8 +161,20 @@ class Models(Protocol):
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
         """The model for a run with these inputs."""
 
+    def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
+        """The program of the run before, if it serves these inputs too and needs nothing but them:
+        what `serve` would find, in less time."""
+
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
         """Make the model for these shapes and values of inputs, if it does not exist."""
+
+
+def needs_only_inputs(model: Model) -> bool:
+    """Whether the program of a model needs nothing but the inputs that a run gives: no checks of
+    assumptions or scalars, and no inputs that callers do not know."""
+    spec = model.program.spec
+    hidden = len(spec.inputs) - len(spec.held) > len(model.inputs)
+    return not (model.check_assumes or model.scalar_limits or hidden)
 
 
 @dataclass(frozen=True)
@@ -193,6 +208,9 @@ class Single:
         """The model; its program checks the inputs."""
         return self.model
 
+    def at_hand(self, inputs: Mapping[str, ArrayLike]) -> None:
+        """None: there is nothing to find."""
+
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
         """Do nothing; InvalidModel if the model is for other shapes or values."""
         known = {tensor.name: tensor.shape for tensor in self.model.inputs}
@@ -213,14 +231,6 @@ def deciding_input(
             f"input {name!r} is missing, and its shape or value decides which program runs"
         )
     return given_array(name, inputs[name] if name in inputs else interface.defaults[name])
-
-
-def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
-    """The array of a run for an input; InvalidModel if the value is not an array."""
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise InvalidModel(f"input {name!r} is no array: {error}") from error
 
 
 def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from graphflow.api.model import (
     Values,
     deciding_input,
     describe_made,
+    needs_only_inputs,
     only_made,
 )
 from graphflow.base.arguments import Shapes
@@ -156,6 +158,13 @@ class SavedModel:
             )
         self.program: Program = saved.load(self.threads, self.values)
 
+    @cached_property
+    def title(self) -> str:
+        """The names of the model and of its target."""
+        with _variants_of(self._path, "report"):
+            report = mapping(self._document("report"))
+            return f"{text(report['model'])} for {text(report['target'])}"
+
     @property
     def compiled(self) -> NoReturn:
         """GraphflowError: the file does not have the results of the stages."""
@@ -259,6 +268,8 @@ class SavedModels:
         self.made = made
         self.counts = None
         self.sizes: Mapping[str, Mapping[str, Any]] = {}
+        self._at_hand: Program | None = None
+        """The program of the last run, if that needs only inputs."""
         self.deciding: tuple[str, ...] = texts(about["deciding"])
         inputs, outputs = (_open_tensors(about[which]) for which in ("inputs", "outputs"))
         dtypes = {tensor.name: tensor.dtype for tensor in inputs}
@@ -284,7 +295,15 @@ class SavedModels:
         """The program for these inputs; InvalidModel, with a list of those in the file, if there is
         none."""
         given = {name: deciding_input(self.interface, inputs, name) for name in self.deciding}
-        return self._find({name: array.shape for name, array in given.items()}, given)
+        found = self._find({name: array.shape for name, array in given.items()}, given)
+        is_alone = not found.values and needs_only_inputs(found)
+        self._at_hand = found.program if is_alone else None
+        return found
+
+    def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
+        """The program of the run before, if it had these shapes and no value decides."""
+        program = self._at_hand
+        return program if program is not None and program.takes_as_before(inputs) else None
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
         """InvalidModel if the file has no program for them, as nothing can be compiled."""

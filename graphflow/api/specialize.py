@@ -12,17 +12,26 @@ are looked up by the value of this input too.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.borrowing import borrowed
-from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
+from graphflow.api.model import (
+    Interface,
+    Model,
+    Values,
+    deciding_input,
+    needs_only_inputs,
+    only_made,
+)
 from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
@@ -50,14 +59,14 @@ from graphflow.runtime import (
     Processor,
     Program,
     check_host,
+    given_array,
     processor_of,
     value_key,
 )
 
 Key: TypeAlias = "tuple[tuple[str, object], ...]"
 
-CALLER = 4
-"""The frame of `Executable.run`'s caller, counted from the function that warns."""
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class ValueMissing(InvalidModel):
@@ -101,6 +110,11 @@ class Loaded(Decided):
     """A compiled model with its program in this process, as a `Model`."""
 
     program: Program
+
+    @property
+    def title(self) -> str:
+        """The names of the model and of its target."""
+        return f"{self.compiled.name} for {self.compiled.target.name}"
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -254,7 +268,9 @@ class Specializer:
         self._compiled_in_a_row = 0
         self._warned = False
         self._last: Loaded | None = None
-        """The program of the last run."""
+        """The model of the last run."""
+        self._at_hand: Loaded | None = None
+        """The same, if its program needs nothing but the inputs of a run."""
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -299,6 +315,16 @@ class Specializer:
         texts = [open_shapes] * bool(self._symbolic) + [open_values] * bool(self._needed)
         return " and ".join(texts)
 
+    def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
+        """The program of the run before, if that takes these shapes and no value decides."""
+        model = self._at_hand
+        if model is None:
+            return None
+        if not model.program.takes_as_before(inputs) and not self._admits(model, inputs):
+            return None
+        self._compiled_in_a_row = 0
+        return model.program
+
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
         """The program for these inputs, compiled if it does not exist.
 
@@ -323,6 +349,8 @@ class Specializer:
         )
         self._warn_if_every_run_compiles(compiles)
         self._last = found
+        open_to_values = bool(self._needed or found.values)
+        self._at_hand = None if open_to_values or not needs_only_inputs(found) else found
         return found
 
     def _admits(self, model: Loaded, inputs: Mapping[str, ArrayLike]) -> bool:
@@ -347,7 +375,7 @@ class Specializer:
             f"program: the shapes or values of {', '.join(self.deciding)} were others than those "
             f"of the {most} programs that are kept; pad the inputs to fewer shapes, or keep more "
             "programs with Options(programs=...)",
-            stacklevel=CALLER,
+            stacklevel=_caller(),
         )
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
@@ -429,6 +457,8 @@ class Specializer:
             except ExtentsLost as error:
                 if not sizes:
                     raise
+                if len(sizes) < len(self._request.sizes):  # others are beyond their bounds
+                    return self._find(shape_of, value_of, check, is_exact=True)
                 self._lose_sizes(error)
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
@@ -443,7 +473,7 @@ class Specializer:
         warnings.warn(
             f"no program of {self.interface.title} serves all sizes ({names}): {error}; a program "
             "is compiled for each shape",
-            stacklevel=CALLER,
+            stacklevel=_caller(),
         )
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
@@ -465,3 +495,12 @@ class Specializer:
                 raise InvalidModel(
                     f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
                 )
+
+
+def _caller() -> int:
+    """The `stacklevel` of a warning in the function that asks, for the code that called this
+    package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -16,13 +16,12 @@ Span = tuple[float, float] | None
 class StepProfile:
     """One step of a run: a kernel, a copy, or a section of onnxruntime.
 
-    seconds: from the first thread's begin to the last one's end, the median of the runs.
+    seconds: from the first thread's begin to the last one's end.
     estimate: the plan's price; None where it has none.  Kernels that share one share it evenly.
-    waiting: of all threads together, from the end of each one's part to the end of the step, the
-    median of the runs.
-    imbalance: 1 - mean / greatest of the times of the threads that have a part, the median.
+    waiting: of all threads together, from the end of each one's part to the end of the step.
+    imbalance: 1 - mean / greatest of the times of the threads that have a part.
     flops, bytes: what the plan counts for it, a multiply-add as two; 0 if unknown.
-    spans: of each thread in the run whose time is the median.
+    spans: of each thread in the run whose time is the median.  All else are means of the runs.
     """
 
     name: str
@@ -60,9 +59,14 @@ class PeerProfile:
 @dataclass(frozen=True, slots=True)
 class RunProfile:
     """The steps of a run, measured on this machine with `threads` threads in `runs` runs: those
-    that other load slowed down are not among them.
+    that other load slowed down are not among them.  Times are means of these runs, so that the
+    steps with what is around and between them add up to a run.
 
-    seconds: the median of the runs.
+    seconds: of a run, with its inputs in place: no copy of an input is in it.
+    before: until the first step begins: the call of the program, waking its threads.
+    between: from the end of each step to the begin of the next: barriers.  Less than 0 where steps
+    overlap.
+    after: from the end of the last step on: the return, checks of guards, cutting of outputs.
     estimate: the plan's price of a run.
     gflops, gbps: the measured peaks of the machine; multiply-adds, and reads from the caches.
     """
@@ -72,6 +76,9 @@ class RunProfile:
     threads: int
     runs: int
     seconds: float
+    before: float
+    between: float
+    after: float
     estimate: float
     gflops: float
     gbps: float
@@ -80,7 +87,7 @@ class RunProfile:
 
     @property
     def step_seconds(self) -> float:
-        """The sum of the steps; what a run takes beyond is between steps."""
+        """The sum of the steps; what a run takes beyond is before, between and after them."""
         return sum(step.seconds for step in self.steps)
 
     def operators(self) -> tuple[OperatorTime, ...]:

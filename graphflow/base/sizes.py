@@ -49,6 +49,10 @@ class SizeRelation:
         """What the size is, or is at least, where the others are `extents`."""
         return self.offset + sum(factor * extents[name] for name, factor in self.factors)
 
+    def limits(self, most: Mapping[str, int]) -> bool:
+        """Whether the size is less at its most than the others give at theirs."""
+        return self.is_exact and self.value(most) > most[self.size]
+
     def wanted(self, extents: Mapping[str, int]) -> str:
         """What has to hold, for a run in which it does not."""
         return f"{self} has to hold, and that would be {self.value(extents)}"
@@ -80,6 +84,10 @@ class SizeStep:
 
     def __str__(self) -> str:
         return f"{self.size} % {self.step} = 0"
+
+    def limits(self, most: Mapping[str, int]) -> bool:
+        """False: no other size is part of it."""
+        return False
 
     def wanted(self, extents: Mapping[str, int]) -> str:
         """What has to hold, for a run in which it does not."""

@@ -11,7 +11,7 @@ import json
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,8 @@ RUNS = 60
 WARMING = 5
 """Runs before the first that is measured."""
 
-COUNTED = 3
-"""One of so many runs counts, the fastest ones: other load of the machine only slows a run down,
-and the sum of the steps' medians is that of a run only where runs are alike."""
+COUNTED = 6
+"""One of so many runs counts, the fastest ones: other load of the machine only slows a run down."""
 
 
 def profile_run(
@@ -50,8 +49,8 @@ def profile_run(
 ) -> RunProfile:
     """The profile of `program`, which is that of `compiled`, on these inputs.
 
-    Times are medians of the fastest third of the runs; the spans are those of the run among these
-    whose time is the median.
+    Times are means of the fastest sixth of the runs, as means add up; the spans are those of the
+    run among these whose time is the median.
     """
     bound = program.bind(inputs)
     bound.stamped_runs(WARMING)
@@ -60,19 +59,26 @@ def profile_run(
     machine = measure_machine(compiled.target, program.threads)
     calls = [pair for pair in compiled.lowered.calls if not pair[0].prepare]
     works = _works(compiled, [call for call, _ in calls])
+    steps = tuple(
+        _step(call, step, works[call.name], number, measured)
+        for number, (call, step) in enumerate(calls)
+    )
+    seconds = _mean(run.end - run.begin for run in measured) / 1e9
+    before = _mean(_first(run) - run.begin for run in measured) / 1e9
+    after = _mean(run.end - _last(run) for run in measured) / 1e9
     return RunProfile(
         model=compiled.name,
         target=compiled.target.name,
         threads=program.threads,
         runs=len(measured),
-        seconds=statistics.median(run.end - run.begin for run in measured) / 1e9,
+        seconds=seconds,
+        before=before,
+        between=seconds - before - after - sum(step.seconds for step in steps),
+        after=after,
         estimate=compiled.plan.seconds,
         gflops=machine.gflops,
         gbps=machine.cache_gbps,
-        steps=tuple(
-            _step(call, step, works[call.name], number, measured)
-            for number, (call, step) in enumerate(calls)
-        ),
+        steps=steps,
     )
 
 
@@ -114,18 +120,33 @@ def _step(
         operators=work.operators,
         variant=None if call.variant is None else call.variant.name,
         kernel=step.symbol,
-        seconds=_median(map(_length, parts)) / 1e9,
+        seconds=_mean(map(_length, parts)) / 1e9,
         estimate=work.seconds,
-        waiting=_median(map(_waiting, parts)) / 1e9,
-        imbalance=_median(map(_imbalance, parts)),
+        waiting=_mean(map(_waiting, parts)) / 1e9,
+        imbalance=_mean(map(_imbalance, parts)),
         flops=work.flops,
         bytes=work.bytes,
         spans=tuple(_since(span, typical.begin) for span in typical.steps[number]),
     )
 
 
-def _median(values: Iterable[float]) -> float:
-    return float(statistics.median(values))
+def _mean(values: Iterable[float]) -> float:
+    return float(statistics.fmean(values))
+
+
+def _first(run: StampedRun) -> int:
+    """When the first step began; the end of the run if it has none."""
+    return min((span[0] for span in _spans(run)), default=run.end)
+
+
+def _last(run: StampedRun) -> int:
+    """When the last step ended."""
+    return max((span[1] for span in _spans(run)), default=run.end)
+
+
+def _spans(run: StampedRun) -> Iterator[tuple[int, int]]:
+    """The parts of all threads in all steps."""
+    return (span for step in run.steps for span in step if span is not None)
 
 
 def _length(spans: list[tuple[int, int]]) -> int:

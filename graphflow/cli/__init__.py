@@ -1,4 +1,4 @@
-"""The command line, `graphflow` or `python -m graphflow.cli`."""
+"""The command line, `graphflow` or `python -m graphflow`."""
 
 from graphflow.cli.commands import main
 

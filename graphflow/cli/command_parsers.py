@@ -111,12 +111,14 @@ def _add_inspect_commands(commands: Any) -> None:
         "--html", metavar="FILE", help="write a page with the graph as a picture, for a browser"
     )
     command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
+    _add_peer_profile(command)
 
     command = _add_command(
         commands, "view", "inspect_commands", "show the decisions as a picture, in a browser"
     )
     add_model_arguments(command)
     command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
+    _add_peer_profile(command)
 
     command = _add_command(
         commands, "explain", "inspect_commands", "explain the layout and padding of one tensor"
@@ -143,6 +145,15 @@ def _add_inspect_commands(commands: Any) -> None:
     )
 
 
+def _add_peer_profile(command: argparse.ArgumentParser) -> None:
+    """Let a command that profiles also show another program's own profile."""
+    command.add_argument(
+        "--against",
+        choices=PEER_NAMES[:1],
+        help="with a profile, also show what its own profiler says, by operator",
+    )
+
+
 def _add_measure_commands(commands: Any) -> None:
     """Add profile, bench and tune."""
     command = _add_command(
@@ -153,11 +164,7 @@ def _add_measure_commands(commands: Any) -> None:
     command.add_argument(
         "--trace", metavar="FILE", help="write one run as a Chrome trace, which Perfetto opens"
     )
-    command.add_argument(
-        "--against",
-        choices=PEER_NAMES[:1],
-        help="also show what its own profiler says, by operator",
-    )
+    _add_peer_profile(command)
     command.add_argument(
         "--top", type=int, default=15, metavar="N", help="how many steps are listed; default: 15"
     )

@@ -18,10 +18,11 @@ def run_inspect(wanted: argparse.Namespace) -> int:
     """`graphflow inspect MODEL`."""
     if wanted.profile and wanted.html is None:
         raise InvalidModel("--profile measures for the page; give --html FILE too")
+    require_profile(wanted)
     with executable_or_decisions(wanted) as exe:
         pass
     if wanted.html is not None:
-        write_page(Path(wanted.html), page_of_model(exe, wanted.profile))
+        write_page(Path(wanted.html), page_of_model(exe, wanted))
     elif wanted.json:
         found = exe.report()
         if wanted.edge is not None:
@@ -37,20 +38,27 @@ def run_inspect(wanted: argparse.Namespace) -> int:
 
 def run_view(wanted: argparse.Namespace) -> int:
     """`graphflow view MODEL`."""
+    require_profile(wanted)
     with executable_or_decisions(wanted) as exe:
         pass
     path = Path(tempfile.mkdtemp(prefix="graphflow-")) / "model.html"
-    write_page(path, page_of_model(exe, wanted.profile))
+    write_page(path, page_of_model(exe, wanted))
     if not webbrowser.open(path.as_uri()):
         print("no browser could be started; open the file in one")
     return 0
 
 
-def page_of_model(exe: Any, profiled: bool) -> str:
+def require_profile(wanted: argparse.Namespace) -> None:
+    """InvalidModel if another program's profile is wanted for a page without one of graphflow."""
+    if wanted.against is not None and not wanted.profile:
+        raise InvalidModel("--against compares with a profile in the page; give --profile too")
+
+
+def page_of_model(exe: Any, wanted: argparse.Namespace) -> str:
     """The page of a model, with the measured steps of a run if they are wanted."""
-    if not profiled:
+    if not wanted.profile:
         return str(exe.page())
-    return str(on_demand("cli.profile_command").profiled_page(exe))
+    return str(on_demand("cli.profile_command").profiled_page(exe, wanted))
 
 
 def write_page(path: Path, page: str) -> None:

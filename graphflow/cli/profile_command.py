@@ -28,10 +28,7 @@ def run_profile(wanted: argparse.Namespace) -> int:
     """`graphflow profile MODEL`."""
     with compiled_or_decided(wanted) as exe:
         pass
-    found = profile_of(exe)
-    if wanted.against is not None:
-        model = onnx_model(wanted.model, wanted.reseed)
-        found = replace(found, peer=peer_profile(model, found.threads, inputs_of(exe)))
+    found = profile_of(exe, wanted)
     if wanted.trace is not None:
         write_trace(Path(wanted.trace), found)
     if wanted.json:
@@ -41,13 +38,13 @@ def run_profile(wanted: argparse.Namespace) -> int:
     return 0
 
 
-def profiled_page(exe: Any) -> str:
+def profiled_page(exe: Any, wanted: argparse.Namespace) -> str:
     """The page of a model with the measured steps of a run."""
-    return page_of(exe.compiled, profile_of(exe))
+    return page_of(exe.compiled, profile_of(exe, wanted))
 
 
-def profile_of(exe: Any) -> RunProfile:
-    """The profile of a run on random inputs.
+def profile_of(exe: Any, wanted: argparse.Namespace) -> RunProfile:
+    """The profile of a run on random inputs, with that of the program that is wanted beside it.
 
     GraphflowError for a model without a program for this processor.
     """
@@ -55,7 +52,11 @@ def profile_of(exe: Any) -> RunProfile:
         raise GraphflowError(
             "steps can be measured on this processor only; leave --target out to profile"
         )
-    return profile_run(exe.compiled, exe.program, inputs_of(exe))
+    found = profile_run(exe.compiled, exe.program, inputs_of(exe))
+    if wanted.against is None:
+        return found
+    model = onnx_model(wanted.model, wanted.reseed)
+    return replace(found, peer=peer_profile(model, found.threads, inputs_of(exe)))
 
 
 def inputs_of(exe: Any) -> dict[str, Any]:
@@ -86,8 +87,10 @@ def _steps_table(profile: RunProfile, top: int) -> Table:
     caption = (
         f"A run takes {_micros(profile.seconds)} µs with {profile.threads} threads "
         f"({_micros(profile.estimate)} estimated); its {len(profile.steps)} steps take "
-        f"{100 * share:.1f} % of that. Peaks: {profile.gflops:.0f} GFLOP/s, "
-        f"{profile.gbps:.0f} GB/s from the caches. Medians of the fastest {profile.runs} runs."
+        f"{100 * share:.1f} % of that, {_micros(profile.before)} µs pass before them, "
+        f"{_micros(profile.between)} between them, and {_micros(profile.after)} after them. "
+        f"Peaks: {profile.gflops:.0f} GFLOP/s, {profile.gbps:.0f} GB/s from the caches. "
+        f"Means of the fastest {profile.runs} runs."
     )
     table = Table(header_style="bold", caption=caption)
     for column in ("step", "operators", "variant"):

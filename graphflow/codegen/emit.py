@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import assert_never, cast
 
 from graphflow import tir
-from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
+from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, const, terms_of, variables
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.codegen.call_operands import CallOperands
@@ -28,7 +28,7 @@ from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.instruction_set import instruction_for, writers_for
 from graphflow.codegen.math import NARROWEST_HALVED
-from graphflow.llvm import IrValue, mangled, typed_constant
+from graphflow.llvm import IrValue, int_constant, mangled, typed_constant
 
 MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
@@ -277,18 +277,41 @@ class PartEmitter:
         interval = (low, None if high is None else high - 1)
         first, last = self.indices.value(start), self.indices.value(stop)
         may_be_empty = fewest is None or fewest < 1
-        value = tir.matched_value(loop)
+        value, body = tir.matched_value(loop), loop.body
+        if (limit := self._count_limit(loop, interval, mask)) is not None:
+            last, may_be_empty = self.builder.intrinsic("smin", last, limit), True
+            body = cast(tir.If, body[0]).then
         if value is None:
             with (
                 self.builder.counted(first, last, may_be_empty) as index,
                 self.indices.running(loop.var, index, interval),
             ):
-                self._body(loop.body, mask)
+                self._body(body, mask)
         elif may_be_empty:
             with self.builder.when(self.builder.compare("icmp slt", first, last)):
                 self._matched(loop, value, (first, last), interval, mask)
         else:
             self._matched(loop, value, (first, last), interval, mask)
+
+    def _count_limit(self, loop: tir.For, interval: Interval, mask: Mask | None) -> IrValue | None:
+        """Where a loop can end, as the rest of it does nothing: at the first iteration whose index
+        is not below a count.  None for other loops."""
+        counted = tir.counted_index(loop)
+        if counted is None or self.indices.lanes is not None:
+            return None
+        index, count = counted
+        with self.indices.bound(loop.var, const(0)):
+            rest = self.indices.resolved(index)
+        factor = dict(terms_of(index)[0])[loop.var]
+        (low, high), (first, last) = bounds(rest, self.indices.ranges), interval
+        if low is None or low < 0 or high is None or first is None or first < 0 or last is None:
+            return None
+        b = self.builder
+        # Between these limits no sum overflows, whatever the memory holds.
+        number = b.intrinsic("smax", b.freeze(self.expressions.emit(count, mask)), int_constant(0))
+        number = b.intrinsic("smin", number, int_constant(max(factor * last + high + 1, 0)))
+        below = b.binary("sub nsw", number, self.indices.value(rest - (factor - 1)))
+        return b.binary("udiv", b.intrinsic("smax", below, int_constant(0)), int_constant(factor))
 
     def _matched(
         self,

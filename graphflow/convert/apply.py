@@ -18,6 +18,7 @@ from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import computed_in, conversion, fill_region
+from graphflow.kernels.lowering import Fills, fills_of
 from graphflow.kernels.recipes import Foreign, Staged, View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
@@ -83,6 +84,15 @@ class _Builder:
         """The axes of a value along which a run gives fewer elements, with the values that count
         them."""
         return self.graph.counted.get(self.graph.values[value], {})
+
+    def _filled(self, value: str) -> Fills:
+        """The axes of a value behind whose elements there is a known number, with the values that
+        count these elements."""
+        node = self.graph.producer(value) if self.graph.counted else None
+        if node is None:
+            return {}
+        counts = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+        return {axis: (counts[n], fill) for axis, (n, fill) in fills_of(node.func).items()}
 
     def _storage(self, name: str, kind: Space, dtype: str, elements: int) -> None:
         self.storages[name] = StorageSpec(name, kind, dtype, elements)
@@ -190,10 +200,10 @@ class _Builder:
             variant = choice.variant
             if isinstance(variant.recipe, Foreign):
                 self._check_contiguous(node, placements)
-            counted = {
-                buffer.name: self._counted(value)
-                for buffer, value in zip(node.func.outputs, node.outputs, strict=True)
-            }
+            values = zip(
+                (*node.func.inputs, *node.func.outputs), (*node.inputs, *node.outputs), strict=True
+            )
+            counted = {buffer.name: self._counted(value) for buffer, value in values}
             self.calls.append(
                 PhysicalCall(
                     node.name,
@@ -204,6 +214,10 @@ class _Builder:
                     pad,
                     relied=known,
                     counted=counted,
+                    filled={
+                        buffer.name: self._filled(value)
+                        for buffer, value in zip(node.func.inputs, node.inputs, strict=True)
+                    },
                 )
             )
         for value in node.outputs:

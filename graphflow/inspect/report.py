@@ -14,6 +14,7 @@ from typing import Any
 from graphflow.inspect.moved_elements import movement
 from graphflow.inspect.refusals import refusals
 from graphflow.inspect.tensor_decisions import GRAPH_OUTPUT, TensorDecision, tensor_decisions
+from graphflow.lower import StatePair
 from graphflow.pipeline.compiler import Compiled
 from graphflow.plan import Conversion, LayoutPlan, Other
 
@@ -58,6 +59,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
             {"edge": trim.output, "axis": trim.axis, "extents": trim.extents}
             for trim in compiled.graph.trims
         ],
+        "states": [_state(pair) for pair, _ in compiled.lowered.states],
         "pinned": [
             {
                 "edge": pin.value,
@@ -95,6 +97,17 @@ def _assumed(compiled: Compiled) -> Iterator[dict[str, Any]]:
         names = ", ".join(name for _, name in limits.inputs)
         for condition in limits.conditions:
             yield {"tensor": names, "assumption": condition, "checked": True, "used_by": []}
+
+
+def _state(pair: StatePair) -> dict[str, Any]:
+    """An input that an output repeats, and whether both may be one memory (`Executable.bind`)."""
+    return {
+        "input": pair.input,
+        "output": pair.output,
+        "in_place": not pair.refusal,
+        "keeps_rows_of_axis": pair.axis,
+        "why_not": pair.refusal,
+    }
 
 
 def _end_to_end(plan: LayoutPlan) -> dict[str, Any] | None:

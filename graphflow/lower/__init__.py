@@ -6,10 +6,12 @@ In: a `PhysicalGraph`.  Out: `Lowered`, and with the object code of its kernels 
 from graphflow.lower.called_kernels import kernel_task, lower_call
 from graphflow.lower.limit import check_program, check_values
 from graphflow.lower.program_tables import ArenaPart, Lowered, arena_parts, assemble, lower
+from graphflow.lower.states import StatePair
 
 __all__ = [
     "ArenaPart",
     "Lowered",
+    "StatePair",
     "arena_parts",
     "assemble",
     "check_program",

@@ -16,10 +16,12 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering import (
+    FilledAxis,
     KernelTask,
     LoweredKernel,
     SizedAxis,
     axes_with_sizes,
+    filled_axes,
     make_here,
     make_kernel,
 )
@@ -48,23 +50,25 @@ def kernel_task(
     """The task from which the kernel of a call is made; plain data that a worker process can
     take.  It depends on the sizes that `inputs` of the program hold.
     """
-    definition, placements, recipe, sized = kernel_key(call, inputs)
+    definition, placements, recipe, sized, filled = kernel_key(call, inputs)
     claimed = _claim(call)
-    return KernelTask(symbol, definition, placements, recipe, target, claimed, sized)
+    return KernelTask(symbol, definition, placements, recipe, target, claimed, sized, filled)
 
 
 def kernel_key(
     call: PhysicalCall, inputs: Collection[str]
-) -> tuple[PrimFunc, Placements, Recipe, tuple[SizedAxis, ...]]:
+) -> tuple[PrimFunc, Placements, Recipe, tuple[SizedAxis, ...], tuple[FilledAxis, ...]]:
     """A key that is equal for calls which run the same kernel; names of nodes are no part of it."""
     names = {size: name for name, size in sizes_of_call(call, inputs).items()}
     sized = tuple(replace(axis, size=names[axis.size]) for axis in _sized(call, inputs))
-    return _anonymous(call.definition), placements_of(call), call.recipe, sized
+    filled = tuple(replace(axis, size=names[axis.size]) for axis in _filled(call, inputs))
+    return _anonymous(call.definition), placements_of(call), call.recipe, sized, filled
 
 
 def sizes_of_call(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
     """The inputs that hold sizes of a call, by the names that its kernel's task has for these."""
-    found = dict.fromkeys(axis.size for axis in _sized(call, inputs))
+    axes = (*_sized(call, inputs), *_filled(call, inputs))
+    found = dict.fromkeys(axis.size for axis in axes)
     return {f"size{number}": size for number, size in enumerate(found)}
 
 
@@ -75,6 +79,18 @@ def _sized(call: PhysicalCall, inputs: Collection[str]) -> tuple[SizedAxis, ...]
         return ()
     layouts = {b.name: call.placements[b.name].layout for b in call.definition.outputs}
     return tuple(axis for axis in axes_with_sizes(layouts, call.counted) if axis.size in inputs)
+
+
+def _filled(call: PhysicalCall, inputs: Collection[str]) -> tuple[FilledAxis, ...]:
+    """The axes of a call's inputs with a known number behind the elements that a run gives."""
+    if call.prepare:
+        return ()
+    return tuple(
+        axis
+        for name, fills in call.filled.items()
+        for axis in filled_axes(call.placements[name].layout, name, fills)
+        if axis.size in inputs
+    )
 
 
 def _anonymous(definition: PrimFunc) -> PrimFunc:

@@ -6,7 +6,7 @@ kernels, a `ProgramSpec`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -16,6 +16,7 @@ from graphflow.kernels.lowering import LoweredKernel, make_here
 from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call
 from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.lower.run_portions import portion_of
+from graphflow.lower.states import StatePair, state_pairs
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (
     BufferRef,
@@ -26,6 +27,7 @@ from graphflow.program import (
     ProgramStep,
     SectionSpec,
     Signature,
+    StateSpec,
     TensorSpec,
     TrimmedOutput,
 )
@@ -41,7 +43,8 @@ class Lowered:
     storage.
 
     Runs touch only the first `kept_bytes` of the constant block; the rest is used by `prepare`
-    alone.
+    alone.  `states` has for each input that an output repeats the step to execute where both are
+    one memory; None where they cannot be.
     """
 
     kernels: Mapping[str, LoweredKernel]
@@ -51,10 +54,12 @@ class Lowered:
     constant_bytes: int
     kept_bytes: int
     physical: PhysicalGraph
+    states: tuple[tuple[StatePair, ProgramStep | None], ...] = ()
 
     def describe(self, symbol: str) -> str:
         """A kernel in words: symbol, the calls that run it, variant."""
         calls = [call for call, step in self.calls if step.symbol == symbol]
+        calls += [self.calls[pair.call][0] for pair, _ in self.states if pair.symbol == symbol]
         names = [call.name for call in calls[:MOST_NAMED]]
         more = f" and {len(calls) - len(names)} more" if len(calls) > len(names) else ""
         variant = calls[0].variant
@@ -88,14 +93,25 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
     outputs = [f"output:{name}" for name in physical.outputs]
     places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
     numbers = {n: k for k, n in enumerate(physical.inputs)}
-    calls = tuple(
-        (
-            call,
-            _step(k, call, symbol, kernels, places, physical.shared or call.prepare, numbers),
-        )
-        for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
+    pairs, tasks = state_pairs(physical, symbols, kernels)
+    kernels |= make(tasks) if tasks else {}
+
+    def step(number: int, symbol: str) -> ProgramStep:
+        call = physical.calls[number]
+        shared = physical.shared or call.prepare
+        return _step(number, call, symbol, kernels, places, shared, numbers)
+
+    steps = (step(number, symbol) for number, symbol in enumerate(symbols))
+    return Lowered(
+        kernels,
+        tuple(zip(physical.calls, steps, strict=True)),
+        places,
+        arena_bytes,
+        constant_bytes,
+        kept_bytes,
+        physical,
+        tuple((pair, step(pair.call, pair.symbol) if pair.symbol else None) for pair in pairs),
     )
-    return Lowered(kernels, calls, places, arena_bytes, constant_bytes, kept_bytes, physical)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +232,25 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         sizes=tuple(_input_size(one, physical.inputs) for one in graph.sizes),
         relations=graph.relations,
         computed=tuple(_computed_size(one, physical.inputs) for one in graph.derived),
+        states=tuple(_state_specs(lowered, len(graph.results))),
     )
+
+
+def _state_specs(lowered: Lowered, results: int) -> Iterator[StateSpec]:
+    """The states of a program, with the numbers of their steps among those of a run; its first
+    outputs are the model's `results`."""
+    physical = lowered.physical
+    running = [number for number, call in enumerate(physical.calls) if not call.prepare]
+    for pair, instead in lowered.states:
+        output = physical.outputs.index(pair.output)
+        if instead is not None and output < results:
+            yield StateSpec(
+                physical.inputs.index(pair.input),
+                output,
+                running.index(pair.call),
+                instead,
+                pair.axis,
+            )
 
 
 def _input_size(one: SizeInput, inputs: tuple[str, ...]) -> InputSize:

@@ -61,7 +61,9 @@ class PhysicalCall:
     - prepare: whether it runs once, when the program is loaded.
     - because: why a conversion is made, for the report.
     - relied: whether the plan relies on what the call leaves in its output's padding.
-    - counted: for axes of outputs the value that holds how many elements a run gives there.
+    - counted: for axes of parameters the value that holds how many elements a run gives there.
+    - filled: for axes of inputs the value that holds how many elements a run gives there, and the
+      number behind these.
     """
 
     name: str
@@ -75,6 +77,7 @@ class PhysicalCall:
     because: str = ""
     relied: bool = False
     counted: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    filled: Mapping[str, Mapping[int, tuple[str, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

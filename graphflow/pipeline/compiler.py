@@ -16,6 +16,8 @@ from graphflow.base.assumed import Assumed, Assumption, Stated
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, Trace
+from graphflow.cost import CostModel
+from graphflow.flow import PinTrials
 from graphflow.frontends import fixed_values, frozen_inputs, tensor_names
 from graphflow.graph import Array, OperatorGraph, take_assumptions
 from graphflow.lower import Lowered
@@ -68,7 +70,8 @@ class Compiled:
     inputs that the program was compiled for: runs have to give them.  `cached` counts the kernels
     that an earlier compilation had made, `digests` are those of the kernels' tasks, by symbol, if
     the cache was asked for them.  `transformed` are the layouts that a schedule gave to parameters;
-    the tensors of these names are their boxes.
+    the tensors of these names are their boxes.  `pin_trials` plans the fusion groups again, with a
+    pin more.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Compiled:
     cached: int = 0
     digests: Mapping[str, bytes] = field(default_factory=dict)
     transformed: Mapping[str, ParameterLayout] = field(default_factory=dict)
+    pin_trials: PinTrials | None = None
 
     @property
     def made(self) -> Mapping[bytes, Made]:
@@ -155,6 +159,9 @@ def compile_graph(
         values=given.values,
         cached=cache.found,
         digests=cache.digests,
+        pin_trials=PinTrials(
+            groups, CostModel(target, request.threads, timings), request.layouts or {}, given.assume
+        ),
     )
 
 

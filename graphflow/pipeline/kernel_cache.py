@@ -160,8 +160,8 @@ class KernelCache:
             known = self._known(key, task)
             if known is not None:
                 found[symbol], self._objects[symbol] = known
-        self._found = set(found)
-        self.found = len(found)
+        self._found |= found.keys()
+        self.found = len(self._found)
         return found
 
     @property

@@ -15,6 +15,7 @@ from math import inf
 from graphflow.arith import Proof
 from graphflow.base.assumed import Assumed
 from graphflow.base.decisions import microseconds
+from graphflow.base.notebook import folded, line, shown, table
 from graphflow.kernels.recipes import KernelVariant, Recipe, RefusedVariant, View
 from graphflow.layout import Demand, Fact, Layout
 from graphflow.plan.edge_types import EdgeType
@@ -272,6 +273,28 @@ class LayoutPlan:
         """For each executed variant and each conversion, whether its price was measured."""
         chosen = (c for c in self.choices.values() if not isinstance(c.variant.recipe, View))
         return (*(c.measured for c in chosen), *(made.measured for made in self.conversions))
+
+    def _repr_html_(self) -> str:
+        price = f"a run is priced at {microseconds(self.seconds)}"
+        choices = (
+            (made.node, made.variant_name, microseconds(made.seconds), made.because)
+            for made in self.choices.values()
+        )
+        edges = (
+            (edge.value, edge.edge_type.describe(), edge.decided_by, edge.reason)
+            for edge in self.edges.values()
+        )
+        copies = (
+            (m.value, m.kind, m.source.describe(), m.target.describe(), microseconds(m.seconds))
+            for m in self.conversions
+        )
+        return shown(
+            f"layout plan of {len(self.choices)} nodes",
+            line(f"{price}; {len(self.conversions)} conversions"),
+            folded("variants", table(("node", "variant", "price", "because"), choices)),
+            folded("layouts", table(("value", "layout", "decided by", "because"), edges)),
+            folded("conversions", table(("value", "kind", "from", "to", "price"), copies)),
+        )
 
     def conversion_for(self, node: str, position: int, value: str) -> int | None:
         """The index of the conversion that input `position` of `node` reads; None if it reads the

@@ -18,6 +18,7 @@ from graphflow.program.spec import (
     SectionSpec,
     Signature,
     Space,
+    StateSpec,
     TensorSpec,
     TrimmedOutput,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "SectionSpec",
     "Signature",
     "Space",
+    "StateSpec",
     "TensorSpec",
     "TrimmedOutput",
     "random_inputs",

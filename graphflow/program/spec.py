@@ -140,6 +140,23 @@ class ComputedSize:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSpec:
+    """Input number `input`, whose elements output number `output` repeats at their own indices.
+
+    If the memory of the output holds them before a run, which may have more room along an axis,
+    `instead` is executed in place of step `step` of `run`, and no step reads the input.  All rows
+    of the input along `axis` that a run gives are there after the run too; where it is None, that
+    is not known.
+    """
+
+    input: int
+    output: int
+    step: int
+    instead: ProgramStep
+    axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """The limits of a kernel's arguments, against which steps are checked.
 
@@ -270,6 +287,7 @@ class ProgramSpec:
     - sizes: the extents of inputs that each run decides; `inputs` and `outputs` have room for the
       greatest; relations: what holds between these in each run.
     - computed: sizes that each run computes from those in `sizes` and from earlier ones.
+    - states: inputs that may stay in the memory of an output.
 
     Raises VerifyError if the parts are not consistent.
     """
@@ -293,6 +311,7 @@ class ProgramSpec:
     sizes: tuple[InputSize, ...] = ()
     relations: tuple[Relation, ...] = ()
     computed: tuple[ComputedSize, ...] = ()
+    states: tuple[StateSpec, ...] = ()
 
     @property
     def held(self) -> frozenset[int]:
@@ -335,6 +354,7 @@ class ProgramSpec:
         self._check_sizes()
         self._check_objects()
         symbols = {symbol for symbol, _ in self.objects}
+        self._check_states(symbols)
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
             for index, step in enumerate(steps):
                 if phase == "run" and step.symbol in sections:
@@ -420,6 +440,25 @@ class ProgramSpec:
         for step in self.run:
             if step.portion is not None:
                 _check_portion(step, step.portion, bounds)
+
+    def _check_states(self, symbols: set[str]) -> None:
+        _check_unique("state of an input", [str(state.input) for state in self.states])
+        _check_unique("state of an output", [str(state.output) for state in self.states])
+        _check_unique("step of a state", [str(state.step) for state in self.states])
+        for state in self.states:
+            where = f"the state of input {state.input} and output {state.output}"
+            if not (
+                0 <= state.input < len(self.inputs)
+                and 0 <= state.output < len(self.results)
+                and 0 <= state.step < len(self.run)
+            ):
+                raise VerifyError(f"{where}, and step {state.step}: there is none of these numbers")
+            given, result = self.inputs[state.input], self.outputs[state.output]
+            if (given.dtype, len(given.shape)) != (result.dtype, len(result.shape)):
+                raise VerifyError(f"{where}: {given} and {result} cannot be one memory")
+            if state.axis is not None and not 0 <= state.axis < len(given.shape):
+                raise VerifyError(f"{where}: {given} has no axis {state.axis}")
+            self._check_step(where, "run", state.instead, symbols)
 
     def _check_holder(self, where: str, number: int) -> None:
         """Check the input that holds a size."""

@@ -4,7 +4,9 @@ from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.executor import Borrowed, Program, StampedRun
 from graphflow.runtime.expected_values import require_value, value_key
+from graphflow.runtime.given_arrays import given_array
 from graphflow.runtime.objects import LinkedCode, link
+from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.processor import Processor, check_host, processor_of
 from graphflow.runtime.run_sizes import with_size_names
 from graphflow.runtime.saved_program import (
@@ -13,16 +15,22 @@ from graphflow.runtime.saved_program import (
     prepared_spec,
     save_programs,
 )
+from graphflow.runtime.state_runs import StateMemory, StateRun, StateTensor
 
 __all__ = [
     "Borrowed",
     "LinkedCode",
+    "OneAtATime",
     "Processor",
     "Program",
     "SavedProgram",
     "StampedRun",
+    "StateMemory",
+    "StateRun",
+    "StateTensor",
     "check_host",
     "default_threads",
+    "given_array",
     "is_container",
     "link",
     "load_programs",

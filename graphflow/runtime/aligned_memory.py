@@ -140,6 +140,12 @@ def is_usable(array: NDArray[Any]) -> bool:
     return array.flags.num & _IN_PLACE == _IN_PLACE and array.dtype.isnative
 
 
+def copy_to_front(room: NDArray[Any], array: NDArray[Any]) -> None:
+    """Copy an array to the beginning of each axis of one that is as large or larger."""
+    part = room if array.shape == room.shape else room[tuple(map(slice, array.shape))]
+    np.copyto(part, array)
+
+
 def store(block: NDArray[np.uint8], offset: int, array: NDArray[Any]) -> None:
     """Copy an array, row-major and in native byte order, to a byte offset of a block."""
     if array.flags.c_contiguous and array.dtype.isnative:

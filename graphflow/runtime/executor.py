@@ -8,8 +8,8 @@ forked children, and gives the same bits for any number of threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -29,17 +29,13 @@ from graphflow.runtime.aligned_memory import (
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import ORPHANED, Driver, driver
 from graphflow.runtime.expected_values import require_value
+from graphflow.runtime.given_arrays import given_array, written_arrays
 from graphflow.runtime.objects import link
-from graphflow.runtime.phases import ForeignPhase, NativePhase, native_steps, phases_of
+from graphflow.runtime.one_at_a_time import OneAtATime
+from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
-from graphflow.runtime.results import (
-    checked_results,
-    named_results,
-    require_guards,
-    trimmed_views,
-    with_objects,
-)
-from graphflow.runtime.run_sizes import AdmittedShapes, fits, open_axes, values_of_sizes
+from graphflow.runtime.results import Results
+from graphflow.runtime.run_sizes import AdmittedShapes, RunShapes, SeenShapes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -123,63 +119,75 @@ class Program:
                 f"{spec.arena_bytes} bytes of intermediate results ({error}); it needs a machine "
                 "with more, or smaller input_shapes"
             ) from error
+        self._sessions = sessions
         self._phases = tuple(phases_of(spec, self._tables, sessions))
         self._inputs = [
             (number, tensor, np.dtype(tensor.dtype))
             for number, tensor in enumerate(spec.inputs)
             if number not in spec.held
         ]
-        self._sized = open_axes(spec)
+        self._given = tuple(tensor.name for _, tensor, _ in self._inputs)
+        self._seen = SeenShapes(spec)
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
-        # Only tensors that the caller need not convert or fetch from elsewhere.
-        self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
-        self._results = tuple(tensor.name for tensor in spec.results)
+        self.results = Results(spec)
 
-    def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    def run(
+        self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None = None
+    ) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
         Outputs are new arrays in the model's order, also if they are trimmed, and share memory with
         nothing that is still referred to; those of
-        `spec.objects_out` are what onnxruntime gives.  Raises InvalidModel, before anything runs,
-        if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
-        after the run, if a guard does not hold.
+        `spec.objects_out` are what onnxruntime gives.  Those that `out` names are written into its
+        arrays, which the result has in their place.  Raises InvalidModel, before anything runs,
+        if the inputs are not exactly those of `spec.inputs` and `spec.objects_in` or the arrays of
+        `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
-        arrays, sizes = self._accept(inputs)
-        objects = {} if self._plain else self._objects(inputs)
+        arrays, decided = self.accept(inputs)
+        written = None if out is None else written_arrays(self.spec, out, arrays.values())
+        objects = self.objects_given(inputs)
         arena = self._arena()
-        for index, array in arrays.items():
-            staging = arena.staging[index]
-            arena.addresses[index] = (
-                data_address(array)
-                if is_usable(array) and array.shape == staging.shape
-                else _copied_address(array, staging)
-            )
-        arena.hold(sizes)
-        outputs = self._new_outputs(arena)
+        for number, array in arrays.items():
+            arena.read(number, array, decided.parts.get(number))
+        arena.hold(decided.sizes)
+        outputs = self.place_outputs(arena, {} if written is None else written.direct)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        if self._plain:
-            return dict(zip(self._results, outputs, strict=True))
-        results: dict[str, Any] = checked_results(self.spec, outputs)
-        return with_objects(self.spec, results, objects)
+        results = self.results.checked(outputs)
+        if written is not None and out is not None:
+            written.copy_results(list(results.items()))
+            results.update(out)
+        return self.results.with_objects(results, objects)
 
     def takes(self, inputs: object) -> bool:
         """Whether `inputs` is a dict with exactly the names of this program's inputs."""
         return type(inputs) is dict and inputs.keys() == self._names
 
+    def takes_as_before(self, inputs: object) -> bool:
+        """Whether it `takes` these, and an earlier run had inputs of the same shapes."""
+        if type(inputs) is not dict or inputs.keys() != self._names:
+            return False
+        try:
+            shapes = tuple([inputs[name].shape for name in self._given])
+        except AttributeError:  # no arrays
+            return False
+        return self._seen.known(shapes) is not None
+
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
-        return BoundRun(self, *self._accept(inputs), inputs)
+        return BoundRun(self, *self.accept(inputs), inputs)
 
-    def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
-        """Run all phases on an arena; `objects` holds the incoming objects and receives all
-        others."""
+    def execute(
+        self, arena: Arena, objects: dict[str, Any], phases: Sequence[Phase] | None = None
+    ) -> None:
+        """Run all phases, or `phases` of this program, on an arena; `objects` holds the incoming
+        objects and receives all others."""
         if self._watch is not None:
             self._watch()
-        for phase in self._phases:
+        for phase in self._phases if phases is None else phases:
             match phase:
                 case NativePhase():
                     self._walk(arena, phase.table, arena.jobs[phase.job])
@@ -204,6 +212,16 @@ class Program:
             arena.abandon()
             raise
         assert given == 0, "an arena serves one run at a time"
+
+    def keeping_states(self) -> tuple[Arena, tuple[Phase, ...]]:
+        """An arena, and the phases of runs whose outputs hold what they repeat of inputs."""
+        spec, run = self.spec, list(self.spec.run)
+        for state in spec.states:
+            run[state.step] = state.instead
+        exchanged = replace(spec, run=tuple(run))
+        tables = [self._step_table(part, self._constants) for part in native_steps(exchanged)]
+        arena = Arena(spec, tables, self._flush_denormals, self._patience_ns)
+        return arena, tuple(phases_of(exchanged, tables, self._sessions))
 
     def spans(
         self, tables: list[NDArray[np.int64]], sections: list[tuple[int, int]]
@@ -295,39 +313,53 @@ class Program:
     def _new_arena(self) -> Arena:
         return Arena(self.spec, self._tables, self._flush_denormals, self._patience_ns)
 
-    def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+    def objects_given(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
         """The inputs that only sections take, as they were given."""
         return {known.name: inputs[known.name] for known in self.spec.objects_in}
 
-    def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
-        outputs = []
-        for index, memory in enumerate(arena.outputs, len(self.spec.inputs)):
-            outputs.append(memory.array())
-            arena.addresses[index] = memory.address
+    def place_outputs(
+        self, arena: Arena, given: Mapping[int, NDArray[Any]] = MappingProxyType({})
+    ) -> list[NDArray[Any]]:
+        """The arrays of a run's outputs, whose addresses the arena gets; `given` has some of them,
+        by the numbers of outputs."""
+        outputs, inputs = [], len(self.spec.inputs)
+        for number, memory in enumerate(arena.outputs):
+            if number in given:
+                outputs.append(given[number])
+                arena.addresses[inputs + number] = data_address(given[number])
+            else:
+                outputs.append(memory.array())
+                arena.addresses[inputs + number] = memory.address
         return outputs
 
-    def _accept(
-        self, inputs: Mapping[str, ArrayLike]
-    ) -> tuple[dict[int, NDArray[Any]], dict[int, int]]:
-        """The arrays and the sizes of a run, by the numbers of inputs."""
+    def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
+        """The arrays of a run by the numbers of inputs, and what their shapes decide."""
         if inputs.keys() != self._names:
             self._refuse_names(inputs)
         arrays: dict[int, NDArray[Any]] = {}
         for number, tensor, dtype in self._inputs:
             array = inputs[tensor.name]
             if type(array) is not np.ndarray:
-                array = _as_array(tensor, array)
-            if not fits(array.shape, tensor.shape, self._sized.get(number, ())) or (
-                array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype
-            ):
-                raise InvalidModel(
-                    f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
-                    f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
-                )
-            if self._values and tensor.name in self._values:
-                require_value(tensor.name, self._values[tensor.name], array)
+                array = given_array(tensor.name, array)
+            if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
+                raise self._misfit(tensor, array)
             arrays[number] = array
-        return arrays, values_of_sizes(self.spec, arrays) if self._sized else {}
+        shapes = tuple([array.shape for array in arrays.values()])
+        decided = self._seen.known(shapes)
+        if decided is None:
+            if (wrong := self._seen.misfit(arrays)) is not None:
+                raise self._misfit(self.spec.inputs[wrong], arrays[wrong])
+            decided = self._seen.decide(shapes, arrays)
+        for number, tensor, _ in self._inputs if self._values else ():
+            if tensor.name in self._values:
+                require_value(tensor.name, self._values[tensor.name], arrays[number])
+        return arrays, decided
+
+    def _misfit(self, tensor: TensorSpec, array: NDArray[Any]) -> InvalidModel:
+        return InvalidModel(
+            f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
+            f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
+        )
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
         missing = [name for name in self.spec.input_names if name not in inputs]
@@ -363,25 +395,24 @@ class BoundRun:
     GraphflowError, whether the first is executing kernels or a section.
     """
 
-    __slots__ = ("_arena", "_buffers", "_objects", "_program", "_under_way", "outputs")
+    __slots__ = ("_arena", "_buffers", "_objects", "_program", "_turns", "outputs")
 
     def __init__(
         self,
         program: Program,
         arrays: Mapping[int, NDArray[Any]],
-        sizes: Mapping[int, int],
+        decided: RunShapes,
         inputs: Mapping[str, Any],
     ) -> None:
         self._program = program
-        self._objects = program._objects(inputs)
+        self._objects = program.objects_given(inputs)
         self._arena = program._new_arena()
-        for index, array in arrays.items():
-            self._arena.addresses[index] = _copied_address(array, self._arena.staging[index])
-        self._arena.hold(sizes)
-        self._buffers = program._new_outputs(self._arena)
-        self.outputs = named_results(program.spec, self._buffers)
-        self._under_way: list[object] = []
-        """The run that has the arena, and behind it those that are about to be refused."""
+        for number, array in arrays.items():
+            self._arena.copy_in(number, array, decided.parts.get(number))
+        self._arena.hold(decided.sizes)
+        self._buffers = program.place_outputs(self._arena)
+        self.outputs = program.results.named(self._buffers)
+        self._turns = OneAtATime("this bound run")
 
     def run(self) -> None:
         """Run once more on the bound inputs.
@@ -389,19 +420,7 @@ class BoundRun:
         GraphflowError if another thread is in the middle of a run, RunError if a guard of the
         program does not hold.
         """
-        this = object()
-        try:
-            # No lock: a handler of a signal may raise right behind the call that takes it, and
-            # nobody would give it back.  An entry of this run's own can be removed in any case.
-            self._under_way.append(this)
-            if self._under_way[0] is not this:
-                raise GraphflowError(
-                    "this bound run is being executed by another thread (or was when this process "
-                    "was forked); bind once per thread"
-                )
-            self._execute()
-        finally:
-            self._under_way.remove(this)
+        self._turns.do(self._execute)
 
     def stamped_runs(self, count: int) -> list[StampedRun]:
         """Run so many times, and note when each thread began and ended each step.
@@ -424,14 +443,12 @@ class BoundRun:
     @property
     def running(self) -> bool:
         """Whether some thread is in the middle of a run."""
-        return bool(self._under_way)
+        return self._turns.is_busy
 
     def _execute(self) -> None:
         self._program.execute(self._arena, self._objects)
-        spec = self._program.spec
-        require_guards(spec, self._buffers)
-        if spec.trimmed:
-            self.outputs.update(trimmed_views(spec, self._buffers))
+        self._program.results.require_guards(self._buffers)
+        self.outputs.update(self._program.results.trimmed(self._buffers))
 
 
 def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -456,17 +473,3 @@ def _shared(spec: ProgramSpec, alike: Program) -> NDArray[np.uint8]:
             f"{spec.run_constant_bytes}, cannot share those of one with {sizes[0]} and {sizes[1]}"
         )
     return alike._constants
-
-
-def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise InvalidModel(f"input {tensor.name!r} is no array: {error}") from error
-
-
-def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
-    """The address of a copy at the beginning of each axis of `staging`."""
-    part = staging if array.shape == staging.shape else staging[tuple(map(slice, array.shape))]
-    np.copyto(part, array)
-    return data_address(staging)

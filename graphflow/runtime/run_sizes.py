@@ -9,12 +9,70 @@ hold.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.program import InputSize, OpenTensor, ProgramSpec, TensorSpec
+
+ArrayShapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class RunShapes:
+    """What the shapes of a run's arrays decide, by the numbers of inputs.
+
+    sizes: the value of each size, by the input that holds it.
+    parts: the part of its room that an array fills, where that is not all of it.
+    """
+
+    sizes: Mapping[int, int]
+    parts: Mapping[int, tuple[slice, ...]]
+
+
+MOST_SHAPES = 512
+"""As many shapes of runs are remembered: a decoder has others for each token."""
+
+
+class SeenShapes:
+    """What the shapes of runs decide, remembered: small programs take less time than finding it.
+
+    The shapes of a run are those of its arrays, in the order of the inputs.
+    """
+
+    __slots__ = ("_known", "_room", "_sized", "_spec")
+
+    def __init__(self, spec: ProgramSpec) -> None:
+        self._spec, self._sized = spec, open_axes(spec)
+        held = spec.held
+        self._room = {k: tensor.shape for k, tensor in enumerate(spec.inputs) if k not in held}
+        self._known: dict[ArrayShapes, RunShapes] = {}
+
+    def known(self, shapes: ArrayShapes) -> RunShapes | None:
+        """What these shapes decide, if a run had them."""
+        return self._known.get(shapes)
+
+    def misfit(self, arrays: Mapping[int, NDArray[Any]]) -> int | None:
+        """The number of an input whose array has no shape that the program takes."""
+        for number, room in self._room.items():
+            if not fits(arrays[number].shape, room, self._sized.get(number, ())):
+                return number
+        return None
+
+    def decide(self, shapes: ArrayShapes, arrays: Mapping[int, NDArray[Any]]) -> RunShapes:
+        """What the shapes of arrays decide that fit; raises as `values_of_sizes` does."""
+        sizes = values_of_sizes(self._spec, arrays) if self._sized else {}
+        parts = {
+            number: tuple(map(slice, arrays[number].shape))
+            for number, room in self._room.items()
+            if arrays[number].shape != room
+        }
+        if len(self._known) >= MOST_SHAPES:
+            self._known = {}
+        self._known[shapes] = found = RunShapes(sizes, parts)
+        return found
 
 
 def open_axes(spec: ProgramSpec) -> dict[int, tuple[int, ...]]:

@@ -38,6 +38,7 @@ from graphflow.program import (
     SectionSpec,
     Signature,
     Space,
+    StateSpec,
     TensorSpec,
     TrimmedOutput,
 )
@@ -105,7 +106,8 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
 def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
     """The signatures of the kernels that `run` calls; sections state their memory themselves."""
     foreign = {section.name for section in spec.sections}
-    called = [s for s in dict.fromkeys(step.symbol for step in spec.run) if s not in foreign]
+    steps = (*spec.run, *(state.instead for state in spec.states))
+    called = [s for s in dict.fromkeys(step.symbol for step in steps) if s not in foreign]
     missing = [symbol for symbol in called if symbol not in spec.signatures]
     if missing:
         raise VerifyError(f"the kernels {missing} have no signature")
@@ -126,7 +128,7 @@ def _output_bytes(spec: ProgramSpec, place: int) -> int:
 
 def _touched(spec: ProgramSpec, space: Space) -> Iterator[tuple[BufferRef, int]]:
     foreign = {s.name: tuple(tensor.nbytes for tensor in s.tensors) for s in spec.sections}
-    for step in spec.run:
+    for step in (*spec.run, *(state.instead for state in spec.states)):
         sizes = foreign.get(step.symbol) or spec.signatures[step.symbol].sizes
         for ref, size in zip(step.buffers, sizes, strict=True):
             if ref.space == space:
@@ -272,16 +274,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
     return {
         "objects": [[symbol, len(code)] for symbol, code in spec.objects],
         "signatures": [[symbol, s.extent, s.sizes] for symbol, s in spec.signatures.items()],
-        "run": [
-            [
-                step.symbol,
-                step.extent,
-                step.threads,
-                [[b.space, b.position, b.offset] for b in step.buffers],
-                _portion_row(step.portion),
-            ]
-            for step in spec.run
-        ],
+        "run": [_step_row(step) for step in spec.run],
         "constant_bytes": spec.constant_bytes,
         "arena_bytes": spec.arena_bytes,
         "inputs": [[t.name, t.dtype, t.shape] for t in spec.inputs],
@@ -303,7 +296,18 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
             else [r.size, [list(f) for f in r.factors], r.offset, r.is_exact]
             for r in spec.relations
         ],
+        "states": [[s.input, s.output, s.step, _step_row(s.instead), s.axis] for s in spec.states],
     }
+
+
+def _step_row(step: ProgramStep) -> list[Any]:
+    return [
+        step.symbol,
+        step.extent,
+        step.threads,
+        [[b.space, b.position, b.offset] for b in step.buffers],
+        _portion_row(step.portion),
+    ]
 
 
 def _portion_row(part: Portion | None) -> list[list[int]]:
@@ -379,6 +383,7 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
         sizes=tuple(map(_input_size, listed(program["sizes"]))),
         relations=tuple(map(_size_relation, listed(program["relations"]))),
         computed=tuple(map(_computed_size, listed(program["computed"]))),
+        states=tuple(map(_state, listed(program["states"]))),
     )
     _signatures(spec)
     for place, tensor in enumerate(spec.outputs):
@@ -396,6 +401,12 @@ def _step(row: Any) -> ProgramStep:
     refs = tuple(map(_reference, listed(buffers)))
     portion = Portion(tuple(map(_portion_digit, part))) if listed(part) else None
     return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion)
+
+
+def _state(row: Any) -> StateSpec:
+    given, output, step, instead, axis = listed(row, 5)
+    kept = None if axis is None else integer(axis)
+    return StateSpec(integer(given), integer(output), integer(step), _step(instead), kept)
 
 
 def _portion_digit(row: Any) -> PortionDigit:

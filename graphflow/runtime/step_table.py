@@ -19,7 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, Portion, ProgramSpec, ProgramStep
-from graphflow.runtime.aligned_memory import Recycled, data_address, zeroed_block
+from graphflow.runtime.aligned_memory import (
+    Recycled,
+    data_address,
+    is_usable,
+    zeroed_block,
+)
 from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED, LEVEL, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
@@ -122,7 +127,7 @@ class Arena:
     """
 
     __slots__ = (
-        "_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "outputs",
+        "_base", "_inputs", "_jobs", "_keep", "_staged", "addresses", "jobs", "outputs",
         "section_stamps", "staging",
     )  # fmt: skip
 
@@ -138,7 +143,8 @@ class Arena:
         self.staging = _staging(spec)
         self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
-        self.addresses[: self._inputs] = [data_address(array) for array in self.staging]
+        self._staged = tuple(data_address(array) for array in self.staging)
+        self.addresses[: self._inputs] = list(self._staged)
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
@@ -167,6 +173,20 @@ class Arena:
             patience_ns=patience_ns,
         )
         return job, pointers, steps, levels
+
+    def read(self, number: int, array: NDArray[Any], part: tuple[slice, ...] | None) -> None:
+        """Let kernels read an input where it is, if they can, or else a copy of it in `part` of its
+        staging."""
+        if part is None and is_usable(array):
+            self.addresses[number] = data_address(array)
+        else:
+            self.copy_in(number, array, part)
+
+    def copy_in(self, number: int, array: NDArray[Any], part: tuple[slice, ...] | None) -> None:
+        """Copy the array for an input to `part` of its staging, or to all of it."""
+        staging = self.staging[number]
+        np.copyto(staging if part is None else staging[part], array)
+        self.addresses[number] = self._staged[number]
 
     def hold(self, sizes: Mapping[int, int]) -> None:
         """Write the sizes of a run into the staging of the inputs that hold them."""

@@ -96,7 +96,12 @@ from graphflow.tir.traversal.as_written import (
     statements_as_written,
     substitute_body,
 )
-from graphflow.tir.traversal.matched import expression_variables, matched_value, matched_variables
+from graphflow.tir.traversal.matched import (
+    counted_index,
+    expression_variables,
+    matched_value,
+    matched_variables,
+)
 from graphflow.tir.traversal.moves import Move, in_order_store, moves_of, only_moves
 from graphflow.tir.traversal.operation_counts import (
     iteration_count,
@@ -199,6 +204,7 @@ __all__ = [
     "condition_text",
     "constant_of",
     "constant_operand",
+    "counted_index",
     "element_text",
     "expr_text",
     "expression_variables",

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from graphflow.base.trace import Trace
-from graphflow.kernels.lowering import LoweredKernel
+from graphflow.kernels.lowering import LoweredKernel, Repeated
 from graphflow.kernels.recipes import Recipe, Scheduled, Tiled
-from graphflow.tir import Buffer, to_text, undefined_value
+from graphflow.tir import DTYPES, Buffer, to_text, undefined_value
 from graphflow.validation.compare import (
     ComparisonCounts,
     Differs,
@@ -209,11 +209,21 @@ class Checker:
         for buffer in self.definition.inputs:
             value = undefined_value(buffer.dtype, free)
             packed[buffer.name] = self.placed[buffer].packed(arrays[buffer.name], value)
-        held = {
+        held: dict[str, Any] = {
             b.name: BEFORE[np.dtype(b.dtype).kind][number if before is None else before]
             for b in self.definition.outputs
         }
+        if (one := self.kernel.task.repeated) is not None:
+            held[one.target] = self.repeated(one, packed[one.source], held[one.target])
         return self.native.run(packed, held, slices)
+
+    def repeated(self, one: Repeated, given: Array, behind: float) -> Array:
+        """The memory of an output that holds an input already; `behind` is in all other places."""
+        func = self.definition
+        source, target = func.param(one.source), func.param(one.target)
+        memory = np.full(target.shape, behind, DTYPES[target.dtype])
+        memory[tuple(map(slice, source.shape))] = given.reshape(source.shape)
+        return memory
 
     def cause(
         self, arrays: Mapping[str, Array], first: Mapping[str, Array], placed: PlacedParameter

@@ -4,6 +4,8 @@ In: a `KernelTask`.  Out: a `LoweredKernel`.  What always holds: nothing here kn
 plan, so worker processes can run it on any task.
 """
 
+from graphflow.kernels.lowering.appending import Repeated, appending, repeats, writes_behind
+from graphflow.kernels.lowering.filled_axes import FilledAxis, Fills, filled_axes, fills_of
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import (
@@ -15,16 +17,24 @@ from graphflow.kernels.lowering.sized_rows import (
 from graphflow.kernels.lowering.task import KernelTask, LoweredKernel, make_here, make_kernel
 
 __all__ = [
+    "FilledAxis",
+    "Fills",
     "KernelTask",
     "LoweredKernel",
+    "Repeated",
     "SizeParam",
     "SizedAxis",
     "SizedRows",
+    "appending",
     "axes_with_sizes",
+    "filled_axes",
+    "fills_of",
     "make_here",
     "make_kernel",
     "remove_assume",
     "remove_undef",
+    "repeats",
     "rows_of",
     "with_size_conditions",
+    "writes_behind",
 ]

@@ -48,7 +48,7 @@ def with_size_conditions(
 ) -> tuple[tir.PrimFunc, tuple[SizeParam, ...]]:
     """The kernel with conditions on sizes, and the parameters that hold these, which come last."""
     rows = rows_of(func, sized)
-    outputs = {func.param(place.output) for axis in sized for place in axis.places}
+    outputs = {func.param(place.param) for axis in sized for place in axis.places}
     if not rows or any(load.buffer in outputs for load in tir.loads_in(func.body)):
         return func, ()
     taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}

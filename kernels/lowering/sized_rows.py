@@ -8,7 +8,7 @@ or padding beside such elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,9 +19,9 @@ from graphflow.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class BoxAxis:
-    """An axis of the box of a kernel's output."""
+    """An axis of the box of a kernel's parameter."""
 
-    output: str
+    param: str
     box: tuple[int, ...]
     axis: int
 
@@ -46,7 +46,7 @@ def axes_with_sizes(
     `layouts` are those of the outputs, `counted` has the sizes of their axes.  Axes along which the
     memory is no plain sequence of the tensor's rows, or has padding, are left out.
     """
-    found = [dict(_plain_axes(name, of, counted.get(name, {}))) for name, of in layouts.items()]
+    found = [dict(plain_axes(name, of, counted.get(name, {}))) for name, of in layouts.items()]
     common = [key for key in found[0] if all(key in axes for axes in found)] if found else []
     return tuple(
         SizedAxis(size, room, tuple(axes[size, room, number] for axes in found))
@@ -55,7 +55,7 @@ def axes_with_sizes(
     )
 
 
-def _plain_axes(
+def plain_axes(
     name: str, layout: Layout, counted: Mapping[int, str]
 ) -> Iterator[tuple[tuple[str, int, int], BoxAxis]]:
     """Axes of a box along which a tensor's rows follow one another, by size and room, and by
@@ -97,20 +97,26 @@ class SizedRows:
 
     @cached_property
     def _places(self) -> dict[tir.Buffer, BoxAxis]:
-        return {self.func.param(place.output): place for place in self.axis.places}
+        return {self.func.param(place.param): place for place in self.axis.places}
 
     def _row(self, stmt: tir.Store | tir.Reduce) -> arith.IndexExpr:
-        place = self._places[stmt.buffer]
-        if stmt.buffer.shape == place.box:
-            return stmt.indices[place.axis]
-        position = stmt.buffer.flat_index(stmt.indices)
-        inner = prod(place.box[place.axis + 1 :])
-        return arith.floor_mod(arith.floor_div(position, inner), place.box[place.axis])
+        return index_along(self._places[stmt.buffer], stmt.buffer, stmt.indices)
+
+
+def index_along(
+    place: BoxAxis, buffer: tir.Buffer, indices: Sequence[arith.IndexExpr]
+) -> arith.IndexExpr:
+    """The index along an axis of a box, of an element of a buffer that is this box in any shape."""
+    if buffer.shape == place.box:
+        return indices[place.axis]
+    position = buffer.flat_index(indices)
+    inner = prod(place.box[place.axis + 1 :])
+    return arith.floor_mod(arith.floor_div(position, inner), place.box[place.axis])
 
 
 def rows_of(func: tir.PrimFunc, sized: tuple[SizedAxis, ...]) -> list[SizedRows]:
     """The rows along each sized axis; none where some output is written through windows."""
-    outputs = {func.param(place.output) for axis in sized for place in axis.places}
+    outputs = {func.param(place.param) for axis in sized for place in axis.places}
     if any(window.buffer in outputs for window in tir.windows_in(func.body)):
         return []
     return [SizedRows(axis, func) for axis in sized]

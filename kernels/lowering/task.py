@@ -16,6 +16,9 @@ from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
+from graphflow.kernels.lowering.appending import Repeated, appending
+from graphflow.kernels.lowering.count_conditions import with_count_conditions
+from graphflow.kernels.lowering.filled_axes import FilledAxis, with_reduction_conditions
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import SizedAxis
@@ -44,7 +47,8 @@ class KernelTask:
 
     `claimed` names a call and its variant where the plan relies on what the kernel leaves in the
     padding of its output, None where it does not.  `sized` are the axes of its outputs of which a
-    run gives the first rows alone.
+    run gives the first rows alone, `filled` those of its inputs that have a known number behind the
+    elements that a run gives.  `repeated` are an input and an output that are one memory.
     """
 
     symbol: str
@@ -54,6 +58,8 @@ class KernelTask:
     target: Target
     claimed: str | None = None
     sized: tuple[SizedAxis, ...] = ()
+    filled: tuple[FilledAxis, ...] = ()
+    repeated: Repeated | None = None
 
 
 @dataclass(frozen=True)
@@ -86,13 +92,17 @@ class LoweredKernel:
 def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     """The kernel of a task; the trace gets the seconds of scheduling and of the proofs.
 
-    ScheduleError where its recipe is refused, VerifyError where a proof fails.
+    ScheduleError where its recipe is refused, and where an output may not be the memory of an input
+    that it repeats; VerifyError where a proof fails.
     """
     with trace.timer("schedule", task.symbol):
         schedule = _schedule(task)
         func, workspace = with_workspace(schedule.func)
         func = _with_addresses(remove_undef(remove_assume(func)))
         func, sizes = with_size_conditions(replace(func, name=task.symbol), task.sized)
+        func, sizes = with_reduction_conditions(with_count_conditions(func), task.filled, sizes)
+        if task.repeated is not None:
+            func = appending(func, task.repeated)
     with trace.timer("proofs", task.symbol):
         tir.verify(func, "lowered")
         if task.claimed is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -363,3 +364,30 @@ def test_float64_is_computed_in_float64() -> None:
     expected = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
     assert isinstance(found, np.ndarray) and found.dtype == np.float64
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_a_run_is_awaited_while_others_are_under_way() -> None:
+    exe, x = gf.compile(small_model("batch"), threads=2), image(1, 5, 6, 6)
+    batches = [np.concatenate([x + k] * (1 + k % 2)) for k in range(6)]
+    buffer = np.empty((1, 7, 6, 6), np.float32)
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async def serve() -> list[dict[str, NDArray[Any]]]:
+        clock = asyncio.create_task(tick())
+        found = await asyncio.gather(*(exe.run_async({"x": batch}) for batch in batches))
+        clock.cancel()
+        written = await exe.run_async({"x": x}, out={"relu_1": buffer})
+        assert written["relu_1"] is buffer
+        with pytest.raises(InvalidModel, match="'x' is missing"):
+            await exe.run_async({})
+        return found
+
+    for batch, found in zip(batches, asyncio.run(serve()), strict=True):
+        assert np.array_equal(found["relu_1"], exe(batch))
+    assert np.array_equal(buffer, exe(x)) and ticks > 1

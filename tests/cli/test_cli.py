@@ -18,6 +18,7 @@ from graphflow.base.version import VERSION
 from graphflow.cli import main
 from graphflow.codegen import avx2_target, named_target
 from graphflow.models import ModelBuilder
+from support.shown_pages import page_data
 
 
 @pytest.fixture
@@ -289,10 +290,13 @@ def test_profile_is_of_this_processor_and_for_a_page(
     model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    assert main(["inspect", model, "--html", str(page), "--profile"]) == 0
-    assert page.exists()
+    wanted = ["--html", str(page), "--profile", "--against", "onnxruntime"]
+    assert main(["inspect", model, *wanted]) == 0
+    assert page_data(page.read_text())["run"]["profile"]["peer"]["name"] == "onnxruntime"
     assert main(["inspect", model, "--profile"]) == 1
     assert "give --html FILE" in capsys.readouterr().err
+    assert main(["view", model, "--against", "onnxruntime"]) == 1
+    assert "give --profile too" in capsys.readouterr().err
     assert main(["profile", model, "--target", "zen4"]) == 1
     assert "this processor only" in capsys.readouterr().err
     assert main(["profile", model, "--trace", str(tmp_path / "no" / "trace.json")]) == 1
@@ -381,7 +385,7 @@ def test_outputs_that_cannot_be_written_are_an_error(
     assert not Path("/dev/null").is_file()
 
 
-HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "networkx", "rich"}
+HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "networkx", "rich", "scipy"}
 
 
 def imported_by(*arguments: str) -> tuple[str, set[str]]:
@@ -415,6 +419,11 @@ def test_commands_without_a_model_import_no_library(arguments: list[str], text: 
     out, imported = imported_by(*arguments)
     assert text in out and not imported & HEAVY
     assert {name.split(".")[1] for name in imported} == {"base", "cli"}
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-P", "-m", "graphflow", "--version"]
+    assert subprocess.check_output(command, text=True) == f"graphflow {VERSION}\n"
 
 
 def test_a_saved_model_runs_without_the_compiler(

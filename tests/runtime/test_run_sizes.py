@@ -19,7 +19,9 @@ from graphflow.program import (
     TensorSpec,
 )
 from graphflow.runtime.run_sizes import (
+    MOST_SHAPES,
     AdmittedShapes,
+    SeenShapes,
     fits,
     open_axes,
     size_given,
@@ -48,6 +50,31 @@ def test_the_axes_that_a_run_decides() -> None:
     assert open_axes(SPEC) == {0: (0, 1), 1: (1,)}
     assert open_axes(spec_of()) == {}
     assert SPEC.input_names == ["x", "z"]
+
+
+def test_what_shapes_decide_is_remembered() -> None:
+    seen = SeenShapes(SPEC)
+    given = arrays((6, 4, 3), (5, 6))
+    shapes = tuple(array.shape for array in given.values())
+    assert seen.known(shapes) is None
+    assert seen.misfit(given) is None
+    decided = seen.decide(shapes, given)
+    assert decided.sizes == {2: 6, 3: 4}
+    assert decided.parts == {
+        0: (slice(6), slice(4), slice(3)),
+        1: (slice(5), slice(6)),
+    }
+    assert seen.known(shapes) is decided
+    assert seen.misfit(arrays((6, 4, 2), (5, 6))) == 0
+
+
+def test_not_all_shapes_are_remembered() -> None:
+    seen = SeenShapes(SPEC)
+    given = arrays((8, 4, 3), (5, 8))
+    for number in range(MOST_SHAPES + 1):
+        seen.decide(((number,),), given)
+    assert seen.known(((0,),)) is None
+    assert seen.known(((MOST_SHAPES,),)) is not None
 
 
 def test_an_array_fits_with_any_extents_along_open_axes() -> None:

@@ -49,8 +49,10 @@ NAMESPACES = (
 
 
 def part_of(module: str) -> str:
-    """The folder or file directly below graphflow that a module belongs to."""
-    return [*module.split("."), ""][1]
+    """The folder or file directly below graphflow that a module belongs to; `python -m graphflow`
+    is the command line's."""
+    part = [*module.split("."), ""][1]
+    return "cli" if part == "__main__" else part
 
 
 @cache

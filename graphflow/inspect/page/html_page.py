@@ -41,6 +41,7 @@ SCRIPTS = (
     "difference_panel.js",
     "viewport.js",
     "drawing.js",
+    "graph_view.js",
     "finding.js",
     "page.js",
 )

@@ -86,6 +86,17 @@ class ShownOther:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPin:
+    """A pin of a tensor to another layout: by how many `seconds` the best plan with it is slower,
+    and its `changes`; `seconds` is None for the reason in `because`."""
+
+    layout: str
+    seconds: float | None
+    because: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownTensor:
     """The decision about one tensor, as `explain` tells it; `edge_type` is None without storage.
 
@@ -109,6 +120,7 @@ class ShownTensor:
     place: str | None
     element_bytes: int | None
     lanes: int
+    pins: tuple[ShownPin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +166,12 @@ class ShownArrow:
 
 @dataclass(frozen=True, slots=True)
 class ShownBlock:
-    """`count` repetitions, from the node `first` on, of `period` nodes with equal operators."""
+    """Nodes that repeat: a repetition begins at each of `starts` and ends before the next one, the
+    last before the node `after`.  In the imported model all have the same operators; in the program
+    they are what these became, which need not be the same."""
 
-    first: int
-    period: int
-    count: int
+    starts: tuple[int, ...]
+    after: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
 """Find blocks of nodes that repeat, such as the layers of a network.
 
-In: a key for each node, in the order of the run.  Out: `ShownBlock`s that do not overlap, in that
-order.  What always holds: the repetitions of a block follow each other without a gap and have equal
-keys.  As nodes stand behind those that they depend on, no path leaves a block and comes back.
+In: a key for each node of the imported model, in its order.  Out: `ShownBlock`s that do not
+overlap, in that order, and those of the program that the model became.  What always holds: the
+repetitions of a block follow each other without a gap and have equal keys in the model.  As nodes
+stand behind those that they depend on, no path leaves a block and comes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +24,39 @@ LEAST_FOLDED = 6
 """The fewest nodes, of all repetitions together, that are worth a fold."""
 
 
-def repeated_blocks(keys: Sequence[str]) -> tuple[ShownBlock, ...]:
+class _Repeated(NamedTuple):
+    """`count` repetitions of `period` nodes; they may begin at node `first`, or as many as `slack`
+    nodes later."""
+
+    first: int
+    period: int
+    count: int
+    slack: int
+
+    def block(self) -> ShownBlock:
+        after = self.first + self.period * self.count
+        return ShownBlock(tuple(range(self.first, after, self.period)), after)
+
+
+def repeated_blocks(keys: Sequence[str], widths: Sequence[int]) -> tuple[ShownBlock, ...]:
     """The blocks: first the one of the greatest use, then those of what is left on both sides.
 
     A fold replaces `period * count` nodes by one.  Its use is the number of nodes saved, `period *
     (count - 1)`, times the share of them that is saved, so that seven repetitions of a layer
     are preferred to two of half the network.  Of equal uses the shorter period is taken, then the
     first place.
+
+    `widths` counts for each node the tensors that pass from nodes before it to it and later ones.
+    Where repetitions can begin at several nodes, they begin where the fewest tensors pass from one
+    to the next, so that a layer begins with the tensor that the layer before it returns; of several
+    such nodes the last is taken.
     """
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     codes = np.array([numbers[key] for key in keys], dtype=np.int64)
-    return tuple(_blocks(codes))
+    return tuple(_blocks(codes, widths))
 
 
-def _blocks(codes: NDArray[np.int64]) -> Iterator[ShownBlock]:
+def _blocks(codes: NDArray[np.int64], widths: Sequence[int]) -> Iterator[ShownBlock]:
     """The blocks in order; the parts on both sides of one are searched when their turn comes."""
     waiting: list[tuple[int, int] | ShownBlock] = [(0, len(codes))]
     while waiting:
@@ -43,14 +65,14 @@ def _blocks(codes: NDArray[np.int64]) -> Iterator[ShownBlock]:
             yield part
             continue
         first, after = part
-        block = _most_useful(codes[first:after], first)
-        if block is not None:
-            end = block.first + block.period * block.count
-            waiting += [(end, after), block, (first, block.first)]
+        found = _most_useful(codes[first:after])
+        if found is not None:
+            block = _moved(found._replace(first=first + found.first), widths).block()
+            waiting += [(block.after, after), block, (first, block.starts[0])]
 
 
-def _most_useful(codes: NDArray[np.int64], offset: int) -> ShownBlock | None:
-    """The block of the greatest use in a part that begins at node `offset`; None if there is none.
+def _most_useful(codes: NDArray[np.int64]) -> _Repeated | None:
+    """The block of the greatest use in these keys; None if there is none.
 
     Where keys equal those `period` places before for a run of n places, n // period + 1
     repetitions begin with that run.
@@ -61,11 +83,21 @@ def _most_useful(codes: NDArray[np.int64], offset: int) -> ShownBlock | None:
         if not lengths.size:
             continue
         place = int(lengths.argmax())
-        count = int(lengths[place]) // period + 1
+        count, slack = int(lengths[place]) // period + 1, int(lengths[place]) % period
         use = period * (count - 1) ** 2 / count
         if period * count >= LEAST_FOLDED and use > greatest:
-            best, greatest = ShownBlock(offset + int(starts[place]), period, count), use
+            best, greatest = _Repeated(int(starts[place]), period, count, slack), use
     return best
+
+
+def _moved(found: _Repeated, widths: Sequence[int]) -> _Repeated:
+    """The same repetitions, from the node on where the fewest tensors pass between them."""
+
+    def passing(shift: int) -> tuple[int, int]:
+        _, *later = found._replace(first=found.first + shift).block().starts
+        return sum(widths[start] for start in later), -shift
+
+    return found._replace(first=found.first + min(range(found.slack + 1), key=passing))
 
 
 def _runs(flags: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -73,3 +105,50 @@ def _runs(flags: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64
     edges = np.diff(np.concatenate(([False], flags, [False])).astype(np.int8))
     starts = np.flatnonzero(edges == 1)
     return starts, np.flatnonzero(edges == -1) - starts
+
+
+def widths_before(arrows: Sequence[tuple[int, int, str]], count: int) -> list[int]:
+    """For each of `count` nodes, how many tensors pass from nodes before it to it and later ones;
+    an arrow is a tensor on its way from one node to a later one."""
+    reach: dict[str, tuple[int, int]] = {}
+    for start, end, tensor in arrows:
+        first, last = reach.get(tensor, (start, end))
+        reach[tensor] = (min(first, start), max(last, end))
+    changes = np.zeros(count + 1, dtype=np.int64)
+    for first, last in reach.values():
+        changes[first + 1] += 1
+        changes[last + 1] -= 1
+    return [int(width) for width in np.cumsum(changes[:count])]
+
+
+def blocks_that_became(
+    blocks: Sequence[ShownBlock], became: Sequence[Sequence[int]], count: int
+) -> tuple[ShownBlock, ...]:
+    """The blocks of a program of `count` nodes: a repetition is what a repetition of the imported
+    model became, which may be other kernels in each of them, with the copies between.
+
+    `became` are for each node of the model the places of the program's nodes that do its work.  A
+    node that does the work of several counts for the last one.  Where the program mixes the
+    nodes of several repetitions, or has none for one, the block has no fold.
+    """
+    source: list[int | None] = [None] * count
+    for place, made in enumerate(became):
+        for node in made:
+            source[node] = place
+    found = (_became(block, source) for block in blocks)
+    return tuple(block for block in found if block is not None)
+
+
+def _became(block: ShownBlock, source: Sequence[int | None]) -> ShownBlock | None:
+    bounds = [*block.starts, block.after]
+    starts, after = [], 0
+    for first, last in pairwise(bounds):
+        places = [p for p, node in enumerate(source) if node is not None and first <= node < last]
+        if not places or places[0] < after:
+            return None
+        starts.append(places[0])
+        after = places[-1] + 1
+    inside = (node for node in source[starts[0] : after] if node is not None)
+    whole = all(bounds[0] <= node < bounds[-1] for node in inside)
+    large = after - starts[0] >= max(LEAST_FOLDED, LEAST_PERIOD * len(starts))
+    return ShownBlock(tuple(starts), after) if whole and large else None

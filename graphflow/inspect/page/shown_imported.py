@@ -7,13 +7,23 @@ were decided for the tensors, where these have storage.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from graphflow.graph import Node
+from graphflow.graph import Node, OperatorGraph
 from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode, ShownTensor
-from graphflow.inspect.page.repeated_blocks import repeated_blocks
-from graphflow.inspect.page.shown_program import block_keys, plain_node
+from graphflow.inspect.page.repeated_blocks import (
+    blocks_that_became,
+    repeated_blocks,
+    widths_before,
+)
+from graphflow.inspect.page.shown_program import plain_node
 from graphflow.pipeline.compiler import Compiled
+from graphflow.tir import to_text
+
+NUMBER = re.compile(r"\b\d+\b(?!\*)")
+"""The extents, offsets and bounds in the text of a kernel, which are no factors of an index."""
 
 
 def shown_imported(
@@ -36,7 +46,31 @@ def shown_imported(
         for _, name in node.inputs
         if name in makers
     )
-    return ShownGraph(tuple(nodes), arrows, repeated_blocks(block_keys(nodes)))
+    ways = [(arrow.start, arrow.end, arrow.tensor) for arrow in arrows]
+    blocks = repeated_blocks(_block_keys(graph, nodes), widths_before(ways, len(nodes)))
+    return ShownGraph(tuple(nodes), arrows, blocks)
+
+
+def with_blocks(program: ShownGraph, imported: ShownGraph) -> ShownGraph:
+    """The program with the blocks of the imported model, as what these became."""
+    became = [node.became for node in imported.nodes]
+    blocks = blocks_that_became(imported.blocks, became, len(program.nodes))
+    return replace(program, blocks=blocks)
+
+
+def _block_keys(graph: OperatorGraph, nodes: Sequence[ShownNode]) -> list[str]:
+    """What must be equal in repetitions of a block: the operators, and their definitions without
+    extents, so that the growing layers of a dense block are equal, and others in strides are not.
+
+    What the caller gives and takes is in no block, so each has a key of its own.
+    """
+    made = {node.name: node for node in graph.nodes}
+    return [
+        f"{node.kind} {node.name}"
+        if node.kind != "operator"
+        else f"{node.operators[0]} {NUMBER.sub('#', to_text(made[node.name].func))}"
+        for node in nodes
+    ]
 
 
 def _operator(node: Node, became: tuple[int, ...], known: Mapping[str, ShownTensor]) -> ShownNode:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from graphflow.base.run_profile import RunProfile
 from graphflow.inspect.decision_table import summary_line
 from graphflow.inspect.page.page_data import ShownModel
-from graphflow.inspect.page.shown_imported import shown_imported
+from graphflow.inspect.page.shown_imported import shown_imported, with_blocks
 from graphflow.inspect.page.shown_kernels import shown_kernels
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
 from graphflow.inspect.page.shown_memory import shown_memory
@@ -24,6 +24,8 @@ def shown_model(compiled: Compiled, profile: RunProfile | None = None) -> ShownM
     edge_types = ShownEdgeTypes()
     tensors = shown_tensors(compiled, edge_types)
     program = shown_program(compiled, edge_types)
+    imported = shown_imported(compiled, program.nodes, tensors)
+    program = with_blocks(program, imported)
     return ShownModel(
         model=compiled.name,
         target=compiled.target.name,
@@ -33,7 +35,7 @@ def shown_model(compiled: Compiled, profile: RunProfile | None = None) -> ShownM
         edge_types=edge_types.shown(),
         tensors=tensors,
         program=program,
-        imported=shown_imported(compiled, program.nodes, tensors),
+        imported=imported,
         kernels=shown_kernels(compiled, program.nodes),
         memory=shown_memory(compiled),
         run=None if profile is None else shown_run(profile, program.nodes),

@@ -9,12 +9,11 @@ those of poison mode, which are none; constants are no arrows.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from graphflow.graph import Node
 from graphflow.inspect.moved_elements import movement_kind
 from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode
-from graphflow.inspect.page.repeated_blocks import repeated_blocks
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
 from graphflow.inspect.page.shown_tensors import shown_other
 from graphflow.inspect.refusals import refusals
@@ -24,7 +23,7 @@ from graphflow.plan import Choice, Conversion, CopyKind, EdgeType, padding_regio
 
 
 def shown_program(compiled: Compiled, edge_types: ShownEdgeTypes) -> ShownGraph:
-    """The graph of a run; the edge types of its arrows are added to `edge_types`."""
+    """The graph of a run, without its blocks; edge types of arrows are added to `edge_types`."""
     return _GraphBuilder(compiled, edge_types).build()
 
 
@@ -71,8 +70,7 @@ class _GraphBuilder:
             source = self._source("", -1, name)
             place = self._outer("output" if name in self.graph.results else "check", name)
             self._arrow(source, place, name, self._edge_type("", -1, name))
-        blocks = repeated_blocks(block_keys(self.nodes))
-        return ShownGraph(tuple(self.nodes), tuple(self.arrows), blocks)
+        return ShownGraph(tuple(self.nodes), tuple(self.arrows), ())
 
     def _outer(self, kind: str, name: str) -> int:
         """A node for what the caller gives, takes or checks."""
@@ -246,11 +244,3 @@ def _refused_by_node(compiled: Compiled) -> dict[str, tuple[tuple[str, str], ...
         for node in refused.nodes:
             found[node] = (*found.get(node, ()), (title, refused.reason))
     return found
-
-
-def block_keys(nodes: Iterable[ShownNode]) -> list[str]:
-    """What must be equal in repetitions of a block: kind and operators, without extents.
-
-    What the caller gives and takes is in no block, so each has a key of its own.
-    """
-    return [f"{node.kind} {'+'.join(node.operators) or node.name}" for node in nodes]

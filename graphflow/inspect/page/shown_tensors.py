@@ -9,8 +9,15 @@ from __future__ import annotations
 from math import isfinite
 
 from graphflow.inspect.explain import edge_notes
-from graphflow.inspect.page.page_data import ShownOther, ShownPair, ShownReading, ShownTensor
+from graphflow.inspect.page.page_data import (
+    ShownOther,
+    ShownPair,
+    ShownPin,
+    ShownReading,
+    ShownTensor,
+)
 from graphflow.inspect.page.shown_layouts import ShownEdgeTypes
+from graphflow.inspect.page.shown_pins import shown_pins
 from graphflow.inspect.tensor_decisions import (
     GRAPH_OUTPUT,
     Reading,
@@ -24,9 +31,9 @@ from graphflow.tir import DTYPES
 
 def shown_tensors(compiled: Compiled, edge_types: ShownEdgeTypes) -> tuple[ShownTensor, ...]:
     """The decisions about all values; their edge types are added to `edge_types`."""
-    pairs = _pairs(compiled.plan)
+    pairs, pins = _pairs(compiled.plan), shown_pins(compiled)
     return tuple(
-        _shown_tensor(compiled, edge, edge_types, pairs.get(name, ()))
+        _shown_tensor(compiled, edge, edge_types, pairs.get(name, ()), pins.get(name, ()))
         for name, edge in value_decisions(compiled).items()
     )
 
@@ -36,6 +43,7 @@ def _shown_tensor(
     edge: TensorDecision,
     edge_types: ShownEdgeTypes,
     pairs: tuple[ShownPair, ...],
+    pins: tuple[ShownPin, ...],
 ) -> ShownTensor:
     layout, known = edge.layout, DTYPES.get(edge.dtype)
     return ShownTensor(
@@ -55,6 +63,7 @@ def _shown_tensor(
         place=_place(compiled, edge.name),
         element_bytes=None if known is None else known.itemsize,
         lanes=0 if known is None else compiled.target.lanes(edge.dtype),
+        pins=pins,
     )
 
 

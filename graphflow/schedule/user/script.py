@@ -7,7 +7,7 @@ variable with its handle, so that the script still works where a name in it is c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -50,7 +50,7 @@ class _Function:
             f"def {self.name}(func: {func.__name__}) -> {kind.__name__}:",
             f"    s = {kind.__name__}.of(func)",
         ]
-        uses = [dict(self._uses(number)) for number in range(len(self.schedule.steps))]
+        uses = list(self._uses())
         used = {key for found in uses for key in found.values()}
         variables: dict[Key, str] = {}
         for number, step in enumerate(self.schedule.steps):
@@ -104,21 +104,17 @@ class _Function:
         self.source.definitions.append("\n".join(function))
         return f"{name}({kernel})"
 
-    def _uses(self, number: int) -> Iterator[tuple[str, Key]]:
-        """The names in a step's arguments that places have which an earlier step made."""
-        step = self.schedule.steps[number]
-        given = set(_strings((step.arguments, [value for _, value in step.options])))
-        if not given:
-            return
-        for earlier in range(number):
-            maker = self.schedule.steps[earlier]
-            for role, made in maker.made.items():
+    def _uses(self) -> Iterator[dict[str, Key]]:
+        """For each step the names in its arguments of places that an earlier step made."""
+        now: dict[Key, str] = {}
+        for number, step in enumerate(self.schedule.steps):
+            given = set(_strings((step.arguments, [value for _, value in step.options])))
+            yield {name: key for key, name in now.items() if name in given}
+            now = dict(_forwarded(now, step))
+            for role, made in step.made.items():
                 for position, name in enumerate(made):
-                    if name is None:
-                        continue
-                    now = _forwarded(name, self.schedule.steps[earlier + 1 : number])
-                    if now is not None and now in given:
-                        yield now, (earlier, role, position)
+                    if name is not None:
+                        now[number, role, position] = name
 
 
 def _takes_text(kind: str) -> bool:
@@ -126,14 +122,12 @@ def _takes_text(kind: str) -> bool:
     return kind.endswith("| str") or kind.startswith("ExprGiven")
 
 
-def _forwarded(name: str, steps: tuple[ScheduleStep, ...]) -> str | None:
-    """The name that a place has after these steps; None where it is gone, or has become several."""
-    for step in steps:
+def _forwarded(names: Mapping[Key, str], step: ScheduleStep) -> Iterator[tuple[Key, str]]:
+    """The names of places after a step, without those that are gone or have become several."""
+    for key, name in names.items():
         now = step.places.get(name, (name,))
-        if len(now) != 1:
-            return None
-        (name,) = now
-    return name
+        if len(now) == 1:
+            yield key, now[0]
 
 
 def _strings(value: Any) -> Iterator[str]:

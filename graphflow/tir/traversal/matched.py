@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from graphflow.arith import Predicate, Var, predicate_variables, variables
+from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, terms_of, variables
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.visit import loops_of, writes_in
 
@@ -51,6 +51,29 @@ def matched_value(loop: stmts.For) -> exprs.Expr | None:
         ):
             return value
     return None
+
+
+def counted_index(loop: stmts.For) -> tuple[IndexExpr, exprs.Load] | None:
+    """The index and the count of a loop that does something only while `index < count`.
+
+    The index grows with the variable, and the loop writes no count.  None for any other loop.
+    """
+    if loop.kind is not stmts.LoopKind.SERIAL or len(loop.body) != 1:
+        return None
+    match loop.body[0]:
+        case stmts.If(
+            exprs.Comparison("lt", exprs.IndexValue(index, "int64"), exprs.Load() as count),
+            _,
+            (),
+        ) if not count.indices and count.buffer not in {w.buffer for w in writes_in(loop.body)}:
+            rest = index - _factor(index, loop.var) * loop.var
+            if _factor(index, loop.var) > 0 and loop.var not in variables(rest):
+                return index, count
+    return None
+
+
+def _factor(index: IndexExpr, var: Var) -> int:
+    return dict(terms_of(index)[0]).get(var, 0)
 
 
 def matched_variables(body: stmts.Body) -> frozenset[Var]:

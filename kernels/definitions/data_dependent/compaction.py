@@ -100,32 +100,41 @@ def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.Prim
     return stages.elementwise_kernel("counted_slices", (x, count), y, loops, value)
 
 
-def joined_slices(shapes: Sequence[Shape], axis: int, dtype: str = "float32") -> tir.PrimFunc:
+def joined_slices(
+    shapes: Sequence[Shape], axis: int, room: int, dtype: str = "float32"
+) -> tir.PrimFunc:
     """The operands x0, x1, … one behind the other along `axis`, of each the first `count` slices.
 
     The inputs are the operands and then the counts of all but the last, scalars: slice t of an
-    operand is slice t + n of y, if those ahead of it have n.  What an operand has behind its count
-    is overwritten by the next one; zeros or such slices stand behind the last.
+    operand is slice t + n of y, if those ahead of it have n and y has `room` for it.  What an
+    operand has behind its count is overwritten by the next one; zeros or such slices stand behind
+    the last.
     """
-    total = sum(shape[axis] for shape in shapes)
-    y = tir.Buffer("y", (*shapes[0][:axis], total, *shapes[0][axis + 1 :]), dtype)
+    first = min(shapes[0][axis], room)
+    y = tir.Buffer("y", (*shapes[0][:axis], room, *shapes[0][axis + 1 :]), dtype)
     operands = [tir.Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(shapes)]
     counts = [tir.Buffer(f"count{k}", (), "int64") for k in range(len(shapes) - 1)]
-    loops = stages.loops_over("z", (*y.shape[:axis], total - shapes[0][axis], *y.shape[axis + 1 :]))
-    behind = [var + shapes[0][axis] if k == axis else var for k, (var, _) in enumerate(loops)]
-    parts = [stages.store_stage("cleared", y, loops, behind, stages.literal(0, dtype))]
+    parts = []
     ahead: tir.Expr | None = None
     for k, operand in enumerate(operands):
-        loops = stages.loops_over(f"i{k}_", operand.shape)
+        extents = list(operand.shape)
+        extents[axis] = min(extents[axis], room)
+        loops = stages.loops_over(f"i{k}_", tuple(extents))
         at, value = list(stages.indices_of(loops)), stages.element(operand, loops)
         if ahead is None:
             parts.append(stages.store_stage(f"part{k}", y, loops, at, value))
+            if first < room:
+                loops = stages.loops_over(
+                    "z", (*y.shape[:axis], room - first, *y.shape[axis + 1 :])
+                )
+                at = [var + first if n == axis else var for n, (var, _) in enumerate(loops)]
+                parts.append(stages.store_stage("cleared", y, loops, at, stages.literal(0, dtype)))
         else:
             row = Var(f"row{k}")
             place = add(tir.IndexValue(at[axis]), ahead)
             at[axis] = row
             store = tir.Store(y, tuple(at), value)
-            moved = matched(row, total, place, tir.nest(loops[axis + 1 :], (store,)))
+            moved = matched(row, room, place, tir.nest(loops[axis + 1 :], (store,)))
             parts.append(tir.Block(f"part{k}", tir.nest(loops[: axis + 1], (moved,))))
         if k < len(counts):
             count = tir.Load(counts[k], ())

@@ -6,9 +6,10 @@ reduction, such as the division of a mean, is a stage of its own and uses the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 from graphflow import tir
 from graphflow.arith import IndexExpr
@@ -180,8 +181,13 @@ def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
     return stages.kernel_of_stages("hardmax", (x,), (y,), body)
 
 
-def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
+def softmax(
+    x_shape: Shape, axes: Iterable[int], dtype: str = "float32", counted: Iterable[int] = ()
+) -> tir.PrimFunc:
     """`y = exp(x − max) · (1 / Σ exp(x − max))`, max and sum over `axes` together.
+
+    Of the axes in `counted`, which are among these, only the first elements count: as many as the
+    inputs behind x say, one for each.  Zeros are written behind them.
 
     Since opset 13 softmax is over one axis; before, it was over all axes from k on.  The sum is
     between 1 and the number of its terms or NaN, so its reciprocal is a normal number or NaN, and a
@@ -190,17 +196,23 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.
     stages.require_floats("softmax", dtype)
     reduced = stages.normalized_axes(axes, len(x_shape))
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    sums = _sums_of_powers("softmax", x, reduced, lambda largest: largest)
+    counts = {
+        axis: tir.Buffer(f"count{number}", (), "int64")
+        for number, axis in enumerate(stages.normalized_axes(counted, len(x_shape)))
+    }
+    sums = _sums_of_powers("softmax", x, reduced, lambda largest: largest, counts)
     share = tir.Buffer("share", sums.total.shape, dtype)
     rows, out = stages.loops_over("f", share.shape), stages.loops_over("d", x_shape)
     one = tir.Binary("div", stages.literal(1, dtype), stages.element(sums.total, rows))
     powers = stages.element(sums.powers, out)
     value = tir.Binary("mul", powers, tir.Load(share, kept_variables(out, reduced)))
+    value = _given(value, 0, stages.indices_of(out), counts)
     divided = (
         stages.elementwise_stage("softmax_share", share, rows, one),
         stages.elementwise_stage("softmax_scale", y, out, value),
     )
-    return stages.kernel_of_stages("softmax", (x,), (y,), (*sums.stages, *divided))
+    inputs = (x, *counts.values())
+    return stages.kernel_of_stages("softmax", inputs, (y,), (*sums.stages, *divided))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +226,16 @@ class _SumsOfPowers:
 
 
 def _sums_of_powers(
-    prefix: str, x: tir.Buffer, reduced: tuple[int, ...], shift: Callable[[tir.Expr], tir.Expr]
+    prefix: str,
+    x: tir.Buffer,
+    reduced: tuple[int, ...],
+    shift: Callable[[tir.Expr], tir.Expr],
+    counts: Mapping[int, tir.Buffer] = MappingProxyType({}),
 ) -> _SumsOfPowers:
     """The sums over the axes `reduced`; names of stages begin with `prefix`.
 
-    `shift` of the largest element is subtracted, so that no power overflows.
+    `shift` of the largest element is subtracted, so that no power overflows.  Along the axes in
+    `counts` the powers of elements behind the count are zeros, and such elements are not read.
     """
     inner = without_axes(x.shape, reduced, False)
     largest = tir.Buffer("largest", inner, x.dtype)
@@ -229,8 +246,13 @@ def _sums_of_powers(
         stages.element(x, loops), shift(tir.Load(largest, kept_variables(loops, reduced)))
     )
     statements = (
-        axes_stage(f"{prefix}_max", tir.ReduceOp.MAX, x, largest, reduced),
-        stages.elementwise_stage(f"{prefix}_exp", powers, loops, tir.Unary("exp", shifted)),
+        axes_stage(f"{prefix}_max", tir.ReduceOp.MAX, x, largest, reduced, counts=counts),
+        stages.elementwise_stage(
+            f"{prefix}_exp",
+            powers,
+            loops,
+            _given(tir.Unary("exp", shifted), 0, stages.indices_of(loops), counts),
+        ),
         axes_stage(f"{prefix}_sum", tir.ReduceOp.ADD, powers, total, reduced, "j", "s"),
     )
     return _SumsOfPowers(largest, powers, total, statements)
@@ -280,17 +302,34 @@ def axes_stage(
     prefix: str = "i",
     reduce_prefix: str = "r",
     term: Callable[[tir.Expr], tir.Expr] | None = None,
+    counts: Mapping[int, tir.Buffer] = MappingProxyType({}),
 ) -> tir.Block:
     """`out = op over axes of term(x)`; without a term, of x itself.
 
-    Loops are called `prefix`k for the axes of `out`, and `reduce_prefix`k for the reduced ones.
+    Along the axes in `counts` only elements before the count are read.  Loops are called
+    `prefix`k for the axes of `out`, and `reduce_prefix`k for the reduced ones.
     """
     loops = stages.loops_over(prefix, out.shape)
     reduce_loops = stages.loops_over(reduce_prefix, [x.shape[axis] for axis in axes])
-    value: tir.Expr = tir.Load(x, _joined_indices(len(x.shape), axes, loops, reduce_loops))
+    indices = _joined_indices(len(x.shape), axes, loops, reduce_loops)
+    value: tir.Expr = tir.Load(x, indices)
     if term is not None:
         value = term(value)
+    value = _given(value, stages.neutral(op, out.dtype).value, indices, counts)
     return stages.reduction_stage(name, op, out, loops, reduce_loops, value)
+
+
+def _given(
+    value: tir.Expr,
+    fill: float,
+    indices: Sequence[IndexExpr],
+    counts: Mapping[int, tir.Buffer],
+) -> tir.Expr:
+    """`value` where the indices along the axes in `counts` are below the counts, else `fill`."""
+    for axis, count in counts.items():
+        given = tir.Comparison("lt", tir.IndexValue(indices[axis]), tir.Load(count, ()))
+        value = tir.Select(given, value, stages.literal(fill, value.dtype))
+    return value
 
 
 def _joined_indices(

@@ -22,7 +22,13 @@ WIDTH = 96
 HEADS = 3
 
 
-def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS) -> onnx.ModelProto:
+def gpt(
+    seed: int,
+    layers: int = LAYERS,
+    width: int = WIDTH,
+    heads: int = HEADS,
+    positions: int = POSITIONS,
+) -> onnx.ModelProto:
     """A decoder; inputs `past_key_values.I.key` and `.value` answer outputs `present.I.…`."""
     b = ExportingBuilder(seed, opset=17, name="gpt")
     head = width // heads
@@ -37,7 +43,7 @@ def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS)
     ]
     x = b.add(
         b.embedding(ids, VOCABULARY, width),
-        b.embedding(positions_of(b, ids, mask), POSITIONS, width),
+        b.embedding(positions_of(b, ids, mask), positions, width),
     )
     bias = _bias(b, ids, mask, past[0][0])
     presents: list[str] = []

@@ -353,6 +353,9 @@ range from a number
 range from a size
     g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) e=Squeeze(s) d=Add(e,e)
     o=Constant<value=int64 {1}>() y=Range(e,d,o) }
+range down to a number
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
+    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(e,i,o) }
 range of three from a size
     g (float[n,4] x) => (int64[3] y) { s=Shape<end=1>(x) e=Squeeze(s) t=Constant<value=int64 {3}>()
     d=Add(e,t) o=Constant<value=int64 {1}>() y=Range(e,d,o) }
@@ -820,12 +823,9 @@ range in steps: Range: a range in steps of 2
 range from above: Range: may be
     g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {3}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
-range from far above: Range: may have most elements
+range from far above: Range: no size
     g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
-range down: Range: may have most elements
-    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
-    e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(e,i,o) }
 tile of rows by sizes: Tile: it takes
     g (float[n,4] x) => (float[k,4] y)
     { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(x,r) }

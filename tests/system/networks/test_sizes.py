@@ -606,7 +606,39 @@ def test_the_decoder_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     logits = peer_of(model).run(["logits"], feeds)[0]
     assert len(tokens) == 60 and len(names["exe"].specializations) == 1
+    assert names["decoder"].copied == 0
     assert tokens[3:] == logits[0, 2:-1].argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("build", [gpt, llama])
+def test_a_decoder_keeps_its_keys_and_values_in_place(
+    build: Callable[..., onnx.ModelProto],
+) -> None:
+    """Whatever lies behind the rows of a run; the most of all tokens limits those of the past."""
+    model = build(0, layers=1)
+    sizes = {"batch": (1, 2), "sequence": (1, 8), "past": (0, 24), "total": (1, 24)}
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    bound, peer = exe.bind(), peer_of(model)
+    names = [tensor.name for tensor in exe.inputs if tensor.name.startswith("past")]
+    state: dict[str, Any] = {}
+    for number, length in enumerate((7, 1, 1, 3, 8)):
+        past = state[names[0]].shape[2] if state else 0
+        extents = {"batch": 2, "sequence": length, "past": past, "total": past + length}
+        feeds = sized_feeds(exe, extents, number)
+        feeds["attention_mask"][...] = 1
+        given = {**feeds, **state}
+        wanted = peer.run(None, {name: np.asarray(value) for name, value in given.items()})
+        found = bound.run(given)
+        results = {name: np.asarray(value) for name, value in found.items()}
+        assert not difference(results, dict(zip(results, wanted, strict=True)), 1e-4)
+        assert bound.copied == 0
+        presents = [value for value in found.values() if isinstance(value, gf.StateTensor)]
+        state = dict(zip(names, presents, strict=True))
+        for one in presents:
+            rows = np.array(one)
+            one.memory.array[...] = np.nan
+            one.memory.array[tuple(map(slice, one.shape))] = rows
+    assert len(exe.specializations) == 1
 
 
 def test_a_detector_for_images_of_any_size() -> None:

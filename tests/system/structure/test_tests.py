@@ -83,8 +83,12 @@ IN_TEXT = re.compile(r"\b(?!os\._exit\b)\w+(\[\w*\]|\(\))*\._(?!_)\w+")
 """A private attribute in the text of a script, or in a dotted name."""
 
 
+OF_NOTEBOOKS = ("_repr_html_",)
+"""Methods that a notebook calls, which are public for all their underscores."""
+
+
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    return name.startswith("_") and not name.startswith("__") and name not in OF_NOTEBOOKS
 
 
 def private_uses(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:

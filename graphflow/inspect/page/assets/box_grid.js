@@ -21,6 +21,7 @@ class BoxGrid {
       onmousemove: (event) => this.point(event),
       onclick: (event) => this.point(event),
       onkeydown: (event) => this.press(event),
+      onredraw: () => this.draw(),
     });
     this.note = element("div", { class: "note" });
     this.inputs = side.shape.map((extent, axis) =>

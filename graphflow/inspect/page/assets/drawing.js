@@ -16,9 +16,9 @@ function sizedItem(model, item) {
   return { ...item, node, width: WIDTH, height };
 }
 
-/** The group of an item; `page` is told of clicks. */
-function drawnItem(page, item) {
-  const { model } = page;
+/** The group of an item; `view` is told of clicks. */
+function drawnItem(view, item) {
+  const { model } = view;
   const group = svgElement("g", {
     class: `item ${itemClass(item)}`,
     transform: `translate(${item.x} ${item.y})`,
@@ -26,15 +26,15 @@ function drawnItem(page, item) {
     tabindex: -1,
     "aria-label": itemLabel(item),
     "data-item": item.id,
-    onclick: () => page.open({ item }),
-    ondblclick: () => item.fold && page.unfold(item.fold),
+    onclick: () => view.open({ item }),
+    ondblclick: () => item.fold && view.unfold(item.fold),
   });
   if (item.fold !== null) {
     for (const shift of [8, 4]) group.append(bodyOf(item, "behind", shift));
   }
   group.append(
     bodyOf(item, "body", 0),
-    ...(item.node ? nodeContents(page, item) : foldContents(model, item)),
+    ...(item.node ? nodeContents(view, item) : foldContents(model, item)),
   );
   group.append(svgElement("title", {}, itemLabel(item)));
   return group;
@@ -58,8 +58,8 @@ function itemLabel(item) {
 }
 
 /** Title, name, price and the strip of the tensor that a node writes. */
-function nodeContents(page, { node, width, height }) {
-  const { model } = page;
+function nodeContents(view, { node, width, height }) {
+  const { model } = view;
   const parts = [];
   const heat = (node.seconds ?? 0) / model.greatestSeconds;
   if (heat > 0.01) {
@@ -83,13 +83,13 @@ function nodeContents(page, { node, width, height }) {
     parts.push(textLine(detail, MARGIN, 35, "detail", room));
     parts.push(textLine(price, width - MARGIN, 35, "price", width, "end"));
   }
-  parts.push(strip(page, node, width, height));
+  parts.push(strip(view, node, width, height));
   return parts;
 }
 
 /** The strip at the bottom of a node: the tensor that it writes, coloured by its layout. */
-function strip(page, node, width, height) {
-  const { model } = page;
+function strip(view, node, width, height) {
+  const { model } = view;
   const tensor = mainTensor(model, node);
   if (tensor === null) return "";
   const edgeType = mainEdgeType(model, node);
@@ -107,7 +107,7 @@ function strip(page, node, width, height) {
       "data-tensor": tensor.name,
       onclick: (event) => {
         event.stopPropagation();
-        page.open({ tensor: tensor.name, edgeType });
+        view.open({ tensor: tensor.name, edgeType });
       },
     },
     svgElement("path", { class: "strip", d: path }),
@@ -137,7 +137,7 @@ function hatchedEnd(width, height, used) {
 
 function foldContents(model, item) {
   const nodes = item.places.map((place) => model.nodes[place]);
-  const runs = nodes.slice(0, item.block.period).filter((node) => node.kind !== "view");
+  const runs = nodes.slice(0, repetitions(item.block)[0].length).filter((node) => node.kind !== "view");
   const counted = Map.groupBy(runs, (node) => node.operators[0] ?? node.kind);
   const operators = [...counted].map(([name, alike]) =>
     alike.length > 1 ? `${alike.length} ${name}` : name,
@@ -185,7 +185,7 @@ function fitted(text, name, room) {
 const FRAME = 12;
 
 /** The frame around the items of an open repetition of a block; its title folds it again. */
-function drawnFrame(page, part, items) {
+function drawnFrame(view, part, items) {
   const [left, top] = ["x", "y"].map(
     (side) => Math.min(...items.map((item) => item[side])) - FRAME,
   );
@@ -197,15 +197,15 @@ function drawnFrame(page, part, items) {
     svgElement("rect", { x: left, y: top, width: right - left, height: bottom - top, rx: ROUND }),
     svgElement(
       "text",
-      { x: right + 6, y: top + 12, role: "button", onclick: () => page.fold(part) },
+      { x: right + 6, y: top + 12, role: "button", onclick: () => view.fold(part) },
       `⊟ ${foldTitle(part)}`,
     ),
   );
 }
 
 /** The group of an edge, from the points that the layout gave it. */
-function drawnEdge(page, edge) {
-  const { model } = page;
+function drawnEdge(view, edge) {
+  const { model } = view;
   const [arrow] = edge.arrows;
   const points = edge.sections.flatMap(({ startPoint, bendPoints = [], endPoint }) => [
     startPoint,
@@ -220,7 +220,7 @@ function drawnEdge(page, edge) {
       class: `edge ${familyClass(model, arrow.edge_type)}${padded ? " padded" : ""}`,
       "data-tensor": arrow.tensor,
       "data-edge": edge.id,
-      onclick: () => page.open({ tensor: arrow.tensor, edgeType: arrow.edge_type, edge }),
+      onclick: () => view.open({ tensor: arrow.tensor, edgeType: arrow.edge_type, edge }),
     },
     svgElement("path", { class: "wide", d }),
     svgElement("path", { class: "line", d }),
@@ -262,14 +262,14 @@ function towards(from, to, distance) {
 }
 
 /** The pattern that hatches padding. */
-function hatchPattern() {
+function hatchPattern(id) {
   return svgElement(
     "defs",
     {},
     svgElement(
       "pattern",
       {
-        id: "hatch",
+        id,
         width: 7,
         height: 7,
         patternUnits: "userSpaceOnUse",

@@ -51,6 +51,7 @@ function table(columns, rows) {
 /** A price in microseconds or milliseconds, with three digits. */
 function timeText(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 0) return `−${timeText(-seconds)}`;
   const micros = 1e6 * seconds;
   if (micros >= 1000) return `${(micros / 1000).toPrecision(3)} ms`;
   return `${micros >= 100 ? micros.toFixed(0) : micros.toPrecision(2)} µs`;

@@ -22,9 +22,10 @@ function allFolds(model) {
 
 /** The places of the nodes of each repetition of a block. */
 function repetitions(block) {
-  return Array.from({ length: block.count }, (_, k) =>
-    Array.from({ length: block.period }, (_, j) => block.first + k * block.period + j),
-  );
+  return block.starts.map((start, k) => {
+    const after = block.starts[k + 1] ?? block.after;
+    return Array.from({ length: after - start }, (_, j) => start + j);
+  });
 }
 
 /** The items that are shown while these folds are closed, in the order of the run. */
@@ -32,9 +33,9 @@ function shownItems(model, folds) {
   const items = [];
   let next = 0;
   model.blocks.forEach((block, number) => {
-    items.push(...nodeItems(next, block.first));
+    items.push(...nodeItems(next, block.starts[0]));
     items.push(...blockItems(block, number, folds));
-    next = block.first + block.period * block.count;
+    next = block.after;
   });
   return [...items, ...nodeItems(next, model.nodes.length)];
 }
@@ -78,11 +79,11 @@ function openRepetitions(model, folds) {
 /** The folds that hide a node, the outer one first. */
 function foldsOver(model, place) {
   const number = model.blocks.findIndex(
-    (block) => place >= block.first && place < block.first + block.period * block.count,
+    (block) => place >= block.starts[0] && place < block.after,
   );
   if (number < 0) return [];
   const block = model.blocks[number];
-  return [`b${number}`, `b${number}r${Math.floor((place - block.first) / block.period)}`];
+  return [`b${number}`, `b${number}r${block.starts.findLastIndex((start) => start <= place)}`];
 }
 
 /** The edges between shown items: arrows of equal ends and edge types are one. */

@@ -129,18 +129,20 @@ function foldPanel(page, item) {
       element(
         "button",
         { type: "button", onclick: () => page.unfold(item.fold) },
-        whole ? `Show the ${item.block.count} repetitions` : "Show its nodes",
+        whole ? `Show the ${item.block.starts.length} repetitions` : "Show its nodes",
       ),
     ),
-    section("Nodes", costTable(page, whole ? nodes.slice(0, item.block.period) : nodes)),
+    section("Nodes", costTable(page, whole ? nodes.slice(0, repetitions(item.block)[0].length) : nodes)),
   );
 }
 
 function foldTitle(item) {
-  const { period, count } = item.block;
+  const sizes = repetitions(item.block).map((places) => places.length);
+  const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
+  const size = least === most ? least : `${least}–${most}`;
   return item.repetition === null
-    ? `Block of ${period} nodes × ${count}`
-    : `Block ${item.repetition + 1} of ${count}`;
+    ? `Block of ${size} nodes × ${sizes.length}`
+    : `Block ${item.repetition + 1} of ${sizes.length}`;
 }
 
 function totalSeconds(nodes) {
@@ -228,6 +230,8 @@ function overviewPanel(page) {
         " zoom, ",
         element("kbd", {}, "f"),
         " fold or unfold, ",
+        element("kbd", {}, "m"),
+        " program, model or both, ",
         element("kbd", {}, "Esc"),
         " this overview",
       ),

@@ -2,135 +2,75 @@
 
 class Page {
   constructor(graphs, layOut) {
-    Object.assign(this, { graphs, layOut, model: graphs.program });
-    this.foldsOf = new Map(Object.values(graphs).map((graph) => [graph, firstFolds(graph)]));
+    Object.assign(this, { graphs, layOut, chosen: null });
     this.filters = new Set();
-    this.matches = null;
-    this.chosen = null;
-    this.svg = document.getElementById("picture");
     this.panel = document.getElementById("panel");
-    this.scene = svgElement("g");
-    this.svg.append(hatchPattern(), this.scene);
-    this.viewport = new Viewport(this.svg, this.scene, document.getElementById("minimap"));
+    this.views = Object.fromEntries(
+      [...document.querySelectorAll(".graph-view")].map((root) => [
+        root.dataset.view,
+        new GraphView(this, graphs[root.dataset.view], root),
+      ]),
+    );
+    this.active = this.views.program;
     document.getElementById("legend").append(...legendEntries(this.model));
     this.listen();
     this.openOverview();
   }
 
-  // The picture --------------------------------------------------------------------------------
+  // The graphs ---------------------------------------------------------------------------------
 
-  /** Lay out and draw what is shown while the present folds are closed. */
-  async draw() {
-    const items = shownItems(this.model, this.folds).map((item) => sizedItem(this.model, item));
-    const edges = shownEdges(this.model, items);
-    this.say(`Laying out ${items.length} boxes …`);
-    this.drawing = (this.drawing ?? 0) + 1;
-    const turn = this.drawing;
-    const found = await (await this.layOut)(elkGraph(items, edges));
-    if (turn !== this.drawing) return;
-    this.place(items, edges, found);
-    this.say("");
+  /** The graph that was clicked or asked for last. */
+  get model() {
+    return this.active.model;
   }
 
-  place(items, edges, found) {
-    const places = new Map(found.children.map((child) => [child.id, child]));
-    const lines = new Map(found.edges.map((edge) => [edge.id, edge.sections]));
-    this.items = items.map((item) => ({
-      ...item,
-      x: places.get(item.id).x,
-      y: places.get(item.id).y,
-    }));
-    this.edges = edges.map((edge) => ({ ...edge, sections: lines.get(edge.id) }));
-    this.nodes = new Map(this.items.map((item) => [item.id, drawnItem(this, item)]));
-    this.lines = this.edges.map((edge) => ({ edge, node: drawnEdge(this, edge) }));
-    const frames = openRepetitions(this.model, this.folds).map((part) =>
-      drawnFrame(
-        this,
-        part,
-        this.items.filter((item) => part.places.includes(item.places[0])),
-      ),
-    );
-    this.scene.replaceChildren(
-      ...frames,
-      ...this.lines.map((line) => line.node),
-      ...this.nodes.values(),
-    );
-    this.viewport.size = { width: found.width, height: found.height };
-    this.viewport.top = this.items[0].x + this.items[0].width / 2;
-    this.showMatches();
-    this.showChosen();
+  get shownViews() {
+    return Object.values(this.views).filter((view) => view.isShown);
   }
 
-  say(text) {
-    document.getElementById("progress").textContent = text;
+  /** Have searches and keys go to a graph. */
+  activate(view) {
+    if (this.active === view) return;
+    this.active = view;
+    this.showFound();
   }
 
-  itemOf(place) {
-    return this.items?.find((item) => item.places.includes(place));
-  }
-
-  /** The closed folds of the graph that is shown. */
-  get folds() {
-    return this.foldsOf.get(this.model);
-  }
-
-  /** Show the other graph of the model. */
+  /** Show one of the two graphs, or `both` beside each other. */
   async turnTo(name) {
-    if (this.model === this.graphs[name]) return;
-    this.model = this.graphs[name];
-    this.items = this.nodes = this.lines = null;
+    if (this.turned === name) return;
+    const resized = [this.turned, name].includes("both");
+    this.turned = name;
+    for (const [key, view] of Object.entries(this.views))
+      view.root.hidden = ![key, "both"].includes(name);
     document
       .querySelectorAll("#graphs button")
       .forEach((button) => button.setAttribute("aria-pressed", button.dataset.graph === name));
+    if (!this.active.isShown) this.activate(this.shownViews[0]);
     this.search();
-    await this.draw();
-    this.viewport.begin();
-  }
-
-  async refold(folds) {
-    this.foldsOf.set(this.model, folds);
-    await this.draw();
-  }
-
-  /** Open a fold, and keep the place where it was in view. */
-  async unfold(fold) {
-    const item = this.items.find((one) => one.fold === fold);
-    await this.refold(new Set([...this.folds].filter((one) => one !== fold)));
-    this.viewport.center(this.itemOf(item.places[0]));
-    this.open({ item: this.itemOf(item.places[0]) });
-  }
-
-  /** Close the innermost open fold around the chosen node, or open the chosen fold. */
-  async toggleFold() {
-    const item = this.chosen?.item;
-    if (!item) return;
-    if (item.fold !== null) {
-      await this.unfold(item.fold);
-      return;
+    for (const view of this.shownViews) {
+      await view.show();
+      const chosen = view === this.active && this.chosen?.item;
+      if (resized && chosen) view.viewport.center(view.itemOf(chosen.places[0]));
+      else if (resized) view.viewport.begin();
     }
-    const over = foldsOver(this.model, item.places[0]);
-    if (over.length) await this.fold({ fold: over[1], places: item.places });
+    this.showChosen();
   }
 
-  /** Show a repetition of a block as one box. */
-  async fold({ fold, places }) {
-    await this.refold(new Set([...this.folds, fold]));
-    this.open({ item: this.itemOf(places[0]) });
-    this.viewport.center(this.itemOf(places[0]));
+  /** Show the next of: the program, the model, both. */
+  async turn() {
+    const names = ["program", "imported", "both"];
+    await this.turnTo(names[(names.indexOf(this.turned) + 1) % names.length]);
   }
 
-  /** Open the folds over a node, if there are closed ones. */
-  async reveal(place) {
-    const over = foldsOver(this.model, place).filter((fold) => this.folds.has(fold));
-    if (over.length)
-      await this.refold(new Set([...this.folds].filter((fold) => !over.includes(fold))));
+  async unfold(fold) {
+    await this.active.unfold(fold);
   }
 
   // The panel ----------------------------------------------------------------------------------
 
   /** Show an item or a tensor in the panel. */
   open(chosen) {
-    if (this.viewport.dragged) return;
+    if (this.active.viewport.dragged) return;
     this.chosen = chosen;
     this.panel.replaceChildren(this.contents(chosen));
     this.panel.scrollTop = 0;
@@ -159,31 +99,25 @@ class Page {
     this.showChosen();
   }
 
-  /** Show a node of either graph in the panel and in the middle of the picture. */
+  /** Show a node of either graph in the panel and in the middle of its picture. */
   async go(node) {
-    await this.turnTo(node.graph);
-    await this.reveal(node.place);
-    const item = this.itemOf(node.place);
-    this.viewport.dragged = false;
-    this.viewport.center(item);
-    this.open({ item });
+    const view = this.views[node.graph];
+    if (!view.isShown) await this.turnTo(node.graph);
+    await view.reveal(node.place);
+    const item = view.itemOf(node.place);
+    view.viewport.dragged = false;
+    view.viewport.center(item);
+    view.open({ item });
   }
 
   /** Show a tensor in the panel, and its edge in the picture if it is there. */
   goToTensor(name, edgeType) {
-    this.viewport.dragged = false;
+    this.active.viewport.dragged = false;
     this.open({ tensor: name, edgeType });
   }
 
   showChosen() {
-    const { item, tensor, edgeType } = this.chosen ?? {};
-    for (const [id, node] of this.nodes ?? []) node.classList.toggle("chosen", id === item?.id);
-    for (const { edge, node } of this.lines ?? []) {
-      const [arrow] = edge.arrows;
-      const same = arrow.tensor === tensor && (edgeType ?? arrow.edge_type) === arrow.edge_type;
-      node.classList.toggle("chosen", same);
-      node.classList.toggle("near", item !== undefined && [edge.start, edge.end].includes(item.id));
-    }
+    for (const view of Object.values(this.views)) view.showChosen();
   }
 
   // Links --------------------------------------------------------------------------------------
@@ -222,44 +156,23 @@ class Page {
 
   search() {
     const text = document.getElementById("search").value;
-    this.matches = matchingPlaces(this.model, text, this.filters);
-    this.turn = -1;
-    this.showMatches();
+    for (const view of Object.values(this.views)) view.search(text, this.filters);
   }
 
-  showMatches() {
-    const wanted = this.matches === null ? null : new Set(this.matches);
-    const matched = new Set(
-      (this.items ?? [])
-        .filter((item) => wanted === null || item.places.some((place) => wanted.has(place)))
-        .map((item) => item.id),
-    );
-    for (const [id, node] of this.nodes ?? []) node.classList.toggle("dimmed", !matched.has(id));
-    for (const { edge, node } of this.lines ?? []) {
-      node.classList.toggle("dimmed", !(matched.has(edge.start) && matched.has(edge.end)));
-    }
-    this.viewport.marks = (this.items ?? []).map((item) => ({
-      x: item.x,
-      y: item.y,
-      width: item.width,
-      height: item.height,
-      dim: !matched.has(item.id),
-      red:
-        matched.has(item.id) && item.places.some((place) => isConversion(this.model.nodes[place])),
-    }));
-    this.viewport.show();
-    const place = this.turn >= 0 ? `${this.turn + 1} of ` : "";
+  /** Say how many nodes of the active graph match, and which of them is shown. */
+  showFound() {
+    const { matches, turn } = this.active ?? { matches: null };
+    const place = turn >= 0 ? `${turn + 1} of ` : "";
     document.getElementById("found").textContent =
-      wanted === null ? "" : `${place}${this.matches.length}`;
+      matches === null ? "" : `${place}${matches.length}`;
   }
 
   /** Go to the next match, or to the one before. */
   async nextMatch(step) {
-    if (!this.matches?.length) return;
-    const count = this.matches.length;
-    this.turn = this.turn < 0 && step < 0 ? count - 1 : (this.turn + step + count) % count;
-    await this.go(this.model.nodes[this.matches[this.turn]]);
-    this.showMatches();
+    const next = this.active.nextMatch(step);
+    if (next === undefined) return;
+    await this.go(next);
+    this.showFound();
   }
 
   toggleFilter(name, button) {
@@ -274,15 +187,18 @@ class Page {
 
   listen() {
     const on = (id, act) => document.getElementById(id).addEventListener("click", act);
-    on("zoom-in", () => this.viewport.zoom(1.3));
-    on("zoom-out", () => this.viewport.zoom(1 / 1.3));
-    on("zoom-fit", () => this.viewport.fit());
+    const each = (act) => () => this.shownViews.forEach((view) => act(view));
+    on("zoom-in", each((view) => view.viewport.zoom(1.3)));
+    on("zoom-out", each((view) => view.viewport.zoom(1 / 1.3)));
+    on("zoom-fit", each((view) => view.viewport.fit()));
     document.getElementById("graphs").hidden = !this.graphs.imported.nodes.length;
     for (const button of document.querySelectorAll("#graphs button")) {
       button.addEventListener("click", () => this.turnTo(button.dataset.graph));
     }
-    on("fold-all", () => this.refold(allFolds(this.model)).then(() => this.viewport.begin()));
-    on("unfold-all", () => this.refold(new Set()).then(() => this.viewport.begin()));
+    const refold = (folds) =>
+      each((view) => view.refold(folds(view.model)).then(() => view.viewport.begin()));
+    on("fold-all", refold(allFolds));
+    on("unfold-all", refold(() => new Set()));
     on("show-overview", () => this.openOverview());
     on("show-run", () => this.openPanel(runPanel(this)));
     on("show-memory", () => this.openPanel(memoryPanel(this)));
@@ -311,7 +227,11 @@ class Page {
         ),
       );
     document.addEventListener("keydown", (event) => this.press(event));
-    window.addEventListener("beforeprint", () => this.viewport.fit());
+    // A canvas keeps the colours with which it was drawn.
+    for (const medium of ["print", "(prefers-color-scheme: dark)"]) {
+      window.matchMedia(medium).addEventListener("change", redrawCanvases);
+    }
+    window.addEventListener("beforeprint", each((view) => view.viewport.prepareForPrint()));
   }
 
   press(event) {
@@ -324,29 +244,26 @@ class Page {
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     const act = {
       "/": () => document.getElementById("search").focus(),
-      "+": () => this.viewport.zoom(1.3),
-      "=": () => this.viewport.zoom(1.3),
-      "-": () => this.viewport.zoom(1 / 1.3),
-      0: () => this.viewport.fit(),
-      f: () => this.toggleFold(),
-      ArrowDown: () => this.step(1),
-      ArrowRight: () => this.step(1),
-      ArrowUp: () => this.step(-1),
-      ArrowLeft: () => this.step(-1),
-      Enter: () => event.target === this.svg && this.panel.focus(),
+      "+": () => this.active.viewport.zoom(1.3),
+      "=": () => this.active.viewport.zoom(1.3),
+      "-": () => this.active.viewport.zoom(1 / 1.3),
+      0: () => this.active.viewport.fit(),
+      f: () => this.chosen?.item && this.active.toggleFold(this.chosen.item),
+      m: () => !document.getElementById("graphs").hidden && this.turn(),
+      ArrowDown: () => this.active.step(1),
+      ArrowRight: () => this.active.step(1),
+      ArrowUp: () => this.active.step(-1),
+      ArrowLeft: () => this.active.step(-1),
+      Enter: () => event.target === this.active.svg && this.panel.focus(),
     }[event.key];
     if (!act || event.target.matches("button, a")) return;
     event.preventDefault();
     act();
   }
+}
 
-  /** Go to the next item in the order of the run, or to the one before. */
-  step(by) {
-    const at = this.items.findIndex((item) => item.id === this.chosen?.item?.id);
-    const next = this.items[Math.min(Math.max(0, at + by), this.items.length - 1)];
-    this.viewport.center(next);
-    this.open({ item: next });
-  }
+function redrawCanvases() {
+  document.querySelectorAll("canvas").forEach((one) => one.dispatchEvent(new Event("redraw")));
 }
 
 async function start() {
@@ -355,13 +272,12 @@ async function start() {
   document.getElementById("model-name").textContent = values.model;
   document.getElementById("target-name").textContent = `for ${values.target}`;
   const page = new Page(indexedGraphs(values), layOut);
-  await page.draw();
-  page.viewport.begin();
+  await page.turnTo("program");
   document.documentElement.dataset.ready = "true";
 }
 
 start().catch((error) => {
-  document.getElementById("progress").textContent =
+  document.querySelector(".progress").textContent =
     `This page could not be drawn: ${error.message}`;
   throw error;
 });

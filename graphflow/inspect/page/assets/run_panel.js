@@ -81,38 +81,69 @@ function runPanel(page) {
       "p",
       { class: "lead" },
       `The plan estimated ${timeText(profile.estimate)}. The ${profile.steps.length} steps take ` +
-        `${timeText(run.step_seconds)}; what is left passes between them.`,
+        `${timeText(run.step_seconds)}, ${percentText(run.step_seconds / profile.seconds)} of a run.`,
     ),
     element(
       "p",
       { class: "proof" },
-      `Medians of the fastest ${profile.runs} runs, as other load only slows a run down. A step takes from the begin of its first thread to the ` +
+      `Means of the fastest ${profile.runs} runs, as other load only slows a run down. A step takes from the begin of its first thread to the ` +
         `end of its last one. This machine reaches ${profile.gflops.toFixed(0)} GFLOP/s, and ` +
         `${profile.gbps.toFixed(0)} GB/s from the caches.`,
     ),
+    section("Where a run goes", partsOfRun(profile, run.step_seconds)),
     section("Threads in one run", timeline(page)),
     section(
       "Steps: measured, and a line at the estimate",
       element("div", { class: "tabs" }, buttons),
       list,
     ),
-    section("By operator", operatorTable(run.operators)),
-    profile.peer
-      ? section(`${profile.peer.name}'s own profile`, operatorTable(profile.peer.operators))
-      : null,
+    ...operatorSections(run),
   );
 }
 
-function operatorTable(times) {
+/** The steps of a run, and what passes around and between them. */
+function partsOfRun(profile, steps) {
+  const parts = [
+    [`${profile.steps.length} steps`, steps],
+    ["before them: the call, waking threads", profile.before],
+    ["between them: barriers", profile.between],
+    ["after them: the return, checks", profile.after],
+  ];
+  return [
+    table(
+      ["part", "#time", "#share"],
+      parts.map(([name, seconds]) => [
+        name,
+        timeText(seconds),
+        percentText(seconds / profile.seconds),
+      ]),
+    ),
+    element("p", { class: "proof" }, "Inputs are in place: no copy of an input is measured."),
+  ];
+}
+
+/** The times by operator beside those that another program's own profile gives, as bars of one
+ * scale. */
+function operatorSections({ operators, profile: { peer } }) {
+  const most = Math.max(1e-12, ...[...operators, ...(peer?.operators ?? [])].map((t) => t.seconds));
+  return [
+    section("By operator", operatorTable(operators, most)),
+    peer ? section(`${peer.name}'s own profile`, operatorTable(peer.operators, most)) : null,
+  ];
+}
+
+function operatorTable(times, most) {
   const total = times.reduce((sum, time) => sum + time.seconds, 0);
+  const rows = times.map((time) => [
+    element("div", {}, time.operator, shareBar(time.seconds / most)),
+    timeText(time.seconds),
+    percentText(total ? time.seconds / total : 0),
+    String(time.count),
+  ]);
+  const count = times.reduce((sum, time) => sum + time.count, 0);
   return table(
     ["operator", "#time", "#share", "#nodes"],
-    times.map((time) => [
-      time.operator,
-      timeText(time.seconds),
-      percentText(total ? time.seconds / total : 0),
-      String(time.count),
-    ]),
+    [...rows, [element("strong", {}, "all"), timeText(total), "100 %", String(count)]],
   );
 }
 

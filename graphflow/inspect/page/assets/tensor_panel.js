@@ -44,6 +44,7 @@ function tensorPanel(page, tensor, edgeType) {
       othersTable(tensor.others, "edge type"),
       pinHint(model, tensor),
     ),
+    section("Pinned to another layout, and planned again", pinsOf(page, tensor)),
   );
 }
 
@@ -62,6 +63,54 @@ function pinHint(model, tensor) {
     "A pin asks for one of them: ",
     element("code", {}, pin),
     ". The other tensors then take what fits it best.",
+  );
+}
+
+/** What each pin costs, and what it changes elsewhere; then the pins that were not planned. */
+function pinsOf(page, tensor) {
+  const [priced, others] = [true, false].map((wanted) =>
+    tensor.pins.filter((pin) => (pin.seconds !== null) === wanted),
+  );
+  return [
+    ...priced.map((pin) => pinDetails(page, tensor, pin)),
+    ...[...Map.groupBy(others, (pin) => pin.because)].map(([because, alike]) =>
+      element("p", { class: "proof" }, `${alike.map((pin) => pin.layout).join(", ")}: ${because}.`),
+    ),
+  ];
+}
+
+/** A pin: its price, and when it is opened everything that it changes. */
+function pinDetails(page, tensor, pin) {
+  const elsewhere = pin.changes.filter((change) => change.name !== tensor.name);
+  const counted = Object.entries({ layout: "tensor", variant: "kernel", copy: "copy" })
+    .map(([kind, what]) => {
+      const count = new Set(elsewhere.filter((c) => c.kind === kind).map((c) => c.name)).size;
+      return count ? `${count} ${count > 1 ? what.replace(/y$/, "ie") + "s" : what}` : null;
+    })
+    .filter(Boolean);
+  const change = counted.length ? `changed with it: ${counted.join(", ")}` : "nothing else changes";
+  return element(
+    "details",
+    { "data-pin": pin.layout },
+    element(
+      "summary",
+      {},
+      element("strong", {}, pin.layout),
+      `: a run takes ${timeText(pin.seconds)} more; ${change}`,
+    ),
+    table(
+      ["what", "before", "after"],
+      pin.changes.map((one) => [
+        element(
+          "div",
+          {},
+          one.kind === "variant" ? page.nodeLink(one.name) : page.tensorLink(one.name),
+          element("div", { class: "proof" }, one.kind),
+        ),
+        one.before,
+        one.after,
+      ]),
+    ),
   );
 }
 

@@ -19,6 +19,7 @@ class Viewport {
     this.svg.addEventListener("pointerdown", (event) => this.drag(event));
     this.minimap.addEventListener("pointerdown", (event) => this.jump(event));
     this.minimap.addEventListener("pointermove", (event) => event.buttons && this.jump(event));
+    this.minimap.addEventListener("redraw", () => this.drawMinimap());
     new ResizeObserver(() => this.show()).observe(this.svg);
   }
 
@@ -80,6 +81,15 @@ class Viewport {
     this.scale = Math.min(1, Math.max(LEAST_SCALE, scale));
     this.x = (clientWidth - this.size.width * this.scale) / 2;
     this.y = (clientHeight - this.size.height * this.scale) / 2;
+    this.show();
+  }
+
+  /** Show the whole graph if its texts can be read then; else leave what is seen. */
+  prepareForPrint() {
+    const { x, y, scale } = this;
+    this.fit();
+    if (this.scale >= FAR) return;
+    Object.assign(this, { x, y, scale: Math.max(scale, FAR) });
     this.show();
   }
 
@@ -167,8 +177,10 @@ class Viewport {
 
   jump(event) {
     const { scale, left, top } = this.minimapScale();
-    this.x = this.svg.clientWidth / 2 - ((event.offsetX - left) / scale) * this.scale;
-    this.y = this.svg.clientHeight / 2 - ((event.offsetY - top) / scale) * this.scale;
+    const finer = this.minimap.width / this.minimap.clientWidth;
+    const [x, y] = [event.offsetX * finer - left, event.offsetY * finer - top];
+    this.x = this.svg.clientWidth / 2 - (x / scale) * this.scale;
+    this.y = this.svg.clientHeight / 2 - (y / scale) * this.scale;
     this.show();
   }
 }

@@ -1,0 +1,155 @@
+"""Decoding token after token with a growing cache of keys and values, beside onnxruntime.
+
+    python benchmarks/decoding.py [--tokens 200] [--threads 2] [--size LAYERSxWIDTH …]
+
+For each size of a decoder: tokens in a second of graphflow's `exe.bind()`, of onnxruntime with io
+binding, whose outputs are the next inputs, and of onnxruntime's `run`; medians of whole sequences,
+which alternate.  All choose the same tokens.  Beside that, the programs that graphflow compiled,
+and the most bytes of keys and values that a step behind the first one copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import graphflow as gf
+from graphflow.models.zoo.sequences.gpt import gpt
+
+HEAD = 64
+IDLE = 0.1
+"""Seconds before each sequence: threads of another runtime spin on after its runs."""
+
+Step: TypeAlias = Callable[[Mapping[str, Any]], tuple[Any, list[Any]]]
+"""One run: the inputs by name, to the logits and the keys and values, which stay as they are."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """The tokens that a runtime chooses, and the seconds of each of its runs."""
+
+    tokens: list[int]
+    seconds: list[float]
+
+
+class Decoder:
+    """A model, and the names of its keys and values as inputs and as outputs."""
+
+    def __init__(self, layers: int, width: int, tokens: int) -> None:
+        self.heads = max(width // HEAD, 1)
+        self.head = width // self.heads
+        self.model: onnx.ModelProto = gpt(
+            0, layers=layers, width=width, heads=self.heads, positions=tokens + 1
+        )
+        self.given = [i.name for i in self.model.graph.input if i.name.startswith("past")]
+        self.made = [o.name for o in self.model.graph.output if o.name != "logits"]
+
+    def sequence(self, step: Step, count: int) -> Sequence:
+        """Choose that many tokens, each the likeliest one."""
+        empty = np.zeros((1, self.heads, 0, self.head), np.float32)
+        state: dict[str, Any] = dict.fromkeys(self.given, empty)
+        found, new = Sequence([3], []), np.array([[3]])
+        for _ in range(count):
+            mask = np.ones((1, len(found.tokens)), np.int64)
+            begin = time.perf_counter()
+            logits, made = step({"input_ids": new, "attention_mask": mask, **state})
+            found.seconds.append(time.perf_counter() - begin)
+            state = dict(zip(self.given, made, strict=True))
+            new = logits[:, -1:].argmax(-1)
+            found.tokens.append(int(new[0, 0]))
+        return found
+
+    def graphflow(self, tokens: int, threads: int) -> tuple[gf.Executable, gf.Binding, Step]:
+        """A program for all lengths, its binding, and a step of that."""
+        sizes = {"batch": (1, 1), "sequence": (1, 1), "past": (0, tokens), "total": (1, tokens)}
+        exe = gf.compile(self.model, sizes=sizes, options=gf.Options(threads=threads))
+        bound = exe.bind()
+
+        def step(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+            found = bound.run(feeds)
+            return found["logits"], [found[name] for name in self.made]
+
+        return exe, bound, step
+
+    def peers(self, threads: int) -> dict[str, Step]:
+        """Steps of onnxruntime: with io binding, and by `run`."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(self.model.SerializeToString(), options)
+
+        def bound(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+            binding = session.io_binding()
+            for name, value in feeds.items():
+                if isinstance(value, onnxruntime.OrtValue):
+                    binding.bind_ortvalue_input(name, value)
+                else:
+                    binding.bind_cpu_input(name, value)
+            for name in ("logits", *self.made):
+                binding.bind_output(name)
+            session.run_with_iobinding(binding)
+            logits, *made = binding.get_outputs()
+            return logits.numpy(), made
+
+        def plain(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+            logits, *made = session.run(["logits", *self.made], dict(feeds))
+            return logits, made
+
+        return {"onnxruntime, io binding": bound, "onnxruntime": plain}
+
+
+def measured(layers: int, width: int, tokens: int, threads: int, rounds: int) -> str:
+    """A line with what one size of a decoder takes."""
+    decoder = Decoder(layers, width, tokens)
+    exe, bound, step = decoder.graphflow(tokens, threads)
+    steps = {"graphflow": step, **decoder.peers(threads)}
+    rates: dict[str, list[float]] = {name: [] for name in steps}
+    chosen: list[list[int]] = []
+    for _ in range(rounds):
+        for name, one in steps.items():
+            time.sleep(IDLE)
+            found = decoder.sequence(one, tokens)
+            rates[name].append(tokens / sum(found.seconds))
+            chosen.append(found.tokens)
+    assert all(one == chosen[0] for one in chosen), "the runtimes choose different tokens"
+    copied = 0
+
+    def counted(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        nonlocal copied
+        found = step(feeds)
+        copied = max(copied, bound.copied)
+        return found
+
+    decoder.sequence(counted, tokens)
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    peer = medians["onnxruntime, io binding"]
+    texts = ", ".join(f"{name} {rate:,.0f}" for name, rate in medians.items())
+    programs = (exe.report()["programs"] or {})["compiled"]
+    return (
+        f"{layers}x{width}: tokens a second: {texts}; {medians['graphflow'] / peer:.2f} of io "
+        f"binding; {programs} programs, at most {copied} bytes copied by a step"
+    )
+
+
+def main() -> None:
+    """Print a line for each size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--size", nargs="+", default=["2x128", "4x256"])
+    given = parser.parse_args()
+    for size in given.size:
+        layers, width = map(int, size.split("x"))
+        print(measured(layers, width, given.tokens, given.threads, given.rounds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""`Binding`: runs of an executable, one after the other, whose states stay in its memory.
+
+In: an executable.  Out: for each run its outputs; those that an input of the next run repeats are
+`StateTensor`s, which are given back without a copy.  What always holds: the results are those of
+`Executable.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import nan
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from graphflow.base.errors import GraphflowError
+from graphflow.runtime import OneAtATime, Program, StateMemory, StateRun, StateTensor
+
+Chooses: TypeAlias = "Callable[[Mapping[str, ArrayLike], float], tuple[Program, Mapping[str, Any]]]"
+"""The program for the inputs of a run, and these with what the caller does not give."""
+
+
+class Binding:
+    """Runs of one sequence after the other, whose growing tensors stay in place.
+
+    `run` takes and gives what `Executable.run` does, but an output that a program can keep in the
+    memory of an input, such as the keys and values of a decoder, is a `StateTensor`.  The run that
+    gets it back for that input copies nothing, and writes new rows behind it.
+
+    One thread at a time may run it; a second one gets a GraphflowError.
+    """
+
+    def __init__(self, chooses: Chooses) -> None:
+        self._chooses = chooses
+        self._turns = OneAtATime("this binding")
+        self._memories: dict[str, StateMemory] = {}
+        self._runs: dict[int, tuple[Program, StateRun]] = {}
+        self._copied = 0
+
+    @property
+    def copied(self) -> int:
+        """The number of bytes of states that the last run copied."""
+        return self._copied
+
+    def run(self, inputs: Mapping[str, ArrayLike], *, poison: float = nan) -> dict[str, Any]:
+        """Run the model, as `Executable.run`.
+
+        Raises GraphflowError for a `StateTensor` that another run has written over.
+        """
+        return self._turns.do(partial(self._run, inputs, poison))
+
+    def _run(self, inputs: Mapping[str, ArrayLike], poison: float) -> dict[str, Any]:
+        given, in_place = dict(inputs), set[str]()
+        for name, value in inputs.items():
+            if isinstance(value, StateTensor):
+                own = self._memories.get(name)
+                if own is not None and value.memory is own:
+                    in_place.add(name)
+                    given[name] = value.view()
+                else:
+                    given[name] = np.asarray(value)
+        program, known = self._chooses(given, poison)
+        try:
+            run = self._run_of(program, in_place)
+            results = run.run(known, in_place)
+        except MemoryError as error:
+            raise GraphflowError(f"memory ran out in a run: {error}") from error
+        self._copied = run.copied
+        return results
+
+    def _run_of(self, program: Program, in_place: set[str]) -> StateRun:
+        """The runs of a program; its states lie in the memory that others have, if that fits."""
+        known = self._runs.get(id(program))
+        if known is not None:
+            return known[1]
+        spec = program.spec
+        memories: dict[int, StateMemory] = {}
+        for state in spec.states:
+            name, room = spec.inputs[state.input].name, spec.outputs[state.output]
+            memory = self._memories.get(name)
+            if memory is None or not memory.fits(room):
+                in_place.discard(name)
+                memory = self._memories[name] = StateMemory(room)
+                self._runs.clear()  # those of other programs are in the memory before
+            memories[state.input] = memory
+        run = StateRun(program, memories)
+        self._runs[id(program)] = program, run
+        return run

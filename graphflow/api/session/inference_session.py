@@ -1,0 +1,318 @@
+"""`InferenceSession`: onnxruntime's session over an executable.
+
+In: an ONNX model, a saved model or an executable, and onnxruntime's arguments.  Out: results in its
+order.  What always holds: names are checked before anything runs, and errors name them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphflow.api.executable import Executable, load
+from graphflow.api.session.element_types import dtype_of_tensor
+from graphflow.api.session.io_binding import IOBinding
+from graphflow.api.session.node_args import ModelMetadata, NodeArg, node_args
+from graphflow.api.session.ort_values import OrtValue
+from graphflow.api.session.providers import PROVIDER, Providers, check_providers
+from graphflow.api.session.session_options import RunOptions, SessionOptions
+from graphflow.base.errors import GraphflowError, InvalidModel, RunError
+from graphflow.runtime import given_array, is_container
+
+_INTERNAL = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
+"""Arguments that onnxruntime's session has without documenting them; they have no effect here."""
+
+Callback = Callable[[Any, Any, str], object]
+
+
+class MissingInputs(InvalidModel, ValueError):
+    """A run lacks inputs: a ValueError, as in onnxruntime."""
+
+
+class InferenceSession:
+    """A model that is ready to run, with onnxruntime's interface.
+
+    `path_or_bytes` is the path of an ONNX file or of a file that `Executable.save` wrote, the bytes
+    of an ONNX file, or an `Executable`, which `compile` made with arguments that onnxruntime lacks.
+    Results, names and errors are as onnxruntime documents them; docs/onnxruntime.md lists the
+    options that have an effect.  `executable` explains, reports and saves the model.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes | Executable,
+        sess_options: SessionOptions | None = None,
+        providers: Providers | None = None,
+        provider_options: Sequence[Mapping[Any, Any]] | None = None,
+        **internal: Any,
+    ) -> None:
+        if unknown := sorted(internal.keys() - set(_INTERNAL)):
+            raise TypeError(f"InferenceSession takes no arguments {', '.join(unknown)}")
+        check_providers(providers, provider_options)
+        self._options = SessionOptions() if sess_options is None else sess_options
+        self._begin = time.monotonic_ns()
+        self._last: Mapping[str, Any] | None = None
+        if isinstance(path_or_bytes, Executable):
+            self._open_executable(path_or_bytes)
+        elif isinstance(path_or_bytes, str | os.PathLike) and is_container(Path(path_or_bytes)):
+            threads = self._options.intra_op_num_threads or None
+            self._open_executable(load(os.fspath(path_or_bytes), threads=threads))
+        elif isinstance(path_or_bytes, str | os.PathLike | bytes):
+            self._open_onnx(path_or_bytes)
+        else:
+            raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
+        if self._options.optimized_model_filepath:
+            self._save(self._options.optimized_model_filepath)
+
+    def _open_executable(self, exe: Executable) -> None:
+        self.executable = exe
+        self._onnx: Any = None
+        required = set(exe.required)
+        inputs = node_args(exe.inputs)
+        self._inputs = tuple(arg for arg in inputs if arg.name in required)
+        self._overridable = tuple(arg for arg in inputs if arg.name not in required)
+        self._outputs = node_args(exe.outputs)
+        self._metadata = ModelMetadata(graph_name=exe.title)
+
+    def _open_onnx(self, source: str | os.PathLike[str] | bytes) -> None:
+        # Only an ONNX model needs the compiler.
+        opening = import_module("graphflow.api.session.opened_model")
+        opened = opening.OpenedModel(source, self._options)
+        self.executable = opened.executable
+        self._onnx = opened if opened.overridable else None
+        self._inputs, self._outputs = opened.inputs, opened.outputs
+        self._overridable, self._metadata = opened.overridable, opened.metadata
+
+    def _save(self, path: str) -> None:
+        try:
+            self.executable.save(path)
+        except InvalidModel as error:
+            raise InvalidModel(
+                f"optimized_model_filepath: {error}; fix the symbolic dimensions with "
+                "add_free_dimension_override_by_name, or state their bounds with the entries "
+                "session.graphflow.size.NAME"
+            ) from error
+
+    # What is asked ------------------------------------------------------------------------------
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs that each run gives."""
+        return list(self._inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs, in the order of results."""
+        return list(self._outputs)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The inputs that a run may give in place of an initializer."""
+        return list(self._overridable)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model's file says about it."""
+        return self._metadata
+
+    def get_session_options(self) -> SessionOptions:
+        """The options that the session was made with."""
+        return self._options
+
+    def get_providers(self) -> list[str]:
+        """The provider: the processor."""
+        return [PROVIDER]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options of the provider, which has none."""
+        return {PROVIDER: {}}
+
+    def set_providers(
+        self,
+        providers: Providers | None = None,
+        provider_options: Sequence[Mapping[Any, Any]] | None = None,
+    ) -> None:
+        """Check the arguments, and warn of providers that are not there; the session stays."""
+        check_providers(providers, provider_options)
+
+    def disable_fallback(self) -> None:
+        """Has no effect: no run falls back to another provider."""
+
+    def enable_fallback(self) -> None:
+        """Has no effect: no run falls back to another provider."""
+
+    # Running ------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> list[Any]:
+        """The outputs of these names, in their order; of all outputs, if none are named.
+
+        An input is an array, an object that exports DLPack, an `OrtValue`, or a list, which becomes
+        an array of the input's dtype.  Raises MissingInputs for inputs that are not given,
+        InvalidModel for other names, shapes and dtypes, and RunError for a run that is to be
+        terminated.
+        """
+        names = self.known_outputs(output_names)
+        results = self.results(input_feed, None, run_options)
+        return [results[name] for name in names]
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """The same with `OrtValue`s, in and out."""
+        return [OrtValue(y) for y in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callback,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Run in another thread, which calls `callback(results, user_data, error)` at the end.
+
+        `error` is the message of an error, and then the results are empty; else it is empty.  Names
+        are checked before the run is begun.
+        """
+        names = self.known_outputs(output_names)
+        self._require_inputs(input_feed)
+
+        def work() -> None:
+            found, message = list[Any](), ""
+            try:
+                found = self.run(names, input_feed, run_options)
+            except Exception as error:
+                message = str(error) or type(error).__name__
+            callback(found, user_data, message)
+
+        _workers().submit(work)
+
+    def io_binding(self) -> IOBinding:
+        """A binding of inputs and outputs, for `run_with_iobinding`."""
+        return IOBinding(self)
+
+    def run_with_iobinding(
+        self, iobinding: IOBinding, run_options: RunOptions | None = None
+    ) -> None:
+        """Run on the bound inputs, and write into the bound outputs."""
+        iobinding.run(self, run_options)
+
+    def results(
+        self,
+        feeds: Mapping[str, Any],
+        out: Mapping[str, Any] | None,
+        run_options: RunOptions | None,
+    ) -> dict[str, Any]:
+        """All outputs by name; those that `out` names are written into its arrays."""
+        if run_options is not None and run_options.terminate:
+            raise RunError("Exiting due to terminate flag being set to true.")
+        self._require_inputs(feeds)
+        given = {name: self._value(name, value) for name, value in feeds.items()}
+        if self._options.enable_profiling:
+            self._last = given
+        exe = self.executable
+        if self._onnx is not None and any(arg.name in given for arg in self._overridable):
+            exe = self._onnx.with_defaults
+        return exe.run(given, out=out)
+
+    def known_outputs(self, names: Sequence[str] | None) -> list[str]:
+        """The names of outputs, of all for None; InvalidModel for a name that is none."""
+        known = [arg.name for arg in self._outputs]
+        for name in names or ():
+            if name not in known:
+                raise InvalidModel(
+                    f"Invalid output name: {name}; the outputs are {', '.join(known)}"
+                )
+        return list(names or known)
+
+    def _require_inputs(self, feeds: Mapping[str, Any]) -> None:
+        missing = [
+            arg.name
+            for arg in self._inputs
+            if arg.name not in feeds and not arg.type.startswith("optional")
+        ]
+        if missing:
+            raise MissingInputs(
+                f"Required inputs ({missing}) are missing from input feed ({list(feeds)})."
+            )
+        known = [arg.name for arg in (*self._inputs, *self._overridable)]
+        for name in feeds:
+            if name not in known:
+                raise InvalidModel(f"Invalid input name: {name}; the inputs are {', '.join(known)}")
+
+    def _value(self, name: str, value: Any) -> Any:
+        """What the executable is given for an input."""
+        if isinstance(value, np.ndarray):
+            return value
+        if isinstance(value, OrtValue):
+            return value.value
+        if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+            return given_array(name, value)
+        args = (*self._inputs, *self._overridable)
+        dtype = next(dtype_of_tensor(arg.type) for arg in args if arg.name == name)
+        return value if dtype is None else _listed(name, value, dtype)
+
+    # Profiling ----------------------------------------------------------------------------------
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When the session was made, in nanoseconds of `time.monotonic_ns`."""
+        return self._begin
+
+    def end_profiling(self) -> str:
+        """Measure the steps of the last run's inputs, and write them as a trace.
+
+        Returns the name of the file, in Chrome's trace format.  GraphflowError without
+        `enable_profiling`, before the first run, and for a saved model.
+        """
+        if not self._options.enable_profiling or self._last is None:
+            raise GraphflowError(
+                "nothing was profiled; set SessionOptions.enable_profiling and run the session "
+                "before end_profiling"
+            )
+        bench = import_module("graphflow.bench")
+        exe = _of_shapes(self.executable, self._last)
+        given = {**exe.values, **self._last}
+        profile = bench.profile_run(exe.compiled, exe.program, given)
+        moment = time.strftime("%Y-%m-%d_%H-%M-%S")
+        path = f"{self._options.profile_file_prefix}_{moment}.json"
+        Path(path).write_text(json.dumps(bench.chrome_trace(profile)), encoding="utf-8")
+        return path
+
+    def __repr__(self) -> str:
+        return f"<InferenceSession of {self.executable!r}>"
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    """The threads of `run_async`; each run has as many further ones as its options say."""
+    return ThreadPoolExecutor(thread_name_prefix="graphflow-run-async")
+
+
+def _listed(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    """A list as an array of an input's dtype; InvalidModel if numbers would change kind."""
+    try:
+        array = np.asarray(value)
+        if np.can_cast(array.dtype, dtype, "same_kind"):
+            return np.array(value, dtype)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise InvalidModel(f"input {name!r} is no array of {dtype}: {error}") from error
+    raise InvalidModel(f"input {name!r} is a list of {array.dtype}; give an array of {dtype}")
+
+
+def _of_shapes(exe: Executable, feeds: Mapping[str, Any]) -> Executable:
+    """The executable of the program for the shapes of a run."""
+    shapes = {name: np.shape(feeds[name]) for name in exe.deciding if name in feeds}
+    return next(one for one in exe.specializations if one.program.shapes.admit(shapes))

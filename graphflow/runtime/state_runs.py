@@ -1,0 +1,197 @@
+"""Runs whose states stay where they are: an output that the next run takes as an input.
+
+In: a program with states, and memory for each of these.  Out: the outputs of a run, of which states
+are `StateTensor`s: what the memory holds, to be given back or to be turned into an array.  What
+always holds: a `StateTensor` gives what the run computed, or raises an error if a later run has
+written over that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from graphflow.base.errors import GraphflowError
+from graphflow.program import ProgramSpec, StateSpec, TensorSpec
+from graphflow.runtime.aligned_memory import copy_to_front, data_address, zeroed_block
+from graphflow.runtime.executor import Program
+
+
+class StateMemory:
+    """Room for a state: an output of one run, and an input of the next.
+
+    Tensors in it are made of rows, which are counted along the axis of the `StateSpec`; where that
+    has none, the whole is one row.
+    """
+
+    __slots__ = ("_written", "array", "moment")
+
+    def __init__(self, tensor: TensorSpec) -> None:
+        dtype = np.dtype(tensor.dtype)
+        self.array: NDArray[Any] = zeroed_block(tensor.nbytes).view(dtype).reshape(tensor.shape)
+        self.moment = 0
+        """How often rows have been written."""
+        self._written: list[tuple[int, int]] = []
+        """(first row, moment) of writes, ascending in both: what later writes cover is left out."""
+
+    def fits(self, tensor: TensorSpec) -> bool:
+        """Whether it is memory for a tensor of this dtype and shape."""
+        return (self.array.dtype.name, self.array.shape) == (tensor.dtype, tensor.shape)
+
+    def write(self, first: int) -> None:
+        """Note that rows from `first` on are about to be written."""
+        self.moment += 1
+        while self._written and self._written[-1][0] >= first:
+            self._written.pop()
+        self._written.append((first, self.moment))
+
+    def keeps(self, rows: int, moment: int) -> bool:
+        """Whether the first `rows` rows are as they were at a moment."""
+        last = bisect_left(self._written, (rows, 0)) - 1
+        return last < 0 or self._written[last][1] <= moment
+
+
+class StateTensor:
+    """An output of a run that is in the program's memory, until another run writes over it.
+
+    A run that takes it back as the input it belongs to, copies nothing.  `numpy.asarray`, other
+    functions of numpy and DLPack get a copy, which no run changes.  Raises GraphflowError, from
+    then on, once a run has written over one of its elements.
+    """
+
+    __slots__ = ("_moment", "_name", "_rows", "_view", "memory")
+
+    def __init__(self, name: str, memory: StateMemory, view: NDArray[Any], rows: int) -> None:
+        self._name = name
+        self._view = view
+        self._rows = rows
+        self._moment = memory.moment
+        self.memory = memory
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of its axes."""
+        return self._view.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its elements."""
+        return self._view.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether no run has written over it."""
+        return self.memory.keeps(self._rows, self._moment)
+
+    def view(self) -> NDArray[Any]:
+        """The elements in place: for the run that takes them back.  Other runs change them."""
+        if not self.is_there:
+            raise GraphflowError(
+                f"the output {self._name}{list(self.shape)} of an earlier run is no more: another "
+                "run has written over it; take it as an array first (numpy.array), or bind once "
+                "for each sequence"
+            )
+        return self._view
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError(f"the output {self._name} is in memory of the program; copy it")
+        return np.array(self.view(), dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if options.get("copy") is False:
+            raise BufferError(f"the output {self._name} is in memory of the program; copy it")
+        return np.array(self.view()).__dlpack__(
+            **{key: value for key, value in options.items() if key != "copy"}
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return np.empty(0).__dlpack_device__()
+
+    def __repr__(self) -> str:
+        gone = "" if self.is_there else ", overwritten"
+        return f"<StateTensor {self._name}: {self.dtype}{list(self.shape)}{gone}>"
+
+
+class StateRun:
+    """A program whose states lie in memory of their own; one thread at a time may run it.
+
+    `copied` is the number of bytes that the last run copied into that memory.
+    """
+
+    __slots__ = (
+        "_arena", "_outputs", "_phases", "_program", "_states", "_viewed", "copied",
+    )  # fmt: skip
+
+    def __init__(self, program: Program, memories: Mapping[int, StateMemory]) -> None:
+        """`memories` are those of the program's states, by the numbers of their inputs."""
+        self._program = program
+        self._arena, self._phases = program.keeping_states()
+        self._states = [_State.of(state, program.spec, memories) for state in program.spec.states]
+        self.copied = 0
+        first = len(program.spec.inputs)
+        self._viewed = [state.result for state in self._states]
+        self._outputs = {state.spec.output: state.memory.array for state in self._states}
+        for state in self._states:
+            self._arena.addresses[first + state.spec.output] = data_address(state.memory.array)
+
+    def run(self, inputs: Mapping[str, ArrayLike], in_place: Collection[str]) -> dict[str, Any]:
+        """Run once, as `Program.run`; outputs that are states are `StateTensor`s.
+
+        `in_place` names the inputs that are views of the beginning of their memory.
+        """
+        program, arena = self._program, self._arena
+        arrays, decided = program.accept(inputs)
+        objects = program.objects_given(inputs)
+        self.copied = 0
+        for state in self._states:
+            self.copied += state.take(arrays.pop(state.spec.input), state.given in in_place)
+        for number, array in arrays.items():
+            arena.read(number, array, decided.parts.get(number))
+        arena.hold(decided.sizes)
+        outputs = program.place_outputs(arena, self._outputs)
+        program.execute(arena, objects, self._phases)
+        results = program.results.checked(outputs, self._viewed)
+        for state in self._states:
+            results[state.result] = state.tensor(results[state.result])
+        return program.results.with_objects(results, objects)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A state of a program, the names of its input and its output, and its memory."""
+
+    spec: StateSpec
+    given: str
+    result: str
+    memory: StateMemory
+
+    @staticmethod
+    def of(state: StateSpec, spec: ProgramSpec, memories: Mapping[int, StateMemory]) -> _State:
+        """A state of the program `spec`; `memories` are those of its inputs."""
+        given, result = spec.inputs[state.input], spec.outputs[state.output]
+        return _State(state, given.name, result.name, memories[state.input])
+
+    def take(self, array: NDArray[Any], is_in_place: bool) -> int:
+        """Take an array for the next run; returns the number of bytes that are copied."""
+        if is_in_place:
+            self.memory.write(0 if self.spec.axis is None else array.shape[self.spec.axis])
+            return 0
+        self.memory.write(0)
+        copy_to_front(self.memory.array, array)
+        return array.nbytes
+
+    def tensor(self, view: NDArray[Any]) -> StateTensor:
+        """What the memory holds behind a run."""
+        rows = 1 if self.spec.axis is None else view.shape[self.spec.axis]
+        return StateTensor(self.result, self.memory, view, rows)

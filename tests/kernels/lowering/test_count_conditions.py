@@ -1,0 +1,101 @@
+"""Tests of conditions on counts: what a kernel does not compute behind a count, and that it gives
+the same as without conditions, in native code too, where loops end at the count."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphflow import tir
+from graphflow.codegen import host_target
+from graphflow.kernels.lowering.count_conditions import with_count_conditions
+from support.native import Native
+
+STAGES = """
+@primfunc
+def rows(x: f32[3, 20], count: i64[()], y: out[f32[3, 20]]):
+    powers = alloc(f32[20], scratch)
+    total = alloc(f32[1], scratch)
+    for r in serial(0, 3):
+        for e in serial(0, 5):
+            for v in vectorized(0, 4):
+                powers[4*e + v] = select(data(index(4*e + v, i64) < count[()]), exp(x[r, 4*e + v]), f32(0.0))
+        total[0] = f32(0.0)
+        for s in serial(0, 5):
+            for v_1 in vectorized(0, 4):
+                total[0] += powers[4*s + v_1]
+        for d in serial(0, 5):
+            for v_2 in vectorized(0, 4):
+                y[r, 4*d + v_2] = select(data(index(4*d + v_2, i64) < count[()]), powers[4*d + v_2] / total[0], f32(0.0))
+"""  # noqa: E501
+
+WIDER = STAGES.replace("serial(0, 5):\n            for v_1 in vectorized(0, 4)", "S").replace(
+    "for s in S:\n                total[0] += powers[4*s + v_1]",
+    "for s in serial(0, 2):\n            for v_1 in vectorized(0, 10):\n"
+    "                total[0] += powers[10*s + v_1]",
+)
+"""The sum reads ten elements at once, of which some stand in pieces behind the count."""
+
+UNMASKED = STAGES.replace("f32(0.0))\n        total", "f32(1.0))\n        total")
+"""What stands behind the count is not neutral to the sum."""
+
+
+def counted_indices(func: tir.PrimFunc) -> list[str]:
+    """The indices that are compared with the count, in program order."""
+    tests = (stmt.condition for stmt in tir.walk(func.body) if isinstance(stmt, tir.If))
+    return [
+        str(test.left.index)
+        for test in tests
+        if isinstance(test, tir.Comparison) and isinstance(test.left, tir.IndexValue)
+    ]
+
+
+def expected(x: np.ndarray, count: int) -> np.ndarray:
+    y, powers = np.zeros_like(x), np.exp(x[:, :count])
+    y[:, :count] = powers / powers.sum(axis=1, keepdims=True)
+    return y
+
+
+def drawn(count: int) -> np.ndarray:
+    x = np.random.default_rng(count).standard_normal((3, 20)).astype(np.float32)
+    x[:, count:] = np.nan
+    return x
+
+
+def test_stages_have_conditions_on_what_stands_before_the_count() -> None:
+    made = with_count_conditions(tir.parse(STAGES.strip()))
+    # Vectors that the count cuts keep their mask.
+    assert counted_indices(made) == ["4*e", "4*e + 3", "4*s", "4*d", "4*d + 3"]
+
+
+@pytest.mark.parametrize("text", [STAGES, WIDER])
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 16, 19, 20])
+def test_a_kernel_gives_the_same_with_conditions(text: str, count: int) -> None:
+    func = tir.parse(text.strip())
+    made = with_count_conditions(func)
+    tir.verify(made, "lowered")
+    assert made is not func
+    given = {"x": drawn(count), "count": np.array(count, np.int64)}
+    np.testing.assert_allclose(tir.interpret(made, given)["y"], expected(given["x"], count), 1e-5)
+
+
+def test_what_a_wider_read_may_reach_is_written() -> None:
+    made = with_count_conditions(tir.parse(WIDER.strip()))
+    assert not any("4*e" in text for text in counted_indices(made))
+
+
+def test_what_is_not_neutral_is_reduced() -> None:
+    made = with_count_conditions(tir.parse(UNMASKED.strip()))
+    assert not any("4*s" in text or "4*e" in text for text in counted_indices(made))
+
+
+@pytest.mark.parametrize("count", [-3, 0, 1, 4, 17, 20, 21, 2**62, -(2**63)])
+def test_loops_of_native_code_end_at_the_count(count: int) -> None:
+    made = with_count_conditions(tir.parse(STAGES.strip()))
+    loops = [loop for loop in tir.loops_of(made.body) if tir.counted_index(loop) is not None]
+    assert [loop.var.name for loop in loops] == ["e", "s"]
+    native = Native(made, host_target())
+    given = {"x": drawn(min(max(count, 0), 20)), "count": np.array(count, np.int64)}
+    np.testing.assert_allclose(
+        native(given)["y"], expected(given["x"], min(max(count, 0), 20)), 1e-5
+    )

@@ -1,0 +1,70 @@
+"""Tests of the memory of states: which tensors in it are as a run left them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphflow.base.errors import GraphflowError
+from graphflow.program import TensorSpec
+from graphflow.runtime import StateMemory, StateTensor
+
+SPEC = TensorSpec("past", "float32", (2, 8, 3))
+
+
+def tensor(memory: StateMemory, rows: int) -> StateTensor:
+    return StateTensor("present", memory, memory.array[:, :rows], rows)
+
+
+def test_a_tensor_is_there_until_one_of_its_rows_is_written() -> None:
+    memory = StateMemory(SPEC)
+    memory.write(0)
+    short = tensor(memory, 3)
+    memory.write(3)
+    longer = tensor(memory, 5)
+    assert short.is_there and longer.is_there
+    memory.write(3)
+    assert short.is_there and not longer.is_there
+    memory.write(2)
+    assert not short.is_there
+    with pytest.raises(GraphflowError, match=r"output present.* of an earlier run is no more"):
+        np.asarray(short)
+    assert "overwritten" in repr(short)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20))
+def test_what_is_there_is_what_no_later_write_has_touched(steps: list[tuple[int, int]]) -> None:
+    memory, made = StateMemory(SPEC), list[tuple[StateTensor, int, int]]()
+    for number, (first, rows) in enumerate(steps):
+        memory.write(first)
+        made.append((tensor(memory, rows), rows, number))
+    for one, rows, number in made:
+        later = [first for first, _ in steps[number + 1 :]]
+        assert one.is_there == all(first >= rows for first in later)
+
+
+def test_arrays_of_a_tensor_are_copies() -> None:
+    memory = StateMemory(SPEC)
+    memory.array[...] = 1
+    state = tensor(memory, 4)
+    assert (state.shape, state.ndim, state.dtype) == ((2, 4, 3), 3, np.float32)
+    arrays = [
+        np.asarray(state),
+        np.from_dlpack(state),
+        np.asarray(state, np.float64),
+        np.add(state, 0),
+    ]
+    memory.array[...] = 2
+    for array in arrays:
+        np.testing.assert_array_equal(array, np.ones((2, 4, 3)))
+    with pytest.raises(ValueError, match="copy it"):
+        np.array(state, copy=False)
+
+
+def test_memory_fits_one_shape_and_dtype() -> None:
+    memory = StateMemory(SPEC)
+    assert memory.fits(TensorSpec("other", "float32", (2, 8, 3)))
+    assert not memory.fits(TensorSpec("past", "float16", (2, 8, 3)))
+    assert not memory.fits(TensorSpec("past", "float32", (2, 9, 3)))

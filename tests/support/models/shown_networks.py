@@ -1,0 +1,38 @@
+"""Small networks for the tests of the page, compiled and shown once.
+
+`probe:concat:58` has a padded tensor, a conversion and cancelled pairs; `stage` has the units of a
+ShuffleNetV2, which repeat, and memory that is used again.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import onnx
+
+from graphflow.inspect.page import shown_model
+from graphflow.inspect.page.page_data import ShownModel
+from graphflow.models.zoo.building.layers import NetworkBuilder
+from graphflow.models.zoo.shufflenet import stage
+from graphflow.pipeline.compiler import Compiled
+from support.models.compiled_networks import compiled_model, compiled_network
+
+
+@cache
+def compiled(name: str) -> Compiled:
+    """`stage`, or a network of the zoo, compiled."""
+    return compiled_model(shuffled_stage()) if name == "stage" else compiled_network(name)
+
+
+@cache
+def shown(name: str) -> ShownModel:
+    """What the page shows of it."""
+    return shown_model(compiled(name))
+
+
+def shuffled_stage() -> onnx.ModelProto:
+    """A stage of ShuffleNetV2 on a small map: a unit that halves it, and three that keep it."""
+    b = NetworkBuilder(0, name="shuffled_stage")
+    x = stage(b, b.relu(b.conv_bias(b.input("input", (1, 3, 12, 12)), 24, 3)), 116, 4, 6)
+    b.output(b.node("GlobalAveragePool", [b.relu(b.conv_bias(x, 30, 1))]))
+    return b.model()
