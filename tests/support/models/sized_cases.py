@@ -653,6 +653,12 @@ qlinearconv same of a stride
 maxpool same of a stride
     g (float[1,2,n,5] x) => (float y)
     { y=MaxPool<kernel_shape=[3,3],auto_pad="SAME_UPPER",strides=[2,2]>(x) }
+topk of few in a batch
+    g (float[n,20] x) => (float[n,3] y, int64[n,3] z)
+    { k=Constant<value=int64[1] {3}>() y,z = TopK<axis=1>(x,k) }
+topk of few along both
+    g (float[2,n,n] x) => (float[2,1,n] y, int64[2,1,n] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=1>(x,k) }
 layernorm of all
     g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
 layernorm along
@@ -770,7 +776,7 @@ conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
 compress: Compress: it combines all elements
     g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
-unique: Unique: it combines all elements
+unique: Unique: computed together
     g (float[n] x) => (float[k] y) { y=Unique(x) }
 eyelike: EyeLike: its output is that number
     g (float[n,4] x) => (float[n,4] y) { y=EyeLike(x) }
