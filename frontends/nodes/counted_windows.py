@@ -22,6 +22,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     Element,
     bounds_of,
     combined,
+    held,
     narrow,
     require_at_least,
     rounded_down,
@@ -107,18 +108,20 @@ def _with_pads(
     front, part = max(begins), f"padded{axis}"
     start = combined(context, "Sub", front, begin)
     limits = bounds_of(context, padded)
-    assert isinstance(start, str) and limits is not None
-    narrow(context, start, 0, front - min(begins))
+    assert start is not None and limits is not None
+    if isinstance(start, str):  # else all multiples of a step have as many pads
+        narrow(context, start, 0, front - min(begins))
     call.drops_counts = True
     source = filled(call, x, fill, f".{part}", (axis,))
     value, (_, most) = context.graph.values[source], limits
-    around = [
+    ahead, behind = (
         [n if k == axis else 0 for k in range(len(value.shape))] for n in (front, max(numbers))
-    ]
-    func = selection.pad(value.shape, *around, "constant", fill, value.dtype)
+    )
+    func = selection.pad(value.shape, ahead, behind, "constant", fill, value.dtype)
     whole = call.emit_part(func, (source,), part)
     room = context.graph.values[whole].shape
-    places = call.emit_part(compaction.shifted_places(room[axis], most), (start,), f"{part}.places")
+    func = compaction.shifted_places(room[axis], most)
+    places = call.emit_part(func, (held(context, start),), f"{part}.places")
     func = indexing.gather_at(room, (most,), axis, value.dtype)
     moved = call.emit_part(func, (whole, places), f"{part}.moved")
     if isinstance(padded, str):

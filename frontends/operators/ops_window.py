@@ -19,7 +19,7 @@ from graphflow.frontends.nodes.counted_windows import (
     window_input,
     with_pads_placed,
 )
-from graphflow.frontends.operators.ops_indexing import require_from
+from graphflow.frontends.nodes.indices import require_from
 from graphflow.frontends.operators.ops_reduction import emit_mean
 from graphflow.frontends.tensors.derived_sizes import held
 from graphflow.kernels.definitions import elementwise
