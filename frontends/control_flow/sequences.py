@@ -126,10 +126,10 @@ def _length(step: ImportStep, context: ImportContext) -> Sequence[Item]:
         count = context.counted.get(box, {}).get(0)
         if count is not None:
             return copies(step, {step.node.output[0]: count})
-        context.add_constant(step.node.output[0], np.array(context.type_of(box)[1][0], np.int64))
-        return ()
-    count = len(_sequence(step, context).names)
-    context.add_constant(step.node.output[0], np.array(count, np.int64))
+        length = context.type_of(box)[1][0]
+    else:
+        length = len(_sequence(step, context).names)
+    context.add_constant(step.node.output[0], np.array(length, np.int64))
     return ()
 
 
