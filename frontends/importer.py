@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 from numpy.typing import ArrayLike
@@ -166,6 +167,11 @@ def import_checked(
                 relations = (*_beside(relations, found.relation), found.relation)
                 if found.relation.limits(most):
                     loaded = load_model(model, shapes, overridable, most)
+                elif (lower := found.relation.lower_most(most)) is not None:
+                    axes = {_lowered(size, lower, found.relation): axes[size] for size in axes}
+                    most[found.relation.size] = lower
+                    shapes = _with_most(shapes, axes)
+                    loaded = load_model(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
             raise
@@ -173,6 +179,20 @@ def import_checked(
         if not fallback:
             raise
         return _imported(loaded, values, fallback, contents, known, counts_lost=str(error))
+
+
+def _lowered(size: Size, most: int, relation: Relation) -> Size:
+    """A size as it is in runs in which a relation holds that gives it at most so much."""
+    return replace(size, hi=most) if size.name == relation.size else size
+
+
+def _with_most(shapes: Mapping[str, Sequence[int]], sized: Mapping[Size, Axes]) -> dict[str, Any]:
+    """The shapes of inputs with the most of each size along its axes."""
+    found = {name: list(shape) for name, shape in shapes.items()}
+    for size, axes in sized.items():
+        for name, axis in axes:
+            found[name][axis] = size.hi
+    return found
 
 
 def _beside(relations: Sequence[Relation], found: Relation) -> Iterator[Relation]:

@@ -204,12 +204,12 @@ def filled_factors(call: NodeCall, left: int, right: int) -> tuple[str, str]:
 def filled_parts(call: NodeCall, names: tuple[str, str], left: int, right: int) -> tuple[str, str]:
     """The same of two tensors that kernels of the node make of its inputs."""
     counted = call.context.counted
-    counts = [counted.get(n, {}).get(k) for n, k in zip(names, (left, right), strict=True)]
-    require_same(call, *counts, "it is multiplied with")
-    if counts[0] is None:
+    first, second = names
+    count = counted.get(first, {}).get(left)
+    require_same(call, count, counted.get(second, {}).get(right), "it is multiplied with")
+    if count is None:
         return names
     call.drops_counts = True
-    first, second = names
     return filled(call, first, 0, ".left", (left,)), filled(call, second, 0, ".right", (right,))
 
 
