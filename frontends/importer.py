@@ -8,16 +8,17 @@ buffers.  If operators have no kernel, one `UnsupportedOp` names all of them.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.base.sizes import Size, SizeRelation
+from graphflow.base.sizes import Relation, Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import copies, feed
 from graphflow.frontends.control_flow.control import CONTROL
@@ -162,20 +163,20 @@ def import_checked(
     # A size of one value is a constant extent.
     axes = {size: axes for size, axes in sized_axes(model, sizes).items() if size.lo < size.hi}
     known = _operators(operators)
-    relations: tuple[SizeRelation, ...] = ()
+    relations: tuple[Relation, ...] = ()
     try:
         while True:
             try:
                 return _imported(loaded, values, fallback, contents, known, axes, relations)
             except SizesRelated as found:  # what came before it did not know that
                 assert found.relation not in relations
-                # What an inequality helped to show may follow from an equation.
-                kept = (one for one in relations if one.is_exact or not found.relation.is_exact)
-                relations = (*kept, found.relation)
-                if (
-                    found.relation.is_exact
-                    and found.relation.value(most) > most[found.relation.size]
-                ):
+                relations = (*_beside(relations, found.relation), found.relation)
+                if found.relation.limits(most):
+                    loaded = load_model(model, shapes, overridable, most)
+                elif (lower := found.relation.lower_most(most)) is not None:
+                    axes = {_lowered(size, lower, found.relation): axes[size] for size in axes}
+                    most[found.relation.size] = lower
+                    shapes = _with_most(shapes, axes)
                     loaded = load_model(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
@@ -186,6 +187,29 @@ def import_checked(
         return _imported(loaded, values, fallback, contents, known, counts_lost=str(error))
 
 
+def _lowered(size: Size, most: int, relation: Relation) -> Size:
+    """A size as it is in runs in which a relation holds that gives it at most so much."""
+    return replace(size, hi=most) if size.name == relation.size else size
+
+
+def _with_most(shapes: Mapping[str, Sequence[int]], sized: Mapping[Size, Axes]) -> dict[str, Any]:
+    """The shapes of inputs with the most of each size along its axes."""
+    found = {name: list(shape) for name, shape in shapes.items()}
+    for size, axes in sized.items():
+        for name, axis in axes:
+            found[name][axis] = size.hi
+    return found
+
+
+def _beside(relations: Sequence[Relation], found: Relation) -> Iterator[Relation]:
+    """The relations that are kept beside one that was found: what an inequality helped to show may
+    follow from an equation, and multiples of a larger step are those of a smaller one."""
+    for one in relations:
+        is_replaced = type(one) is type(found) and one.size == found.size and not found.factors
+        if not is_replaced and (one.is_exact or not found.is_exact):
+            yield one
+
+
 def _imported(
     loaded: LoadedModel,
     values: Mapping[str, Array],
@@ -193,7 +217,7 @@ def _imported(
     contents: dict[int, Array],
     operators: Operators,
     sized: Mapping[Size, Axes] = MappingProxyType({}),
-    relations: Sequence[SizeRelation] = (),
+    relations: Sequence[Relation] = (),
     counts_lost: str = "",
 ) -> OperatorGraph:
     """The graph of a loaded model; `counts_lost` is that of `ImportContext`."""

@@ -62,8 +62,14 @@ def count_by(call: NodeCall, counts: Mapping[int, str]) -> None:
     if counts:
         # Known contents would be computed with at import, as if a run gave all of them.
         assert call.outputs[0] not in call.context.known
-        _require_extents(call, counts.values())
-        call.context.counted.setdefault(call.outputs[0], {}).update(counts)
+        count_also(call, call.outputs[0], counts)
+
+
+def count_also(call: NodeCall, name: str, counts: Mapping[int, str]) -> None:
+    """Record that a run gives as many elements of a tensor of the node as `counts` say, besides
+    what is recorded of other axes."""
+    _require_extents(call, counts.values())
+    call.context.counted.setdefault(name, {}).update(counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +201,18 @@ def filled_factors(call: NodeCall, left: int, right: int) -> tuple[str, str]:
     return filled_input(call, 0, (left,), 0), filled_input(call, 1, (right,), 0)
 
 
+def filled_parts(call: NodeCall, names: tuple[str, str], left: int, right: int) -> tuple[str, str]:
+    """The same of two tensors that kernels of the node make of its inputs."""
+    counted = call.context.counted
+    first, second = names
+    count = counted.get(first, {}).get(left)
+    require_same(call, count, counted.get(second, {}).get(right), "it is multiplied with")
+    if count is None:
+        return names
+    call.drops_counts = True
+    return filled(call, first, 0, ".left", (left,)), filled(call, second, 0, ".right", (right,))
+
+
 # Refusals -----------------------------------------------------------------------------------------
 
 
@@ -228,12 +246,16 @@ def require_open(
 def require_same_count(call: NodeCall, left: int, right: int, use: str) -> None:
     """Refuse the node unless a run gives as many elements of input 0 along axis `left` as of input
     1 along axis `right`; `use` says what the node does with them."""
-    counts = call.counts(0).get(left), call.counts(1).get(right)
-    if counts[0] == counts[1]:
+    require_same(call, call.counts(0).get(left), call.counts(1).get(right), use)
+
+
+def require_same(call: NodeCall, left: str | None, right: str | None, use: str) -> None:
+    """Refuse the node unless two axes have the same count, or none."""
+    if left == right:
         return
-    if counts[0] is not None and counts[1] is not None:
-        require_equal(call.context, counts[0], counts[1])
-    raise call.extents_lost(call.inputs[:2], f"{use} a tensor that may have another number")
+    if left is not None and right is not None:
+        require_equal(call.context, left, right)
+    raise call.extents_lost(call.inputs, f"{use} a tensor that may have another number")
 
 
 def require_several(call: NodeCall, position: int) -> None:

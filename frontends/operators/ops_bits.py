@@ -31,7 +31,10 @@ def _bit_cast(call: NodeCall) -> None:
         call.refuse(f"bits of {source} as {target}", "cast integers of eight bits")
     graph, name = call.context.graph, call.outputs[0]
     callee = f"region{len(graph.regions)}"
-    part = RegionPart[OperatorGraph](movement.copy(shape, _INTEGERS[width]), ("x0",), ("y0",))
+    copy = movement.copy(shape, _INTEGERS[width])
+    part: RegionPart[OperatorGraph] = RegionPart(copy, ("x0",), ("y0",))
+        movement.copy(shape, _INTEGERS[width]), ("x0",), ("y0",)
+    )
     about = f"{call.title}: nothing is decided, its memory is copied"
     graph.regions[callee] = ControlRegion(callee, about, ("x0",), ("y0",), (), (part,))
     call.expect(name, target, shape)

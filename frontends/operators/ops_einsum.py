@@ -13,6 +13,7 @@ from math import prod
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import filled, require_same
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.linear_algebra import einsum, linear
 from graphflow.kernels.definitions.movements import movement
@@ -108,14 +109,26 @@ def _reduced(
     call: NodeCall, operand: _LabeledOperand, labels: Labels, part: str
 ) -> _LabeledOperand:
     func = einsum.einsum([operand.shape], [operand.labels], labels, call.dtype())
-    name = call.emit_part(func, (operand.name,), part)
+    read = _filled(call, operand, {label for label in operand.labels if label not in labels}, part)
+    name = call.emit_part(func, (read,), part)
     return _LabeledOperand(name, func.outputs[0].shape, labels)
+
+
+def _filled(call: NodeCall, operand: _LabeledOperand, summed: set[str], part: str) -> str:
+    """An operand with zeros in place of what a run does not give along labels that are summed
+    over."""
+    axes = [axis for axis, label in enumerate(operand.labels) if label in summed]
+    if any(axis in call.context.counted.get(operand.name, {}) for axis in axes):
+        call.drops_counts = True
+    return filled(call, operand.name, 0, f".{part}", axes)
 
 
 def _contracted(
     call: NodeCall, a: _LabeledOperand, b: _LabeledOperand, wanted: set[str]
 ) -> _LabeledOperand:
     """The product of two operands, summed over the shared labels that are not in `wanted`."""
+    if any(operand.name in call.context.counted for operand in (a, b)):
+        return _contracted_where_counted(call, a, b, wanted)
     both = [label for label in a.labels if label in b.labels]
     batch = tuple(label for label in both if label in wanted)
     depth = tuple(label for label in both if label not in wanted)
@@ -138,6 +151,26 @@ def _contracted(
     product = _LabeledOperand(name, func.outputs[0].shape, ())
     labels = (*batch, *rows, *columns)
     return _reshaped(call, product, (*lead, *row_extents, *column_extents), labels)
+
+
+def _contracted_where_counted(
+    call: NodeCall, a: _LabeledOperand, b: _LabeledOperand, wanted: set[str]
+) -> _LabeledOperand:
+    """The same without joining axes, as a run decides extents of them.
+
+    Both factors are filled, as zero times what lies behind may be NaN.
+    """
+    depth = {label for label in a.labels if label in b.labels and label not in wanted}
+    for label in sorted(depth):
+        left, right = (
+            call.context.counted.get(one.name, {}).get(one.labels.index(label)) for one in (a, b)
+        )
+        require_same(call, left, right, "along a label it is multiplied with")
+    labels = tuple(n for n in dict.fromkeys((*a.labels, *b.labels)) if n not in depth)
+    func = einsum.einsum([a.shape, b.shape], [a.labels, b.labels], labels, call.dtype())
+    read = [_filled(call, one, depth, f"factor{k}") for k, one in enumerate((a, b))]
+    name = call.emit_part(func, read, "product")
+    return _LabeledOperand(name, func.outputs[0].shape, labels)
 
 
 def _transposed(call: NodeCall, operand: _LabeledOperand, labels: Labels) -> _LabeledOperand:

@@ -8,84 +8,37 @@ read nor write for such an index.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.frontends.nodes.call import Emitters, Given, NodeCall
-from graphflow.frontends.nodes.counted import filled, least_given
+from graphflow.frontends.nodes.counted import count_like, filled, least_given
+from graphflow.frontends.nodes.indices import (
+    places_of_tuples,
+    places_on_axis,
+    require_from,
+    require_indices,
+    require_tuples,
+)
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
-from graphflow.kernels.definitions.reductions import reduction
-
-
-def require_indices(call: NodeCall, position: int, extent: int) -> None:
-    """Ensure that each index in an input lies in `-extent <= index < extent`.
-
-    Raises InvalidModel if known indices do not; otherwise adds a guard that is checked at each run.
-    """
-    require_from(call, position, -extent, extent - 1)
-
-
-def _require_tuples(call: NodeCall, position: int, extents: tuple[int, ...]) -> None:
-    """The same for index tuples, where each number of a tuple indexes another axis."""
-    name, shape = call.inputs[position], call.shape(position)
-    known = call.known(position)
-    if known is None and len(set(extents)) == 1:
-        require_indices(call, position, extents[0])
-        return
-    for number, extent in enumerate(extents):
-        part = f"number{number}"
-        ranges = [*map(range, shape[:-1]), range(number, number + 1)]
-        func = selection.take_slice(shape, ranges, call.dtype(position))
-        taken = call.emit_part(func, (name,), part)
-        if known is not None:
-            call.context.known[taken] = known[..., number]
-        _require_within(call, name, taken, (-extent, extent - 1), f".{part}")
-
-
-def _require_within(
-    call: NodeCall, source: str, name: str, interval: tuple[int, int], part: str
-) -> None:
-    """`name` is the tensor of indices, which is the part `part` of the tensor `source`."""
-    shape, dtype = call.context.graph.values[name].shape, call.context.graph.values[name].dtype
-    if 0 in shape:
-        return
-    lo, hi = interval
-    tensor = f"of tensor {source}"
-    if lo > hi:
-        raise call.invalid(f"the axis has no elements, so no index {tensor} is valid")
-    known = call.context.known.get(name)
-    if known is not None:
-        outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
-        if outside:
-            raise call.invalid(
-                f"index {outside[0]} {tensor} is outside of its axis, "
-                f"and has to be from {lo} to {hi}"
-            )
-        return
-    name = filled(call, name, max(lo, 0), part)
-    for kind, word in (("min", "least"), ("max", "largest")):
-        limit = call.part_name(f"{part[1:]}.{word}_index" if part else f"{word}_index")
-        func = reduction.reduce(kind, shape, range(len(shape)), False, dtype)
-        call.emit(func, (name,), limit, f"{part[1:]}{word}")
-        subject = f"{call.title}: the {word} index {tensor}"
-        call.context.graph.add_guard(limit, lo, hi, subject)
-
-
-def require_from(call: NodeCall, position: int, lo: int, hi: int) -> None:
-    """Ensure, as `require_indices` does, that each number in an integer input is from `lo` to
-    `hi`."""
-    source = call.inputs[position]
-    _require_within(call, source, source, (lo, hi), "")
+from graphflow.tir import PrimFunc
 
 
 def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.axis(0)
-    require_indices(call, 1, shape[axis])
     contents = call.known(1)
     known = None if contents is None else contents.astype(np.int64)
     given = {} if known is None else _axes_given(call, axis, known)
+    if call.is_counted(0, (axis,)) and not given:
+        places = places_on_axis(call, 1, axis)
+        func = indexing.gather_at(shape, call.shape(1), axis, call.dtype())
+        call.emit(func, (call.inputs[0], places), given={0: (axis,)})
+        return
+    require_indices(call, 1, shape[axis])
     if known is not None and given and (known < 0).any():
         places = _places_from_front(call, known, call.counts(0)[axis])
         func = indexing.gather_at(shape, known.shape, axis, call.dtype(), "int64")
@@ -128,38 +81,72 @@ def _places_from_front(call: NodeCall, indices: NDArray[np.int64], count: str) -
 
 
 def _gather_elements(call: NodeCall) -> None:
-    axis = call.axis(0)
-    require_indices(call, 1, call.shape(0)[axis])
-    func = indexing.gather_elements(call.shape(0), call.shape(1), axis, call.dtype(), call.dtype(1))
-    call.emit(func)
+    shape, axis = call.shape(0), call.axis(0)
+    if call.is_counted(0, (axis,)):
+        places = places_on_axis(call, 1, axis)
+        func = indexing.gather_elements(shape, call.shape(1), axis, call.dtype())
+        call.emit(func, (call.inputs[0], places), given={0: (axis,)})
+        return
+    require_indices(call, 1, shape[axis])
+    call.emit(indexing.gather_elements(shape, call.shape(1), axis, call.dtype(), call.dtype(1)))
 
 
 def _gather_nd(call: NodeCall) -> None:
     batch, shape = int(call.attribute("batch_dims", 0)), call.shape(0)
     func = indexing.gather_nd(shape, call.shape(1), batch, call.dtype(), call.dtype(1))
-    _require_tuples(call, 1, shape[batch : batch + call.shape(1)[-1]])
+    axes = range(batch, batch + call.shape(1)[-1])
+    if call.is_counted(0, axes):
+        places = places_of_tuples(call, 1, axes)
+        func = indexing.gather_nd(shape, call.shape(1), batch, call.dtype())
+        call.emit(func, (call.inputs[0], places), given={0: axes})
+        return
+    require_tuples(call, 1, tuple(shape[axis] for axis in axes))
     call.emit(func)
 
 
 def _scatter_elements(call: NodeCall) -> None:
     axis, reduction = call.axis(0), str(call.attribute("reduction", "none"))
-    shape = call.shape(0)
+    shape, dtype = call.shape(0), call.dtype()
     _check_updates(call, call.shape(1))
-    func = indexing.scatter_elements(
-        shape, call.shape(1), axis, reduction, call.dtype(), call.dtype(1)
-    )
+    if call.is_counted(0, (axis,)) or call.is_counted(1, (axis,)):
+        places = places_on_axis(call, 1, axis)
+        func = indexing.scatter_elements(shape, call.shape(1), axis, reduction, dtype)
+        _emit_counted_scatter(call, func, places, call.counts(1))
+        return
+    func = indexing.scatter_elements(shape, call.shape(1), axis, reduction, dtype, call.dtype(1))
     require_indices(call, 1, shape[axis])
     call.emit(func)
 
 
 def _scatter_nd(call: NodeCall) -> None:
-    shape, indices = call.shape(0), call.shape(1)
-    func = indexing.scatter_nd(
-        shape, indices, str(call.attribute("reduction", "none")), call.dtype(), call.dtype(1)
-    )
+    shape, indices, dtype = call.shape(0), call.shape(1), call.dtype()
+    reduction = str(call.attribute("reduction", "none"))
+    func = indexing.scatter_nd(shape, indices, reduction, dtype, call.dtype(1))
+    axes = range(indices[-1])
     _check_updates(call, (*indices[:-1], *shape[indices[-1] :]))
-    _require_tuples(call, 1, shape[: indices[-1]])
+    if call.is_counted(0, axes) or call.counts(1):
+        places = places_of_tuples(call, 1, axes)
+        func = indexing.scatter_nd(shape, indices, reduction, dtype)
+        behind = {k + len(indices) - 1 - len(axes): n for k, n in call.counts(0).items()}
+        of_rest = {k: n for k, n in behind.items() if k >= len(indices) - 1}
+        _emit_counted_scatter(call, func, places, {**call.counts(1), **of_rest})
+        return
+    require_tuples(call, 1, shape[: indices[-1]])
     call.emit(func)
+
+
+def _emit_counted_scatter(
+    call: NodeCall, func: PrimFunc, places: str, of_updates: Mapping[int, str]
+) -> None:
+    """Add the kernel of a scatter along axes of which a run gives a part: it drops updates that the
+    run does not give, as their places are filled with one behind all axes."""
+    if call.counts(2) != of_updates:
+        raise call.extents_lost(call.inputs, "its updates may have another number than its indices")
+    beyond = max(call.shape(0))
+    read = filled(call, places, beyond, ".updated")
+    given = {0: tuple(call.counts(0)), 2: tuple(call.counts(2))}
+    call.emit(func, (call.inputs[0], read, call.inputs[2]), given=given)
+    count_like(call, call.outputs[0], 0)
 
 
 def _check_updates(call: NodeCall, wanted: tuple[int, ...]) -> None:

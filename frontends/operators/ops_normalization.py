@@ -5,6 +5,9 @@ Only their first output is built; a model that reads another output is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import onnx
 
 from graphflow.base.errors import TrainingOnly
@@ -94,52 +97,77 @@ def _emit_counted_groups(call: NodeCall, groups: int, epsilon: float) -> None:
     """The same by kernels of its steps, where a run decides over how many elements a group is."""
     shape, dtype, parameters = call.shape(0), call.dtype(), call.extent(1)
     grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
-    axes = tuple(range(2, len(grouped)))
-    kept = (*grouped[:2], *(1 for _ in axes))
     x = call.reshaped(call.inputs[0], grouped, "grouped", dtype)
-    mean = emit_mean(call, x, axes, True, "mean")
-    centered = call.emit_part(
-        elementwise.binary("sub", grouped, kept, dtype), (x, mean), "centered"
-    )
-    squares = call.emit_part(elementwise.unary("square", grouped, dtype), (centered,), "squares")
-    variance = emit_mean(call, squares, axes, True, "variance")
+    steps = _normalized(call, x, range(2, len(grouped)), epsilon)
+    each = (groups, parameters // groups, *(1 for _ in shape[2:]))
+    scale, shift = (call.reshaped(call.inputs[k], each, f"parameter{k}", dtype) for k in (1, 2))
+    result = _scaled(call, steps.result, scale, shift)
+    call.emit(movement.reshape(grouped, shape, dtype), (result,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The tensors of a normalization: what it gives, the mean, and 1 / standard deviation."""
+
+    result: str
+    mean: str
+    factor: str
+
+
+def _normalized(call: NodeCall, x: str, axes: Iterable[int], epsilon: float) -> _Steps:
+    """A tensor normalized over axes of which a run decides an extent, by a kernel for each step."""
+    shape, dtype, reduced = call.context.graph.values[x].shape, call.dtype(), tuple(axes)
+    kept = tuple(1 if axis in reduced else n for axis, n in enumerate(shape))
+    mean = emit_mean(call, x, reduced, True, "mean")
+    less = elementwise.binary("sub", shape, kept, dtype)
+    centered = call.emit_part(less, (x, mean), "centered")
+    squares = call.emit_part(elementwise.unary("square", shape, dtype), (centered,), "squares")
+    variance = emit_mean(call, squares, reduced, True, "variance")
     func = elementwise.inverse_deviation(kept, epsilon, dtype)
     factor = call.emit_part(func, (variance,), "factor")
-    times = elementwise.binary("mul", grouped, kept, dtype)
-    result = call.emit_part(times, (centered, factor), "normalized")
-    each = (groups, parameters // groups, *(1 for _ in shape[2:]))
-    combines: tuple[tuple[int, BinaryOp], ...] = ((1, "mul"), (2, "add"))
-    for position, op in combines:
-        parameter = call.reshaped(call.inputs[position], each, f"parameter{position}", dtype)
-        combine = elementwise.binary(op, grouped, each, dtype)
-        result = call.emit_part(combine, (result, parameter), f"parameters{position}")
-    call.emit(movement.reshape(grouped, shape, dtype), (result,))
+    times = elementwise.binary("mul", shape, kept, dtype)
+    return _Steps(call.emit_part(times, (centered, factor), "normalized"), mean, factor)
+
+
+def _scaled(call: NodeCall, x: str, scale: str, shift: str | None) -> str:
+    """A part of the node: the tensor `x` times a scale, plus a shift, both broadcast to it."""
+    values, dtype = call.context.graph.values, call.dtype()
+    combines: tuple[tuple[str | None, BinaryOp], ...] = ((scale, "mul"), (shift, "add"))
+    for name, op in combines:
+        if name is not None:
+            func = elementwise.binary(op, values[x].shape, values[name].shape, dtype)
+            x = call.emit_part(func, (x, name), op)
+    return x
 
 
 def _layer_normalization(call: NodeCall) -> None:
     stashed = dtype_name(call.attribute("stash_type", onnx.TensorProto.FLOAT))
     axis, epsilon = call.attribute("axis", -1), call.attribute("epsilon", 1e-5)
-    func = normalization.layer_normalization(
-        call.shape(0),
-        axis,
-        call.shape(1),
-        call.optional_shape(2),
-        epsilon=epsilon,
-        dtype=call.dtype(),
-    )
-    call.emit(func, call.given_inputs)
-    if any(name in call.context.read for name in call.outputs[1:]):
-        _emit_statistics(call, axis, epsilon, stashed)
-        return
-    call.refuse_outputs_from(1)
-
-
-def _emit_statistics(call: NodeCall, axis: int, epsilon: float, stashed: str) -> None:
-    """Emits the optional outputs: the mean over all axes from `axis` on, and 1 / standard
-    deviation."""
     shape, dtype = call.shape(0), call.dtype()
+    func = normalization.layer_normalization(
+        shape, axis, call.shape(1), call.optional_shape(2), epsilon=epsilon, dtype=dtype
+    )
+    reads_statistics = any(name in call.context.read for name in call.outputs[1:])
+    if not reads_statistics:
+        call.refuse_outputs_from(1)
     axes = range(axis % len(shape), len(shape))
-    x = call.inputs[0]
+    if call.is_counted(0, axes):
+        steps = _normalized(call, call.widened(call.inputs[0]), axes, epsilon)
+        shift = call.inputs[2] if call.has(2) else None
+        result = _scaled(call, steps.result, call.inputs[1], shift)
+        call.emit(movement.copy(shape, dtype), (result,))
+        if reads_statistics:
+            _emit_statistics(call, steps.mean, steps.factor, stashed)
+        return
+    call.emit(func, call.given_inputs)
+    if reads_statistics:
+        mean, inverse = _statistics(call, axes, epsilon)
+        _emit_statistics(call, mean, inverse, stashed)
+
+
+def _statistics(call: NodeCall, axes: range, epsilon: float) -> tuple[str, str]:
+    """The mean over some axes, and 1 / standard deviation."""
+    shape, dtype, x = call.shape(0), call.dtype(), call.inputs[0]
     average = reduction.reduce("mean", shape, axes, True, dtype)
     kept = average.outputs[0].shape
     mean = call.emit_part(average, (x,), "mean")
@@ -147,11 +175,16 @@ def _emit_statistics(call: NodeCall, axis: int, epsilon: float, stashed: str) ->
     squares = call.emit_part(elementwise.unary("square", shape, dtype), (centered,), "squares")
     variance = call.emit_part(average, (squares,), "variance")
     func = elementwise.inverse_deviation(kept, epsilon, dtype)
-    inverse = call.emit_part(func, (variance,), "inverse_deviation")
+    return mean, call.emit_part(func, (variance,), "inverse_deviation")
+
+
+def _emit_statistics(call: NodeCall, mean: str, inverse: str, stashed: str) -> None:
+    """The optional outputs of a layer normalization."""
     outputs = ((mean, "Mean"), (inverse, "InvStdDev"))
     for name, (source, part) in zip(call.outputs[1:], outputs, strict=False):
         if name:
-            call.emit(elementwise.cast(kept, dtype, stashed), (source,), name, part)
+            shape = call.context.graph.values[source].shape
+            call.emit(elementwise.cast(shape, call.dtype(), stashed), (source,), name, part)
 
 
 OPERATORS: Emitters = {

@@ -9,14 +9,18 @@ from typing import TypedDict
 import onnx
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
-from graphflow.frontends.nodes.counted import filled
-from graphflow.frontends.operators.ops_window import convolution_of
+from graphflow.frontends.nodes.counted import count_also, count_by, filled, filled_parts
+from graphflow.frontends.nodes.counted_windows import window_input
+from graphflow.frontends.operators.ops_window import (
+    convolution_input,
+    convolution_of,
+    convolution_windows,
+)
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import quantized
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.stages import Shape
-from graphflow.tir import PrimFunc
 
 
 def _quantize(call: NodeCall) -> None:
@@ -102,46 +106,63 @@ def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> 
     return call.emit_part(func, (call.inputs[position], *zeros), part)
 
 
+def _product_factors(call: NodeCall, second: int) -> tuple[str, str]:
+    """The factors of a matrix product of inputs 0 and `second`, less their zero points, which are
+    the inputs 2 behind these."""
+    names = _shifted(call, 0, 2, -2, "a"), _shifted(call, second, second + 2, -1, "b")
+    return filled_parts(call, names, len(call.shape(0)) - 1, max(len(call.shape(second)) - 2, 0))
+
+
 def _matmul_integer(call: NodeCall) -> None:
     """Zero points may be given for each row of A and for each column of B."""
-    factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 1, 3, -1, "b")
+    factors = _product_factors(call, 1)
     call.emit(linear.matmul(call.shape(0), call.shape(1), "int32"), factors)
 
 
 def _conv_integer(call: NodeCall) -> None:
     """Padding counts as the zero point of x; w may have a zero point for each output channel."""
-    factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
-    call.emit(convolution_of(call, 1, False, "int32"), factors)
+    x, w = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
+    slid = convolution_input(call, x, 1)
+    func = convolution_of(call, slid, 1, False, "int32")
+    windows = convolution_windows(call, slid, 1)
+    x, given = window_input(call, slid.name, windows, 0)
+    call.emit(func, (x, w), given=given)
+    count_by(call, windows.counts)
 
 
 def _qlinear_matmul(call: NodeCall) -> None:
-    factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 3, 5, -1, "b")
+    factors = _product_factors(call, 3)
     func = linear.matmul(call.shape(0), call.shape(3), "int32")
-    _emit_requantized(call, func, factors, (-2, -1, -1))
+    total = call.emit_part(func, factors, "total")
+    _emit_requantized(call, total, (-2, -1, -1))
 
 
 def _qlinear_conv(call: NodeCall) -> None:
     """The bias is an int32 in units of x_scale · w_scale, so it is added to the integer sum."""
-    factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
-    func = convolution_of(call, 3, call.has(8), "int32")
-    _emit_requantized(call, func, (*factors, *call.inputs[8:9][: call.has(8)]), (1, 1, 1))
+    x, w = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
+    slid = convolution_input(call, x, 3)
+    func = convolution_of(call, slid, 3, call.has(8), "int32")
+    windows = convolution_windows(call, slid, 3)
+    x, given = window_input(call, slid.name, windows, 0)
+    total = call.emit_part(func, (x, w, *call.inputs[8:9][: call.has(8)]), "total", given=given)
+    if windows.counts:
+        count_also(call, total, windows.counts)
+    _emit_requantized(call, total, (1, 1, 1))
 
 
-def _emit_requantized(
-    call: NodeCall, func: PrimFunc, inputs: Sequence[str], axes: tuple[int, int, int]
-) -> None:
-    """The integer sum that `func` makes, scaled to the output.
+def _emit_requantized(call: NodeCall, total: str, axes: tuple[int, int, int]) -> None:
+    """The integer sum `total`, scaled to the output.
 
     Inputs 1, 4 and 6 are the scales of both factors and of the output, with their elements along
     `axes` of the sum; input 7 is the zero point of the output.
     """
-    total = call.emit_part(func, inputs, "total")
     for position in (1, 4, 6):
         _check_scale(call, position)
     scales = (call.shape(1), call.shape(4), call.shape(6))
-    shape, zero_shape, dtype = func.outputs[0].shape, call.shape(7), call.stored_dtype(7)
+    shape, zero_shape = call.context.graph.values[total].shape, call.shape(7)
     parameters = (call.inputs[1], call.inputs[4], *call.inputs[6:8])
-    call.emit(quantized.requantize(shape, scales, zero_shape, axes, dtype), (total, *parameters))
+    func = quantized.requantize(shape, scales, zero_shape, axes, call.stored_dtype(7))
+    call.emit(func, (total, *parameters))
 
 
 OPERATORS: Emitters = {

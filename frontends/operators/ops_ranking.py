@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_also, filled_input, sizes_in
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.derived_sizes import Element, lesser
 from graphflow.kernels.definitions.data_dependent import indexing, ranking
+from graphflow.layout import dtype_limits
+from graphflow.tir import FLOATS
 
 SELECTED_UP_TO = 1 / 4
 """The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.
@@ -22,7 +29,9 @@ def _top_k(call: NodeCall) -> None:
     count = int(call.required("k") if call.opset < 10 else call.constant(1, "k").reshape(-1)[0])
     if not 0 <= count <= shape[axis]:
         raise call.invalid(f"k is {count}, axis {axis} of shape {shape} has {shape[axis]} elements")
-    x = call.inputs[:1]
+    number = sizes_in(call, 1).get(0, count)
+    _require_as_many(call, axis, number)
+    x = (filled_input(call, 0, (axis,), _last_in_order(dtype, largest)),)
     values, indices = (*call.outputs, "")[:2]
     indices = indices or call.context.unique_tensor_name(f"{values or call.name}.indices")
     if count <= shape[axis] * SELECTED_UP_TO or count <= 1:
@@ -31,10 +40,29 @@ def _top_k(call: NodeCall) -> None:
         ranked = call.context.unique_tensor_name(f"{indices}.ranks")
         call.emit(ranking.ranks(shape, axis, largest, dtype), x, ranked, "ranks")
         call.emit(ranking.at_ranks(shape, axis, count), (ranked,), indices, "indices")
+    if isinstance(number, str):
+        count_also(call, indices, {axis: number})
     if values:
         taken = (*shape[:axis], count, *shape[axis + 1 :])
         func = indexing.gather_elements(shape, taken, axis, dtype)
         call.emit(func, (*x, indices), values, "values")
+
+
+def _require_as_many(call: NodeCall, axis: int, number: Element) -> None:
+    """Refuse the node if an axis may have fewer elements in a run than the `number` wanted."""
+    given = call.counts(0).get(axis, call.shape(0)[axis])
+    if lesser(call.context, given, number) == number:
+        return
+    reason = f"{call.title}: {number} elements of axis {axis} of {call.inputs[0]} are wanted"
+    raise ExtentsLost(f"{reason}, and it may have fewer in a run; cut the model before this node")
+
+
+def _last_in_order(dtype: str, largest: bool) -> float:
+    """What stands behind all elements in the order, or is equal to those that it stands behind."""
+    if dtype in FLOATS:
+        return -inf if largest else nan
+    least, most = dtype_limits(dtype)
+    return least if largest else most
 
 
 OPERATORS: Emitters = {"TopK": _top_k}

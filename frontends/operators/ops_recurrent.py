@@ -15,11 +15,13 @@ import numpy as np
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_also
+from graphflow.frontends.tensors.data_extents import Counts
 from graphflow.graph import Array
 from graphflow.kernels.definitions import elementwise, recurrent
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement, selection
-from graphflow.tir import PrimFunc
+from graphflow.tir import BinaryOp, PrimFunc
 
 BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = 3, 4, 5, 6, 7
 """Positions of the optional inputs."""
@@ -44,7 +46,10 @@ class _Layer:
     flipped: bool
     """Whether the batch axis comes before the time axis (layout=1)."""
     x: str
-    """The name of the input as (steps · batch, features)."""
+    """The name of the input as (steps · batch, features), as (steps, batch, features) if a run
+    gives a part of it."""
+    counts: Counts
+    """The extents of the time axis, 0, and of the batch axis, 1, that a run decides."""
 
 
 def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
@@ -83,6 +88,7 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
             reverse=backward,
             clip=float(clip) if clip else None,
             lengths=lengths,
+            counted=0 in layer.counts,
             dtype=call.dtype(),
         )
         apart = op == "GRU" and before
@@ -99,9 +105,14 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
             weights.append(_part(call, SCALES, d, (layer.gates * layer.hidden,)))
         if lengths:
             weights.append(call.inputs[LENGTHS])
+        if 0 in layer.counts:
+            weights.append(layer.counts[0])
         func = make(r)
         names = tuple(call.part_name(f"{b.name}{d}", call.name) for b in func.outputs)
-        call.emit_all(func, weights, names, f"direction{d}")
+        # The kernel has no steps behind those of a run.
+        call.emit_all(func, weights, names, f"direction{d}", given={0: (0,)})
+        if 0 in layer.counts:
+            count_also(call, names[0], {0: layer.counts[0]})
         found.append(names)
     _emit_outputs(layer, found)
 
@@ -135,8 +146,10 @@ def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
     steps, batch = (shape[1], shape[0]) if flipped else (shape[0], shape[1])
     if flipped:
         x = call.transposed(x, (1, 0, 2), "steps_first", call.dtype())
-    x = _reshaped(call, x, (steps * batch, features))
-    return _Layer(call, gates, steps, batch, features, hidden, flipped, x)
+    counts = call.context.counted.get(x, {})
+    if not counts:
+        x = _reshaped(call, x, (steps * batch, features))
+    return _Layer(call, gates, steps, batch, features, hidden, flipped, x, counts)
 
 
 def _activations(
@@ -178,6 +191,8 @@ def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
     call, width, rows = layer.call, layer.gates * layer.hidden, layer.steps * layer.batch
     weights = _part(call, 1, d, (width, layer.features))
     bias = () if not call.has(BIAS) else (_input_bias(layer, d, apart),)
+    if layer.counts:
+        return _counted_projection(layer, d, weights, bias, scaled)
     func = linear.gemm(
         (rows, layer.features),
         (width, layer.features),
@@ -196,6 +211,24 @@ def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
             func = elementwise.binary("add", (rows, width), (width,))
             name = call.emit_part(func, (name, *bias), "shifted")
     return _reshaped(call, name, (layer.steps, layer.batch, width))
+
+
+def _counted_projection(
+    layer: _Layer, d: int, weights: str, bias: tuple[str, ...], scaled: bool
+) -> str:
+    """The same with the time and the batch axis apart, as a run gives a part of them."""
+    call, width = layer.call, layer.gates * layer.hidden
+    shape, dtype = (layer.steps, layer.batch, width), call.dtype()
+    columns = call.transposed(weights, (1, 0), f"columns{d}", dtype)
+    func = linear.matmul((*shape[:2], layer.features), (layer.features, width), dtype)
+    name = call.emit_part(func, (layer.x, columns), "product")
+    factors = (_part(call, FACTORS, d, (width,)),) if scaled else ()
+    combines: tuple[tuple[tuple[str, ...], BinaryOp], ...] = ((factors, "mul"), (bias, "add"))
+    for operands, op in combines:
+        for operand in operands:
+            func = elementwise.binary(op, shape, (width,), dtype)
+            name = call.emit_part(func, (name, operand), op)
+    return name
 
 
 def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
@@ -250,7 +283,11 @@ def _state(layer: _Layer, position: int, d: int) -> str:
     """The initial state of direction `d` as (batch, hidden); zeros if it is not given."""
     call, shape = layer.call, (layer.batch, layer.hidden)
     if not call.has(position):
-        return call.add_part(np.zeros(shape, call.dtype()), "start")
+        if 1 not in layer.counts:
+            return call.add_part(np.zeros(shape, call.dtype()), "start")
+        start = call.emit_part(movement.fill(shape, 0.0, call.dtype()), (), "start")
+        count_also(call, start, {0: layer.counts[1]})
+        return start
     axis = 1 if layer.flipped else 0
     own = call.sliced(call.inputs[position], axis, range(d, d + 1), "start", call.dtype())
     return _reshaped(call, own, shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import prod
 
@@ -12,6 +12,7 @@ from graphflow.base.dtypes import HALVES
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_like, filled, filled_input
 from graphflow.frontends.operators.ops_shape import axes_of
+from graphflow.frontends.tensors.derived_sizes import combined, held
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
@@ -37,7 +38,8 @@ def _reduce(kind: str, axes_input_since: int, call: NodeCall) -> None:
         return
     x = _neutral_behind(call, reduced, kind)
     if kind == "log_sum_exp":
-        _emit_kept(call, reduction.log_sum_exp(shape, reduced, call.dtype()), x, reduced, keepdims)
+        func = reduction.log_sum_exp(shape, reduced, call.dtype())
+        _emit_kept(call, func, (x,), reduced, keepdims)
         return
     call.emit(reduction.reduce(kind, shape, reduced, keepdims, call.dtype()), (x,))
 
@@ -76,13 +78,15 @@ def emit_mean(call: NodeCall, x: str, axes: tuple[int, ...], keepdims: bool, par
     )
 
 
-def _emit_kept(call: NodeCall, func: PrimFunc, x: str, axes: Iterable[int], keepdims: bool) -> None:
+def _emit_kept(
+    call: NodeCall, func: PrimFunc, inputs: Sequence[str], axes: Iterable[int], keepdims: bool
+) -> None:
     """Add a kernel whose output keeps the reduced axes; without `keepdims` a reshape drops them."""
     if keepdims:
-        call.emit(func, (x,))
+        call.emit(func, inputs)
         return
     gone = {axis % len(call.shape(0)) for axis in axes}
-    kept = call.emit_part(func, (x,), "kept")
+    kept = call.emit_part(func, inputs, "kept")
     before, dtype = func.outputs[0].shape, func.outputs[0].dtype
     shape = tuple(n for axis, n in enumerate(before) if axis not in gone)
     call.emit(movement.reshape(before, shape, dtype), (kept,))
@@ -112,11 +116,16 @@ def _arg_reduce(kind: str, call: NodeCall) -> None:
     axis, last = call.attribute("axis", 0), call.flag("select_last_index")
     keepdims = call.flag("keepdims", True)
     func = reduction.arg_reduce(kind, call.shape(0), axis, last, call.dtype())
-    if last:  # among equal elements it might find what stands behind those of a run
-        x = call.inputs[0]
-    else:
-        x = _neutral_behind(call, (axis,), kind)
-    _emit_kept(call, func, x, (axis,), keepdims)
+    inputs: tuple[str, ...] = (_neutral_behind(call, (axis,), kind),)
+    count = call.counts(0).get(call.normalized_axis(axis))
+    if last and count is not None:
+        # It finds what stands behind only if all elements of a run are equal to that.
+        found = call.emit_part(func, inputs, "found")
+        end = combined(call.context, "Sub", count, 1)
+        assert end is not None
+        inputs = found, held(call.context, end)
+        func = elementwise.binary("min", func.outputs[0].shape, (), "int64")
+    _emit_kept(call, func, inputs, (axis,), keepdims)
 
 
 _KINDS = {

@@ -16,7 +16,7 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp
-from graphflow.base.sizes import Size
+from graphflow.base.sizes import Size, SizeStep
 from graphflow.frontends.protos.inference import output_types, tensor_type
 from graphflow.frontends.protos.protos import declared_type
 from graphflow.frontends.protos.steps import ImportStep, names_read
@@ -117,6 +117,8 @@ class ImportContext:
     """Integer tensors with elements that are sizes; only nodes that move them or make tensors of
     such a shape read them."""
 
+    steps: dict[str, SizeStep] = field(default_factory=dict)
+    """Of sizes of inputs that are multiples of a step, by the tensor with the number of steps."""
     lesser_counts: dict[tuple[int | str, int | str], str] = field(default_factory=dict)
     """For two counts, or a count and a number, the tensor with the lesser of both, while it is in
     the graph."""

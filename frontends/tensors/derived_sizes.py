@@ -16,7 +16,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphflow.base.sizes import FormulaKind, Size, SizeFormula, SizeRelation
+from graphflow.base.sizes import (
+    FormulaKind,
+    Relation,
+    Size,
+    SizeFormula,
+    SizeRelation,
+    SizeStep,
+)
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.size_sums import (
     Product,
@@ -24,7 +31,9 @@ from graphflow.frontends.tensors.size_sums import (
     SizeSum,
     Term,
     divided,
+    divisors_in,
     exact_ratio,
+    multiples,
     product,
     quotient,
 )
@@ -114,7 +123,7 @@ def lesser(context: ImportContext, left: Element, right: Element) -> Element:
 class SizesRelated(Exception):
     """Sizes of inputs have to be in a relation in each run, which the import did not know."""
 
-    def __init__(self, relation: SizeRelation) -> None:
+    def __init__(self, relation: Relation) -> None:
         super().__init__(str(relation))
         self.relation = relation
 
@@ -130,14 +139,65 @@ def require_equal(context: ImportContext, first: str, second: str) -> None:
                 _raise_related(context, left, is_exact=False)
     difference = _terms(context, first).plus(_terms(context, second), -1)
     _raise_related(context, difference, is_exact=True)
+    _raise_step(context, difference)
+
+
+def add_step(context: ImportContext, tensor: str, step: int) -> None:
+    """Record that the size that a tensor holds, one of an input, is a multiple of `step`: it is
+    `step` times a size that a run computes."""
+    size = context.sizes[tensor]
+    least = -(-size.lo // step)
+    words = f"{size.name} // {step}"
+    unit = _derived(context, Size(words, least, size.hi // step), "quotient", (tensor,), 1, 0, step)
+    same = SizeSum(((unit, step),), 0)
+    context.sums[same], context.summed[tensor] = tensor, same
+    context.sizes[tensor] = replace(size, lo=step * least)
+    context.steps[unit] = SizeStep(size.name, step)
+
+
+def require_at_least(context: ImportContext, count: str, least: int) -> None:
+    """Raise SizesRelated where a count is at least so much in all runs whose size of an input has a
+    greater least; do nothing where more than one size decides."""
+    terms = _terms(context, count)
+    name, known = _only_size(context, terms)
+    if known is None:
+        return
+    size = context.sizes[name]
+    for value in range(size.lo + 1, size.hi + 1):
+        if terms.value({name: value}) >= least:
+            raise SizesRelated(SizeRelation(known.size, (), known.step * value, is_exact=False))
+
+
+def _only_size(context: ImportContext, total: SizeSum) -> tuple[str, SizeStep | None]:
+    """The only size in a sum: the tensor that holds it, and of which size of an input it is the
+    number of steps; None if there are several, or an equation determines it."""
+    names = set(total.names())
+    (name,) = names if len(names) == 1 else ("",)
+    inputs = {one.tensor: SizeStep(one.size.name, 1) for one in context.graph.sizes}
+    known = context.steps.get(name, inputs.get(name))
+    return name, None if name in context.summed else known
+
+
+def _raise_step(context: ImportContext, difference: SizeSum) -> None:
+    """Raise SizesRelated if `difference` is zero for the multiples of some step of the only size
+    that is in it."""
+    name, known = _only_size(context, difference)
+    if known is None:
+        return
+    size = context.sizes[name]
+    for step in divisors_in(difference):
+        sizes = {**context.sizes, name: replace(size, lo=-(-size.lo // step), hi=size.hi // step)}
+        if multiples(difference, name, step, sizes) == SizeSum((), 0):
+            raise SizesRelated(SizeStep(known.size, known.step * step))
 
 
 def _raise_related(context: ImportContext, difference: SizeSum, is_exact: bool) -> None:
     """Raise SizesRelated where a relation between sizes of inputs makes `difference` zero, if
     `is_exact`, or else keeps it from being negative.
 
-    The size that an equation determines has as its most what the others give at their most; else
-    one that is the sum of others and has a lower most, which then limits these.
+    The size that an equation determines is a sum of others, best one whose most is what these give
+    at theirs; a lower one limits them, and a higher one is lowered.  Where none is a sum, it is a
+    difference that has as its most what the others give.
     """
     inputs = {one.tensor: one.size for one in context.graph.sizes}
     factors = [(name, n) for name, n in difference.factors if isinstance(name, str)]
@@ -145,21 +205,15 @@ def _raise_related(context: ImportContext, difference: SizeSum, is_exact: bool) 
         return
     if is_exact:
         pairs = [(n, _alone(n).plus(difference, -k)) for n, k in reversed(factors) if abs(k) == 1]
-        found = [
-            *((n, rest) for n, rest in pairs if rest.bounds(inputs)[1] == inputs[n].hi),
-            *((n, rest) for n, rest in pairs if _limits(inputs[n], rest, inputs)),
-        ]
+        equal = [(n, rest) for n, rest in pairs if rest.bounds(inputs)[1] == inputs[n].hi]
+        sums = [(n, rest) for n, rest in pairs if all(factor > 0 for _, factor in rest.factors)]
+        found = [*(pair for pair in equal if pair in sums), *sums, *equal]
     else:
         found = [(n, _alone(n).plus(difference, -1)) for n, k in reversed(factors) if k == 1]
     for tensor, rest in found:
         if rest.factors or not is_exact:
             others = tuple((inputs[n].name, k) for n, k in rest.factors if isinstance(n, str))
             raise SizesRelated(SizeRelation(inputs[tensor].name, others, rest.offset, is_exact))
-
-
-def _limits(size: Size, rest: SizeSum, inputs: Mapping[str, Size]) -> bool:
-    """Whether a size is a sum of others that may be more at their most."""
-    return all(factor > 0 for _, factor in rest.factors) and rest.bounds(inputs)[1] > size.hi
 
 
 def _alone(tensor: str) -> SizeSum:
@@ -175,6 +229,9 @@ def held(context: ImportContext, element: Element) -> str:
 
 def _always(context: ImportContext, left: Element, right: Element) -> bool:
     """Whether `left` is at most `right` in every run."""
+    for pair, known in context.lesser_counts.items():
+        if known == left and any(one == right or _always(context, one, right) for one in pair):
+            return True
     bounds = _bounds_of_sum(context, _terms(context, right).plus(_terms(context, left), -1))
     return bounds is not None and bounds[0] >= 0
 

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from itertools import product as cartesian
-from math import ceil, floor, gcd, prod
+from math import ceil, floor, gcd, lcm, prod
 from typing import TypeAlias
 
 from graphflow.base.sizes import Size
@@ -73,6 +74,14 @@ class SizeSum:
             below, above = below + first, above + last
         return max(lo, ceil(below)), min(hi, floor(above))
 
+    def value(self, values: Mapping[str, int]) -> int:
+        """The value where sizes have these values."""
+        terms = (
+            factor * prod(_value(one, values) for one in _factors_of(term))
+            for term, factor in self.factors
+        )
+        return sum(terms, self.offset)
+
     def text(self, sizes: Mapping[str, Size]) -> str:
         """The sum as users write it."""
         words = [_times(factor, _term_text(term, sizes)) for term, factor in self.factors]
@@ -132,12 +141,46 @@ def quotient(dividend: SizeSum, divisor: int, sizes: Mapping[str, Size]) -> Size
     return whole.plus(SizeSum(((Quotient(rest, divisor // common), 1),), 0))
 
 
+def divisors_in(total: SizeSum) -> list[int]:
+    """The numbers above 1 that divide the least common multiple of the divisors in a sum."""
+    most = lcm(*_divisors(total))
+    return [number for number in range(2, most + 1) if most % number == 0]
+
+
+def _divisors(total: SizeSum) -> Iterator[int]:
+    for factor in (factor for term, _ in total.factors for factor in _factors_of(term)):
+        if isinstance(factor, Quotient):
+            yield factor.divisor
+            yield from _divisors(factor.dividend)
+
+
+def multiples(total: SizeSum, name: str, step: int, sizes: Mapping[str, Size]) -> SizeSum:
+    """A sum with `step` times a size in place of that size, of which there are as many."""
+    result = SizeSum((), total.offset)
+    for term, factor in total.factors:
+        parts = (_multiples_of(one, name, step, sizes) for one in _factors_of(term))
+        result = result.plus(reduce(product, parts), factor)
+    return result
+
+
+def _multiples_of(term: str | Quotient, name: str, step: int, sizes: Mapping[str, Size]) -> SizeSum:
+    if isinstance(term, str):
+        return SizeSum(((term, step if term == name else 1),), 0)
+    return quotient(multiples(term.dividend, name, step, sizes), term.divisor, sizes)
+
+
 def divided(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
     """`left / right` as ONNX divides integers, whose quotients are rounded to zero; None unless
     `right` is a positive number and `left` is never negative, where this is rounding down."""
     if right.factors or right.offset < 1 or left.bounds(sizes)[0] < 0:
         return None
     return quotient(left, right.offset, sizes)
+
+
+def _value(term: str | Quotient, values: Mapping[str, int]) -> int:
+    if isinstance(term, str):
+        return values[term]
+    return term.dividend.value(values) // term.divisor
 
 
 def _factors_of(term: Term) -> tuple[str | Quotient, ...]:

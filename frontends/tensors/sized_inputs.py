@@ -9,14 +9,15 @@ given.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import onnx
 
 from graphflow.base.errors import InvalidModel
-from graphflow.base.sizes import Size, SizeRelation
+from graphflow.base.sizes import Relation, Size, SizeRelation, SizeStep
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.derived_sizes import total
+from graphflow.frontends.tensors.derived_sizes import add_step, total
 from graphflow.frontends.tensors.size_sums import SizeSum
 from graphflow.graph import SizeInput, Value
 
@@ -46,7 +47,7 @@ def sized_axes(proto: onnx.ModelProto, sizes: Sequence[Size]) -> dict[Size, Axes
 
 
 def add_sizes(
-    context: ImportContext, sized: Mapping[Size, Axes], relations: Sequence[SizeRelation]
+    context: ImportContext, sized: Mapping[Size, Axes], relations: Sequence[Relation]
 ) -> None:
     """Add an input for each size, and count the elements along its axes by that input; by another
     size, where one of `relations` says that both are equal."""
@@ -58,8 +59,16 @@ def add_sizes(
     graph.relations = tuple(relations)
     graph.set_inputs((*graph.inputs, *tensors.values()))
     context.sizes = {one.tensor: one.size for one in graph.sizes}
+    between = [one for one in relations if isinstance(one, SizeRelation) and one.factors]
     for relation in relations:
-        tensor, same = tensors[relation.size], _right_side(relation, relations, tensors)
+        if isinstance(relation, SizeRelation) and not relation.factors:
+            size = context.sizes[tensors[relation.size]]
+            context.sizes[tensors[relation.size]] = replace(size, lo=relation.offset)
+    for relation in relations:
+        if isinstance(relation, SizeStep):
+            add_step(context, tensors[relation.size], relation.step)
+    for relation in between:
+        tensor, same = tensors[relation.size], _right_side(relation, between, tensors)
         if relation.is_exact:
             context.sums[same], context.summed[tensor] = tensor, same
             context.limiting.append(tensor)

@@ -2,12 +2,15 @@
 
 In: a node that takes the shape of such a tensor, or moves elements of one.  Out: a `SizedArray`,
 its value with the most of each size, and which elements are which size.  What always holds: an
-element that is a size is moved, added to others or multiplied by a number, which gives a size that
-a run computes; what would need its number raises `ExtentsLost`, so that a program for many sizes
-never contains one of them.
+element that is a size is moved, added to others or multiplied by a number, or the lesser one of
+several is taken, which gives a size that a run computes; what would need its number raises
+`ExtentsLost`, so that a program for many sizes never contains one of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 from graphflow.frontends.protos.steps import ImportStep, names_read
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, SizedArray
-from graphflow.frontends.tensors.derived_sizes import COMBINING, combined
+from graphflow.frontends.tensors.derived_sizes import COMBINING, Element, combined, lesser
 from graphflow.frontends.tensors.folding import Folding
 from graphflow.frontends.tensors.sized_fractions import keeps_sizes, sized_fractions
 from graphflow.graph import Array
@@ -29,9 +32,13 @@ _MOVES = {
 
 _TAKE_SHAPES = {
     "ConstantOfShape": {0}, "Expand": {1}, "Range": {0, 1}, "Reshape": {1}, "Resize": {3},
-    "Slice": {1, 2}, "Tile": {1}, "Trilu": {1},
+    "Slice": {1, 2}, "Tile": {1}, "TopK": {1}, "Trilu": {1},
 }  # fmt: skip
 """Operators that sizes give the extents of their output, or places, and these inputs."""
+
+
+_COMPUTED = {*COMBINING, "Neg", "Min"}
+"""Operators whose results are sizes that a run computes."""
 
 
 def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedArray] | None:
@@ -54,7 +61,7 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return {step.outputs[0]: fractions}
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
-    if (op in COMBINING or op == "Neg") and (results := _combined(step, context)) is not None:
+    if op in _COMPUTED and (results := _combined(step, context)) is not None:
         return {step.outputs[0]: results}
     moved = _MOVES.get(op, ()) if keeps_sizes(step, context) else ()
     if not places or not (moved is None or set(places) <= set(moved)):
@@ -76,11 +83,10 @@ def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
     operands = [_elements(name, context) for name in step.inputs]
     if step.op == "Neg":
         operands.insert(0, np.zeros((), object))
-    op = "Sub" if step.op == "Neg" else step.op
-    left, right = np.broadcast_arrays(*operands)
-    array, sizes = np.zeros(left.shape, np.int64), dict[int, str]()
-    for place, pair in enumerate(zip(left.flat, right.flat, strict=True)):
-        element = combined(context, op, *pair)
+    broadcast = np.broadcast_arrays(*operands)
+    array, sizes = np.zeros(broadcast[0].shape, np.int64), dict[int, str]()
+    for place, elements in enumerate(zip(*(one.flat for one in broadcast), strict=True)):
+        element = _result(context, step.op, elements)
         if element is None:
             return None
         if isinstance(element, str):
@@ -88,6 +94,15 @@ def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
             element = context.sizes[element].hi
         array.flat[place] = element
     return SizedArray(array, sizes)
+
+
+def _result(context: ImportContext, op: str, elements: Sequence[Element]) -> Element | None:
+    """The result of an operator of `_COMPUTED` for one element of each operand, of Neg for 0 and
+    one; None if it is no size."""
+    if op == "Min":
+        return reduce(partial(lesser, context), elements)
+    left, right = elements
+    return combined(context, "Sub" if op == "Neg" else op, left, right)
 
 
 def _array(name: str, context: ImportContext) -> Array | None:

@@ -19,7 +19,7 @@ import networkx as nx
 
 from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
-from graphflow.base.sizes import SizeRelation
+from graphflow.base.sizes import Relation
 from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.control_regions import ControlRegion
 from graphflow.graph.hidden import (
@@ -104,7 +104,7 @@ class OperatorGraph:
         self.trims: tuple[OutputTrim, ...] = ()
         self.scalar_limits: tuple[ScalarLimits, ...] = ()
         self.sizes: tuple[SizeInput, ...] = ()
-        self.relations: tuple[SizeRelation, ...] = ()
+        self.relations: tuple[Relation, ...] = ()
         self.derived: tuple[DerivedSize, ...] = ()
         self.counted: Mapping[Value, Mapping[int, str]] = {}
         self.initializers: dict[str, Array] = {}

@@ -67,8 +67,8 @@ def kernel_key(
 
 def sizes_of_call(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
     """The inputs that hold sizes of a call, by the names that its kernel's task has for these."""
-    axes = (*_sized(call, inputs), *_filled(call, inputs))
-    found = dict.fromkeys(axis.size for axis in axes)
+    found = dict.fromkeys(axis.size for axis in _sized(call, inputs))
+    found |= dict.fromkeys(axis.size for axis in _filled(call, inputs))
     return {f"size{number}": size for number, size in enumerate(found)}
 
 

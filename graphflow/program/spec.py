@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import VerifyError
-from graphflow.base.sizes import SizeFormula, SizeRelation
+from graphflow.base.sizes import Relation, SizeFormula
 from graphflow.foreign import ObjectSpec, Section
 
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
@@ -338,7 +338,7 @@ class ProgramSpec:
     objects_out: tuple[ObjectSpec, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     sizes: tuple[InputSize, ...] = ()
-    relations: tuple[SizeRelation, ...] = ()
+    relations: tuple[Relation, ...] = ()
     computed: tuple[ComputedSize, ...] = ()
     packed: tuple[PackedOutput, ...] = ()
     states: tuple[StateSpec, ...] = ()

@@ -29,7 +29,7 @@ from graphflow.runtime.aligned_memory import (
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import ORPHANED, Driver, driver
 from graphflow.runtime.expected_values import require_value
-from graphflow.runtime.given_arrays import given_array, written_arrays
+from graphflow.runtime.given_arrays import OutputPlaces, given_array
 from graphflow.runtime.objects import link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
@@ -131,6 +131,7 @@ class Program:
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
         self.results = Results(spec)
+        self._places = OutputPlaces(spec)
 
     def run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None = None
@@ -145,7 +146,7 @@ class Program:
         `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
         arrays, decided = self.accept(inputs)
-        written = None if out is None else written_arrays(self.spec, out, arrays.values())
+        written = None if out is None else self._places.take(out, arrays.values())
         objects = self.objects_given(inputs)
         arena = self._arena()
         for number, array in arrays.items():
@@ -153,12 +154,14 @@ class Program:
         arena.hold(decided.sizes)
         outputs = self.place_outputs(arena, {} if written is None else written.direct)
         self.execute(arena, objects)
-        # Not in a `finally`: an arena whose run an exception ended may not be free.
-        if len(self._idle) < _KEPT_ARENAS:
-            self._idle.append(arena)
-        results = self.results.checked(outputs)
+        # Behind the run: an arena whose run an exception ended may not be free.
+        try:
+            results = self.results.checked(outputs, out or ())
+        finally:
+            if len(self._idle) < _KEPT_ARENAS:
+                self._idle.append(arena)
         if written is not None and out is not None:
-            written.copy_results(list(results.items()))
+            written.copy_results(results)
             results.update(out)
         return self.results.with_objects(results, objects)
 
@@ -330,7 +333,7 @@ class Program:
             else:
                 outputs.append(memory.array())
                 arena.addresses[inputs + number] = memory.address
-        return outputs
+        return outputs + arena.hidden
 
     def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
         """The arrays of a run by the numbers of inputs, and what their shapes decide."""

@@ -8,39 +8,52 @@ returned, and no element beyond a trimmed extent reaches the caller.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from graphflow.base.errors import RunError, VerifyError, outside_interval
-from graphflow.program import ProgramSpec, TrimmedOutput
+from graphflow.program import ProgramSpec
 
 Buffers: TypeAlias = "Sequence[NDArray[Any]]"
 
+MOST_PARTS = 512
+"""For so many extents it is remembered which part of an output they leave."""
 
-@dataclass(frozen=True, slots=True)
+
 class _TrimmedTensor:
-    """An output with all that is trimmed of it; its room is the shape of its buffer."""
+    """An output with all that is trimmed of it, and the parts that are left for known extents."""
 
-    name: str
-    number: int
-    room: tuple[int, ...]
-    trims: tuple[TrimmedOutput, ...]
+    __slots__ = ("_known", "_room", "_trims", "name", "number")
+
+    def __init__(self, spec: ProgramSpec, number: int) -> None:
+        self.name, self.number = spec.outputs[number].name, number
+        self._room = spec.outputs[number].shape
+        self._trims = [trim for trim in spec.trimmed if trim.output == number]
+        self._known: dict[tuple[int, ...], tuple[slice, ...]] = {}
 
     def view(self, buffers: Buffers) -> NDArray[Any]:
         """What is left of the buffer; VerifyError for an extent that only a wrong kernel gives."""
-        extents = list(self.room)
-        for trim in self.trims:
-            extent, bound = int(buffers[trim.extents].item(trim.element)), self.room[trim.axis]
+        extents = tuple([int(buffers[t.extents].item(t.element)) for t in self._trims])
+        part = self._known.get(extents)
+        if part is None:
+            part = self._part(extents)
+            if len(self._known) < MOST_PARTS:
+                self._known[extents] = part
+        view: NDArray[Any] = buffers[self.number][part]
+        return view
+
+    def _part(self, extents: Sequence[int]) -> tuple[slice, ...]:
+        shape = list(self._room)
+        for trim, extent in zip(self._trims, extents, strict=True):
+            bound = self._room[trim.axis]
             if not 0 <= extent <= bound:
                 raise VerifyError(
                     f"output {self.name} has extent {extent} on axis {trim.axis}, and room for "
                     f"{bound}"
                 )
-            extents[trim.axis] = min(extent, extents[trim.axis])
-        view: NDArray[Any] = buffers[self.number][tuple(map(slice, extents))]
-        return view
+            shape[trim.axis] = min(extent, shape[trim.axis])
+        return tuple(map(slice, shape))
 
 
 class Results:
@@ -59,11 +72,8 @@ class Results:
         # In ascending order, so that each place counts the objects that were put in front of it.
         self._objects = sorted(spec.objects_out, key=lambda known: known.place)
         self._packed = sorted(spec.packed, key=lambda packed: packed.place)
-        self._trimmed = [
-            _TrimmedTensor(spec.outputs[number].name, number, spec.outputs[number].shape, trims)
-            for number in dict.fromkeys(trim.output for trim in spec.trimmed)
-            if (trims := tuple(trim for trim in spec.trimmed if trim.output == number))
-        ]
+        numbers = dict.fromkeys(trim.output for trim in spec.trimmed)
+        self._trimmed = [_TrimmedTensor(spec, number) for number in numbers]
 
     def checked(self, buffers: Buffers, viewed: Collection[str] = ()) -> dict[str, Any]:
         """The model's outputs that kernels wrote, by name and in order; those in `viewed` are views

@@ -183,9 +183,7 @@ def _require_relations(
         if not relation.may_hold(extents):
             related = (sizes[name] for name in (relation.size, *dict(relation.factors)))
             axes = ", ".join(_axis(spec, arrays, *size.axes[0]) for size in related)
-            raise InvalidModel(
-                f"{axes}; {relation} has to hold, and that would be {relation.value(extents)}"
-            )
+            raise InvalidModel(f"{axes}; {relation.wanted(extents)}")
 
 
 def _axis(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]], number: int, axis: int) -> str:

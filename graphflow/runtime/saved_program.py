@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
-from graphflow.base.sizes import FormulaKind, SizeFormula, SizeRelation
+from graphflow.base.sizes import FormulaKind, Relation, SizeFormula, SizeRelation, SizeStep
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.program import (
     ALIGNMENT,
@@ -294,7 +294,10 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         ],
         "packed": [[p.name, p.place, p.outputs, int(p.is_list)] for p in spec.packed],
         "relations": [
-            [r.size, [list(f) for f in r.factors], r.offset, r.is_exact] for r in spec.relations
+            [r.size, r.step]
+            if isinstance(r, SizeStep)
+            else [r.size, [list(f) for f in r.factors], r.offset, r.is_exact]
+            for r in spec.relations
         ],
         "states": [[s.input, s.output, s.step, _step_row(s.instead), s.axis] for s in spec.states],
     }
@@ -463,7 +466,10 @@ def _signed(value: Any) -> int:
     return integer(value, -(1 << 63))
 
 
-def _size_relation(row: Any) -> SizeRelation:
+def _size_relation(row: Any) -> Relation:
+    if len(listed(row)) == 2:
+        size, step = row
+        return SizeStep(text(size), integer(step, 1))
     size, factors, offset, is_exact = listed(row, 4)
     pairs = ((text(name), _signed(n)) for name, n in (listed(p, 2) for p in listed(factors)))
     return SizeRelation(text(size), tuple(pairs), _signed(offset), boolean(is_exact))

@@ -136,12 +136,13 @@ class Arena:
     `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
     with the addresses of the inputs, which are those of `staging` at first, then of the outputs,
     before a run.  `jobs` are the addresses
-    of native jobs, one for each table; `outputs` give the arrays of the graph outputs.
+    of native jobs, one for each table; `outputs` give the arrays of the model's own outputs, and
+    `hidden` are those of all others, which each run overwrites.
     """
 
     __slots__ = (
-        "_base", "_inputs", "_jobs", "_keep", "_staged", "addresses", "jobs", "outputs",
-        "section_stamps", "staging",
+        "_base", "_inputs", "_jobs", "_keep", "_staged", "addresses", "hidden", "jobs",
+        "outputs", "section_stamps", "staging",
     )  # fmt: skip
 
     def __init__(
@@ -154,10 +155,14 @@ class Arena:
         memory = zeroed_block(spec.arena_bytes)
         self._base, self._inputs = data_address(memory), len(spec.inputs)
         self.staging = _staging(spec)
-        self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
+        shown = len(spec.results)
+        self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.results]
+        hidden = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs[shown:]]
+        self.hidden = [memory.array() for memory in hidden]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
         self._staged = tuple(data_address(array) for array in self.staging)
         self.addresses[: self._inputs] = list(self._staged)
+        self.addresses[self._inputs + shown :] = [memory.address for memory in hidden]
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]

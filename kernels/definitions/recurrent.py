@@ -62,7 +62,8 @@ class Recurrence:
 
     `activations` are ONNX's f, g and h, as many as the layer has; `clip` bounds their arguments.
     With `lengths` there is a parameter of that name with the number of steps of each batch: later
-    steps leave the states unchanged and give zeros.
+    steps leave the states unchanged and give zeros.  With `counted` the last parameter `count` is
+    the number of steps of a run; there are no later ones, and their part of y is not written.
     """
 
     steps: int
@@ -72,6 +73,7 @@ class Recurrence:
     reverse: bool = False
     clip: float | None = None
     lengths: bool = False
+    counted: bool = False
     dtype: str = "float32"
 
     @property
@@ -244,6 +246,7 @@ class _RecurrentKernel:
         h0, self.h = self.parameter("h0", (r.batch, r.hidden)), self.state("h")
         self.start(self.h, h0)
         self.lengths = tir.Buffer("lengths", (r.batch,), "int32") if r.lengths else None
+        self.count = tir.Buffer("count", (), "int64") if r.counted else None
         self.t = Var("t")
         time = as_index(r.steps - 1) - self.t if r.reverse else as_index(self.t)
         self.time: IndexExpr = time
@@ -389,11 +392,15 @@ class _RecurrentKernel:
             batch, unit = self.fresh("b", self.r.batch), self.fresh("u", self.r.hidden)
             where = (batch[0], unit[0])
             ends += tir.nest((batch, unit), (tir.Store(buffer, where, tir.Load(state, where)),))
-        inputs = [*self.parameters, *([] if self.lengths is None else [self.lengths])]
+        more = (buffer for buffer in (self.lengths, self.count) if buffer is not None)
+        step = tuple(self.step)
+        if self.count is not None:
+            is_given = compared("lt", tir.IndexValue(self.time), tir.Load(self.count, ()))
+            step = (tir.If(is_given, step),)
         body: tir.Body = (
             *(tir.Allocate(state) for state in self.states),
             tir.Block(f"{self.name}_start", tuple(self.starts)),
-            tir.Block(f"{self.name}_steps", tir.nest(((self.t, self.r.steps),), tuple(self.step))),
+            tir.Block(f"{self.name}_steps", tir.nest(((self.t, self.r.steps),), step)),
             tir.Block(f"{self.name}_last", tuple(ends)),
         )
-        return stages.kernel_of_stages(self.name, inputs, outputs, body)
+        return stages.kernel_of_stages(self.name, (*self.parameters, *more), outputs, body)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphflow.base.errors import InvalidModel
-from graphflow.base.sizes import Size, SizeFormula, SizeRelation, sizes_of
+from graphflow.base.sizes import Size, SizeFormula, SizeRelation, SizeStep, sizes_of
 
 
 def test_bounds_become_sizes_in_their_order() -> None:
@@ -56,6 +56,14 @@ def test_a_relation_may_be_an_inequality() -> None:
     least = SizeRelation("n", (), 2, is_exact=False)
     assert str(least) == "n >= 2"
     assert [least.may_hold({"n": n}) for n in (1, 2, 3)] == [False, True, True]
+
+
+def test_a_size_may_have_to_be_a_multiple_of_a_step() -> None:
+    step = SizeStep("n", 4)
+    assert str(step) == "n % 4 = 0" and step.is_exact and not step.factors
+    assert [n for n in range(9) if step.may_hold({"n": n})] == [0, 4, 8]
+    assert step.may_hold({"m": 3})
+    assert step.wanted({"n": 5}) == "n has to be a multiple of 4, such as 8"
 
 
 def test_formulas_of_sizes() -> None:

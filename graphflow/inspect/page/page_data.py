@@ -260,12 +260,23 @@ class ShownMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPriceChange:
+    """The price of a node in two plans, None where a plan does not have the node."""
+
+    node: str
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShownModel:
     """Everything that the page shows of one compiled model.
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.
     `seconds` is the price of a run.  `changes` are the differences from another plan, which
-    `compared` names; None if there is none.  `run` is what was measured, if it was; `memory`
+    `compared` names and a run of which is priced at `compared_seconds`; None if there is none.
+    `price_changes` are those of nodes, the greatest first.
+    `run` is what was measured, if it was; `memory`
     is None for reports.
     """
 
@@ -281,5 +292,7 @@ class ShownModel:
     kernels: dict[str, ShownKernel]
     changes: tuple[Change, ...] = ()
     compared: str | None = None
+    compared_seconds: float | None = None
+    price_changes: tuple[ShownPriceChange, ...] = ()
     run: ShownRun | None = None
     memory: ShownMemory | None = None

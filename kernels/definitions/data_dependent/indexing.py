@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, const
+from graphflow.arith import IndexExpr, Var, const, equal
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
@@ -54,6 +54,34 @@ def from_front(index: tir.Expr, extent: int) -> tir.Expr:
     """An index of an axis as int64; negative indices count from the end."""
     wide = as_int64(index)
     return tir.Select(compared("lt", wide, 0), add(wide, extent), wide)
+
+
+def places_from_front(
+    shape: Shape,
+    extents: Sequence[int | None],
+    index_dtype: str = "int64",
+    in_tuples: bool = False,
+) -> tir.PrimFunc:
+    """`y[k…]` is the index there, counted from the front of an axis of `extents[0]` elements.
+
+    With `in_tuples` the last axis has tuples, of which number j indexes an axis of `extents[j]`
+    elements.  The further inputs are, in order, the extents that are None: scalars.
+    """
+    indices, y = tir.Buffer("indices", shape, index_dtype), tir.Buffer("y", shape, "int64")
+    number = sum(extent is None for extent in extents)
+    counts = [tir.Buffer(f"count{k}", (), "int64") for k in range(number)]
+    loops, given = stages.loops_over("k", shape), iter(counts)
+    values: list[tir.Expr] = [
+        tir.Load(next(given), ()) if extent is None else stages.literal(extent, "int64")
+        for extent in extents
+    ]
+    end = values[-1]
+    if in_tuples:
+        for k, value in reversed(list(enumerate(values[:-1]))):
+            end = tir.Select(equal(loops[-1][0], k), value, end)
+    wide = as_int64(stages.element(indices, loops))
+    place = tir.Select(compared("lt", wide, 0), add(wide, end), wide)
+    return stages.elementwise_kernel("places_from_front", (indices, *counts), y, loops, place)
 
 
 def gather_at(

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
-from graphflow.base.sizes import Size
+from graphflow.base.sizes import Size, SizeRelation
 from graphflow.frontends import ExtentsLost, import_model
 from graphflow.frontends.importer import import_checked
 from graphflow.graph import interpret_graph
@@ -235,10 +235,56 @@ def counted_as(text: str, least: int, most: int) -> tuple[str, int, int]:
     return tensor, least, graph.values["y"].shape[2]
 
 
-def test_a_window_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ExtentsLost, match="no window fits into 1"):
-        counted_as("y=MaxPool<kernel_shape=[2]>(x)", 1, 5)
-    assert counted_as("y=MaxPool<kernel_shape=[2]>(x)", 2, 5)[2] == 4
+def test_runs_into_which_no_window_fits_are_excluded_or_refused() -> None:
+    """The bounds that a user states stay what they are; each run is checked against a relation."""
+    text = "g (float[1,1,n] x) => (float y) { y=MaxPool<kernel_shape=[2]>(x) }"
+    args = parsed_model(text), {"x": (1, 1, 5)}, None, (), False, {}
+    for least, found in ((1, (SizeRelation("n", (), 2, is_exact=False),)), (2, ())):
+        assert import_checked(*args, [Size("n", least, 5)]).relations == found
+    text = (
+        "g (float[1,1,n] x, float[1,1,m] z) => (float y) "
+        "{ c=Concat<axis=2>(x,z) y=MaxPool<kernel_shape=[3]>(c) }"
+    )
+    sizes = [Size("n", 1, 5), Size("m", 1, 3)]
+    with pytest.raises(ExtentsLost, match="no window fits into 2"):
+        shapes = {"x": (1, 1, 5), "z": (1, 1, 3)}
+        import_checked(parsed_model(text), shapes, None, (), False, {}, sizes)
+
+
+def test_same_pads_that_all_multiples_of_a_step_have() -> None:
+    text = (
+        "g (float[1,1,n] x) => (float y) <float[1,1,3] w={1,2,3}, float[1,1,2] v={1,2}> "
+        '{ a=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w) r=Relu(a) '
+        'b=Conv<auto_pad="SAME_UPPER",strides=[2]>(r,w) c=ConvTranspose<strides=[2]>(b,v) '
+        "d=Add(c,r) e=ConvTranspose<strides=[2]>(d,v) y=Add(e,x) }"
+    )
+    runs = [{"n": 4}, {"n": 8}]
+    assert beside_peer(parsed_model(text), {"n": (1, 8)}, runs, exact=1) == ([], "")
+
+
+UP = {
+    "a transposed convolution": "u=ConvTranspose<strides=[2]>(b,w)",
+    "a resize": 'u=Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(b,,s)',
+}
+
+
+@pytest.mark.parametrize("up", UP.values(), ids=UP)
+def test_extents_that_agree_for_multiples_of_a_step(up: str) -> None:
+    """What is halved twice and doubled twice is as long for multiples of four."""
+    text = (
+        "g (float[1,1,n] x) => (float[1,2,n] y) <float[1,1,2] w={1,2}, float[3] s={1,1,2}> "
+        "{ p=MaxPool<kernel_shape=[2],strides=[2]>(x) b=MaxPool<kernel_shape=[2],strides=[2]>(p) "
+        f"{up} q=Add(p,u) {up.replace('u=', 'v=').replace('(b,', '(q,')} y=Concat<axis=1>(x,v) }}"
+    )
+    model, sizes = parsed_model(text), {"n": (1, 24)}
+    runs = [{"n": n} for n in (4, 24, 12, 20, 8)]
+    assert beside_peer(model, sizes, runs) == ([], "")
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    for n in (1, 6, 23):
+        said = f"'x' has {n} elements .* n has to be a multiple of 4"
+        with pytest.raises(InvalidModel, match=said):
+            exe.run({"x": np.zeros((1, 1, n), np.float32)})
+    assert len(exe.specializations) == 1
 
 
 def test_equal_extents_of_windows_are_one_size() -> None:
@@ -250,9 +296,12 @@ def test_equal_extents_of_windows_are_one_size() -> None:
     assert counted_as(same + twice + "y=Add(b,c)", 1, 9)[2] == 3
 
 
-def test_same_pads_that_no_extent_changes() -> None:
-    """A pad of one element or none is at the end."""
+def test_same_pads_that_extents_change_or_not() -> None:
+    """A pad of one element or none is at the end; at the beginning it is a part of the tensor,
+    which a mean does not count."""
     same = 'y=MaxPool<kernel_shape=[2],strides=[2],auto_pad="SAME_UPPER">(x)'
     assert counted_as(same, 1, 5)[2] == 3
+    assert counted_as(same.replace("UPPER", "LOWER"), 1, 5)[2] == 3
+    average = same.replace("MaxPool", "AveragePool").replace("UPPER", "LOWER")
     with pytest.raises(ExtentsLost, match=r"SAME_LOWER pads its beginning by \[0, 1\]"):
-        counted_as(same.replace("UPPER", "LOWER"), 1, 5)
+        counted_as(average, 1, 5)

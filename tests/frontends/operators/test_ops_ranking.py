@@ -16,6 +16,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.kernels.definitions.data_dependent import ranking
 from graphflow.tir import interpret
+from support.models.sized_runs import OPTIONS, parsed_model
 from support.single import noise, peer, single
 
 I64, I32, F32 = np.int64, np.int32, np.float32
@@ -98,3 +99,49 @@ def test_more_elements_than_there_are(count: int) -> None:
     model.graph.initializer[0].raw_data = np.array([count]).tobytes()
     with pytest.raises(InvalidModel):
         import_model(model)
+
+
+# Along axes of which a run gives a part: what is behind is not taken -----------------------------
+
+MOST = 6
+
+SPECIAL = {
+    "float": (np.float32, (-np.inf, np.inf, np.nan, 0.0, -0.0, 1.0)),
+    "int64": (np.int64, (-(2**63), 2**63 - 1, 0, -1, 7, 5)),
+    "uint8": (np.uint8, (0, 255, 1, 254, 0, 255)),
+}
+"""By type the numbers that are drawn, the extremes first."""
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("dtype", SPECIAL)
+def test_elements_equal_to_what_stands_behind_come_first(dtype: str, largest: int) -> None:
+    """Also all elements of an axis, of which some are infinite or the extreme of their type."""
+    text = f"""g ({dtype}[2,n] x) => ({dtype} y, int64 z)
+    {{ s=Shape<start=1>(x) y,z=TopK<largest={largest}>(x,s) }}"""
+    exe = gf.compile(parsed_model(text), sizes={"n": (0, MOST)}, options=OPTIONS)
+    kind, values = SPECIAL[dtype]
+    rng = np.random.default_rng(0)
+    for n in (MOST, 3, 1, 5, 0):
+        exe.run({"x": np.full((2, MOST), values[1 - largest], kind)})
+        x = np.array(values, kind)[rng.integers(0, len(values), (2, n))]
+        found = exe.run({"x": x})
+        places = np.array([in_order(row, bool(largest)) for row in x], np.int64).reshape(2, n)
+        np.testing.assert_array_equal(found["z"], places)
+        np.testing.assert_array_equal(found["y"], np.take_along_axis(x, places, 1))
+    assert len(exe.specializations) == 1
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("dtype", SPECIAL)
+def test_the_last_of_equal_elements_is_one_of_the_run(dtype: str, op: str) -> None:
+    text = f"g ({dtype}[2,n] x) => (int64 y) {{ y={op}<axis=1,select_last_index=1>(x) }}"
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, MOST)}, options=OPTIONS)
+    kind, values = SPECIAL[dtype]
+    rng = np.random.default_rng(1)
+    for n in (MOST, 3, 1, 5):
+        drawn = rng.integers(0, len(values), (2, n))
+        for chosen in (drawn, np.zeros_like(drawn), np.ones_like(drawn)):
+            x = np.array(values, kind)[chosen]
+            first = getattr(np, op.lower())(x[:, ::-1], axis=1, keepdims=True)
+            np.testing.assert_array_equal(exe.run({"x": x})["y"], n - 1 - first)

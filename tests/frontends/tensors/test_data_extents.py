@@ -18,7 +18,7 @@ from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.tensors.data_extents import ExtentsLost, passed_counts
 from graphflow.kernels.definitions import elementwise
-from graphflow.kernels.definitions.data_dependent import indexing
+from graphflow.kernels.definitions.data_dependent import indexing, ranking
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.reductions import reduction
@@ -82,6 +82,7 @@ TAKEN = [
     (linear.matmul((3, 4), (4, 5)), {0: "n"}, {0: "n"}),
     (reduction.softmax((3, 4), (1,)), {0: "n"}, {0: "n"}),
     (selection.expand((3, 1), (1, 5)), {0: "n"}, {0: "n"}),
+    (ranking.selected((3, 9, 4), 1, 2), {0: "n", 2: "m"}, {0: "n", 2: "m"}),
 ]
 LEFT = [
     (elementwise.binary("add", (3, 4), (3, 1)), "together with those of another tensor"),
@@ -92,6 +93,7 @@ LEFT = [
     (movement.concat([(3, 4), (3, 4)], 0), "it makes|together"),
     (indexing.gather_at((3, 4), (2,), 0), "together with those of another tensor"),
     (reduction.reduce("sum", (3, 4), (0,), False), "it combines all elements of the axis"),
+    (ranking.selected((3, 9, 4), 0, 2), "it takes x|together"),
     (reduction.softmax((3, 4), (0,)), "it takes|it makes|combines|together"),
 ]
 
@@ -160,6 +162,7 @@ READERS = [
     "c = Cast<to=1>(picked)  y = Softmax<axis=0>(c) -> float[N,3] y",
     "y = CumSum(picked, zero) -> int64[N,3] y",
     "y = Slice(picked, first, minus) -> int64[N,3] y",
+    "y = Gather(picked, first) -> int64[1,3] y",
     "c = Gather<axis=1>(picked, two)  d = Sub(c, seven)  r = Squeeze(boxes, first)"
     "  b = Gather(r, d)  t = Transpose(b)  y = MatMul(b, t)  z = Identity(picked)"
     " -> float[N,N] y, int64[N,3] z",
@@ -169,7 +172,6 @@ READERS = [
 OTHERS = [
     f"{PAIRS}  y = Expand(p, square) -> float[N,M] y",
     "y = Shape(picked) -> int64[2] y",
-    "y = Gather(picked, first) -> int64[1,3] y",
     "y = Add(picked, six) -> int64[N,3] y",
     "y = Reshape(picked, stated) -> int64[6,3] y",
     "y = Expand(picked, stated) -> int64[N,3] y",

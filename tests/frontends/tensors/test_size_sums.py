@@ -6,18 +6,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping
-from math import prod
 
 import pytest
 
 from graphflow.base.sizes import Size
 from graphflow.frontends.tensors.size_sums import (
-    Product,
-    Quotient,
     SizeSum,
-    Term,
     divided,
+    divisors_in,
     exact_ratio,
+    multiples,
     product,
     quotient,
 )
@@ -31,20 +29,6 @@ def of(name: str, offset: int = 0) -> SizeSum:
 
 def number(value: int) -> SizeSum:
     return SizeSum((), value)
-
-
-def value(total: SizeSum, extents: Extents) -> int:
-    return total.offset + sum(factor * of_term(term, extents) for term, factor in total.factors)
-
-
-def of_term(term: Term, extents: Extents) -> int:
-    if isinstance(term, Product):
-        return prod(of_term(factor, extents) for factor in term.factors)
-    return extents[term] if isinstance(term, str) else of_quotient(term, extents)
-
-
-def of_quotient(term: Quotient, extents: Extents) -> int:
-    return value(term.dividend, extents) // term.divisor
 
 
 def drawn(
@@ -81,7 +65,7 @@ def test_sums_and_quotients_are_those_of_integers(seed: int) -> None:
         given = dict(zip(sizes, extents, strict=True))
         for total, computed in pool:
             lo, hi = total.bounds(sizes)
-            assert value(total, given) == computed(given)
+            assert total.value(given) == computed(given)
             assert lo <= computed(given) <= hi
 
 
@@ -129,6 +113,21 @@ def test_division_as_onnx_rounds_it() -> None:
     assert divided(N, number(2), SIZES) == HALF
     for left, right in ((N, number(0)), (N, number(-2)), (N, M), (of("n", -2), number(2))):
         assert divided(left, right, SIZES) is None
+
+
+def test_multiples_of_a_size() -> None:
+    """What is halved twice and doubled twice differs, except for multiples of four."""
+    sizes = {"n": Size("n", 1, 40)}
+    half = quotient(of("n"), 2, sizes)
+    doubled = product(number(2), quotient(half, 2, sizes))
+    difference = half.plus(doubled, -1)
+    assert difference.factors and divisors_in(difference) == [2, 4]
+    steps = {4: Size("n // 4", 1, 10), 2: Size("n // 2", 1, 20)}
+    for step, size in steps.items():
+        found = multiples(difference, "n", step, {"n": size})
+        assert (found == number(0)) == (step == 4)
+        for count in range(1, size.hi + 1):
+            assert found.value({"n": count}) == difference.value({"n": step * count})
 
 
 def test_text() -> None:

@@ -49,7 +49,7 @@ from support.primitives.primitive_cases import (
     try_on,
     try_primitive,
 )
-from support.schedules import built_schedules, schedule_cases
+from support.schedules import built_schedules, schedule_cases, sized_schedules
 from support.schedules.schedule_cases import ANY, Focus
 from support.schedules.schedule_graphs import fails_twice, make_graph, run_graph, smaller_graphs
 from support.schedules.schedule_trial import OVERCOMPUTE
@@ -249,6 +249,12 @@ def run_schedule(seed: int, focus: Focus = ANY) -> Result:
     return result(found.wrong, found.kind, cases=1, overcomputes=taken, tried=tried)
 
 
+def run_sized_kernel(seed: int) -> Result:
+    found = sized_schedules.run_sized_case(seed)
+    overcomputes, native = found.taken[OVERCOMPUTE] > 0, found.native > 0
+    return result(found.wrong, found.kind, cases=1, overcomputes=overcomputes, native=native)
+
+
 def run_kind(seed: int) -> Result:
     """Sequences of primitives, on kernels of each kind in turn."""
     number, kind = divmod(seed, len(KINDS))
@@ -320,6 +326,15 @@ SCHEDULES = (
     of_schedules("schedules_of_definitions", Focus("definition"), 5000),
     of_schedules("schedules_of_updates", Focus("updates"), 5000),
     of_schedules("schedules_of_rows", Focus("rows", "private_rows"), 5000),
+    FuzzTest(
+        "sized_kernels",
+        run_sized_kernel,
+        20_000,
+        draw=lambda seed: schedule_cases.case_of(seed, sized_schedules.run_sized_case(seed)),
+        check=sized_schedules.check_sized_case,
+        smaller=schedule_cases.smaller,
+        reach=lambda counts: lacks(counts, "overcomputes", 0.05) + lacks(counts, "native", 0.03),
+    ),
     FuzzTest(
         "schedule_graphs",
         run_offers,

@@ -1,4 +1,5 @@
-"""Random models of which extents are sizes: one program for all of them beside onnxruntime.
+"""Random models of which extents are sizes: one program for all of them beside onnxruntime, and
+beside programs of each of the extents.
 
 In: a model, the bounds of its sizes, and extents of runs.  Out: what is wrong with the runs, and
 whether one program served them.  `draw_batch` opens the batch of a random model of `fuzzing`, whose
@@ -19,6 +20,7 @@ from support.models.fuzzing import random_model
 from support.models.sized_runs import beside_peer
 
 TOLERANCE = 2e-3
+MOST_RUNS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,15 @@ def draw_batch(seed: int) -> SizedModel:
     return SizedModel(with_open_batch(random_model(seed), "n"), {"n": (1, 5)}, runs)
 
 
-def run_sized(case: SizedModel) -> Result:
-    """What is wrong with a model, counted as a case served by one program or not, or refused."""
+def run_sized(case: SizedModel, exact: int = MOST_RUNS) -> Result:
+    """What is wrong with a model, counted as a case served by one program or not, or refused.
+
+    `exact` runs are compared with programs of their extents alone too, each of which is compiled.
+    """
     try:
-        wrong, why_not = beside_peer(case.model, case.sizes, case.runs, tolerance=TOLERANCE)
+        wrong, why_not = beside_peer(
+            case.model, case.sizes, case.runs, tolerance=TOLERANCE, exact=exact
+        )
     except gf.GraphflowError:
         return result("", cases=1, refused=1)  # impossible for the greatest extents
     return result("; ".join(wrong), "numbers", cases=1, one_program=not why_not)

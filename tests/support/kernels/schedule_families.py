@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from support.kernels.schedule_kernels import (
     FLOATS,
-    Dice,
     Lines,
     Sketch,
     family,
@@ -15,15 +14,11 @@ from support.kernels.schedule_kernels import (
     indexed,
     nest,
     placed_read,
-    small_shape,
+    zero,
 )
 
 LOWEST = {"i8": -128, "u8": 0, "i16": -(2**15), "i32": -(2**31), "i64": -(2**63)}
 HIGHEST = {"i8": 127, "u8": 255, "i16": 2**15 - 1, "i32": 2**31 - 1, "i64": 2**63 - 1}
-
-
-def zero(dtype: str) -> str:
-    return {"bool": "bool(False)"}.get(dtype, f"{dtype}(0{'.0' if dtype in FLOATS else ''})")
 
 
 def neutral(op: str, dtype: str) -> str:
@@ -54,7 +49,7 @@ def guarded(s: Sketch, names: list[str], shape: list[int], line: str, other: str
 
 @family(6)
 def elementwise(s: Sketch) -> None:
-    shape = small_shape(s.dice, s.dice.weighted({1: 4, 2: 3, 3: 1}))
+    shape = s.shape(s.dice.weighted({1: 4, 2: 3, 3: 1}))
     names = s.loops(*"ijk"[: len(shape)])
     dtype = s.dtype()
     loads = []
@@ -82,13 +77,15 @@ def elementwise(s: Sketch) -> None:
 def reduction(s: Sketch) -> None:
     s.exact = True
     rank = s.dice.weighted({1: 2, 2: 4, 3: 1})
-    shape = small_shape(s.dice, rank)
+    shape = s.shape(rank)
     names = s.loops(*"ijk"[:rank])
     dtype = s.dtype(reduces=True)
     op = s.dice.weighted({"+": 4, "max": 2, "min": 1, "*": 1})
     kept = [k for k in range(rank) if s.dice.chance(0.5)]
     kept = kept[: rank - 1]
-    x = indexed(s.input("x", dtype, shape), names)
+    name = s.input("x", dtype, shape)
+    s.neutral[name] = neutral(op, dtype)
+    x = indexed(name, names)
     loads = [(x, dtype)]
     if op != "*" and s.dice.chance(0.4):
         indices, extents = placed_read(s.dice, names, shape)
@@ -136,7 +133,7 @@ def reduction(s: Sketch) -> None:
 @family(1.5)
 def product(s: Sketch) -> None:
     s.exact = True
-    m, n, depth = (s.dice.between(1, 6) for _ in range(3))
+    m, n, depth = (s.extent(s.dice.between(1, 6)) for _ in range(3))
     i, j, k = s.loops("i", "j", "k")
     dtype = s.dice.among(("f32", "i32", "i8", "f64", "u8"))
     a = indexed(s.input("x", dtype, (m, depth)), (i, k))
@@ -163,21 +160,23 @@ def window(
     return indices, " and ".join(tests)
 
 
-def window_axis(dice: Dice, o: str, k: str) -> tuple[str, str, int, int, int, int, int, int]:
+def window_axis(s: Sketch, o: str, k: str) -> tuple[str, str, int, int, int, int, int, int]:
+    dice = s.dice
     while True:
         n, size = dice.between(3, 16), dice.between(1, 3)
         stride, dilation = dice.weighted({1: 4, 2: 1}), dice.weighted({1: 4, 2: 1})
         pad = dice.between(0, (size - 1) * dilation) if dice.chance(0.75) else 0
-        out = (n + 2 * pad - dilation * (size - 1) - 1) // stride + 1
-        if out > 0:
-            return o, k, n, out, size, stride, dilation, pad
+        less = 2 * pad - dilation * (size - 1) - 1
+        if (n + less) // stride + 1 > 0:
+            n = s.extent(n)
+            return o, k, n, (n + less) // stride + 1, size, stride, dilation, pad
 
 
 @family(3)
 def convolution(s: Sketch) -> None:
     s.exact = True
     i, k = s.loops("i", "k")
-    axis = window_axis(s.dice, i, k)
+    axis = window_axis(s, i, k)
     _, _, n, out, size, *_ = axis
     dtype = s.dice.among(("f32", "i32", "i32", "f32", "i8", "f64", "i64"))
     channels = s.dice.between(1, 4) if s.dice.chance(0.3) else 0
@@ -206,7 +205,7 @@ def image(s: Sketch) -> None:
     s.exact = True
     names = s.loops("i", "j", "k", "l")
     while True:
-        axes = [window_axis(s.dice, names[0], names[2]), window_axis(s.dice, names[1], names[3])]
+        axes = [window_axis(s, names[0], names[2]), window_axis(s, names[1], names[3])]
         if axes[0][3] * axes[1][3] * axes[0][4] * axes[1][4] <= 200:
             break
     dtype = s.dice.among(("f32", "i32", "i8"))
@@ -227,10 +226,12 @@ def image(s: Sketch) -> None:
 def pool(s: Sketch) -> None:
     s.exact = True
     i, k = s.loops("i", "k")
-    axis = window_axis(s.dice, i, k)
+    axis = window_axis(s, i, k)
     dtype, op = s.dtype(reduces=True), s.dice.weighted({"max": 3, "min": 1, "+": 1})
     indices, test = window(s, [axis])
-    value = indexed(s.input("x", dtype, (axis[2],)), indices)
+    x = s.input("x", dtype, (axis[2],))
+    s.neutral[x] = neutral(op, dtype)
+    value = indexed(x, indices)
     target = indexed(s.output(dtype, (axis[3],)), (i,))
     step = [reduce(op, target, value)]
     if test:
@@ -241,7 +242,7 @@ def pool(s: Sketch) -> None:
 
 @family(1.5)
 def stencil(s: Sketch) -> None:
-    n = s.dice.between(4, 16)
+    n = s.extent(s.dice.between(4, 16))
     (i,) = s.loops("i")
     dtype = s.dtype()
     x = s.input("x", dtype, (n,))
@@ -263,7 +264,7 @@ def stencil(s: Sketch) -> None:
 def prefix(s: Sketch) -> None:
     """Each element is made of the one before: the order is part of the meaning."""
     s.exact = True
-    n, m = s.dice.between(3, 14), s.dice.between(1, 4)
+    n, m = s.extent(s.dice.between(3, 14)), s.extent(s.dice.between(1, 4))
     dtype = s.dice.among(("i32", "f32", "i8", "i64"))
     i, j = s.loops("i", "j")
     two = s.dice.chance(0.5)
@@ -280,12 +281,14 @@ def prefix(s: Sketch) -> None:
 @family(1.2)
 def triangle(s: Sketch) -> None:
     s.exact = True
-    n = s.dice.between(2, 8)
+    n = s.extent(s.dice.between(2, 8))
     i, j, r = s.loops("i", "j", "r")
     dtype = s.dtype(reduces=True)
     op = s.dice.among(("+", "max"))
     bounds = s.dice.among((f"0, {i} + 1", f"{i}, {n}", f"max(0, {i} - 2), min({n}, {i} + 3)"))
-    value = indexed(s.input("x", dtype, (n, n)), (i, j) if s.dice.chance(0.5) else (j, i))
+    x = s.input("x", dtype, (n, n))
+    s.neutral[x] = neutral(op, dtype)
+    value = indexed(x, (i, j) if s.dice.chance(0.5) else (j, i))
     y = s.output(dtype, (n,))
     s.block("init", nest([(r, n)], [f"{y}[{r}] = {neutral(op, dtype)}"]))
     s.block("compute", nest([(i, n), (j, bounds)], [reduce(op, f"{y}[{i}]", value)]))
@@ -300,14 +303,16 @@ def movement(s: Sketch) -> None:
     i, j, k = s.loops("i", "j", "k")
     if kind == "transpose":
         order = s.dice.shuffled(range(3))
-        shape, names = [a, b, c], [i, j, k]
+        shape, names = [s.extent(n) for n in (a, b, c)], [i, j, k]
         x = indexed(s.input("x", dtype, shape), names)
         target = indexed(s.output(dtype, [shape[o] for o in order]), [names[o] for o in order])
     elif kind == "flatten":
+        a = s.extent(a)
         shape, names = [a, b], [i, j]
         x = indexed(s.input("x", dtype, shape), names)
         target = indexed(s.output(dtype, [a * b]), [f"{b}*{i} + {j}"])
     else:
+        a = s.extent(a)
         shape, names = [a * b], [i]
         x = indexed(s.input("x", dtype, shape), names)
         target = indexed(s.output(dtype, [a, b]), [f"{i} // {b}", f"{i} % {b}"])
@@ -317,13 +322,13 @@ def movement(s: Sketch) -> None:
 @family(2.5)
 def stages(s: Sketch) -> None:
     """One stage computes what the next one reads, at the same element or another one."""
-    n = s.dice.between(2, 14)
+    n = s.extent(s.dice.between(2, 14))
     dtype, mid = s.dtype(), s.dtype()
     i, j = s.loops("i", "j")
     x = s.input("x", mid, (n,))
     target = f"{s.output(dtype, (n,))}[{j}]"
     t = "t" if not any(p.startswith("t:") for p in s.params) else "t2"
-    s.lines.append(f"{t} = alloc({mid}[{n}])")
+    s.lines.append(f"{t} = alloc({mid}[{int(n)}])")
     first = s.value(mid, [(f"{x}[{i}]", mid)], 1, f"{i} % 2 == 0")
     s.block("first", nest([(i, n)], [f"{t}[{i}] = {first}"]))
     at = s.dice.weighted({j: 4, f"{n - 1} - {j}": 1, f"max({j} - 1, 0)": 1, f"{j} // 2": 1})
@@ -341,7 +346,7 @@ def stages(s: Sketch) -> None:
 def assuming(s: Sketch) -> None:
     """A sum over a padded box of whose padding something is assumed."""
     s.exact = True
-    n, rows = s.dice.between(5, 15), 4
+    n, rows = s.extent(s.dice.between(5, 15)), 4
     dtype = s.dice.among(("f32", "i32", "i8", "f64"))
     a, b, i, j = s.loops("a", "b", "i", "j")
     x, y = s.input("x", dtype, (rows, 4)), s.output(dtype, (1,))
@@ -361,7 +366,7 @@ def assuming(s: Sketch) -> None:
 @family(1)
 def claims(s: Sketch) -> None:
     """An elementwise kernel of whose input a range is assumed, with claims as simplifiers see."""
-    n = s.dice.between(2, 14)
+    n = s.extent(s.dice.between(2, 14))
     dtype = s.dice.among(("f32", "i32", "i8", "i64", "f64"))
     a, i = s.loops("a", "i")
     x, y = s.input("x", dtype, (n,)), s.output(dtype, (n,))
@@ -385,7 +390,7 @@ def claims(s: Sketch) -> None:
 def scatter(s: Sketch) -> None:
     """Several iterations write one element, so that the last one must stay the last."""
     s.exact = True
-    a, b = s.dice.between(2, 9), s.dice.between(2, 9)
+    a, b = s.extent(s.dice.between(2, 9)), s.extent(s.dice.between(2, 9))
     i, j = s.loops("i", "j", pair=0.8)
     dtype = s.dice.among(("i32", "f32", "i8", "i64"))
     c, d = s.dice.between(1, 3), s.dice.between(0, 2)
@@ -413,7 +418,7 @@ def scatter(s: Sketch) -> None:
 def skewed(s: Sketch) -> None:
     """An element is made of another one that was written some iterations before, or will be."""
     s.exact = True
-    a, b = s.dice.between(3, 10), s.dice.between(3, 10)
+    a, b = s.extent(s.dice.between(3, 10)), s.extent(s.dice.between(3, 10))
     i, j, p, q = s.loops("i", "j", "p", "q", pair=0.8)
     dtype = s.dice.among(("i32", "f32", "i8", "i64"))
     x = s.input("x", dtype, (a, b))
@@ -433,7 +438,7 @@ def updates(s: Sketch) -> None:
     It is drawn by its name alone, so that the other seeds stay what they are.
     """
     s.exact = True
-    shape = small_shape(s.dice, s.dice.between(1, 2))
+    shape = s.shape(s.dice.between(1, 2))
     dtype = s.dice.among(("i32", "f32", "i8", "i64"))
     y = s.output(dtype, shape, role="inout")
     for k in range(s.dice.between(1, 2)):

@@ -4,7 +4,8 @@ In: a `Dice` (a seeded generator).  Out: a `Kernel`: a definition that `verify` 
 values that its inputs may have.  Each family is a function that draws one kernel: elementwise,
 reductions, products, windows, stencils, prefix sums, triangular loops, movement, and several
 stages.  Half of the kernels have names that are chosen to clash with names that primitives or
-proofs derive, and with each other once a dot is replaced.
+proofs derive, and with each other once a dot is replaced.  Where it is asked for, some extents are
+scalars of the kernel (`sized_extents.py`): then buffers have room for the most of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphflow.tir import PrimFunc, parse, verify
+from support.kernels.sized_extents import Extent
 
 Lines = list[str]
 
@@ -96,7 +98,9 @@ class Kernel:
     With `exact` floats must be small whole numbers, infinities or NaN, so that sums and products
     are exact in any order.  `limits` says what is assumed of an input.  With `minus_zero` a sum
     starts at −0.0, and stays there only if all that it takes in is −0.0.  With `rounded` floats are
-    finite, and results in another order may differ by rounding.
+    finite, and results in another order may differ by rounding.  `sizes` are the bounds of its
+    scalars, `extents` those of parameters as texts in them, and `behind` what an input is assumed
+    to hold behind its extents.
     """
 
     func: PrimFunc
@@ -105,6 +109,9 @@ class Kernel:
     limits: dict[str, str]
     minus_zero: bool
     rounded: bool = False
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    extents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    behind: dict[str, str] = field(default_factory=dict)
 
 
 def whole_numbers(func: PrimFunc, family: str) -> Kernel:
@@ -126,6 +133,12 @@ class Sketch:
     taken: set[str] = field(default_factory=set)
     whole: PrimFunc | None = None
     """The kernel, of a family that does not write it as lines."""
+    sized: int = 0
+    """How many scalars extents may still become."""
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    extents: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    neutral: dict[str, str] = field(default_factory=dict)
+    """By input the literal that changes nothing in the reduction that takes it in."""
 
     # -- names
 
@@ -152,12 +165,55 @@ class Sketch:
         used = [p.split(":")[0] for p in self.params]
         if self.clashing and self.dice.chance(0.2):
             name = self.dice.among([b for b in BUFFERS if b not in used])
-        self.params.append(f"{name}: {dtype}[{', '.join(map(str, shape))}]")
+        self.params.append(f"{name}: {dtype}[{', '.join(str(int(n)) for n in shape)}]")
+        self.extents[name] = tuple(shape)
         return name
 
     def output(self, dtype: str, shape: Sequence[int], name: str = "y", role: str = "out") -> str:
-        self.params.append(f"{name}: {role}[{dtype}[{', '.join(map(str, shape))}]]")
+        self.params.append(f"{name}: {role}[{dtype}[{', '.join(str(int(n)) for n in shape)}]]")
+        self.extents[name] = tuple(shape)
         return name
+
+    # -- extents
+
+    def extent(self, most: int) -> int:
+        """The number, or a scalar that is at most so much."""
+        if not self.sized or most < 2 or not (self.dice.chance(0.7) or not self.sizes):
+            return most
+        self.sized -= 1
+        name = self.fresh("n", ())
+        self.sizes[name] = int(self.dice.weighted({0: 4, 1: 2, min(2, most): 1})), most
+        return Extent(most, name, self.dice.chance(0.4))
+
+    def shape(self, rank: int) -> list[int]:
+        """Small extents, of which some are scalars."""
+        shape = small_shape(self.dice, rank)
+        return [self.extent(n) for n in shape]
+
+    def assumed(self) -> tuple[Lines, dict[str, str]]:
+        """What the kernel assumes of its scalars and of some inputs behind their extents, and what
+        is there."""
+        lines = [
+            f"assume(unless({n} >= {least} and {n} <= {most}), bool(False))"
+            for n, (least, most) in self.sizes.items()
+        ]
+        behind: dict[str, str] = {}
+        for param in self.params:
+            name, _, dtype = param.partition("[")[0].partition(": ")
+            shape = self.extents[name]
+            sized = any(isinstance(n, Extent) for n in shape)
+            if dtype not in ("bool", *FLOATS, *INTEGERS) or not sized or name in self.limits:
+                continue
+            if self.dice.chance(0.5):
+                behind[name] = self.neutral.get(name, zero(dtype))
+                names = [self.fresh(f"b{k}", ()) for k in range(len(shape))]
+                inside = " and ".join(
+                    f"{v} < {n}" for v, n in zip(names, shape, strict=True) if isinstance(n, Extent)
+                )
+                claim = f"{indexed(name, names)} == {behind[name]}"
+                rooms = [(v, int(n)) for v, n in zip(names, shape, strict=True)]
+                lines += nest(rooms, [f"assume(unless({inside}), {claim})"])
+        return lines, behind
 
     def block(self, wanted: str, lines: Lines) -> None:
         """The lines as a stage; one of eight kernels has none."""
@@ -240,11 +296,32 @@ class Sketch:
         return self.literal(dtype)
 
     def kernel(self, family: str) -> Kernel:
-        head = f"@primfunc\ndef k({', '.join(self.params)}):"
-        func = self.whole or parse("\n".join([head, *indented(self.lines)]))
+        lines, behind = self.assumed() if self.sizes else ([], {})
+        params = [*self.params, *(f"{n}: index" for n in self.sizes)]
+        head = f"@primfunc\ndef k({', '.join(params)}):"
+        func = self.whole or parse("\n".join([head, *indented([*lines, *self.lines])]))
         verify(func, "definition")
+        sized = {
+            name: tuple(map(str, shape))
+            for name, shape in self.extents.items()
+            if any(isinstance(n, Extent) for n in shape)
+        }
         minus_zero = any("= f32(-0.0)" in line or "= f64(-0.0)" in line for line in self.lines)
-        return Kernel(func, family, self.exact, dict(self.limits), minus_zero, self.rounded)
+        return Kernel(
+            func,
+            family,
+            self.exact,
+            dict(self.limits),
+            minus_zero,
+            self.rounded,
+            dict(self.sizes),
+            sized,
+            behind,
+        )
+
+
+def zero(dtype: str) -> str:
+    return {"bool": "bool(False)"}.get(dtype, f"{dtype}(0{'.0' if dtype in FLOATS else ''})")
 
 
 def indented(lines: Lines) -> Lines:
@@ -254,6 +331,8 @@ def indented(lines: Lines) -> Lines:
 def nest(loops: Sequence[tuple[str, Any]], body: Lines) -> Lines:
     """Loops from the outermost in; a bound is a number, or a text `start, stop`."""
     for name, stop in reversed(loops):
+        if isinstance(stop, Extent) and stop.guarded:
+            stop, body = int(stop), [f"if {name} < {stop}:", *indented(body)]
         bounds = stop if isinstance(stop, str) else f"0, {stop}"
         body = [f"for {name} in serial({bounds}):", *indented(body)]
     return body
@@ -276,12 +355,12 @@ def family(weight: float) -> Callable[[Family], Family]:
     return register
 
 
-def random_kernel(seed: int, family: str | None = None) -> Kernel:
-    """The kernel of a seed, of a family if one is named."""
+def random_kernel(seed: int, family: str | None = None, sized: int = 0) -> Kernel:
+    """The kernel of a seed, of a family if one is named, with at most so many scalars."""
     dice = Dice(seed, 1)
     drawn = dice.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
     name = drawn if family is None else family
-    sketch = Sketch(dice, dice.chance(0.5))
+    sketch = Sketch(dice, dice.chance(0.5), sized=sized)
     FAMILIES[name][1](sketch)
     return sketch.kernel(name)
 

@@ -528,6 +528,173 @@ equal quotients
 size and its remainder
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {3}>()
     r=Mod(s,t) a=Sub(s,r) z=Constant<value=int64[1] {0}>() y=Slice(x,z,a,z) }
+argmax last along
+    g (float[n,4] x) => (int64[1,4] y) { y = ArgMax<axis=0,select_last_index=1>(x) }
+argmin last along
+    g (int64[4,n] x) => (int64[4] y) { y = ArgMin<axis=-1,keepdims=0,select_last_index=1>(x) }
+gather in sized
+    g (float[n,4] x, int64[2] i) => (float[2,4] y)
+    { z=Constant<value=int64 {0}>() j=Mul(i,z) y = Gather<axis=0>(x,j) }
+gather from the end
+    g (float[2,n,4] x, int32[3] i) => (float[2,3,4] y)
+    { z=Constant<value=int32 {1}>() o=Mul(i,m) m=Constant<value=int32 {0}>() j=Sub(o,z)
+    y = Gather<axis=1>(x,j) }
+gather by the largest
+    g (float[2,n,4] x, int64[2,n] t) => (float[2,1,4] y) { i=ArgMax<axis=-1,keepdims=0>(t)
+    u=Constant<value=int64[1] {1}>() j=Unsqueeze(i,u) b=Constant<value=int64[2,1] {0,1}>()
+    k=Concat<axis=1>(b,j) g=GatherND(x,k) y=Unsqueeze(g,u) }
+gather of all
+    g (float[n,4] x) => (float[n,4] y) { z=Constant<value=int64[1] {0}>() s=Shape<end=1>(x)
+    e=Squeeze(s) o=Constant<value=int64 {1}>() a=Constant<value=int64 {0}>() r=Range(a,e,o)
+    q=Neg(r) p=Sub(q,o) y=Gather(x,p) }
+gatherelements along
+    g (float[n,4] x) => (float[n,4] y)
+    { i,j=TopK<axis=0>(x,s) s=Shape<end=1>(x) y=GatherElements<axis=0>(x,j) }
+gathernd
+    g (float[n,4] x, int64[2,1] i) => (float[2,4] y)
+    { z=Constant<value=int64 {0}>() j=Mul(i,z) y = GatherND(x,j) }
+gathernd of two axes
+    g (float[4,n,3] x, int64[5,2] i) => (float[5,3] y) <int64[1,2] m={1,0}>
+    { j=Mul(i,m) k=Sub(j,o) o=Constant<value=int64[1,2] {4,1}>() y = GatherND(x,k) }
+gathernd in a batch
+    g (float[n,n,3] x, int64[n,1] i) => (float[n,3] y)
+    { z=Constant<value=int64 {0}>() j=Mul(i,z) y = GatherND<batch_dims=1>(x,j) }
+boxes that suppression keeps
+    g (float[n,6,4] x, float[n,2,6] s) => (float[k,4] y, int64[k] c) <int64 m={3}>
+    { p=NonMaxSuppression(x,s,m) i=Constant<value=int64[2] {0,2}>() t=Gather<axis=1>(p,i)
+    y=GatherND(x,t) o=Constant<value=int64 {1}>() c=Gather<axis=1>(p,o) }
+scatter into
+    g (float[n,4] x, float[1,4] u) => (float[n,4] y)
+    { i=Constant<value=int64[1,1] {0}>() y = ScatterND(x,i,u) }
+scatter elements into
+    g (float[n,4] x) => (float[n,4] y) <int64[1,4] i={0,0,0,0}, float[1,4] u={1,2,3,4}>
+    { y = ScatterElements<axis=0>(x,i,u) }
+scatter last
+    g (float[n,4] x) => (float[n,4] y) <int64[1,4] i={-1,-1,-1,-1}, float[1,4] u={1,2,3,4}>
+    { y = ScatterElements<axis=0>(x,i,u) }
+scatter back
+    g (float[n,4] x, float[n,4] u) => (float[n,4] y)
+    { s=Shape<end=1>(x) i,j=TopK<axis=0>(x,s) y = ScatterElements<axis=0>(u,j,i) }
+scatter many into few
+    g (float[3,4] x, int64[n,4] i, float[n,4] u) => (float[3,4] y)
+    { y = ScatterElements<axis=0,reduction="add">(x,i,u) }
+scatter tuples
+    g (float[4,n,3] x, int64[n,2] i, float[n,3] u) => (float[4,n,3] y) <int64[1,2] m={1,0}>
+    { j=Mul(i,m) k=Sub(j,o) o=Constant<value=int64[1,2] {4,1}>()
+    y = ScatterND<reduction="max">(x,k,u) }
+scatter columns
+    g (float[3,n] x, int64[2,1] i, float[2,n] u) => (float[3,n] y)
+    { y = ScatterND<reduction="mul">(x,i,u) }
+lstm batch
+    g (float[3,n,2] x, float[1,8,2] w, float[1,8,2] r) => (float[3,1,n,2] y)
+    { y=LSTM<hidden_size=2>(x,w,r) }
+lstm seq
+    g (float[n,2,2] x, float[1,8,2] w, float[1,8,2] r) => (float[n,1,2,2] y)
+    { y=LSTM<hidden_size=2>(x,w,r) }
+lstm of both ends
+    g (float[n,n,3] x, float[2,20,3] w, float[2,20,5] r, float[2,40] b, float[2,n,5] h,
+    float[2,n,5] c, float[2,15] p) => (float[n,2,n,5] y, float[2,n,5] yh, float[2,n,5] yc)
+    { y,yh,yc=LSTM<hidden_size=5,direction="bidirectional">(x,w,r,b,,h,c,p) }
+lstm backwards with lengths
+    g (float[n,4,3] x, float[1,20,3] w, float[1,20,5] r, float[1,40] b, int32[4] k)
+    => (float[n,1,4,5] y, float[1,4,5] h) <int32[4] z={1,1,1,1}> { l=Min(k,z) o=Max(l,z)
+    y,h=LSTM<hidden_size=5,direction="reverse">(x,w,r,b,o) }
+gru batch last
+    g (float[3,n,2] x, float[1,6,2] w, float[1,6,2] r) => (float[1,n,2] h)
+    { y,h=GRU<hidden_size=2>(x,w,r) }
+gru seq
+    g (float[n,3,4] x, float[2,15,4] w, float[2,15,5] r, float[2,30] b)
+    => (float[n,2,3,5] y, float[2,3,5] h)
+    { y,h=GRU<hidden_size=5,direction="bidirectional",linear_before_reset=1>(x,w,r,b) }
+rnn seq then softmax
+    g (float[n,2,4] x, float[1,17,4] w, float[1,17,17] r) => (float[n,1,2,17] y, float[1,2,17] h)
+    { s,h=RNN<hidden_size=17>(x,w,r) y=Softmax<axis=0>(s) }
+einsum sum batch
+    g (float[n,2,4] x, float[n,4,3] w) => (float[2,3] y) { y=Einsum<equation="bij,bjk->ik">(x,w) }
+einsum attention
+    g (float[2,n,3,4] q, float[2,n,3,4] k) => (float[2,n,3,4] y)
+    { s=Einsum<equation="bihd,bjhd->bhij">(q,k) p=Softmax<axis=-1>(s)
+    y=Einsum<equation="bhij,bjhd->bihd">(p,k) }
+einsum diagonal
+    g (float[n,n] x, float[n] w) => (float y) { d=Einsum<equation="ii->i">(x)
+    y=Einsum<equation="i,i->">(d,w) }
+einsum outer of three
+    g (float[n] x, float[3] w, float[n] z) => (float[n,n,3] y)
+    { y=Einsum<equation="i,k,j->ijk">(x,w,z) }
+matmulinteger along
+    g (uint8[3,n] x, uint8[n,4] w, uint8 a, uint8 b) => (int32[3,4] y)
+    { y=MatMulInteger(x,w,a,b) }
+matmulinteger rows
+    g (uint8[2,n,3] x, uint8[3,4] w, uint8 a) => (int32[2,n,4] y) { y=MatMulInteger(x,w,a) }
+qlinearmatmul along
+    g (uint8[2,n] x, uint8[n,3] w) => (uint8[2,3] y)
+    <float s={0.5}, float u={2.0}, uint8 a={3}, uint8 b={1}>
+    { y=QLinearMatMul(x,s,a,w,s,b,u,a) }
+convinteger along
+    g (uint8[1,2,n] x, uint8[3,2,3] w, uint8 a) => (int32[1,3,k] y)
+    { y=ConvInteger<pads=[1,1],strides=[2]>(x,w,a) }
+qlinearconv along
+    g (uint8[1,2,n,4] x, uint8[3,2,3,1] w) => (uint8[1,3,k,4] y)
+    <float s={0.5}, float u={2.0}, uint8 a={3}, uint8 b={1}, int32[3] c={1,2,3}>
+    { y=QLinearConv<pads=[1,0,1,0]>(x,s,a,w,s,b,u,a,c) }
+conv same of a stride
+    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,3] w={1,2,3}>
+    { y=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
+conv same below of both
+    g (float[1,1,n,n] x) => (float y) <float[8] v={1,2,3,4,5,6,7,8}, int64[4] s={1,1,4,2}>
+    { w=Reshape(v,s) y=Conv<auto_pad="SAME_LOWER",strides=[3,2]>(x,w) }
+conv same twice
+    g (float16[1,1,n] x) => (float16 y) <float16[1,1,3] w={1,2,3}>
+    { a=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w)
+    y=Conv<auto_pad="SAME_UPPER",strides=[2]>(a,w) }
+qlinearconv same of a stride
+    g (uint8[1,2,n] x, uint8[3,2,3] w) => (uint8 y) <float s={0.5}, float u={2.0}, uint8 a={3}>
+    { y=QLinearConv<auto_pad="SAME_UPPER",strides=[2]>(x,s,a,w,s,a,u,a) }
+maxpool same of a stride
+    g (float[1,2,n,5] x) => (float y)
+    { y=MaxPool<kernel_shape=[3,3],auto_pad="SAME_UPPER",strides=[2,2]>(x) }
+topk of few in a batch
+    g (float[n,20] x) => (float[n,3] y, int64[n,3] z)
+    { k=Constant<value=int64[1] {3}>() y,z = TopK<axis=1>(x,k) }
+topk of few along both
+    g (float[2,n,n] x) => (float[2,1,n] y, int64[2,1,n] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=1>(x,k) }
+layernorm of all
+    g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
+layernorm along
+    g (float[2,3,n] x, float[1] w, float[1] b) => (float[2,3,n] y)
+    { y = LayerNormalization<axis=-1>(x,w,b) }
+layernorm with statistics
+    g (float[2,n,4] x, float[n,4] w, float[4] b) => (float y, float m, float d)
+    { y,m,d = LayerNormalization<axis=1>(x,w,b) }
+half layernorm along
+    g (float16[3,n] x, float16[1] w) => (float16[3,n] y) { y=LayerNormalization(x,w) }
+topk along
+    g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
+topk smallest along
+    g (float[4,n] x) => (float[4,1] y, int64[4,1] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<largest=0>(x,k) }
+topk of integers along
+    g (int64[4,n] x) => (int64[4,k] y, int64[4,k] z)
+    { s=Shape<start=1>(x) y,z = TopK<largest=0>(x,s) }
+topk of all
+    g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
+topk of some
+    g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x)
+    m=Constant<value=int64[1] {3}>() k=Min(m,s) y,z=TopK<axis=0>(x,k) }
+topk of some and both sizes
+    g (float[n,n] x) => (float[n,k] y, int64[n,k] z) { s=Shape<end=1>(x)
+    m=Constant<value=int64[1] {2}>() k=Min(m,s) y,z=TopK<axis=-1,largest=0>(x,k) }
+topk then softmax
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) m=Constant<value=int64[1] {3}>()
+    k=Min(s,m) v,z=TopK<axis=0>(x,k) y=Softmax<axis=0>(v) }
+half topk along
+    g (float16[2,n] x) => (float16[2,1] y, int64[2,1] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=1>(x,k) }
+lesser of three
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) m=Constant<value=int64[1] {3}>()
+    d=Add(s,s) k=Min(d,m,s) y=ConstantOfShape<value=float[1] {2}>(k) }
 next multiple
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {4}>()
     r=Mod(s,t) a=Sub(t,r) b=Mod(a,t) c=Add(s,b) y=ConstantOfShape<value=float[1] {2}>(c) }
@@ -552,35 +719,20 @@ reshape states: Reshape: the node states the extent
 slice reverse: Slice: it takes
     g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
     {-9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z,a) }
-gather in sized: Gather: computed together
-    g (float[n,4] x, int64[2] i) => (float[2,4] y) { y = Gather<axis=0>(x,i) }
 split along: Split: it takes
     g (float[n,4] x) => (float[a,4] y, float[b,4] z)
     { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
 tile along: Tile: it takes
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[2] {2,1}>() y = Tile(x,p) }
-topk along: TopK: it takes
-    g (float[n,4] x) => (float[1,4] y, int64[1,4] z)
-    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=0>(x,k) }
+topk of more than the least: TopK: it may have fewer
+    g (float[n,4] x) => (float[2,4] y, int64[2,4] z)
+    { k=Constant<value=int64[1] {2}>() y,z = TopK<axis=0>(x,k) }
 where broadcast: Where: computed together
     g (float[n,4] x, bool[5,1] c) => (float[a,4] y) { r=Relu(x) y = Where(c,x,r) }
 expand const: Expand: the node states the extent
     g (float[n,4] x) => (float[k,4] y) { s=Constant<value=int64[2] {5,4}>() y = Expand(x,s) }
-layernorm batch: LayerNormalization: it combines all elements
-    g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
 nonzero: NonZero: it combines all elements
     g (float[n,4] x) => (int64[2,k] y) { y = NonZero(x) }
-scatter into: ScatterND: computed together
-    g (float[n,4] x, float[1,4] u) => (float[n,4] y)
-    { i=Constant<value=int64[1,1] {0}>() y = ScatterND(x,i,u) }
-scatter elements into: ScatterElements: computed together
-    g (float[n,4] x) => (float[n,4] y) <int64[1,4] i={0,0,0,0}, float[1,4] u={1,2,3,4}>
-    { y = ScatterElements<axis=0>(x,i,u) }
-scatter last: ScatterElements: computed together
-    g (float[n,4] x) => (float[n,4] y) <int64[1,4] i={-1,-1,-1,-1}, float[1,4] u={1,2,3,4}>
-    { y = ScatterElements<axis=0>(x,i,u) }
-gathernd: GatherND: computed together
-    g (float[n,4] x, int64[2,1] i) => (float[2,4] y) { y = GatherND(x,i) }
 if on size: Greater: does not only move them
     g (float[n,4] x) => (float[n,4] y)
     { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>() c=Greater(s,t) y=If(c) <then_branch = a ()
@@ -620,26 +772,11 @@ gemm bias full: Gemm: computed together
     g (float[n,4] x, float[4,3] w, float[5,3] b) => (float[n,3] y) { y=Gemm(x,w,b) }
 matmul batch full: MatMul: computed together
     g (float[n,2,4] x, float[5,4,3] w) => (float[k,2,3] y) { y=MatMul(x,w) }
-einsum sum batch: Einsum: it takes
-    g (float[n,2,4] x, float[n,4,3] w) => (float[2,3] y) { y=Einsum<equation="bij,bjk->ik">(x,w) }
-lstm batch: LSTM: it takes
-    g (float[3,n,2] x, float[1,8,2] w, float[1,8,2] r) => (float[3,1,n,2] y)
-    { y=LSTM<hidden_size=2>(x,w,r) }
-lstm seq: LSTM: it takes
-    g (float[n,2,2] x, float[1,8,2] w, float[1,8,2] r) => (float[n,1,2,2] y)
-    { y=LSTM<hidden_size=2>(x,w,r) }
-gru batch last: GRU: it takes
-    g (float[3,n,2] x, float[1,6,2] w, float[1,6,2] r) => (float[1,n,2] h)
-    { y,h=GRU<hidden_size=2>(x,w,r) }
 conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
-boxes that suppression keeps: GatherND: computed together
-    g (float[n,6,4] x, float[n,2,6] s) => (float[k,4] y, int64[k] c) <int64 m={3}>
-    { p=NonMaxSuppression(x,s,m) i=Constant<value=int64[2] {0,2}>() t=Gather<axis=1>(p,i)
-    y=GatherND(x,t) o=Constant<value=int64 {1}>() c=Gather<axis=1>(p,o) }
 compress: Compress: it combines all elements
     g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
-unique: Unique: it combines all elements
+unique: Unique: computed together
     g (float[n] x) => (float[k] y) { y=Unique(x) }
 eyelike: EyeLike: its output is that number
     g (float[n,4] x) => (float[n,4] y) { y=EyeLike(x) }
@@ -704,9 +841,9 @@ resize not larger: Resize: policy not_larger depends on it
 quotient of a negative: Div: does not only move them
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
     a=Sub(s,t) h=Div(a,t) y=ConstantOfShape(h) }
-conv same of a stride: Conv: SAME_UPPER pads its beginning by [0, 1]
-    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,3] w={1,2,3}>
-    { y=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
+average pool same of a stride: AveragePool: SAME_UPPER pads its beginning by [0, 1]
+    g (float[1,1,n] x) => (float[1,1,k] y)
+    { y=AveragePool<kernel_shape=[3],auto_pad="SAME_UPPER",strides=[2]>(x) }
 conv of infinite weights: Conv: times the zeros behind that
     g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] z={0,1}>
     { o=Constant<value=float {1}>() w=Div(o,z) y=Conv<pads=[0,1]>(x,w) }
@@ -733,8 +870,6 @@ thirds in floats: Div: does not only move them
 conv transpose same: ConvTranspose: its output has a stated extent
     g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] w={1,2}>
     { y=ConvTranspose<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
-topk k of size: TopK: does not only move them
-    g (float[n,4] x) => (float[k,4] y, int64[k,4] z) { s=Shape<end=1>(x) y,z=TopK<axis=0>(x,s) }
 """
     ).items()
     for name, node, reason in [head.split(": ", 2)]

@@ -1,4 +1,4 @@
-"""Runs of one program for many extents beside onnxruntime.
+"""Runs of one program for many extents beside onnxruntime, and beside programs for one extent each.
 
 In: a model whose dimensions have names, and their sizes.  Out: what is wrong with the runs, or
 nothing, and why no program serves all extents.  Before each run the room behind its elements is
@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,34 +81,55 @@ def beside_peer(
     options: gf.Options = OPTIONS,
     tolerance: float = 1e-4,
     most: int = 3,
+    exact: int = 0,
 ) -> tuple[list[str], str]:
     """What is wrong with runs of these extents, and why no program serves all sizes, or "".
 
     An extent for which onnxruntime refuses the model says nothing; that it refuses all is wrong.
+    The last `exact` runs are compared with programs of these extents alone too.
     """
     peer, wrong, compared = peer_of(model), list[str](), 0
+    runs = list(runs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exe = gf.compile(model, sizes=sizes, options=options)
         largest = {name: hi for name, (_, hi) in sizes.items()}
         for seed, extents in enumerate(runs):
             feeds = sized_feeds(exe, extents, seed, most)
-            try:
+            wanted = {}
+            with suppress(Exception):
                 results = peer.run(None, feeds)
-            except Exception:
+                names = (output.name for output in peer.get_outputs())
+                wanted["onnxruntime"] = dict(zip(names, results, strict=True))
+            said = []
+            if len(runs) - seed <= exact:
+                try:
+                    wanted["the program for these extents"] = exact_results(model, feeds, options)
+                except gf.GraphflowError as error:
+                    said = [f"alone: {type(error).__name__}: {error}"] if wanted else []
+            if not wanted:
                 continue
-            wanted = dict(zip((o.name for o in peer.get_outputs()), results, strict=True))
             poison = sized_feeds(exe, {**extents, **largest}, seed, most, poison=True)
             with suppress(gf.GraphflowError):  # a model that has no results for the largest extents
                 exe.run(poison)
             try:
-                said = difference(exe.run(feeds), wanted, tolerance)
+                found = exe.run(feeds)
+                for name, arrays in wanted.items():
+                    if text := difference(found, arrays, tolerance):
+                        said.append(f"{text}, beside {name}")
             except gf.GraphflowError as error:
-                said = f"{type(error).__name__}: {error}"
-            compared += 1
-            if said:
-                wrong.append(f"{dict(extents)}: {said}")
+                said.append(f"{type(error).__name__}: {error}")
+            compared += "onnxruntime" in wanted
+            wrong += [f"{dict(extents)}: {text}" for text in said]
         about = exe.report()["sizes"]
     if not compared:
         wrong.append("onnxruntime runs the model for none of these extents")
     return wrong, next(iter(about.values()))["why_not"]
+
+
+def exact_results(model: onnx.ModelProto, feeds: Feeds, options: gf.Options) -> Feeds:
+    """The results of the program that is compiled for the shapes of these arrays alone.
+
+    One thread runs it: a second one takes longer to make than the little work of a test.
+    """
+    return dict(gf.compile(model, options=replace(options, threads=1)).run(feeds))

@@ -29,14 +29,17 @@ from support.kernels.schedule_kernels import Dice, Kernel, random_kernel, whole_
 from support.primitives.all_cases import SEQUENCE_CASES
 from support.schedules.schedule_cases import (
     UNDEFINED,
-    Chain,
     Failure,
     Outcome,
     case_of,
-    chains,
     compared,
     drawn,
     expected_of,
+)
+from support.schedules.schedule_inputs import (
+    Chain,
+    chains,
+    inputs_for,
     inputs_of,
     packed,
     pad_kind,
@@ -88,7 +91,7 @@ def verdict(kernel: Kernel, schedule: Schedule, seed: int) -> tuple[str, str, st
     is."""
     dice = Dice(seed, 6)
     placed = chains(kernel.func, schedule.steps)
-    inputs = inputs_of(kernel, schedule.steps, dice)
+    inputs = inputs_for(kernel, schedule.steps, inputs_of(kernel, schedule.steps, dice), {}, 0)
     finite = {s.arguments[0] for s in schedule.steps if s.primitive is assume_finite}
     target = host_target() if dice.chance(0.5) else avx2_target()
     try:

@@ -4,8 +4,9 @@ In: a seed.  Out: an `Outcome`: what was wrong, and which primitives were tried 
 scheduled kernel must compute what its definition computes: in the interpreter, forward and with its
 parallel and vectorized loops reversed, whatever memory and undefined padding contain.  Parameters
 with a new layout get the padding that was stated, and each access to forbidden padding is an error.
-Some of the kernels also run as native code.  A wrong case is shrunk by dropping steps before it is
-shown.
+A kernel with scalars runs for several values of these: the ends, the borders of tiles, and beside
+them; its inputs hold poison behind their extents.  Some of the kernels also run as native code.  A
+wrong case is shrunk by dropping steps before it is shown.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,19 +22,15 @@ import numpy as np
 from graphflow import tir
 from graphflow.base.errors import CodegenError, GraphflowError, ScheduleError, VerifyError
 from graphflow.codegen import avx2_target, host_target
+from graphflow.graph.program_kernels import program_kernel
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume, remove_undef
 from graphflow.kernels.lowering.task import parallel_extent, with_workspace
 from graphflow.kernels.recipes import Scheduled
 from graphflow.kernels.recipes.schedules.on_host import on_host
-from graphflow.layout import Layout, physical_vars
 from graphflow.schedule import (
-    PadFunction,
     Schedule,
     ScheduleStep,
-    assume_finite,
-    assume_reciprocal,
     replay,
-    transform_layout,
 )
 from graphflow.tir.meaning.operators import undefined_value
 from graphflow.tir.meaning.to_python import compile_to_python
@@ -40,23 +38,29 @@ from support.fuzz.fuzz_test import Failure, shrunk
 from support.kernels import schedule_families, schedule_rows
 from support.kernels.schedule_kernels import Dice, Kernel, random_kernel
 from support.kernels.smaller_kernels import smaller_kernels
-from support.placing import Native, positions
+from support.placing import Native
 from support.primitives.primitive_cases import leaves_the_same
+from support.schedules.schedule_inputs import (
+    Array,
+    chains,
+    inputs_for,
+    inputs_of,
+    packed,
+    poison_of,
+    same_bits,
+    scalars_of,
+    unpacked,
+    unpromised,
+)
 from support.schedules.schedule_trial import Crashed, Trial
 from support.schedules.schedule_ways import random_schedule
 
 assert schedule_families and schedule_rows
 
-Array = np.ndarray[Any, Any]
-Chain = tuple[tuple[Layout, Any], ...]
-"""Layouts of a parameter with their padding, in the order in which it was given them."""
-
 TOO_WIDE = "divide it first"
 """What code generation says of a loop with more lanes than the target has registers for."""
 
 NATIVE_SHARE = 1 / 14
-SPECIALS = (np.inf, -np.inf, np.nan, -0.0, 0.0)
-WILD = (*SPECIALS, 1e38, -1e38, 1e-40, -1e-40, 0.3, -1.7)
 EXACT_BELOW = {"float32": 2.0**22, "float64": 2.0**50}
 """Sums and products of small whole numbers are exact in any order, as long as they stay below."""
 
@@ -95,185 +99,11 @@ class Watched(list[Any]):
         super().__setitem__(place, value)
 
 
-# Inputs and padding -------------------------------------------------------------------------------
-
-
-def chains(definition: tir.PrimFunc, steps: Sequence[ScheduleStep]) -> dict[str, Chain]:
-    """Where the parameters live after the steps."""
-    found: dict[str, Chain] = {p.buffer.name: () for p in definition.params}
-    for step in steps:
-        if step.primitive is transform_layout and step.arguments[0] in found:
-            name, layout, pad = step.arguments
-            found[name] = (*found[name], (layout, pad))
-    return found
-
-
-def inputs_of(kernel: Kernel, steps: Sequence[ScheduleStep], dice: Dice) -> dict[str, Array]:
-    """Random inputs of which everything holds that the kernel and the steps assume."""
-    finite = {s.arguments[0] for s in steps if s.primitive is assume_finite}
-    positive_zero = {s.arguments[0] for s in steps if s.primitive is assume_reciprocal}
-    wrapped = {
-        name
-        for name, chain in chains(kernel.func, steps).items()
-        for _, pad in chain
-        if is_wrapped(pad)
-    }
-    special = dice.chance(0.6) and not kernel.rounded
-    arrays = {}
-    for buffer in (p.buffer for p in kernel.func.params if p.role is not tir.Role.OUTPUT):
-        array = random_array(dice, buffer.dtype, buffer.shape, special, kernel.exact)
-        if kernel.minus_zero and buffer.dtype in tir.FLOATS and dice.chance(0.6):
-            array = np.full(buffer.shape, -0.0, array.dtype)
-        limit = kernel.limits.get(buffer.name, "")
-        if buffer.dtype in tir.FLOATS:
-            if limit in ("nonnegative", "small") or buffer.name in finite | wrapped:
-                array = np.where(np.isfinite(array), array, 1).astype(array.dtype)
-            if buffer.name in positive_zero:
-                with np.errstate(all="ignore"):
-                    array = np.where(1 / array > -np.inf, array, 1).astype(array.dtype)
-        if limit == "nonnegative":
-            array = np.where(array >= 0, array, 2).astype(array.dtype)
-        if limit == "small":
-            array = np.where((array <= 5) & (array >= -5), array, -5).astype(array.dtype)
-        if limit.startswith("padded"):
-            _, n, pad = limit.split()
-            array.reshape(-1)[int(n) :] = np.array(
-                float(pad) if "." in pad or "inf" in pad else int(pad)
-            )
-        arrays[buffer.name] = array
-    return arrays
-
-
-def random_array(dice: Dice, dtype: str, shape: Sequence[int], special: bool, exact: bool) -> Array:
-    kind = tir.DTYPES[dtype]
-    if kind.kind == "b":
-        return dice.rng.random(shape) < 0.5
-    low = 0 if kind.kind == "u" else -3
-    with np.errstate(all="ignore"):
-        array = dice.rng.integers(low, 4, shape).astype(kind)
-        if kind.kind == "f" and not exact and dice.chance(0.5):
-            array = (dice.rng.standard_normal(shape) * 3).astype(kind)
-        if special:
-            odd: Sequence[Any] = SPECIALS if exact else WILD
-            if kind.kind != "f":
-                odd = (np.iinfo(kind).min, np.iinfo(kind).max)
-            where = dice.rng.random(shape) < 0.2
-            chosen = np.array(odd).astype(kind)[dice.rng.integers(0, len(odd), shape)]
-            array = np.where(where, chosen, array)
-    return np.asarray(array, kind)
-
-
-POISONS = {"f": (np.nan, -42.0), "b": (False, True), "i": (None, 77), "u": (None, 3)}
-"""What padding holds that may hold anything, in the two runs; None: the smallest integer."""
-
-
-def packed(array: Array, chain: Chain, run: int) -> tuple[Array, Array]:
-    """The array in its layouts, and where it may not be touched; poison where it holds anything."""
-    forbidden = np.zeros(array.shape, bool)
-    # What is wrapped around is compared with itself, which NaN is not equal to.
-    poison = 1 if any(is_wrapped(pad) for _, pad in chain) else run
-    for layout, pad in chain:
-        box = padding_of(array, layout, pad, poison)
-        place = positions(layout)
-        box.reshape(-1)[place] = array
-        touch = np.full(layout.physical_shape, pad_kind(pad) == "none")
-        touch.reshape(-1)[place] = forbidden
-        array, forbidden = with_function(box, layout, pad), touch
-    return array, forbidden
-
-
-def is_wrapped(pad: Any) -> bool:
-    """Whether padding repeats elements of the tensor."""
-    return isinstance(pad, PadFunction) and isinstance(pad.value, tir.Load)
-
-
-def pad_kind(pad: Any) -> str:
-    if isinstance(pad, PadFunction):
-        return (
-            "none"
-            if pad.value is None
-            else "undef"
-            if isinstance(pad.value, tir.Undef)
-            else "value"
-        )
-    return "none" if pad is None else "undef" if pad == "undef" else "value"
-
-
-def entered(chain: Chain) -> Chain:
-    """The layouts of a parameter that is read and written, before the kernel: the padding that it
-    writes may hold anything."""
-    return tuple((layout, None if pad_kind(pad) == "none" else "undef") for layout, pad in chain)
-
-
-def poison_of(dtype: Any, run: int) -> Any:
-    value = POISONS[dtype.kind][run]
-    return np.iinfo(dtype).min if value is None else value
-
-
-def padding_of(array: Array, layout: Layout, pad: Any, run: int) -> Array:
-    """A box full of what the padding holds: poison, or the number, either zero for a zero."""
-    kind = array.dtype.kind
-    value = poison_of(array.dtype, run)
-    if pad_kind(pad) == "value" and not isinstance(pad, PadFunction):
-        value = pad
-        if kind == "f" and pad == 0 and run:
-            value = -pad  # an input's padding compares equal to a zero, and no more is said of it
-    with np.errstate(all="ignore"):
-        return np.full(layout.physical_shape, value, array.dtype)
-
-
-def with_function(box: Array, layout: Layout, pad: Any) -> Array:
-    """The box with its padding as a function of the place says."""
-    if not isinstance(pad, PadFunction) or pad_kind(pad) != "value":
-        return box
-    names = physical_vars(box.ndim)
-    axes = dict(zip((v.name for v in names), np.indices(box.shape), strict=True))
-
-    def at(expr: Any) -> Array:
-        return np.broadcast_to(
-            eval(str(expr), {"min": np.minimum, "max": np.maximum}, axes), box.shape
-        )
-
-    if isinstance(pad.value, tir.Literal):
-        values = np.full(box.shape, pad.value.value, box.dtype)
-    elif isinstance(pad.value, tir.Load):
-        values = box[tuple(at(e) for e in pad.value.indices)]
-    else:
-        values = at(pad.value).astype(box.dtype)
-    inside = np.zeros(box.size, bool)
-    inside[positions(layout).reshape(-1)] = True
-    return np.where(inside.reshape(box.shape), box, values)
-
-
-def unpacked(box: Array, chain: Chain, fill: Any, name: str) -> Array:
-    """The logical array, after checking the padding that was stated."""
-    for layout, pad in reversed(chain):
-        logical = box.reshape(-1)[positions(layout)]
-        inside = np.zeros(box.size, bool)
-        inside[positions(layout).reshape(-1)] = True
-        rest = box.reshape(-1)[~inside]
-        wanted = None
-        if pad_kind(pad) == "none":
-            wanted = np.full(rest.shape, fill, box.dtype)
-        elif isinstance(pad, PadFunction):
-            if pad.value is not None and not isinstance(pad.value, tir.Undef):
-                wanted = with_function(box, layout, pad).reshape(-1)[~inside]
-        elif pad != "undef":
-            wanted = np.full(rest.shape, pad, box.dtype)
-        if wanted is not None and not same_bits(rest, wanted).all():
-            raise Failure("padding", f"{name}: the padding {pad!r} is {rest}")
-        box = logical
-    return box
-
-
-def same_bits(a: Array, b: Array) -> Array:
-    """Where two arrays agree to the bit, any NaN for any NaN."""
-    with np.errstate(all="ignore"):
-        equal = (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
-        return np.asarray(equal | ((a != a) & (b != b)))
-
-
 # Running ------------------------------------------------------------------------------------------
+
+NO_SCALARS: Mapping[str, int] = {}
+LEAST_SCALAR, MOST_SCALAR = 0, 10**6
+"""Wide bounds, which say of no access that it is in its buffer."""
 
 UNDEFINED = (float("nan"), -42.0, 0.0, 99.0)
 """What memory holds that was not written, by runs, on both sides of the constants of kernels; the
@@ -286,6 +116,7 @@ def interpreted(
     outputs: Mapping[str, Array],
     run: int,
     reverse: bool,
+    scalars: Mapping[str, int] = NO_SCALARS,
 ) -> dict[str, Array]:
     """The outputs of a kernel; `outputs` says which of their elements may not be touched."""
     memory = []
@@ -303,14 +134,21 @@ def interpreted(
         places = np.flatnonzero(closed)
         memory.append(Watched(items, list(places), buffer.name) if places.size else items)
     memory += [[undefined_value(field.dtype, UNDEFINED[run])] for field in tir.fields_of(func)]
-    call = compile_to_python(func, undefined=UNDEFINED[run], reverse=reverse)
+    call = _called(func, UNDEFINED[run], reverse)
     with np.errstate(all="ignore"):
-        call(*memory)
+        call(*(scalars[var.name] for var in func.scalars), *memory)
     return {
         p.buffer.name: np.array(list(cells), tir.DTYPES[p.buffer.dtype]).reshape(p.buffer.shape)
         for p, cells in zip(func.params, memory, strict=False)
         if p.buffer in func.outputs
     }
+
+
+@lru_cache(maxsize=16)
+def _called(func: tir.PrimFunc, undefined: float, reverse: bool) -> Callable[..., None]:
+    """The kernel as a function of its scalars and memory; it is run for several of both."""
+    free = dict.fromkeys(func.scalars, (LEAST_SCALAR, MOST_SCALAR))
+    return compile_to_python(func, undefined=undefined, reverse=reverse, free=free)
 
 
 def compared(have: Array, want: Array, defined: Array, exact: bool, name: str, where: str) -> None:
@@ -339,9 +177,13 @@ class Expected:
     defined: dict[str, Array]
 
 
-def expected_of(func: tir.PrimFunc, inputs: Mapping[str, Array]) -> Expected:
+def expected_of(
+    func: tir.PrimFunc, inputs: Mapping[str, Array], scalars: Mapping[str, int] = NO_SCALARS
+) -> Expected:
     placed = {name: (array, np.zeros(0, bool)) for name, array in inputs.items()}
-    first, *others = (interpreted(func, placed, {}, run, False) for run in range(len(UNDEFINED)))
+    first, *others = (
+        interpreted(func, placed, {}, run, False, scalars) for run in range(len(UNDEFINED))
+    )
     defined = {
         name: np.logical_and.reduce([same_bits(array, other[name]) for other in others])
         for name, array in first.items()
@@ -354,23 +196,15 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
     dice = Dice(seed, 3)
     func, steps = schedule.func, schedule.steps
     inputs = inputs_of(kernel, steps, dice)
-    want = expected_of(kernel.func, inputs)
-    placed_in = chains(kernel.func, steps)
-    outputs = {
-        b.name: packed(np.zeros(b.shape, tir.DTYPES[b.dtype]), placed_in[b.name], 0)[1]
-        for b in kernel.func.outputs
-    }
-    changed = {p.buffer.name for p in kernel.func.params if p.role is tir.Role.INOUT}
-    before = placed_in | {name: entered(placed_in[name]) for name in changed}
-    for run in (0, 1):
-        placed = {name: packed(array, before[name], run) for name, array in inputs.items()}
-        found = interpreted(func, placed, outputs, run, bool(run))
-        for name, array in want.outputs.items():
-            fill = undefined_value(array.dtype.name, UNDEFINED[run])
-            fill = poison_of(array.dtype, run) if name in changed else fill
-            have = unpacked(found[name], placed_in[name], fill, name)
-            exact = not kernel.rounded
-            compared(have, array, want.defined[name], exact, name, f"run {run}")
+    ran = 0
+    for scalars in scalars_of(kernel, steps, dice):
+        for run in (0, 1):
+            given = inputs_for(kernel, steps, inputs, scalars, run)
+            if kernel.sizes or run == 0:
+                want = expected_of(kernel.func, given, scalars)
+            compared_outputs(kernel, schedule, given, want, run, scalars)
+        if native:
+            ran += run_natively(kernel, schedule, given, want, scalars)
     if not leaves_the_same(kernel.func, func, schedule.fields):
         raise Failure("state", "fields hold something else afterwards")
     if dice.chance(0.1):
@@ -378,7 +212,33 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
             raise Failure("replay", "the steps, taken again, give another kernel")
         if tir.parse(tir.to_text(func)) != func:
             raise Failure("text", "the kernel's text is parsed as another kernel")
-    return run_natively(kernel, schedule, inputs, want) if native else 0
+    return ran
+
+
+def compared_outputs(
+    kernel: Kernel,
+    schedule: Schedule,
+    inputs: Mapping[str, Array],
+    want: Expected,
+    run: int,
+    scalars: Mapping[str, int],
+) -> None:
+    """`Failure` where a run of a schedule gives something else than its definition."""
+    placed_in = chains(kernel.func, schedule.steps)
+    outputs = {
+        b.name: packed(np.zeros(b.shape, tir.DTYPES[b.dtype]), placed_in[b.name], 0)[1]
+        for b in kernel.func.outputs
+    }
+    changed = {p.buffer.name for p in kernel.func.params if p.role is tir.Role.INOUT}
+    before = placed_in | {name: unpromised(placed_in[name]) for name in changed}
+    placed = {name: packed(array, before[name], run) for name, array in inputs.items()}
+    found = interpreted(schedule.func, placed, outputs, run, bool(run), scalars)
+    for name, array in want.outputs.items():
+        fill = undefined_value(array.dtype.name, UNDEFINED[run])
+        fill = poison_of(array.dtype, run) if name in changed else fill
+        have = unpacked(found[name], placed_in[name], fill, name)
+        where = f"run {run}{f' with {dict(scalars)}' if scalars else ''}"
+        compared(have, array, want.defined[name], not kernel.rounded, name, where)
 
 
 def lowered_of(schedule: Schedule) -> LoweredKernel | None:
@@ -389,7 +249,7 @@ def lowered_of(schedule: Schedule) -> LoweredKernel | None:
     """
     task = KernelTask("k", schedule.definition, (), Scheduled(schedule.func), host_target())
     try:
-        hosted = on_host(schedule.func)
+        hosted = on_host(with_scalars_in_memory(schedule.func))
     except VerifyError:  # a field is perhaps read before it is written
         return None
     for func in (hosted, plain(hosted)):
@@ -400,6 +260,18 @@ def lowered_of(schedule: Schedule) -> LoweredKernel | None:
             continue
         return LoweredKernel("k", lowered, schedule, parallel_extent(lowered), workspace, (), task)
     return None
+
+
+def with_scalars_in_memory(func: tir.PrimFunc) -> tir.PrimFunc:
+    """The kernel as programs call it, if it has scalars; what it assumes of elements is removed."""
+    if not func.scalars:
+        return func
+
+    def change(stmt: tir.Stmt) -> tir.Body:
+        loads = isinstance(stmt, tir.Assume) and any(tir.loads_in((stmt,)))
+        return () if loads else (stmt,)
+
+    return program_kernel(replace(func, body=tir.map_body(func.body, change)))
 
 
 def plain(func: tir.PrimFunc) -> tir.PrimFunc:
@@ -422,11 +294,16 @@ def plain(func: tir.PrimFunc) -> tir.PrimFunc:
 
 
 def run_natively(
-    kernel: Kernel, schedule: Schedule, inputs: Mapping[str, Array], want: Expected
+    kernel: Kernel,
+    schedule: Schedule,
+    inputs: Mapping[str, Array],
+    want: Expected,
+    scalars: Mapping[str, int] = NO_SCALARS,
 ) -> int:
     lowered = lowered_of(schedule)
     if lowered is None:
         return 0
+    held = {name: np.array(value, np.int64) for name, value in scalars.items()}
     placed_in = chains(kernel.func, schedule.steps)
     for target in dict.fromkeys((host_target(), avx2_target())):
         try:
@@ -438,7 +315,7 @@ def run_natively(
         for run in (0, 1):
             arrays = {
                 name: packed(array, placed_in[name], run)[0] for name, array in inputs.items()
-            }
+            } | held
             fills = {}
             for buffer in lowered.func.outputs:
                 fills[buffer.name] = undefined_value(buffer.dtype, UNDEFINED[run])
@@ -456,10 +333,12 @@ def run_natively(
 
 @dataclass(frozen=True)
 class Focus:
-    """Kernels of one family alone, schedules that go one way; None: any."""
+    """Kernels of one family alone, schedules that go one way; None: any.  `sized` is how many
+    scalars a kernel may have."""
 
     family: str | None = None
     way: str | None = None
+    sized: int = 0
 
 
 ANY = Focus()
@@ -467,7 +346,7 @@ ANY = Focus()
 
 def run_case(seed: int, focus: Focus = ANY) -> Outcome:
     """The random schedule of a seed, checked."""
-    kernel = random_kernel(seed, focus.family)
+    kernel = random_kernel(seed, focus.family, focus.sized)
     dice = Dice(seed, 2)
     trial = Trial(kernel.func, dice)
     native = dice.chance(NATIVE_SHARE)

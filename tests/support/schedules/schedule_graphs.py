@@ -37,7 +37,7 @@ from graphflow.tir import FLOATS, PrimFunc, to_text
 from support.fuzz.fuzz_test import shrunk
 from support.kernels.schedule_kernels import Dice
 from support.placing import interpret_physical
-from support.schedules.schedule_cases import SPECIALS, WILD, Array, same_bits
+from support.schedules.schedule_inputs import SPECIALS, WILD, Array, same_bits
 from support.schedules.schedule_offers import KINDS, OVERCOMPUTE, TARGET, Draft, Taste, random_offer
 
 POISONS = {"f": (np.nan, -42.0), "i": (-42, 77), "u": (42, 77), "b": (False, True)}

@@ -35,7 +35,7 @@ from graphflow.schedule import (
 )
 from graphflow.tir import FLOATS, PrimFunc, buffers_of, loops_of, parse
 from support.kernels.schedule_kernels import Dice
-from support.schedules.schedule_cases import Array
+from support.schedules.schedule_inputs import Array
 
 TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import isinf
 from typing import Any
 
 from graphflow import tir
@@ -15,6 +16,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
     ScheduleStep,
+    assume_finite,
     remove_branching_through_overcompute,
 )
 from graphflow.schedule.places.place_names import names_of_places
@@ -44,11 +46,14 @@ class Trial(Choices):
         self.schedule = Schedule.of(definition)
         self.held = [self.schedule.handle(name) for name in names_of_places(definition)]
         self.each = each
+        self.infinite = _infinite(definition)
         self.tried: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
 
     def step(self, primitive: Callable[..., Any], *arguments: Any, **options: Any) -> bool:
         """Whether the primitive accepted and changed something; `Crashed` where it did worse."""
+        if primitive is assume_finite and arguments[0] in self.infinite:
+            return False
         name = primitive.__name__
         before = self.schedule
         self.tried[name] += 1
@@ -80,3 +85,14 @@ class Trial(Choices):
             found = [now.name for now in self.schedule.forward(place)]
             assert there.issuperset(found), (place.name, found)
             assert len(found) == len(set(found)), (place.name, found)
+
+
+def _infinite(definition: tir.PrimFunc) -> set[str]:
+    """The buffers of which a definition assumes an infinite element."""
+    assumed = [stmt for stmt in tir.walk(definition.body) if isinstance(stmt, tir.Assume)]
+    return {
+        load.buffer.name
+        for stmt in assumed
+        for load in tir.loads_in((stmt,))
+        if any(isinstance(e, tir.Literal) and isinf(e.value) for e in tir.walk_expr(stmt.claim))
+    }

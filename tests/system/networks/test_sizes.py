@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 
 import graphflow as gf
 from graphflow import tir
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
 from graphflow.models import named, with_open_batch
@@ -118,11 +119,19 @@ def test_a_head_that_a_run_may_not_fill_is_a_portion_of_its_own() -> None:
 def test_an_operator_of_a_vendor_that_the_opset_does_not_have_is_compiled_for_each_shape() -> None:
     """It is rewritten to one of a later opset, which no section can hold."""
     text = (
+        "g (float[n,4,1,8] x, float[9,4] c, float[9,4] s) => (float[n,4,1,8] y) "
+        "<int64[5,1] i={0,1,2,0,1}> { y = com.microsoft.RotaryEmbedding(x,i,c,s) }"
+    )
+    wrong, why_not = beside_peer(parsed_model(text), SIZES, extents(MOST))
+    assert not wrong and "how many elements its input x has" in why_not
+
+
+def test_an_operator_of_a_vendor_that_gathers_along_a_size() -> None:
+    text = (
         "g (float[2,4,3,8] x, float[n,4] c, float[n,4] s) => (float[2,4,3,8] y) "
         "<int64[2,3] i={0,1,2,0,1,2}> { y = com.microsoft.RotaryEmbedding(x,i,c,s) }"
     )
-    wrong, why_not = beside_peer(parsed_model(text), SIZES, extents(3, 4))
-    assert not wrong and "how many elements its input c has" in why_not
+    assert beside_peer(parsed_model(text), SIZES, extents(3, 4)) == ([], "")
 
 
 # Sizes --------------------------------------------------------------------------------------------
@@ -252,11 +261,15 @@ def test_the_scale_of_zeros_is_that_of_the_operator() -> None:
         assert (results["s"], results["z"], results["y"].shape) == (1, 0, (n, 4))
 
 
+ENDS_OF_EMPTY = ("lstm", "gru", "rnn", "einsum", "matmulinteger", "qlinear", "convinteger")
+"""Models with these end the process of onnxruntime where tensors are empty."""
+
+
 @pytest.mark.parametrize("name", ordinary(ONE_PROGRAM, every=9))
 def test_empty_tensors(name: str) -> None:
     """A mean of nothing is NaN, as in numpy; onnxruntime makes it 0."""
-    if "mean" in name:
-        pytest.skip("a mean of nothing")
+    if "mean" in name or name.startswith(ENDS_OF_EMPTY):
+        pytest.skip("onnxruntime gives something else, or nothing")
     wrong, _ = beside_peer(parsed_model(ONE_PROGRAM[name]), {"n": (0, MOST)}, extents(0, 2))
     assert not wrong
 
@@ -364,6 +377,24 @@ def test_computed_sizes_are_saved(tmp_path: Path) -> None:
         assert not difference(other.run(feeds), one.run(feeds), 0.0)
 
 
+def test_multiples_of_a_step_are_saved(tmp_path: Path) -> None:
+    text = (
+        "g (float[1,1,n] x) => (float y) <float[1,1,2] w={1,2}> "
+        "{ p=MaxPool<kernel_shape=[2],strides=[2]>(x) u=ConvTranspose<strides=[2]>(p,w) "
+        "y=Add(u,x) }"
+    )
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, 8)}, options=OPTIONS)
+    (one,) = exe.specializations
+    assert [str(relation) for relation in one.program.spec.relations] == ["n % 2 = 0"]
+    one.save(tmp_path / "model.gfx")
+    other = gf.load(tmp_path / "model.gfx")
+    assert other.program.spec.relations == one.program.spec.relations
+    feeds = sized_feeds(one, {"n": 6}, 0)
+    assert not difference(other.run(feeds), one.run(feeds), 0.0)
+    with pytest.raises(InvalidModel, match="n has to be a multiple of 2, such as 6"):
+        other.run(sized_feeds(one, {"n": 5}, 0))
+
+
 def test_a_bound_run_has_the_extent_of_its_inputs() -> None:
     exe = compiled()
     program = exe.program
@@ -396,19 +427,19 @@ def test_one_program_is_kept() -> None:
 
 @pytest.mark.parametrize("seed", seeds(12, 60))
 def test_random_models(seed: int) -> None:
-    failure = run_sized(draw_batch(seed)).failure
+    failure = run_sized(draw_batch(seed), exact=1).failure
     assert failure is None, failure.text
 
 
 @pytest.mark.parametrize("seed", seeds(16, 60))
 def test_random_models_over_sequences(seed: int) -> None:
-    failure = run_sized(draw_sequence(seed)).failure
+    failure = run_sized(draw_sequence(seed), exact=1).failure
     assert failure is None, failure.text
 
 
 @pytest.mark.parametrize("draw", [draw_batch, draw_sequence])
 def test_most_random_models_have_one_program(draw: Any) -> None:
-    counts = [run_sized(draw(seed)).counts for seed in range(4)]
+    counts = [run_sized(draw(seed), exact=0).counts for seed in range(4)]
     assert sum(found["one_program"] for found in counts) >= 2
 
 
