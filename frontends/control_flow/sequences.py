@@ -126,10 +126,10 @@ def _length(step: ImportStep, context: ImportContext) -> Sequence[Item]:
         count = context.counted.get(box, {}).get(0)
         if count is not None:
             return copies(step, {step.node.output[0]: count})
-        length = context.type_of(box)[1][0]
-    else:
-        length = len(_sequence(step, context).names)
-    context.add_constant(step.node.output[0], np.array(length, np.int64))
+        context.add_constant(step.node.output[0], np.array(context.type_of(box)[1][0], np.int64))
+        return ()
+    names = _sequence(step, context).names
+    context.add_constant(step.node.output[0], np.array(len(names), np.int64))
     return ()
 
 

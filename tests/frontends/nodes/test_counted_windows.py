@@ -262,6 +262,17 @@ def test_same_pads_that_all_multiples_of_a_step_have() -> None:
     assert beside_peer(parsed_model(text), {"n": (1, 8)}, runs, exact=1) == ([], "")
 
 
+def test_every_second_row_beside_the_others() -> None:
+    """As networks do that move pixels to channels: there are as many of both in even extents."""
+    text = (
+        "g (float[1,n,3] x) => (float[1,k,6] y) <int64[1] a={0}, int64[1] b={1}, int64[1] s={2}, "
+        "int64[1] e={9223372036854775807}> "
+        "{ p=Slice(x,a,e,b,s) q=Slice(x,b,e,b,s) y=Concat<axis=2>(p,q) }"
+    )
+    runs = [{"n": n} for n in (2, 8, 6)]
+    assert beside_peer(parsed_model(text), {"n": (1, 8)}, runs, exact=3) == ([], "")
+
+
 UP = {
     "a transposed convolution": "u=ConvTranspose<strides=[2]>(b,w)",
     "a resize": 'u=Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(b,,s)',

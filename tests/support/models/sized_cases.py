@@ -659,6 +659,16 @@ topk of few in a batch
 topk of few along both
     g (float[2,n,n] x) => (float[2,1,n] y, int64[2,1,n] z)
     { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=1>(x,k) }
+slice in steps
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {0}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() s=Constant<value=int64[1] {2}>() y = Slice(x,a,e,a,s) }
+slice in steps from one end to the other
+    g (float[2,n] x) => (float[2,k] y) { a=Constant<value=int64[1] {1}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() s=Constant<value=int64[1] {3}>() y = Slice(x,a,e,a,s) }
+slice of the last in steps
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-4}>()
+    e=Constant<value=int64[1] {9223372036854775807}>() z=Constant<value=int64[1] {0}>()
+    s=Constant<value=int64[1] {2}>() p=Slice(x,a,e,z,s) y=Softmax<axis=0>(p) }
 layernorm of all
     g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
 layernorm along
