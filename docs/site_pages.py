@@ -36,7 +36,38 @@ COPIED = {
 """Pages, and files that pages link to, by the files that they are."""
 
 SECTIONS = {
-    "Models": ("compile", "load", "Executable", "Options", "Target", "tune", "TensorDecision"),
+    "Models": (
+        "compile",
+        "load",
+        "Executable",
+        "Binding",
+        "StateTensor",
+        "Options",
+        "Target",
+        "tune",
+        "TensorDecision",
+    ),
+    "Sessions": (
+        "InferenceSession",
+        "SessionOptions",
+        "RunOptions",
+        "IOBinding",
+        "OrtValue",
+        "NodeArg",
+        "ModelMetadata",
+        "GraphOptimizationLevel",
+        "ExecutionMode",
+        "ExecutionOrder",
+        "get_available_providers",
+        "get_all_providers",
+        "get_device",
+        "get_version_string",
+        "set_default_logger_severity",
+        "set_default_logger_verbosity",
+        "set_seed",
+        "enable_telemetry_events",
+        "disable_telemetry_events",
+    ),
     "Kernels": ("build", "kernel", "call", "OperatorGraph", "Schedule", "sketch", "Sketch"),
 }
 """The order of names in the reference; what is in none follows."""

@@ -195,8 +195,9 @@ def _raise_related(context: ImportContext, difference: SizeSum, is_exact: bool) 
     """Raise SizesRelated where a relation between sizes of inputs makes `difference` zero, if
     `is_exact`, or else keeps it from being negative.
 
-    The size that an equation determines has as its most what the others give at their most; else
-    one that is the sum of others and has a lower most, which then limits these.
+    The size that an equation determines is a sum of others, best one whose most is what these give
+    at theirs; a lower one limits them, and a higher one is lowered.  Where none is a sum, it is a
+    difference that has as its most what the others give.
     """
     inputs = {one.tensor: one.size for one in context.graph.sizes}
     factors = [(name, n) for name, n in difference.factors if isinstance(name, str)]
@@ -204,21 +205,15 @@ def _raise_related(context: ImportContext, difference: SizeSum, is_exact: bool) 
         return
     if is_exact:
         pairs = [(n, _alone(n).plus(difference, -k)) for n, k in reversed(factors) if abs(k) == 1]
-        found = [
-            *((n, rest) for n, rest in pairs if rest.bounds(inputs)[1] == inputs[n].hi),
-            *((n, rest) for n, rest in pairs if _limits(inputs[n], rest, inputs)),
-        ]
+        equal = [(n, rest) for n, rest in pairs if rest.bounds(inputs)[1] == inputs[n].hi]
+        sums = [(n, rest) for n, rest in pairs if all(factor > 0 for _, factor in rest.factors)]
+        found = [*(pair for pair in equal if pair in sums), *sums, *equal]
     else:
         found = [(n, _alone(n).plus(difference, -1)) for n, k in reversed(factors) if k == 1]
     for tensor, rest in found:
         if rest.factors or not is_exact:
             others = tuple((inputs[n].name, k) for n, k in rest.factors if isinstance(n, str))
             raise SizesRelated(SizeRelation(inputs[tensor].name, others, rest.offset, is_exact))
-
-
-def _limits(size: Size, rest: SizeSum, inputs: Mapping[str, Size]) -> bool:
-    """Whether a size is a sum of others that may be more at their most."""
-    return all(factor > 0 for _, factor in rest.factors) and rest.bounds(inputs)[1] > size.hi
 
 
 def _alone(tensor: str) -> SizeSum:

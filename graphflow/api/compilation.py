@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from graphflow import frontends
 from graphflow.api.executable import Executable
+from graphflow.api.listed import ListedExecutable
 from graphflow.api.model import Interface, Single, Values
 from graphflow.api.rooms import largest_shapes
 from graphflow.api.specialize import Specializer, ValueMissing, loaded_alone
@@ -74,7 +75,9 @@ def compile(
     where it does not hold; Options(check_assumes=True) checks every run.
 
     `sizes` gives the least and the greatest extent of symbolic dimensions, by the names that the
-    model has for them: `{"batch": (1, 8)}`.  One program then serves all extents within these
+    model has for them: `{"batch": (1, 8)}`.  Where the greatest is None, programs get ranges that
+    grow with the extents of runs; the next program is made in the background before a run needs it.
+    One program then serves all extents within these
     bounds, in proportion to those of a run, if it is proven that no result depends on elements that
     a run does not give.  Else a warning and the report say which tensor prevents that, and a
     program is compiled for each shape, as it is for extents beyond the bounds.
@@ -118,6 +121,9 @@ def executable_of(request: CompileRequest) -> Executable:
     opened = frontends.open_model(request.model)
     proto = opened.proto
     frontends.frozen_inputs(proto, request.overridable)  # refuses other names
+    listed = frontends.listed_inputs(proto)
+    if listed and request.options.fallback is None:  # else sections take the objects
+        return ListedExecutable(request, opened, listed, executable_of)
     values = frontends.fixed_values(proto, request.input_values)
     request = replace(request, model=opened, input_values=values)
     symbolic = tuple(

@@ -62,7 +62,7 @@ def largest_shapes(
     inputs: Sequence[OpenTensor], names: Sequence[str], sizes: Sequence[Size]
 ) -> dict[str, tuple[int, ...]] | None:
     """The shapes of these inputs with the most of each size; None if another extent is open too."""
-    most = {size.name: size.hi for size in sizes}
+    most = {size.name: size.hi for size in sizes if size.is_bounded}
     shapes: dict[str, tuple[int, ...]] = {}
     for tensor in inputs:
         if tensor.name in names:

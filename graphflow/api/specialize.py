@@ -13,6 +13,7 @@ are looked up by the value of this input too.
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -32,18 +33,24 @@ from graphflow.api.model import (
     needs_only_inputs,
     only_made,
 )
+from graphflow.api.ranges import Ranges
 from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
-from graphflow.base.decisions import Decisions
-from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
+from graphflow.base.errors import (
+    SHAPES,
+    VALUES,
+    GraphflowError,
+    InvalidModel,
+    Remedy,
+    ValuesNeeded,
+)
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import Size
 from graphflow.frontends import ExtentsLost
 from graphflow.inspect import (
     TensorDecision,
-    decisions,
     explain,
     explanations,
     page_of,
@@ -55,6 +62,7 @@ from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Counts, Once
 from graphflow.program import TensorSpec
+from graphflow.reports import Decisions, reported_decisions
 from graphflow.runtime import (
     Processor,
     Program,
@@ -98,7 +106,7 @@ class Decided:
 
     def decisions(self) -> Decisions:
         """What `graphflow inspect` prints."""
-        return decisions(self.compiled)
+        return reported_decisions(self.report())
 
     def page(self) -> str:
         """What `graphflow inspect --html` writes."""
@@ -262,7 +270,7 @@ class Specializer:
         self._lost = ""
         self.interface = interface
         self._request, self._shared = request, Shared()
-        self._rooms = Rooms(interface.inputs, request.sizes)
+        self._ranges = Ranges(interface.inputs, request.sizes)
         self._symbolic, self._needed = symbolic, needed
         self._programs: Once[Key, Loaded] = Once(request.options.programs)
         self._compiled_in_a_row = 0
@@ -293,7 +301,7 @@ class Specializer:
         return {
             size.name: {
                 "least": size.lo,
-                "most": size.hi,
+                "most": size.hi if size.is_bounded else None,
                 "one_program": not self._lost,
                 "why_not": self._lost,
             }
@@ -323,6 +331,8 @@ class Specializer:
         if not model.program.takes_as_before(inputs) and not self._admits(model, inputs):
             return None
         self._compiled_in_a_row = 0
+        if self._ranges.is_open:
+            self._compile_ahead(inputs)
         return model.program
 
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
@@ -334,6 +344,8 @@ class Specializer:
         last = self._last
         if last is not None and self._admits(last, inputs):
             self._compiled_in_a_row = 0
+            if self._ranges.is_open:
+                self._compile_ahead(inputs)
             return last
         compiles = False
 
@@ -418,12 +430,16 @@ class Specializer:
         value_of: Callable[[str], NDArray[Any]],
         check: Callable[[], None],
         is_exact: bool = False,
+        ahead: tuple[Size, ...] | None = None,
     ) -> Loaded:
-        """The program for these shapes and values; with `is_exact`, one of these shapes alone."""
+        """The program for these shapes and values; with `is_exact`, one of these shapes alone, with
+        `ahead` one of these sizes."""
         while True:
             given = {name: shape_of(name) for name in self._symbolic}
-            sizes = () if self._lost or is_exact else self._rooms.sizes_within(given)
-            shapes = self._rooms.with_room(given, sizes)
+            bounded = self._ranges.around(given) if ahead is None else ahead
+            rooms = Rooms(self.interface.inputs, bounded)
+            sizes = () if self._lost or is_exact else rooms.sizes_within(given)
+            shapes = rooms.with_room(given, sizes)
             values = {name: value_of(name) for name in self._needed}
             key = (
                 *shapes.items(),
@@ -465,6 +481,21 @@ class Specializer:
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _compile_ahead(self, inputs: Mapping[str, ArrayLike]) -> None:
+        """Begin to compile the program for larger extents, if runs will need one soon."""
+        arrays = {name: np.asarray(inputs[name]) for name in self._symbolic}
+        given = {name: array.shape for name, array in arrays.items()}
+        sizes = self._ranges.ahead(given)
+        if sizes is None or self._lost or self._needed:
+            return
+
+        def compiled() -> None:
+            with suppress(GraphflowError):  # a run that needs it raises this error too
+                self._find(given.__getitem__, arrays.__getitem__, lambda: None, ahead=sizes)
+                self._ranges.adopt(sizes)
+
+        threading.Thread(target=compiled, name="compile ahead").start()
 
     def _lose_sizes(self, error: ExtentsLost) -> None:
         """From now on compile for each shape, for the reason of this error, and say so once."""

@@ -15,6 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 from graphflow.base.errors import InvalidModel
 
+BOUNDLESS = 1 << 62
+"""The most of a size without one, for which the compiler chooses ranges."""
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -24,8 +27,13 @@ class Size:
     lo: int
     hi: int
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has a most."""
+        return self.hi < BOUNDLESS
+
     def __str__(self) -> str:
-        return f"{self.name} from {self.lo} to {self.hi}"
+        return f"{self.name} from {self.lo} {f'to {self.hi}' if self.is_bounded else 'on'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,11 @@ class SizeRelation:
     def limits(self, most: Mapping[str, int]) -> bool:
         """Whether the size is less at its most than the others give at theirs."""
         return self.is_exact and self.value(most) > most[self.size]
+
+    def lower_most(self, most: Mapping[str, int]) -> int | None:
+        """The most that the others give the size, if it is less than its own."""
+        value = self.value(most)
+        return value if self.is_exact and value < most[self.size] else None
 
     def wanted(self, extents: Mapping[str, int]) -> str:
         """What has to hold, for a run in which it does not."""
@@ -88,6 +101,9 @@ class SizeStep:
     def limits(self, most: Mapping[str, int]) -> bool:
         """False: no other size is part of it."""
         return False
+
+    def lower_most(self, most: Mapping[str, int]) -> None:
+        """None: no other size is part of it."""
 
     def wanted(self, extents: Mapping[str, int]) -> str:
         """What has to hold, for a run in which it does not."""
@@ -158,7 +174,7 @@ class SizeFormula:
 
 
 def sizes_of(given: Mapping[str, Any]) -> tuple[Size, ...]:
-    """The sizes that `{name: (lo, hi)}` states, in its order.
+    """The sizes that `{name: (lo, hi)}` states, in its order; one whose `hi` is None has no most.
 
     Raises TypeError unless it is a mapping of names to pairs of integers, and InvalidModel for
     bounds that no run could satisfy or that allow only empty tensors.
@@ -172,8 +188,12 @@ def _size(name: Any, bounds: Any) -> Size:
     if not isinstance(name, str):
         raise TypeError(f"sizes: {name!r} is no name of a dimension")
     pair = tuple(bounds) if isinstance(bounds, tuple | list) else ()
+    if len(pair) == 2 and pair[1] is None:
+        pair = (pair[0], BOUNDLESS)
     if len(pair) != 2 or not all(type(n) is int for n in pair):
-        raise TypeError(f"sizes[{name!r}] is {bounds!r}, must be a pair of integers (lo, hi)")
+        raise TypeError(
+            f"sizes[{name!r}] is {bounds!r}, must be a pair of integers (lo, hi), or (lo, None)"
+        )
     lo, hi = pair
     if not 0 <= lo <= hi or hi < 1:
         raise InvalidModel(

@@ -29,7 +29,7 @@ from graphflow.runtime.aligned_memory import (
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import ORPHANED, Driver, driver
 from graphflow.runtime.expected_values import require_value
-from graphflow.runtime.given_arrays import given_array, written_arrays
+from graphflow.runtime.given_arrays import OutputPlaces, given_array
 from graphflow.runtime.objects import link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
@@ -131,6 +131,7 @@ class Program:
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
         self.results = Results(spec)
+        self._places = OutputPlaces(spec)
 
     def run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None = None
@@ -145,7 +146,7 @@ class Program:
         `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
         arrays, decided = self.accept(inputs)
-        written = None if out is None else written_arrays(self.spec, out, arrays.values())
+        written = None if out is None else self._places.take(out, arrays.values())
         objects = self.objects_given(inputs)
         arena = self._arena()
         for number, array in arrays.items():
@@ -155,12 +156,12 @@ class Program:
         self.execute(arena, objects)
         # Behind the run: an arena whose run an exception ended may not be free.
         try:
-            results = self.results.checked(outputs)
+            results = self.results.checked(outputs, out or ())
         finally:
             if len(self._idle) < _KEPT_ARENAS:
                 self._idle.append(arena)
         if written is not None and out is not None:
-            written.copy_results(list(results.items()))
+            written.copy_results(results)
             results.update(out)
         return self.results.with_objects(results, objects)
 
@@ -209,7 +210,7 @@ class Program:
             # The pool is asked for each time: a signal handler may have forked, between two calls
             # or just before one, which then has the address of a pool of the parent.
             while (given := self._run(self._pool(table), job, step)) > 0 or given == ORPHANED:
-                step = max(given, step)
+                step = step if given == ORPHANED else given  # a jump may lead back
         except BaseException:
             arena.abandon()
             raise
@@ -433,6 +434,8 @@ class BoundRun:
         noted = []
         for _ in range(count):
             self._arena.section_stamps = []
+            for table in tables:
+                table.fill(0)  # a run may leave out steps
             begin = time.monotonic_ns()
             self.run()
             end = time.monotonic_ns()

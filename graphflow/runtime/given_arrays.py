@@ -7,7 +7,8 @@ elements are distinct, and two of them share no memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -43,104 +44,150 @@ def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
         raise InvalidModel(f"input {name!r} is no array: {error}") from error
 
 
-def written_arrays(
-    spec: ProgramSpec, given: Mapping[str, Any], read: Collection[NDArray[Any]]
-) -> WrittenArrays:
-    """The arrays that a run writes outputs into; `read` are those that it reads in place.
+class OutputPlaces:
+    """The outputs that a run can write into arrays of a caller, prepared for a question in each
+    run."""
 
-    Raises InvalidModel for a name that is no output, and for an array that does not fit: its dtype,
-    or a shape that no run can give; an array that is read-only or shares memory with another one.
-    TypeError if `given` is not a mapping.
-    """
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            f"out is a mapping from names of outputs to arrays, not {type(given).__name__}"
+    __slots__ = ("_by_name", "_may_write", "_objects")
+
+    def __init__(self, spec: ProgramSpec) -> None:
+        trimmed = {trim.output for trim in spec.trimmed}
+        self._by_name = {
+            tensor.name: _Place(number, tensor, np.dtype(tensor.dtype), number in trimmed)
+            for number, tensor in enumerate(spec.results)
+        }
+        # An object may hold an array that a section reads.
+        self._may_write = not spec.objects_in
+        self._objects = frozenset(known.name for known in spec.objects_out)
+
+    def take(self, given: Mapping[str, Any], read: Collection[NDArray[Any]]) -> WrittenArrays:
+        """The arrays that a run writes outputs into; `read` are those that it reads in place.
+
+        Raises InvalidModel for a name that is no output, and for an array that does not fit: its
+        dtype, or a shape that no run can give; an array that is read-only or shares memory with
+        another one.  TypeError if `given` is not a mapping.
+        """
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"out is a mapping from names of outputs to arrays, not {type(given).__name__}"
+            )
+        # Without `dict[...]()`, which takes longer than all else here.
+        direct: dict[int, NDArray[Any]] = {}
+        late: dict[int, NDArray[Any]] = {}
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, value in given.items():
+            place = self._by_name.get(name)
+            if place is None:
+                raise self._unknown(name)
+            array = arrays[name] = place.array(value)
+            may_write = self._may_write and not place.is_trimmed and is_usable(array)
+            for other in read if may_write else ():
+                if np.may_share_memory(array, other):
+                    may_write = False
+            (direct if may_write else late)[place.number] = array
+        if len(arrays) > 1:
+            _require_apart(arrays)
+        return WrittenArrays(direct, late)
+
+    def _unknown(self, name: str) -> InvalidModel:
+        if name in self._objects:
+            return InvalidModel(
+                f"out names {name!r}, which is no tensor but what onnxruntime makes; leave it out"
+            )
+        listed = ", ".join(str(place.tensor) for place in self._by_name.values()) or "none"
+        return InvalidModel(
+            f"there is no output {name!r} that out could name; the outputs: {listed}"
         )
-    numbers = {tensor.name: number for number, tensor in enumerate(spec.results)}
-    trimmed = {trim.output for trim in spec.trimmed}
-    arrays: dict[int, NDArray[Any]] = {}
-    for name, value in given.items():
-        if name not in numbers:
-            raise _unknown(spec, name)
-        number = numbers[name]
-        arrays[number] = _written(spec.outputs[number], value, number in trimmed)
-    for (one, a), (other, b) in combinations(arrays.items(), 2):
-        if _shares_memory(a, b):
-            names = f"{spec.outputs[one].name!r} and {spec.outputs[other].name!r}"
-            raise InvalidModel(f"out gives arrays for {names} that share memory; give other ones")
-    direct = {
-        number: array
-        for number, array in arrays.items()
-        if number not in trimmed
-        and not spec.objects_in  # an object may hold an array that a section reads
-        and is_usable(array)
-        and not any(np.may_share_memory(array, other) for other in read)
-    }
-    return WrittenArrays(arrays, direct)
 
 
+@dataclass(frozen=True, slots=True)
 class WrittenArrays:
     """The arrays that a caller gave for outputs, by the numbers of outputs.
 
-    `direct` has those that kernels write into; the results of the others are copied behind the run:
-    where an array is strided, not native, or read by the same run, and where the extents of the
-    output are known only then.
+    Kernels write into those in `direct`.  The results of those in `late` are copied behind the run:
+    an array is strided, not native, or read by the same run, or the extents of the output are known
+    only then.
     """
 
-    __slots__ = ("_arrays", "direct")
+    direct: Mapping[int, NDArray[Any]]
+    late: Mapping[int, NDArray[Any]]
 
-    def __init__(
-        self, arrays: Mapping[int, NDArray[Any]], direct: Mapping[int, NDArray[Any]]
-    ) -> None:
-        self._arrays, self.direct = arrays, direct
-
-    def copy_results(self, results: Sequence[tuple[str, NDArray[Any]]]) -> None:
-        """Copy the results, in the order of outputs, into the arrays that are not written yet.
+    def copy_results(self, results: Mapping[str, NDArray[Any]]) -> None:
+        """Copy the results, in the order of outputs, into the arrays of `late`.
 
         Raises InvalidModel, before any is copied, for an array of another shape.
         """
-        late = [(n, array) for n, array in self._arrays.items() if n not in self.direct]
-        for number, array in late:
-            name, result = results[number]
+        if not self.late:
+            return
+        found = list(results.items())
+        for number, array in self.late.items():
+            name, result = found[number]
             if array.shape != result.shape:
                 raise InvalidModel(
                     f"out gives {list(array.shape)} for the output {name!r}, and this run computes "
                     f"{list(result.shape)}; give an array of that shape, or leave it out"
                 )
-        for number, array in late:
-            np.copyto(array, results[number][1])
+        for number, array in self.late.items():
+            np.copyto(array, found[number][1])
 
 
-def _written(tensor: TensorSpec, value: Any, is_trimmed: bool) -> NDArray[Any]:
-    """The array that an output is written into, checked against the output's dtype and shape."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An output, whose number is that of the program; a trimmed one has its largest shape."""
+
+    number: int
+    tensor: TensorSpec
+    dtype: np.dtype[Any]
+    is_trimmed: bool
+
+    def array(self, value: Any) -> NDArray[Any]:
+        """The array that the output is written into; InvalidModel if it does not fit."""
+        name, shape = self.tensor.name, self.tensor.shape
+        array = value if type(value) is np.ndarray else _target(name, value)
+        if (array.dtype is not self.dtype and array.dtype.newbyteorder("=") != self.dtype) or not (
+            _has_room(shape, array.shape) if self.is_trimmed else array.shape == shape
+        ):
+            most = "at most " if self.is_trimmed else ""
+            raise InvalidModel(
+                f"out gives {array.dtype}{list(array.shape)} for the output {name!r}, which is "
+                f"{most}{self.tensor.dtype}{list(shape)}"
+            )
+        if not array.flags.writeable:
+            raise InvalidModel(
+                f"out gives a read-only array for the output {name!r}; give one that can be written"
+            )
+        if 0 in array.strides and _has_shared_places(array):
+            raise InvalidModel(
+                f"out gives an array for the output {name!r} in which several elements have one "
+                "place; give one with a place for each"
+            )
+        return array
+
+
+def _require_apart(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise InvalidModel if two of the arrays for outputs share an element."""
+    for (name, a), (other, b) in combinations(arrays.items(), 2):
+        if np.may_share_memory(a, b) and _shares_memory(a, b):
+            raise InvalidModel(
+                f"out gives arrays for {name!r} and {other!r} that share memory; give other ones"
+            )
+
+
+def _target(name: str, value: Any) -> NDArray[Any]:
+    """The array of an object that is to be written into."""
     if not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
         raise InvalidModel(
-            f"out gives {type(value).__name__} for the output {tensor.name!r}; give a numpy array "
-            "or an object with __dlpack__"
+            f"out gives {type(value).__name__} for the output {name!r}; give a numpy array or an "
+            "object with __dlpack__"
         )
     try:
-        array = np.asarray(value) if isinstance(value, np.ndarray) else _exported(value)
+        return np.asarray(value) if isinstance(value, np.ndarray) else _exported(value)
     except _DLPACK_ERRORS as error:
-        raise InvalidModel(f"out gives no array for {tensor.name!r}: {error}") from error
-    if array.dtype.newbyteorder("=") != np.dtype(tensor.dtype) or not (
-        _has_room(tensor.shape, array.shape) if is_trimmed else array.shape == tensor.shape
-    ):
-        most = "at most " if is_trimmed else ""
-        raise InvalidModel(
-            f"out gives {array.dtype}{list(array.shape)} for the output {tensor.name!r}, which is "
-            f"{most}{tensor.dtype}{list(tensor.shape)}"
-        )
-    if not array.flags.writeable:
-        raise InvalidModel(
-            f"out gives a read-only array for the output {tensor.name!r}; give one that can be "
-            "written"
-        )
-    if any(n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)):
-        raise InvalidModel(
-            f"out gives an array for the output {tensor.name!r} in which several elements have one "
-            "place; give one with a place for each"
-        )
-    return array
+        raise InvalidModel(f"out gives no array for {name!r}: {error}") from error
+
+
+def _has_shared_places(array: NDArray[Any]) -> bool:
+    return any(n > 1 and not s for n, s in zip(array.shape, array.strides, strict=True))
 
 
 def _exported(value: Any) -> NDArray[Any]:
@@ -173,12 +220,3 @@ def _shares_memory(one: NDArray[Any], other: NDArray[Any]) -> bool:
         return np.shares_memory(one, other, max_work=_MOST_WORK)  # type: ignore[arg-type]
     except TooHardError:
         return True
-
-
-def _unknown(spec: ProgramSpec, name: str) -> InvalidModel:
-    if name in {known.name for known in spec.objects_out}:
-        return InvalidModel(
-            f"out names {name!r}, which is no tensor but what onnxruntime makes; leave it out"
-        )
-    listed = ", ".join(map(str, spec.results)) or "none"
-    return InvalidModel(f"there is no output {name!r} that out could name; the outputs: {listed}")

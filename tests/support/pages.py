@@ -34,7 +34,7 @@ FILE = re.compile(r"# (\w+\.py)\n")
 INSTALLS = re.compile(r"\bpip install\b")
 """Commands that make an environment; whoever runs a page has made it."""
 
-IN_THIS_PROCESS = ("extending.md", "kernels.md", "schedules.md", "search.md")
+IN_THIS_PROCESS = ("extending.md", "kernels.md", "onnxruntime.md", "schedules.md", "search.md")
 """Pages without commands, which the ordinary tests run in their own process."""
 
 MEASUREMENTS = ("performance.md",)

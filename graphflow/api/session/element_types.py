@@ -36,6 +36,7 @@ _ELEMENTS = (
     ("uint4", 21, "uint4"),
     ("int4", 22, "int4"),
     ("float4e2m1", 23, "float4_e2m1fn"),
+    ("float8e8m0", 24, "float8_e8m0fnu"),
     ("uint2", 25, "uint2"),
     ("int2", 26, "int2"),
 )

@@ -24,7 +24,11 @@ from graphflow.api.session.io_binding import IOBinding
 from graphflow.api.session.node_args import ModelMetadata, NodeArg, node_args
 from graphflow.api.session.ort_values import OrtValue
 from graphflow.api.session.providers import PROVIDER, Providers, check_providers
-from graphflow.api.session.session_options import RunOptions, SessionOptions
+from graphflow.api.session.session_options import (
+    RunOptions,
+    SessionOptions,
+    require_nothing_to_compile,
+)
 from graphflow.base.errors import GraphflowError, InvalidModel, RunError
 from graphflow.runtime import given_array, is_container
 
@@ -43,6 +47,7 @@ class InferenceSession:
 
     `path_or_bytes` is the path of an ONNX file or of a file that `Executable.save` wrote, the bytes
     of an ONNX file, or an `Executable`, which `compile` made with arguments that onnxruntime lacks.
+    An executable keeps its threads; a saved model takes those of the options.
     Results, names and errors are as onnxruntime documents them; docs/onnxruntime.md lists the
     options that have an effect.  `executable` explains, reports and saves the model.
     """
@@ -70,10 +75,18 @@ class InferenceSession:
             self._open_onnx(path_or_bytes)
         else:
             raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
+        self._dtypes = {
+            arg.name: dtype_of_tensor(arg.type) for arg in (*self._inputs, *self._overridable)
+        }
+        self._required = frozenset(
+            arg.name for arg in self._inputs if not arg.type.startswith("optional")
+        )
+        self._results = tuple(arg.name for arg in self._outputs)
         if self._options.optimized_model_filepath:
             self._save(self._options.optimized_model_filepath)
 
     def _open_executable(self, exe: Executable) -> None:
+        require_nothing_to_compile(self._options)
         self.executable = exe
         self._onnx: Any = None
         required = set(exe.required)
@@ -161,7 +174,7 @@ class InferenceSession:
         InvalidModel for other names, shapes and dtypes, and RunError for a run that is to be
         terminated.
         """
-        names = self.known_outputs(output_names)
+        names = self.known_outputs(output_names) if output_names else self._results
         results = self.results(input_feed, None, run_options)
         return [results[name] for name in names]
 
@@ -230,39 +243,35 @@ class InferenceSession:
 
     def known_outputs(self, names: Sequence[str] | None) -> list[str]:
         """The names of outputs, of all for None; InvalidModel for a name that is none."""
-        known = [arg.name for arg in self._outputs]
         for name in names or ():
-            if name not in known:
+            if name not in self._results:
                 raise InvalidModel(
-                    f"Invalid output name: {name}; the outputs are {', '.join(known)}"
+                    f"Invalid output name: {name}; the outputs are {', '.join(self._results)}"
                 )
-        return list(names or known)
+        return list(names or self._results)
 
     def _require_inputs(self, feeds: Mapping[str, Any]) -> None:
-        missing = [
-            arg.name
-            for arg in self._inputs
-            if arg.name not in feeds and not arg.type.startswith("optional")
-        ]
-        if missing:
+        if feeds.keys() == self._required:
+            return
+        if missing := [arg.name for arg in self._inputs if arg.name in self._required - set(feeds)]:
             raise MissingInputs(
                 f"Required inputs ({missing}) are missing from input feed ({list(feeds)})."
             )
-        known = [arg.name for arg in (*self._inputs, *self._overridable)]
         for name in feeds:
-            if name not in known:
-                raise InvalidModel(f"Invalid input name: {name}; the inputs are {', '.join(known)}")
+            if name not in self._dtypes:
+                raise InvalidModel(
+                    f"Invalid input name: {name}; the inputs are {', '.join(self._dtypes)}"
+                )
 
     def _value(self, name: str, value: Any) -> Any:
         """What the executable is given for an input."""
-        if isinstance(value, np.ndarray):
+        if type(value) is np.ndarray:
             return value
         if isinstance(value, OrtValue):
             return value.value
         if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
             return given_array(name, value)
-        args = (*self._inputs, *self._overridable)
-        dtype = next(dtype_of_tensor(arg.type) for arg in args if arg.name == name)
+        dtype = self._dtypes[name]
         return value if dtype is None else _listed(name, value, dtype)
 
     # Profiling ----------------------------------------------------------------------------------

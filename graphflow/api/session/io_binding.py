@@ -54,7 +54,7 @@ class IOBinding:
         """The value of each bound output; None before the first run, without a buffer."""
         self._own: set[str] = set()
         """The outputs that runs make the buffers of."""
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._shapes: dict[str, Any] = {}
         """The shapes of inputs of the last run."""
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
@@ -153,24 +153,20 @@ class IOBinding:
         if not self._outputs:
             raise InvalidModel("no output is bound; call bind_output before run_with_iobinding")
         feeds = {name: bound.value for name, bound in self._inputs.items()}
-        shapes = {name: np.shape(value) for name, value in feeds.items()}
-        given = {
-            name: value.numpy()
-            for name, value in self._outputs.items()
-            if value is not None and name not in self._own
-        }
-        kept = self._kept() if shapes == self._shapes else {}
+        shapes = {name: getattr(value, "shape", None) for name, value in feeds.items()}
+        keeps = shapes == self._shapes
+        given: dict[str, NDArray[Any]] = {}
+        kept: dict[str, NDArray[Any]] = {}
+        for name, value in self._outputs.items():
+            if value is not None and name not in self._own:
+                given[name] = value.numpy()
+            elif value is not None and keeps and value.is_tensor():
+                kept[name] = value.numpy()
         results = self._run(feeds, given, kept, run_options)
-        for name in self._own & self._outputs.keys():
-            value = self._outputs[name]
-            if value is None or value.value is not results[name]:
+        for name in self._own:
+            if name not in kept or kept[name] is not results[name]:
                 self._outputs[name] = OrtValue(results[name])
         self._shapes = shapes
-
-    def _kept(self) -> dict[str, NDArray[Any]]:
-        """The buffers that earlier runs made."""
-        found = {name: self._outputs[name] for name in self._own}
-        return {name: v.numpy() for name, v in found.items() if v is not None and v.is_tensor()}
 
     def _run(
         self,

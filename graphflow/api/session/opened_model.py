@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx
 
@@ -28,6 +28,8 @@ from graphflow.api.session.session_options import (
 )
 from graphflow.frontends import ReadModel, open_model
 
+Args: TypeAlias = "tuple[NodeArg, ...]"
+
 _FIRST_WITH_DEFAULTS = 4
 """The first IR version in which an input with an initializer may be given."""
 
@@ -41,13 +43,7 @@ class OpenedModel:
     def __init__(self, source: Any, options: SessionOptions) -> None:
         opened = open_model(source)
         _fix_dimensions(opened.proto, options.dimensions)
-        graph = opened.proto.graph
-        constant = {tensor.name for tensor in graph.initializer}
-        self.inputs = _args(info for info in graph.input if info.name not in constant)
-        self.outputs = _args(_typed_outputs(opened.proto))
-        self.overridable: tuple[NodeArg, ...] = ()
-        if opened.proto.ir_version >= _FIRST_WITH_DEFAULTS:
-            self.overridable = _args(info for info in graph.input if info.name in constant)
+        self.inputs, self.outputs, self.overridable = args_of(opened.proto)
         self.metadata = _metadata(opened.proto)
         self._options = options
         self._opened = opened if self.overridable else None
@@ -58,6 +54,18 @@ class OpenedModel:
         """The executable in which the overridable initializers are defaults of inputs."""
         assert self._opened is not None, "there is no overridable initializer"
         return _compiled(self._opened, self._options, [arg.name for arg in self.overridable])
+
+
+def args_of(proto: onnx.ModelProto) -> tuple[Args, Args, Args]:
+    """The inputs that each run gives, the outputs, and the inputs that a run may give."""
+    graph = proto.graph
+    constant = {tensor.name for tensor in graph.initializer}
+    takes_defaults = proto.ir_version >= _FIRST_WITH_DEFAULTS
+    return (
+        _args(info for info in graph.input if info.name not in constant),
+        _args(_typed_outputs(proto)),
+        _args(info for info in graph.input if info.name in constant and takes_defaults),
+    )
 
 
 def _compiled(opened: ReadModel, options: SessionOptions, overridable: Iterable[str]) -> Executable:

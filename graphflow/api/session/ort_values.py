@@ -87,10 +87,14 @@ class OrtValue:
     @property
     def value(self) -> Any:
         """What a run is given: the array of a tensor, or the value itself."""
+        if type(self._value) is np.ndarray:
+            return self._value
         return self.numpy() if self.is_tensor() else self._value
 
     def numpy(self) -> NDArray[Any]:
         """The tensor as an array in the same memory; InvalidModel for another value."""
+        if type(self._value) is np.ndarray:
+            return self._value
         if not self.is_tensor():
             raise InvalidModel(f"the value is {type(self._value).__name__}, which is no tensor")
         return given_array("OrtValue", self._value)

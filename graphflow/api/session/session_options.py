@@ -176,6 +176,19 @@ class RunOptions:
         raise UnsupportedOp("adapters are not built; write the adapted weights into the model")
 
 
+def require_nothing_to_compile(wanted: SessionOptions) -> None:
+    """Raise GraphflowError for options that change a compilation: the model is compiled already."""
+    stated = [f"the dimension {name}" for name in wanted.dimensions]
+    stated += [key for key in wanted.entries if key.startswith(SIZE_ENTRY)]
+    stated += [_DENORMALS] * (wanted.entries.get(_DENORMALS) == "1")
+    if stated:
+        raise GraphflowError(
+            f"the model is compiled already, and {', '.join(stated)} would change that; give a "
+            "session the ONNX model, or compile with sizes, input_shapes or "
+            "Options(flush_denormals=True)"
+        )
+
+
 def compile_options(wanted: SessionOptions) -> Options:
     """The options of the compilation of a session's model."""
     return replace(

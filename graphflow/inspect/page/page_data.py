@@ -128,11 +128,12 @@ class ShownNode:
     """A box of the graph.
 
     `kind` is `input`, `output`, `check` (a tensor that runs check, or cut outputs by), `kernel`,
-    `view` (nothing runs), `section` (onnxruntime), `move` (a node that only moves elements),
-    `convert`, `copy` or `fill` (added by the plan).  `inputs` are the tensors by parameter,
-    constants too.  `because` says why the variant was taken, or why a copy is made.  `refused` are
-    pairs of a variant, or a step of the chosen one, and the reason.  In the imported model the kind
-    is `operator`, and `became` are the places of the program's nodes that do its work.
+    `view` (nothing runs), `section` (onnxruntime), `region` (a branch or loop of which a run
+    decides), `move` (a node that only moves elements), `convert`, `copy` or `fill` (added by the
+    plan).  `inputs` are the tensors by parameter, constants too.  `because` says why the variant
+    was taken, or why a copy is made.  `refused` are pairs of a variant, or a step of the chosen
+    one, and the reason.  In the imported model the kind is `operator`, and `became` are the places
+    of the program's nodes that do its work.
     """
 
     kind: str
@@ -259,12 +260,23 @@ class ShownMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPriceChange:
+    """The price of a node in two plans, None where a plan does not have the node."""
+
+    node: str
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShownModel:
     """Everything that the page shows of one compiled model.
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.
     `seconds` is the price of a run.  `changes` are the differences from another plan, which
-    `compared` names; None if there is none.  `run` is what was measured, if it was; `memory`
+    `compared` names and a run of which is priced at `compared_seconds`; None if there is none.
+    `price_changes` are those of nodes, the greatest first.
+    `run` is what was measured, if it was; `memory`
     is None for reports.
     """
 
@@ -280,5 +292,7 @@ class ShownModel:
     kernels: dict[str, ShownKernel]
     changes: tuple[Change, ...] = ()
     compared: str | None = None
+    compared_seconds: float | None = None
+    price_changes: tuple[ShownPriceChange, ...] = ()
     run: ShownRun | None = None
     memory: ShownMemory | None = None

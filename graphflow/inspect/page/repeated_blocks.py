@@ -25,16 +25,16 @@ LEAST_FOLDED = 6
 
 
 class _Repeated(NamedTuple):
-    """`count` repetitions of `period` nodes; they may begin at node `first`, or as many as `slack`
+    """`times` repetitions of `period` nodes; they may begin at node `first`, or as many as `slack`
     nodes later."""
 
     first: int
     period: int
-    count: int
+    times: int
     slack: int
 
     def block(self) -> ShownBlock:
-        after = self.first + self.period * self.count
+        after = self.first + self.period * self.times
         return ShownBlock(tuple(range(self.first, after, self.period)), after)
 
 

@@ -1,7 +1,8 @@
 """The differences between two reports, on the graph of the second.
 
 In: two reports as plain values.  Out: a `ShownModel` with `changes`.  What always holds: nothing is
-shown that the reports do not have; so there are no kernels, index maps and prices of nodes.
+shown that the reports do not have; so there are no kernels and index maps, and prices of nodes only
+where the reports have the program.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from graphflow.inspect.page.page_data import (
     ShownNode,
     ShownOther,
     ShownPair,
+    ShownPriceChange,
     ShownReading,
     ShownTensor,
 )
@@ -35,6 +37,7 @@ from graphflow.plan import CopyKind
 def shown_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> ShownModel:
     """What differs, and the graph of `after`.  Raises InvalidModel where one is no report."""
     found = changes(before, after)
+    compared, seconds = _compared(before)
     try:
         edges = [edge for edge in after["edges"] if edge["layout"] is not None]
         places = {edge["name"]: place for place, edge in enumerate(edges)}
@@ -50,14 +53,59 @@ def shown_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sho
                 _tensor(edge, places.get(edge["name"]), pairs.get(edge["name"], ()))
                 for edge in after["edges"]
             ),
-            program=_Graph(edges).shown(),
+            program=_priced(_Graph(edges).shown(), _prices(after), float(after["seconds"])),
             imported=ShownGraph((), (), ()),
             kernels={},
             changes=found,
-            compared=f"{before['model']} for {before['target']}",
+            compared=compared,
+            compared_seconds=seconds,
+            price_changes=_price_changes(_prices(before), _prices(after)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidModel(f"the second is no report of this version: {error}") from None
+
+
+def _compared(report: Mapping[str, Any]) -> tuple[str, float]:
+    """What the other plan is called, and the price of a run of it."""
+    try:
+        return f"{report['model']} for {report['target']}", float(report["seconds"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidModel(f"the first is no report of this version: {error}") from None
+
+
+def _prices(report: Mapping[str, Any]) -> dict[str, float]:
+    """The prices of the nodes of the program, by name; those of one name together."""
+    found: dict[str, float] = {}
+    for node in report.get("program", {}).get("nodes", ()):
+        if node["seconds"] is not None:
+            found[node["name"]] = found.get(node["name"], 0.0) + node["seconds"]
+    return found
+
+
+def _price_changes(
+    before: Mapping[str, float], after: Mapping[str, float]
+) -> tuple[ShownPriceChange, ...]:
+    """The nodes whose price differs, to six digits as in other changes; none if one of the reports
+    has no prices."""
+    if not before or not after:
+        return ()
+    found = [
+        ShownPriceChange(name, before.get(name), after.get(name))
+        for name in {**before, **after}
+        if f"{before.get(name, 0.0):.6g}" != f"{after.get(name, 0.0):.6g}"
+    ]
+    return tuple(sorted(found, key=lambda c: -abs((c.after or 0.0) - (c.before or 0.0))))
+
+
+def _priced(graph: ShownGraph, prices: Mapping[str, float], total: float) -> ShownGraph:
+    """The graph with the price of each node that has one."""
+    nodes = tuple(
+        replace(node, seconds=prices[node.name], share=prices[node.name] / total)
+        if node.name in prices and node.kind not in ("input", "output")
+        else node
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
 
 
 def _layout(edge: Mapping[str, Any]) -> ShownLayout:

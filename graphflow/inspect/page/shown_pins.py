@@ -33,7 +33,7 @@ def shown_pins(compiled: Compiled) -> dict[str, tuple[ShownPin, ...]]:
         made: LayoutPlan | str = LEFT_OUT
         if plan.end_to_end is not None:
             made = TIMED
-        elif trials is not None and left >= len(trials.graph.nodes):
+        elif trials is not None and left > 0:
             left -= len(trials.graph.nodes)
             made = trials.plan(edge.value, layout)
         found.setdefault(edge.value, []).append(_shown_pin(plan, layout, made))

@@ -190,6 +190,20 @@ def test_an_executable_becomes_a_session() -> None:
     assert repr(sess) == f"<InferenceSession of {exe!r}>"
 
 
+def test_what_is_compiled_is_not_changed_by_options(tmp_path: Path) -> None:
+    exe = session(gf, small_net(2)).executable
+    exe.save(tmp_path / "small.gfx")
+    for entry in ("session.set_denormal_as_zero", "session.graphflow.size.N"):
+        options = gf.SessionOptions()
+        options.add_session_config_entry(entry, "1")
+        for source in (exe, tmp_path / "small.gfx"):
+            with pytest.raises(GraphflowError, match=f"compiled already, and {entry}"):
+                gf.InferenceSession(source, options)
+    options = gf.SessionOptions()
+    options.intra_op_num_threads = 2
+    assert gf.InferenceSession(tmp_path / "small.gfx", options).executable.threads == 2
+
+
 def test_a_session_pickles() -> None:
     for model, feeds in ((small_net(2), {"x": rows(2)}), (with_default(), {"x": np.ones(3, "f")})):
         sess = session(gf, model)

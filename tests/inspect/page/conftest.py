@@ -74,6 +74,13 @@ class Opened:
         boxes = "document.querySelectorAll('.graph-view:not([hidden]) .item').length"
         self.opened(f"{boxes} === {count}")
 
+    def processor_seconds(self) -> float:
+        """What the page has used of processors so far, in all of its threads."""
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Performance.enable")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return float(next(m["value"] for m in metrics if m["name"] == "ProcessTime"))
+
     def turn_back(self) -> None:
         """Show what the page showed at its beginning."""
         self.page.emulate_media(media="null", color_scheme="null")

@@ -1,27 +1,34 @@
-"""Tests of the page of a network whose units repeat: finding nodes, folds, keys, zoom, memory."""
+"""Tests of the page of a network whose units repeat: finding nodes, folds, keys, zoom, memory; and
+of large networks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
+import onnx
 import pytest
 
-from graphflow.inspect.page import page_html
+from graphflow.base.options import Options
+from graphflow.base.processors import PROCESSORS
+from graphflow.inspect.page import page_html, shown_model
 from graphflow.inspect.page.page_data import ShownArrow, ShownModel
+from graphflow.models import ModelBuilder, named
+from graphflow.models.zoo import EXPORTED
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
+from support.models.profiled import profiled
 from support.models.shown_networks import shown
+from support.targets import USUAL
 
 
 @cache
 def stage_model() -> ShownModel:
-    """A network with repeated units, whose kernels have neither steps nor code, as in large
-    models."""
-    model = shown("stage")
-    short = {s: replace(k, steps=None, ir=None, assembly=None) for s, k in model.kernels.items()}
-    return replace(model, kernels=short)
+    """A network with repeated units, whose kernels have neither steps nor code."""
+    return shown("stage")
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +128,32 @@ def test_search_and_filters_find_nodes(stage: Any) -> None:
     assert "Where the time goes" in stage.panel("overview")
 
 
+def units(model: ShownModel) -> list[set[str]]:
+    """The operators of each repetition of each block of the program."""
+    return [
+        {operator for node in model.program.nodes[a:b] for operator in node.operators}
+        for found in model.program.blocks
+        for a, b in pairwise([*found.starts, found.after])
+    ]
+
+
+def test_the_units_of_a_shuffled_stage_are_found() -> None:
+    model = shown("stage")
+    [found] = model.imported.blocks
+    assert len(found.starts) == 3
+    first = model.imported.nodes[found.starts[0]]
+    assert first.operators == ("Split.part0",)
+    assert [len(b.starts) for b in model.program.blocks] == [3]
+    assert all({"Conv", "Relu"} <= operators for operators in units(model))
+
+
+@pytest.mark.slow
+def test_the_units_of_shufflenet_are_found() -> None:
+    model = shown("shufflenet_v2")
+    for graph in (model.imported, model.program):
+        assert [len(found.starts) for found in graph.blocks] == [3, 7, 3]
+
+
 def test_repeated_blocks_are_folded_and_open(stage: Any) -> None:
     nodes = len(stage_model().program.nodes)
     stage.page.click("#fold-all")
@@ -212,3 +245,95 @@ def test_the_picture_zooms_and_moves(stage: Any) -> None:
     before = view()
     page.click(".minimap >> nth=0", position={"x": 85, "y": 20})
     assert view()[1] > before[1] and view()[2] == before[2]
+
+
+def deep_network() -> onnx.ModelProto:
+    """667 residual units of three convolutions each: 2,000 kernels."""
+    build = ModelBuilder(seed=0, name="deep_network")
+    x = build.relu(build.conv(build.input("x", (1, 3, 8, 8)), 22, 3, pads=[1] * 4))
+    for _ in range(667):
+        y = build.relu(build.conv(x, 22, 1))
+        y = build.relu(build.conv(y, 22, 3, pads=[1] * 4))
+        x = build.relu(build.add(x, build.conv(y, 22, 1, gain=0.1)))
+    build.output(x)
+    return build.model()
+
+
+LARGE = {
+    "densenet121": lambda: named("light:densenet121", 1),
+    "bert": lambda: named("zoo:bert"),
+    "2000 nodes": deep_network,
+}
+
+
+def large_model(name: str) -> ShownModel:
+    shapes = {k: v.shape for k, v in EXPORTED["bert"].feeds(0).items()} if name == "bert" else {}
+    request = CompileRequest(
+        LARGE[name](),
+        target=PROCESSORS[USUAL],
+        options=Options(threads=2),
+        input_shapes=shapes,
+    )
+    return profiled(shown_model(compile_graph(request)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", LARGE)
+def test_the_page_of_a_large_network_is_small_and_quick(open_page: Any, name: str) -> None:
+    model = large_model(name)
+    text = page_html(model)
+    assert len(text.encode()) < 5_000_000
+    opened = open_page(text)
+    seconds, used = opened.page.evaluate("performance.now()") / 1e3, opened.processor_seconds()
+    print(f"{name}: {len(text)} bytes, ready in {seconds:.2f} s, {used:.2f} s of a processor")
+    assert used < 2  # as long as it takes where nothing else runs
+    click_through(opened, model)
+    assert opened.problems == []
+
+
+def click_through(opened: Any, model: ShownModel) -> None:
+    """Open every view of the page, and read in each what only this view says."""
+    page, nodes = opened.page, model.program.nodes
+    assert model.model in opened.panel("overview")
+    assert opened.items() < 60 < len(nodes)
+    page.locator(".item.block").first.click()
+    assert "Repeated block" in opened.panel("block")
+    page.click("#show-run")
+    assert "FusedConv" in opened.panel("run")
+    page.click("#show-memory")
+    assert model.memory is not None
+    assert f"the {len(model.memory.parts)} of them" in opened.panel("memory")
+    # The slowest node, by the run that was measured.
+    page.click("[data-filter=slow]")
+    page.press("#search", "Enter")
+    assert "Measured in a run" in opened.panel("node")
+    for tab in page.locator("#panel .tabs [data-text]").all():
+        tab.click()
+        assert page.locator("#panel pre").inner_text().strip()
+    page.locator("#panel section:has(h3:text-is('Writes')) a").first.click()
+    assert "Why this layout" in opened.panel("tensor")
+    assert page.locator("#panel .boxes canvas").count() == 2
+    page.click("[data-filter=slow]")
+    for name in ("conversions", "padding"):
+        page.click(f"[data-filter={name}]")
+        count = int(page.locator("#found").inner_text())
+        if count:
+            page.press("#search", "Enter")
+            opened.panel("node")
+        page.click(f"[data-filter={name}]")
+    last = next(node for node in reversed(nodes) if node.kernel is not None)
+    page.fill("#search", last.name)
+    page.press("#search", "Shift+Enter")
+    assert last.name in opened.panel("node")
+    page.fill("#search", "")
+    page.click("#unfold-all")
+    opened.has_items(len(nodes))
+    page.click("#fold-all")
+    opened.opened("document.querySelector('.item.block')")
+    for graph in ("imported", "both", "program"):
+        page.click(f"[data-graph={graph}]")
+        opened.opened(f"document.querySelector('[data-graph={graph}][aria-pressed=true]')")
+    page.click("#zoom-fit")
+    page.click("#show-overview")
+    assert "Where the time goes" in opened.panel("overview")

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.inspect.page.page_data import ShownBlock, ShownModel
+from graphflow.inspect.page.page_data import ShownBlock
 from graphflow.inspect.page.repeated_blocks import (
     LEAST_FOLDED,
     blocks_that_became,
     repeated_blocks,
     widths_before,
 )
-from support.models.shown_networks import shown
 
 
 def block(first: int, period: int, count: int) -> ShownBlock:
@@ -86,29 +85,3 @@ def test_blocks_of_the_program_are_what_those_of_the_model_became(
     became: list[list[int]], blocks: tuple[ShownBlock, ...]
 ) -> None:
     assert blocks_that_became([block(1, 2, 3)], became, 9) == blocks
-
-
-def units(model: ShownModel) -> list[set[str]]:
-    """The operators of each repetition of each block of the program."""
-    return [
-        {operator for node in model.program.nodes[a:b] for operator in node.operators}
-        for found in model.program.blocks
-        for a, b in pairwise([*found.starts, found.after])
-    ]
-
-
-def test_the_units_of_a_shuffled_stage_are_found() -> None:
-    model = shown("stage")
-    [found] = model.imported.blocks
-    assert len(found.starts) == 3
-    first = model.imported.nodes[found.starts[0]]
-    assert first.operators == ("Split.part0",)
-    assert [len(b.starts) for b in model.program.blocks] == [3]
-    assert all({"Conv", "Relu"} <= operators for operators in units(model))
-
-
-@pytest.mark.slow
-def test_the_units_of_shufflenet_are_found() -> None:
-    model = shown("shufflenet_v2")
-    for graph in (model.imported, model.program):
-        assert [len(found.starts) for found in graph.blocks] == [3, 7, 3]

@@ -33,9 +33,33 @@ def shown() -> ShownModel:
     return shown_difference(reported(NARROW), reported(USUAL))
 
 
+def priced(report: Mapping[str, Any], **seconds: float | None) -> Mapping[str, Any]:
+    """The report with a program of nodes with these prices."""
+    nodes = [{"name": name.replace("__", " "), "seconds": s} for name, s in seconds.items()]
+    return {**report, "program": {"nodes": nodes}}
+
+
+def test_prices_of_nodes_are_compared_where_the_reports_have_them() -> None:
+    before = priced(reported(NARROW), conv_1_node=1e-4, conv_2_node=2e-4, convert__input=3e-4)
+    prices = {"conv_1_node": 1e-4, "conv_2_node": 1.5e-4, "conv_3_node": None}
+    after = priced(reported(USUAL), **prices, convert__conv_3=1e-5)
+    found = shown_difference(before, after)
+    assert [(c.node, c.before, c.after) for c in found.price_changes] == [
+        ("convert input", 3e-4, None),
+        ("conv_2_node", 2e-4, 1.5e-4),
+        ("convert conv_3", None, 1e-5),
+    ]
+    prices = {n.name: (n.seconds, n.share) for n in found.program.nodes if n.seconds is not None}
+    total = reported(USUAL)["seconds"]
+    wanted = {"conv_1_node": 1e-4, "conv_2_node": 1.5e-4, "convert conv_3": 1e-5}
+    assert prices == {name: (s, pytest.approx(s / total)) for name, s in wanted.items()}
+    assert shown_difference(reported(NARROW), after).price_changes == ()
+
+
 def test_changes_are_those_of_the_reports() -> None:
     assert shown().changes == changes(reported(NARROW), reported(USUAL))
     assert shown().compared == f"probe_concat_58 for {NARROW}"
+    assert shown().compared_seconds == reported(NARROW)["seconds"]
     assert len({change.name for change in shown().changes} & {t.name for t in shown().tensors}) > 1
 
 
@@ -76,6 +100,9 @@ def test_other_values_are_refused(missing: str) -> None:
     broken = {key: value for key, value in reported(USUAL).items() if key != missing}
     with pytest.raises(InvalidModel, match="no report"):
         difference_page(reported(USUAL), broken)
+    if missing == "model":
+        with pytest.raises(InvalidModel, match="the first is no report"):
+            difference_page(broken, reported(USUAL))
 
 
 def test_edges_of_another_shape_are_refused() -> None:

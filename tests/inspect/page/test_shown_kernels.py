@@ -11,10 +11,13 @@ from graphflow.pipeline.compiler import Compiled
 from graphflow.schedule import replay
 from graphflow.tir import to_text
 from support.models.compiled_networks import compiled_network
+from support.models.shown_networks import shown
+
+CONCAT = "probe:concat:58"
 
 
 def compiled() -> Compiled:
-    return compiled_network("probe:concat:58")
+    return compiled_network(CONCAT)
 
 
 def edited(lines: list[str], edits: tuple[ShownEdit, ...]) -> list[str]:
@@ -27,7 +30,7 @@ def edited(lines: list[str], edits: tuple[ShownEdit, ...]) -> list[str]:
 
 
 def test_the_steps_lead_from_the_definition_to_the_kernel_that_runs() -> None:
-    for symbol, kernel in shown_model(compiled()).kernels.items():
+    for symbol, kernel in shown(CONCAT).kernels.items():
         made = compiled().lowered.kernels[symbol]
         assert kernel.steps is not None
         lines = kernel.definition.splitlines()
@@ -47,7 +50,7 @@ def test_the_steps_lead_from_the_definition_to_the_kernel_that_runs() -> None:
 
 
 def test_the_code_is_that_of_the_kernel_that_runs() -> None:
-    for symbol, kernel in shown_model(compiled()).kernels.items():
+    for symbol, kernel in shown(CONCAT).kernels.items():
         func = compiled().lowered.kernels[symbol].func
         assert kernel.ir == emit_ir(func, symbol, compiled().target)
         assert kernel.assembly == emit_assembly(func, symbol, compiled().target)

@@ -1,0 +1,76 @@
+"""Tests of the signatures of ONNX models: names, types and shapes are onnxruntime's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from onnx.backend.test.loader import load_model_tests
+
+from graphflow.api.session.opened_model import args_of
+
+
+def texts(args: Iterable[Any]) -> list[tuple[str, str, Any]]:
+    return [(arg.name, arg.type, arg.shape) for arg in args]
+
+
+def signature(model: onnx.ModelProto) -> Any:
+    """What onnxruntime says of a model; None for one that it refuses."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    except Exception:
+        return None
+    return tuple(
+        texts(found)
+        for found in (
+            session.get_inputs(),
+            session.get_outputs(),
+            session.get_overridable_initializers(),
+        )
+    )
+
+
+@pytest.mark.parametrize("ir_version", (3, 8))
+def test_shapes_that_are_open_or_not_declared(ir_version: int) -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["y"]),
+        helper.make_node("NonZero", ["y"], ["i"]),
+        helper.make_node("OptionalHasElement", ["o"], ["has"]),
+    ]
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", None, 3]),
+        helper.make_tensor_value_info("b", TensorProto.FLOAT, [3]),
+        helper.make_value_info("o", helper.make_optional_type_proto(tensor)),
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in ("y", "i", "has")]
+    weights = [helper.make_tensor("b", TensorProto.FLOAT, [3], [1, 2, 3])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "open", inputs, outputs, weights),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=ir_version,
+    )
+    expected = signature(model)
+    assert expected is not None and tuple(map(texts, args_of(model))) == expected
+    assert len(expected[2]) == (ir_version >= 4)
+
+
+@pytest.mark.slow
+def test_signatures_of_the_models_of_onnx() -> None:
+    """All of those for single operators that onnxruntime takes, among them every element type."""
+    compared = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of the contents that onnx computes
+        cases = [case for case in load_model_tests(kind="node") if case.model is not None]
+    for case in cases:
+        if (expected := signature(case.model)) is not None:
+            assert tuple(map(texts, args_of(case.model))) == expected, case.name
+            compared += 1
+    assert compared > 1500
