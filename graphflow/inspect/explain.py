@@ -125,6 +125,9 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
     node = compiled.graph.node(producer)
     origins = ", ".join(node.origins)
     yield f"  made by   {producer} ({node.op})" + (f" for {origins}" if origins else "")
+    region = compiled.graph.regions.get(node.func.callee or "")
+    if region is not None:
+        yield f"  decided   {region.decided}"
     if choice is None:
         return
     yield f"  variant   {choice.variant.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"

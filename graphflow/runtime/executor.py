@@ -210,7 +210,7 @@ class Program:
             # The pool is asked for each time: a signal handler may have forked, between two calls
             # or just before one, which then has the address of a pool of the parent.
             while (given := self._run(self._pool(table), job, step)) > 0 or given == ORPHANED:
-                step = max(given, step)
+                step = step if given == ORPHANED else given  # a jump may lead back
         except BaseException:
             arena.abandon()
             raise
@@ -434,6 +434,8 @@ class BoundRun:
         noted = []
         for _ in range(count):
             self._arena.section_stamps = []
+            for table in tables:
+                table.fill(0)  # a run may leave out steps
             begin = time.monotonic_ns()
             self.run()
             end = time.monotonic_ns()

@@ -64,13 +64,14 @@ class Results:
     themselves.
     """
 
-    __slots__ = ("_guards", "_names", "_objects", "_trimmed")
+    __slots__ = ("_guards", "_names", "_objects", "_packed", "_trimmed")
 
     def __init__(self, spec: ProgramSpec) -> None:
         self._names = tuple(tensor.name for tensor in spec.results)
         self._guards = spec.guards
         # In ascending order, so that each place counts the objects that were put in front of it.
         self._objects = sorted(spec.objects_out, key=lambda known: known.place)
+        self._packed = sorted(spec.packed, key=lambda packed: packed.place)
         numbers = dict.fromkeys(trim.output for trim in spec.trimmed)
         self._trimmed = [_TrimmedTensor(spec, number) for number in numbers]
 
@@ -90,13 +91,19 @@ class Results:
         return results
 
     def with_objects(self, results: dict[str, Any], objects: Mapping[str, Any]) -> dict[str, Any]:
-        """The model's outputs in its order: arrays that kernels wrote, and objects from
-        sections."""
-        if not self._objects:
+        """The model's outputs in its order: arrays that kernels wrote, and objects from sections;
+        lists and optionals in the place of their tensors."""
+        if not self._objects and not self._packed:
             return results
-        found = list(results.items())
-        for known in self._objects:
-            found.insert(known.place, (known.name, objects[known.name]))
+        parts = {self._names[number] for packed in self._packed for number in packed.outputs}
+        found = [(name, array) for name, array in results.items() if name not in parts]
+        others = [(known.place, known.name, objects[known.name]) for known in self._objects]
+        for packed in self._packed:
+            tensors = [results[self._names[number]] for number in packed.outputs]
+            value = tensors if packed.is_list else (tensors[0] if tensors else None)
+            others.append((packed.place, packed.name, value))
+        for place, name, value in sorted(others, key=lambda other: other[0]):
+            found.insert(place, (name, value))
         return dict(found)
 
     def named(self, buffers: Buffers) -> dict[str, NDArray[Any]]:

@@ -65,11 +65,18 @@ def step_table(
 
     `apart` has the addresses of constants that do not lie in the block, by their positions there.
     """
+    # Where each step stands once the empty ones are left out; behind the last one too.
+    places = np.cumsum([0, *(step.extent > 0 for step in steps)])
+    jumps = [
+        (step.jump, places[number + step.jump.distance] if step.jump is not None else 0)
+        for number, step in enumerate(steps)
+        if step.extent
+    ]
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros(len(steps), _STEP)
     base, pointers, arena_slots, patches = data_address(constants), list[int](), [], []
     levels: list[tuple[int, ...]] = []
-    for row, step in zip(rows, steps, strict=True):
+    for row, step, (jump, target) in zip(rows, steps, jumps, strict=True):
         row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
         row["extent"] = row["row"] = step.extent
         if step.portion is not None:
@@ -77,7 +84,12 @@ def step_table(
             row["first_level"], row["level_count"] = len(levels), len(own)
             levels += own
         row["threads"] = step.workers(threads)
-        for ref in step.buffers:
+        refs = step.buffers
+        if jump is not None:
+            row["jump"], row["target"] = 2 if jump.when else 1, target
+            row["flag"] = len(pointers) + len(refs)
+            refs = (*refs, jump.flag)
+        for ref in refs:
             slot, value = len(pointers), 0
             match ref.space:
                 case "constant":
@@ -91,8 +103,9 @@ def step_table(
                     patches.append((slot, inputs + ref.position, ref.offset))
             pointers.append(value)
     shared = rows["threads"] > 1
-    # Steps of the caller alone follow each other without meeting the workers.
+    # Steps of the caller alone follow each other without meeting the workers, except for a jump.
     rows["barrier"][:-1] = shared[:-1] | shared[1:]
+    rows["barrier"] |= (rows["jump"] > 0) & shared.any()
     return StepTable(
         steps=rows,
         pointers=np.array(pointers, np.int64),

@@ -94,6 +94,7 @@ def test_a_report_with_several_programs_with_none_and_with_sizes(tmp_path: Path)
     require_valid(gf.load(tmp_path / "m.gfx").report())
     sized = gf.compile(rows("n", 4), threads=1, sizes={"n": (1, 8)})
     require_valid(sized.report())
+    require_valid(gf.compile(rows("n", 4), threads=1, sizes={"n": (1, None)}).report())
     (one,) = sized.specializations
     (edge,) = [edge for edge in one.report()["edges"] if edge["name"] == "relu_1"]
     assert edge["sizes"] == [{"axis": 0, "name": "n", "least": 1, "most": 8}]

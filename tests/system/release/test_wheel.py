@@ -161,7 +161,8 @@ def network(shape: tuple[int | str, ...]) -> onnx.ModelProto:
     build = ModelBuilder(seed=1)
     x = build.input("x", shape)
     first = build.node("Conv", [x, build.weight(8, 3, 3, 3)], outputs=["conv1_out"])
-    build.output(build.node("GlobalAveragePool", [build.relu(first)], outputs=["y"]))
+    hidden = build.node("Relu", [first], outputs=["t"])
+    build.output(build.node("GlobalAveragePool", [hidden], outputs=["y"]))
     return build.model()
 
 
