@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from graphflow.api.session.session_options import (
     require_nothing_to_compile,
 )
 from graphflow.base.errors import GraphflowError, InvalidModel, RunError
-from graphflow.runtime import given_array, is_container
+from graphflow.runtime import StateTensor, given_array, is_container
 
 _INTERNAL = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
 """Arguments that onnxruntime's session has without documenting them; they have no effect here."""
@@ -82,6 +83,8 @@ class InferenceSession:
             arg.name for arg in self._inputs if not arg.type.startswith("optional")
         )
         self._results = tuple(arg.name for arg in self._outputs)
+        self._states = self.executable.bind(keep=True)
+        self._turn = threading.Lock()
         if self._options.optimized_model_filepath:
             self._save(self._options.optimized_model_filepath)
 
@@ -228,8 +231,12 @@ class InferenceSession:
         feeds: Mapping[str, Any],
         out: Mapping[str, Any] | None,
         run_options: RunOptions | None,
+        keeps_states: bool = False,
     ) -> dict[str, Any]:
-        """All outputs by name; those that `out` names are written into its arrays."""
+        """All outputs by name; those that `out` names are written into its arrays.
+
+        With `keeps_states`, other ones may be `StateTensor`s, which stay what they are.
+        """
         if run_options is not None and run_options.terminate:
             raise RunError("Exiting due to terminate flag being set to true.")
         self._require_inputs(feeds)
@@ -239,6 +246,15 @@ class InferenceSession:
         exe = self.executable
         if self._onnx is not None and any(arg.name in given for arg in self._overridable):
             exe = self._onnx.with_defaults
+        # The states are one run's at a time; another thread's run makes arrays meanwhile.
+        if keeps_states and exe is self.executable and self._turn.acquire(blocking=False):
+            try:
+                return self._states.run(given, out=out)
+            finally:
+                self._turn.release()
+        for name, value in given.items():
+            if isinstance(value, StateTensor):
+                given[name] = value.copy()
         return exe.run(given, out=out)
 
     def known_outputs(self, names: Sequence[str] | None) -> list[str]:
@@ -265,7 +281,7 @@ class InferenceSession:
 
     def _value(self, name: str, value: Any) -> Any:
         """What the executable is given for an input."""
-        if type(value) is np.ndarray:
+        if type(value) is np.ndarray or isinstance(value, StateTensor):
             return value
         if isinstance(value, OrtValue):
             return value.value
