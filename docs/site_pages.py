@@ -36,7 +36,17 @@ COPIED = {
 """Pages, and files that pages link to, by the files that they are."""
 
 SECTIONS = {
-    "Models": ("compile", "load", "Executable", "Options", "Target", "tune", "TensorDecision"),
+    "Models": (
+        "compile",
+        "load",
+        "Executable",
+        "Binding",
+        "StateTensor",
+        "Options",
+        "Target",
+        "tune",
+        "TensorDecision",
+    ),
     "Sessions": (
         "InferenceSession",
         "SessionOptions",

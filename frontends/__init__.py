@@ -8,6 +8,12 @@ from graphflow.frontends.importer import (
     import_model,
 )
 from graphflow.frontends.nodes.call import NodeCall
+from graphflow.frontends.reading.listed_inputs import (
+    ListedInput,
+    ListedTypes,
+    listed_inputs,
+    with_tensors,
+)
 from graphflow.frontends.reading.load import frozen_inputs, symbolic_inputs, tensor_names
 from graphflow.frontends.reading.read import OnnxModel, open_model, read_model
 from graphflow.frontends.reading.signature import input_defaults, signature
@@ -19,6 +25,8 @@ from graphflow.frontends.tensors.values import fixed_values
 __all__ = [
     "OPERATORS",
     "ExtentsLost",
+    "ListedInput",
+    "ListedTypes",
     "NodeCall",
     "OnnxModel",
     "OwnOperators",
@@ -29,10 +37,12 @@ __all__ = [
     "import_checked",
     "import_model",
     "input_defaults",
+    "listed_inputs",
     "open_model",
     "read_model",
     "signature",
     "sized_axes",
     "symbolic_inputs",
     "tensor_names",
+    "with_tensors",
 ]

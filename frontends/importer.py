@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -19,10 +20,11 @@ from numpy.typing import ArrayLike
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.base.sizes import Relation, Size
 from graphflow.foreign import ObjectSpec
-from graphflow.frontends.control_flow.bodies import feed
+from graphflow.frontends.control_flow.bodies import copies, feed
 from graphflow.frontends.control_flow.control import CONTROL
 from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver
 from graphflow.frontends.nodes.call import Emitter, Emitters
+from graphflow.frontends.operators.ops_bits import OPERATORS as BITS
 from graphflow.frontends.operators.ops_compaction import OPERATORS as COMPACTION
 from graphflow.frontends.operators.ops_einsum import OPERATORS as EINSUM
 from graphflow.frontends.operators.ops_elementwise import OPERATORS as ELEMENTWISE
@@ -49,10 +51,12 @@ from graphflow.frontends.reading.read import OnnxModel, open_model
 from graphflow.frontends.reading.recorded import stated_types, warn_of_contradictions
 from graphflow.frontends.reading.signature import signature
 from graphflow.frontends.reading.weights import ReadModel
+from graphflow.frontends.rewrites.classical import CLASSICAL
 from graphflow.frontends.rewrites.contrib import CONTRIB
 from graphflow.frontends.rewrites.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.rewrites.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.rewrites.rewrites import REWRITES, NodeRewrite
+from graphflow.frontends.rewrites.training import TRAINING
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import ExtentsLost
@@ -60,7 +64,7 @@ from graphflow.frontends.tensors.derived_sizes import SizesRelated
 from graphflow.frontends.tensors.sized_inputs import Axes, add_sizes, sized_axes
 from graphflow.frontends.tensors.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
-from graphflow.graph import Array, OperatorGraph, Removed, Value
+from graphflow.graph import Array, OperatorGraph, PackedResult, Removed, Value
 from graphflow.tir import DTYPES
 
 OwnOperators: TypeAlias = "Mapping[str, Emitter]"
@@ -68,7 +72,7 @@ OwnOperators: TypeAlias = "Mapping[str, Emitter]"
 not the standard one: each a function that reads a node and emits its kernels."""
 
 _FAMILIES = (
-    COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED,
+    BITS, COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED,
     QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN, SELECTION, SHAPE,
     SUPPRESSION, SIGNAL, WINDOW,
 )  # fmt: skip
@@ -86,6 +90,8 @@ RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
 
 REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     **REWRITES,
+    **CLASSICAL,
+    **TRAINING,
     **CONTRIB,
     **CONTRIB_ATTENTION,
     **CONTRIB_QUANTIZED,
@@ -222,11 +228,18 @@ def _imported(
     _add_sources(loaded, context, fallback, contents)
     add_sizes(context, sized, relations)
     context.known.update(values)
+    context.import_steps = partial(_import_body, operators)
     walk = Walk(context, operators, fallback)
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
     _add_foreign(loaded, walk)
-    context.graph.set_outputs(i.name for i in proto.output if i.name not in context.objects)
+    parts = {packed.name: packed.tensors for packed in context.graph.packed}
+    context.graph.set_outputs(
+        tensor
+        for info in proto.output
+        if info.name not in context.objects
+        for tensor in parts.get(info.name, (info.name,))
+    )
     for output in context.graph.results:
         for axis, count in context.counted.get(output, {}).items():
             context.graph.trim_output(output, axis, count)
@@ -245,6 +258,12 @@ def _imported(
     context.graph.validate()
     warn_of_contradictions(context.recorded, context.graph, context.counted)
     return context.graph
+
+
+def _import_body(operators: Operators, context: ImportContext, steps: Sequence[ImportStep]) -> None:
+    """Import nodes into the graph of a body, which nothing but kernels can compute."""
+    names = [name for step in steps for name in step.outputs]
+    Walk(context, operators, fallback=False).run(steps, names)
 
 
 def check_supported(model: OnnxModel | ReadModel, operators: OwnOperators | None = None) -> None:
@@ -295,12 +314,12 @@ def _context(loaded: LoadedModel) -> ImportContext:
 def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[ImportStep]) -> None:
     """Let sections make the graph outputs that are sequences or optionals.
 
-    Import resolves these to tensors, so no node is left that makes them.  Raises `UnsupportedOp`
-    without a fallback.
+    Import resolves these to tensors, so no node is left that makes them.  Without a fallback the
+    tensors in them are outputs of the graph, and a run puts them together.
     """
     context = walk.context
     makers = {name: step for step in steps for name in step.outputs}
-    for info in proto.output:
+    for place, info in enumerate(proto.output):
         name, maker = info.name, makers.get(info.name)
         of = "" if maker is None else f" of {maker}"
         if name in context.sized_values:
@@ -308,18 +327,33 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
                 f"graph output {name}{of} has elements that are only known at run time; cut the "
                 "model before this node"
             )
+        if name in context.boxes:
+            raise UnsupportedOp(
+                f"graph output {name}{of} is a sequence whose length a run decides, which is not "
+                "built; return its tensors as one tensor (ConcatFromSequence)"
+            )
         if name in context.known:
             check_dtype(f"graph output {name}{of}", context.known[name].dtype.name)
         resolved = name in context.sequences or name in context.optionals
         if not resolved or name in context.objects or maker is None:
             continue
         if not walk.fallback:
-            raise UnsupportedOp(
-                f"graph output {name}{of} is a sequence or an optional; only tensors are built, so "
-                f"return the tensors in it one by one"
-            )
+            _pack(walk, name, place, maker)
+            continue
         for step in feed([name], maker, context):
             walk.add_foreign(step, "no kernel makes a sequence or an optional")
+
+
+def _pack(walk: Walk, name: str, place: int, maker: ImportStep) -> None:
+    """Record an output that is a sequence or an optional, and copies of the tensors in it."""
+    context = walk.context
+    held = context.optionals.get(name, name)
+    is_list = held in context.sequences
+    parts = context.sequences[held].names if held in context.sequences else (held,)
+    named = {f"{name}[{k}]": part for k, part in enumerate(parts) if part is not None}
+    walk.run(copies(maker, named), named)
+    graph = context.graph
+    graph.packed = (*graph.packed, PackedResult(name, tuple(named), is_list, place))
 
 
 def _add_foreign(loaded: LoadedModel, walk: Walk) -> None:

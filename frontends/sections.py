@@ -20,9 +20,10 @@ from onnx import helper, numpy_helper
 from graphflow.base.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, Section
 from graphflow.frontends.protos.steps import names_read
+from graphflow.frontends.tensors.called import called_kernel
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.graph import Node, Value
-from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
+from graphflow.tir import DTYPES
 
 SECTION_IR_VERSION = 10
 """The newest IR version of a section; onnxruntime refuses models of newer versions than it knows,
@@ -134,7 +135,7 @@ def _add_node(stage: int, section: Section, awaited: Iterable[int], context: Imp
     if section.objects_out or not made:
         made.append(_order_name(stage))
         graph.add_value(replace(ORDER, name=made[-1]))
-    kernel = foreign_kernel(
+    kernel = called_kernel(
         section.name, [graph.values[n] for n in read], [graph.values[n] for n in made]
     )
     name = context.unique_node_name(section.name)
@@ -149,16 +150,6 @@ def _section_name(stage: int) -> str:
 
 def _order_name(stage: int) -> str:
     return f"section{stage}.done"
-
-
-def foreign_kernel(callee: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> PrimFunc:
-    """A kernel without a body, which stands for a section with these parameters."""
-    params = [
-        Param(Buffer(f"{letter}{number}", value.shape, value.dtype), role)
-        for letter, role, values in (("x", Role.INPUT, inputs), ("y", Role.OUTPUT, outputs))
-        for number, value in enumerate(values)
-    ]
-    return PrimFunc("foreign", tuple(params), (), callee)
 
 
 def _info(name: str, around: Around) -> onnx.ValueInfoProto:

@@ -175,6 +175,8 @@ class Walk:
         following = resolve(step, context) if resolve is not None else None
         if following is not None:
             self._require_known_extents(step)
+            if any(self._is_made(name) for name in step.outputs):  # by a control region
+                self.placed.append(step)
             return following
         taken = next((name for name in step.inputs if name in context.objects), None)
         if taken is not None and not calls_model_function(step, context):
@@ -196,6 +198,11 @@ class Walk:
         self._note(step)
         self._missing.update(step.outputs)
         return ()
+
+    def _is_made(self, name: str) -> bool:
+        """Whether a node of the graph makes a tensor."""
+        graph = self.context.graph
+        return name in graph.values and graph.producer(name) is not None
 
     def _require_extents_of_own(self, step: ImportStep) -> None:
         """Refuse the caller's operator if a run decides an extent of an input.
@@ -340,7 +347,8 @@ class Walk:
         """
         context = self.context
         reads = names_read(step.node)
-        if any(name in context.counted or name in context.sized_values for name in reads):
+        unknown = {*context.counted, *context.sized_values, *context.boxes}
+        if not unknown.isdisjoint(reads):
             # A section would be given elements that no run gives.
             raise ExtentsLost(reason)
         self._require_same_meaning(step, reason)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from graphflow.api.building import build, kernel
     from graphflow.api.compilation import compile
     from graphflow.api.executable import Executable, load
+    from graphflow.api.progress_bar import ProgressBar
     from graphflow.api.session import (
         ExecutionMode,
         ExecutionOrder,
@@ -85,6 +86,7 @@ _LATER = {
     "TensorDecision": "graphflow.inspect",
     "Executable": "graphflow.api.executable",
     "OperatorGraph": "graphflow.graph",
+    "ProgressBar": "graphflow.api.progress_bar",
     "Schedule": "graphflow.schedule",
     "Sketch": "graphflow.schedule",
     "Target": "graphflow.base.target",
@@ -126,6 +128,7 @@ __all__ = [
     "OperatorGraph",
     "Options",
     "OrtValue",
+    "ProgressBar",
     "RunOptions",
     "Schedule",
     "SessionOptions",

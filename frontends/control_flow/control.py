@@ -1,9 +1,10 @@
 """Branches: `If` is replaced by the nodes of the branch that is taken.
 
-If only a run knows the condition, both branches are computed, and a selection between their
-results, which is allowed where no node of a branch can fail and both give the same types.
-Otherwise the condition decides which program runs, if it follows from small graph inputs of
-integers or booleans.
+If only a run knows the condition, the run executes one of both branches, which are graphs of their
+own (`native_control.py`).  Where computing both costs less, or a branch cannot be such a graph,
+both are computed, and a selection between their results, which is allowed where no node of a branch
+can fail and both give the same types.  Otherwise the condition decides which program runs, if it
+follows from small graph inputs of integers or booleans.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from graphflow.base.dtypes import FLOATS, SIGNED, UNSIGNED
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import body_of, copies, inlined
+from graphflow.frontends.control_flow.native_control import add_branch_region
 from graphflow.frontends.control_flow.unrolling import expand_loop, expand_scan
 from graphflow.frontends.protos.steps import (
     After,
@@ -24,6 +26,7 @@ from graphflow.frontends.protos.steps import (
     named_apart,
     only_element,
     require_only_element,
+    subgraphs,
 )
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.values import contents_missing
@@ -99,13 +102,27 @@ def expand_if(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     selection."""
     condition = context.constant(step.input(0))
     if condition is None:
-        return _select(step, context)
+        decider = Guard(str(step), (step.input(0),))
+        boxes = decided_by_inputs(decider, context, "results of several shapes") is None
+        try:
+            made = add_branch_region(step, context, _may_fail(step), boxes)
+        except ValuesNeeded:
+            raise
+        except UnsupportedOp:  # a branch cannot be a graph of its own
+            made = False
+        return () if made else _select(step, context)
     is_true = only_element(step, condition, "its condition", "b")
     taken = "then_branch" if is_true else "else_branch"
     body = body_of(step, taken, context)
     steps, results = inlined(body, step, (), context, outputs=step.node.output)
     _require_outputs(step, taken, results)
     return [*body.steps, *steps, *copies(step, named_apart(step.node.output, results))]
+
+
+def _may_fail(step: ImportStep) -> bool:
+    """Whether a node of a branch of `step` may fail at run time, as far as its operator says."""
+    nodes = (node for graph in subgraphs(step.node) for node in graph.node)
+    return any(node.op_type not in _NEVER_FAIL for node in nodes)
 
 
 def _require_outputs(step: ImportStep, branch: str, results: Sequence[str]) -> None:

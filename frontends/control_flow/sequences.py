@@ -1,8 +1,8 @@
 """Sequences and optionals, which exist at import only.
 
 A sequence is a list of tensors whose length and order are known, so an operator on a sequence gives
-another sequence, one of its tensors, or a constant.  A position that is only known at run time is
-refused.
+another sequence, one of its tensors, or a constant.  Of tensors of one type that lie in a box, a
+run may take one; other positions and sizes decide shapes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from graphflow.frontends.control_flow.bodies import copies
 from graphflow.frontends.protos.inference import tensor_type
 from graphflow.frontends.protos.steps import ImportStep, Item, derived, existing_axis, only_element
 from graphflow.frontends.tensors.context import ImportContext, TensorSequence
+from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array
 
 Resolver = Callable[[ImportStep, ImportContext], Sequence[Item] | None]
@@ -46,11 +47,8 @@ def _sequence(step: ImportStep, context: ImportContext, position: int = 0) -> Te
 def _number(step: ImportStep, position: int, context: ImportContext) -> Array:
     array = context.constant(step.input(position))
     if array is None:
-        _refuse(
-            step,
-            f"input {step.input(position)} (a position or size) is only known at run time",
-            "make it a constant",
-        )
+        asked = f"{step}: input {step.input(position)} (a position or size)"
+        raise contents_missing(context.graph, context.known, step.input(position), asked)
     return array
 
 
@@ -80,12 +78,56 @@ def _empty(step: ImportStep, context: ImportContext) -> Sequence[Item]:
 
 
 def _at(step: ImportStep, context: ImportContext) -> Sequence[Item]:
+    if step.input(0) in context.boxes:
+        return _taken_row(step, context.boxes[step.input(0)], context)
     names = _sequence(step, context).names
+    if context.constant(step.input(1)) is None and _are_alike(names, context):
+        return _at_position_of_run(step, names, context)
     place = _position(step, 1, len(names), context)
     return copies(step, {step.node.output[0]: names[place]})
 
 
+def _are_alike(names: Sequence[str], context: ImportContext) -> bool:
+    """Whether all tensors of a sequence have one type."""
+    if not names or any(name in context.counted for name in names):
+        return False
+    return len({context.type_of(name) for name in names}) == 1
+
+
+def _at_position_of_run(
+    step: ImportStep, names: Sequence[str], context: ImportContext
+) -> Sequence[Item]:
+    """The tensor at a position that a run computes: a row of all of them in one box."""
+    axes = context.new_constant(f"{step.name}/axes", np.array([0], np.int64))
+    rows = [context.unique_tensor_name(f"{step.name}/row{k}") for k in range(len(names))]
+    box = context.unique_tensor_name(f"{step.name}/box")
+    return [
+        *(
+            derived(step, "Unsqueeze", [name, axes], [row], f"row_{k}")
+            for k, (name, row) in enumerate(zip(names, rows, strict=True))
+        ),
+        derived(step, "Concat", rows, [box], "box", axis=0),
+        *_taken_row(step, box, context),
+    ]
+
+
+def _taken_row(step: ImportStep, box: str, context: ImportContext) -> list[Item]:
+    """The row of a box at the position that is the second input."""
+    shape = context.new_constant(f"{step.name}/shape", np.array([], np.int64))
+    place = context.unique_tensor_name(f"{step.name}/position")
+    return [
+        derived(step, "Reshape", [step.input(1), shape], [place], "position"),
+        derived(step, "Gather", [box, place], [step.node.output[0]], "taken", axis=0),
+    ]
+
+
 def _length(step: ImportStep, context: ImportContext) -> Sequence[Item]:
+    if (box := context.boxes.get(step.input(0))) is not None:
+        count = context.counted.get(box, {}).get(0)
+        if count is not None:
+            return copies(step, {step.node.output[0]: count})
+        context.add_constant(step.node.output[0], np.array(context.type_of(box)[1][0], np.int64))
+        return ()
     count = len(_sequence(step, context).names)
     context.add_constant(step.node.output[0], np.array(count, np.int64))
     return ()
@@ -112,7 +154,25 @@ def _erase(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     return ()
 
 
+def _joined_rows(step: ImportStep, box: str, context: ImportContext) -> Sequence[Item]:
+    """The rows of a box, joined along an axis of theirs or along a new one."""
+    _, shape = context.type_of(box)
+    is_new = bool(step.attribute("new_axis", 0))
+    axis = existing_axis(step, step.attribute("axis"), len(shape) - (not is_new))
+    order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
+    (result,) = step.node.output
+    moved = result if is_new else context.unique_tensor_name(f"{result}/moved")
+    steps: list[Item] = [derived(step, "Transpose", [box], [moved], "moved", perm=order)]
+    if is_new:
+        return steps
+    extents = [*shape[1 : axis + 1], -1, *shape[axis + 2 :]]
+    wanted = context.new_constant(f"{result}/shape", np.array(extents, np.int64))
+    return [*steps, derived(step, "Reshape", [moved, wanted], [result], "joined")]
+
+
 def _concat(step: ImportStep, context: ImportContext) -> Sequence[Item]:
+    if step.input(0) in context.boxes:
+        return _joined_rows(step, context.boxes[step.input(0)], context)
     names, axis = _sequence(step, context).names, step.attribute("axis")
     (result,) = step.node.output
     if not names:

@@ -15,8 +15,10 @@ from typing import NoReturn
 import numpy as np
 import onnx
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import BodyGraph, body_of, copies, inlined
+from graphflow.frontends.control_flow.native_control import LoopSpec, Scanned, add_loop_region
+from graphflow.frontends.control_flow.sequence_rows import with_rows_for_sequences
 from graphflow.frontends.protos.protos import dtype_name, known_array
 from graphflow.frontends.protos.steps import (
     STANDARD,
@@ -25,11 +27,12 @@ from graphflow.frontends.protos.steps import (
     Item,
     derived,
     named_apart,
+    names_read,
     only_element,
 )
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.values import contents_missing
-from graphflow.graph import Array
+from graphflow.graph import Array, Removed
 
 UNROLLED_NODES = 10_000
 """The most nodes that unrolling may add to a model; import, planning and code generation take
@@ -171,9 +174,100 @@ class _Unrolled:
         self.context.add_constant(name, np.zeros(shape, dtype_name(tensor.elem_type)))
 
 
+_KNOWN_BY_SHAPE = ("Shape", "Size", "SequenceLength")
+"""Operators whose results are known while their inputs are not."""
+
+
+def _is_foreseen(
+    body: onnx.GraphProto, states: Sequence[str], is_known: Callable[[str], bool]
+) -> bool:
+    """Whether the conditions that a loop's body gives can be known when the model is compiled.
+
+    `states` are the tensors that the loop starts from, and `is_known` says of a tensor of the
+    graphs around the body whether its contents are.
+    """
+    formal = [info.name for info in body.input]
+    inside = set(formal).union(tensor.name for tensor in body.initializer)
+    inside.update(name for node in body.node for name in node.output)
+    unknown = {f for f, state in zip(formal[2:], states, strict=False) if not is_known(state)}
+    while True:
+        found = set(unknown)
+        for node in body.node:
+            reads = () if node.op_type in _KNOWN_BY_SHAPE else names_read(node)
+            if any(n in found if n in inside else not is_known(n) for n in reads):
+                found.update(node.output)
+        after = [info.name for info in body.output[1:]]
+        found.update(f for f, name in zip(formal[2:], after, strict=False) if name in found)
+        if found == unknown:
+            return body.output[0].name not in unknown
+        unknown = found
+
+
+def _as_region(step: ImportStep, context: ImportContext) -> bool:
+    """Add a loop as a control region, if it is not certain that it can be unrolled; returns whether
+    it was added."""
+    graph = step.attribute("body")
+    if not isinstance(graph, onnx.GraphProto) or len(graph.input) < 2 or not graph.output:
+        return False
+    known = _contents_in(graph, context.constant)
+    trips, condition = (context.constant(n) if n else None for n in (step.input(0), step.input(1)))
+    states = tuple(step.node.input[2:])
+    if (condition is not None and not condition.all()) or len(graph.output) <= len(states):
+        return False
+    is_decided = (trips is None and step.input(0)) or (condition is None and step.input(1))
+
+    def is_known(name: str) -> bool:
+        return context.folding.is_constant(name) or name in context.sequences
+
+    if not is_decided and _is_foreseen(graph, states, is_known):
+        nodes = _trips(step.node, graph, context.constant, known) * _nodes_unrolled(graph, known)
+        if context.unrolled + nodes <= UNROLLED_NODES:
+            return False
+    most = None if trips is None else max(0, int(only_element(step, trips, "its trip count", "iu")))
+    step, boxes = with_rows_for_sequences(step, context)
+    graph, states = step.attribute("body"), tuple(step.node.input[2:])
+    form = LoopSpec(
+        step.input(0),
+        step.input(1) if condition is None else "",
+        most,
+        (condition is not None or not step.input(1)) and _runs_all_trips(graph, known),
+        True,
+        states,
+        (),
+        tuple(Scanned(name) for name in _scan_outputs(step, len(states), graph)),
+    )
+    if not _is_added(step, form, context):
+        return False
+    for name, box in boxes.items():
+        context.boxes[name] = box
+        context.graph.removed[name] = Removed("a sequence of which a run decides the length", box)
+    return True
+
+
+def _scan_outputs(step: ImportStep, states: int, body: onnx.GraphProto) -> list[str]:
+    """The names of a loop's outputs that are made of rows; empty ones for those that it lacks."""
+    names = list(step.node.output[states:])
+    return names + [""] * (len(body.output) - 1 - states - len(names))
+
+
+def _is_added(step: ImportStep, form: LoopSpec, context: ImportContext) -> bool:
+    """Add a loop as a control region, unless that is refused."""
+    try:
+        add_loop_region(step, form, context)
+    except ValuesNeeded:
+        raise
+    except UnsupportedOp:
+        return False
+    return True
+
+
 def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
-    """The steps of all iterations; the number of iterations must be known when the model is
-    compiled."""
+    """The steps of all iterations, or none if the loop became a control region.
+
+    Where that is refused, the number of iterations must be known when the model is compiled.
+    """
+    if _as_region(step, context):
+        return ()
     trips: int | None = None
     if step.input(0):
         trips = int(_deciding(step, step.input(0), "its trip count", context, "iu"))
@@ -254,6 +348,26 @@ def expand_scan(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     if len(lengths) != 1:
         raise InvalidModel(f"{step}: its scanned inputs have lengths {sorted(lengths)}")
     (length,) = lengths
+    if context.unrolled + length * _nodes_unrolled(body.graph, context.constant) > UNROLLED_NODES:
+        names = [*step.node.output, *[""] * (len(body.graph.output) - len(step.node.output))]
+        form = LoopSpec(
+            context.new_constant(f"{step.name}/length", np.array(length, np.int64)),
+            "",
+            length,
+            True,
+            False,
+            states,
+            tuple(
+                Scanned(name, axis % len(shape), bool(way))
+                for name, shape, axis, way in zip(sources, shapes, axes, backward, strict=True)
+            ),
+            tuple(
+                Scanned(name, axis, bool(way))
+                for name, axis, way in zip(names[len(states) :], out_axes, directions, strict=True)
+            ),
+        )
+        if _is_added(step, form, context):
+            return ()
     loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)], length)
     items: list[Item] = [*body.steps]
     for number in range(length):

@@ -21,6 +21,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     lesser,
     narrow,
     require_equal,
+    rounded_down,
 )
 from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import selection
@@ -74,29 +75,33 @@ def count_also(call: NodeCall, name: str, counts: Mapping[int, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AxisPart:
-    """A part of an axis: `extent` elements from `start`, each a number or a count of a run."""
+    """A part of an axis: every `step`-th of `extent` elements from `start`; both are numbers or
+    counts of a run."""
 
     start: Element
     extent: Element
+    step: int = 1
 
 
 def axis_part(call: NodeCall, axis: int, start: Element, end: Element, step: int) -> AxisPart:
     """The elements of input 0 along an axis from `start` up to `end`, as Slice counts them: from
     the back if negative, and none outside of the axis.
 
-    Refuses a step other than 1, and bounds of which a run decides on which side of 0 they are.
+    Refuses steps backwards, and bounds of which a run decides on which side of 0 they are.
     """
-    if step != 1:
+    if step < 1:
         raise _part_lost(call, axis, f"it takes elements in steps of {step}")
     count: Element = call.counts(0).get(axis, call.shape(0)[axis])
     first, behind = (_from_front(call, axis, count, bound) for bound in (start, end))
+    if step > 1 and not bounds_of(call.context, behind):
+        raise _part_lost(call, axis, f"it takes elements in steps of {step}")
     if first == 0:
-        return AxisPart(first, behind)
+        return AxisPart(first, behind, step)
     extent = combined(call.context, "Sub", behind, first)
     limits = None if extent is None else bounds_of(call.context, extent)
     if extent is None or limits is None or limits[0] < 0:
         raise _part_lost(call, axis, "the end of a slice may stand before its start")
-    return AxisPart(first, extent)
+    return AxisPart(first, extent, step)
 
 
 def _from_front(call: NodeCall, axis: int, count: Element, bound: Element) -> Element:
@@ -143,9 +148,12 @@ def emit_parts(call: NodeCall, ranges: Sequence[range], parts: Mapping[int, Axis
             call.add_kernel(func, (source, at), (moved,), f"moved{axis}", gives_all=True)
             source, shape[axis] = moved, most
         first = part.start if isinstance(part.start, int) else 0
-        kept[axis] = range(first, first + most)
-        if isinstance(part.extent, str):
-            counts[axis] = part.extent
+        kept[axis] = range(first, first + most, part.step)
+        extent = part.extent
+        if part.step > 1:
+            extent = rounded_down(context, extent, part.step - 1, part.step)
+        if isinstance(extent, str):
+            counts[axis] = extent
         elif counts.pop(axis, None) is not None:  # every run gives as many
             call.drops_counts = True
     func = selection.take_slice(tuple(shape), kept, dtype)
@@ -204,12 +212,12 @@ def filled_factors(call: NodeCall, left: int, right: int) -> tuple[str, str]:
 def filled_parts(call: NodeCall, names: tuple[str, str], left: int, right: int) -> tuple[str, str]:
     """The same of two tensors that kernels of the node make of its inputs."""
     counted = call.context.counted
-    counts = [counted.get(n, {}).get(k) for n, k in zip(names, (left, right), strict=True)]
-    require_same(call, *counts, "it is multiplied with")
-    if counts[0] is None:
+    first, second = names
+    count = counted.get(first, {}).get(left)
+    require_same(call, count, counted.get(second, {}).get(right), "it is multiplied with")
+    if count is None:
         return names
     call.drops_counts = True
-    first, second = names
     return filled(call, first, 0, ".left", (left,)), filled(call, second, 0, ".right", (right,))
 
 

@@ -12,18 +12,24 @@ those from n on too, up to the end of the room, where the fill stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
-from graphflow.frontends.nodes.counted import filled
+from graphflow.frontends.nodes.counted import count_also, filled
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
+    bounds_of,
+    combined,
+    held,
+    narrow,
     require_at_least,
     rounded_down,
     total,
 )
+from graphflow.kernels.definitions.data_dependent import compaction, indexing
+from graphflow.kernels.definitions.movements import selection
 from graphflow.kernels.definitions.windows.window import Window
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -43,13 +49,97 @@ class CountedWindows:
     """Those along which a window of a run may reach behind what the run gives."""
 
 
+@dataclass(frozen=True, slots=True)
+class WindowInput:
+    """A tensor that a window slides over: along the axes `placed`, pads are elements of it."""
+
+    name: str
+    window: Window
+    placed: frozenset[int] = frozenset()
+
+
+def with_pads_placed(call: NodeCall, x: str, window: Window, fill: float) -> WindowInput:
+    """The tensor `x` as the windows of a node slide over it: with `fill` in the place of pads along
+    axes where `auto_pad` pads the beginning of some runs by more than that of others."""
+    placed = set()
+    mode = call.attribute("auto_pad", "NOTSET")
+    counted = call.context.counted.get(x, {}) if mode in SAME else {}
+    for axis, count in [(axis, n) for axis, n in counted.items() if axis >= 2]:
+        k, size = axis - 2, call.context.sizes.get(count)
+        stride, reach = window.strides[k], window.reach[k]
+        if size is None or size.lo < 1 or reach < stride:
+            continue
+        _, begins = _same_pads(size, stride, reach, mode)
+        if len(begins) > 1:
+            x = _with_pads(call, x, axis, count, (stride, reach, mode), fill)
+            pads = (
+                tuple(0 if axis == k else pad for axis, pad in enumerate(given))
+                for given in (window.pads_begin, window.pads_end)
+            )
+            window = replace(window, **dict(zip(("pads_begin", "pads_end"), pads, strict=True)))
+            placed.add(axis)
+    return WindowInput(x, window, frozenset(placed))
+
+
+def _same_pads(size: Size, stride: int, reach: int, mode: str) -> tuple[set[int], set[int]]:
+    """The numbers of pads that `auto_pad` adds, over all extents of a size, and those at the
+    beginning."""
+    missing = {-n % stride for n in range(size.lo, min(size.hi, size.lo + stride - 1) + 1)}
+    pads = {max(reach - stride + rest, 0) for rest in missing}
+    return pads, {pad // 2 if mode == "SAME_UPPER" else pad - pad // 2 for pad in pads}
+
+
+def _with_pads(
+    call: NodeCall, x: str, axis: int, count: str, steps: tuple[int, int, str], fill: float
+) -> str:
+    """The tensor `x` with the pads of a run along an axis of n elements, which are at least 1.
+
+    The last window begins at (n - 1) // stride · stride, so that and its reach are the elements
+    with pads. All have the most pads in front; a run begins behind those that it has not.
+    """
+    context, (stride, reach, mode) = call.context, steps
+    last = rounded_down(context, count, -1, stride)
+    padded = total(context, (*(last for _ in range(stride)), reach))
+    pads = combined(context, "Sub", padded, count)
+    assert pads is not None
+    begin = rounded_down(context, pads, 0 if mode == "SAME_UPPER" else 1, 2)
+    size = context.sizes[count]
+    numbers, begins = _same_pads(size, stride, reach, mode)
+    front, part = max(begins), f"padded{axis}"
+    start = combined(context, "Sub", front, begin)
+    limits = bounds_of(context, padded)
+    assert start is not None and limits is not None
+    if isinstance(start, str):  # else all multiples of a step have as many pads
+        narrow(context, start, 0, front - min(begins))
+    call.drops_counts = True
+    source = filled(call, x, fill, f".{part}", (axis,))
+    value, (_, most) = context.graph.values[source], limits
+    ahead, behind = (
+        [n if k == axis else 0 for k in range(len(value.shape))] for n in (front, max(numbers))
+    )
+    func = selection.pad(value.shape, ahead, behind, "constant", fill, value.dtype)
+    whole = call.emit_part(func, (source,), part)
+    room = context.graph.values[whole].shape
+    func = compaction.shifted_places(room[axis], most)
+    places = call.emit_part(func, (held(context, start),), f"{part}.places")
+    func = indexing.gather_at(room, (most,), axis, value.dtype)
+    moved = call.emit_part(func, (whole, places), f"{part}.moved")
+    if isinstance(padded, str):
+        count_also(call, moved, {axis: padded})
+    return moved
+
+
 def counted_windows(
-    call: NodeCall, x: str, window: Window, ceil_mode: bool = False
+    call: NodeCall,
+    x: str,
+    window: Window,
+    ceil_mode: bool = False,
+    placed: Collection[int] = (),
 ) -> CountedWindows:
     """The windows of a node over the spatial axes, from the second on, of the tensor `x`.
 
-    Raises `ExtentsLost`, with the reason, where a run may have no window, and where the padding at
-    the beginning depends on the extent.
+    Along the axes `placed` pads are elements of `x`.  Raises `ExtentsLost`, with the reason, where
+    a run may have no window, and where the padding at the beginning depends on the extent.
     """
     shape = call.context.graph.values[x].shape
     rooms = window.output_shape(shape[2:], ceil_mode)
@@ -60,7 +150,8 @@ def counted_windows(
         size = call.context.sizes.get(count)
         if size is None:
             raise call.extents_lost((x,), "windows along it need bounds of this number")
-        summand, overhangs = _along(call, x, axis - 2, window, ceil_mode, size)
+        mode = "NOTSET" if axis in placed else call.attribute("auto_pad", "NOTSET")
+        summand, overhangs = _along(call, x, axis - 2, window, ceil_mode, size, mode)
         stride = window.strides[axis - 2]
         if (size.lo + summand) // stride < 1:
             require_at_least(call.context, count, stride - summand)
@@ -100,17 +191,14 @@ def transposed_windows(
 
 
 def _along(
-    call: NodeCall, x: str, spatial: int, window: Window, ceil_mode: bool, size: Size
+    call: NodeCall, x: str, spatial: int, window: Window, ceil_mode: bool, size: Size, mode: str
 ) -> tuple[int, bool]:
     """For one axis the s for which `(n + s) // stride` windows are over n elements, and whether one
     of these windows may reach behind the last element."""
     begin, end = window.pads_begin[spatial], window.pads_end[spatial]
     stride, reach = window.strides[spatial], window.reach[spatial]
-    mode = call.attribute("auto_pad", "NOTSET")
     if mode in SAME:
-        missing = {-n % stride for n in range(size.lo, min(size.hi, size.lo + stride - 1) + 1)}
-        pads = {max(reach - stride + rest, 0) for rest in missing}
-        begins = {pad // 2 if mode == "SAME_UPPER" else pad - pad // 2 for pad in pads}
+        pads, begins = _same_pads(size, stride, reach, mode)
         if len(begins) > 1:
             raise call.extents_lost((x,), f"{mode} pads its beginning by {sorted(begins)}")
         return stride - 1, max(pads) > min(begins)

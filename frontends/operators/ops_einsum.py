@@ -162,10 +162,10 @@ def _contracted_where_counted(
     """
     depth = {label for label in a.labels if label in b.labels and label not in wanted}
     for label in sorted(depth):
-        pair = [
+        left, right = (
             call.context.counted.get(one.name, {}).get(one.labels.index(label)) for one in (a, b)
-        ]
-        require_same(call, *pair, "along a label it is multiplied with")
+        )
+        require_same(call, left, right, "along a label it is multiplied with")
     labels = tuple(n for n in dict.fromkeys((*a.labels, *b.labels)) if n not in depth)
     func = einsum.einsum([a.shape, b.shape], [a.labels, b.labels], labels, call.dtype())
     read = [_filled(call, one, depth, f"factor{k}") for k, one in enumerate((a, b))]

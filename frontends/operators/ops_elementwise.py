@@ -83,7 +83,10 @@ def _dropout(call: NodeCall) -> None:
     if call.opset >= 12:
         known = call.known(1)
         ratio = ratio if known is None else known
-    if call.has(2) and call.constant(2, "training_mode").any() and np.any(ratio):
+    trains = call.has(2) and bool(call.constant(2, "training_mode").any())
+    if trains and call.has(1):
+        ratio = call.constant(1, "ratio")
+    if trains and np.any(ratio):
         raise TrainingOnly(f"{call.title}: training_mode is true; export the model for inference")
     shape = call.shape(0)
     call.emit(movement.copy(shape, call.dtype()), call.inputs[:1])

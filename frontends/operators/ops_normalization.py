@@ -23,9 +23,10 @@ from graphflow.tir import BinaryOp
 
 def _batch_normalization(call: NodeCall) -> None:
     """One multiply-add for each channel; factor and summand are folded to constants."""
-    call.attribute("momentum")
+    momentum = call.attribute("momentum", 0.9)
     if call.attribute("training_mode", 0):
-        raise TrainingOnly(f"{call.title}: training_mode is 1; export the model for inference")
+        _emit_trained(call, momentum)
+        return
     if not call.attribute("spatial", 1):
         call.refuse("spatial is 0", "convert the model to opset 9 or later")
     call.refuse_outputs_from(1)
@@ -36,6 +37,36 @@ def _batch_normalization(call: NodeCall) -> None:
     func = elementwise.normalization_shift(channels, dtype)
     shift = call.emit_part(func, (beta, mean, scale), "shift")
     call.emit(elementwise.scale_and_shift(call.shape(0), dtype), (x, scale, shift))
+
+
+def _emit_trained(call: NodeCall, momentum: float) -> None:
+    """The first output is normalized with the batch's own mean and variance; the others are mixed
+    of these and the earlier ones."""
+    if len(call.outputs) > 3 or call.opset < 14:
+        raise TrainingOnly(f"{call.title}: it is of opset {call.opset}; export it for inference")
+    x, gamma, beta, *earlier = call.inputs
+    shape, dtype, channels = call.shape(0), call.dtype(), (call.extent(1),)
+    if call.is_counted(0, range(len(shape))):
+        raise call.extents_lost((x,), "the batch's mean is over all elements")
+    axes, kept = (0, *range(2, len(shape))), (*channels, *(1 for _ in shape[2:]))
+    mean = call.emit_part(reduction.reduce("mean", shape, axes, False, dtype), (x,), "mean")
+    aligned = call.reshaped(mean, kept, "aligned")
+    centered = call.emit_part(
+        elementwise.binary("sub", shape, kept, dtype), (x, aligned), "centered"
+    )
+    squares = call.emit_part(elementwise.unary("square", shape, dtype), (centered,), "squares")
+    func = reduction.reduce("mean", shape, axes, False, dtype)
+    variance = call.emit_part(func, (squares,), "variance")
+    func = elementwise.normalization_scale(channels, call.attribute("epsilon", 1e-5), dtype)
+    scale = call.emit_part(func, (gamma, variance), "scale")
+    shift = call.emit_part(
+        elementwise.normalization_shift(call.extent(1), dtype), (beta, mean, scale), "shift"
+    )
+    call.emit(elementwise.scale_and_shift(shape, dtype), (x, scale, shift))
+    for output, before, now in zip(call.outputs[1:], earlier, (mean, variance), strict=False):
+        if output:
+            func = elementwise.mixed(channels, momentum, dtype)
+            call.emit(func, (before, now), output, f"running.{output}")
 
 
 def _instance_normalization(call: NodeCall) -> None:

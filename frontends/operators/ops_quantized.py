@@ -11,7 +11,11 @@ import onnx
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_also, count_by, filled, filled_parts
 from graphflow.frontends.nodes.counted_windows import window_input
-from graphflow.frontends.operators.ops_window import convolution_of, convolution_windows
+from graphflow.frontends.operators.ops_window import (
+    convolution_input,
+    convolution_of,
+    convolution_windows,
+)
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import quantized
 from graphflow.kernels.definitions.linear_algebra import linear
@@ -118,9 +122,10 @@ def _matmul_integer(call: NodeCall) -> None:
 def _conv_integer(call: NodeCall) -> None:
     """Padding counts as the zero point of x; w may have a zero point for each output channel."""
     x, w = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
-    func = convolution_of(call, 1, False, "int32")
-    windows = convolution_windows(call, x, 1)
-    x, given = window_input(call, x, windows, 0)
+    slid = convolution_input(call, x, 1)
+    func = convolution_of(call, slid, 1, False, "int32")
+    windows = convolution_windows(call, slid, 1)
+    x, given = window_input(call, slid.name, windows, 0)
     call.emit(func, (x, w), given=given)
     count_by(call, windows.counts)
 
@@ -135,9 +140,10 @@ def _qlinear_matmul(call: NodeCall) -> None:
 def _qlinear_conv(call: NodeCall) -> None:
     """The bias is an int32 in units of x_scale · w_scale, so it is added to the integer sum."""
     x, w = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
-    func = convolution_of(call, 3, call.has(8), "int32")
-    windows = convolution_windows(call, x, 3)
-    x, given = window_input(call, x, windows, 0)
+    slid = convolution_input(call, x, 3)
+    func = convolution_of(call, slid, 3, call.has(8), "int32")
+    windows = convolution_windows(call, slid, 3)
+    x, given = window_input(call, slid.name, windows, 0)
     total = call.emit_part(func, (x, w, *call.inputs[8:9][: call.has(8)]), "total", given=given)
     if windows.counts:
         count_also(call, total, windows.counts)

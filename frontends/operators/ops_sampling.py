@@ -6,7 +6,7 @@ from math import prod
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_like, filled
-from graphflow.frontends.operators.ops_indexing import require_from
+from graphflow.frontends.nodes.indices import require_from
 from graphflow.frontends.operators.ops_window import weight_extents, window_attributes
 from graphflow.kernels.definitions.interpolation import sampling
 from graphflow.kernels.definitions.movements import movement

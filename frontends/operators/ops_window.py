@@ -13,11 +13,13 @@ from graphflow.frontends.nodes.counted import count_by, filled_input
 from graphflow.frontends.nodes.counted_windows import (
     SAME,
     CountedWindows,
+    WindowInput,
     counted_windows,
     transposed_windows,
     window_input,
+    with_pads_placed,
 )
-from graphflow.frontends.operators.ops_indexing import require_from
+from graphflow.frontends.nodes.indices import require_from
 from graphflow.frontends.operators.ops_reduction import emit_mean
 from graphflow.frontends.tensors.derived_sizes import held
 from graphflow.kernels.definitions import elementwise
@@ -89,41 +91,53 @@ def _same_pads(
     return (*begins, *ends)
 
 
-def convolution_of(call: NodeCall, weight: int, bias: bool, dtype: str) -> PrimFunc:
-    """The convolution of input 0 with the weight at input `weight`, by the node's attributes."""
+def convolution_input(call: NodeCall, x: str, weight: int) -> WindowInput:
+    """The tensor `x` as the weight at input `weight` slides over it."""
+    kernel = weight_extents(call, weight)
+    return with_pads_placed(call, x, Window.of(kernel, **window_attributes(call, kernel)), 0)
+
+
+def convolution_of(call: NodeCall, x: WindowInput, weight: int, bias: bool, dtype: str) -> PrimFunc:
+    """The convolution of a tensor with the weight at input `weight`, by the node's attributes."""
     return convolution.convolution(
-        call.shape(0),
+        call.context.graph.values[x.name].shape,
         call.shape(weight),
-        **window_attributes(call, weight_extents(call, weight)),
+        **_explicit(x.window),
         groups=call.attribute("group", 1),
         bias=bias,
         dtype=dtype,
     )
 
 
-def convolution_windows(call: NodeCall, x: str, weight: int) -> CountedWindows:
-    """The windows of a convolution of the tensor `x`, of which a run may decide extents.
+def _explicit(window: Window) -> WindowAttributes:
+    """The attributes of a window."""
+    pads = (*window.pads_begin, *window.pads_end)
+    return WindowAttributes(strides=window.strides, pads=pads, dilations=window.dilations)
 
-    Zeros stand behind what a run gives, so weights that these meet have to be finite.
+
+def convolution_windows(call: NodeCall, x: WindowInput, weight: int) -> CountedWindows:
+    """The windows of a convolution of a tensor, of which a run may decide extents.
+
+    Zeros stand around what a run gives, so weights that these meet have to be finite.
     """
-    kernel = weight_extents(call, weight)
-    windows = counted_windows(call, x, Window.of(kernel, **window_attributes(call, kernel)))
-    _require_finite(call, x, weight, windows)
+    windows = counted_windows(call, x.name, x.window, placed=x.placed)
+    _require_finite(call, x.name, weight, windows.overhanging | x.placed)
     return windows
 
 
-def _require_finite(call: NodeCall, x: str, weight: int, windows: CountedWindows) -> None:
-    """Refuse weights that may be infinite where zeros are multiplied with them."""
-    if windows.overhanging and call.dtype(weight) in FLOATS:
+def _require_finite(call: NodeCall, x: str, weight: int, axes: frozenset[int]) -> None:
+    """Refuse weights that may be infinite where zeros along `axes` are multiplied with them."""
+    if axes and call.dtype(weight) in FLOATS:
         known = call.known(weight)
         if known is None or not np.isfinite(known).all():
             raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
 
 
 def _conv(call: NodeCall) -> None:
-    func = convolution_of(call, 1, call.has(2), call.dtype())
-    windows = convolution_windows(call, call.inputs[0], 1)
-    x, given = window_input(call, call.inputs[0], windows, 0)
+    slid = convolution_input(call, call.inputs[0], 1)
+    func = convolution_of(call, slid, 1, call.has(2), call.dtype())
+    windows = convolution_windows(call, slid, 1)
+    x, given = window_input(call, slid.name, windows, 0)
     call.emit(func, (x, *call.given_inputs[1:]), given=given)
     count_by(call, windows.counts)
 
@@ -167,7 +181,7 @@ def _conv_transpose(call: NodeCall) -> None:
         return
     is_stated = wanted is not None or mode.startswith("SAME")
     windows = transposed_windows(call, Window.of(w_shape[2:], **window), extra, is_stated)
-    _require_finite(call, call.inputs[0], 1, windows)
+    _require_finite(call, call.inputs[0], 1, windows.overhanging)
     x, given = window_input(call, call.inputs[0], windows, 0)
     call.emit(func, (x, *call.given_inputs[1:]), given=given)
     count_by(call, windows.counts)
@@ -181,6 +195,15 @@ def _max_pool(call: NodeCall) -> None:
     if places not in call.context.read:
         call.refuse_outputs_from(1)
         lowest = neutral_literal(ReduceOp.MAX, call.dtype())
+        kernel = call.required("kernel_shape")
+        window = Window.of(kernel, **window_attributes(call, kernel))
+        slid = with_pads_placed(call, call.inputs[0], window, lowest)
+        if slid.placed:
+            shape, dtype = call.context.graph.values[slid.name].shape, call.dtype()
+            func = pooling.max_pool(shape, kernel, **_explicit(slid.window), dtype=dtype)
+            windows = counted_windows(call, slid.name, slid.window, placed=slid.placed)
+            _emit_windows(call, func, slid.name, windows, lowest)
+            return
         _emit_pool(call, pooling_of(pooling.max_pool), lowest)
         return
     place = pooling_of(pooling_places.max_pool_place, column_major=column_major)
@@ -212,9 +235,15 @@ def _windows_pooled(call: NodeCall) -> CountedWindows:
 
 def _emit_pool(call: NodeCall, func: PrimFunc, fill: float) -> None:
     """Add a kernel of pooling, for which `fill` is what an element that there is not would be."""
-    windows = _windows_pooled(call)
-    x, given = window_input(call, call.inputs[0], windows, fill)
-    call.emit(func, (x,), given=given)
+    _emit_windows(call, func, call.inputs[0], _windows_pooled(call), fill)
+
+
+def _emit_windows(
+    call: NodeCall, func: PrimFunc, x: str, windows: CountedWindows, fill: float
+) -> None:
+    """The same over a tensor, with its windows."""
+    read, given = window_input(call, x, windows, fill)
+    call.emit(func, (read,), given=given)
     count_by(call, windows.counts)
 
 

@@ -173,11 +173,16 @@ def names_read(proto: onnx.NodeProto) -> tuple[str, ...]:
 def _names_read(proto: onnx.NodeProto) -> Iterator[str]:
     yield from (name for name in proto.input if name)
     for graph in subgraphs(proto):
-        own = {info.name for info in graph.input} | {t.name for t in graph.initializer}
-        own.update(name for node in graph.node for name in node.output)
-        inner = (name for node in graph.node for name in _names_read(node))
-        outputs = (info.name for info in graph.output)
-        yield from (name for name in (*inner, *outputs) if name not in own)
+        yield from names_read_inside(graph)
+
+
+def names_read_inside(graph: onnx.GraphProto) -> Iterator[str]:
+    """The tensors of the enclosing graph that a subgraph reads, some several times."""
+    own = {info.name for info in graph.input} | {t.name for t in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    inner = (name for node in graph.node for name in _names_read(node))
+    outputs = (info.name for info in graph.output)
+    yield from (name for name in (*inner, *outputs) if name not in own)
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:

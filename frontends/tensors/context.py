@@ -7,7 +7,7 @@ back by `undo`, since every table keeps the order in which its entries came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,9 @@ class ImportContext:
     """The model's own functions by domain, name and overload."""
     folding: Folding = field(default_factory=Folding)
     sequences: dict[str, TensorSequence] = field(default_factory=dict)
+    boxes: dict[str, str] = field(default_factory=dict)
+    """The sequences of which a run decides the length: for each the tensor that has its tensors,
+    which have one shape, as rows."""
     optionals: dict[str, str | None] = field(default_factory=dict)
     """For each optional the name of the tensor or sequence in it; None if it is empty."""
     unrolled: int = 0
@@ -119,6 +122,10 @@ class ImportContext:
     lesser_counts: dict[tuple[int | str, int | str], str] = field(default_factory=dict)
     """For two counts, or a count and a number, the tensor with the lesser of both, while it is in
     the graph."""
+
+    import_steps: Callable[[ImportContext, Sequence[ImportStep]], None] | None = None
+    """Imports steps into another context, that of a body, without a fallback; None where bodies
+    cannot become graphs of their own."""
 
     kernels: dict[PrimFunc, PrimFunc] = field(default_factory=dict)
     """Of equal kernels the first one: what comes behind knows a kernel sooner than an equal one."""
@@ -223,7 +230,7 @@ class ImportContext:
         """What is known of tensors by name, in the order in which it became known."""
         return (
             self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
-            self.counted, self.widened, self.sized_values, self.sizes, self.summed,
+            self.counted, self.widened, self.boxes, self.sized_values, self.sizes, self.summed,
         )  # fmt: skip
 
     def mark(self) -> Mark:
@@ -242,6 +249,9 @@ class ImportContext:
         self.node_numbers.clear()  # names are free again
         for name in list(graph.values)[mark.values :]:
             graph.remove_value(name)
+        called = {node.func.callee for node in graph.nodes} if graph.regions else set()
+        for name in [name for name in graph.regions if name not in called]:
+            del graph.regions[name]
         graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
         graph.derived = tuple(one for one in graph.derived if one.tensor in graph.values)
         graph.set_inputs(name for name in graph.inputs if name in graph.values)

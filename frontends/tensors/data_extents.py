@@ -4,7 +4,8 @@ In: a kernel, and for some axes of its inputs the integer tensor that counts the
 gives there; the kernel's buffers have the largest extents.  Out: the same for its outputs.  What
 always holds: an element of an output that a run gives is computed from elements that the run gives
 alone.  It is proven for each statement: its loop over such an axis is the index there and in what
-the statement writes, and nothing else depends on that loop.
+the statement writes, and nothing else depends on that loop.  A buffer that each iteration of the
+loop allocates holds what is computed in that iteration, whatever its indices are.
 """
 
 from __future__ import annotations
@@ -25,6 +26,24 @@ MOST_ROOM = 1 << 24
 """The most elements for which a kernel makes room where a run gives fewer: 64 MiB of floats."""
 
 _Found: TypeAlias = "dict[tuple[tir.Buffer, int], str]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Private:
+    """Buffers that a kernel allocates in loops: the variables of these, and for those over counted
+    axes on which the contents depend, the counts."""
+
+    around: Mapping[tir.Buffer, frozenset[Var]]
+    rows: dict[tir.Buffer, dict[Var, str]]
+
+    @staticmethod
+    def of(func: tir.PrimFunc) -> _Private:
+        allocations = [s for s in tir.sites(func.body) if isinstance(s.stmt, tir.Allocate)]
+        around = {
+            cast(tir.Allocate, site.stmt).buffer: frozenset(axis.var for axis in site.domain.axes)
+            for site in allocations
+        }
+        return _Private(around, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +83,13 @@ def passed_counts(
     """
     found = {(buffer, axis): c for buffer, counts in given.items() for axis, c in counts.items()}
     statements = [s for s in tir.sites(func.body) if isinstance(s.stmt, tir.Store | tir.Reduce)]
-    known = -1
-    while known < len(found):
-        known = len(found)
+    private, known = _Private.of(func), (-1, -1)
+    while known != (known := (len(found), sum(map(len, private.rows.values())))):
         for site in statements:
-            _follow(site, found)
+            _require_alone(site, found, private, func.inputs)
+            _follow(site, found, private)
+    for site in statements:
+        _require_alone(site, found, private)
     results: dict[tir.Buffer, Counts] = {}
     for (buffer, axis), count in found.items():
         if buffer in func.outputs:
@@ -81,16 +102,29 @@ def passed_counts(
     return results
 
 
-def _follow(site: tir.Site, found: _Found) -> None:
+def _follow(site: tir.Site, found: _Found, private: _Private) -> None:
     """Add the counted axes of what a statement writes."""
-    stmt = site.stmt
-    assert isinstance(stmt, tir.Store | tir.Reduce)
-    values = (*tir.expressions_of(stmt), *site.guards)
-    loads = [
-        node for value in values for node in tir.walk_expr(value) if isinstance(node, tir.Load)
-    ]
+    stmt, rows = _written(site), _rows_of(site, found, private)
+    buffer, indices = stmt.buffer, stmt.indices
+    for axis, index in enumerate(indices):
+        whole = isinstance(index, Var) and _spans(site, index, buffer.shape[axis])
+        if isinstance(index, Var) and index in rows and whole:
+            found[buffer, axis] = rows[index]
+        elif not rows.keys().isdisjoint(variables(index)):
+            raise ExtentsLost(f"it makes {buffer.name}[{_text(indices)}]")
+    rest = {var: count for var, count in rows.items() if var not in indices}
+    if not rest.keys() <= private.around.get(buffer, frozenset()):
+        raise ExtentsLost(f"it combines all elements of the axis in {buffer.name}")
+    if rest:
+        private.rows.setdefault(buffer, {}).update(rest)
+
+
+def _rows_of(site: tir.Site, found: _Found, private: _Private) -> dict[Var, str]:
+    """The loops of a statement over counted axes of what it reads and writes, with the counts."""
+    stmt = _written(site)
+    loads = ((load.buffer, load.indices) for load in _loads(site))
     rows: dict[Var, str] = {}
-    for buffer, indices in (*((load.buffer, load.indices) for load in loads), _target(stmt)):
+    for buffer, indices in (*loads, (stmt.buffer, stmt.indices)):
         for axis, index in enumerate(indices):
             count = found.get((buffer, axis))
             if count is None:
@@ -99,45 +133,57 @@ def _follow(site: tir.Site, found: _Found) -> None:
                 raise ExtentsLost(f"it takes {buffer.name}[{_text(indices)}]")
             if rows.setdefault(index, count) != count:
                 raise CountsDiffer((count, rows[index]))
-    for other in _other_uses(site, values, loads, found):
+        for var, count in private.rows.get(buffer, {}).items():
+            if rows.setdefault(var, count) != count:
+                raise CountsDiffer((count, rows[var]))
+    return rows
+
+
+def _require_alone(
+    site: tir.Site,
+    found: _Found,
+    private: _Private,
+    buffers: Collection[tir.Buffer] | None = None,
+) -> None:
+    """Refuse a statement in which something else depends on a loop over a counted axis; with
+    `buffers`, loads of others are not looked at, whose counts may not be found yet."""
+    rows = _rows_of(site, found, private)
+    for other in _other_uses(site, found, buffers):
         if not rows.keys().isdisjoint(other):
             raise ExtentsLost("its elements are computed together with those of another tensor")
-    _add_targets(site, stmt, rows, found)
 
 
-def _add_targets(
-    site: tir.Site, stmt: tir.Store | tir.Reduce, rows: dict[Var, str], found: _Found
-) -> None:
-    buffer, indices = _target(stmt)
-    for axis, index in enumerate(indices):
-        whole = isinstance(index, Var) and _spans(site, index, buffer.shape[axis])
-        if isinstance(index, Var) and index in rows and whole:
-            found[buffer, axis] = rows[index]
-        elif not rows.keys().isdisjoint(variables(index)):
-            raise ExtentsLost(f"it makes {buffer.name}[{_text(indices)}]")
-    if not rows.keys() <= set(indices):
-        raise ExtentsLost(f"it combines all elements of the axis in {buffer.name}")
+def _written(site: tir.Site) -> tir.Store | tir.Reduce:
+    assert isinstance(site.stmt, tir.Store | tir.Reduce)
+    return site.stmt
+
+
+def _values(site: tir.Site) -> tuple[tir.Expr, ...]:
+    return (*tir.expressions_of(site.stmt), *site.guards)
+
+
+def _loads(site: tir.Site) -> list[tir.Load]:
+    nodes = (node for value in _values(site) for node in tir.walk_expr(value))
+    return [node for node in nodes if isinstance(node, tir.Load)]
 
 
 def _other_uses(
-    site: tir.Site, values: tuple[tir.Expr, ...], loads: list[tir.Load], found: _Found
+    site: tir.Site, found: _Found, buffers: Collection[tir.Buffer] | None
 ) -> Iterator[frozenset[Var]]:
     """The variables on which a statement depends otherwise than as indices of counted axes."""
     yield predicate_variables(site.domain.where)
-    for load in loads:
+    for load in _loads(site):
+        if buffers is not None and load.buffer not in buffers:
+            continue
         for axis, index in enumerate(load.indices):
             if (load.buffer, axis) not in found:
                 yield variables(index)
-    for value in values:
+    for value in _values(site):
         for node in tir.walk_expr(value):
             if isinstance(node, tir.IndexValue):
                 yield variables(node.index)
             elif isinstance(node, tir.Select) and tir.is_predicate(node.condition):
                 yield predicate_variables(cast(Predicate, node.condition))
-
-
-def _target(stmt: tir.Store | tir.Reduce) -> tuple[tir.Buffer, tuple[IndexExpr, ...]]:
-    return stmt.buffer, stmt.indices
 
 
 def _spans(site: tir.Site, var: Var, extent: int) -> bool:

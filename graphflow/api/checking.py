@@ -77,6 +77,6 @@ def check(
         else:
             foreign += section.nodes
     # A node that becomes several kernels counts once: they name it as their origin.
-    kernels = [node for node in graph.nodes if node.func.callee is None]
+    kernels = [node for node in graph.nodes if node.func.callee not in graph.sections]
     native = {node.origins: node.op.split(".")[0] for node in kernels}
     return Readiness(Counter(native.values()), tuple(foreign), tuple(impossible))

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from graphflow import frontends
 from graphflow.api.executable import Executable
+from graphflow.api.listed import ListedExecutable
 from graphflow.api.model import Interface, Single, Values
 from graphflow.api.rooms import largest_shapes
 from graphflow.api.specialize import Specializer, ValueMissing, loaded_alone
@@ -120,6 +121,9 @@ def executable_of(request: CompileRequest) -> Executable:
     opened = frontends.open_model(request.model)
     proto = opened.proto
     frontends.frozen_inputs(proto, request.overridable)  # refuses other names
+    listed = frontends.listed_inputs(proto)
+    if listed and request.options.fallback is None:  # else sections take the objects
+        return ListedExecutable(request, opened, listed, executable_of)
     values = frontends.fixed_values(proto, request.input_values)
     request = replace(request, model=opened, input_values=values)
     symbolic = tuple(

@@ -32,10 +32,11 @@ from graphflow.api.pickling import LoadedFile, models_of, saved_bytes
 from graphflow.api.saved import load_models, save_models
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import require_assumed
-from graphflow.base.decisions import Decisions, SavedEdge, unknown_tensor
+from graphflow.base.decisions import REPORT_SCHEMA, SavedEdge, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.base.notebook import Explanation
 from graphflow.foreign import ForeignNode
+from graphflow.reports import Decisions
 from graphflow.runtime import Program, given_array, with_size_names
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ class Executable:
             return models.only().report()
         face = models.interface
         return {
+            "schema": REPORT_SCHEMA,
             "model": face.title,
             "inputs": [str(tensor) for tensor in face.inputs],
             "outputs": [str(tensor) for tensor in face.outputs],

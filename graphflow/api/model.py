@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
-from graphflow.base.decisions import Decisions, SavedEdge
+from graphflow.base.decisions import SavedEdge
 from graphflow.base.errors import InvalidModel, Remedy
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.processes.once import Counts
 from graphflow.program import OpenTensor, TensorSpec
+from graphflow.reports import Decisions
 from graphflow.runtime import Processor, Program, given_array, require_value, with_size_names
 
 if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file does not need

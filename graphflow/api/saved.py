@@ -33,12 +33,13 @@ from graphflow.api.model import (
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Assumed, Stated
 from graphflow.base.assumed_elements import AssumedElements
-from graphflow.base.decisions import Decisions, SavedEdge, refusal_line, unknown_tensor
+from graphflow.base.decisions import SavedEdge, refusal_line, unknown_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.version import VERSION
 from graphflow.program import OpenTensor, ProgramSpec, TensorSpec
+from graphflow.reports import Decisions, reported_decisions
 from graphflow.runtime import (
     Processor,
     Program,
@@ -99,7 +100,7 @@ def _plain(models: Models) -> dict[str, Any]:
 
 
 def _saved(model: Model) -> SavedProgram:
-    program, decisions = model.program, model.decisions()
+    program = model.program
     documents = {
         "model": {
             "threads": model.threads,
@@ -113,7 +114,6 @@ def _saved(model: Model) -> SavedProgram:
             "scalar_limits": [limits.plain() for limits in model.scalar_limits],
             "values": list(model.values),
         },
-        "decisions": [decisions.title, decisions.rows, decisions.summary],
         "explanations": model.explanations(),
         "edge_types": {name: edge.describe() for name, edge in model.layouts.items()},
         "report": model.report(),
@@ -219,10 +219,9 @@ class SavedModel:
             return mapping(self._document("report"))
 
     def decisions(self) -> Decisions:
-        """The stored table."""
-        with _variants_of(self._path, "decisions"):
-            title, rows, summary = listed(self._document("decisions"), 3)
-            return Decisions(text(title), tuple(map(texts, listed(rows))), text(summary))
+        """The table of the stored report."""
+        with _variants_of(self._path, "report"):
+            return reported_decisions(mapping(self._document("report")))
 
     def page(self) -> NoReturn:
         """GraphflowError: the page shows kernels and proofs, which the file does not have."""

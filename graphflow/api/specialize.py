@@ -38,7 +38,6 @@ from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Stated
-from graphflow.base.decisions import Decisions
 from graphflow.base.errors import (
     SHAPES,
     VALUES,
@@ -52,7 +51,6 @@ from graphflow.base.sizes import Size
 from graphflow.frontends import ExtentsLost
 from graphflow.inspect import (
     TensorDecision,
-    decisions,
     explain,
     explanations,
     page_of,
@@ -64,6 +62,7 @@ from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Counts, Once
 from graphflow.program import TensorSpec
+from graphflow.reports import Decisions, reported_decisions
 from graphflow.runtime import (
     Processor,
     Program,
@@ -107,7 +106,7 @@ class Decided:
 
     def decisions(self) -> Decisions:
         """What `graphflow inspect` prints."""
-        return decisions(self.compiled)
+        return reported_decisions(self.report())
 
     def page(self) -> str:
         """What `graphflow inspect --html` writes."""

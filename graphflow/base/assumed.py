@@ -23,11 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.dtypes import FLOATING, integer_limits, largest
 from graphflow.base.errors import InvalidModel
+from graphflow.base.offered_names import FINITE, NONNEGATIVE
 
 Assumption: TypeAlias = "str | float | int | bool | tuple[float, float]"
 """One of the forms above."""
 
-WORDS: Mapping[str, tuple[float, float]] = {"finite": (-inf, inf), "nonnegative": (0.0, inf)}
+WORDS: Mapping[str, tuple[float, float]] = {FINITE: (-inf, inf), NONNEGATIVE: (0.0, inf)}
 
 
 @dataclass(frozen=True, slots=True)

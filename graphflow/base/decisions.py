@@ -14,20 +14,12 @@ from typing import Any
 
 from graphflow.base.errors import InvalidModel
 
-COLUMNS = ("tensor", "logical shape", "where", "layout", "padding", "variant of its producer",
-           "conversions, and why")  # fmt: skip
+REPORT_SCHEMA = 1
+"""The version of the JSON Schema of reports; a change that a reader of reports can notice needs
+another one."""
 
 STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
 """Where a tensor is: in memory, inside a fused kernel, known before the first run, or removed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """The decisions as a table: a row of `COLUMNS` for each tensor, and a summary line."""
-
-    title: str
-    rows: tuple[tuple[str, ...], ...]
-    summary: str
 
 
 @dataclass(frozen=True, slots=True)

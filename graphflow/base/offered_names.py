@@ -1,4 +1,5 @@
-"""Names that the command line offers: of the default target, of peers, and prefixes of models.
+"""Names that the command line offers: of the default target, of peers, of assumptions about inputs,
+of filters and orders of its table, and prefixes of models.
 
 What always holds: they are known without importing what they name, so that the command line parses
 its arguments, and prints its help, before it imports the compiler or another runtime.
@@ -17,3 +18,14 @@ HOST = "host"
 
 PEER_NAMES = ("onnxruntime", "openvino")
 """The runtimes that `graphflow bench` compares with; the first is the reference of accuracy."""
+
+ASSUMPTION_NAMES = FINITE, NONNEGATIVE = ("finite", "nonnegative")
+"""What can be assumed of an input by a name; `base.assumed` says what they mean."""
+
+ROW_FILTER_NAMES = CONVERSIONS, PADDING, FOREIGN = ("conversions", "padding", "foreign")
+"""Which tensors `graphflow inspect --only` shows."""
+
+BY_TIME, BY_BYTES = "time", "bytes"
+
+ROW_ORDER_NAMES = (BY_TIME, BY_BYTES, "price")
+"""By what `graphflow inspect --sort` orders tensors."""

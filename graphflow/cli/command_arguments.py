@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphflow.base.offered_names import HOST, LIGHT, PEER_NAMES, ZOO_PREFIX
+from graphflow.base.offered_names import ASSUMPTION_NAMES, HOST, LIGHT, PEER_NAMES, ZOO_PREFIX
 from graphflow.base.options import default_timings
 from graphflow.cli.on_demand import on_demand
 
@@ -35,6 +35,23 @@ def add_model_arguments(parser: argparse.ArgumentParser, help: str = SAVED_HELP)
         metavar="NAME",
         help="treat the initializer of this graph input as a default, not as a constant; may be "
         "repeated",
+    )
+    parser.add_argument(
+        "--layout",
+        type=_pin,
+        action="append",
+        default=[],
+        metavar="TENSOR=NHWC",
+        help="pin a tensor to a layout, by its name or its description; may be repeated",
+    )
+    parser.add_argument(
+        "--assume",
+        type=_assumption,
+        action="append",
+        default=[],
+        metavar="INPUT=finite",
+        help="what holds for an input in every run: finite, nonnegative, LO:HI, or the number that "
+        "each element equals; may be repeated",
     )
     parser.add_argument("--dump", metavar="DIR", help="write the result of each stage to DIR")
 
@@ -136,6 +153,38 @@ def _size(text: str) -> tuple[str, tuple[int, int | None]]:
         return name, (int(least), int(most) if most or ":" not in bounds else None)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1:8, or NAME=1:") from None
+
+
+def _pin(text: str) -> tuple[str, str]:
+    """The tensor and the layout of `TENSOR=NHWC`; the tensor's name may contain an equals sign."""
+    name, _, layout = text.rpartition("=")
+    if not name or not layout:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not TENSOR=LAYOUT, such as conv1_out=NHWC or conv1_out=NCHW16c"
+        )
+    return name, layout
+
+
+def _assumption(text: str) -> tuple[str, Any]:
+    """The input and the assumption of `INPUT=finite`, `INPUT=LO:HI` or `INPUT=NUMBER`."""
+    name, _, stated = text.rpartition("=")
+    if name and stated in ASSUMPTION_NAMES:
+        return name, stated
+    lo, colon, hi = stated.partition(":")
+    if name:
+        with contextlib.suppress(ValueError):
+            return name, (_number(lo), _number(hi)) if colon else _number(stated)
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is not INPUT={'|'.join(ASSUMPTION_NAMES)}, INPUT=LO:HI such as x=0:6 or "
+        "x=0:inf, or INPUT=NUMBER"
+    )
+
+
+def _number(text: str) -> int | float:
+    """An integer, exactly, or a float; ValueError for other text."""
+    with contextlib.suppress(ValueError):
+        return int(text)
+    return float(text)
 
 
 def _value(text: str) -> tuple[str, Any]:

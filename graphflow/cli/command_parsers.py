@@ -8,9 +8,10 @@ module of a command is imported here; `commands.main` imports the one that was c
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from graphflow.base.offered_names import PEER_NAMES
+from graphflow.base.offered_names import PEER_NAMES, ROW_FILTER_NAMES, ROW_ORDER_NAMES
 from graphflow.base.version import VERSION
 from graphflow.cli.command_arguments import (
     MODEL_HELP,
@@ -19,6 +20,8 @@ from graphflow.cli.command_arguments import (
     add_target_argument,
     peers,
 )
+
+REPORT_SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 PROFILE_HELP = "measure the steps of a run, and show them in the page"
 
@@ -41,6 +44,17 @@ def _add_command(commands: Any, name: str, module: str, text: str) -> argparse.A
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(module=module)
     return parser
+
+
+class _PrintSchema(argparse.Action):
+    """Print the JSON Schema of reports, and exit as --help does; no MODEL is needed."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(nargs=0, **named)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(REPORT_SCHEMA_FILE.read_text(encoding="utf-8"), end="")
+        parser.exit()
 
 
 def _add_run_commands(commands: Any) -> None:
@@ -105,11 +119,33 @@ def _add_inspect_commands(commands: Any) -> None:
     )
     add_model_arguments(command)
     command.add_argument("--json", action="store_true", help="the whole report as JSON")
+    command.add_argument(
+        "--schema", action=_PrintSchema, help="print the JSON Schema of that report, and exit"
+    )
     command.add_argument("--edge", metavar="NAME", help="only this tensor, in full")
     command.add_argument("--all", action="store_true", help="constants and removed tensors too")
     command.add_argument(
+        "--only",
+        choices=ROW_FILTER_NAMES,
+        help="only tensors that are converted, filled or moved; that have padding; or that "
+        "onnxruntime writes or reads",
+    )
+    command.add_argument(
+        "--sort",
+        choices=ROW_ORDER_NAMES,
+        help="the greatest first, without blocks: by measured time of the node that writes a "
+        "tensor, by the bytes of its box, or by the estimated price of that node and of copies",
+    )
+    command.add_argument(
         "--html", metavar="FILE", help="write a page with the graph as a picture, for a browser"
     )
+    command.add_argument(
+        "--onnx",
+        metavar="FILE",
+        help="write the program as an ONNX graph for viewers such as Netron, with layouts, facts "
+        "and reasons in the metadata of nodes and values",
+    )
+    command.add_argument("--dot", metavar="FILE", help="write the program as Graphviz text")
     command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
     _add_peer_profile(command)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from graphflow.api.compilation import executable_of
 from graphflow.api.executable import Executable
+from graphflow.api.progress_bar import ProgressBar
 from graphflow.api.specialize import Decided
 from graphflow.base.errors import InvalidModel
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
@@ -23,7 +24,6 @@ from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.sizes import sizes_of
 from graphflow.cli.executables import read_array
-from graphflow.cli.progress_bar import ProgressBar
 from graphflow.codegen import named_target
 from graphflow.frontends import OnnxModel
 from graphflow.models import named
@@ -69,10 +69,25 @@ def _request(
         sizes=sizes_of(dict(wanted.size)),
         target=named_target(wanted.target),
         overridable=wanted.overridable,
+        layouts=_once("--layout", wanted.layout),
+        assume=_once("--assume", wanted.assume),
         options=options(wanted),
         progress=bar.stage,
         counting=bar.count,
     )
+
+
+def _once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """What an option says of each tensor; InvalidModel if it names one twice."""
+    found = dict(pairs)
+    for name in found:
+        given = [value for tensor, value in pairs if tensor == name]
+        if len(given) > 1:
+            raise InvalidModel(
+                f"{option} names {name!r} {len(given)} times, with "
+                f"{', '.join(map(repr, given))}; give it once"
+            )
+    return found
 
 
 def values(wanted: argparse.Namespace) -> dict[str, Any]:

@@ -1,36 +1,50 @@
 """`graphflow demo`: a small network is compiled, explained, checked and timed.
 
 In: nothing.  Out: text on a console.  The network has 58 channels, which no vector length divides,
-so that the plan has to decide about padding.
+so that the plan has to decide about padding.  One tensor is pinned to a padded layout, so that on
+every processor a tensor keeps its padding, a pair of crop and pad is cancelled, and one is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import onnx
 from rich.console import Console
 
 from graphflow.api.compilation import compile
 from graphflow.api.executable import Executable
+from graphflow.base.decisions import STORED
 from graphflow.base.options import Options
 from graphflow.bench import bench_table
 from graphflow.cli.comparison import compare
-from graphflow.cli.drawing import draw_table
+from graphflow.cli.decision_table import show_table
 from graphflow.models import ModelBuilder
 
 CHANNELS = 58
+PINNED = "powers"
+"""The tensor that is pinned to a layout in blocks, as --layout does it."""
+
 TOLERANCE = 1e-5
 """The relative error that float32 sums in another order may have."""
 
 
 def demo_model() -> onnx.ModelProto:
-    """A convolution, a residual block of `CHANNELS` channels, and a classifier, with seeded
-    weights."""
+    """A residual block of `CHANNELS` channels, weights of the channels that sum to one in each
+    pixel, and a classifier, with seeded weights.
+
+    The sum over the channels must not contain padding, and the exponential of zero is not zero.
+    """
     build = ModelBuilder(seed=7, name="demo")
     image = build.input("image", (1, 3, 64, 64))
     stem = build.relu(build.conv(image, CHANNELS, 3, strides=[2, 2], pads=[1, 1, 1, 1]))
     inner = build.relu(build.conv(stem, CHANNELS, 3, pads=[1, 1, 1, 1]))
     block = build.relu(build.add(build.conv(inner, CHANNELS, 1), stem))
-    pooled = build.node("MaxPool", [block], kernel_shape=[2, 2], strides=[2, 2])
+    powers = build.node("Exp", [build.conv(block, CHANNELS, 1)], [PINNED])
+    total = build.node("ReduceSum", [powers, build.constant(np.array([1]))], ["total"], keepdims=1)
+    weighted = build.node("Mul", [block, build.node("Div", [powers, total])])
+    pooled = build.node("MaxPool", [weighted], kernel_shape=[2, 2], strides=[2, 2])
     head = build.relu(build.conv(pooled, 116, 1))
     flat = build.node("Flatten", [build.node("GlobalAveragePool", [head])])
     scores = build.node("Gemm", [flat, build.weight(116, 10, scale=0.1), build.weight(10)])
@@ -41,11 +55,10 @@ def demo_model() -> onnx.ModelProto:
 def demo(console: Console, options: Options | None = None) -> bool:
     """Compile, explain, check and time the demo model; returns whether the check passed."""
     model = demo_model()
-    exe = compile(model, options=options)
-    decisions = exe.decisions()
-    console.print(draw_table(decisions))
-    console.print(decisions.summary, highlight=False)
-    _show_one(console, exe)
+    exe = compile(model, layouts={PINNED: "blocked"}, options=options)
+    show_table(exe, console=console)
+    for text in _stories(exe):
+        console.print(text, markup=False, highlight=False)
     found = compare(exe, model)
     console.print(bench_table([found]))
     error = found["max_rel_error"]
@@ -57,9 +70,25 @@ def demo(console: Console, options: Options | None = None) -> bool:
     return agrees
 
 
-def _show_one(console: Console, exe: Executable) -> None:
-    """Print the explanation of the first padded tensor, else that of the output."""
-    padded = [edge.name for edge in exe.layouts.values() if edge.regions and edge.variant]
-    name = padded[0] if padded else exe.outputs[0].name
-    console.print(f"\nthe decision about {name}:")
-    console.print(exe.explain(name), markup=False, highlight=False)
+def _stories(exe: Executable) -> Iterator[str]:
+    """A tensor that keeps its padding, a cancelled and a refused pair, and all about the first."""
+    report = exe.report()
+    padded = [edge for edge in report["edges"] if edge["regions"] and edge["where"] == STORED]
+    kept = [e["name"] for e in padded if not any(use["conversion"] for use in e["demands"])]
+    for name in kept[:1]:
+        yield f"\nA tensor that keeps its padding: {_sentence(exe, name)}"
+    names = {edge["name"] for edge in padded}
+    for pair in [one for one in report["cancelled"] if one["edge"] in names][:1]:
+        yield f"\nA crop and a pad that are cancelled, of {pair['edge']}: {pair['proof']}."
+    for pair in report["refused"][:1]:
+        yield (
+            f"\nA crop and a pad that are refused, of {pair['edge']}: {pair['reason']}; instead "
+            f"{pair['repair']}."
+        )
+    for name in kept[:1]:
+        yield f"\n`graphflow explain MODEL {name}` says:\n{exe.explain(name)}\n"
+
+
+def _sentence(exe: Executable, name: str) -> str:
+    """The plain sentence about a tensor."""
+    return exe.explain(name).partition("\n")[0]

@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from graphflow.api.compilation import executable_of
+from graphflow.api.progress_bar import ProgressBar
 from graphflow.bench import bench_table
 from graphflow.cli.comparison import compare
 from graphflow.cli.compiling import onnx_model, options, values
 from graphflow.cli.drawing import stdout_console
-from graphflow.cli.progress_bar import ProgressBar
 from graphflow.codegen import named_target
 from graphflow.pipeline.request import CompileRequest
 from graphflow.tuning import tune

@@ -20,7 +20,7 @@ from graphflow.base.run_profile import OperatorTime, RunProfile, StepProfile
 from graphflow.bench import chrome_trace, peer_profile, profile_run
 from graphflow.cli.compiling import compiled_or_decided, onnx_model
 from graphflow.cli.drawing import stdout_console
-from graphflow.inspect import page_of
+from graphflow.inspect import measured_nodes, page_of
 from graphflow.program import random_inputs
 
 
@@ -43,20 +43,29 @@ def profiled_page(exe: Any, wanted: argparse.Namespace) -> str:
     return page_of(exe.compiled, profile_of(exe, wanted))
 
 
+def measured_seconds(exe: Any) -> dict[int, float]:
+    """The measured times of the nodes of a program, by their places in its report."""
+    return measured_nodes(exe.compiled, _measured(exe))
+
+
 def profile_of(exe: Any, wanted: argparse.Namespace) -> RunProfile:
     """The profile of a run on random inputs, with that of the program that is wanted beside it.
 
     GraphflowError for a model without a program for this processor.
     """
-    if not isinstance(exe, Executable):
-        raise GraphflowError(
-            "steps can be measured on this processor only; leave --target out to profile"
-        )
-    found = profile_run(exe.compiled, exe.program, inputs_of(exe))
+    found = _measured(exe)
     if wanted.against is None:
         return found
     model = onnx_model(wanted.model, wanted.reseed)
     return replace(found, peer=peer_profile(model, found.threads, inputs_of(exe)))
+
+
+def _measured(exe: Any) -> RunProfile:
+    if not isinstance(exe, Executable):
+        raise GraphflowError(
+            "steps can be measured on this processor only; leave --target out to profile"
+        )
+    return profile_run(exe.compiled, exe.program, inputs_of(exe))
 
 
 def inputs_of(exe: Any) -> dict[str, Any]:

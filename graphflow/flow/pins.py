@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphflow.base.decisions import unknown_tensor
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import CostModel
@@ -50,8 +51,7 @@ def read_pins(
 def _read(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) -> Layout:
     value = graph.values.get(name)
     if value is None:
-        known = ", ".join(list(graph.values)[:8])
-        raise LayoutConflict(f"cannot pin {name}: no such edge after fusion; there are {known} …")
+        raise LayoutConflict(f"cannot pin {name}: {_why_no_value(graph, name)}")
     if isinstance(pin, Layout):
         if pin.logical_shape != value.shape:
             raise LayoutConflict(
@@ -68,6 +68,22 @@ def _read(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) ->
     if pin not in offered:
         raise LayoutConflict(f"cannot pin {name} to {pin!r}; it can be one of {sorted(offered)}")
     return offered[pin]
+
+
+def _why_no_value(graph: OperatorGraph, name: str) -> str:
+    """Why the fused graph has no value of this name, and which tensor can be pinned instead."""
+    for node in graph.nodes:
+        if any(value == name for value, _ in node.inner):
+            return (
+                f"{node.op} {node.name} computes it in registers and it has no memory; pin what "
+                f"that node writes, {', '.join(node.outputs)}"
+            )
+    gone = graph.removed.get(name)
+    if gone is not None:
+        same = None if gone.alias_of is None else graph.resolved(gone.alias_of)
+        instead = "" if same is None else f"; pin {same}, which holds the same"
+        return f"it was removed, because {gone.reason}{instead}"
+    return str(unknown_tensor(name, graph.values))
 
 
 def price_pins(

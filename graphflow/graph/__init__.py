@@ -16,10 +16,11 @@ from graphflow.graph.contents import (
     finite_inputs,
     known_inputs,
 )
+from graphflow.graph.control_regions import ControlRegion, RegionJump, RegionPart
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse_groups
-from graphflow.graph.hidden import DerivedSize, SizeInput
+from graphflow.graph.hidden import DerivedSize, PackedResult, SizeInput, ValueGuard
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
@@ -33,14 +34,19 @@ from graphflow.graph.value import Array, Value, require_rank
 __all__ = [
     "CONSTANT_LIMIT",
     "Array",
+    "ControlRegion",
     "DerivedSize",
     "Expansion",
     "Expansions",
     "Node",
     "OperatorGraph",
+    "PackedResult",
+    "RegionJump",
+    "RegionPart",
     "Removed",
     "SizeInput",
     "Value",
+    "ValueGuard",
     "assumptions_about",
     "call",
     "canonicalize",

@@ -131,7 +131,8 @@ def remove_dead(graph: OperatorGraph) -> int:
     live = set(graph.outputs)
     for node in graph.topological():
         # What leaves a section besides tensors may be an output of the model.
-        if node.func.callee is not None and graph.sections[node.func.callee].objects_out:
+        section = graph.sections.get(node.func.callee or "")
+        if section is not None and section.objects_out:
             live.update(node.outputs)
     changes = 0
     for node in reversed(graph.topological()):

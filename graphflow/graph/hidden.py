@@ -109,3 +109,18 @@ def _require_integers(what: str, name: str, values: Mapping[str, Value]) -> None
         raise VerifyError(f"{what} reads {name}, which is not a value of the graph")
     if np.dtype(values[name].dtype).kind not in "iu":
         raise VerifyError(f"{what} reads {name}, which is {values[name].dtype} and not integers")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedResult:
+    """An output of the model that is a sequence or an optional: the outputs of the graph that are
+    its tensors, in order.
+
+    If it `is_list`, a run returns a list of them; else the only one, or None if there is none.
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    is_list: bool
+    place: int
+    """Its position among the outputs of the model."""

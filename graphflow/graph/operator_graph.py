@@ -21,7 +21,14 @@ from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import Relation
 from graphflow.foreign import ObjectSpec, Section
-from graphflow.graph.hidden import DerivedSize, OutputTrim, SizeInput, ValueGuard
+from graphflow.graph.control_regions import ControlRegion
+from graphflow.graph.hidden import (
+    DerivedSize,
+    OutputTrim,
+    PackedResult,
+    SizeInput,
+    ValueGuard,
+)
 from graphflow.graph.value import Array, Value, require_rank
 from graphflow.kernels.recipes import FoundSchedule
 from graphflow.schedule import Schedule, is_marked, require_sound
@@ -75,6 +82,8 @@ class OperatorGraph:
 
     - inputs: the names of the graph inputs, in order.
     - results: the names of the model's own outputs, in order.
+    - packed: outputs of the model that are sequences or optionals, of which `results` has the
+      tensors.
     - guards, trims: what each run checks in integer tensors, and to what extent it cuts outputs.
     - scalar_limits: what each run checks of the graph inputs that give scalars of kernels.
     - sizes: extents of inputs that a run decides; relations: what holds between them in each run.
@@ -90,6 +99,7 @@ class OperatorGraph:
     def __init__(self) -> None:
         self.inputs: tuple[str, ...] = ()
         self.results: tuple[str, ...] = ()
+        self.packed: tuple[PackedResult, ...] = ()
         self.guards: tuple[ValueGuard, ...] = ()
         self.trims: tuple[OutputTrim, ...] = ()
         self.scalar_limits: tuple[ScalarLimits, ...] = ()
@@ -101,6 +111,8 @@ class OperatorGraph:
         self.removed: dict[str, Removed] = {}
         self.sections: dict[str, Section] = {}
         """The foreign section that a node with a `callee` runs, by that callee."""
+        self.regions: dict[str, ControlRegion[OperatorGraph]] = {}
+        """The control region that a node with a `callee` stands for, by that callee."""
         self.objects_in: tuple[ObjectSpec, ...] = ()
         """Inputs of the model that are no tensors; only foreign sections read them."""
         self.objects_out: tuple[ObjectSpec, ...] = ()

@@ -6,22 +6,23 @@ reports.  What always holds: everything was recorded by the compiler's stages; n
 computed a second time.
 """
 
-from graphflow.inspect.decision_table import decisions, summary_line
 from graphflow.inspect.diff import Change, changes, read_report
 from graphflow.inspect.explain import explain, explanations
 from graphflow.inspect.moved_elements import movement_kind
 from graphflow.inspect.page import difference_page, page_of
+from graphflow.inspect.program_report import measured_nodes
 from graphflow.inspect.report import report
+from graphflow.inspect.report_totals import summary_line
 from graphflow.inspect.tensor_decisions import TensorDecision, tensor_decisions
 
 __all__ = [
     "Change",
     "TensorDecision",
     "changes",
-    "decisions",
     "difference_page",
     "explain",
     "explanations",
+    "measured_nodes",
     "movement_kind",
     "page_of",
     "read_report",

@@ -1,7 +1,8 @@
 """Explain the decisions about one tensor in words, as `graphflow explain` prints them.
 
-In: a `Compiled` model and a tensor's name.  Out: text: the decision and its reason, the producer,
-the alternatives, the readers, then what was converted, cancelled and refused around the tensor.
+In: a `Compiled` model and a tensor's name.  Out: text: a plain sentence, the decision and its
+reason, the producer, the alternatives, the readers, then what was converted, cancelled and refused
+around the tensor.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 
 from graphflow.base.decisions import microseconds, unknown_tensor
 from graphflow.graph import Node
+from graphflow.inspect.plain_sentence import plain_sentence
 from graphflow.inspect.refusals import refusals
 from graphflow.inspect.tensor_decisions import (
     GRAPH_OUTPUT,
     Reading,
     TensorDecision,
     readers_text,
+    run_sizes,
     tensor_decisions,
 )
 from graphflow.kernels.recipes import Scheduled
@@ -50,7 +53,8 @@ def explanations(compiled: Compiled) -> dict[str, str]:
 
 def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     shape = ", ".join(map(str, edge.logical_shape))
-    yield f"{edge.name}: {edge.dtype}[{shape}], {edge.where}"
+    yield plain_sentence(edge)
+    yield f"  tensor    {edge.dtype}[{shape}], {edge.where}"
     yield f"  because   {edge.reason} ({edge.decided_by})"
     if edge.layout is not None:
         yield f"  layout    {edge.layout.describe()}, in memory {list(edge.layout.physical_shape)}"
@@ -83,19 +87,13 @@ def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, 
 
 def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]]:
     """What a run decides of the extents of a tensor."""
-    graph = compiled.graph
-    sizes = {one.tensor: one.size for one in graph.sizes}
-    sizes.update((one.tensor, one.size) for one in graph.derived)
-    value = graph.values.get(edge.name)
-    for axis, tensor in ({} if value is None else graph.counted.get(value, {})).items():
-        size = sizes.get(tensor)
-        if size is not None:
-            yield (
-                f"axis {axis}",
-                f"has room for {size.hi} elements; a run gives {size.name} of them"
-                f" ({size.lo} or more); those behind hold anything, and no element that a run gives"
-                " is computed from them, proven for all sizes",
-            )
+    for axis, size in run_sizes(compiled, edge.name):
+        yield (
+            f"axis {axis}",
+            f"has room for {size.hi} elements; a run gives {size.name} of them"
+            f" ({size.lo} or more); those behind hold anything, and no element that a run gives"
+            " is computed from them, proven for all sizes",
+        )
 
 
 def cost_text(pin: Pinned) -> str:
@@ -127,6 +125,9 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
     node = compiled.graph.node(producer)
     origins = ", ".join(node.origins)
     yield f"  made by   {producer} ({node.op})" + (f" for {origins}" if origins else "")
+    region = compiled.graph.regions.get(node.func.callee or "")
+    if region is not None:
+        yield f"  decided   {region.decided}"
     if choice is None:
         return
     yield f"  variant   {choice.variant.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"

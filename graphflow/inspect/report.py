@@ -6,26 +6,35 @@ ONNX graph is in `edges` once, and the same model and options give the same repo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from math import isfinite
+from collections.abc import Iterator
+from math import isfinite, prod
 from typing import Any
 
-from graphflow.inspect.moved_elements import movement
+from graphflow.base.decisions import REPORT_SCHEMA
+from graphflow.inspect.plain_sentence import plain_sentence
+from graphflow.inspect.program_report import program_report
 from graphflow.inspect.refusals import refusals
-from graphflow.inspect.tensor_decisions import GRAPH_OUTPUT, TensorDecision, tensor_decisions
+from graphflow.inspect.report_totals import totals
+from graphflow.inspect.tensor_decisions import (
+    GRAPH_OUTPUT,
+    TensorDecision,
+    run_sizes,
+    tensor_decisions,
+)
 from graphflow.lower import StatePair
 from graphflow.pipeline.compiler import Compiled
-from graphflow.plan import Conversion, LayoutPlan, Other
+from graphflow.plan import Conversion, Other
+from graphflow.tir import DTYPES
 
 
 def report(compiled: Compiled) -> dict[str, Any]:
     """The report as plain values.
 
-    It has the model and the target; one entry for each tensor (`edges`); `cancelled` and `refused`
-    pairs of crop and pad; `refusals` of variants, and of steps of chosen variants; assumptions;
-    foreign nodes; what runs check (`guards`) and cut (`trimmed`); pins; the price of the plan
-    beside the next best; and a summary.
+    It has the version of its JSON Schema, which `graphflow inspect --schema` prints; the model and
+    the target; one entry for each tensor (`edges`); the `program` that runs; `cancelled` and
+    `refused` pairs of crop and pad; `refusals` of variants, and of steps of chosen variants;
+    assumptions; foreign nodes; what runs check (`guards`) and cut (`trimmed`); pins; the price of
+    the plan beside the next best; and a summary.
 
     Seconds are prices; null where none was computed.  Only those under `validation` are measured,
     and differ from run to run.
@@ -33,9 +42,11 @@ def report(compiled: Compiled) -> dict[str, Any]:
     plan = compiled.plan
     edges = tensor_decisions(compiled)
     return {
+        "schema": REPORT_SCHEMA,
         "model": compiled.name,
         "target": compiled.target.name,
-        "edges": [_edge(edge) for edge in edges.values()],
+        "edges": [_edge(compiled, edge) for edge in edges.values()],
+        "program": program_report(compiled),
         "cancelled": [
             {"edge": gone.value, "proof": "; ".join(str(proof) for proof in gone.proofs)}
             for gone in plan.cancelled
@@ -69,14 +80,8 @@ def report(compiled: Compiled) -> dict[str, Any]:
             }
             for pin in plan.pinned
         ],
-        "seconds": plan.seconds,
-        "unpinned_seconds": plan.unpinned,
-        "gap": plan.gap,
-        "whole": _end_to_end(plan),
-        "next_best": _next_best(plan),
-        "sharing": _sharing(plan),
         "validation": None if compiled.validation is None else compiled.validation.report(),
-        "summary": summary(compiled, edges),
+        **totals(compiled),
     }
 
 
@@ -110,41 +115,23 @@ def _state(pair: StatePair) -> dict[str, Any]:
     }
 
 
-def _end_to_end(plan: LayoutPlan) -> dict[str, Any] | None:
-    """The end-to-end times that chose this plan, if they did."""
-    found = plan.end_to_end
-    return None if found is None else {**asdict(found), "because": str(found)}
-
-
-def _sharing(plan: LayoutPlan) -> dict[str, Any] | None:
-    """Whether the threads share the kernels; None for a plan for one thread."""
-    found = plan.sharing
-    return None if found is None else {**asdict(found), "pays": found.pays}
-
-
-def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:
-    """The best plan that differs in some variant, and where it differs; None if it is not known."""
-    if plan.next_best is None:
-        return None
-    return {
-        "seconds": plan.next_best,
-        "differs": [
-            {"node": other.node, "variant": other.variant, "instead": other.instead}
-            for other in plan.differences
-        ],
-    }
-
-
-def _edge(edge: TensorDecision) -> dict[str, Any]:
+def _edge(compiled: Compiled, edge: TensorDecision) -> dict[str, Any]:
     shape = edge.physical_shape
+    known = DTYPES.get(edge.dtype)
     return {
         "name": edge.name,
+        "operator": _operator(compiled, edge.name),
         "producer": edge.producer,
         "consumers": list(edge.consumers),
         "dtype": edge.dtype,
         "logical_shape": list(edge.logical_shape),
+        "sizes": [
+            {"axis": axis, "name": size.name, "least": size.lo, "most": size.hi}
+            for axis, size in run_sizes(compiled, edge.name)
+        ],
         "where": edge.where,
         "physical_shape": None if shape is None else list(shape),
+        "bytes": None if shape is None or known is None else prod(shape) * known.itemsize,
         "layout": None if edge.layout is None else edge.layout.describe(),
         "variant": edge.variant,
         "regions": [
@@ -163,10 +150,18 @@ def _edge(edge: TensorDecision) -> dict[str, Any]:
         ],
         "decided_by": edge.decided_by,
         "reason": edge.reason,
+        "sentence": plain_sentence(edge),
         "conversions": [_conversion(made, node) for made in edge.conversions
                         for node, _ in made.consumers],
         "others": [_other(other) for other in edge.others],
     }  # fmt: skip
+
+
+def _operator(compiled: Compiled, name: str) -> str | None:
+    """The operator of the node of the imported model that makes a tensor."""
+    imported = compiled.imported
+    node = imported.producer(name) if name in imported.values else None
+    return None if node is None else node.op
 
 
 def _other(other: Other) -> dict[str, Any]:
@@ -184,40 +179,8 @@ def _conversion(made: Conversion, consumer: str) -> dict[str, Any]:
     return {
         "consumer": consumer or GRAPH_OUTPUT,
         "kind": made.kind,
+        "edge_type": made.target.describe(),
         "bytes": made.bytes,
+        "seconds": made.seconds,
         "because": made.because,
     }
-
-
-def summary(compiled: Compiled, edges: Mapping[str, TensorDecision]) -> dict[str, Any]:
-    """Counts over the finished program, and the share of multiply-adds that run in vector lanes."""
-    moves = movement(compiled)
-    return {
-        "edges": len(edges),
-        "conversions": moves.conversions,
-        "boundary_conversions": moves.boundary,
-        "inner_conversions": moves.inner,
-        "fills": moves.fills,
-        "cancelled_pairs": len(compiled.plan.cancelled),
-        "folded_constants": moves.folded,
-        "sections": len(compiled.spec.sections),
-        "foreign_nodes": sum(len(spec.section.nodes) for spec in compiled.spec.sections),
-        "vectorized_share": vectorized_share(compiled),
-        "replaced_kernels": sum(
-            kernel.instead_of is not None for kernel in compiled.lowered.kernels.values()
-        ),
-        "poisoned_elements": compiled.physical.poisoned,
-        "measured_prices": compiled.plan.measured_prices,
-        "estimated_prices": compiled.plan.estimated_prices,
-    }
-
-
-def vectorized_share(compiled: Compiled) -> float:
-    """The share of all multiply-adds that is in variants with channels in vector lanes.
-
-    1.0 for a model without multiply-adds.
-    """
-    variants = [choice.variant for choice in compiled.plan.choices.values()]
-    total = sum(variant.work.flops for variant in variants)
-    vector = sum(variant.work.flops for variant in variants if variant.vectorized)
-    return 1.0 if total == 0 else vector / total

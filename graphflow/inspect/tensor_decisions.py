@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from graphflow.arith import Proof
 from graphflow.base.decisions import CONSTANT, REGISTER, REMOVED, STORED
+from graphflow.base.sizes import Size
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import LOGICAL, Demand, Fact, Layout, Unused, row_major
 from graphflow.pipeline.compiler import Compiled
@@ -174,6 +175,17 @@ def _constant_edge_type(compiled: Compiled, value: Value) -> tuple[EdgeType, str
             decided_by = f"{node.name} ({node.op}), input {buffer}, variant {choice.variant_name}"
             return EdgeType(layout), decided_by, f"packed before the first run for {node.name}"
     return EdgeType(row_major(value.shape)), "graph", "kept as the model has it"
+
+
+def run_sizes(compiled: Compiled, name: str) -> Iterator[tuple[int, Size]]:
+    """The axes of a tensor whose extents each run decides, with these sizes."""
+    graph = compiled.graph
+    value = graph.values.get(name)
+    sizes = {one.tensor: one.size for one in graph.sizes}
+    sizes.update((one.tensor, one.size) for one in graph.derived)
+    for axis, tensor in ({} if value is None else graph.counted.get(value, {})).items():
+        if tensor in sizes:
+            yield axis, sizes[tensor]
 
 
 def known_regions(edge_type: EdgeType) -> Iterator[RegionFact]:

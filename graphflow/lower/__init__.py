@@ -5,7 +5,8 @@ In: a `PhysicalGraph`.  Out: `Lowered`, and with the object code of its kernels 
 
 from graphflow.lower.called_kernels import kernel_task, lower_call
 from graphflow.lower.limit import check_program, check_values
-from graphflow.lower.program_tables import ArenaPart, Lowered, arena_parts, assemble, lower
+from graphflow.lower.lowered import Lowered
+from graphflow.lower.program_tables import ArenaPart, arena_parts, assemble, lower
 from graphflow.lower.states import StatePair
 
 __all__ = [

@@ -67,8 +67,8 @@ def kernel_key(
 
 def sizes_of_call(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
     """The inputs that hold sizes of a call, by the names that its kernel's task has for these."""
-    axes = (*_sized(call, inputs), *_filled(call, inputs))
-    found = dict.fromkeys(axis.size for axis in axes)
+    found = dict.fromkeys(axis.size for axis in _sized(call, inputs))
+    found |= dict.fromkeys(axis.size for axis in _filled(call, inputs))
     return {f"size{number}": size for number, size in enumerate(found)}
 
 
@@ -146,9 +146,9 @@ def check_storage(call: PhysicalCall, physical: PhysicalGraph) -> None:
 
 
 def lower_kernels(
-    physical: PhysicalGraph, target: Target, make: Maker = make_here
+    physical: PhysicalGraph, target: Target, make: Maker = make_here, prefix: str = ""
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
-    """The distinct kernels by symbol, and the symbol of each call in order.
+    """The distinct kernels by symbol, which begins with `prefix`, and the symbol of each call.
 
     A call whose definition has a callee (a foreign section) has that as its symbol, and no kernel.
     """
@@ -161,7 +161,7 @@ def lower_kernels(
         if call.definition.callee is not None:
             order.append(call.definition.callee)
             continue
-        symbol = symbols.setdefault(kernel_key(call, physical.inputs), f"k{len(symbols)}")
+        symbol = symbols.setdefault(kernel_key(call, physical.inputs), f"{prefix}k{len(symbols)}")
         task = tasks.setdefault(symbol, kernel_task(call, target, symbol, physical.inputs))
         if task.claimed is None:  # shared kernels: one call whose padding is relied on is enough
             tasks[symbol] = replace(task, claimed=_claim(call))

@@ -14,7 +14,7 @@ from math import prod
 
 from graphflow.base.errors import MemoryLimitExceeded
 from graphflow.graph import OperatorGraph
-from graphflow.lower.program_tables import Lowered
+from graphflow.lower.lowered import Lowered
 from graphflow.tir import DTYPES
 
 

@@ -14,7 +14,9 @@ from graphflow.base.target import Target
 from graphflow.graph import DerivedSize, Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
 from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call
+from graphflow.lower.lowered import ConstantShift, Lowered
 from graphflow.lower.memory_plan import pack, plan_arena
+from graphflow.lower.region_steps import lower_regions
 from graphflow.lower.run_portions import portion_of
 from graphflow.lower.states import StatePair, state_pairs
 from graphflow.physical import PhysicalCall, PhysicalGraph
@@ -23,6 +25,7 @@ from graphflow.program import (
     ComputedSize,
     GuardedOutput,
     InputSize,
+    PackedOutput,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
@@ -33,49 +36,27 @@ from graphflow.program import (
 )
 from graphflow.tir import DTYPES, Buffer
 
-MOST_NAMED = 4
-"""The most calls of one kernel that a message names."""
 
+def lower(
+    physical: PhysicalGraph, target: Target, make: Maker = make_here, prefix: str = ""
+) -> Lowered:
+    """The kernels, the memory plan and the steps of a physical graph.
 
-@dataclass(frozen=True)
-class Lowered:
-    """The lowered program: kernels by symbol, calls with their steps, and the memory of each
-    storage.
-
-    Runs touch only the first `kept_bytes` of the constant block; the rest is used by `prepare`
-    alone.  `states` has for each input that an output repeats the step to execute where both are
-    one memory; None where they cannot be.
+    `make` makes the kernels; their symbols begin with `prefix`.
     """
+    kernels, symbols = lower_kernels(physical, target, make, prefix)
 
-    kernels: Mapping[str, LoweredKernel]
-    calls: tuple[tuple[PhysicalCall, ProgramStep], ...]
-    places: Mapping[str, BufferRef]
-    arena_bytes: int
-    constant_bytes: int
-    kept_bytes: int
-    physical: PhysicalGraph
-    states: tuple[tuple[StatePair, ProgramStep | None], ...] = ()
+    def lower_part(part: PhysicalGraph, number: int) -> Lowered:
+        return lower(part, target, make, f"{prefix}r{number}_")
 
-    def describe(self, symbol: str) -> str:
-        """A kernel in words: symbol, the calls that run it, variant."""
-        calls = [call for call, step in self.calls if step.symbol == symbol]
-        calls += [self.calls[pair.call][0] for pair, _ in self.states if pair.symbol == symbol]
-        names = [call.name for call in calls[:MOST_NAMED]]
-        more = f" and {len(calls) - len(names)} more" if len(calls) > len(names) else ""
-        variant = calls[0].variant
-        kernel = self.kernels[symbol]
-        made = (
-            type(kernel.task.recipe).__name__.lower()
-            if variant is None
-            else f"variant {variant.name}"
-        )
-        return f"{symbol} ({', '.join(names)}{more}; {made})"
-
-
-def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> Lowered:
-    """The kernels, the memory plan and the steps of a physical graph; `make` makes the kernels."""
-    kernels, symbols = lower_kernels(physical, target, make)
-    sizes, touched = _touched_storages(physical, kernels, symbols)
+    regions = lower_regions(physical, target, make, lower_part, prefix)
+    for region in regions.values():
+        kernels.update(region.kernels)
+    workspaces = tuple(
+        regions[k].workspace if k in regions else _workspace(kernels, symbol)
+        for k, symbol in enumerate(symbols)
+    )
+    sizes, touched = _touched_storages(physical, workspaces)
     kinds = {name: s.kind for name, s in physical.storages.items()}
     arena = {n: size for n, size in sizes.items() if kinds.get(n, "arena") == "arena"}
     constant = {n: size for n, size in sizes.items() if kinds.get(n) == "constant"}
@@ -85,32 +66,57 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
         n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t
     }
     kept = {n: size for n, size in constant.items() if n in used}
+    inner = [part for region in regions.values() for part in region.programs]
+    kept |= {f"kept:{k}": part.kept_bytes for k, part in enumerate(inner)}
+    constant |= {f"rest:{k}": part.constant_bytes - part.kept_bytes for k, part in enumerate(inner)}
     _, kept_bytes = pack(kept)
     constant_offsets, constant_bytes = pack(kept | constant)
+    shifts = [
+        ConstantShift(part.kept_bytes, constant_offsets[f"kept:{k}"], constant_offsets[f"rest:{k}"])
+        for k, part in enumerate(inner)
+    ]
     places = {n: BufferRef("arena", offset) for n, offset in arena_offsets.items()}
     places |= {n: BufferRef("constant", offset) for n, offset in constant_offsets.items()}
     places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
     outputs = [f"output:{name}" for name in physical.outputs]
     places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
     numbers = {n: k for k, n in enumerate(physical.inputs)}
-    pairs, tasks = state_pairs(physical, symbols, kernels)
+    # Arenas of parts, which hold nothing between steps of `prepare`, are this program's then.
+    arena_bytes = max([arena_bytes, *(part.arena_bytes for part in inner)])
+    prepared: list[tuple[PhysicalCall, ProgramStep]] = []
+    calls: list[tuple[PhysicalCall, ProgramStep]] = []
+    remaining = iter(shifts)
+    for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
+        refs = _buffers(k, call, workspaces[k], places)
+        if k in regions:
+            region = regions[k]
+            found = region.steps(refs, [next(remaining) for _ in region.programs], places)
+            prepared += [(replace(call, prepare=True), step) for step in found.prepare]
+            calls += [(call, step) for step in found.run]
+            continue
+        shared = physical.shared or call.prepare
+        calls.append((call, _step(call, symbol, kernels, refs, shared, numbers)))
+    pairs, tasks = ((), {}) if prefix else state_pairs(physical, symbols, kernels)
     kernels |= make(tasks) if tasks else {}
 
-    def step(number: int, symbol: str) -> ProgramStep:
-        call = physical.calls[number]
-        shared = physical.shared or call.prepare
-        return _step(number, call, symbol, kernels, places, shared, numbers)
+    def instead(pair: StatePair) -> ProgramStep | None:
+        if not pair.symbol:
+            return None
+        call = physical.calls[pair.call]
+        refs = _buffers(pair.call, call, workspaces[pair.call], places)
+        return _step(call, pair.symbol, kernels, refs, physical.shared or call.prepare, numbers)
 
-    steps = (step(number, symbol) for number, symbol in enumerate(symbols))
     return Lowered(
         kernels,
-        tuple(zip(physical.calls, steps, strict=True)),
+        (*prepared, *calls),
         places,
         arena_bytes,
         constant_bytes,
         kept_bytes,
         physical,
-        tuple((pair, step(pair.call, pair.symbol) if pair.symbol else None) for pair in pairs),
+        tuple((pair, instead(pair)) for pair in pairs),
+        workspaces,
+        tuple(zip(inner, shifts, strict=True)),
     )
 
 
@@ -130,11 +136,10 @@ class ArenaPart:
 
 def arena_parts(lowered: Lowered) -> tuple[ArenaPart, ...]:
     """What lies where in the arena during which steps of a run, in the order of the first step."""
-    symbols = [step.symbol for _, step in lowered.calls]
-    sizes, touched = _touched_storages(lowered.physical, lowered.kernels, symbols)
-    running = [
-        names for (call, _), names in zip(lowered.calls, touched, strict=True) if not call.prepare
-    ]
+    physical = lowered.physical
+    sizes, touched = _touched_storages(physical, lowered.workspaces)
+    of_call = {id(call): names for call, names in zip(physical.calls, touched, strict=True)}
+    running = [of_call[id(call)] for call, _ in lowered.calls if not call.prepare]
     lives: dict[str, tuple[int, int]] = {}
     for moment, names in enumerate(running):
         for name in names:
@@ -147,14 +152,14 @@ def arena_parts(lowered: Lowered) -> tuple[ArenaPart, ...]:
 
 
 def _touched_storages(
-    physical: PhysicalGraph, kernels: Mapping[str, LoweredKernel], symbols: Sequence[str]
+    physical: PhysicalGraph, workspaces: Sequence[tuple[Buffer, ...]]
 ) -> tuple[dict[str, int], list[list[str]]]:
     """The bytes of each storage, with those of workspaces, and the storages of each call."""
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     touched: list[list[str]] = []
-    for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
+    for k, (call, workspace) in enumerate(zip(physical.calls, workspaces, strict=True)):
         touched.append([p.storage for p in call.placements.values()])
-        for buffer in _workspace(kernels, symbol):
+        for buffer in workspace:
             name = _workspace_name(k, buffer.name)
             sizes[name] = buffer.bytes
             touched[-1].append(name)
@@ -170,46 +175,46 @@ def _workspace(kernels: Mapping[str, LoweredKernel], symbol: str) -> tuple[Buffe
     return kernels[symbol].workspace if symbol in kernels else ()
 
 
-def _step(
-    number: int,
-    call: PhysicalCall,
-    symbol: str,
-    kernels: Mapping[str, LoweredKernel],
-    places: Mapping[str, BufferRef],
-    shared: bool,
-    numbers: Mapping[str, int],
-) -> ProgramStep:
-    """The step of a call; `numbers` has the numbers of the program's inputs."""
+def _buffers(
+    number: int, call: PhysicalCall, workspace: Sequence[Buffer], places: Mapping[str, BufferRef]
+) -> tuple[BufferRef, ...]:
+    """The memory of a call's parameters and, behind these, of its workspace."""
     buffers = []
     for buffer in (param.buffer for param in call.definition.params):
         place = call.placements[buffer.name]
         begin = place.offset * DTYPES[buffer.dtype].itemsize
         buffers.append(replace(places[place.storage], offset=begin))
-    buffers += [places[_workspace_name(number, b.name)] for b in _workspace(kernels, symbol)]
+    return (*buffers, *(places[_workspace_name(number, b.name)] for b in workspace))
+
+
+def _step(
+    call: PhysicalCall,
+    symbol: str,
+    kernels: Mapping[str, LoweredKernel],
+    buffers: tuple[BufferRef, ...],
+    shared: bool,
+    numbers: Mapping[str, int],
+) -> ProgramStep:
+    """The step of a call; `numbers` has the numbers of the program's inputs."""
     if symbol not in kernels:
-        return ProgramStep(symbol, tuple(buffers), 1, 0 if shared else 1)
+        return ProgramStep(symbol, buffers, 1, 0 if shared else 1)
     kernel = kernels[symbol]
     sizes = {name: numbers[size] for name, size in sizes_of_call(call, numbers).items()}
-    buffers += [BufferRef("input", sizes[param.size]) for param in kernel.sizes]
+    buffers += tuple(BufferRef("input", sizes[param.size]) for param in kernel.sizes)
     part = portion_of(kernel, sizes) if sizes else None
-    return ProgramStep(symbol, tuple(buffers), kernel.extent, 0 if shared else 1, part)
+    return ProgramStep(symbol, buffers, kernel.extent, 0 if shared else 1, part)
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
     """The program of a lowered graph; `objects` has the object code of each kernel, by symbol."""
     physical = lowered.physical
     values = {**graph.values, **{value.name: value for value in physical.poisons}}
-    constants = tuple(
-        (lowered.places[name].position, spec.contents)
-        for name, spec in physical.storages.items()
-        if spec.contents is not None
-    )
     numbers = {name: number for number, name in enumerate(physical.outputs)}
     return ProgramSpec(
         objects=tuple((symbol, objects[symbol]) for symbol in lowered.kernels),
         prepare=tuple(step for call, step in lowered.calls if call.prepare),
         run=tuple(step for call, step in lowered.calls if not call.prepare),
-        constants=constants,
+        constants=tuple(lowered.contents()),
         constant_bytes=lowered.constant_bytes,
         arena_bytes=lowered.arena_bytes,
         inputs=tuple(_tensor(values[name]) for name in physical.inputs),
@@ -218,7 +223,7 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         sections=tuple(
             SectionSpec(graph.sections[node.func.callee], _section_tensors(graph, node))
             for node in graph.nodes
-            if node.func.callee is not None
+            if node.func.callee in graph.sections
         ),
         objects_in=graph.objects_in,
         objects_out=graph.objects_out,
@@ -232,6 +237,10 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         sizes=tuple(_input_size(one, physical.inputs) for one in graph.sizes),
         relations=graph.relations,
         computed=tuple(_computed_size(one, physical.inputs) for one in graph.derived),
+        packed=tuple(
+            PackedOutput(p.name, p.place, tuple(numbers[n] for n in p.tensors), p.is_list)
+            for p in graph.packed
+        ),
         states=tuple(_state_specs(lowered, len(graph.results))),
     )
 
@@ -240,14 +249,14 @@ def _state_specs(lowered: Lowered, results: int) -> Iterator[StateSpec]:
     """The states of a program, with the numbers of their steps among those of a run; its first
     outputs are the model's `results`."""
     physical = lowered.physical
-    running = [number for number, call in enumerate(physical.calls) if not call.prepare]
+    running = [id(call) for call, _ in lowered.calls if not call.prepare]
     for pair, instead in lowered.states:
         output = physical.outputs.index(pair.output)
         if instead is not None and output < results:
             yield StateSpec(
                 physical.inputs.index(pair.input),
                 output,
-                running.index(pair.call),
+                running.index(id(physical.calls[pair.call])),
                 instead,
                 pair.axis,
             )

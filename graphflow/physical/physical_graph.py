@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.graph import Value
+from graphflow.graph import ControlRegion, Value
 from graphflow.kernels.recipes import KernelVariant, Recipe
 from graphflow.layout import Layout
 from graphflow.program import Space
@@ -87,7 +87,7 @@ class PhysicalGraph:
     `values` has the placement of each value as its producer wrote it.  `poisons` are the extra
     scalar inputs of poison mode, which are in `inputs` too, and `poisoned` is the number of
     elements that they overwrite in a run.  Where the kernels are not `shared`, the caller runs all
-    of them.
+    of them.  `regions` are the control regions that calls run, by the callee of their definitions.
     """
 
     storages: Mapping[str, StorageSpec]
@@ -98,3 +98,4 @@ class PhysicalGraph:
     poisons: tuple[Value, ...] = ()
     poisoned: int = 0
     shared: bool = True
+    regions: Mapping[str, ControlRegion[PhysicalGraph]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from graphflow.base.assumed import Assumed, Assumption, Stated
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, Trace
-from graphflow.cost import CostModel
+from graphflow.cost import CostModel, Timings
 from graphflow.flow import PinTrials
 from graphflow.frontends import fixed_values, frozen_inputs, tensor_names
 from graphflow.graph import Array, OperatorGraph, take_assumptions
@@ -130,7 +130,7 @@ def compile_graph(
         canonical = stages.CANONICALIZE.traced(trace)(given.graph)
         groups = stages.FUSE.then(services.expect).traced(trace)(canonical, request, timings)
         graph, plan = stages.FLOW.traced(trace)(groups, request, timings, given.assume)
-        built = _built(graph, plan, request, services)
+        built = _built(graph, plan, request, services, timings)
     for kernel in built.lowered.kernels.values():
         if kernel.instead_of is not None:
             trace.notice(
@@ -215,12 +215,17 @@ def _given(request: CompileRequest, contents: dict[int, Array], trace: Trace) ->
 
 
 def _built(
-    graph: OperatorGraph, plan: LayoutPlan, request: CompileRequest, services: Services
+    graph: OperatorGraph,
+    plan: LayoutPlan,
+    request: CompileRequest,
+    services: Services,
+    timings: Timings,
 ) -> Built:
     """The program of a plan, made by the stages after flow; its kernels are kept in the cache."""
     trace, cache = services.trace, services.cache
     physical = stages.CONVERT.traced(trace)(graph, plan)
     executed = stages.POISON.traced(trace)(graph, plan, physical, request)
+    executed = stages.REGIONS.traced(trace)(graph, executed, request, timings)
     lower = stages.LOWER.then(services.require_memory)
     lowered = lower.traced(trace)(executed, request.target, services.kernels)
     codegen = stages.CODEGEN.then(lambda _: services.show(lowered))
@@ -256,4 +261,4 @@ def program_of(
     """The program of a plan, made by the stages after flow."""
     cache = KernelCache(kernel_folder(request.options.cache), trace)
     services = Services(request.target, request.options, trace, workers, cache)
-    return _built(graph, plan, request, services).spec
+    return _built(graph, plan, request, services, request.timings()).spec

@@ -13,6 +13,7 @@ functions, and what happens when a stage ends.
     FLOW          fusion groups            ->  the groups with their expansions, and the LayoutPlan
     CONVERT       groups, LayoutPlan       ->  PhysicalGraph
     POISON        PhysicalGraph            ->  PhysicalGraph
+    REGIONS       PhysicalGraph            ->  PhysicalGraph with the parts of its control regions
     LOWER         PhysicalGraph            ->  Lowered: kernels, steps, memory
     CODEGEN       kernels                  ->  object code, by symbol
     VALIDATE      Lowered, object code     ->  Validation
@@ -38,6 +39,7 @@ from graphflow.lower import Lowered, assemble, lower
 from graphflow.physical import PhysicalGraph
 from graphflow.pipeline.dumps import graph_text, lowered_text, physical_text, plan_text
 from graphflow.pipeline.kernel_cache import makers
+from graphflow.pipeline.region_parts import with_regions
 from graphflow.pipeline.request import CompileRequest
 from graphflow.pipeline.traced_stage import Stage
 from graphflow.plan import LayoutPlan
@@ -149,13 +151,15 @@ FUSE = Stage("fuse", fused, graph_text)
 FLOW = Stage("flow", planned, lambda found: plan_text(found[1]), PLAN_LEVEL)
 CONVERT = Stage("convert", apply_plan, physical_text)
 POISON = Stage("poison", poisoned)
+REGIONS = Stage("regions", with_regions)
 LOWER = Stage("lower", lower, lowered_text)
 CODEGEN = Stage("codegen", compiled_kernels)
 VALIDATE = Stage("validate", validated)
 ASSEMBLE = Stage("assemble", assemble)
 
 _IN_ORDER = (
-    READ, IMPORT, CANONICALIZE, FUSE, FLOW, CONVERT, POISON, LOWER, CODEGEN, VALIDATE, ASSEMBLE
+    READ, IMPORT, CANONICALIZE, FUSE, FLOW, CONVERT, POISON, REGIONS, LOWER, CODEGEN, VALIDATE,
+    ASSEMBLE,
 )  # fmt: skip
 
 STAGES = tuple(stage.name for stage in _IN_ORDER)

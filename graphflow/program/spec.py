@@ -10,7 +10,7 @@ constants fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -62,10 +62,24 @@ class ProgramStep:
     extent: int
     threads: int = 0
     portion: Portion | None = None
+    jump: StepJump | None = None
 
     def workers(self, threads: int) -> int:
         """How many of the program's `threads` threads get iterations of this step."""
         return min(self.threads or threads, threads, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class StepJump:
+    """Where a run goes on behind a step, if the bool at `flag` is `when` then.
+
+    That is `distance` steps behind the step, or before it if `distance` is negative; otherwise the
+    run goes on with the next step.  The target lies between the same sections as the step.
+    """
+
+    flag: BufferRef
+    when: bool
+    distance: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +266,20 @@ class TrimmedOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedOutput:
+    """An output of the model, in its place, that is a list of tensors, or an optional one.
+
+    `outputs` are the numbers of its tensors among the outputs.  If it `is_list`, a run returns a
+    list of them; else the only one, or None if there is none.
+    """
+
+    name: str
+    place: int
+    outputs: tuple[int, ...]
+    is_list: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SectionSpec:
     """A foreign section of the program, which the steps with its name as their symbol run.
 
@@ -286,6 +314,7 @@ class ProgramSpec:
     - signatures: the limits of kernels; steps of these kernels stay inside the program's memory.
     - sizes: the extents of inputs that each run decides; `inputs` and `outputs` have room for the
       greatest; relations: what holds between these in each run.
+    - packed: outputs that a run returns as parts of lists, or as optionals.
     - computed: sizes that each run computes from those in `sizes` and from earlier ones.
     - states: inputs that may stay in the memory of an output.
 
@@ -311,6 +340,7 @@ class ProgramSpec:
     sizes: tuple[InputSize, ...] = ()
     relations: tuple[Relation, ...] = ()
     computed: tuple[ComputedSize, ...] = ()
+    packed: tuple[PackedOutput, ...] = ()
     states: tuple[StateSpec, ...] = ()
 
     @property
@@ -361,6 +391,7 @@ class ProgramSpec:
                     self._check_section(f"{phase} step {index} ({step.symbol})", step)
                     continue
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
+        self._check_jumps(sections)
 
     def _check_objects(self) -> None:
         """Check that each object that a section takes, or a run returns, has been made before, and
@@ -398,6 +429,11 @@ class ProgramSpec:
     def _check_hidden(self) -> None:
         if not 0 <= self.hidden <= len(self.outputs):
             raise VerifyError(f"{self.hidden} outputs are hidden, of {len(self.outputs)}")
+        parts = [number for packed in self.packed for number in packed.outputs]
+        if len(set(parts)) < len(parts) or not set(parts) <= set(range(len(self.results))):
+            raise VerifyError(f"outputs {parts} of {len(self.results)} are parts of lists")
+        if any(len(packed.outputs) > 1 for packed in self.packed if not packed.is_list):
+            raise VerifyError("an optional has several tensors")
         for guard in self.guards:
             self._check_integers(f"the guard {guard.subject!r}", guard.output)
             if guard.lo > guard.hi:
@@ -502,6 +538,22 @@ class ProgramSpec:
             self._check_ref(where, phase, ref, 0)
         if (signature := self.signatures.get(step.symbol)) is not None:
             self._check_call(where, phase, step, signature)
+
+    def _check_jumps(self, sections: Collection[str]) -> None:
+        """Check that each jump reads a bool of the program's memory and stays between sections."""
+        for index, step in enumerate(self.run):
+            if step.jump is None:
+                continue
+            where, target = f"run step {index} ({step.symbol})", index + step.jump.distance
+            self._check_ref(where, "run", step.jump.flag, 1)
+            if step.extent < 1 or not 0 < target <= len(self.run):
+                raise VerifyError(f"{where}: it jumps to step {target} of {len(self.run)}")
+            # Nothing jumps back to the first step behind a section: see the driver.
+            passed = self.run[index:target] if target > index else self.run[target - 1 : index]
+            if any(other.symbol in sections for other in passed):
+                raise VerifyError(f"{where}: it jumps over a section")
+        if any(step.jump is not None for step in self.prepare):
+            raise VerifyError("a step jumps in prepare, where no run decides anything")
 
     def _check_section(self, where: str, step: ProgramStep) -> None:
         (spec,) = (spec for spec in self.sections if spec.name == step.symbol)

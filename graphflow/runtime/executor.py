@@ -154,10 +154,12 @@ class Program:
         arena.hold(decided.sizes)
         outputs = self.place_outputs(arena, {} if written is None else written.direct)
         self.execute(arena, objects)
-        # Not in a `finally`: an arena whose run an exception ended may not be free.
-        if len(self._idle) < _KEPT_ARENAS:
-            self._idle.append(arena)
-        results = self.results.checked(outputs, out or ())
+        # Behind the run: an arena whose run an exception ended may not be free.
+        try:
+            results = self.results.checked(outputs, out or ())
+        finally:
+            if len(self._idle) < _KEPT_ARENAS:
+                self._idle.append(arena)
         if written is not None and out is not None:
             written.copy_results(results)
             results.update(out)
@@ -208,7 +210,7 @@ class Program:
             # The pool is asked for each time: a signal handler may have forked, between two calls
             # or just before one, which then has the address of a pool of the parent.
             while (given := self._run(self._pool(table), job, step)) > 0 or given == ORPHANED:
-                step = max(given, step)
+                step = step if given == ORPHANED else given  # a jump may lead back
         except BaseException:
             arena.abandon()
             raise
@@ -331,7 +333,7 @@ class Program:
             else:
                 outputs.append(memory.array())
                 arena.addresses[inputs + number] = memory.address
-        return outputs
+        return outputs + arena.hidden
 
     def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
         """The arrays of a run by the numbers of inputs, and what their shapes decide."""
@@ -432,6 +434,8 @@ class BoundRun:
         noted = []
         for _ in range(count):
             self._arena.section_stamps = []
+            for table in tables:
+                table.fill(0)  # a run may leave out steps
             begin = time.monotonic_ns()
             self.run()
             end = time.monotonic_ns()

@@ -8,39 +8,52 @@ returned, and no element beyond a trimmed extent reaches the caller.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from graphflow.base.errors import RunError, VerifyError, outside_interval
-from graphflow.program import ProgramSpec, TrimmedOutput
+from graphflow.program import ProgramSpec
 
 Buffers: TypeAlias = "Sequence[NDArray[Any]]"
 
+MOST_PARTS = 512
+"""For so many extents it is remembered which part of an output they leave."""
 
-@dataclass(frozen=True, slots=True)
+
 class _TrimmedTensor:
-    """An output with all that is trimmed of it; its room is the shape of its buffer."""
+    """An output with all that is trimmed of it, and the parts that are left for known extents."""
 
-    name: str
-    number: int
-    room: tuple[int, ...]
-    trims: tuple[TrimmedOutput, ...]
+    __slots__ = ("_known", "_room", "_trims", "name", "number")
+
+    def __init__(self, spec: ProgramSpec, number: int) -> None:
+        self.name, self.number = spec.outputs[number].name, number
+        self._room = spec.outputs[number].shape
+        self._trims = [trim for trim in spec.trimmed if trim.output == number]
+        self._known: dict[tuple[int, ...], tuple[slice, ...]] = {}
 
     def view(self, buffers: Buffers) -> NDArray[Any]:
         """What is left of the buffer; VerifyError for an extent that only a wrong kernel gives."""
-        extents = list(self.room)
-        for trim in self.trims:
-            extent, bound = int(buffers[trim.extents].item(trim.element)), self.room[trim.axis]
+        extents = tuple([int(buffers[t.extents].item(t.element)) for t in self._trims])
+        part = self._known.get(extents)
+        if part is None:
+            part = self._part(extents)
+            if len(self._known) < MOST_PARTS:
+                self._known[extents] = part
+        view: NDArray[Any] = buffers[self.number][part]
+        return view
+
+    def _part(self, extents: Sequence[int]) -> tuple[slice, ...]:
+        shape = list(self._room)
+        for trim, extent in zip(self._trims, extents, strict=True):
+            bound = self._room[trim.axis]
             if not 0 <= extent <= bound:
                 raise VerifyError(
                     f"output {self.name} has extent {extent} on axis {trim.axis}, and room for "
                     f"{bound}"
                 )
-            extents[trim.axis] = min(extent, extents[trim.axis])
-        view: NDArray[Any] = buffers[self.number][tuple(map(slice, extents))]
-        return view
+            shape[trim.axis] = min(extent, shape[trim.axis])
+        return tuple(map(slice, shape))
 
 
 class Results:
@@ -51,18 +64,16 @@ class Results:
     themselves.
     """
 
-    __slots__ = ("_guards", "_names", "_objects", "_trimmed")
+    __slots__ = ("_guards", "_names", "_objects", "_packed", "_trimmed")
 
     def __init__(self, spec: ProgramSpec) -> None:
         self._names = tuple(tensor.name for tensor in spec.results)
         self._guards = spec.guards
         # In ascending order, so that each place counts the objects that were put in front of it.
         self._objects = sorted(spec.objects_out, key=lambda known: known.place)
-        self._trimmed = [
-            _TrimmedTensor(spec.outputs[number].name, number, spec.outputs[number].shape, trims)
-            for number in dict.fromkeys(trim.output for trim in spec.trimmed)
-            if (trims := tuple(trim for trim in spec.trimmed if trim.output == number))
-        ]
+        self._packed = sorted(spec.packed, key=lambda packed: packed.place)
+        numbers = dict.fromkeys(trim.output for trim in spec.trimmed)
+        self._trimmed = [_TrimmedTensor(spec, number) for number in numbers]
 
     def checked(self, buffers: Buffers, viewed: Collection[str] = ()) -> dict[str, Any]:
         """The model's outputs that kernels wrote, by name and in order; those in `viewed` are views
@@ -80,13 +91,19 @@ class Results:
         return results
 
     def with_objects(self, results: dict[str, Any], objects: Mapping[str, Any]) -> dict[str, Any]:
-        """The model's outputs in its order: arrays that kernels wrote, and objects from
-        sections."""
-        if not self._objects:
+        """The model's outputs in its order: arrays that kernels wrote, and objects from sections;
+        lists and optionals in the place of their tensors."""
+        if not self._objects and not self._packed:
             return results
-        found = list(results.items())
-        for known in self._objects:
-            found.insert(known.place, (known.name, objects[known.name]))
+        parts = {self._names[number] for packed in self._packed for number in packed.outputs}
+        found = [(name, array) for name, array in results.items() if name not in parts]
+        others = [(known.place, known.name, objects[known.name]) for known in self._objects]
+        for packed in self._packed:
+            tensors = [results[self._names[number]] for number in packed.outputs]
+            value = tensors if packed.is_list else (tensors[0] if tensors else None)
+            others.append((packed.place, packed.name, value))
+        for place, name, value in sorted(others, key=lambda other: other[0]):
+            found.insert(place, (name, value))
         return dict(found)
 
     def named(self, buffers: Buffers) -> dict[str, NDArray[Any]]:

@@ -31,6 +31,7 @@ from graphflow.program import (
     ComputedSize,
     GuardedOutput,
     InputSize,
+    PackedOutput,
     Portion,
     PortionDigit,
     ProgramSpec,
@@ -39,6 +40,7 @@ from graphflow.program import (
     Signature,
     Space,
     StateSpec,
+    StepJump,
     TensorSpec,
     TrimmedOutput,
 )
@@ -290,6 +292,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
             [s.name, s.input, s.lo, s.hi, s.formula.kind, s.formula.numbers, s.operands]
             for s in spec.computed
         ],
+        "packed": [[p.name, p.place, p.outputs, int(p.is_list)] for p in spec.packed],
         "relations": [
             [r.size, r.step]
             if isinstance(r, SizeStep)
@@ -305,9 +308,19 @@ def _step_row(step: ProgramStep) -> list[Any]:
         step.symbol,
         step.extent,
         step.threads,
-        [[b.space, b.position, b.offset] for b in step.buffers],
+        [_reference_row(ref) for ref in step.buffers],
         _portion_row(step.portion),
+        _jump_row(step.jump),
     ]
+
+
+def _reference_row(ref: BufferRef) -> list[Any]:
+    return [ref.space, ref.position, ref.offset]
+
+
+def _jump_row(jump: StepJump | None) -> list[Any]:
+    """Flag, condition and distance of a jump; empty for a step without one."""
+    return [] if jump is None else [_reference_row(jump.flag), int(jump.when), jump.distance]
 
 
 def _portion_row(part: Portion | None) -> list[list[int]]:
@@ -383,6 +396,7 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
         sizes=tuple(map(_input_size, listed(program["sizes"]))),
         relations=tuple(map(_size_relation, listed(program["relations"]))),
         computed=tuple(map(_computed_size, listed(program["computed"]))),
+        packed=tuple(map(_packed_output, listed(program["packed"]))),
         states=tuple(map(_state, listed(program["states"]))),
     )
     _signatures(spec)
@@ -397,10 +411,16 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
 
 
 def _step(row: Any) -> ProgramStep:
-    symbol, extent, threads, buffers, part = listed(row, 5)
+    symbol, extent, threads, buffers, part, jump = listed(row, 6)
     refs = tuple(map(_reference, listed(buffers)))
     portion = Portion(tuple(map(_portion_digit, part))) if listed(part) else None
-    return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion)
+    behind = _jump(jump) if listed(jump) else None
+    return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion, behind)
+
+
+def _jump(row: Any) -> StepJump:
+    flag, when, distance = listed(row, 3)
+    return StepJump(_reference(flag), bool(integer(when)), _signed(distance))
 
 
 def _state(row: Any) -> StateSpec:
@@ -414,6 +434,12 @@ def _portion_digit(row: Any) -> PortionDigit:
         return PortionDigit(integer(row[0]))
     count, number, most = listed(row, 3)
     return PortionDigit(integer(count), integer(number), integer(most))
+
+
+def _packed_output(row: Any) -> PackedOutput:
+    name, place, outputs, is_list = listed(row, 4)
+    numbers = tuple(map(integer, listed(outputs)))
+    return PackedOutput(text(name), integer(place), numbers, bool(integer(is_list)))
 
 
 def _input_size(row: Any) -> InputSize:

@@ -65,11 +65,18 @@ def step_table(
 
     `apart` has the addresses of constants that do not lie in the block, by their positions there.
     """
+    # Where each step stands once the empty ones are left out; behind the last one too.
+    places = np.cumsum([0, *(step.extent > 0 for step in steps)])
+    jumps = [
+        (step.jump, places[number + step.jump.distance] if step.jump is not None else 0)
+        for number, step in enumerate(steps)
+        if step.extent
+    ]
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros(len(steps), _STEP)
     base, pointers, arena_slots, patches = data_address(constants), list[int](), [], []
     levels: list[tuple[int, ...]] = []
-    for row, step in zip(rows, steps, strict=True):
+    for row, step, (jump, target) in zip(rows, steps, jumps, strict=True):
         row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
         row["extent"] = row["row"] = step.extent
         if step.portion is not None:
@@ -77,7 +84,12 @@ def step_table(
             row["first_level"], row["level_count"] = len(levels), len(own)
             levels += own
         row["threads"] = step.workers(threads)
-        for ref in step.buffers:
+        refs = step.buffers
+        if jump is not None:
+            row["jump"], row["target"] = 2 if jump.when else 1, target
+            row["flag"] = len(pointers) + len(refs)
+            refs = (*refs, jump.flag)
+        for ref in refs:
             slot, value = len(pointers), 0
             match ref.space:
                 case "constant":
@@ -91,8 +103,9 @@ def step_table(
                     patches.append((slot, inputs + ref.position, ref.offset))
             pointers.append(value)
     shared = rows["threads"] > 1
-    # Steps of the caller alone follow each other without meeting the workers.
+    # Steps of the caller alone follow each other without meeting the workers, except for a jump.
     rows["barrier"][:-1] = shared[:-1] | shared[1:]
+    rows["barrier"] |= (rows["jump"] > 0) & shared.any()
     return StepTable(
         steps=rows,
         pointers=np.array(pointers, np.int64),
@@ -123,12 +136,13 @@ class Arena:
     `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
     with the addresses of the inputs, which are those of `staging` at first, then of the outputs,
     before a run.  `jobs` are the addresses
-    of native jobs, one for each table; `outputs` give the arrays of the graph outputs.
+    of native jobs, one for each table; `outputs` give the arrays of the model's own outputs, and
+    `hidden` are those of all others, which each run overwrites.
     """
 
     __slots__ = (
-        "_base", "_inputs", "_jobs", "_keep", "_staged", "addresses", "jobs", "outputs",
-        "section_stamps", "staging",
+        "_base", "_inputs", "_jobs", "_keep", "_staged", "addresses", "hidden", "jobs",
+        "outputs", "section_stamps", "staging",
     )  # fmt: skip
 
     def __init__(
@@ -141,10 +155,14 @@ class Arena:
         memory = zeroed_block(spec.arena_bytes)
         self._base, self._inputs = data_address(memory), len(spec.inputs)
         self.staging = _staging(spec)
-        self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
+        shown = len(spec.results)
+        self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.results]
+        hidden = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs[shown:]]
+        self.hidden = [memory.array() for memory in hidden]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
         self._staged = tuple(data_address(array) for array in self.staging)
         self.addresses[: self._inputs] = list(self._staged)
+        self.addresses[self._inputs + shown :] = [memory.address for memory in hidden]
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]

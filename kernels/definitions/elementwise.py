@@ -24,6 +24,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     converted,
     divide,
     leaky_relu,
+    multiply,
     remainder,
 )
 from graphflow.kernels.definitions.stages import Loop, Shape
@@ -217,6 +218,16 @@ def normalization_scale(shape: Shape, epsilon: float, dtype: str = "float32") ->
 
     operands = {"gamma": (shape, dtype), "variance": (shape, dtype)}
     return elementwise("normalization_scale", operands, value)
+
+
+def mixed(shape: Shape, share: float, dtype: str = "float32") -> tir.PrimFunc:
+    """`y = a · share + b · (1 - share)`."""
+
+    def value(a: tir.Expr, b: tir.Expr) -> tir.Expr:
+        rest = stages.literal(1 - share, dtype)
+        return add(multiply(a, stages.literal(share, dtype)), multiply(b, rest))
+
+    return elementwise("mixed", {"a": (shape, dtype), "b": (shape, dtype)}, value)
 
 
 def inverse_deviation(shape: Shape, epsilon: float, dtype: str = "float32") -> tir.PrimFunc:

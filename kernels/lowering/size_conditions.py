@@ -34,6 +34,10 @@ LEAST_TILE = 256
 what moves elements takes as long for a row as for several, and every tile takes time to compile."""
 
 
+FEW_TILES = 8
+"""Of at most so many tiles, each is made for fewer rows: one in which a run ends is a good part."""
+
+
 @dataclass(frozen=True, slots=True)
 class SizeParam:
     """A parameter of a lowered kernel that holds a size, which is at most `most`."""
@@ -90,7 +94,7 @@ class _Conditions:
         """A body that runs at the points of a domain, with conditions."""
         return tuple(
             stmt
-            for part, alone in _parts(body, self.outputs)
+            for part, alone in alone_parts(body, self.outputs)
             for stmt in self._part(part, alone, domain, known)
         )
 
@@ -103,7 +107,9 @@ class _Conditions:
             return part
         if not alone or any(s.kind is tir.LoopKind.PARALLEL for s in tir.loops_of(part)):
             return tuple(self._inside(stmt, domain, known) for stmt in part)
-        first = self._first_rows(part, domain, known) if _work(part) >= LEAST_WORK else known
+        first = (
+            self._first_rows(part, domain, known) if statements_in(part) >= LEAST_WORK else known
+        )
         part = tuple(self._inside(stmt, domain, first) for stmt in part)
         part = self._in_smaller_tiles(part, domain)
         for rows, row, before in zip(self.rows, first, known, strict=True):
@@ -118,22 +124,27 @@ class _Conditions:
         return tir.Comparison("lt", tir.IndexValue(row), tir.Load(self.sizes[size], ()))
 
     def _in_smaller_tiles(self, part: tir.Body, domain: arith.Domain) -> tir.Body:
-        """Statements that compute a tile of rows, if the run gives at most half of these for half
-        of them, if it gives one for one.
+        """Statements that compute a tile of rows, for as many of `_fewer_rows` as the run gives.
 
-        Only where the tile may be the first one: of many rows, few are saved by a smaller last one.
+        Only where the tile may be the first one, or there are few: of many rows, few are saved by a
+        smaller last one.
         """
-        if _work(part) < LEAST_TILE:
+        if statements_in(part) < LEAST_TILE:
             return part
         for rows in self.rows:
             tile = tile_of_rows(part, domain, rows.written_by(part, domain), self.outputs)
-            if tile is None or arith.bounds(tile.base, domain.ranges())[0] != 0:
+            if tile is None:
                 continue
-            smaller, half = self._copy(tile.first(1), "_1"), (tile.extent + 1) // 2
-            if half > 1:
-                more = self._given(tile.base + 1, rows)
-                smaller = (tir.If(more, self._copy(tile.first(half), "_half"), smaller),)
-            return (tir.If(self._given(tile.base + half, rows), part, smaller),)
+            is_one_of_many = rows.axis.room > FEW_TILES * tile.extent
+            if is_one_of_many and arith.bounds(tile.base, domain.ranges())[0] != 0:
+                continue
+            least, *fewer = _fewer_rows(tile.extent)
+            made = self._copy(tile.first(least), f"_{least}")
+            for count in fewer:
+                more = self._given(tile.base + least, rows)
+                made = (tir.If(more, self._copy(tile.first(count), f"_{count}"), made),)
+                least = count
+            return (tir.If(self._given(tile.base + least, rows), part, made),)
         return part
 
     def _copy(self, part: tir.Body, suffix: str) -> tir.Body:
@@ -161,12 +172,17 @@ class _Conditions:
         """For each sized axis the row before which statements write none, or what is known."""
         found = []
         for rows, before in zip(self.rows, known, strict=True):
-            row = _first_row(rows.written_by(part, domain), domain)
+            row = first_row(rows.written_by(part, domain), domain)
             found.append(before if row is None else row)
         return tuple(found)
 
 
-def _first_row(written: Sequence[Written], outside: arith.Domain) -> arith.IndexExpr | None:
+def _fewer_rows(extent: int) -> list[int]:
+    """One row, and quarters of a tile: so a run that ends in it computes few rows that it lacks."""
+    return sorted({1, *(-(-extent * part // 4) for part in (1, 2, 3))} - {extent})
+
+
+def first_row(written: Sequence[Written], outside: arith.Domain) -> arith.IndexExpr | None:
     """A row in variables of the domain outside, before which no row is proven to be written: the
     first row of one of the writes.  None if there is no such proof."""
     if not written:
@@ -185,16 +201,16 @@ def _first_row(written: Sequence[Written], outside: arith.Domain) -> arith.Index
     return first
 
 
-def _work(body: tir.Body) -> int:
+def statements_in(body: tir.Body) -> int:
     """How often statements of a body store or reduce; vectorized loops count as one iteration."""
     total = 0
     for stmt in body:
         if isinstance(stmt, tir.Store | tir.Reduce):
             total += 1
         elif isinstance(stmt, tir.For) and stmt.kind is not tir.LoopKind.VECTORIZED:
-            total += (1 if stmt.extent is None else stmt.extent) * _work(stmt.body)
+            total += (1 if stmt.extent is None else stmt.extent) * statements_in(stmt.body)
         else:
-            total += sum(map(_work, tir.sub_bodies(stmt)))
+            total += sum(map(statements_in, tir.sub_bodies(stmt)))
     return total
 
 
@@ -221,7 +237,7 @@ class _Effects:
         return _Effects(accessed, frozenset(here), frozenset(left), not written.isdisjoint(outputs))
 
 
-def _parts(body: tir.Body, outputs: Collection[tir.Buffer]) -> Iterator[tuple[tir.Body, bool]]:
+def alone_parts(body: tir.Body, outputs: Collection[tir.Buffer]) -> Iterator[tuple[tir.Body, bool]]:
     """A body in parts of successive statements, and whether a part writes only outputs and what no
     other part accesses.
 

@@ -19,6 +19,7 @@ from graphflow.base.trace import Trace
 from graphflow.kernels.lowering.appending import Repeated, appending
 from graphflow.kernels.lowering.count_conditions import with_count_conditions
 from graphflow.kernels.lowering.filled_axes import FilledAxis, with_reduction_conditions
+from graphflow.kernels.lowering.filled_tiles import with_filled_tiles
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import SizedAxis
@@ -100,7 +101,8 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         func, workspace = with_workspace(schedule.func)
         func = _with_addresses(remove_undef(remove_assume(func)))
         func, sizes = with_size_conditions(replace(func, name=task.symbol), task.sized)
-        func, sizes = with_reduction_conditions(with_count_conditions(func), task.filled, sizes)
+        func = with_count_conditions(with_filled_tiles(func))
+        func, sizes = with_reduction_conditions(func, task.filled, sizes)
         if task.repeated is not None:
             func = appending(func, task.repeated)
     with trace.timer("proofs", task.symbol):

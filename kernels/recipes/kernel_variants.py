@@ -102,6 +102,7 @@ def kernel_variants(
     known: KnownContents = NOTHING,
     offered: Offers = (),
     parts: bool = True,
+    runs: bool = True,
 ) -> tuple[KernelVariant, ...]:
     """All variants of `definition`, in the same order for the same arguments.
 
@@ -109,8 +110,10 @@ def kernel_variants(
     pack; `known` holds what is proven of the values of any input.  Inputs are read in the layouts
     of families, and in those `offered` for them, which may be of no family.  Without `parts` there
     are no views of a part of a larger tensor in padded layouts of no family; see `reads_offered`.
+    Without `runs`, no variant treats all elements as one run: such a kernel cannot leave out those
+    that a run lacks.
     """
-    return _variants(definition, constants, target, known, offered, parts)[0]
+    return _variants(definition, constants, target, known, offered, parts, runs)[0]
 
 
 def refused_variants(
@@ -120,12 +123,13 @@ def refused_variants(
     known: KnownContents = NOTHING,
     offered: Offers = (),
     parts: bool = True,
+    runs: bool = True,
 ) -> tuple[RefusedVariant, ...]:
     """The variants missing from `kernel_variants` for the same arguments because a step refused.
 
     Variants that cannot apply to such a kernel are not listed: tiles of one that moves elements.
     """
-    return _variants(definition, constants, target, known, offered, parts)[1]
+    return _variants(definition, constants, target, known, offered, parts, runs)[1]
 
 
 def reads_offered(definition: PrimFunc) -> bool:
@@ -144,6 +148,7 @@ def _variants(
     known: KnownContents,
     offered: Offers,
     parts: bool,
+    runs: bool,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
@@ -152,11 +157,11 @@ def _variants(
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
         # All arguments, as other callers give them, for the cache compares them by position.
-        variants = [*kernel_variants(definition, constants, target, known, (), parts)]
-        refused += refused_variants(definition, constants, target, known, (), parts)
+        variants = [*kernel_variants(definition, constants, target, known, (), parts, runs)]
+        refused += refused_variants(definition, constants, target, known, (), parts, runs)
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
         if roles is not None:
-            variants += _as_offered(definition, roles, constants, target, offered)
+            variants += _as_offered(definition, roles, constants, target, offered, runs)
     else:
         variants = []
         _sort_out(view_variants(definition, target, parts), variants, refused)
@@ -165,7 +170,7 @@ def _variants(
             variants += movement_variants(definition, target)
             _sort_out(stage_variants(definition, target), variants, refused)
         else:
-            variants += _tiled(definition, roles, constants, target, known)
+            variants += _tiled(definition, roles, constants, target, known, runs)
             if roles.reduces_alone or _reads_once(roles, constants, target):
                 _sort_out(_along_the_reduction(definition, target), variants, refused)
     distinct: dict[tuple[object, ...], KernelVariant] = {}
@@ -282,6 +287,7 @@ def _tiled(
     constants: frozenset[str],
     target: Target,
     known: KnownContents,
+    runs: bool,
 ) -> Iterator[KernelVariant]:
     rank = len(roles.output.shape)
     lanes = target.computed_lanes(roles.output.dtype)
@@ -304,7 +310,8 @@ def _tiled(
                     roles, constants, out, data, target, image_tiles(target), packed
                 )
                 if variant is not None:
-                    variant = as_runs(variant, roles, definition, target)
+                    if runs:
+                        variant = as_runs(variant, roles, definition, target)
                     variant = as_block_transpose(variant, definition, target)
                     yield from _with_demands(variant, roles)
                     yield from along_rows(variant, roles, constants, target)
@@ -358,6 +365,7 @@ def _as_offered(
     constants: frozenset[str],
     target: Target,
     offered: Offers,
+    runs: bool,
 ) -> Iterator[KernelVariant]:
     """Variants that read one or two inputs in layouts offered for them.
 
@@ -373,7 +381,8 @@ def _as_offered(
                 roles, constants, out, OfferedLayouts(given), target, image_tiles(target)
             )
             if variant is not None:
-                variant = as_runs(variant, roles, definition, target)
+                if runs:
+                    variant = as_runs(variant, roles, definition, target)
                 variant = as_block_transpose(variant, definition, target)
                 yield from _with_demands(variant, roles)
                 yield from along_rows(variant, roles, constants, target)

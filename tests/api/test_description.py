@@ -62,6 +62,6 @@ def test_notebooks_show_decisions_plans_and_explanations() -> None:
     assert all(f"<td>{node}</td>" in html for node in plan.choices)
     assert all(f"<td>{value}</td>" in html for value in plan.edges)
     story = small().explain("relu_1")
-    assert story.startswith("relu_1: float32[1, 7, 6, 6]")
+    assert story.startswith("relu_1 is stored as ")
     assert "<pre>" in story._repr_html_()
     assert "no run has brought them" in rows("n").explain("x")._repr_html_()

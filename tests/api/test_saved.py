@@ -765,7 +765,7 @@ def test_answers_of_another_variant_are_refused(content: bytes, saved: Path) -> 
     with Container(saved) as file:
         header = {name: value for name, value in file.header.items() if name != "sections"}
         sections: dict[str, Any] = {name: file.read(name) for name in file.names}
-    for name in ("report", "explanations", "edge_types", "decisions"):
+    for name in ("report", "explanations", "edge_types"):
         sections[f"document:{name}"] = content
     write_container(saved, header, sections)
     loaded = gf.load(saved)

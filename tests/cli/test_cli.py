@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,9 @@ def test_saved_models_run_and_answer_like_the_model(
         (["inspect", "--dump", "d"], "--dump decides how"),
         (["run", "--reseed", "1"], "--reseed decides how"),
         (["run", "--shape", "x=1x3x6x6"], "--shape decides how"),
+        (["run", "--size", "N=1:8"], "--size decides how"),
+        (["inspect", "--layout", "relu_1=NHWC"], "--layout decides how"),
+        (["run", "--assume", "x=finite"], "--assume decides how"),
         (["compile"], "needs the ONNX model"),
         (["bench"], "needs the ONNX model"),
     ],
@@ -166,7 +170,7 @@ def test_inspect_as_a_table_as_json_and_for_one_tensor(
     story = capsys.readouterr().out
     assert main(["explain", model, "relu_1"]) == 0
     assert capsys.readouterr().out == story
-    assert story.startswith("relu_1: float32[1, 5, 4, 4], stored")
+    assert story.startswith("relu_1 is stored as ") and "float32[1, 5, 4, 4], stored" in story
 
 
 def test_inspect_writes_a_page_and_view_opens_one(
@@ -216,6 +220,47 @@ def test_a_page_that_cannot_be_written_is_one_error(
     assert "give the ONNX model instead" in capsys.readouterr().err
 
 
+def test_pins_and_assumptions_come_from_options(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stated in ("nonnegative", "0:6", "0.5:inf", "-1:1.5", "2", "-0.25"):
+        pin = ["--layout", "relu_1=NHWC", f"--assume=x={stated}"]
+        assert main(["inspect", model, "--json", *pin]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert [(one["edge"], one["layout"]) for one in report["pinned"]] == [("relu_1", "NHWC")]
+        assert [one["tensor"] for one in report["assumed"]] == ["x"]
+    assert "equal to -0.25" in report["assumed"][0]["assumption"]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--layout=relu_9=NHWC", "has no tensor 'relu_9'; similar names are"),
+        (
+            "--layout=conv_1=NHWC",
+            "in registers and it has no memory; pin what that node writes, re",
+        ),
+        ("--layout=relu_1=NHCW", "cannot pin relu_1 to 'NHCW'; it can be one of ['NCHW', "),
+        ("--assume=relu_1=finite", "about inputs only; the inputs are x"),
+        ("--assume=x=3:1", "no float32 value satisfies it"),
+        ("--assume=x=nan:1", "a bound is NaN"),
+    ],
+)
+def test_pins_and_assumptions_that_do_not_fit_the_model(
+    option: str, message: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", model, option]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_option_says_one_thing_of_a_tensor(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", model, "--layout=relu_1=NHWC", "--layout=relu_1=NCHW"]) == 1
+    expected = "--layout names 'relu_1' 2 times, with 'NHWC', 'NCHW'; give it once"
+    assert expected in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -252,6 +297,11 @@ def test_an_unknown_tensor_is_refused_in_every_variant(
         ["run", "m.onnx", "--shape", "x=2xtwo"],
         ["bench", "m.onnx", "--against", "tensorflow"],
         ["compile", "m.onnx", "--target", "z80"],
+        ["compile", "m.onnx", "--layout", "relu_1"],
+        ["compile", "m.onnx", "--layout", "=NHWC"],
+        ["compile", "m.onnx", "--assume", "x=finit"],
+        ["compile", "m.onnx", "--assume", "finite"],
+        ["compile", "m.onnx", "--assume", "x=1:"],
     ],
 )
 def test_wrong_arguments_exit_with_2(
@@ -308,6 +358,12 @@ def test_the_demo_shows_checks_and_measures(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     for text in ("58", "conversions are executed", "because", "speedup", "agree with onnxruntime"):
         assert text in out
+    for story in (
+        r"A tensor that keeps its padding: \w+ is stored as .* of it padding that holds",
+        r"A crop and a pad that are cancelled, of \w+: .*needed\s+none",
+        r"A crop and a pad that are refused, of powers: .*\(ReduceSum\) without a mask needs",
+    ):
+        assert re.search(story, out)
 
 
 def test_an_unsupported_model_is_refused_by_name(

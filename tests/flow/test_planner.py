@@ -163,7 +163,7 @@ def test_pins_that_contradict_each_other_at_one_node() -> None:
 @pytest.mark.parametrize(
     ("name", "pin", "message"),
     [
-        ("nothing", "NHWC", "no such edge"),
+        ("nothing", "NHWC", "has no tensor 'nothing'"),
         ("x", "NCWH", "it can be one of"),
         ("x", row_major((1, 16, 14)), "has \\[1, 16, 14, 14\\]"),
     ],

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import graphflow as gf
-from graphflow.base.decisions import COLUMNS, microseconds
+from graphflow.base.decisions import microseconds
 from graphflow.base.errors import LayoutConflict
 from graphflow.codegen import avx2_target
 from graphflow.cost import CostModel
@@ -336,7 +336,7 @@ def test_the_report_has_pins_prices_and_the_next_best_plan() -> None:
 
 def test_the_table_says_what_a_pin_costs() -> None:
     decisions = pinned().decisions()
-    layouts = {row[0]: row[COLUMNS.index("layout")] for row in decisions.rows}
+    layouts = {row.tensor: row.layout for row in decisions.rows}
     assert layouts["relu_1"].startswith("NHWC padded to 24, pinned, costs ")
     assert "pinned" not in layouts["x"]
     assert "the pins cost " in decisions.summary and "the next best plan " in decisions.summary

@@ -15,9 +15,9 @@ from rich.console import Console
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
-from graphflow.cli.drawing import draw_table
+from graphflow.cli.decision_table import show_table
 from graphflow.frontends import tensor_names
-from graphflow.inspect import decisions, movement_kind, summary_line
+from graphflow.inspect import movement_kind, summary_line
 from graphflow.models import ModelBuilder
 from graphflow.tir import parse
 
@@ -60,9 +60,9 @@ def test_every_tensor_of_the_model_appears_once_and_no_other() -> None:
 def test_the_report_is_plain_and_complete() -> None:
     assert json.loads(json.dumps(report())) == report()
     assert set(report()) == {
-        "model", "target", "edges", "cancelled", "refused", "assumed", "pinned", "seconds",
-        "unpinned_seconds", "gap", "whole", "next_best", "sharing", "validation", "summary",
-        "foreign", "guards", "trimmed", "refusals",
+        "schema", "model", "target", "edges", "program", "cancelled", "refused", "assumed",
+        "pinned", "seconds", "unpinned_seconds", "gap", "whole", "next_best", "sharing",
+        "validation", "summary", "foreign", "guards", "trimmed", "refusals", "states",
     }  # fmt: skip
     wanted = {
         "name", "producer", "consumers", "dtype", "logical_shape", "where", "physical_shape",
@@ -138,7 +138,8 @@ def test_a_report_is_the_same_each_time() -> None:
 
 def test_the_story_of_a_tensor_names_decision_reader_and_variant() -> None:
     text = compiled().explain("relu_1")
-    assert text.startswith("relu_1: float32[1, 18, 12, 12], stored")
+    assert text.startswith("relu_1 is stored as ")
+    assert "\n  tensor    float32[1, 18, 12, 12], stored\n" in text
     for word in ("because", "layout", "made by", "variant", "read by"):
         assert f"\n  {word} " in text
     assert "Conv+Relu" in text
@@ -149,17 +150,25 @@ def test_the_story_of_a_tensor_names_decision_reader_and_variant() -> None:
 
 def test_every_tensor_has_a_story() -> None:
     for name in compiled().layouts:
-        assert compiled().explain(name).startswith(f"{name}: ")
+        sentence = compiled().explain(name).partition("\n")[0]
+        assert sentence.startswith(f"{name} is ") and sentence.endswith(".")
+
+
+def table(exe: gf.Executable, width: int = 200, **wanted: Any) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    show_table(exe, console=console, **wanted)
+    return console.export_text()
 
 
 def test_the_table_has_a_row_for_each_tensor_that_moves() -> None:
-    short = draw_table(decisions(compiled().compiled))
-    full = draw_table(decisions(compiled().compiled), constants=True)
-    assert full.row_count == len(report()["edges"]) > short.row_count
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(short, summary_line(compiled().compiled))
-    text = console.export_text()
-    assert "relu_1" in text and "1×18×12×12" in text and "conversions are executed" in text
+    short, full = table(compiled()), table(compiled(), constants=True)
+    every = {found["name"] for found in report()["edges"]}
+    named = {line.split()[0] for line in full.splitlines() if line.strip()}
+    assert every <= named and full.count("\n") == short.count("\n") + len(
+        [found for found in report()["edges"] if found["where"] in ("constant", "removed")]
+    )
+    assert "relu_1" in short and "1×18×12×12" in short and "conversions are executed" in short
+    assert summary_line(compiled().compiled) in " ".join(short.split())
 
 
 def test_an_operator_name_with_brackets_is_not_taken_for_markup() -> None:
@@ -167,9 +176,7 @@ def test_an_operator_name_with_brackets_is_not_taken_for_markup() -> None:
     x = build.input("x[red]", (2, 3))
     build.output(build.node("Relu", [x], ["y[/]"]))
     exe = gf.compile(build.model(), threads=1)
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(draw_table(exe.decisions()))
-    assert "x[red]" in console.export_text() and "y[/]" in exe.explain("y[/]")
+    assert "x[red]" in table(exe) and "y[/]" in exe.explain("y[/]")
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,19 @@ def node_variants(
     if node.only_offered:
         return tuple(scheduled)
     known = known_inputs(graph, node, facts)
-    return (*kernel_variants(node.func, constants, target, known, offered, parts), *scheduled)
+    runs = _has_whole_runs(graph, node)
+    made = kernel_variants(node.func, constants, target, known, offered, parts, runs)
+    return (*made, *scheduled)
+
+
+def _has_whole_runs(graph: OperatorGraph, node: Node) -> bool:
+    """Whether a run gives whole rows of a node's outputs along their last axis, if not all of a
+    vector."""
+    values = [graph.values[value] for value in node.outputs]
+    return not any(
+        len(value.shape) > 1 and len(value.shape) - 1 in graph.counted.get(value, {})
+        for value in values
+    )
 
 
 def _scheduled(
@@ -212,7 +224,8 @@ def variants_with(
     refused = [variant for variant in (*in_layouts, *pinned) if isinstance(variant, RefusedVariant)]
     if not node.only_offered:
         constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
-        refused += refused_variants(node.func, constants, target, known, offered, parts)
+        runs = _has_whole_runs(graph, node)
+        refused += refused_variants(node.func, constants, target, known, offered, parts, runs)
     return options + _made(pinned), tuple(dict.fromkeys(refused))
 
 

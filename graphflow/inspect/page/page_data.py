@@ -128,11 +128,12 @@ class ShownNode:
     """A box of the graph.
 
     `kind` is `input`, `output`, `check` (a tensor that runs check, or cut outputs by), `kernel`,
-    `view` (nothing runs), `section` (onnxruntime), `move` (a node that only moves elements),
-    `convert`, `copy` or `fill` (added by the plan).  `inputs` are the tensors by parameter,
-    constants too.  `because` says why the variant was taken, or why a copy is made.  `refused` are
-    pairs of a variant, or a step of the chosen one, and the reason.  In the imported model the kind
-    is `operator`, and `became` are the places of the program's nodes that do its work.
+    `view` (nothing runs), `section` (onnxruntime), `region` (a branch or loop of which a run
+    decides), `move` (a node that only moves elements), `convert`, `copy` or `fill` (added by the
+    plan).  `inputs` are the tensors by parameter, constants too.  `because` says why the variant
+    was taken, or why a copy is made.  `refused` are pairs of a variant, or a step of the chosen
+    one, and the reason.  In the imported model the kind is `operator`, and `became` are the places
+    of the program's nodes that do its work.
     """
 
     kind: str

@@ -7,7 +7,6 @@ the same values.
 from __future__ import annotations
 
 from graphflow.base.run_profile import RunProfile
-from graphflow.inspect.decision_table import summary_line
 from graphflow.inspect.page.page_data import ShownModel
 from graphflow.inspect.page.shown_imported import shown_imported, with_blocks
 from graphflow.inspect.page.shown_kernels import shown_kernels
@@ -16,6 +15,7 @@ from graphflow.inspect.page.shown_memory import shown_memory
 from graphflow.inspect.page.shown_program import shown_program
 from graphflow.inspect.page.shown_run import shown_run
 from graphflow.inspect.page.shown_tensors import shown_tensors
+from graphflow.inspect.report_totals import summary_line
 from graphflow.pipeline.compiler import Compiled
 
 

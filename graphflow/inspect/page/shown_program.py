@@ -112,7 +112,7 @@ class _GraphBuilder:
             share=self._share(choice.seconds) if runs else 0.0,
             measured=choice.measured,
             bytes=choice.variant.work.read + choice.variant.work.written if runs else None,
-            kernel=symbol if symbol in self.kinds else None,
+            kernel=symbol if symbol in self.kinds and node.func.callee is None else None,
             inputs=tuple(node.bound.items()),
             outputs=node.outputs,
             others=tuple(shown_other(other.variant, other) for other in choice.others),
@@ -124,17 +124,22 @@ class _GraphBuilder:
         )
 
     def _kind(self, node: Node, choice: Choice) -> str:
-        if node.func.callee is not None:
+        if node.func.callee in self.graph.sections:
             return "section"
+        if node.func.callee is not None:
+            return "region"
         if isinstance(choice.variant.recipe, View):
             return "view"
         kind = self.kinds.get(self.symbols.get(node.name, ""), "compute")
         return "kernel" if kind == "compute" else kind
 
     def _foreign(self, node: Node) -> Iterator[str]:
-        """The nodes that a section runs in onnxruntime, with the reasons."""
+        """The nodes that a section runs in onnxruntime, with the reasons; or what a run decides of
+        a control region."""
         section = self.graph.sections.get(node.func.callee or "")
         yield from () if section is None else map(str, section.nodes)
+        region = self.graph.regions.get(node.func.callee or "")
+        yield from () if region is None else (region.decided,)
 
     def _share(self, seconds: float) -> float:
         """The share of the price of a run."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import JOB, LEVEL, POOL, STAMP, STEP
-from graphflow.runtime.driver.structs import INT64, POINTER
+from graphflow.runtime.driver.structs import INT8, INT64, POINTER
 from graphflow.runtime.driver.system import exact_nanoseconds, nanoseconds
 from graphflow.runtime.driver.waiting import meet
 
@@ -57,6 +57,8 @@ def stamp(
 def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue) -> None:
     """Take part in the steps of a job as thread `me`, from its first step on, until it pauses.
 
+    Behind a step that jumps, all go on where its flag says.
+
     Without a pool (null) the caller is alone, and any step may be followed by a pause; otherwise
     only steps that all threads finish.
     """
@@ -65,6 +67,8 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
     pointers = f.array(job.at("pointers").load(), POINTER)
     levels = f.array(job.at("levels").load(), LEVEL)
     number = f.local(INT64, job.at("first").load())
+    # How many steps this call has executed; by a jump back a step is executed several times.
+    moment = f.local(INT64, 0)
     stop = job.at("stop")
     lonely = pool.address.equals(None)
     with f.loop() as walk:
@@ -88,10 +92,20 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
             with f.either(threads.equals(1)) as otherwise:
                 call.run(f, 0, call.extent)
                 otherwise()
-                _share(f, pool, call, number.load(), me)
+                _share(f, pool, call, moment.load(), me)
             f.run(stamp, job, number.load(), me, 1)
         number.store(number.load() + 1)
+        moment.store(moment.load() + 1)
         together = step.at("barrier").load().differs(0)
+        jump = step.at("jump").load()
+        with f.when(jump.differs(0)):
+            # Two barriers: all have seen the flag before anyone writes it again.
+            with f.when(together):
+                f.run(meet, pool, me, 1)
+            flag = f.array(pointers.at(step.at("flag").load()).load(), INT8).at(0).load()
+            taken = flag.differs(0).equals(jump.equals(2))
+            target = step.at("target").load()
+            number.store(f.select(taken, target, number.load(), INT64))
         with f.when(~(together | lonely)):
             walk.again()
         f.run(consider_pause, job, me, number.load())
@@ -149,20 +163,21 @@ class _KernelCall:
 
 
 def _share(
-    f: NativeBody, pool: NativePlace, call: _KernelCall, number: NativeValue, me: NativeValue
+    f: NativeBody, pool: NativePlace, call: _KernelCall, moment: NativeValue, me: NativeValue
 ) -> None:
-    """Instructions that execute the share of thread `me` of step `number`, then what others left.
+    """Instructions that execute the share of thread `me` of a step, then what others left.
 
     Thread t of n has the iterations [extent * t / n, extent * (t + 1) / n).  It takes them in up to
     16 chunks, and then chunks of the others' shares that nobody has taken yet: a processor may be
     slower than another one, or away for a while.
 
-    A claim is 256 times the step's number, counted from 1, plus the number of chunks taken.  A
-    smaller one is of an earlier step; a larger one there cannot be, for all threads meet behind a
-    step that they share.
+    The step is number `moment` of those that this run of the table executes, counted from 0.  A
+    claim is 256 times that number plus one, plus the number of chunks taken.  A smaller one is of
+    an earlier step; a larger one there cannot be, for all threads meet behind a step that they
+    share.
     """
     extent, threads = call.extent, call.threads
-    none_taken = (number + 1) << _CLAIM_BITS
+    none_taken = (moment + 1) << _CLAIM_BITS
     with f.counted(0, threads) as k:
         turn = me + k
         owner = f.select(turn.at_least(threads), turn - threads, turn, INT64)

@@ -111,6 +111,9 @@ STEP = StructType(
             StructField("rounds", INT64),  # how often the iterations of all levels are executed
             StructField("threads", INT64),  # threads that share them
             StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
+            StructField("jump", INT64),  # 1: jump if the flag is 0, 2: if it is 1; 0: never
+            StructField("flag", INT64),  # which of the job's pointers is the address of the flag
+            StructField("target", INT64),  # the step that is jumped to; not the first one
         ),
     ),
 )

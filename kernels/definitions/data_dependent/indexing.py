@@ -71,7 +71,7 @@ def places_from_front(
     number = sum(extent is None for extent in extents)
     counts = [tir.Buffer(f"count{k}", (), "int64") for k in range(number)]
     loops, given = stages.loops_over("k", shape), iter(counts)
-    values = [
+    values: list[tir.Expr] = [
         tir.Load(next(given), ()) if extent is None else stages.literal(extent, "int64")
         for extent in extents
     ]

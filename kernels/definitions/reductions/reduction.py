@@ -205,8 +205,8 @@ def softmax(
     rows, out = stages.loops_over("f", share.shape), stages.loops_over("d", x_shape)
     one = tir.Binary("div", stages.literal(1, dtype), stages.element(sums.total, rows))
     powers = stages.element(sums.powers, out)
-    value = tir.Binary("mul", powers, tir.Load(share, kept_variables(out, reduced)))
-    value = _given(value, 0, stages.indices_of(out), counts)
+    scaled = tir.Binary("mul", powers, tir.Load(share, kept_variables(out, reduced)))
+    value = _given(scaled, 0, stages.indices_of(out), counts)
     divided = (
         stages.elementwise_stage("softmax_share", share, rows, one),
         stages.elementwise_stage("softmax_scale", y, out, value),

@@ -18,7 +18,7 @@ from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.tensors.data_extents import ExtentsLost, passed_counts
 from graphflow.kernels.definitions import elementwise
-from graphflow.kernels.definitions.data_dependent import indexing
+from graphflow.kernels.definitions.data_dependent import indexing, ranking
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.reductions import reduction
@@ -82,6 +82,7 @@ TAKEN = [
     (linear.matmul((3, 4), (4, 5)), {0: "n"}, {0: "n"}),
     (reduction.softmax((3, 4), (1,)), {0: "n"}, {0: "n"}),
     (selection.expand((3, 1), (1, 5)), {0: "n"}, {0: "n"}),
+    (ranking.selected((3, 9, 4), 1, 2), {0: "n", 2: "m"}, {0: "n", 2: "m"}),
 ]
 LEFT = [
     (elementwise.binary("add", (3, 4), (3, 1)), "together with those of another tensor"),
@@ -92,6 +93,7 @@ LEFT = [
     (movement.concat([(3, 4), (3, 4)], 0), "it makes|together"),
     (indexing.gather_at((3, 4), (2,), 0), "together with those of another tensor"),
     (reduction.reduce("sum", (3, 4), (0,), False), "it combines all elements of the axis"),
+    (ranking.selected((3, 9, 4), 0, 2), "it takes x|together"),
     (reduction.softmax((3, 4), (0,)), "it takes|it makes|combines|together"),
 ]
 

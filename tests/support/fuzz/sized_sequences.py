@@ -2,7 +2,8 @@
 
 In: a seed.  Out: a model, bounds of both sizes, and six pairs of extents, with the least and the
 greatest among them.  The models are made of what networks over sequences do along a length:
-products, attention, reductions, running sums, slices, joins, windows, masks and shapes.
+products, attention, reductions, running sums, slices, joins, windows, masks, shapes, orders and
+steps that depend on those before.
 """
 
 from __future__ import annotations
@@ -222,6 +223,76 @@ def _padded(d: _Drawing, name: str, shape: Shape) -> None:
     d.node("Pad", [name, d.integers(*pads)], (*shape[:axis], wider, *shape[axis + 1 :]))
 
 
+def _same_window(d: _Drawing, name: str, shape: Shape) -> None:
+    """A window along the last axis that has as many places as strides fit into the extent."""
+    if len(shape) != 3 or not isinstance(shape[1], int):
+        return
+    taps, stride = d.rng.choice(((3, 2), (2, 2), (4, 3), (3, 1)))
+    extent: Extent = f"(({shape[2]}+{stride - 1})//{stride})"
+    if isinstance(shape[2], int):
+        extent = _value(extent, {})
+    where = {"strides": [stride], "auto_pad": d.rng.choice(("SAME_UPPER", "SAME_LOWER"))}
+    if d.rng.random() < 0.5:
+        weight = d.builder.weight(2, shape[1], taps)
+        d.node("Conv", [name, weight], (shape[0], 2, extent), **where)
+    else:
+        d.node("MaxPool", [name], (*shape[:2], extent), kernel_shape=[taps], **where)
+
+
+def _ranked(d: _Drawing, name: str, shape: Shape) -> None:
+    """The first elements of an order, as many as there are at most."""
+    axis, most = d.axis(shape), d.rng.randint(1, 6)
+    if axis is None:
+        return
+    extent = shape[axis]
+    wanted: Extent = min(extent, most) if isinstance(extent, int) else f"min({extent},{most})"
+    last = d.builder.node("Shape", [name], start=axis, end=axis + 1)
+    number = d.builder.node("Min", [last, d.integers(most)])
+    outputs = [f"values{len(d.tensors)}", f"places{len(d.tensors)}"]
+    largest = d.rng.randint(0, 1)
+    name = d.builder.node("TopK", [name, number], outputs, axis=axis, largest=largest)
+    d.tensors[name] = (*shape[:axis], wanted, *shape[axis + 1 :])
+
+
+def _normalized(d: _Drawing, name: str, shape: Shape) -> None:
+    """A layer normalization over the last axes, of which some may be sizes."""
+    if shape:
+        axis = d.rng.randrange(len(shape))
+        scale = d.builder.weight(*(1 for _ in shape[axis:]))
+        d.node("LayerNormalization", [name, scale], shape, axis=axis, epsilon=0.1)
+
+
+def _picked(d: _Drawing, name: str, shape: Shape) -> None:
+    """The elements at places that data decides, counted from the front or the back."""
+    axis = d.axis(shape)
+    if axis is None:
+        return
+    options = {"axis": axis, "keepdims": 1, "select_last_index": d.rng.randint(0, 1)}
+    places = d.builder.node(d.rng.choice(("ArgMax", "ArgMin")), [name], **options)
+    if d.rng.random() < 0.5:
+        extent = d.builder.node("Shape", [name], start=axis, end=axis + 1)
+        places = d.builder.node("Sub", [places, _as_data(d, extent)])
+    one = (*shape[:axis], 1, *shape[axis + 1 :])
+    d.node("GatherElements", [name, places], one, axis=axis)
+
+
+def _as_data(d: _Drawing, extent: str) -> str:
+    """An extent as a tensor that kernels compute with: the sum of as many ones."""
+    value = onnx.numpy_helper.from_array(np.ones(1, np.int64))
+    ones = d.builder.node("ConstantOfShape", [extent], value=value)
+    return d.builder.node("ReduceSum", [ones, d.integers(0)], keepdims=1)
+
+
+def _recurrent(d: _Drawing, name: str, shape: Shape) -> None:
+    """Steps along the first axis."""
+    if len(shape) != 3 or not isinstance(shape[2], int) or not shape[2]:
+        return
+    width = d.rng.choice((2, 5))
+    weights = [d.builder.weight(1, 3 * width, n) for n in (shape[2], width)]
+    options = {"hidden_size": width, "direction": d.rng.choice(("forward", "reverse"))}
+    d.node("GRU", [name, *weights], (shape[0], 1, shape[1], width), **options)
+
+
 def _heads(d: _Drawing, name: str, shape: Shape) -> None:
     """The last axis is split, and one of its halves is moved ahead of the axis before it."""
     name, shape = d.ending_with_number(name, shape)
@@ -279,4 +350,7 @@ _KINDS_OF_EMPTY = (
 )  # fmt: skip
 """Those that ONNX defines for empty tensors."""
 
-_KINDS = (*_KINDS_OF_EMPTY, _reduced, _reduced, _window, _window, _merged)
+_KINDS = (
+    *_KINDS_OF_EMPTY, _reduced, _reduced, _window, _window, _merged, _same_window, _ranked,
+    _normalized, _picked, _recurrent,
+)  # fmt: skip

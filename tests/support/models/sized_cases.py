@@ -637,6 +637,38 @@ qlinearconv along
     g (uint8[1,2,n,4] x, uint8[3,2,3,1] w) => (uint8[1,3,k,4] y)
     <float s={0.5}, float u={2.0}, uint8 a={3}, uint8 b={1}, int32[3] c={1,2,3}>
     { y=QLinearConv<pads=[1,0,1,0]>(x,s,a,w,s,b,u,a,c) }
+conv same of a stride
+    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,3] w={1,2,3}>
+    { y=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
+conv same below of both
+    g (float[1,1,n,n] x) => (float y) <float[8] v={1,2,3,4,5,6,7,8}, int64[4] s={1,1,4,2}>
+    { w=Reshape(v,s) y=Conv<auto_pad="SAME_LOWER",strides=[3,2]>(x,w) }
+conv same twice
+    g (float16[1,1,n] x) => (float16 y) <float16[1,1,3] w={1,2,3}>
+    { a=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w)
+    y=Conv<auto_pad="SAME_UPPER",strides=[2]>(a,w) }
+qlinearconv same of a stride
+    g (uint8[1,2,n] x, uint8[3,2,3] w) => (uint8 y) <float s={0.5}, float u={2.0}, uint8 a={3}>
+    { y=QLinearConv<auto_pad="SAME_UPPER",strides=[2]>(x,s,a,w,s,a,u,a) }
+maxpool same of a stride
+    g (float[1,2,n,5] x) => (float y)
+    { y=MaxPool<kernel_shape=[3,3],auto_pad="SAME_UPPER",strides=[2,2]>(x) }
+topk of few in a batch
+    g (float[n,20] x) => (float[n,3] y, int64[n,3] z)
+    { k=Constant<value=int64[1] {3}>() y,z = TopK<axis=1>(x,k) }
+topk of few along both
+    g (float[2,n,n] x) => (float[2,1,n] y, int64[2,1,n] z)
+    { k=Constant<value=int64[1] {1}>() y,z = TopK<axis=1>(x,k) }
+slice in steps
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {0}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() s=Constant<value=int64[1] {2}>() y = Slice(x,a,e,a,s) }
+slice in steps from one end to the other
+    g (float[2,n] x) => (float[2,k] y) { a=Constant<value=int64[1] {1}>() e=Constant<value=int64[1]
+    {9223372036854775807}>() s=Constant<value=int64[1] {3}>() y = Slice(x,a,e,a,s) }
+slice of the last in steps
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-4}>()
+    e=Constant<value=int64[1] {9223372036854775807}>() z=Constant<value=int64[1] {0}>()
+    s=Constant<value=int64[1] {2}>() p=Slice(x,a,e,z,s) y=Softmax<axis=0>(p) }
 layernorm of all
     g (float[n,4] x, float[n,4] w) => (float[n,4] y) { y = LayerNormalization<axis=0>(x,w) }
 layernorm along
@@ -754,7 +786,7 @@ conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
 compress: Compress: it combines all elements
     g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
-unique: Unique: it combines all elements
+unique: Unique: computed together
     g (float[n] x) => (float[k] y) { y=Unique(x) }
 eyelike: EyeLike: its output is that number
     g (float[n,4] x) => (float[n,4] y) { y=EyeLike(x) }
@@ -819,9 +851,9 @@ resize not larger: Resize: policy not_larger depends on it
 quotient of a negative: Div: does not only move them
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
     a=Sub(s,t) h=Div(a,t) y=ConstantOfShape(h) }
-conv same of a stride: Conv: SAME_UPPER pads its beginning by [0, 1]
-    g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,3] w={1,2,3}>
-    { y=Conv<auto_pad="SAME_UPPER",strides=[2]>(x,w) }
+average pool same of a stride: AveragePool: SAME_UPPER pads its beginning by [0, 1]
+    g (float[1,1,n] x) => (float[1,1,k] y)
+    { y=AveragePool<kernel_shape=[3],auto_pad="SAME_UPPER",strides=[2]>(x) }
 conv of infinite weights: Conv: times the zeros behind that
     g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] z={0,1}>
     { o=Constant<value=float {1}>() w=Div(o,z) y=Conv<pads=[0,1]>(x,w) }

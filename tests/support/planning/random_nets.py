@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphflow.flow.candidates.candidates import Candidate, Candidates
-from graphflow.frontends.sections import foreign_kernel
+from graphflow.frontends.tensors.called import called_kernel
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.windows import pooling
@@ -52,7 +52,7 @@ def random_graph(
             net.add(name, movement.transpose(shape, (0, 2, 3, 1)), x)
         elif kind == "section":
             value = net.graph.values[x]
-            net.add(name, foreign_kernel(name, [value], [value]), x)
+            net.add(name, called_kernel(name, [value], [value]), x)
         else:
             net.over_channels(name, str(rng.choice(["sum", "max"])), x)
         read |= {x, other} if kind in {"sum", "concat"} else {x}

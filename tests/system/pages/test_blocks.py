@@ -52,6 +52,12 @@ def test_every_page_with_code_is_run() -> None:
     assert all(f'"{name}"' in sources for name in IN_THIS_PROCESS)
 
 
+def test_every_page_of_docs_is_in_the_site() -> None:
+    listed = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert pages <= set(listed), "mkdocs.yml names the pages of the site, by use"
+
+
 @pytest.mark.parametrize("name", OF_A_CHECKOUT)
 def test_commands_for_a_checkout_are_those_of_ci(name: str) -> None:
     blocks = [block for block in code_blocks(ROOT / name) if block.language == "sh"]

@@ -15,7 +15,7 @@ from support.paths import ROOT
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]  # an environment takes a minute
 
-TESTED = ("tests/arith", "tests/system/structure", "tests/system/pages/test_docs.py")
+TESTED = ("tests/api/test_pickling.py", "tests/system/structure", "tests/system/pages/test_docs.py")
 """Tests that need code, documents and each other, and take seconds."""
 
 OF_THE_WHEEL = (TUTORIAL.name, "deploy.md")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import email
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -38,7 +39,8 @@ import onnx
 from graphflow.models.zoo.sequences.gpt import gpt
 
 onnx.save(gpt(0, layers=1, width=48), "decoder.onnx")
-array = np.ones((1, 3, 16, 16), np.float32)
+tensor = array = np.ones((1, 3, 16, 16), np.float32)
+buffer = np.empty((1, 8, 1, 1), np.float32)
 heads, width, prompt = 3, 16, [5, 17, 300]
 past_names = [f"past_key_values.0.{part}" for part in ("key", "value")]
 """
@@ -109,10 +111,25 @@ def test_the_program_runs_by_name_and_as_a_module(environment: Installed, tmp_pa
     for command in (("graphflow",), ("python", "-m", "graphflow")):
         found = environment.run(*command, "--version", folder=tmp_path)
         assert found == f"graphflow {VERSION}\n"
-    typed = (
-        "from importlib.resources import files; print((files('graphflow')/'py.typed').is_file())"
-    )
-    assert environment.run("python", "-c", typed, folder=tmp_path) == "True\n"
+
+
+TYPED = """
+import graphflow as gf
+
+exe = gf.compile("model.onnx", options=gf.Options(threads=1))
+reveal_type(exe.threads)
+gf.compile(3)
+"""
+
+
+def test_a_type_checker_knows_the_interface(environment: Installed, tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPED, encoding="utf-8")
+    python = environment.run("which", "python", folder=tmp_path).strip()
+    command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "typed.py")
+    done = environment.process(*command, folder=tmp_path)
+    assert 'Revealed type is "int"' in done.stdout, done.stdout + done.stderr
+    assert 'Argument 1 to "compile" has incompatible type "int"' in done.stdout
+    assert "Found 1 error in 1 file" in done.stdout
 
 
 def test_the_tutorial_ends_with_a_picture(
@@ -144,7 +161,8 @@ def network(shape: tuple[int | str, ...]) -> onnx.ModelProto:
     build = ModelBuilder(seed=1)
     x = build.input("x", shape)
     first = build.node("Conv", [x, build.weight(8, 3, 3, 3)], outputs=["conv1_out"])
-    build.output(build.node("GlobalAveragePool", [build.relu(first)]))
+    hidden = build.node("Relu", [first], outputs=["t"])
+    build.output(build.node("GlobalAveragePool", [hidden], outputs=["y"]))
     return build.model()
 
 

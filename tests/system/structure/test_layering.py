@@ -22,7 +22,7 @@ from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, par
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
     ("tir", "foreign", "llvm", "processes"),
-    ("layout", "effects", "program", "cost"),
+    ("layout", "effects", "program", "cost", "reports"),
     ("schedule", "codegen", "runtime"),
     ("kernels",),
     ("graph", "plan", "validation"),
@@ -355,6 +355,7 @@ def test_importing_graphflow_is_light_and_brings_no_peer() -> None:
         "assert not {'onnxruntime', 'rich'} & set(sys.modules);"
         "assert callable(gf.backend.prepare) and callable(gf.models.reseed)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     print(f"import graphflow took {float(done.stdout):.3f} s")

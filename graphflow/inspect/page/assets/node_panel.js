@@ -7,6 +7,7 @@ const KINDS = {
   kernel: "Kernel",
   view: "View: nothing is executed",
   section: "Section that onnxruntime runs",
+  region: "Branch or loop of which a run decides",
   operator: "Operator of the model as imported",
   move: "Kernel that only moves elements",
   convert: "Conversion",

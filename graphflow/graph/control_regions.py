@@ -1,0 +1,81 @@
+"""Control regions: parts of a graph of which a run decides whether and how often they execute.
+
+In: graphs and kernels, and the tensors by which they are connected.  Out: a `ControlRegion`, for
+which a node of the graph around it stands.  What always holds: a run begins with the first part and
+ends behind the last one; whatever way it takes through the parts, each tensor is written before a
+part reads it, and so are all outputs before the region ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from graphflow.graph.value import Value
+from graphflow.tir import PrimFunc
+
+Body = TypeVar("Body")
+OtherBody = TypeVar("OtherBody")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionJump:
+    """Behind a part, a run goes on with part number `target` if the bool tensor `flag` is `when`.
+
+    Otherwise it goes on with the next part; behind the last part the region ends.
+    """
+
+    flag: str
+    when: bool
+    target: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionPart(Generic[Body]):
+    """A graph or a single kernel, and the region's tensors that are its inputs and its outputs.
+
+    Only kernels, of one step that is never empty, are followed by a jump.
+    """
+
+    body: Body | PrimFunc
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    jump: RegionJump | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ControlRegion(Generic[Body]):
+    """A branch or a loop; see the module's text.
+
+    - name: the callee of the node that stands for it.
+    - decided: what a run decides, as text.
+    - inputs, outputs: the region's names of the node's operands.
+    - held: tensors of its own, which are there while it runs.
+    """
+
+    name: str
+    decided: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    held: tuple[Value, ...]
+    parts: tuple[RegionPart[Body], ...]
+
+    def with_bodies(self, make: Callable[[Body], OtherBody]) -> ControlRegion[OtherBody]:
+        """The same region with what `make` gives for each graph in it."""
+        return ControlRegion(
+            self.name,
+            self.decided,
+            self.inputs,
+            self.outputs,
+            self.held,
+            tuple(
+                RegionPart(
+                    part.body if isinstance(part.body, PrimFunc) else make(part.body),
+                    part.inputs,
+                    part.outputs,
+                    part.jump,
+                )
+                for part in self.parts
+            ),
+        )

@@ -1,0 +1,179 @@
+"""Control regions of a program: their parts become steps of it, with jumps between them.
+
+In: a physical graph with regions, and the program of each part.  Out: for each call of a region the
+steps of its parts, in the memory of the program around it.  What always holds: a part has the
+memory that the region gives it, an arena of its own while the region runs, and its constants in the
+block of the whole program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from graphflow.base.errors import VerifyError
+from graphflow.base.target import Target
+from graphflow.graph import RegionJump, RegionPart
+from graphflow.kernels.lowering import KernelTask, LoweredKernel
+from graphflow.kernels.recipes import Staged
+from graphflow.lower.called_kernels import Maker
+from graphflow.lower.lowered import ConstantShift, Lowered
+from graphflow.physical import PhysicalCall, PhysicalGraph
+from graphflow.program import BufferRef, ProgramStep, StepJump
+from graphflow.tir import Buffer, PrimFunc
+
+ARENA = "region.arena"
+"""The workspace of a region in which the arenas of its parts lie, one at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSteps:
+    """The steps of a region's parts: those of each run, and those that run once before."""
+
+    prepare: tuple[ProgramStep, ...]
+    run: tuple[ProgramStep, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredRegion:
+    """The region that a call runs: for each part its program, or its kernel."""
+
+    call: PhysicalCall
+    names: tuple[str, ...]
+    """The region's names of the call's parameters, then of its workspace without the arena."""
+    parts: tuple[tuple[RegionPart[PhysicalGraph], Lowered | LoweredKernel], ...]
+    workspace: tuple[Buffer, ...]
+
+    @property
+    def programs(self) -> tuple[Lowered, ...]:
+        """The programs of the parts that are graphs, in order."""
+        return tuple(made for _, made in self.parts if isinstance(made, Lowered))
+
+    @property
+    def kernels(self) -> dict[str, LoweredKernel]:
+        """The kernels of all parts, by symbol."""
+        found: dict[str, LoweredKernel] = {}
+        for _, made in self.parts:
+            found.update(made.kernels if isinstance(made, Lowered) else {made.symbol: made})
+        return found
+
+    def steps(
+        self,
+        buffers: Sequence[BufferRef],
+        shifts: Sequence[ConstantShift],
+        inputs: Mapping[str, BufferRef],
+    ) -> RegionSteps:
+        """The steps of all parts.
+
+        `buffers` is the memory of the call's parameters and of its workspace, whose last one is the
+        arena; `shifts` are those of the programs.  Inputs of a part that the region does not name
+        are those of the whole program, which `inputs` has.
+        """
+        *given, arena = buffers
+        slots = dict(zip(self.names, given, strict=True))
+        prepare: list[ProgramStep] = []
+        runs: list[list[ProgramStep]] = []
+        remaining = iter(shifts)
+        for part, made in self.parts:
+            if isinstance(made, LoweredKernel):
+                refs = tuple(slots[name] for name in (*part.inputs, *part.outputs))
+                runs.append([ProgramStep(made.symbol, refs, made.extent, 1)])
+                continue
+            names = made.physical.inputs
+            given_names = (*part.inputs, *names[len(part.inputs) :])
+            memory = _PartMemory(
+                tuple(slots[n] if n in slots else inputs[n] for n in given_names),
+                tuple(slots[name] for name in part.outputs),
+                arena,
+                next(remaining),
+            )
+            prepare += [memory.prepared(step) for call, step in made.calls if call.prepare]
+            runs.append([memory.moved(step) for call, step in made.calls if not call.prepare])
+        starts = [0, *accumulate(map(len, runs))]
+        for number, (part, _) in enumerate(self.parts):
+            if part.jump is not None:
+                runs[number][-1] = _jumping(runs[number], part.jump, starts, number, slots)
+        return RegionSteps(tuple(prepare), tuple(step for steps in runs for step in steps))
+
+
+def _jumping(
+    steps: Sequence[ProgramStep],
+    jump: RegionJump,
+    starts: Sequence[int],
+    number: int,
+    slots: Mapping[str, BufferRef],
+) -> ProgramStep:
+    """The last step of part `number` with its jump; `starts` has the first step of each part."""
+    distance = starts[jump.target] - (starts[number + 1] - 1)
+    return replace(steps[-1], jump=StepJump(slots[jump.flag], jump.when, distance))
+
+
+@dataclass(frozen=True, slots=True)
+class _PartMemory:
+    """Where the memory of a part lies in that of the whole program."""
+
+    inputs: tuple[BufferRef, ...]
+    outputs: tuple[BufferRef, ...]
+    arena: BufferRef
+    constants: ConstantShift
+
+    def moved(self, step: ProgramStep) -> ProgramStep:
+        """A step of a run with its memory in the whole program."""
+        if step.portion is not None:
+            raise VerifyError(f"a step of {step.symbol} in a region depends on a size")
+        jump = step.jump
+        if jump is not None:
+            jump = replace(jump, flag=self._ref(jump.flag))
+        return replace(step, buffers=tuple(map(self._ref, step.buffers)), jump=jump)
+
+    def prepared(self, step: ProgramStep) -> ProgramStep:
+        """A step of `prepare`, where the arena is that of the whole program."""
+        refs = [ref if ref.space == "arena" else self._ref(ref) for ref in step.buffers]
+        return replace(step, buffers=tuple(refs))
+
+    def _ref(self, ref: BufferRef) -> BufferRef:
+        match ref.space:
+            case "arena":
+                return replace(ref, position=self.arena.position + ref.position)
+            case "constant":
+                return replace(ref, position=self.constants.moved(ref.position))
+            case "input":
+                held = self.inputs[ref.position]
+            case "output":
+                held = self.outputs[ref.position]
+        return replace(held, offset=held.offset + ref.offset)
+
+
+def lower_regions(
+    physical: PhysicalGraph,
+    target: Target,
+    make: Maker,
+    lower_part: Callable[[PhysicalGraph, int], Lowered],
+    prefix: str,
+) -> dict[int, LoweredRegion]:
+    """The regions of a physical graph, by the numbers of their calls.
+
+    `make` makes kernels, and `lower_part` the programs of parts, which it numbers.
+    """
+    found: dict[int, LoweredRegion] = {}
+    number = 0
+    for k, call in enumerate(physical.calls):
+        if (callee := call.definition.callee) is None or callee not in physical.regions:
+            continue
+        region = physical.regions[callee]
+        parts: list[tuple[RegionPart[PhysicalGraph], Lowered | LoweredKernel]] = []
+        for part in region.parts:
+            if isinstance(part.body, PrimFunc):
+                symbol = f"{prefix}r{number}_k"
+                task = KernelTask(symbol, part.body, (), Staged(), target)
+                parts.append((part, make({symbol: task})[symbol]))
+            else:
+                parts.append((part, lower_part(part.body, number)))
+            number += 1
+        held = tuple(Buffer(value.name, value.shape, value.dtype) for value in region.held)
+        arenas = [made.arena_bytes for _, made in parts if isinstance(made, Lowered)]
+        workspace = (*held, Buffer(ARENA, (max(arenas, default=0),), "uint8"))
+        names = (*region.inputs, *region.outputs, *(value.name for value in region.held))
+        found[k] = LoweredRegion(call, names, tuple(parts), workspace)
+    return found
