@@ -83,8 +83,7 @@ class InferenceSession:
             arg.name for arg in self._inputs if not arg.type.startswith("optional")
         )
         self._results = tuple(arg.name for arg in self._outputs)
-        self._states = self.executable.bind(keep=True)
-        self._turn = threading.Lock()
+        self._runs = _BoundRuns(self.executable)
         if self._options.optimized_model_filepath:
             self._save(self._options.optimized_model_filepath)
 
@@ -246,16 +245,9 @@ class InferenceSession:
         exe = self.executable
         if self._onnx is not None and any(arg.name in given for arg in self._overridable):
             exe = self._onnx.with_defaults
-        # The states are one run's at a time; another thread's run makes arrays meanwhile.
-        if keeps_states and exe is self.executable and self._turn.acquire(blocking=False):
-            try:
-                return self._states.run(given, out=out)
-            finally:
-                self._turn.release()
-        for name, value in given.items():
-            if isinstance(value, StateTensor):
-                given[name] = value.copy()
-        return exe.run(given, out=out)
+        if keeps_states and exe is self.executable:
+            return self._runs.run(given, out)
+        return _run_with_arrays(exe, given, out)
 
     def known_outputs(self, names: Sequence[str] | None) -> list[str]:
         """The names of outputs, of all for None; InvalidModel for a name that is none."""
@@ -318,6 +310,38 @@ class InferenceSession:
 
     def __repr__(self) -> str:
         return f"<InferenceSession of {self.executable!r}>"
+
+
+class _BoundRuns:
+    """Runs of a session's bindings, whose states stay in place."""
+
+    def __init__(self, exe: Executable) -> None:
+        self._exe = exe
+        self._bound = exe.bind(keep=True)
+        self._turn = threading.Lock()
+
+    def run(self, given: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The outputs; states are `StateTensor`s, unless another thread's run has the memory."""
+        if not self._turn.acquire(blocking=False):
+            return _run_with_arrays(self._exe, given, out)
+        try:
+            return self._bound.run(given, out=out)
+        finally:
+            self._turn.release()
+
+    def __reduce__(self) -> tuple[type[_BoundRuns], tuple[Executable]]:
+        return _BoundRuns, (self._exe,)
+
+
+def _run_with_arrays(
+    exe: Executable, given: Mapping[str, Any], out: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """An ordinary run, which is given copies of states."""
+    arrays = {
+        name: value.copy() if isinstance(value, StateTensor) else value
+        for name, value in given.items()
+    }
+    return exe.run(arrays, out=out)
 
 
 @cache
