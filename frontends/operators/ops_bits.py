@@ -33,8 +33,6 @@ def _bit_cast(call: NodeCall) -> None:
     callee = f"region{len(graph.regions)}"
     copy = movement.copy(shape, _INTEGERS[width])
     part: RegionPart[OperatorGraph] = RegionPart(copy, ("x0",), ("y0",))
-        movement.copy(shape, _INTEGERS[width]), ("x0",), ("y0",)
-    )
     about = f"{call.title}: nothing is decided, its memory is copied"
     graph.regions[callee] = ControlRegion(callee, about, ("x0",), ("y0",), (), (part,))
     call.expect(name, target, shape)
