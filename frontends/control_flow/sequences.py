@@ -128,8 +128,8 @@ def _length(step: ImportStep, context: ImportContext) -> Sequence[Item]:
             return copies(step, {step.node.output[0]: count})
         context.add_constant(step.node.output[0], np.array(context.type_of(box)[1][0], np.int64))
         return ()
-    count = len(_sequence(step, context).names)
-    context.add_constant(step.node.output[0], np.array(count, np.int64))
+    names = _sequence(step, context).names
+    context.add_constant(step.node.output[0], np.array(len(names), np.int64))
     return ()
 
 

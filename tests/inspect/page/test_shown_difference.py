@@ -53,7 +53,10 @@ def test_prices_of_nodes_are_compared_where_the_reports_have_them() -> None:
     total = reported(USUAL)["seconds"]
     wanted = {"conv_1_node": 1e-4, "conv_2_node": 1.5e-4, "convert conv_3": 1e-5}
     assert prices == {name: (s, pytest.approx(s / total)) for name, s in wanted.items()}
-    assert shown_difference(reported(NARROW), after).price_changes == ()
+    assert shown_difference(priced(reported(NARROW)), after).price_changes == ()
+    changed = shown().price_changes
+    saved = sum((change.before or 0.0) - (change.after or 0.0) for change in changed)
+    assert saved == pytest.approx(reported(NARROW)["seconds"] - total)
 
 
 def test_changes_are_those_of_the_reports() -> None:
