@@ -27,13 +27,16 @@ class Binding:
 
     `run` takes and gives what `Executable.run` does, but an output that a program can keep in the
     memory of an input, such as the keys and values of a decoder, is a `StateTensor`.  The run that
-    gets it back for that input copies nothing, and writes new rows behind it.
+    gets it back for that input copies nothing, and writes new rows behind it.  With `keep`, a run
+    that is about to write over a `StateTensor` that is still referred to, copies it first, so that
+    all of them stay what they were.
 
     One thread at a time may run it; a second one gets a GraphflowError.
     """
 
-    def __init__(self, chooses: Chooses) -> None:
+    def __init__(self, chooses: Chooses, *, keep: bool = False) -> None:
         self._chooses = chooses
+        self._keep = keep
         self._turns = OneAtATime("this binding")
         self._memories: dict[str, StateMemory] = {}
         self._runs: dict[int, tuple[Program, StateRun]] = {}
@@ -44,30 +47,45 @@ class Binding:
         """The number of bytes of states that the last run copied."""
         return self._copied
 
-    def run(self, inputs: Mapping[str, ArrayLike], *, poison: float = nan) -> dict[str, Any]:
-        """Run the model, as `Executable.run`.
+    def run(
+        self,
+        inputs: Mapping[str, ArrayLike],
+        *,
+        out: Mapping[str, Any] | None = None,
+        poison: float = nan,
+    ) -> dict[str, Any]:
+        """Run the model, as `Executable.run`.  A state that `out` names is copied into its array.
 
         Raises GraphflowError for a `StateTensor` that another run has written over.
         """
-        return self._turns.do(partial(self._run, inputs, poison))
+        return self._turns.do(partial(self._run, inputs, out, poison))
 
-    def _run(self, inputs: Mapping[str, ArrayLike], poison: float) -> dict[str, Any]:
+    def _run(
+        self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None, poison: float
+    ) -> dict[str, Any]:
         given, in_place = dict(inputs), set[str]()
         for name, value in inputs.items():
             if isinstance(value, StateTensor):
                 own = self._memories.get(name)
                 if own is not None and value.memory is own:
                     in_place.add(name)
-                    given[name] = value.view()
-                else:
-                    given[name] = np.asarray(value)
+                # What is in memory of others may change during the run.
+                has_own = name in in_place or value.memory is None
+                given[name] = value.view() if has_own else np.asarray(value)
         program, known = self._chooses(given, poison)
         try:
+            # What is kept of a state without rows is copied before each run, as by an ordinary one.
+            if not any(state.axis is not None or not self._keep for state in program.spec.states):
+                self._copied = 0
+                return program.run(known, out)
             run = self._run_of(program, in_place)
-            results = run.run(known, in_place)
+            results = run.run(known, in_place, out)
         except MemoryError as error:
             raise GraphflowError(f"memory ran out in a run: {error}") from error
         self._copied = run.copied
+        for result in results.values() if self._keep else ():
+            if isinstance(result, StateTensor) and result.memory is not None:
+                result.memory.keep(result)
         return results
 
     def _run_of(self, program: Program, in_place: set[str]) -> StateRun:

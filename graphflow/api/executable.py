@@ -91,14 +91,17 @@ class Executable:
         program, given = self._chosen(inputs, poison)
         return _run(program, given, out)
 
-    def bind(self) -> Binding:
+    def bind(self, *, keep: bool = False) -> Binding:
         """Runs one after the other, in which tensors that an output repeats stay where they are.
 
         A decoder that is given the keys and values of all tokens so far, and gives these with those
         of the new tokens, writes the new rows alone: `Binding` has the details.  Which inputs and
         outputs share memory so, and why others do not, is in `report()` under `states`.
+
+        With `keep`, tensors of earlier runs are copied before a run writes over them; without, they
+        are no more.
         """
-        return Binding(self._chosen)
+        return Binding(self._chosen, keep=keep)
 
     def _chosen(
         self, inputs: Mapping[str, ArrayLike], poison: float

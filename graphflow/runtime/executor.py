@@ -131,7 +131,7 @@ class Program:
         self.shapes = AdmittedShapes(spec)
         self._names = frozenset(spec.input_names)
         self.results = Results(spec)
-        self._places = OutputPlaces(spec)
+        self.places = OutputPlaces(spec)
 
     def run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None = None
@@ -146,7 +146,7 @@ class Program:
         `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
         arrays, decided = self.accept(inputs)
-        written = None if out is None else self._places.take(out, arrays.values())
+        written = None if out is None else self.places.take(out, arrays.values())
         objects = self.objects_given(inputs)
         arena = self._arena()
         for number, array in arrays.items():

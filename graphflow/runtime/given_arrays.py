@@ -112,6 +112,14 @@ class WrittenArrays:
     direct: Mapping[int, NDArray[Any]]
     late: Mapping[int, NDArray[Any]]
 
+    def copied(self, numbers: Collection[int]) -> WrittenArrays:
+        """The same, but the outputs of these numbers are copied behind the run."""
+        moved = {number: array for number, array in self.direct.items() if number in numbers}
+        if not moved:
+            return self
+        direct = {number: self.direct[number] for number in self.direct.keys() - moved.keys()}
+        return WrittenArrays(direct, {**self.late, **moved})
+
     def copy_results(self, results: Mapping[str, NDArray[Any]]) -> None:
         """Copy the results, in the order of outputs, into the arrays of `late`.
 

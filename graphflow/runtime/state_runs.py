@@ -3,7 +3,7 @@
 In: a program with states, and memory for each of these.  Out: the outputs of a run, of which states
 are `StateTensor`s: what the memory holds, to be given back or to be turned into an array.  What
 always holds: a `StateTensor` gives what the run computed, or raises an error if a later run has
-written over that.
+written over that; one that is kept is copied before.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +30,7 @@ class StateMemory:
     has none, the whole is one row.
     """
 
-    __slots__ = ("_written", "array", "moment")
+    __slots__ = ("_kept", "_written", "array", "moment")
 
     def __init__(self, tensor: TensorSpec) -> None:
         dtype = np.dtype(tensor.dtype)
@@ -38,13 +39,22 @@ class StateMemory:
         """How often rows have been written."""
         self._written: list[tuple[int, int]] = []
         """(first row, moment) of writes, ascending in both: what later writes cover is left out."""
+        self._kept: list[ref[StateTensor]] = []
 
     def fits(self, tensor: TensorSpec) -> bool:
         """Whether it is memory for a tensor of this dtype and shape."""
         return (self.array.dtype.name, self.array.shape) == (tensor.dtype, tensor.shape)
 
+    def keep(self, tensor: StateTensor) -> None:
+        """Copy a tensor in this memory before it is written over, if anything refers to it then."""
+        self._kept = [kept for kept in self._kept if kept() is not None]
+        self._kept.append(ref(tensor))
+
     def write(self, first: int) -> None:
         """Note that rows from `first` on are about to be written."""
+        for kept in self._kept:
+            if (tensor := kept()) is not None:
+                tensor.leave(first)
         self.moment += 1
         while self._written and self._written[-1][0] >= first:
             self._written.pop()
@@ -53,7 +63,10 @@ class StateMemory:
     def keeps(self, rows: int, moment: int) -> bool:
         """Whether the first `rows` rows are as they were at a moment."""
         last = bisect_left(self._written, (rows, 0)) - 1
-        return last < 0 or self._written[last][1] <= moment
+        try:
+            return last < 0 or self._written[last][1] <= moment
+        except IndexError:  # another thread has just noted a write of rows before that
+            return False
 
 
 class StateTensor:
@@ -61,17 +74,19 @@ class StateTensor:
 
     A run that takes it back as the input it belongs to, copies nothing.  `numpy.asarray`, other
     functions of numpy and DLPack get a copy, which no run changes.  Raises GraphflowError, from
-    then on, once a run has written over one of its elements.
+    then on, once a run has written over one of its elements.  One that is kept moves out of that
+    memory before, and stays what it was.
     """
 
-    __slots__ = ("_moment", "_name", "_rows", "_view", "memory")
+    __slots__ = ("__weakref__", "_moment", "_name", "_rows", "_view", "memory")
 
     def __init__(self, name: str, memory: StateMemory, view: NDArray[Any], rows: int) -> None:
         self._name = name
         self._view = view
         self._rows = rows
         self._moment = memory.moment
-        self.memory = memory
+        self.memory: StateMemory | None = memory
+        """The memory that it is in; None if it has moved to an array of its own."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -91,7 +106,15 @@ class StateTensor:
     @property
     def is_there(self) -> bool:
         """Whether no run has written over it."""
-        return self.memory.keeps(self._rows, self._moment)
+        memory = self.memory
+        # Another thread may move it between the two questions about its memory.
+        return memory is None or memory.keeps(self._rows, self._moment) or self.memory is None
+
+    def leave(self, first: int) -> None:
+        """Move to an array of its own, if rows from `first` on are among its rows."""
+        if self._rows > first and self.is_there:
+            self._view = np.array(self._view)
+            self.memory = None
 
     def view(self) -> NDArray[Any]:
         """The elements in place: for the run that takes them back.  Other runs change them."""
@@ -103,15 +126,24 @@ class StateTensor:
             )
         return self._view
 
+    def copy(self, dtype: Any = None) -> NDArray[Any]:
+        """The elements in a new array, also while another thread's run writes over them."""
+        while True:
+            view = self.view()
+            copied = np.array(view, dtype)
+            # Runs note what they are about to write: until then the copy was right.
+            if view is self._view and self.is_there:
+                return copied
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError(f"the output {self._name} is in memory of the program; copy it")
-        return np.array(self.view(), dtype)
+        return self.copy(dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
         if options.get("copy") is False:
             raise BufferError(f"the output {self._name} is in memory of the program; copy it")
-        return np.array(self.view()).__dlpack__(
+        return self.copy().__dlpack__(
             **{key: value for key, value in options.items() if key != "copy"}
         )
 
@@ -145,13 +177,20 @@ class StateRun:
         for state in self._states:
             self._arena.addresses[first + state.spec.output] = data_address(state.memory.array)
 
-    def run(self, inputs: Mapping[str, ArrayLike], in_place: Collection[str]) -> dict[str, Any]:
-        """Run once, as `Program.run`; outputs that are states are `StateTensor`s.
+    def run(
+        self,
+        inputs: Mapping[str, ArrayLike],
+        in_place: Collection[str],
+        out: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Run once, as `Program.run`; outputs that are states are `StateTensor`s, but those that
+        `out` names are copied into its arrays.
 
         `in_place` names the inputs that are views of the beginning of their memory.
         """
         program, arena = self._program, self._arena
         arrays, decided = program.accept(inputs)
+        written = program.places.take(out or {}, arrays.values()).copied(self._outputs)
         objects = program.objects_given(inputs)
         self.copied = 0
         for state in self._states:
@@ -159,11 +198,13 @@ class StateRun:
         for number, array in arrays.items():
             arena.read(number, array, decided.parts.get(number))
         arena.hold(decided.sizes)
-        outputs = program.place_outputs(arena, self._outputs)
+        outputs = program.place_outputs(arena, {**self._outputs, **written.direct})
         program.execute(arena, objects, self._phases)
-        results = program.results.checked(outputs, self._viewed)
+        results = program.results.checked(outputs, [*self._viewed, *(out or ())])
+        written.copy_results(results)
         for state in self._states:
             results[state.result] = state.tensor(results[state.result])
+        results.update(out or {})
         return program.results.with_objects(results, objects)
 
 

@@ -209,3 +209,26 @@ def test_a_cache_of_one_size_is_updated_in_place() -> None:
     np.testing.assert_array_equal(second, cache)
     if states and states[0]["in_place"]:
         assert bound.copied == 0 and not first.is_there
+
+
+def test_outputs_are_written_into_arrays_of_the_caller(exe: gf.Executable) -> None:
+    bound, x = exe.bind(), rows(2)
+    state = bound.run({"x": x, "past": rows(3)})["present"]
+    past, out = np.array(state), {"y": np.zeros_like(x), "present": np.zeros_like(rows(7))}
+    found = bound.run({"x": x, "past": state}, out=out)
+    check(out, past, x)
+    assert all(found[name] is array for name, array in out.items()) and bound.copied == 0
+    with pytest.raises(InvalidModel, match="out gives"):
+        bound.run({"x": x, "past": state}, out={"present": rows(2).astype(np.int32)})
+    check(bound.run({"x": x, "past": state}), past, x)
+
+
+def test_states_that_are_kept_stay_what_they_were(exe: gf.Executable) -> None:
+    bound = exe.bind(keep=True)
+    first = bound.run({"x": rows(2), "past": rows(1)})["present"]
+    wanted = np.array(first)
+    second = bound.run({"x": rows(1, 1), "past": rows(3, 2)})["present"]
+    np.testing.assert_array_equal(first, wanted)
+    past = np.array(second)
+    check(bound.run({"x": rows(1), "past": first}), wanted, rows(1))
+    check(bound.run({"x": rows(1), "past": second}), past, rows(1))

@@ -68,3 +68,20 @@ def test_memory_fits_one_shape_and_dtype() -> None:
     assert memory.fits(TensorSpec("other", "float32", (2, 8, 3)))
     assert not memory.fits(TensorSpec("past", "float16", (2, 8, 3)))
     assert not memory.fits(TensorSpec("past", "float32", (2, 9, 3)))
+
+
+def test_a_tensor_that_is_kept_moves_before_it_is_written_over() -> None:
+    memory = StateMemory(SPEC)
+    memory.array[...] = 1
+    short, longer, other, dropped = (tensor(memory, rows) for rows in (3, 5, 5, 6))
+    for kept in (short, longer, dropped):
+        memory.keep(kept)
+    del dropped, kept
+    memory.write(3)
+    memory.array[:, 3:] = 2
+    assert longer.is_there and longer.memory is None and not other.is_there
+    assert short.memory is memory
+    np.testing.assert_array_equal(longer, np.ones((2, 5, 3)))
+    memory.write(0)
+    memory.array[...] = 3
+    np.testing.assert_array_equal(short, np.ones((2, 3, 3)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from graphflow.api.session.session_options import (
     require_nothing_to_compile,
 )
 from graphflow.base.errors import GraphflowError, InvalidModel, RunError
-from graphflow.runtime import given_array, is_container
+from graphflow.runtime import StateTensor, given_array, is_container
 
 _INTERNAL = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
 """Arguments that onnxruntime's session has without documenting them; they have no effect here."""
@@ -82,6 +83,7 @@ class InferenceSession:
             arg.name for arg in self._inputs if not arg.type.startswith("optional")
         )
         self._results = tuple(arg.name for arg in self._outputs)
+        self._runs = _BoundRuns(self.executable)
         if self._options.optimized_model_filepath:
             self._save(self._options.optimized_model_filepath)
 
@@ -228,8 +230,12 @@ class InferenceSession:
         feeds: Mapping[str, Any],
         out: Mapping[str, Any] | None,
         run_options: RunOptions | None,
+        keeps_states: bool = False,
     ) -> dict[str, Any]:
-        """All outputs by name; those that `out` names are written into its arrays."""
+        """All outputs by name; those that `out` names are written into its arrays.
+
+        With `keeps_states`, other ones may be `StateTensor`s, which stay what they are.
+        """
         if run_options is not None and run_options.terminate:
             raise RunError("Exiting due to terminate flag being set to true.")
         self._require_inputs(feeds)
@@ -239,7 +245,9 @@ class InferenceSession:
         exe = self.executable
         if self._onnx is not None and any(arg.name in given for arg in self._overridable):
             exe = self._onnx.with_defaults
-        return exe.run(given, out=out)
+        if keeps_states and exe is self.executable:
+            return self._runs.run(given, out)
+        return _run_with_arrays(exe, given, out)
 
     def known_outputs(self, names: Sequence[str] | None) -> list[str]:
         """The names of outputs, of all for None; InvalidModel for a name that is none."""
@@ -265,7 +273,7 @@ class InferenceSession:
 
     def _value(self, name: str, value: Any) -> Any:
         """What the executable is given for an input."""
-        if type(value) is np.ndarray:
+        if type(value) is np.ndarray or isinstance(value, StateTensor):
             return value
         if isinstance(value, OrtValue):
             return value.value
@@ -302,6 +310,38 @@ class InferenceSession:
 
     def __repr__(self) -> str:
         return f"<InferenceSession of {self.executable!r}>"
+
+
+class _BoundRuns:
+    """Runs of a session's bindings, whose states stay in place."""
+
+    def __init__(self, exe: Executable) -> None:
+        self._exe = exe
+        self._bound = exe.bind(keep=True)
+        self._turn = threading.Lock()
+
+    def run(self, given: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The outputs; states are `StateTensor`s, unless another thread's run has the memory."""
+        if not self._turn.acquire(blocking=False):
+            return _run_with_arrays(self._exe, given, out)
+        try:
+            return self._bound.run(given, out=out)
+        finally:
+            self._turn.release()
+
+    def __reduce__(self) -> tuple[type[_BoundRuns], tuple[Executable]]:
+        return _BoundRuns, (self._exe,)
+
+
+def _run_with_arrays(
+    exe: Executable, given: Mapping[str, Any], out: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """An ordinary run, which is given copies of states."""
+    arrays = {
+        name: value.copy() if isinstance(value, StateTensor) else value
+        for name, value in given.items()
+    }
+    return exe.run(arrays, out=out)
 
 
 @cache

@@ -2,7 +2,8 @@
 
 In: arrays, addresses and `OrtValue`s by name.  Out: `OrtValue`s of the last run.  What always
 holds: bound inputs are read where they are, at each run; outputs that have a buffer are written
-into it.
+into it; those that an input of the next run repeats, such as keys and values of a decoder, stay in
+the memory of the program.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ class Bindable(Protocol):
         feeds: Mapping[str, Any],
         out: Mapping[str, Any] | None,
         run_options: RunOptions | None,
+        keeps_states: bool = False,
     ) -> dict[str, Any]:
-        """All outputs by name; those that `out` names are written into its arrays."""
+        """All outputs by name; those that `out` names are written into its arrays.  With
+        `keeps_states`, other ones may be `StateTensor`s."""
 
 
 class IOBinding:
     """What `InferenceSession.io_binding` returns.
 
     An output that is bound without a buffer gets one at the first run, and keeps it while the
-    shapes of inputs stay the same, as in onnxruntime.  With other shapes it gets a new one.
+    shapes of inputs stay the same, as in onnxruntime.  With other shapes it gets a new one.  A
+    state gets none; no later run changes what its `OrtValue` gives.
     """
 
     def __init__(self, session: Bindable) -> None:
@@ -159,7 +163,10 @@ class IOBinding:
         kept: dict[str, NDArray[Any]] = {}
         for name, value in self._outputs.items():
             if value is not None and name not in self._own:
-                given[name] = value.numpy()
+                given[name] = value.in_place()
+            elif value is not None and value.is_state:
+                # Unless the caller has it too, nothing needs a copy before it is written over.
+                self._outputs[name] = None
             elif value is not None and keeps and value.is_tensor():
                 kept[name] = value.numpy()
         results = self._run(feeds, given, kept, run_options)
@@ -175,15 +182,18 @@ class IOBinding:
         kept: Mapping[str, NDArray[Any]],
         run_options: RunOptions | None,
     ) -> dict[str, Any]:
+        keeps_states = bool(self._own)
         if not kept:
-            return self._session.results(feeds, given, run_options)
+            return self._session.results(feeds, given, run_options, keeps_states)
         try:
-            return self._session.results(feeds, {**given, **kept}, run_options)
+            return self._session.results(feeds, {**given, **kept}, run_options, keeps_states)
         except InvalidModel:
             # Values decided the shape of an output, which is another one now; an error of another
             # cause is raised again.
-            return self._session.results(feeds, given, run_options)
+            return self._session.results(feeds, given, run_options, keeps_states)
 
 
 def _copy(value: OrtValue) -> Any:
+    if value.is_state:
+        return value.numpy()
     return np.array(value.numpy()) if value.is_tensor() else value.value

@@ -1,7 +1,8 @@
 """`OrtValue`: a tensor or another value, for sessions and their bindings.
 
-In: numpy arrays, addresses, or objects that export DLPack or `__array__`.  Out: the same memory
-again.  What always holds: nothing is copied that the processor can read where it is.
+In: numpy arrays, addresses, states of runs, or objects that export DLPack or `__array__`.  Out: the
+same memory again, but copies of states.  What always holds: nothing is copied that the processor
+can read where it is.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from numpy.typing import NDArray
 
 from graphflow.api.session.element_types import dtype_of, number_of, type_string
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.runtime import given_array
+from graphflow.runtime import StateTensor, given_array
 
 
 class OrtValue:
     """A value in the memory of the processor: a tensor, strings, or a sequence.
 
     It holds what it was made of: an array, or an object that exports one, which is asked for it at
-    each use.
+    each use.  A state, which a run left in the memory of the program, moves to an array of its own
+    when its address is asked for, or it is to be written.
     """
 
     __slots__ = ("_value",)
@@ -86,17 +88,35 @@ class OrtValue:
 
     @property
     def value(self) -> Any:
-        """What a run is given: the array of a tensor, or the value itself."""
-        if type(self._value) is np.ndarray:
+        """What a run is given: the array or the state of a tensor, or the value itself."""
+        if type(self._value) is np.ndarray or self.is_state:
             return self._value
         return self.numpy() if self.is_tensor() else self._value
 
+    @property
+    def is_state(self) -> bool:
+        """Whether it is in the memory of the program, where a run that takes it leaves it."""
+        return isinstance(self._value, StateTensor)
+
+    def in_place(self) -> NDArray[Any]:
+        """The tensor as an array in the same memory; a state moves to an array of its own."""
+        if isinstance(self._value, StateTensor):
+            self._value = self._value.copy()
+        return self.numpy()
+
+    def _described(self) -> NDArray[Any] | StateTensor:
+        """What has the tensor's shape and dtype."""
+        return self._value if isinstance(self._value, StateTensor) else self.numpy()
+
     def numpy(self) -> NDArray[Any]:
-        """The tensor as an array in the same memory; InvalidModel for another value."""
+        """The tensor as an array in the same memory, or a copy of a state; InvalidModel for another
+        value."""
         if type(self._value) is np.ndarray:
             return self._value
         if not self.is_tensor():
             raise InvalidModel(f"the value is {type(self._value).__name__}, which is no tensor")
+        if isinstance(self._value, StateTensor):
+            return self._value.copy()
         return given_array("OrtValue", self._value)
 
     def is_tensor(self) -> bool:
@@ -117,7 +137,7 @@ class OrtValue:
 
     def data_ptr(self) -> int:
         """The address of the first element."""
-        address: int = self.numpy().__array_interface__["data"][0]
+        address: int = self.in_place().__array_interface__["data"][0]
         return address
 
     def device_name(self) -> str:
@@ -126,23 +146,24 @@ class OrtValue:
 
     def shape(self) -> list[int]:
         """The extents of the tensor."""
-        return list(self.numpy().shape)
+        return list(self._described().shape)
 
     def data_type(self) -> str:
         """The type, such as `tensor(float)`."""
         if self.is_tensor_sequence():
             held = [OrtValue(value).data_type() for value in self._value[:1]]
             return f"seq({held[0] if held else ''})"
-        dtype = self.numpy().dtype
+        dtype = self._described().dtype
         return type_string("object" if dtype.kind in "OSU" else dtype.name)
 
     def element_type(self) -> int:
         """ONNX's number of the element type."""
-        return number_of(self.numpy().dtype)
+        return number_of(self._described().dtype)
 
     def tensor_size_in_bytes(self) -> int:
         """The bytes of the elements."""
-        return self.numpy().nbytes
+        described = self._described()
+        return prod(described.shape) * described.dtype.itemsize
 
     def update_inplace(self, data: Any) -> None:
         """Copy the elements of an array or of another value into this tensor.
@@ -150,7 +171,7 @@ class OrtValue:
         InvalidModel if their number or dtype differs, or if the memory is read-only.
         """
         source = data.numpy() if isinstance(data, OrtValue) else given_array("data", data)
-        target = self.numpy()
+        target = self.in_place()
         if (source.dtype, source.size) != (target.dtype, target.size):
             raise InvalidModel(
                 f"a tensor of {target.dtype}{list(target.shape)} is updated with "
@@ -165,10 +186,10 @@ class OrtValue:
         return np.array(array, dtype) if copy else np.asarray(array, dtype)
 
     def __dlpack__(self, **wanted: Any) -> Any:
-        return self.numpy().__dlpack__(**wanted)
+        return self.in_place().__dlpack__(**wanted)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.numpy().__dlpack_device__()
+        return self._described().__dlpack_device__()
 
     def __repr__(self) -> str:
         if not self.is_tensor():

@@ -20,6 +20,7 @@ BESIDE = ("conftest.py", "explore.py")
 """Modules beside the folders, which are no tests."""
 
 WITHOUT_MODULE = {
+    "api/session/test_bound_states.py": "bindings and values together, where states stay in place",
     "frontends/operators/test_data_shapes.py": "operators of several modules, where data decides",
     "frontends/operators/test_quantized_reference.py": "ops_quantized.py, at length",
     "frontends/operators/test_transposed.py": "one operator of ops_window.py, at length",
