@@ -51,7 +51,7 @@ def state_pairs(
     """The pairs of inputs and outputs that may be one memory or are refused, and the tasks of the
     kernels for these, by symbol.
 
-    Each input and each output is in one pair at most.
+    Each input, each output and each call is in one pair at most.
     """
     found: list[StatePair] = []
     tasks: dict[str, KernelTask] = {}
@@ -59,7 +59,10 @@ def state_pairs(
     for number, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
         for names, repeated in _candidates(call, physical) if symbol in kernels else ():
             func = kernels[symbol].func
-            is_taken = any(one.symbol and {one.input, one.output} & {*names} for one in found)
+            is_taken = any(
+                one.symbol and (one.call == number or {one.input, one.output} & {*names})
+                for one in found
+            )
             if is_taken or not repeats(func, repeated):
                 continue
             try:
@@ -78,8 +81,8 @@ def state_pairs(
 def _candidates(
     call: PhysicalCall, physical: PhysicalGraph
 ) -> Iterator[tuple[tuple[str, str], Repeated]]:
-    """A graph input and a graph output of one dtype and rank, and the parameters of a call that are
-    these."""
+    """A graph input and a graph output that may be given back as it, and the parameters of a call
+    that are these: of one dtype, and of one shape unless a run decides extents of the input."""
     if call.prepare:
         return
     outputs = {f"output:{name}": name for name in physical.outputs}
@@ -91,6 +94,7 @@ def _candidates(
             and given.storage in physical.inputs
             and (source.dtype, len(source.shape)) == (target.dtype, rank)
             and rank
+            and (source.shape == target.shape or call.counted.get(source.name))
             and _is_whole(place, outputs[place.storage], physical)
             and _is_whole(given, given.storage, physical)
         ):

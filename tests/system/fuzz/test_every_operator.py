@@ -28,6 +28,7 @@ from support.single import single
 STRATEGIES = {**ELEMENTWISE, **STRUCTURES}
 
 ELSEWHERE = {
+    "BitCast": "frontends/rewrites/test_classical",
     "Constant": "frontends/tensors/test_folding",
     "ConvInteger": "frontends/operators/test_ops_quantized",
     "DFT": "frontends/operators/test_ops_signal",
