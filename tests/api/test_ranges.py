@@ -89,6 +89,7 @@ def test_a_program_is_compiled_ahead_of_the_run_that_needs_it() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_decoder_without_bounds() -> None:
     """The most of all tokens is that of the past and the new ones, whatever range they are in."""
     model = gpt(0, layers=1, width=48)

@@ -57,7 +57,7 @@ SERIES = (
 )
 
 
-def ordinary(names: Any, every: int = 3) -> list[Any]:
+def ordinary(names: Any, every: int = 5) -> list[Any]:
     """All names, most of which are marked slow."""
     slow = pytest.mark.slow
     return [
@@ -480,6 +480,7 @@ def test_a_decoder_with_keys_and_values_of_any_length() -> None:
     assert beside_peer(model, sizes, runs, most=2) == ([], "")
 
 
+@pytest.mark.slow
 def test_an_encoder_whose_layers_share_their_weights() -> None:
     model = albert(0, layers=2, width=32, heads=2, narrow=16, positions=16)
     sizes = {"batch_size": (1, 3), "sequence_length": (1, 16)}
@@ -505,6 +506,7 @@ def test_an_encoder_and_a_decoder_of_two_lengths() -> None:
     assert beside_peer(model, sizes, runs, most=2) == ([], "")
 
 
+@pytest.mark.slow
 def test_an_encoder_of_speech_of_any_batch_and_length() -> None:
     """The length is that of two convolutions of stride 2; positions are cut to it."""
     model = speech(0, layers=1, width=32, heads=2, positions=16)
@@ -514,7 +516,14 @@ def test_an_encoder_of_speech_of_any_batch_and_length() -> None:
     assert beside_peer(model, sizes, runs) == ([], "")
 
 
-@pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 3}, {"poison": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"threads": 1}, marks=pytest.mark.slow),
+        pytest.param({"threads": 3}, marks=pytest.mark.slow),
+        {"poison": True},
+    ],
+)
 def test_an_encoder_of_random_batches_and_lengths(options: dict[str, Any]) -> None:
     """Tiles of rows, their rests, and iterations are left out along both sizes."""
     model, rng = bert(0, layers=1, width=64, heads=2, positions=40), random.Random(0)
@@ -577,6 +586,7 @@ def test_an_encoder_of_images_works_in_proportion_to_tokens() -> None:
         assert work(2, height, width) < share * work(2, 96, 96)
 
 
+@pytest.mark.slow
 def test_an_encoder_of_images_of_any_size() -> None:
     """The tokens are those of all patches: two extents are merged into one."""
     model = vit(0, layers=1, width=24, heads=2, image=None, patch=8)
