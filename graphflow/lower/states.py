@@ -24,8 +24,8 @@ from graphflow.kernels.lowering import (
     writes_behind,
 )
 from graphflow.layout import row_major
-from graphflow.physical import PhysicalCall, PhysicalGraph, Placement
-from graphflow.tir import PrimFunc, writes_in
+from graphflow.physical import PhysicalCall, PhysicalGraph
+from graphflow.tir import Buffer, PrimFunc, writes_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,12 @@ def state_pairs(
     found: list[StatePair] = []
     tasks: dict[str, KernelTask] = {}
     made: dict[tuple[str, Repeated], str] = {}
+    inputs = {name: name for name in physical.inputs}
+    outputs = {f"output:{name}": name for name in physical.outputs}
     for number, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
-        for names, repeated in _candidates(call, physical) if symbol in kernels else ():
+        sources = _whole(call, call.definition.inputs, inputs, physical)
+        targets = _whole(call, call.definition.outputs, outputs, physical)
+        for names, repeated in _candidates(call, sources, targets) if symbol in kernels else ():
             func = kernels[symbol].func
             is_taken = any(
                 one.symbol and (one.call == number or {one.input, one.output} & {*names})
@@ -78,33 +82,31 @@ def state_pairs(
     return tuple(found), tasks
 
 
+def _whole(
+    call: PhysicalCall, buffers: Sequence[Buffer], names: Mapping[str, str], physical: PhysicalGraph
+) -> list[tuple[Buffer, str]]:
+    """The parameters of a call that are a graph input or output, as it is and in row-major order,
+    with its name; `names` has those by storage."""
+    found = []
+    for buffer in () if call.prepare else buffers:
+        place = call.placements[buffer.name]
+        name = names.get(place.storage)
+        if name is None or not buffer.shape or place.offset:
+            continue
+        if place.layout == row_major(physical.values[name].layout.logical_shape):
+            found.append((buffer, name))
+    return found
+
+
 def _candidates(
-    call: PhysicalCall, physical: PhysicalGraph
+    call: PhysicalCall, sources: Sequence[tuple[Buffer, str]], targets: Sequence[tuple[Buffer, str]]
 ) -> Iterator[tuple[tuple[str, str], Repeated]]:
     """A graph input and a graph output that may be given back as it, and the parameters of a call
     that are these: of one dtype, and of one shape unless a run decides extents of the input."""
-    if call.prepare:
-        return
-    outputs = {f"output:{name}": name for name in physical.outputs}
-    for target, source in product(call.definition.outputs, call.definition.inputs):
-        place, given = call.placements[target.name], call.placements[source.name]
-        rank = len(target.shape)
-        if (
-            place.storage in outputs
-            and given.storage in physical.inputs
-            and (source.dtype, len(source.shape)) == (target.dtype, rank)
-            and rank
-            and (source.shape == target.shape or call.counted.get(source.name))
-            and _is_whole(place, outputs[place.storage], physical)
-            and _is_whole(given, given.storage, physical)
-        ):
-            yield (given.storage, outputs[place.storage]), Repeated(source.name, target.name)
-
-
-def _is_whole(place: Placement, name: str, physical: PhysicalGraph) -> bool:
-    """Whether a parameter is a value of the graph as it is, in row-major order."""
-    shape = physical.values[name].layout.logical_shape
-    return not place.offset and place.layout == row_major(shape)
+    for (target, output), (source, given) in product(targets, sources):
+        is_alike = (source.dtype, len(source.shape)) == (target.dtype, len(target.shape))
+        if is_alike and (source.shape == target.shape or call.counted.get(source.name)):
+            yield (given, output), Repeated(source.name, target.name)
 
 
 def _kept_axis(call: PhysicalCall, repeated: Repeated, func: PrimFunc) -> int | None:
