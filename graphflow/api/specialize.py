@@ -484,15 +484,21 @@ class Specializer:
 
     def _compile_ahead(self, inputs: Mapping[str, ArrayLike]) -> None:
         """Begin to compile the program for larger extents, if runs will need one soon."""
-        arrays = {name: np.asarray(inputs[name]) for name in self._symbolic}
-        given = {name: array.shape for name, array in arrays.items()}
-        sizes = self._ranges.ahead(given)
-        if sizes is None or self._lost or self._needed:
+        if self._lost or self._needed:
             return
+        given: dict[str, tuple[int, ...]] = {
+            name: getattr(inputs[name], "shape", ()) for name in self._symbolic
+        }
+        sizes = self._ranges.ahead(given)
+        if sizes is None:
+            return
+
+        def value(name: str) -> NDArray[Any]:
+            raise ValueMissing(f"the value of input {name!r} decides the program")
 
         def compiled() -> None:
             with suppress(GraphflowError):  # a run that needs it raises this error too
-                self._find(given.__getitem__, arrays.__getitem__, lambda: None, ahead=sizes)
+                self._find(given.__getitem__, value, lambda: None, ahead=sizes)
                 self._ranges.adopt(sizes)
 
         threading.Thread(target=compiled, name="compile ahead").start()
