@@ -90,8 +90,9 @@ def _whole(
     found = []
     for buffer in () if call.prepare else buffers:
         place = call.placements[buffer.name]
-        name = names.get(place.storage)
-        if name is None or not buffer.shape or place.offset:
+        name = names.get(place.storage, "")
+        # A constant that is returned is a value of no call, but copied at the end.
+        if name not in physical.values or not buffer.shape or place.offset:
             continue
         if place.layout == row_major(physical.values[name].layout.logical_shape):
             found.append((buffer, name))
