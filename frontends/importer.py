@@ -171,12 +171,11 @@ def import_checked(
             except SizesRelated as found:  # what came before it did not know that
                 assert found.relation not in relations
                 relations = (*_beside(relations, found.relation), found.relation)
-                if found.relation.limits(most):
-                    loaded = load_model(model, shapes, overridable, most)
-                elif (lower := found.relation.lower_most(most)) is not None:
-                    axes = {_lowered(size, lower, found.relation): axes[size] for size in axes}
-                    most[found.relation.size] = lower
-                    shapes = _with_most(shapes, axes)
+                given, name = found.relation.most_given(most), found.relation.size
+                if given is not None and given != most[name]:
+                    most[name] = min(given, most[name])
+                    axes = {_with_most(size, most, found.relation): axes[size] for size in axes}
+                    shapes = _rooms(shapes, axes)
                     loaded = load_model(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
@@ -187,12 +186,18 @@ def import_checked(
         return _imported(loaded, values, fallback, contents, known, counts_lost=str(error))
 
 
-def _lowered(size: Size, most: int, relation: Relation) -> Size:
-    """A size as it is in runs in which a relation holds that gives it at most so much."""
-    return replace(size, hi=most) if size.name == relation.size else size
+def _with_most(size: Size, most: Mapping[str, int], relation: Relation) -> Size:
+    """A size with its most; InvalidModel if that is less than its least, by the relation that gives
+    it."""
+    if most[size.name] < size.lo:
+        raise InvalidModel(
+            f"{relation} has to hold, which is at most {most[size.name]}, and the least of "
+            f"{size.name} is {size.lo}; no run satisfies these bounds"
+        )
+    return replace(size, hi=most[size.name])
 
 
-def _with_most(shapes: Mapping[str, Sequence[int]], sized: Mapping[Size, Axes]) -> dict[str, Any]:
+def _rooms(shapes: Mapping[str, Sequence[int]], sized: Mapping[Size, Axes]) -> dict[str, Any]:
     """The shapes of inputs with the most of each size along its axes."""
     found = {name: list(shape) for name, shape in shapes.items()}
     for size, axes in sized.items():

@@ -57,14 +57,9 @@ class SizeRelation:
         """What the size is, or is at least, where the others are `extents`."""
         return self.offset + sum(factor * extents[name] for name, factor in self.factors)
 
-    def limits(self, most: Mapping[str, int]) -> bool:
-        """Whether the size is less at its most than the others give at theirs."""
-        return self.is_exact and self.value(most) > most[self.size]
-
-    def lower_most(self, most: Mapping[str, int]) -> int | None:
-        """The most that the others give the size, if it is less than its own."""
-        value = self.value(most)
-        return value if self.is_exact and value < most[self.size] else None
+    def most_given(self, most: Mapping[str, int]) -> int | None:
+        """What the others give the size at their most; None for an inequality."""
+        return self.value(most) if self.is_exact else None
 
     def wanted(self, extents: Mapping[str, int]) -> str:
         """What has to hold, for a run in which it does not."""
@@ -98,11 +93,7 @@ class SizeStep:
     def __str__(self) -> str:
         return f"{self.size} % {self.step} = 0"
 
-    def limits(self, most: Mapping[str, int]) -> bool:
-        """False: no other size is part of it."""
-        return False
-
-    def lower_most(self, most: Mapping[str, int]) -> None:
+    def most_given(self, most: Mapping[str, int]) -> None:
         """None: no other size is part of it."""
 
     def wanted(self, extents: Mapping[str, int]) -> str:

@@ -288,6 +288,12 @@ def test_the_most_of_a_sum_may_differ_from_that_of_its_parts(most: int) -> None:
     assert beside_peer(parsed_model(SUMMED), sizes, runs) == ([], "")
 
 
+def test_bounds_that_no_run_satisfies_are_refused() -> None:
+    sizes = {"p": (0, 5), "k": (1, 3), "t": (9, 12)}
+    with pytest.raises(InvalidModel, match=r"t = .* has to hold, which is at most 8, .* is 9"):
+        gf.compile(parsed_model(SUMMED), sizes=sizes, options=OPTIONS)
+
+
 @pytest.mark.parametrize("name", ["elementwise", "a part of the longer"])
 def test_two_sizes_that_have_to_agree(name: str) -> None:
     """The second model works if m is at most n, which is an inequality."""
