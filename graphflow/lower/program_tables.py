@@ -56,36 +56,13 @@ def lower(
         regions[k].workspace if k in regions else _workspace(kernels, symbol)
         for k, symbol in enumerate(symbols)
     )
-    sizes, touched = _touched_storages(physical, workspaces)
-    kinds = {name: s.kind for name, s in physical.storages.items()}
-    arena = {n: size for n, size in sizes.items() if kinds.get(n, "arena") == "arena"}
-    constant = {n: size for n, size in sizes.items() if kinds.get(n) == "constant"}
-    arena_offsets, arena_bytes = plan_arena(arena, touched)
-    # The constants that runs read come first, so that after `prepare` the others can be freed.
-    used = {
-        n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t
-    }
-    kept = {n: size for n, size in constant.items() if n in used}
-    inner = [part for region in regions.values() for part in region.programs]
-    kept |= {f"kept:{k}": part.kept_bytes for k, part in enumerate(inner)}
-    constant |= {f"rest:{k}": part.constant_bytes - part.kept_bytes for k, part in enumerate(inner)}
-    _, kept_bytes = pack(kept)
-    constant_offsets, constant_bytes = pack(kept | constant)
-    shifts = [
-        ConstantShift(part.kept_bytes, constant_offsets[f"kept:{k}"], constant_offsets[f"rest:{k}"])
-        for k, part in enumerate(inner)
-    ]
-    places = {n: BufferRef("arena", offset) for n, offset in arena_offsets.items()}
-    places |= {n: BufferRef("constant", offset) for n, offset in constant_offsets.items()}
-    places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
-    outputs = [f"output:{name}" for name in physical.outputs]
-    places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
+    inner = tuple(part for region in regions.values() for part in region.programs)
+    memory = _memory(physical, workspaces, inner)
+    places = memory.places
     numbers = {n: k for k, n in enumerate(physical.inputs)}
-    # Arenas of parts, which hold nothing between steps of `prepare`, are this program's then.
-    arena_bytes = max([arena_bytes, *(part.arena_bytes for part in inner)])
     prepared: list[tuple[PhysicalCall, ProgramStep]] = []
     calls: list[tuple[PhysicalCall, ProgramStep]] = []
-    remaining = iter(shifts)
+    remaining = iter(memory.shifts)
     for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
         refs = _buffers(k, call, workspaces[k], places)
         if k in regions:
@@ -110,13 +87,65 @@ def lower(
         kernels,
         (*prepared, *calls),
         places,
-        arena_bytes,
-        constant_bytes,
-        kept_bytes,
+        memory.arena_bytes,
+        memory.constant_bytes,
+        memory.kept_bytes,
         physical,
         tuple((pair, instead(pair)) for pair in pairs),
         workspaces,
-        tuple(zip(inner, shifts, strict=True)),
+        tuple(zip(inner, memory.shifts, strict=True)),
+    )
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Where the storages of a program lie, and what it takes.
+
+    `shifts` say where the constants of the parts of its regions lie.  Runs touch the first
+    `kept_bytes` of the constant block.
+    """
+
+    places: Mapping[str, BufferRef]
+    shifts: tuple[ConstantShift, ...]
+    arena_bytes: int
+    constant_bytes: int
+    kept_bytes: int
+
+
+def _memory(
+    physical: PhysicalGraph, workspaces: Sequence[tuple[Buffer, ...]], inner: Sequence[Lowered]
+) -> _Memory:
+    """The memory plan of a graph whose regions have the parts `inner`."""
+    sizes, touched = _touched_storages(physical, workspaces)
+    kinds = {name: s.kind for name, s in physical.storages.items()}
+    arena = {n: size for n, size in sizes.items() if kinds.get(n, "arena") == "arena"}
+    constant = {n: size for n, size in sizes.items() if kinds.get(n) == "constant"}
+    arena_offsets, arena_bytes = plan_arena(arena, touched)
+    # The constants that runs read come first, so that after `prepare` the others can be freed.
+    used = {
+        n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t
+    }
+    kept = {n: size for n, size in constant.items() if n in used}
+    kept |= {f"kept:{k}": part.kept_bytes for k, part in enumerate(inner)}
+    constant |= {f"rest:{k}": part.constant_bytes - part.kept_bytes for k, part in enumerate(inner)}
+    _, kept_bytes = pack(kept)
+    constant_offsets, constant_bytes = pack(kept | constant)
+    places = {n: BufferRef("arena", offset) for n, offset in arena_offsets.items()}
+    places |= {n: BufferRef("constant", offset) for n, offset in constant_offsets.items()}
+    places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
+    places |= {f"output:{n}": BufferRef("output", k) for k, n in enumerate(physical.outputs)}
+    return _Memory(
+        places,
+        tuple(
+            ConstantShift(
+                part.kept_bytes, constant_offsets[f"kept:{k}"], constant_offsets[f"rest:{k}"]
+            )
+            for k, part in enumerate(inner)
+        ),
+        # Arenas of parts, which hold nothing between steps of `prepare`, are this program's then.
+        max([arena_bytes, *(part.arena_bytes for part in inner)]),
+        constant_bytes,
+        kept_bytes,
     )
 
 
