@@ -1,7 +1,7 @@
 """Branches: `If` is replaced by the nodes of the branch that is taken.
 
 If only a run knows the condition, the run executes one of both branches, which are graphs of their
-own (`native_control.py`).  Where computing both costs less, or a branch cannot be such a graph,
+own (`native_branches.py`).  Where computing both costs less, or a branch cannot be such a graph,
 both are computed, and a selection between their results, which is allowed where no node of a branch
 can fail and both give the same types.  Otherwise the condition decides which program runs, if it
 follows from small graph inputs of integers or booleans.
@@ -15,7 +15,7 @@ from dataclasses import replace
 from graphflow.base.dtypes import FLOATS, SIGNED, UNSIGNED
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import body_of, copies, inlined
-from graphflow.frontends.control_flow.native_control import add_branch_region
+from graphflow.frontends.control_flow.native_branches import add_branch_region
 from graphflow.frontends.control_flow.unrolling import expand_loop, expand_scan
 from graphflow.frontends.protos.steps import (
     After,

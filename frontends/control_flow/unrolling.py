@@ -17,7 +17,7 @@ import onnx
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import BodyGraph, body_of, copies, inlined
-from graphflow.frontends.control_flow.native_control import LoopSpec, Scanned, add_loop_region
+from graphflow.frontends.control_flow.native_loops import LoopSpec, Scanned, add_loop_region
 from graphflow.frontends.control_flow.sequence_rows import with_rows_for_sequences
 from graphflow.frontends.protos.protos import dtype_name, known_array
 from graphflow.frontends.protos.steps import (

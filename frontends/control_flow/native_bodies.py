@@ -1,0 +1,253 @@
+"""Bodies of branches and loops as graphs of their own, and the control region that executes them.
+
+In: a node with bodies of which a run decides whether and how often they execute.  Out: for each
+body a graph, whose inputs are the tensors that it reads of the graph around it; and a node of that
+graph which stands for a `ControlRegion`.  What always holds: a body is executed only where ONNX
+executes it, so whatever fails in it fails only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+import numpy as np
+import onnx
+
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.errors import UnsupportedOp, ValuesNeeded
+from graphflow.frontends.control_flow.bodies import body_of, copies, inlined
+from graphflow.frontends.protos.steps import (
+    ImportStep,
+    names_read_inside,
+)
+from graphflow.frontends.tensors.called import called_kernel
+from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.data_extents import Counts
+from graphflow.frontends.tensors.values import contents_missing
+from graphflow.graph import (
+    Array,
+    ControlRegion,
+    Node,
+    OperatorGraph,
+    RegionJump,
+    RegionPart,
+    Value,
+    ValueGuard,
+)
+from graphflow.tir import PrimFunc
+
+MOST_KNOWN = 64
+"""The most elements of a constant of the graph around a body that are evaluated for it: shapes may
+depend on these."""
+
+
+@dataclass(slots=True)
+class RegionBody:
+    """A body as a graph of its own: the tensors in it that are its results, and for each of its
+    inputs the tensor of the graph around it, None for the inputs of the body itself."""
+
+    step: ImportStep
+    context: ImportContext
+    results: tuple[str, ...]
+    sources: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> OperatorGraph:
+        """The graph."""
+        return self.context.graph
+
+    def value(self, position: int) -> Value:
+        """The result at a position, which has to be a tensor."""
+        name = self.results[position]
+        if name not in self.graph.values:
+            raise UnsupportedOp(f"{self.step}: a body gives {name}, which is no tensor")
+        return self.graph.values[name]
+
+    def copied(self, source: str, wanted: str) -> str:
+        """A copy of a tensor of the body, which may become a result; returns its name."""
+        name = self.context.unique_tensor_name(wanted)
+        self.run(copies(self.step, {name: source}))
+        return name
+
+    def constant(self, wanted: str, array: Array) -> str:
+        """A constant that may become a result; returns its name."""
+        return self.copied(self.context.new_constant(wanted, array), wanted)
+
+    def add_result(self, name: str) -> None:
+        """Add a tensor to the results."""
+        self.results = (*self.results, name)
+
+    def run(self, steps: Sequence[ImportStep]) -> None:
+        """Import further steps of the body."""
+        import_steps = self.context.import_steps
+        assert import_steps is not None
+        import_steps(self.context, steps)
+
+
+def region_body(
+    step: ImportStep,
+    attribute: str,
+    context: ImportContext,
+    formals: Callable[[ImportContext], Sequence[str]],
+) -> RegionBody:
+    """A body of a node; `formals` adds its own inputs to the graph and gives their names."""
+    if context.import_steps is None:
+        raise UnsupportedOp(f"{step}: a run decides, and only the nodes of a model are expanded")
+    inner = replace(step, guard=None)
+    graph = step.attribute(attribute)
+    sub = ImportContext(
+        OperatorGraph(),
+        context.opset,
+        {},
+        set(),
+        taken={*context.taken, *context.graph.values, *context.known},
+        functions=context.functions,
+        unrolled=context.unrolled,
+        is_inferred=False,
+        counts_lost=context.counts_lost,
+        import_steps=context.import_steps,
+    )
+    given = tuple(formals(sub))
+    sources: dict[str, str | None] = dict.fromkeys(sub.graph.inputs)
+    if isinstance(graph, onnx.GraphProto):
+        for name in names_read_inside(graph):
+            _capture(step, name, context, sub, sources)
+    body = body_of(inner, attribute, sub)
+    steps, names = inlined(body, inner, given, sub)
+    found = RegionBody(inner, sub, (), sources)
+    try:
+        found.run([*body.steps, *steps])
+        for number, name in enumerate(names):
+            found.add_result(found.copied(name, f"{step.name}/result{number}"))
+    except ValuesNeeded as error:
+        _ask_outside(error, context)
+    context.unrolled = sub.unrolled
+    return found
+
+
+def _ask_outside(error: ValuesNeeded, context: ImportContext) -> NoReturn:
+    """Ask for the inputs of the graph around a body on which an input of the body depends."""
+    for name in error.inputs:
+        if name not in context.graph.values:
+            raise UnsupportedOp(str(error)) from error  # another one in each iteration
+        if name not in context.graph.inputs:
+            raise contents_missing(context.graph, context.known, name, str(error)) from error
+    raise error
+
+
+def _capture(
+    step: ImportStep,
+    name: str,
+    context: ImportContext,
+    sub: ImportContext,
+    sources: dict[str, str | None],
+) -> None:
+    """Make a tensor of the graph around a body known in it, as a constant or an input."""
+    if name in sub.known or name in sources:
+        return
+    value = context.graph.values.get(name)
+    if value is not None and value.size <= MOST_KNOWN and context.folding.is_constant(name):
+        context.constant(name)
+    if name in context.known:
+        sub.add_constant(name, context.known[name])
+    elif name in context.sequences:
+        sub.sequences[name] = context.sequences[name]
+        for part in context.sequences[name].names:
+            _capture(step, part, context, sub, sources)
+    elif name in context.optionals:
+        held = sub.optionals[name] = context.optionals[name]
+        if held is not None:
+            _capture(step, held, context, sub, sources)
+    elif value is None or name in context.counted or name in context.sized_values:
+        raise UnsupportedOp(
+            f"{step}: its body reads {name}, whose shape is only known at run time, or which is no "
+            "tensor"
+        )
+    else:
+        sub.graph.add_input(name, value.dtype, value.shape)
+        sources[name] = name
+
+
+@dataclass(slots=True)
+class RegionBuilder:
+    """A region under construction: its parts, and which tensors of the graph around it are its
+    inputs and outputs."""
+
+    step: ImportStep
+    context: ImportContext
+    reads: dict[str, str] = field(default_factory=dict)
+    """The region's name of each tensor that it reads."""
+    writes: dict[str, Value] = field(default_factory=dict)
+    """The tensor of the graph around it for each output, by the region's name."""
+    held: list[Value] = field(default_factory=list)
+    parts: list[RegionPart[OperatorGraph]] = field(default_factory=list)
+    counted: dict[str, Counts] = field(default_factory=dict)
+    """The outputs with room for more elements than a run gives."""
+    checked: list[ValueGuard] = field(default_factory=list)
+    """What each run checks in outputs."""
+
+    def read(self, name: str) -> str:
+        """The region's name of a tensor that it reads."""
+        return self.reads.setdefault(name, f"x{len(self.reads)}")
+
+    def write(self, name: str, dtype: str, shape: tuple[int, ...]) -> str:
+        """The region's name of a tensor that it makes; one without a name gets one."""
+        wanted = name or self.context.unique_tensor_name(f"{self.step.name}/unused")
+        slot = f"y{len(self.writes)}"
+        self.writes[slot] = Value(wanted, dtype, shape)
+        return slot
+
+    def hold(self, dtype: str, shape: tuple[int, ...]) -> str:
+        """A tensor of the region's own."""
+        self.held.append(Value(f"t{len(self.held)}", dtype, shape))
+        return self.held[-1].name
+
+    def check(self, guard: ValueGuard, wanted: str, value: Value) -> str:
+        """An output that a run checks as `guard` says; returns the region's name of it."""
+        name = self.context.unique_tensor_name(wanted)
+        self.checked.append(replace(guard, value=name))
+        return self.write(name, value.dtype, value.shape)
+
+    def kernel(
+        self, func: PrimFunc, inputs: Sequence[str], output: str, jump: RegionJump | None = None
+    ) -> None:
+        """Add a kernel as a part."""
+        self.parts.append(RegionPart(func, tuple(inputs), (output,), jump))
+
+    def body(self, body: RegionBody, own: Sequence[str], outputs: Sequence[str]) -> None:
+        """Add a body as a part; `own` are the region's names of the body's own inputs."""
+        graph, given = body.graph, iter(own)
+        graph.set_outputs(body.results)
+        graph.guards = ()
+        graph.validate()
+        inputs = [next(given) if s is None else self.read(s) for s in body.sources.values()]
+        self.parts.append(RegionPart(graph, tuple(inputs), tuple(outputs)))
+
+    def add(self, decided: str) -> None:
+        """Add the node that stands for the region."""
+        graph, step = self.context.graph, self.step
+        name = f"region{len(graph.regions)}"
+        outputs = tuple(self.writes)
+        graph.regions[name] = ControlRegion(
+            name,
+            f"{step}: {decided}",
+            tuple(self.reads.values()),
+            outputs,
+            tuple(self.held),
+            tuple(self.parts),
+        )
+        func = called_kernel(name, [graph.values[n] for n in self.reads], [*self.writes.values()])
+        made = tuple(value.name for value in self.writes.values())
+        node = self.context.unique_node_name(step.name)
+        graph.add(Node(node, step.op, func, tuple(self.reads), made, (step.name,)))
+        for guard in self.checked:
+            graph.add_guard(guard.value, guard.lo, guard.hi, guard.subject)
+        self.context.counted.update(self.counted)
+
+
+def allowed_contents(guard: ValueGuard, value: Value) -> Array:
+    """Contents of a tensor that satisfy a guard."""
+    dtype = np.dtype(DTYPES[value.dtype])
+    return np.full(value.shape, max(guard.lo, int(np.iinfo(dtype).min)), dtype)

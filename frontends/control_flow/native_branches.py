@@ -1,0 +1,185 @@
+"""Branches of which a run executes one.
+
+In: an `If` node whose condition only a run knows, and the tensors of the graph around it.  Out: a
+control region with both branches.  What always holds: results of several shapes lie in boxes that
+have room for each; a branch that cannot be a graph of its own is refused, with the graph as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx
+
+from graphflow.base.errors import UnsupportedOp
+from graphflow.frontends.control_flow.native_bodies import (
+    RegionBody,
+    RegionBuilder,
+    allowed_contents,
+    region_body,
+)
+from graphflow.frontends.protos.steps import (
+    ImportStep,
+    derived,
+    require_only_element,
+)
+from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.data_extents import MOST_ROOM
+from graphflow.graph import (
+    RegionJump,
+)
+from graphflow.kernels.definitions.data_dependent import control_steps
+from graphflow.tir import Reduce, walk
+
+CHEAP_ELEMENTS = 1 << 14
+"""The most elements that both branches of an `If` may compute together for the one that is not
+taken to cost less than it costs to divide the graph; and only without reductions."""
+
+
+def add_branch_region(
+    step: ImportStep, context: ImportContext, may_fail: bool, boxes: bool
+) -> bool:
+    """Add an `If` whose condition a run decides; False if computing both branches costs less, which
+    is no choice if one `may_fail`, or if it needs boxes for results of several shapes and `boxes`
+    says that there is something better.
+
+    Raises `UnsupportedOp` where a branch cannot be a graph of its own.
+    """
+    dtype, shape = context.type_of(step.input(0))
+    require_only_element(step, dtype, shape, "its condition", "b")
+    if step.guard is not None or step.input(0) in context.counted:
+        raise UnsupportedOp(f"{step}: it is in a branch that is computed in any case")
+    then, other = (
+        region_body(step, a, context, lambda _: ()) for a in ("then_branch", "else_branch")
+    )
+    names = list(step.node.output)
+    if len(then.results) != len(names) or len(other.results) != len(names):
+        return False  # an error, which the expansion reports
+    if not may_fail and _are_cheap(then, other):
+        return False
+    found = [_in_one_box(then, other, k, context) for k in range(len(names))]
+    if not boxes and any(box.counts for box in found):
+        return False
+    region = RegionBuilder(step, context)
+    condition = region.read(step.input(0))
+    outputs = [region.write(n, box.dtype, box.shape) for n, box in zip(names, found, strict=True)]
+    for name, box in zip(names, found, strict=True):
+        for axis, counts in box.counts.items():
+            count = context.unique_tensor_name(f"{name or step.name}/count{axis}")
+            outputs.append(region.write(count, "int64", ()))
+            then.add_result(counts[0])
+            other.add_result(counts[1])
+            if name:
+                region.counted.setdefault(name, {})[axis] = count
+    for one, beside in ((then, other), (other, then)):
+        outputs += _guarded(one, beside, region)
+    flag, decide = region.hold("bool", ()), control_steps.condition_flag(shape)
+    region.kernel(decide, (condition,), flag, RegionJump(flag, False, 3))
+    region.body(then, (), outputs)
+    region.kernel(decide, (condition,), flag, RegionJump(flag, True, 4))
+    region.body(other, (), outputs)
+    region.add(f"a run executes one of its branches, as {step.input(0)} says")
+    return True
+
+
+def _are_cheap(*branches: RegionBody) -> bool:
+    """Whether it costs little to compute both branches."""
+    graphs = [branch.graph for branch in branches]
+    if any(graph.guards or graph.regions for graph in graphs):
+        return False
+    nodes = [node for graph in graphs for node in graph.nodes]
+    if any(isinstance(s, Reduce) for node in nodes for s in walk(node.func.body)):
+        return False
+    written = sum(prod(b.shape) for node in nodes for b in node.func.outputs)
+    return written <= CHEAP_ELEMENTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """An output of a region: its element type, the room for it, and for each axis along which runs
+    give fewer elements the results of both branches that count them."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    counts: Mapping[int, tuple[str, str]]
+
+
+def _in_one_box(then: RegionBody, other: RegionBody, position: int, context: ImportContext) -> _Box:
+    """The box in which the results of both branches at a position lie; they are extended to it."""
+    values = then.value(position), other.value(position)
+    bodies = then, other
+    if values[0].dtype != values[1].dtype or len(values[0].shape) != len(values[1].shape):
+        texts = [f"{value.dtype}{value.shape}" for value in values]
+        raise UnsupportedOp(
+            f"{then.step}: the condition is only known at run time, and output {position} is "
+            f"{texts[0]} in then_branch and {texts[1]} in else_branch, which is not built; make "
+            "the condition a constant, or the branches alike"
+        )
+    shape = tuple(map(max, zip(values[0].shape, values[1].shape, strict=True)))
+    given = [b.context.counted.get(b.results[position], {}) for b in bodies]
+    axes = [
+        axis
+        for axis, extents in enumerate(zip(values[0].shape, values[1].shape, strict=True))
+        if extents[0] != extents[1] or any(axis in counts for counts in given)
+    ]
+    if not axes:
+        return _Box(values[0].dtype, shape, {})
+    if context.counts_lost:
+        raise UnsupportedOp(context.counts_lost)
+    if prod(shape) > MOST_ROOM or any(
+        counts and value.shape != shape for counts, value in zip(given, values, strict=True)
+    ):
+        raise UnsupportedOp(f"{then.step}: output {position} has no room of constant size")
+    counts: dict[int, tuple[str, str]] = {}
+    for axis in axes:
+        numbers = [
+            _as_number(body, known[axis], f"count{position}.{axis}")
+            if axis in known
+            else body.constant(f"{body.step.name}/extent", np.array(value.shape[axis], np.int64))
+            for body, value, known in zip(bodies, values, given, strict=True)
+        ]
+        counts[axis] = (numbers[0], numbers[1])
+    for body, value in zip(bodies, values, strict=True):
+        if value.shape != shape:
+            _extend(body, position, value.shape, shape)
+    return _Box(values[0].dtype, shape, counts)
+
+
+def _as_number(body: RegionBody, count: str, wanted: str) -> str:
+    """A count of one element as an int64 without axes."""
+    sub = body.context
+    shape = sub.new_constant(f"{body.step.name}/{wanted}/shape", np.zeros(0, np.int64))
+    wide, number = sub.unique_tensor_name(f"{wanted}/wide"), sub.unique_tensor_name(wanted)
+    body.run(
+        [
+            derived(body.step, "Cast", [count], [wide], "wide", to=onnx.TensorProto.INT64),
+            derived(body.step, "Reshape", [wide, shape], [number], "number"),
+        ]
+    )
+    return number
+
+
+def _extend(body: RegionBody, position: int, shape: Sequence[int], room: Sequence[int]) -> None:
+    """Replace a result by a larger tensor, which begins with it."""
+    sub = body.context
+    behind = [have - need for have, need in zip(room, shape, strict=True)]
+    pads = sub.new_constant(f"{body.step.name}/pads", np.array([0] * len(shape) + behind))
+    name = sub.unique_tensor_name(f"{body.results[position]}/box")
+    body.run([derived(body.step, "Pad", [body.results[position], pads], [name], f"box{position}")])
+    body.results = (*body.results[:position], name, *body.results[position + 1 :])
+
+
+def _guarded(one: RegionBody, beside: RegionBody, region: RegionBuilder) -> list[str]:
+    """Outputs of the region that give what runs check in a branch; in the other one they are
+    right."""
+    outputs = []
+    for number, guard in enumerate(one.graph.guards):
+        value = one.graph.values[guard.value]
+        wanted = f"{one.step.name}/checked{number}"
+        one.add_result(one.copied(guard.value, wanted))
+        beside.add_result(beside.constant(wanted, allowed_contents(guard, value)))
+        outputs.append(region.check(guard, wanted, value))
+    return outputs

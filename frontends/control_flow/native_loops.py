@@ -1,0 +1,243 @@
+"""Loops of which a run decides how often they iterate.
+
+In: a `Loop` or `Scan` node in one form (`LoopSpec`), and the tensors of the graph around it.  Out:
+a control region that executes the body in each iteration.  What always holds: states keep their
+shapes; a body that cannot be a graph of its own is refused, with the graph as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphflow.base.errors import UnsupportedOp
+from graphflow.frontends.control_flow.native_bodies import (
+    RegionBody,
+    RegionBuilder,
+    allowed_contents,
+    region_body,
+)
+from graphflow.frontends.protos.steps import (
+    ImportStep,
+    existing_axis,
+)
+from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.data_extents import MOST_ROOM
+from graphflow.graph import (
+    Node,
+    RegionJump,
+    Value,
+    ValueGuard,
+)
+from graphflow.kernels.definitions.data_dependent import control_steps
+from graphflow.kernels.definitions.movements import movement
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A tensor of which each iteration takes or makes one row along `axis`, `reverse` ones from the
+    end; `name` is empty for a result that nothing reads."""
+
+    name: str
+    axis: int = 0
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSpec:
+    """A `Loop` or `Scan` in the same form.
+
+    trips, condition: tensors, of one element each; empty if the node has none.
+    most: the most iterations, None if nothing bounds them.
+    all_trips: whether there are always so many.
+    given: whether the body has the number of the iteration and the condition as its first inputs,
+        and gives the next condition as its first result.
+    """
+
+    trips: str
+    condition: str
+    most: int | None
+    all_trips: bool
+    given: bool
+    states: tuple[str, ...]
+    taken: tuple[Scanned, ...]
+    made: tuple[Scanned, ...]
+
+
+def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
+    """Add a loop whose iterations are not unrolled.
+
+    Raises `UnsupportedOp` where its body cannot be a graph of its own.
+    """
+    names = (form.trips, form.condition, *form.states, *(one.name for one in form.taken))
+    if step.guard is not None or any(name in context.counted for name in names):
+        raise UnsupportedOp(f"{step}: a run decides shapes of it, or whether it is executed at all")
+    for name in filter(None, names):
+        if name not in context.graph.values:
+            raise UnsupportedOp(f"{step}: its input {name} is no tensor")
+    body = region_body(step, "body", context, lambda sub: _loop_inputs(step, form, context, sub))
+    region = RegionBuilder(step, context)
+    first = int(form.given)
+    states = [body.value(first + k) for k in range(len(form.states))]
+    rows = [body.value(first + len(states) + k) for k in range(len(form.made))]
+    for name, value in zip(form.states, states, strict=True):
+        before = context.graph.values[name]
+        if (before.dtype, before.shape) != (value.dtype, value.shape):
+            raise UnsupportedOp(
+                f"{step}: {name} is {before.dtype}{before.shape}, and {value.dtype}{value.shape} "
+                "after an iteration, which is not built; carry tensors of one shape"
+            )
+    if any(name in body.context.counted for name in body.results):
+        raise UnsupportedOp(
+            f"{step}: its body gives a tensor whose shape is only known at run time"
+        )
+    made = [one for one in form.made if one.name]
+    if made and form.most is None:
+        raise UnsupportedOp(
+            f"{step}: nothing bounds how many iterations it has, and each makes a row of "
+            f"{made[0].name}, which is not built; give it a constant as its trip count"
+        )
+    if made and not form.all_trips and context.counts_lost:
+        raise UnsupportedOp(context.counts_lost)
+    if any(row.size * (form.most or 0) > MOST_ROOM for row in rows):
+        raise UnsupportedOp(
+            f"{step}: it makes tensors with room for more than {MOST_ROOM} elements"
+        )
+    ends = (
+        replace(one, axis=existing_axis(step, one.axis, len(row.shape) + 1))
+        for row, one in zip(rows, form.made, strict=True)
+    )
+    _add_loop_parts(replace(form, made=tuple(ends)), body, states, rows, region)
+
+
+def _loop_inputs(
+    step: ImportStep, form: LoopSpec, context: ImportContext, sub: ImportContext
+) -> list[str]:
+    """Add the inputs of a loop's body; the rows of what is scanned are made by kernels."""
+
+    def added(wanted: str, dtype: str, shape: tuple[int, ...]) -> str:
+        return sub.graph.add_input(sub.unique_tensor_name(wanted), dtype, shape)
+
+    number = added(f"{step.name}/number", "int64", ())
+    found = [number, sub.new_constant(f"{step.name}/true", np.array(True))] if form.given else []
+    for name in form.states:
+        value = context.graph.values[name]
+        found.append(added(f"{step.name}/{name}", value.dtype, value.shape))
+    for one in form.taken:
+        value = context.graph.values[one.name]
+        whole = added(f"{step.name}/{one.name}", value.dtype, value.shape)
+        found.append(_row(step, whole, value, one, number, sub))
+    return found
+
+
+def _row(
+    step: ImportStep, whole: str, value: Value, one: Scanned, number: str, sub: ImportContext
+) -> str:
+    """Add the kernel that takes a row of a scanned tensor."""
+    row = sub.unique_tensor_name(f"{whole}/row")
+    func = control_steps.take_row(value.shape, one.axis, one.reverse, value.dtype)
+    node = sub.unique_node_name(f"{step.name}/{row}")
+    sub.graph.add(Node(node, f"{step.op}.row", func, (whole, number), (row,), (step.name,)))
+    return row
+
+
+def _add_loop_parts(
+    form: LoopSpec,
+    body: RegionBody,
+    states: Sequence[Value],
+    rows: Sequence[Value],
+    region: RegionBuilder,
+) -> None:
+    """Add the parts of a loop: what comes before the first iteration, the body, and what follows
+    each iteration."""
+    step, values = body.step, region.context.graph.values
+    names = list(step.node.output)
+    names += [""] * (len(states) + len(rows) - len(names))
+    carried = [region.write(n, v.dtype, v.shape) for n, v in zip(names, states, strict=False)]
+    following = [region.hold(v.dtype, v.shape) for v in states]
+    row_slots = [region.hold(v.dtype, v.shape) for v in rows]
+    boxes = [
+        region.write(name, value.dtype, _boxed(form, value, one))
+        for name, value, one in zip(names[len(states) :], rows, form.made, strict=True)
+    ]
+    number = region.write(region.context.unique_tensor_name(f"{step.name}/trips"), "int64", ())
+    if not form.all_trips:
+        count = region.writes[number].name
+        for name, one in zip(names[len(states) :], form.made, strict=True):
+            if name:
+                region.counted[name] = {one.axis: count}
+    guards = [_guard_state(body, k, guard, region) for k, guard in enumerate(body.graph.guards)]
+    first = [region.read(name) for name in (form.condition, form.trips) if name]
+    trips = (values[form.trips].shape, values[form.trips].dtype) if form.trips else None
+    condition = values[form.condition].shape if form.condition else None
+    for name, slot, value in zip(form.states, carried, states, strict=True):
+        region.kernel(movement.copy(value.shape, value.dtype), (region.read(name),), slot)
+    for guard in guards:
+        value = region.writes[guard.kept]
+        region.kernel(movement.fill(value.shape, guard.allowed, value.dtype), (), guard.kept)
+    region.kernel(movement.fill((), 0, "int64"), (), number)
+    flag, begin = region.hold("bool", ()), len(region.parts) + 1
+    moved = [*zip(following, carried, states, strict=True)]
+    moved += [(guard.following, guard.kept, region.writes[guard.kept]) for guard in guards]
+    end = begin + 1 + len(rows) + len(moved) + 2
+    begins = control_steps.loop_begins(trips, condition)
+    region.kernel(begins, first, flag, RegionJump(flag, False, end))
+    wholes = [region.read(one.name) for one in form.taken]
+    again = [region.hold("bool", body.value(0).shape)] if form.given else []
+    kept = [guard.kept for guard in guards]
+    outputs = (*again, *following, *row_slots, *(guard.following for guard in guards))
+    region.body(body, (number, *carried, *wholes, *kept), outputs)
+    for slot, box, row, one in zip(row_slots, boxes, rows, form.made, strict=True):
+        extent = region.writes[box].shape[one.axis]
+        func = control_steps.put_row(row.shape, extent, one.axis, one.reverse, row.dtype)
+        region.kernel(func, (slot, number), box)
+    for source, slot, value in moved:
+        region.kernel(movement.copy(value.shape, value.dtype), (source,), slot)
+    decides = again if not form.all_trips else []
+    goes_on = control_steps.loop_goes_on(body.value(0).shape if decides else None, trips)
+    region.kernel(goes_on, (*decides, number, *([region.read(form.trips)] if trips else [])), flag)
+    region.kernel(control_steps.next_number(), (number,), number, RegionJump(flag, True, begin))
+    assert len(region.parts) == end
+    often = f"at most {form.most} times" if form.most is not None else "as long as it says"
+    region.add(f"a run executes its body {often}")
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardState:
+    """What a guard of a loop's body checks, as a state: the first contents that violate it stay.
+
+    kept, following: the region's names of it before and after an iteration; allowed: a number that
+    satisfies the guard.
+    """
+
+    kept: str
+    following: str
+    allowed: int
+
+
+def _guard_state(
+    body: RegionBody, number: int, guard: ValueGuard, region: RegionBuilder
+) -> _GuardState:
+    """Make what a guard checks a state of the loop, and an output of the region."""
+    sub, step = body.context, body.step
+    value = body.graph.values[guard.value]
+    wanted = f"{step.name}/checked{number}"
+    before = sub.graph.add_input(sub.unique_tensor_name(wanted), value.dtype, value.shape)
+    body.sources[before] = None
+    after = sub.unique_tensor_name(wanted)
+    func = control_steps.kept_violation(value.shape, value.dtype, guard.lo, guard.hi)
+    node = sub.unique_node_name(f"{wanted}/kept")
+    operands = (before, guard.value)
+    sub.graph.add(Node(node, f"{step.op}.check", func, operands, (after,), (step.name,)))
+    body.add_result(after)
+    allowed = 0 if guard.lo <= 0 <= guard.hi else int(allowed_contents(guard, value).reshape(-1)[0])
+    following = region.hold(value.dtype, value.shape)
+    return _GuardState(region.check(guard, wanted, value), following, allowed)
+
+
+def _boxed(form: LoopSpec, row: Value, one: Scanned) -> tuple[int, ...]:
+    """The shape of the tensor that is made of rows."""
+    assert form.most is not None
+    return (*row.shape[: one.axis], form.most, *row.shape[one.axis :])
