@@ -43,6 +43,10 @@ class _ModelVersion:
     tried: Identity | None = None
     """Of the file that was loaded last, also if that failed."""
 
+    def waiting(self) -> int:
+        """How many requests wait for a run."""
+        return 0 if self.serving is None else self.serving.waiting
+
 
 class Repository:
     """The models of one server.  `load` one or `load_all`; `close` when all is over."""
@@ -114,9 +118,9 @@ class Repository:
         """Load every model that is there; GraphflowError with the first one that fails, when all
         others are loaded."""
         names = await asyncio.to_thread(self._files.found)
-        for name, versions in names.items():
-            for version in versions:
-                self._places[name].setdefault(version, _ModelVersion("LOADING"))
+        for versions in names.values():
+            for file in versions.values():
+                self._place(file)
         done = await asyncio.gather(*map(self.load, names), return_exceptions=True)
         for result in done:
             if isinstance(result, BaseException):
@@ -143,8 +147,16 @@ class Repository:
             if isinstance(result, BaseException):
                 raise result
 
+    def _place(self, file: ModelFile) -> _ModelVersion:
+        """What is known of a version, which begins to be loaded if nothing is."""
+        place = self._places[file.name].get(file.version)
+        if place is None:
+            place = self._places[file.name][file.version] = _ModelVersion("LOADING")
+            self._metrics.waiting.labels(file.name, file.version).set_function(place.waiting)
+        return place
+
     async def _load(self, file: ModelFile) -> None:
-        place = self._places[file.name].setdefault(file.version, _ModelVersion("LOADING"))
+        place = self._place(file)
         identity = await asyncio.to_thread(file.identity)
         if place.serving is not None and identity == place.identity:
             return

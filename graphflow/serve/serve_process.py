@@ -38,6 +38,9 @@ _SWITCH_INTERVAL = 0.0005
 """How long a thread keeps the interpreter lock while the event loop waits for it; Python's default
 of 5 ms is what a small model takes."""
 
+_BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+
 _log = logging.getLogger("graphflow.serve")
 
 
@@ -202,6 +205,7 @@ def listening(host: str, port: int) -> socket.socket:
         found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
+        found.listen(_BACKLOG)  # clients that come before the server is there wait for it
     except OSError as error:
         raise GraphflowError(
             f"cannot listen on {host} port {port}: {error}; give another --port"

@@ -21,6 +21,29 @@ from graphflow.serve.serve_metrics import ServeMetrics
 from graphflow.serve.served_model import Arrays, ServedModel
 
 
+class _Runner:
+    """Runs a model in a thread of its own.  It does not know what serves the model, so that a model
+    that is served no more is freed at once."""
+
+    def __init__(self, file: ModelFile, model: ServedModel, metrics: ServeMetrics) -> None:
+        self._model = model
+        self.thread = ThreadPoolExecutor(1, f"graphflow-{file.name}")
+        self._seconds = metrics.run_seconds.labels(file.name, file.version)
+        self._rows = metrics.run_rows.labels(file.name, file.version)
+
+    async def run(
+        self, requests: Sequence[Arrays]
+    ) -> Sequence[dict[str, NDArray[Any]] | Exception]:
+        """Serve the requests of one run."""
+        loop = asyncio.get_running_loop()
+        begin = perf_counter()
+        try:
+            return await loop.run_in_executor(self.thread, self._model.run, requests)
+        finally:
+            self._seconds.observe(perf_counter() - begin)
+            self._rows.observe(sum(map(self._model.interface.rows, requests)))
+
+
 class Serving:
     """A model with its queue.  Make it on the event loop."""
 
@@ -31,14 +54,15 @@ class Serving:
         self.model = model
         self.output_names = tuple(tensor.name for tensor in model.interface.outputs)
         self.is_closed = False
-        named = (file.name, file.version)
-        self._run_seconds = metrics.run_seconds.labels(*named)
-        self._run_rows = metrics.run_rows.labels(*named)
+        self._runner = _Runner(file, model, metrics)
         rules = BatchRules(model.interface.most_rows, limits.delay_seconds, limits.queue)
-        self._batcher = Batcher[Arrays, dict[str, NDArray[Any]]](self._run, rules)
-        self._thread = ThreadPoolExecutor(rules.runs, f"graphflow-{file.name}")
-        metrics.waiting.labels(*named).set_function(lambda: self._batcher.waiting)
+        self._batcher = Batcher[Arrays, dict[str, NDArray[Any]]](self._runner.run, rules)
         self._batcher.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a run."""
+        return self._batcher.waiting
 
     async def infer(self, arrays: Arrays, seconds: float) -> dict[str, NDArray[Any]]:
         """The outputs of a request, whose inputs fit the interface; RefusedRequest if there are
@@ -51,15 +75,4 @@ class Serving:
         """Accept nothing any more, and return when all that was accepted is answered."""
         self.is_closed = True
         await self._batcher.close()
-        self._thread.shutdown(wait=False)  # it is idle
-
-    async def _run(
-        self, requests: Sequence[Arrays]
-    ) -> Sequence[dict[str, NDArray[Any]] | Exception]:
-        loop = asyncio.get_running_loop()
-        begin = perf_counter()
-        try:
-            return await loop.run_in_executor(self._thread, self.model.run, requests)
-        finally:
-            self._run_seconds.observe(perf_counter() - begin)
-            self._run_rows.observe(sum(map(self.model.interface.rows, requests)))
+        self._runner.thread.shutdown(wait=False)  # it is idle

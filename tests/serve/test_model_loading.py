@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +31,7 @@ from graphflow.models import ModelBuilder
 from graphflow.serve.model_files import ModelFile
 from graphflow.serve.model_loading import LoadOptions, interface_of, load_model
 from graphflow.serve.served_model import ServedModel
+from support.serving.faults import Question, load_with_faults
 
 ROWS = {"batch": (1, 4)}
 OPTIONS = gf.Options(threads=1, workers=0)
@@ -242,3 +247,71 @@ def test_a_damaged_model_ends_the_process(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "graphflow", "serve", "net.gfx", "--port", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "error: the saved model net.gfx is damaged" in done.stderr
+
+
+# Load for long ----------------------------------------------------------------------------------
+
+MINUTES = 20
+
+
+def questions(*models: Any) -> list[Question]:
+    """Requests with random rows, whose answer one of the models has to give."""
+    rng = np.random.default_rng(1)
+    (y,) = (tensor.name for tensor in models[0].outputs)
+
+    def question(rows: int) -> Question:
+        x = rng.standard_normal((rows, 3, 4)).astype(np.float32)
+        wanted = [model.run({"x": x})[y].reshape(-1) for model in models]
+        entry = {"name": "x", "shape": [rows, 3, 4], "datatype": "FP32"}
+        body = json.dumps({"inputs": [{**entry, "data": x.reshape(-1).tolist()}]}).encode()
+
+        def is_right(found: Any) -> bool:
+            data = found["outputs"][0]["data"]
+            return any(np.allclose(data, one, rtol=1e-4, atol=1e-6) for one in wanted)
+
+        return Question(body, is_right)
+
+    return [question(1 + k % 3) for k in range(60)]
+
+
+def resident_kibibytes(process: subprocess.Popen[str]) -> int:
+    text = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    return int(text.partition("VmRSS:")[2].split()[0])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 * (MINUTES + 20))
+def test_load_with_faults_for_long(tmp_path: Path) -> None:
+    """A real process with models that take each other's place: its memory stays, no answer is
+    wrong, and nothing that was accepted is lost."""
+    paths = [tmp_path / f"{seed}.gfx" for seed in (2, 3)]
+    for seed, path in zip((2, 3), paths, strict=True):
+        compiled(network(seed=seed)).save(path)
+    served = tmp_path / "m.gfx"
+    shutil.copy(paths[0], served)
+    memory: list[int] = []
+
+    def swap(number: int) -> None:
+        if process.poll() is None and time.monotonic() > begin + 60 * (len(memory) + 1):
+            memory.append(resident_kibibytes(process))
+            print(f"{len(memory)} minutes: {memory[-1]} KiB", flush=True)
+        shutil.copy(paths[number % 2], tmp_path / "next.gfx")
+        os.replace(tmp_path / "next.gfx", served)
+
+    arguments = ("m.gfx", "--threads", "1", "--queue", "3", "--max-body", "1")
+    with serving(*arguments, folder=tmp_path) as (process, port, _):
+        drain = threading.Thread(target=process.stderr.read, daemon=True)  # type: ignore[union-attr]
+        drain.start()
+        client = triton.InferenceServerClient(f"127.0.0.1:{port}")
+        while not client.is_server_ready():
+            time.sleep(0.02)
+        begin = time.monotonic()
+        asked = questions(*map(gf.load, paths))
+        found = load_with_faults(port, 60.0 * MINUTES, swap, asked)
+        memory.append(resident_kibibytes(process))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    print(found.answered, found.refused, found.swapped, found.faults, memory)
+    assert found.wrong == [] and found.lost == 0
+    assert found.answered > 1000 and found.swapped > 100 and min(found.faults.values()) > 10
+    assert max(memory) < 1.05 * memory[min(1, len(memory) - 1)] + 4096

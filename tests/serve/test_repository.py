@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -188,6 +190,34 @@ def test_a_file_that_changes_is_loaded_where_that_is_wanted(tmp_path: Path) -> N
         assert await factor(repository) == 4
 
     opened(ModelFiles((ModelFile("m", "1", path),)), test)
+
+
+def test_a_model_that_is_served_no_more_is_freed(tmp_path: Path) -> None:
+    """At once: its weights are memory that the collector of garbage does not know of."""
+    path = write(tmp_path / "m.gfx", "2")
+
+    async def test(repository: Repository) -> None:
+        await repository.load_all()
+        assert await factor(repository) == 2
+        program = weakref.ref(repository.serving("m").model.program)
+        write(path, "3")
+        await repository.load("m")
+        await settled(lambda: program() is None)
+        program = weakref.ref(repository.serving("m").model.program)
+        assert await factor(repository) == 3
+        await repository.unload("m")
+        await settled(lambda: program() is None)
+
+    gc.disable()  # as the tests do anyway
+    opened(ModelFiles((ModelFile("m", "1", path),)), test)
+
+
+async def settled(condition: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen")
 
 
 def test_what_was_accepted_is_answered_by_what_accepted_it(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_the_end_finishes_what_was_accepted(tmp_path: Path) -> None:
 
 
 def test_seconds_of_load_with_faults(tmp_path: Path) -> None:
-    """The same for twenty minutes, with a real model: `benchmarks/serving_faults.py`."""
+    """The slow test in test_model_loading.py does the same for long, with real models."""
     limits = replace(LIMITS, queue=64, body_bytes=1 << 20, head_seconds=0.5, body_seconds=0.5)
     path = tmp_path / "m.gfx"
     path.write_text("2")

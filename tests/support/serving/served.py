@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -144,21 +143,11 @@ def served(options: ServeOptions, loads: Loads) -> Iterator[Served]:
     thread.start()
     try:
         assert is_started.wait(10)
-        _wait_for_port(listener.getsockname()[1])
         yield Served(started[0], listener.getsockname()[1])
     finally:
         started[0].stop()
         thread.join(120)
         assert not thread.is_alive()
-
-
-def _wait_for_port(port: int) -> None:
-    for _ in range(1000):
-        with suppress(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("the server does not listen")
 
 
 @contextmanager

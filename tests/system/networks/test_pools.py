@@ -109,6 +109,7 @@ def proportional(process, text):
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("fork")
+    assert gf.load  # imports what loads: else each process has that memory, too
     processes, connections, totals = [], [], []
     for _ in range(PROCESSES):
         here, there = context.Pipe()
