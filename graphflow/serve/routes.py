@@ -113,7 +113,10 @@ class ServeRoutes:
     def routes(self) -> list[Route]:
         """Each path with its handler."""
         model = "/v2/models/{model}"
+        # Looked through from the first one on, and inferences are most of what comes.
         handlers: dict[tuple[str, str], Handler] = {
+            ("POST", f"{model}/infer"): self.infer,
+            ("POST", f"{model}/versions/{{version}}/infer"): self.infer,
             ("GET", "/v2"): self.server,
             ("GET", "/v2/health/live"): self.live,
             ("GET", "/v2/health/ready"): self.ready,
@@ -125,7 +128,6 @@ class ServeRoutes:
         for front in (model, model + "/versions/{version}"):
             handlers["GET", front] = self.model
             handlers["GET", f"{front}/ready"] = self.model_ready
-            handlers["POST", f"{front}/infer"] = self.infer
         return [
             Route(path, handler, methods=[method]) for (method, path), handler in handlers.items()
         ]
