@@ -43,7 +43,7 @@ SEED = 0
 """The networks of the onnx package come without weights; they are drawn with this seed."""
 
 EXTENTS = {
-    "batch": 1, "batch_size": 1, "sequence_length": 128, "sequence": 1, "past": 127, "total": 128,
+    "batch": 1, "batch_size": 1, "sequence_length": 64, "sequence": 1, "past": 127, "total": 128,
     "encoder": 64, "decoder": 16, "frames": 256, "height": 128, "width": 128,
 }  # fmt: skip
 """The extents of symbolic dimensions: one image, one text, one token behind a past."""
