@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from graphflow.base.errors import GraphflowError
 
 EXTRAS = {
+    "distributed": ("dask", "distributed", "pandas", "pyarrow"),
     "serve": ("uvicorn", "httptools", "uvloop", "starlette", "prometheus_client", "orjson"),
 }
 """The packages of each extra, by the names that are imported."""

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from graphflow.api.executable import Executable, load
+from graphflow.api.row_batches import RowBatches, row_batches, sized_axes_in
 from graphflow.base.errors import InvalidModel
 from graphflow.program import OpenTensor, TensorSpec
-from graphflow.runtime import Program, is_container, with_size_names
+from graphflow.runtime import Program, is_container
 from graphflow.serve.compile_process import compile_beside
 from graphflow.serve.model_files import ModelFile
 from graphflow.serve.served_model import ANY, ModelInterface, ServedModel, ServedTensor
@@ -68,8 +69,8 @@ def interface_of(exe: Executable, shares_runs: bool = True) -> ModelInterface:
         raise InvalidModel("it has outputs that are sequences or optionals; these are not served")
     if any(one.program.spec.objects_in for one in made):
         raise InvalidModel("it has inputs that are sequences or optionals; these are not served")
-    most, reason = _most_rows(alone, report) if shares_runs else (1, "no runs are to be shared")
-    return ModelInterface(inputs, outputs, frozenset(exe.required), most, reason)
+    rows = row_batches(exe) if shares_runs else RowBatches(1, 1, "no runs are to be shared")
+    return ModelInterface(inputs, outputs, frozenset(exe.required), rows.most, rows.refusal)
 
 
 def _bounds(program: Program) -> dict[tuple[str, int], tuple[int, int]]:
@@ -102,40 +103,6 @@ def _output(tensor: TensorSpec | OpenTensor, report: Mapping[str, Any]) -> Serve
     if served.shape is None:
         return served
     cut = {trim["axis"] for trim in report.get("trimmed", ()) if trim["edge"] == tensor.name}
-    cut.update(_sized_axes(report, tensor.name))
+    cut.update(sized_axes_in(report, tensor.name))
     shape = tuple(ANY if axis in cut else n for axis, n in enumerate(served.shape))
     return ServedTensor(served.name, served.dtype, shape, {})
-
-
-def _sized_axes(report: Mapping[str, Any], name: str) -> dict[int, str]:
-    """The sizes along axes of a tensor."""
-    edges = (edge for edge in report.get("edges", ()) if edge["name"] == name)
-    return {size["axis"]: size["name"] for edge in edges for size in edge["sizes"]}
-
-
-def _most_rows(exe: Executable | None, report: Mapping[str, Any]) -> tuple[int, str]:
-    """The rows of a run that requests may share, or 1 and why they may not."""
-    if exe is None:
-        return 1, "there is not one program that serves all shapes; compile it with sizes"
-    reasons = []
-    for rows in report["rows"]:
-        size = next(s for s in exe.program.spec.sizes if s.name == rows["size"])
-        reason = rows["why_not"] or _not_first(exe, size.name, report)
-        if not reason:
-            return size.hi, ""
-        reasons.append(f"along {size.name}: {reason}")
-    return 1, "; ".join(reasons) or "it was compiled for one shape; compile it with a size"
-
-
-def _not_first(exe: Executable, size: str, report: Mapping[str, Any]) -> str:
-    """Why the rows of a size are not those of the whole inputs and outputs; empty if they are."""
-    spec = exe.program.spec
-    for tensor in exe.program.spec.inputs[: len(spec.inputs) - len(spec.held)]:
-        shape = with_size_names(spec, tensor).shape or ()
-        if [axis for axis, extent in enumerate(shape) if extent == size] != [0]:
-            return f"input {tensor.name} does not have it as its first axis alone"
-    for result in spec.results:
-        axes = _sized_axes(report, result.name)
-        if [axis for axis, name in axes.items() if name == size] != [0]:
-            return f"output {result.name} does not have it as its first axis alone"
-    return ""

@@ -1,4 +1,4 @@
-"""The arguments of `graphflow serve`, and the types of their values.
+"""The arguments of `graphflow serve` and `graphflow map`, and the types of their values.
 
 In: an argument parser.  Out: the parser with these options; those of limits have the names of the
 fields of `ServeLimits`, and are absent where they were not given.
@@ -31,6 +31,32 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     _add_address(parser)
     _add_loading(parser)
     _add_limits(parser)
+
+
+def add_map_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model, the inputs, the folder of outputs, and the cluster."""
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="a file that `compile -o` wrote, or several for different processors; an ONNX model, "
+        "which workers compile that none of these fits",
+    )
+    parser.add_argument(
+        "--input",
+        required=True,
+        metavar="PATTERN",
+        help="files .npy, or .npz with an array for each input, such as 'in/*.npy'",
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="a folder of every worker")
+    parser.add_argument(
+        "--dask",
+        default="local",
+        metavar="ADDRESS|local",
+        help="the scheduler of a cluster; default: processes on this machine",
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads of a run; default: 1")
+    add_size_argument(parser)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
