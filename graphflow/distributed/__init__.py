@@ -8,6 +8,6 @@ from graphflow.base.extras import require_extra
 require_extra("distributed", "graphflow.distributed")
 
 from graphflow.distributed.collections_map import map_batches  # noqa: E402
-from graphflow.distributed.portable_model import PortableModel, portable_model  # noqa: E402
+from graphflow.distributed.portable_model import portable_model  # noqa: E402
 
-__all__ = ["PortableModel", "map_batches", "portable_model"]
+__all__ = ["map_batches", "portable_model"]

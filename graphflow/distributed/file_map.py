@@ -51,7 +51,7 @@ def found_inputs(pattern: str) -> list[str]:
     return files
 
 
-def output_names(inputs: Sequence[str], folder: str) -> dict[str, str]:
+def mapped_names(inputs: Sequence[str], folder: str) -> dict[str, str]:
     """The output of each input; GraphflowError where two would have one name."""
     names: dict[str, str] = {}
     for path in inputs:
@@ -75,7 +75,7 @@ def map_files(
     Raises GraphflowError if the folder cannot be written to, or if the cluster is lost; what was
     done until then stays.
     """
-    outputs = output_names(inputs, folder)
+    outputs = mapped_names(inputs, folder)
     try:
         os.makedirs(folder, exist_ok=True)
         records = read_manifest(os.path.join(folder, MANIFEST))

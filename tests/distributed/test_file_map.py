@@ -24,7 +24,7 @@ from graphflow.distributed.file_map import (
     MANIFEST,
     found_inputs,
     map_files,
-    output_names,
+    mapped_names,
     read_manifest,
 )
 from graphflow.distributed.portable_model import PortableModel, portable_model
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed(
 
 def test_two_inputs_of_one_name() -> None:
     with pytest.raises(GraphflowError, match="would both be written to"):
-        output_names(["/a/x.npy", "/b/x.npz"], "out")
+        mapped_names(["/a/x.npy", "/b/x.npz"], "out")
     with pytest.raises(GraphflowError, match="no file is named"):
         found_inputs("/nowhere/*.npy")
 
