@@ -145,7 +145,10 @@ def _records(
     submit(_AHEAD * threads)
     for future in done:
         try:
-            yield future.result()
+            record: FileRecord = future.result()
         except distributed.KilledWorker as error:
             raise OSError(f"workers died again and again: {error}") from error
+        except distributed.CancelledError as error:
+            raise OSError(f"the scheduler is lost: {error}") from error
+        yield record
         submit(1)

@@ -113,6 +113,7 @@ def test_inputs_that_fail_stop_nothing(client: Any, model: PortableModel, tmp_pa
     assert (outcome.done, outcome.before, len(outcome.failed)) == (1, 2, 2)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed(
     client: Any, model: PortableModel, saved: Path, tmp_path: Path
 ) -> None:
@@ -203,5 +204,5 @@ if __name__ == "__main__":
     client = distributed.Client(cluster)
     pids = client.run(os.getpid).values()
     print(cluster.scheduler_address, *pids, flush=True)
-    time.sleep(600)
+    time.sleep(7200)
 """
