@@ -152,6 +152,7 @@ def test_the_command_line(saved: Path, tmp_path: Path, client: Any, capsys: Any)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_five_thousand_images_and_a_scheduler_that_is_killed(saved: Path, tmp_path: Path) -> None:
     """A worker is killed in the middle, then the scheduler; the run is started again."""
     inputs, out = write_inputs(tmp_path / "in", 5000), tmp_path / "out"
@@ -186,7 +187,7 @@ def test_five_thousand_images_and_a_scheduler_that_is_killed(saved: Path, tmp_pa
     before = done()
     assert 2000 <= before < 5000
     scheduler, address, _ = cluster()
-    assert run(address).wait(300) == 0
+    assert run(address).wait(1800) == 0
     scheduler.terminate()
     require_all(saved, inputs, out)
 
