@@ -20,7 +20,8 @@ class Expansion:
     `node` has the same name and outputs.  `through` has the inputs of its kernel that are bound to
     sources of a moved value, by parameter: that value, which is not read itself.  `gone` has the
     tensors inside the node's kernel that the new one does not compute, each with the reason.
-    `because` says in words what the new kernel does instead of the old one, empty for the node
+    `absorbed` has the values of the graph that its kernel computes for itself, so that nothing else
+    needs them.  `because` says in words what the new kernel does instead of the old one, empty for the node
     itself.
     """
 
@@ -28,6 +29,7 @@ class Expansion:
     through: Mapping[str, str] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
     because: str = ""
+    absorbed: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -67,7 +69,9 @@ class Expansions:
         """
         out = self.graph.copy()
         read_before: dict[str, None] = {}
+        absorbed: dict[str, Node] = {}
         for expansion in expansions:
+            absorbed.update(dict.fromkeys(expansion.absorbed, expansion.node))
             read_before.update(dict.fromkeys(out.node(expansion.node.name).inputs))
             out.replace(expansion.node.name, expansion.node)
             out.removed.update((name, Removed(why)) for name, why in expansion.gone.items())
@@ -77,6 +81,8 @@ class Expansions:
                 out.remove(node.name)
                 out.remove_value(value)
                 reason = f"the readers of {node.op} {node.name} read the tensors that it moved"
+                if value in absorbed:
+                    continue  # it is inside the kernel of another node
                 out.removed[value] = Removed(reason)
         for name in reversed(self.constants):
             if not out.consumers(name):

@@ -39,6 +39,7 @@ from graphflow.kernels.recipes import (
     View,
     left_facts,
     memory_key,
+    moved_bytes,
 )
 from graphflow.layout import (
     Constant,
@@ -231,13 +232,17 @@ def _of_expansions(
 ) -> Iterator[Candidate]:
     """The candidates of a node's expansions, and those in which its output stays unmoved."""
     graph = expansion_variants.expansions.graph
-    for expansion, options in expansion_variants.of_node.get(node.name, ()):
+    for expansion, options in expansion_variants.options(node, edge_types):
         # Of tensors that are read through movement the layouts are known, and nothing of padding.
         weakest = {**edge_types, **dict.fromkeys(expansion.sources, ())}
+        kept = (row_major(graph.values[value].shape) for value in expansion.absorbed)
+        dtype = expansion.node.func.outputs[0].dtype
+        saved = sum(cost.handed_on_seconds(moved_bytes(layout, dtype) // 2) for layout in kept)
         for candidate in _of_variants(graph, expansion.node, options, weakest, wanted, cost):
             for requirements in expansion_variants.through(expansion, candidate.requirements):
                 yield replace(
                     candidate,
+                    seconds=candidate.seconds - (0.0 if candidate.measured else saved),
                     requirements=requirements,
                     expansion=expansion,
                     kernel_requirements=candidate.requirements,
