@@ -46,11 +46,11 @@ def fill_seconds(written: int, target: Target, threads: int) -> float:
 
 
 def handed_on_seconds(size: int, target: Target, threads: int) -> float:
-    """Seconds that kernels take beyond their prices to store a tensor of `size` bytes and to load it.
+    """Seconds that kernels take beyond their prices to store a tensor and to load it again.
 
-    Prices hide that behind multiply-adds, which was not found: scores of 3 to 54 MB took 17 to 33 GB/s
-    more on one thread and on two, about the rate of memory.  0 for what the second-level caches hand
-    on.
+    Prices hide that behind multiply-adds.  Scores of an attention of 3 to 54 MB were not hidden:
+    they took the time of moving them at 17 to 33 GB/s, on one thread and on two, so the rate is
+    that of memory.  0 for what the second-level caches hand on.
     """
     if 2 * size <= target.l2_bytes // 2 * threads:
         return 0.0

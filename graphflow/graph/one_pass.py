@@ -15,13 +15,19 @@ between.  The kernel has the same stages, so each element is computed as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.kernels.recipes import refused_bands, summed_operands
+from graphflow.kernels.recipes import (
+    ONE_PASS,
+    RefusedVariant,
+    refused_bands,
+    summed_operands,
+)
+from graphflow.schedule import Refusal
 from graphflow.tir import Reduce, matched_variables, moves_of, walk
 
 
@@ -29,16 +35,36 @@ def in_one_pass(known: Expansions) -> Expansions:
     """`known` and the expansions of products that compute their operand in the same pass."""
     graph, fuser = known.graph, KernelFuser()
     found: dict[str, list[Expansion]] = {}
+    refused: dict[str, tuple[RefusedVariant, ...]] = {}
     origins: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
         for chain in _chains(graph, node):
             expansion = _expansion(chain, fuser)
-            if refused_bands(expansion.node.func) is None:
+            refusal = _refusal(graph, expansion)
+            if refusal is None:
                 found.setdefault(node.name, []).append(expansion)
                 origins.update(dict.fromkeys(expansion.absorbed, ()))
-    if not found:
+            else:
+                refused[node.name] = (RefusedVariant(ONE_PASS, refusal),)
+    if not found and not refused:
         return known
-    return replace(known, of_node=known.adding(found), origins={**known.origins, **origins})
+    return replace(
+        known,
+        of_node=known.adding(found),
+        origins={**known.origins, **origins},
+        refused={**known.refused, **refused},
+    )
+
+
+def _refusal(graph: OperatorGraph, expansion: Expansion) -> Refusal | None:
+    """Why the products of an expansion stay apart; None where they need not."""
+    node = expansion.node
+    for value in (*node.inputs, *expansion.absorbed, *node.outputs):
+        if graph.values[value] in graph.counted:
+            return Refusal(
+                "", f"a run gives a part of {value}, and bands take no part of their rows"
+            )
+    return refused_bands(node.func)
 
 
 def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node]]:
@@ -57,19 +83,18 @@ def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node
             first = graph.producer(operand)
             if first is None or graph.values[operand].shape != shape:
                 continue
-            if _is_read_once(graph, operand) and _may_join(graph, first):
-                if summed_operands(first.func) and first is not between:
-                    yield first, between, last
+            joins = _is_read_once(graph, operand) and _may_join(graph, first)
+            if joins and summed_operands(first.func):
+                yield first, between, last
 
 
 def _may_join(graph: OperatorGraph, node: Node) -> bool:
-    """Whether a node is computed in each run, by a definition of one output without counts."""
+    """Whether a node is computed in each run, by a definition of one output."""
     if node.by_user or node.func.callee is not None or len(node.outputs) != 1:
         return False
     if matched_variables(node.func.body) or any(b.size == 0 for b in node.func.outputs):
         return False
-    counted = any(graph.values[v] in graph.counted for v in (*node.inputs, *node.outputs))
-    return not counted and not graph.is_constant(node.outputs[0])
+    return not graph.is_constant(node.outputs[0])
 
 
 def _reduces(graph: OperatorGraph, node: Node) -> bool:
@@ -88,9 +113,6 @@ def _expansion(chain: tuple[Node, ...], fuser: KernelFuser) -> Expansion:
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     fused = fuser.fuse("_".join(node.func.name for node in chain), calls, last.outputs)
     absorbed = tuple(node.outputs[0] for node in before)
-    inner: Mapping[str, str] = dict(fused.inner)
-    own = tuple((v, b) for node in chain for v, b in node.inner if v not in inner)
-    del own
     taking = replace(
         last,
         op="+".join(node.op for node in chain),

@@ -1,7 +1,8 @@
 """The catalog of the zoo: the names of all models, and building one by its name.
 
 In: a name, a seed.  Out: a checked proto.  Models of `ZOO` have batch 1 and known shapes; those of
-`EXPORTED`, `FULL_SIZE` and `LONG` may have symbolic shapes. The same name and seed give the same bytes.
+`EXPORTED`, `FULL_SIZE` and `LONG` may have symbolic shapes.  The same name and seed give the same
+bytes.
 """
 
 from __future__ import annotations

@@ -163,6 +163,7 @@ def enumerate_candidates(
         options, refused[node.name] = variants_with(
             graph, node, variants, edge_types, pins, layouts, target, facts
         )
+        refused[node.name] += expansion_variants.refused(node)
         free = [v for v in options if node.name in relaxed or respects(node, v, pins)]
         own = _of_variants(graph, node, free, edge_types, wanted, cost)
         for candidate in chain(
@@ -242,7 +243,7 @@ def _of_expansions(
             for requirements in expansion_variants.through(expansion, candidate.requirements):
                 yield replace(
                     candidate,
-                    seconds=candidate.seconds - (0.0 if candidate.measured else saved),
+                    seconds=_beside_separate(candidate, saved),
                     requirements=requirements,
                     expansion=expansion,
                     kernel_requirements=candidate.requirements,
@@ -259,6 +260,16 @@ def _of_expansions(
             OutputAliasing.UNMOVED,
             family=family,
         )
+
+
+def _beside_separate(candidate: Candidate, saved: float) -> float:
+    """The price of a candidate that saves so many seconds which prices leave out.
+
+    Separate kernels take their prices and what is left out, so the estimate of the one that does
+    their work is made less in the same proportion.
+    """
+    seconds = candidate.seconds
+    return seconds if candidate.measured or not saved else seconds * seconds / (seconds + saved)
 
 
 UNMOVED = KernelVariant(

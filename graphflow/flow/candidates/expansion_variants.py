@@ -27,13 +27,21 @@ from graphflow.graph import (
     Expansions,
     Node,
     OperatorGraph,
+    constant_inputs,
     folding_constants,
     in_one_pass,
     moved_channels,
     reading_through,
     shuffled,
 )
-from graphflow.kernels.recipes import KernelVariant, Offers, View, memory_key
+from graphflow.kernels.recipes import (
+    KernelVariant,
+    Offers,
+    RefusedVariant,
+    View,
+    memory_key,
+    refused_variants,
+)
 from graphflow.layout import Fact, Family, Layout, Undefined, Unused, families
 from graphflow.tir import Buffer
 
@@ -103,6 +111,16 @@ class ExpansionVariants:
                 graph = self.expansions.graph
                 offered = offers_of(graph, expansion.node, edge_types, {}, self._target)
                 yield expansion, self._variants(expansion, offered) if offered else options
+
+    def refused(self, node: Node) -> tuple[RefusedVariant, ...]:
+        """The expansions that a node might have had, and the variants that are missing of those that
+        absorb values, with the reasons."""
+        graph, found = self.expansions.graph, [*self.expansions.refused.get(node.name, ())]
+        for expansion in self.expansions.of_node.get(node.name, ()):
+            if expansion.absorbed:
+                constants = constant_inputs(graph, expansion.node)
+                found += refused_variants(expansion.node.func, constants, self._target)
+        return tuple(dict.fromkeys(found))
 
     def through(self, expansion: Expansion, requirements: Requirements) -> Iterator[Requirements]:
         """What a variant of an expansion requires of the values of the graph, where `requirements`

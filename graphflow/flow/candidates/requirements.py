@@ -144,9 +144,7 @@ class OperandRequirement:
     family: Family | None = None
 
 
-def unmoved_requirement(
-    position: int, value: Value, family: Family | None
-) -> OperandRequirement:
+def unmoved_requirement(position: int, value: Value, family: Family | None) -> OperandRequirement:
     """The requirement that a value is not computed, its elements in layouts of `family` where they
     are; with None they are read nowhere.
     """

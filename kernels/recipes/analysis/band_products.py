@@ -20,21 +20,23 @@ from graphflow.kernels.recipes.analysis.roles import roles_of
 from graphflow.kernels.recipes.analysis.shared_loops import joined
 from graphflow.schedule import Handle, Refusal, Schedule
 
+ONE_PASS = "one pass over bands of rows"
+"""The name of variants that compute all sums of products of a band before those of the next one."""
+
 
 @dataclass(frozen=True)
 class BandProduct:
     """A stage that sums products.
 
-    `update` is the reduction, `axes` its loops behind those that are shared: first those over what
-    it sums, of which the last is `own`, then those it reduces over.  `by_row` is the factor that
-    varies with the row, `other` the one that does not.
+    `update` is the reduction.  Of the loops behind those that are shared, `outer` and `own` run
+    over what it sums, `own` the innermost, and `reduction` over what it reduces.  `other` is the
+    factor that does not vary with the row.
     """
 
     update: tir.Reduce
     own: tir.For
     outer: tuple[tir.For, ...]
     reduction: tuple[tir.For, ...]
-    by_row: tir.Load
     other: tir.Load
 
 
@@ -123,7 +125,7 @@ def _product(loop: tir.For, row: Var) -> BandProduct | None:
         return None
     (other,) = (f for f in factors if f is not varying[0])
     *outer, own = nest
-    return BandProduct(update, own, tuple(outer), tuple(reduction), varying[0], other)
+    return BandProduct(update, own, tuple(outer), tuple(reduction), other)
 
 
 def _factors(update: tir.Reduce) -> tuple[tir.Load, tir.Load] | None:

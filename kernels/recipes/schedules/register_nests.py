@@ -56,8 +56,8 @@ def tile_in_registers(
 
     `around` is the loop around the tile, if it has rows.  `members` is that loop of `rows` whose
     iterations have their lanes in one vector, which an instruction updates: there they are written
-    out, inside the loop over lanes.  `held` are the buffers whose elements are in registers, by default
-    those that a tile keeps to itself.
+    out, inside the loop over lanes.  `held` are the buffers whose elements are in registers, by
+    default those that a tile keeps to itself.
     """
     nest = (*rows, *lanes)
     scope = around or _loop_around(s, nest[0])
@@ -119,7 +119,7 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
 
 
 def _are_updates(parts: tir.Body) -> list[bool]:
-    """Whether each part of a tile's body is a reduction over its loops, or one whose loops are gone.
+    """Whether each part of a tile's body is a reduction, in loops or with its loops gone.
 
     A part that reduces what the others have computed into another buffer is none.
     """

@@ -1,8 +1,8 @@
 """Stages that sum products, in a block of vectors along a shared loop: register tiles in lanes.
 
-In: a schedule in which the stages stand one after the other in a loop over the rows of a band, which
-become lanes; an intermediate has its rows innermost.  Out: the schedule in which a few elements of
-what a stage sums, for all rows of the band, stay in registers while its reduction runs.
+In: a schedule in which the stages stand one after the other in a loop over the rows of a band,
+which become lanes; an intermediate has its rows innermost.  Out: the schedule in which a few
+elements of what a stage sums, for all rows of the band, stay in registers while it is reduced.
 
     before:  for row: for j: {t[j, row] = 0; for k: t[j, row] += q[k, row] * x[j, k]}
     after:   for tile of j: {fill registers; for k: update them; store them}
@@ -133,10 +133,11 @@ def product_in_tiles(s: Schedule, row: Handle, lanes: int, width: int) -> Schedu
         reduction = s.handles(tir.loops_of(tuple(map(s.loop, sums))))
         held = tuple(
             dict.fromkeys(
-                x.buffer for place in sums for x in tir.walk((s.loop(place),)) if isinstance(x, tir.Reduce)
+                x.buffer
+                for place in sums
+                for x in tir.walk((s.loop(place),))
+                if isinstance(x, tir.Reduce)
             )
         )
-        s = tile_in_registers(
-            s, around, (inner, vectors), (lane,), reduction, STEPS, held=held
-        )
+        s = tile_in_registers(s, around, (inner, vectors), (lane,), reduction, STEPS, held=held)
     return s

@@ -19,7 +19,7 @@ from graphflow.kernels.recipes.analysis.contiguity import as_one, inner_body, pe
 from graphflow.kernels.recipes.analysis.shared_loops import copies_of, intermediates
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
 from graphflow.kernels.recipes.schedules.register_blocks import copy_in_square_blocks
-from graphflow.kernels.recipes.schedules.row_bands import product_in_tiles, products_in, loops_met
+from graphflow.kernels.recipes.schedules.row_bands import loops_met, product_in_tiles, products_in
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule
 from graphflow.tir import Buffer, accesses, walk, writes_in

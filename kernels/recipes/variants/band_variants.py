@@ -19,7 +19,7 @@ from graphflow import cost, tir
 from graphflow.arith import terms_of
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.analysis.band_products import BandProduct, Bands, bands_of
+from graphflow.kernels.recipes.analysis.band_products import ONE_PASS, BandProduct, Bands, bands_of
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
 from graphflow.kernels.recipes.analysis.shared_loops import joined
@@ -32,8 +32,6 @@ from graphflow.kernels.recipes.analysis.variant import (
 from graphflow.kernels.recipes.variants.stage_variants import statement_cycles
 from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.schedule import Refusal
-
-NAME = "one pass over bands of rows"
 
 MOST_VECTORS = 4
 """Vectors of a band: with more, too few elements of a sum fit the registers beside them."""
@@ -48,7 +46,7 @@ def band_variants(
         return
     refusal = _refusal(bands, definition, constants, target)
     if refusal is not None:
-        yield RefusedVariant(NAME, refusal)
+        yield RefusedVariant(ONE_PASS, refusal)
         return
     for layouts in _layouts(bands, definition, constants, offered):
         recipes = [*_recipes(bands, definition, constants, target)]
@@ -73,7 +71,11 @@ def _refusal(
                 f"what is between the products takes more of a band's rows than "
                 f"{target.stack_bytes} bytes of stack"
             )
-        joined(definition, _transposed(bands, constants))
+        transposed = _transposed(bands, constants)
+        if len(joined(definition, transposed)[1]) != len(bands.shared):
+            raise ScheduleError(
+                f"of {', '.join(transposed)}, which lie in rows, one serves several planes"
+            )
     except ScheduleError as error:
         return Refusal.of(error)
     return None
@@ -114,14 +116,15 @@ def _tile(bands: Bands, most: int) -> int:
 def _layouts(
     bands: Bands, definition: tir.PrimFunc, constants: frozenset[str], offered: Offers
 ) -> Iterator[dict[str, Layout]]:
-    """The layouts of the parameters: inputs row-major or as they are offered, the output row-major."""
+    """The layouts of the parameters: inputs row-major or as offered, the output row-major."""
     given = dict(offered)
     choices: list[list[Layout]] = []
     for param in definition.params:
         buffer = param.buffer
         plain = row_major(buffer.shape)
         if buffer.name in constants:
-            choices.append([_rows_innermost(bands, buffer) if buffer.name in bands.across else plain])
+            packed = buffer.name in bands.across
+            choices.append([_rows_innermost(bands, buffer) if packed else plain])
         elif param.role is tir.Role.INPUT:
             others = (x for x in given.get(buffer.name, ()) if not x.is_padded)
             choices.append([plain, *others])
@@ -153,13 +156,11 @@ def _cycles(
     extent, width = shared[-1].extent or 1, recipe.lanes * recipe.vectors
     planes = prod(loop.extent or 1 for loop in shared[:-1])
     count = planes * -(-extent // width)
-    cycles = sum(
-        count * _product_cycles(one, layouts, recipe, target) for one in bands.products
-    )
+    cycles = sum(count * _product_cycles(one, layouts, recipe, target) for one in bands.products)
     updates = [one.update for one in bands.products]
-    for site in tir.sites(func.body):
-        if site.stmt not in updates:
-            cycles += statement_cycles(site, len(shared), recipe) * count * width / (planes * extent)
+    sites = (site for site in tir.sites(func.body) if site.stmt not in updates)
+    passes = sum(statement_cycles(site, len(shared), recipe) for site in sites)
+    cycles += passes * count * width / (planes * extent)
     for name in recipe.transposed:
         cycles += cost.transposing_cycles(prod(layouts[name].logical_shape))
     return cycles
@@ -207,6 +208,6 @@ def _variant(
         layouts[b.name].describe() for b in definition.inputs if b.name not in constants
     )
     output = layouts[definition.outputs[0].name].describe()
-    name = f"{', '.join(read)} → {output}, {NAME}"
+    name = f"{', '.join(read)} → {output}, {ONE_PASS}"
     work = cost.Work(flops, cycles, pieces, *touched(definition.params, layouts))
     return KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, work, True)
