@@ -10,7 +10,8 @@ itself.
 
 What always holds: legality follows from access relations.  The first product leaves one row for
 each row of the last one, the kernel between them keeps rows apart, and nothing else reads what lies
-between.  The kernel has the same stages, so each element is computed as before.
+between.  The kernel has the same stages, but that shares of a softmax scale the sums of products
+and not their terms; `kernels/definitions/linear_algebra/common_factor.py` has the error bound.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import replace
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.kernels.definitions.linear_algebra.common_factor import with_factors_behind
 from graphflow.kernels.recipes import (
     ONE_PASS,
     RefusedVariant,
@@ -28,7 +30,7 @@ from graphflow.kernels.recipes import (
     summed_operands,
 )
 from graphflow.schedule import Refusal
-from graphflow.tir import Reduce, matched_variables, moves_of, walk
+from graphflow.tir import Reduce, buffers_of, matched_variables, moves_of, walk
 
 
 def in_one_pass(known: Expansions) -> Expansions:
@@ -112,20 +114,23 @@ def _expansion(chain: tuple[Node, ...], fuser: KernelFuser) -> Expansion:
     *before, last = chain
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     fused = fuser.fuse("_".join(node.func.name for node in chain), calls, last.outputs)
+    func = with_factors_behind(fused.func)
+    kept = {buffer.name for buffer in buffers_of(func)}
     absorbed = tuple(node.outputs[0] for node in before)
     taking = replace(
         last,
         op="+".join(node.op for node in chain),
-        func=fused.func,
+        func=func,
         inputs=fused.inputs,
         origins=tuple(origin for node in chain for origin in node.origins),
-        inner=fused.inner,
+        inner=tuple((value, buffer) for value, buffer in fused.inner if buffer in kept),
         offered=(),
         found=(),
     )
     names = ", ".join(f"{node.op} {node.name}" for node in before)
     why = f"computed by {last.op} {last.name} in the same pass"
     gone = {value: why for node in chain for value, _ in node.inner}
+    gone |= {value: why for value, buffer in fused.inner if buffer not in kept}
     return Expansion(
         taking,
         gone=gone,

@@ -113,8 +113,8 @@ class ExpansionVariants:
                 yield expansion, self._variants(expansion, offered) if offered else options
 
     def refused(self, node: Node) -> tuple[RefusedVariant, ...]:
-        """The expansions that a node might have had, and the variants that are missing of those that
-        absorb values, with the reasons."""
+        """The expansions that a node might have had, and the variants that expansions which absorb
+        values lack, with the reasons."""
         graph, found = self.expansions.graph, [*self.expansions.refused.get(node.name, ())]
         for expansion in self.expansions.of_node.get(node.name, ()):
             if expansion.absorbed:
