@@ -89,7 +89,9 @@ def _with_next(
     loops = s.handles((first, second))
     joined = s
     if between:
-        head = s.find(f"{following[0].buffer.name}[_] = _", row)
+        begins = following[0]
+        assert isinstance(begins, tir.Store)
+        head = s.find(f"{begins.buffer.name}[_] = _", row)
         joined = joined.attempt(schedule.reorder_stmts, s[loops[0]], s[head])
         if joined.func is s.func:
             return joined, False
