@@ -151,7 +151,6 @@ EXPORTED: dict[str, Exported] = {
     "llama": Exported(
         llama.llama, "the same with rotary positions and shared keys and values", llama_feeds
     ),
-    "decoder": Exported(decoder, "a decoder without a cache", decoder_feeds),
     "t5": Exported(t5, "an encoder and a decoder of text with relative positions", t5_feeds),
     "efficientnet": Exported(
         efficientnet, "gated inverted residuals, channels last", _pixels("input_1", 1, 96, 96, 3)
