@@ -148,33 +148,27 @@ def _overwrites(store: StatementAccess, write: StatementAccess, statement: State
     """Whether a store is proven to write each element of a write in a statement again, after all
     instances of the statement.
 
-    Its indices have to be the variables of its loops, so that an element names the instance: so it
-    is of the stage that says what the padding of an output holds.
+    Its indices have to be constants and the variables of its loops, so that an element names the
+    instance: so it is of the stage that says what the padding of an output holds.
     """
-    loops = store.statement.loops
     if store.access.kind is not tir.AccessKind.WRITE or not store.access.certain:
         return False
-    if set(loops) & set(statement.loops) or store.statement.number < statement.stop:
+    shared = set(store.statement.loops) & set(statement.loops)
+    if shared or store.statement.number < statement.stop:
         return False
-    axes, names = store.domain.axes, [e for e in store.element if isinstance(e, arith.Var)]
-    if len(names) != len(store.element) or sorted(map(str, names)) != sorted(
-        str(axis.var) for axis in axes
-    ):
+    variables = [e for e in store.element if isinstance(e, arith.Var)]
+    if set(variables) != {axis.var for axis in store.domain.axes}:
         return False
     copy, fresh = write.domain.renamed("'")
-    instance = dict(zip(names, (arith.substitute(e, fresh) for e in write.element), strict=True))
-    runs = arith.conjunction((
-        *(
-            arith.within(
-                instance[axis.var],
-                arith.substitute(axis.start, instance),
-                arith.substitute(axis.stop, instance),
-            )
-            for axis in axes
-        ),
-        arith.substitute_in(store.domain.where, instance),
-    ))  # fmt: skip
-    return arith.prove(runs, copy).proven
+    element = [arith.substitute(e, fresh) for e in write.element]
+    pairs = list(zip(store.element, element, strict=True))
+    instance = {e: there for e, there in pairs if isinstance(e, arith.Var)}
+    runs = [arith.substitute_in(store.domain.where, instance)]
+    for axis in store.domain.axes:
+        bounds = (arith.substitute(end, instance) for end in (axis.start, axis.stop))
+        runs.append(arith.within(instance[axis.var], *bounds))
+    same = [arith.equal(arith.substitute(e, instance), there) for e, there in pairs]
+    return arith.prove(arith.conjunction((*runs, *same)), copy).proven
 
 
 def _apart(write: StatementAccess, read: StatementAccess) -> bool:

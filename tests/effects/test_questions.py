@@ -63,6 +63,7 @@ def test_elements_that_a_later_store_writes_are_unread_without_dataflow(
     [
         ("for k in serial(0, 16):\n    y[k] = y[k] + f32(1.0)", "refuted"),
         ("for k in serial(0, 16):\n    y[-k + 15] = f32(1.0)", "proven"),
+        ("\n".join(f"y[{n}] = x[{n}]" for n in range(15)), "refuted"),
         ("for k in serial(0, 16):\n    y[k] += f32(1.0)", "refuted"),
         ("for k in serial(0, 16):\n    if data(x[k] < f32(0.0)):\n        y[k] = x[k]", "unknown"),
         (
@@ -75,6 +76,14 @@ def test_what_a_later_store_leaves_or_reads_is_seen(later: str, verdict: str) ->
     first = "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] = x[4*i + j]\n"
     proof = overwritten_unread(kernel(first + later), (AT, AT, AT))
     assert proof.verdict is Verdict(verdict)
+
+
+@pytest.mark.parametrize(("first", "proven"), [(3, True), (4, False)])
+def test_one_element_that_a_later_store_writes(first: int, proven: bool) -> None:
+    """A constant index is that of each instance of the later store."""
+    proof = overwritten_unread(kernel(f"y[{first}] = x[0]\ny[3] = x[1]"), (AT,))
+    assert proof.proven == proven
+    assert proof.method == ("structure" if proven else "dataflow")
 
 
 def test_an_earlier_store_and_one_of_the_same_loop_overwrite_nothing() -> None:
@@ -195,7 +204,8 @@ def test_a_region_that_nothing_touches() -> None:
 
 
 def test_too_many_accesses_are_unknown() -> None:
-    body = "\n".join(f"y[{n % 16}] = x[{n % 16}]" for n in range(70))
+    stores = (f"if data(x[{n % 16}] < f32(0.0)):\n    y[{n % 16}] = x[{n % 16}]" for n in range(69))
+    body = "\n".join(("y[0] = x[0]", *stores))
     proof = overwritten_unread(kernel(body), (AT,))
     assert proof.verdict is Verdict.UNKNOWN and "70 accesses" in proof.reason
 
