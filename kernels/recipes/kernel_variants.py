@@ -19,6 +19,7 @@ from math import prod
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
+from graphflow.kernels.recipes.analysis.band_products import refused_bands
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
@@ -44,6 +45,7 @@ from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
+from graphflow.kernels.recipes.variants.band_variants import band_variants
 from graphflow.kernels.recipes.variants.halo import halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
 from graphflow.kernels.recipes.variants.operands import (
@@ -152,6 +154,8 @@ def _variants(
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
+    if refused_bands(definition) is None:
+        return _in_bands(definition, constants, target, offered)
     roles = _tileable(definition)
     reason = refused_roles(definition)
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
@@ -184,6 +188,15 @@ def _variants(
         )
         distinct.setdefault(claims, variant)
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
+
+
+def _in_bands(
+    definition: PrimFunc, constants: frozenset[str], target: Target, offered: Offers
+) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    """The variants of a definition with two products for the same rows, and what is refused."""
+    variants, refused = [plain_variant(definition)], list[RefusedVariant]()
+    _sort_out(band_variants(definition, constants, target, offered), variants, refused)
+    return tuple(variants), tuple(refused)
 
 
 def _reads_once(roles: Roles, constants: frozenset[str], target: Target) -> bool:
