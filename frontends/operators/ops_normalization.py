@@ -177,7 +177,7 @@ def _root_mean_square_normalization(call: NodeCall) -> None:
     if call.is_counted(0, axes):
         x = call.widened(x)
         squares = call.emit_part(elementwise.unary("square", shape, dtype), (x,), "squares")
-        mean = emit_mean(call, squares, axes, True, "mean")
+        mean = emit_mean(call, squares, tuple(axes), True, "mean")
         kept = call.context.graph.values[mean].shape
         func = elementwise.inverse_deviation(kept, epsilon, dtype)
         factor = call.emit_part(func, (mean,), "factor")

@@ -5,7 +5,13 @@ by which recipes choose a tiling; seconds of all threads (`CostModel`), by which
 variants and copies.  What always holds: nothing here knows layouts, kernel IR or operators.
 """
 
-from graphflow.cost.charges import charge, fetches_ahead, idle_lanes
+from graphflow.cost.charges import (
+    EVENLY_SHARED,
+    FEW_ROWS,
+    charge,
+    fetches_ahead,
+    idle_lanes,
+)
 from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.cycles import (
     GATHERED,
@@ -58,6 +64,8 @@ from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
 __all__ = [
     "BORDER_GROUPS",
+    "EVENLY_SHARED",
+    "FEW_ROWS",
     "GATHERED",
     "MASKED_REDUCTION",
     "MOST_ROWS",

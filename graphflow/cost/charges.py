@@ -28,6 +28,10 @@ channels, where it is 1.15 to 1.8."""
 FEW_ROWS = 16
 """From this many planes on, any number of threads shares them about evenly."""
 
+EVENLY_SHARED = 1.03
+"""The most by which the cycles of a product may grow where its rows are cut into blocks, so that
+threads share them about evenly."""
+
 
 def charge(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The factor on the cycles of a tiling, 1 or more, by which it is compared with others."""

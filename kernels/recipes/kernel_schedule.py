@@ -21,6 +21,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.scheduled import finished
+from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.schedules.staged import block_transpose, staged
 from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
@@ -50,7 +51,8 @@ def kernel_schedule(
         case Staged():
             return staged(definition, placements, target)
         case SharedLoops():
-            return met_at_shared_loops(definition, placements, recipe, target)
+            met = met_at_shared_loops(definition, placements, recipe, target)
+            return rows_ahead(met, target)
         case BlockTranspose():
             return block_transpose(definition, placements, target)
         case Scheduled():

@@ -112,8 +112,8 @@ def kernel_variants(
     pack; `known` holds what is proven of the values of any input.  Inputs are read in the layouts
     of families, and in those `offered` for them, which may be of no family.  Without `parts` there
     are no views of a part of a larger tensor in padded layouts of no family; see `reads_offered`.
-    Without `runs`, no variant treats all elements as one run: such a kernel cannot leave out those
-    that a run lacks.
+    Without `runs`, no variant treats all elements as one run, or rows of a product as blocks of
+    them: such a kernel cannot leave out those that a run lacks.
     """
     return _variants(definition, constants, target, known, offered, parts, runs)[0]
 
@@ -320,7 +320,7 @@ def _tiled(
             seen.add(placed)
             for packed in (frozenset[str](), *_packed_in_run(roles, constants, out, target)):
                 variant = tiled_variant(
-                    roles, constants, out, data, target, image_tiles(target), packed
+                    roles, constants, out, data, target, image_tiles(target), packed, runs
                 )
                 if variant is not None:
                     if runs:
@@ -391,7 +391,13 @@ def _as_offered(
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
         for out in outs:
             variant = tiled_variant(
-                roles, constants, out, OfferedLayouts(given), target, image_tiles(target)
+                roles,
+                constants,
+                out,
+                OfferedLayouts(given),
+                target,
+                image_tiles(target),
+                cuts_rows=runs,
             )
             if variant is not None:
                 if runs:

@@ -53,6 +53,8 @@ class TileKind(ABC):
     """Whether borders are met within the lanes of the first and the last panel."""
     unrolled_taps: ClassVar[int] = 0
     """How many of the reduction loops, from the innermost out, are unrolled."""
+    cuts_rows: ClassVar[bool] = False
+    """Whether the rows may be cut into blocks that threads share."""
 
     @property
     def group(self) -> int:
@@ -66,6 +68,10 @@ class TileKind(ABC):
     def operands_ready(self, s: Schedule, around: Handle, loops: Axes, lanes: int) -> Schedule:
         """The schedule in which each iteration of `around` prepares what its tiles read."""
         return s
+
+    def in_blocks(self, blocks: int) -> TileKind:
+        """The kind with its rows in so many blocks of equal size, if it `cuts_rows`."""
+        return self
 
     def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:
         """The schedule in which the tiles of a panel fetch what those of the next one read."""

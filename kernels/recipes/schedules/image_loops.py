@@ -6,7 +6,8 @@ reduction loops in the order of the data; before its tiles, what they need prepa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from graphflow.kernels.recipes.analysis.variant import Axes, TileKind
 from graphflow.kernels.recipes.schedules.register_blocks import staged_transposed
@@ -20,7 +21,14 @@ from graphflow.kernels.recipes.schedules.tile_loops import (
 )
 from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
 from graphflow.layout import Layout
-from graphflow.schedule import Handle, Schedule, divide_loop, restrict_loop, simplify
+from graphflow.schedule import (
+    Handle,
+    Schedule,
+    constant_extent,
+    divide_loop,
+    restrict_loop,
+    simplify,
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,18 @@ class ImageLoops(TileKind):
     tiles of one plane read of them is transposed into a buffer of the thread first.
 
     Of the packed inputs in `fetched`, the tiles of a panel prefetch what the next panel reads.
+
+    The rows of the tiles are cut into `blocks` of equal size, which threads share (one if that is
+    0).
     """
 
     group: int = 0
     group_rows: int = 0
     transposed: tuple[str, ...] = ()
     fetched: tuple[str, ...] = ()
+    blocks: int = 0
+
+    cuts_rows: ClassVar[bool] = True
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the loop over groups, if any, outside of its tiles."""
@@ -50,6 +64,8 @@ class ImageLoops(TileKind):
         s, axes = phases_apart(s, axes)
         s = taps_met(s, axes)
         s, reduction = reduction_order(s, axes, axes[-1])
+        if self.blocks:
+            s, axes = _in_row_blocks(s, axes, self.blocks)
         return s, axes, reduction
 
     def operands_ready(self, s: Schedule, around: Handle, loops: Axes, lanes: int) -> Schedule:
@@ -58,9 +74,22 @@ class ImageLoops(TileKind):
             s = staged_transposed(s, name, around, s.present(loops), lanes)
         return s
 
+    def in_blocks(self, blocks: int) -> ImageLoops:
+        """The kind with its rows in so many blocks."""
+        return replace(self, blocks=blocks)
+
     def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:
         """The schedule with prefetches of the inputs in `fetched`."""
         return fetched_ahead(s, self.fetched, panel, tiles) if self.fetched else s
+
+
+def _in_row_blocks(s: Schedule, axes: Axes, blocks: int) -> tuple[Schedule, Axes]:
+    """`for row: for lane: S` → `for block: for row: for lane: S`, for so many blocks of rows."""
+    *outer, row, lane = s.present(axes)
+    parts = (s.fresh("{}b", row), s.fresh("{}r", row))
+    extent = constant_extent(s.loop(row))
+    s = s.apply(divide_loop, s[row], extent // blocks, parts, "perfect")
+    return s, (*outer, *s.made["parts"], lane)
 
 
 def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, Axes]:

@@ -53,12 +53,14 @@ def tiled_variant(
     target: Target,
     kinds: Sequence[type[ImageTile]],
     packed: frozenset[str] = frozenset(),
+    cuts_rows: bool = False,
 ) -> KernelVariant | None:
     """The variant that writes `out` and reads `data`; None where the operands have no layouts.
 
     Its tiles have the first of the `kinds` that applies.
     Weights in `constants` are packed for the variant alone.  Those in `packed`, which are given at
     run time, are read in a packed layout too, and a conversion has to make it in each run.
+    With `cuts_rows`, few panels share their rows in blocks.
     """
     operands = place_operands(roles, constants | packed, out, data, target)
     if operands is None:
@@ -70,6 +72,12 @@ def tiled_variant(
     problem = _problem(roles, decided, loads, tile.broadcast_misses())
     tiling, tile_cycles = choose_tiling(problem, target)
     tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
+    blocks = 0
+    if cuts_rows and not transposed and _rows_may_be_cut(tile, kind, problem):
+        blocks = _row_blocks(problem, tiling, tile_cycles, target)
+    if blocks:
+        problem = _in_blocks(problem, blocks)
+        tiling, tile_cycles = choose_tiling(problem, target)
     layouts = {**operands.layouts, **_packed_layouts(tile, tiling)}
     cycles = _all_cycles(tile._replace(layouts=layouts), kind, problem, tile_cycles, transposed)
     rows = _group_rows(decided, problem, tile_cycles, target)
@@ -78,13 +86,14 @@ def tiled_variant(
     if decided.output.is_padded and not decided.group:
         tiling = replace(tiling, write_padding=True)
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
+    made = kind(decided.group, rows, transposed, fetched)
     return KernelVariant(
         name=_name(layouts, operands.like_data, decided.output),
         layouts=layouts,
         private=frozenset(b.name for b in decided.packed) & constants,
         demands={},
         padding=padding,
-        recipe=Tiled(kind(decided.group, rows, transposed, fetched), tiling),
+        recipe=Tiled(made.in_blocks(blocks) if blocks else made, tiling),
         work=cost.Work(
             2.0 * roles.multiply_adds,
             cycles,
@@ -95,6 +104,43 @@ def tiled_variant(
         or decided.lane == 1
         or bool(roles.factors and kind.shares_loads),
     )
+
+
+def _rows_may_be_cut(tile: PlacedTile, kind: type[ImageTile], problem: TileProblem) -> bool:
+    """Whether the rows of the tiles may be cut into blocks that threads share: those of a product
+    of two matrices, whose rows meet no border and end in no vector that others share."""
+    roles, decided = tile.roles, tile.decided
+    alone = problem.planes == 1 and len(axes_outside(decided)) == 1
+    whole = problem.columns % tile.target.computed_lanes(roles.output.dtype) == 0
+    product = bool(roles.factors) and roles.multiply_adds > 0 and len(roles.reduction) == 1
+    plain = kind.cuts_rows and kind.shares_loads and not decided.group
+    return alone and whole and product and plain and not tile.ends_at_borders()
+
+
+def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Target) -> int:
+    """The blocks of rows with which threads of any number share the tiles about evenly; 0 where
+    they do without, and where no such blocks are about as cheap.
+
+    First blocks that suffice by themselves, if each has rows for several tiles: then a block is
+    read once for all panels, and the weights once for each block.
+    """
+    pieces = tiling.pieces(problem.planes)
+    if pieces >= cost.FEW_ROWS:
+        return 0
+    for fewest in (cost.FEW_ROWS, -(-cost.FEW_ROWS // (2 * pieces))):
+        numbers = range(max(fewest, 2), min(2 * fewest, problem.rows - 1) + 1)
+        blocks = next((n for n in numbers if problem.rows % n == 0), 0)
+        tall = problem.rows >= 2 * cost.MOST_ROWS * blocks or fewest < cost.FEW_ROWS
+        if blocks and tall:
+            cut = choose_tiling(_in_blocks(problem, blocks), target)[1]
+            if cut <= cycles * cost.EVENLY_SHARED:
+                return blocks
+    return 0
+
+
+def _in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
+    """A problem of one plane with its rows in so many planes."""
+    return replace(problem, planes=blocks, rows=problem.rows // blocks)
 
 
 def _packed_layouts(tile: PlacedTile, tiling: Tiling) -> dict[str, Layout]:

@@ -18,6 +18,7 @@ from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.variants.packing import AxisDigit, packed_weights
+from graphflow.layout import row_major
 from graphflow.schedule import Schedule, constant_extent
 from support.native import Native
 from support.schedule_checks import inputs_of
@@ -132,6 +133,25 @@ def test_few_tiles_fetch_several_lines_in_each_step() -> None:
     assert len(found) == 2 * 2 * 40 * 2
 
 
+def test_blocks_of_rows_are_shared_and_their_tiles_fetch_each_line() -> None:
+    """Two blocks of fifteen rows for each of three panels; the tiles of both count."""
+    definition = linear.matmul((30, 40), (40, 96))
+    weights = packed_weights((40, 96), 1, 32, (AxisDigit(0),))
+    plain = {name: row_major(shape) for name, shape in (("a", (30, 40)), ("y", (30, 96)))}
+    placements = tuple((name, x, None) for name, x in {**plain, "b": weights}.items())
+    tiling = Tiling((Panels(3, 4, 8, 3),), panel_outermost=True)
+    whole, cut = (
+        kernel_schedule(
+            definition, placements, Tiled(BroadcastTile(fetched=("b",), blocks=n), tiling), AVX2
+        )
+        for n in (0, 2)
+    )
+    check(whole, cut, AVX2)
+    (shared,) = (x for x in tir.loops_of(cut.func.body) if x.kind is tir.LoopKind.PARALLEL)
+    assert constant_extent(shared) == 6
+    assert set(fetched(cut.func)) == lines(range(1, 3), range(40), range(0, 32, 16))
+
+
 def test_rows_that_are_no_whole_number_of_lines_end_in_a_line_that_overlaps() -> None:
     plain, made = fetching(linear.matmul((30, 40), (40, 96)), Panels(4, 3, 8, 2), AVX2)
     check(plain, made, AVX2)
@@ -167,6 +187,5 @@ def test_weights_are_fetched_that_no_first_cache_holds() -> None:
             )
             if isinstance(v.recipe, Tiled) and v.recipe.tiling.panel_outermost
         )
-        assert isinstance(variant.recipe, Tiled) and variant.recipe.kind == BroadcastTile(
-            fetched=expected
-        )
+        assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.kind, BroadcastTile)
+        assert variant.recipe.kind.fetched == expected

@@ -10,6 +10,7 @@ from graphflow.cost import UNPACKED
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.layout import row_major
 from graphflow.tir import PrimFunc
@@ -109,3 +110,44 @@ def test_positions_that_fill_vectors_are_no_reason_to_leave_weights_unpacked(
             product = linear.matmul((1, positions, depth), (depth, columns))
             variants = kernel_variants(product, frozenset("b"), target)
             assert "b" in min(variants, key=lambda v: v.work.cycles).private
+
+
+def blocks_of(variant: KernelVariant) -> int:
+    """The blocks into which the rows of a variant's tiles are cut."""
+    assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.kind, BroadcastTile)
+    return variant.recipe.kind.blocks
+
+
+def test_rows_of_a_tall_product_are_cut_into_blocks_that_threads_share() -> None:
+    """Each block is read once for all panels."""
+    variant = plain(linear.matmul((4096, 64), (64, 64)))
+    assert isinstance(variant.recipe, Tiled)
+    assert blocks_of(variant) == 16 and not variant.recipe.tiling.panel_outermost
+    assert variant.work.rows == 16
+
+
+def test_few_panels_of_a_product_share_their_rows_among_threads() -> None:
+    variant = plain(linear.matmul((96, 512), (512, 64)))
+    assert isinstance(variant.recipe, Tiled) and variant.recipe.tiling.panel_outermost
+    panels = variant.recipe.tiling.panels[0].count
+    assert panels < 8 <= blocks_of(variant) * panels == variant.work.rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        pytest.param(96, 1024, id="panels enough"),
+        pytest.param(97, 64, id="a prime number of rows"),
+        pytest.param(96, 60, id="columns that end within a vector"),
+        pytest.param(1, 64, id="one row"),
+    ],
+)
+def test_rows_are_not_cut_where(rows: int, columns: int) -> None:
+    assert not blocks_of(plain(linear.matmul((rows, 512), (512, columns))))
+
+
+def test_positions_with_a_border_are_not_cut() -> None:
+    definition = convolution.convolution((1, 32, 64), (64, 32, 3), pads=(1, 1))
+    for variant in kernel_variants(definition, frozenset({"w"}), TARGET):
+        if isinstance(variant.recipe, Tiled):
+            assert not getattr(variant.recipe.kind, "blocks", 0), variant.name
