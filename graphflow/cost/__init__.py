@@ -53,11 +53,23 @@ from graphflow.cost.tilings import (
     TileProblem,
     Tiling,
 )
+from graphflow.cost.transformed_tiles import (
+    Bands,
+    TransformedTiles,
+    banded_cycles,
+    iterations,
+    private_bytes,
+)
 from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
 __all__ = [
     "BORDER_GROUPS",
+    "Bands",
+    "TransformedTiles",
+    "banded_cycles",
+    "iterations",
+    "private_bytes",
     "GATHERED",
     "MASKED_REDUCTION",
     "MOST_ROWS",

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import TypeAlias
 
+from graphflow.base.assumed import Assumed
 from graphflow.base.target import Target
 from graphflow.flow.candidates.requirements import (
     UNUSED,
@@ -27,6 +28,8 @@ from graphflow.graph import (
     Expansions,
     Node,
     OperatorGraph,
+    contents,
+    filtering_convolutions,
     folding_constants,
     moved_channels,
     reading_through,
@@ -39,12 +42,17 @@ from graphflow.tir import Buffer
 Requirements: TypeAlias = tuple[OperandRequirement, ...]
 
 
-def expansions_of(graph: OperatorGraph) -> Expansions:
-    """The expansions that are searched: of sums that constants scale, and reading through movement
-    that cannot all be views.
+def expansions_of(
+    graph: OperatorGraph, assumed: Sequence[Assumed] = (), winograd: bool = True
+) -> Expansions:
+    """The expansions that are searched: of sums that constants scale, reading through movement that
+    cannot all be views, and with `winograd` convolutions in transformed tiles.
+
+    `assumed` is what the user states about graph inputs.
     """
     moves = moved_channels(graph)
-    return reading_through(folding_constants(graph), moves, shuffled(moves))
+    known = reading_through(folding_constants(graph), moves, shuffled(moves))
+    return filtering_convolutions(known, contents(known.graph, assumed)) if winograd else known
 
 
 class ExpansionVariants:

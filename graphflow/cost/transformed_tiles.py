@@ -1,0 +1,113 @@
+"""Cycles of kernels that multiply transformed tiles of an image (Winograd's minimal filtering).
+
+In: the extents of such a kernel (`TransformedTiles`), how it is cut into bands (`Bands`), and the
+target.  Out: cycles of one core.  The terms are those of a kernel's stages: the tiles of a band are
+transformed, multiplied with transformed weights at each of their positions in register tiles, and
+the sums are transformed back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphflow.base.target import Target
+from graphflow.cost.cycles import streaming_cycles
+from graphflow.cost.tiles import TILE_OVERHEAD, near_weights, register_cycles
+
+ITEM_BYTES = 4
+"""Bytes of an element: float32."""
+
+SPILLED = 1.5
+"""The factor on the operations of a transformation, whose tile exceeds the registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformedTiles:
+    """A convolution in tiles of `tile` × `tile` outputs, from windows of `window` × `window`.
+
+    `operations` are the additions and multiply-adds along one axis of a window, of the image and of
+    the sums.  `rows` and `columns` count the tiles of an image, `images` the images.
+    """
+
+    tile: int
+    window: int
+    operations: tuple[int, int]
+    images: int
+    rows: int
+    columns: int
+    width: int
+    channels: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """How a kernel is cut: `rows` of tiles and a `group` of output channels an iteration, input
+    channels in slices; register tiles of `tiles` tiles and `vectors` vectors of `lanes` channels."""
+
+    rows: int
+    group: int
+    slice: int
+    tiles: int
+    vectors: int
+    lanes: int
+
+
+def private_bytes(work: TransformedTiles, bands: Bands) -> int:
+    """Bytes of the memory of the thread: the transformed tiles of a slice, and the sums."""
+    tiles = bands.rows * work.columns
+    return work.window**2 * tiles * (bands.slice + bands.group) * ITEM_BYTES
+
+
+def iterations(work: TransformedTiles, bands: Bands) -> int:
+    """How many iterations threads share."""
+    return work.images * (work.channels[1] // bands.group) * (work.rows // bands.rows)
+
+
+def banded_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+    """Cycles of one core for all iterations."""
+    one = (
+        _data_cycles(work, bands, target)
+        + _product_cycles(work, bands, target)
+        + _output_cycles(work, bands, target)
+    )
+    return iterations(work, bands) * one
+
+
+def _data_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+    """Cycles in which the tiles of a band are looked at and transformed."""
+    vectors = work.channels[0] / bands.lanes
+    moved = 2 * work.window**2 * target.cycles_per_vector_load
+    transformed = 2 * work.window * work.operations[0] * SPILLED / target.fmas_per_cycle
+    looked = work.window * work.width * (2 / target.fmas_per_cycle + target.cycles_per_vector_load)
+    return bands.rows * vectors * (work.columns * (moved + transformed) + looked)
+
+
+def _output_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+    """Cycles in which the sums of a band are transformed back and stored."""
+    vectors = bands.group / bands.lanes
+    moved = (work.window**2 + 4 * work.tile**2) * target.cycles_per_vector_load
+    both = (work.window + work.tile) * work.operations[1] * SPILLED / target.fmas_per_cycle
+    return bands.rows * vectors * work.columns * (moved + both)
+
+
+def _product_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+    """Cycles of the register tiles of a band, or those in which its weights arrive."""
+    slices = work.channels[0] // bands.slice
+    panels = bands.group // (bands.vectors * bands.lanes)
+    whole, rest = divmod(work.columns, bands.tiles)
+    row = whole * _tile_cycles(bands, bands.tiles, slices > 1, target)
+    row += _tile_cycles(bands, rest, slices > 1, target) if rest else 0.0
+    computed = work.window**2 * slices * panels * bands.rows * row
+    weights = work.window**2 * work.channels[0] * bands.group * ITEM_BYTES
+    several = work.rows // bands.rows > 1
+    near = several and near_weights(weights + private_bytes(work, bands), target)
+    return max(computed, streaming_cycles(weights, near, target))
+
+
+def _tile_cycles(bands: Bands, tiles: int, loads_sums: bool, target: Target) -> float:
+    """Cycles of one register tile over a slice."""
+    multiply_adds = tiles * bands.vectors / target.fmas_per_cycle
+    loads = (bands.vectors + tiles / 2) * target.cycles_per_vector_load
+    step = max(multiply_adds, loads, float(target.fma_latency))
+    sums = tiles * bands.vectors * register_cycles(target) * (1.5 if loads_sums else 1.0)
+    return bands.slice * step + sums + TILE_OVERHEAD

@@ -1,0 +1,247 @@
+"""The recipe of kernels that multiply transformed tiles: their stages meet at bands of tiles.
+
+In: a definition with such stages (`filtered_stages`), a layout for each parameter, and a `Banded`
+recipe.  Out: its schedule.  An iteration of the loop that threads share computes some output
+channels of a band, which is some rows of tiles; what is between its stages is in memory of the
+thread, small enough for the second-level cache.
+
+    for band, group of output channels, by threads:
+        for slice of input channels:
+            v = tiles of the band, transformed      36 planes of tiles × channels
+            s += v · u at each of the 36 positions  in register tiles
+        for tile, vector of channels:
+            y = s transformed back, and what follows
+
+What always holds: each step is a schedule primitive, so the kernel equals its definition wherever no
+step is refused; a refusal is a ScheduleError.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Literal
+
+from graphflow import schedule, tir
+from graphflow.base.errors import ScheduleError
+from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, Stage, filtered_stages
+from graphflow.kernels.recipes.analysis.shared_loops import intermediates
+from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, Banded
+from graphflow.layout import Layout, row_major
+from graphflow.schedule import Handle, PadValue, Schedule
+
+Nest = tuple[Handle, ...]
+"""Loops, the outermost first; those that run once may be gone."""
+
+Placements = tuple[tuple[str, Layout, PadValue], ...]
+
+
+def in_bands(
+    definition: tir.PrimFunc, placements: Placements, recipe: Banded
+) -> Schedule:
+    """The schedule of the kernel; ScheduleError where a step is refused."""
+    found = filtered_stages(definition)
+    if found is None:
+        raise ScheduleError(f"{definition.name} multiplies no transformed tiles")
+    s = Schedule.of(definition)
+    steps = _Bands(found, recipe, s)
+    for tail in found.tails:
+        s = s.apply(schedule.reverse_compute_at, tail.block, found.untiled.block)
+    for name, layout, pad in placements:
+        if layout != row_major(layout.logical_shape):
+            s = s.apply(schedule.transform_layout, name, layout, pad)
+    return steps.of(s)
+
+
+class _Bands:
+    """The steps for one kernel.  `start` is the schedule without any: the handles of its loops follow
+    them through all steps; a loop that runs once may be gone.
+    """
+
+    def __init__(self, found: FilteredStages, recipe: Banded, start: Schedule) -> None:
+        self._found, self._recipe = found, recipe
+        self._handles = {
+            stage.block: tuple(start.handle(var.name) for var in stage.loops)
+            for stage in found.stages
+        }
+
+    def _loops(self, stage: Stage) -> tuple[Handle, ...]:
+        """The loops of a stage as its definition has them, wherever it is computed."""
+        return self._handles[stage.block]
+
+    def of(self, s: Schedule) -> Schedule:
+        """The schedule of the kernel whose tails are joined and whose parameters are placed."""
+        f, r = self._found, self._recipe
+        n, ty, tx, i, j, o = self._loops(f.started)
+        s, (band, ty) = _divided(s, ty, r.rows)
+        s, (group, vector) = _divided(s, o, r.group)
+        s, (vector, lane) = _divided(s, vector, r.lanes)
+        nest = (n, group, band, ty, tx, vector, i, j, lane)
+        s = _ordered(s, nest)
+        s = self._stored(s, nest)
+        s = s.apply(schedule.simplify)
+        around = s.present((n, group, band))
+        s = self._outputs(s, vector)
+        for stage in (f.products, f.bounded, f.zeros):
+            s = s.apply(schedule.compute_at, stage.block, s[around[-1]])
+        s, place, products = self._in_slices(s, around[-1])
+        s = s.apply(schedule.compute_at, f.columns.block, s[place])
+        s = self._data(s)
+        s = self._products(s, products)
+        s = self._zeros(s)
+        s = self._innermost(s, nest)
+        return _by_threads(s, around)
+
+    def _stored(self, s: Schedule, nest: Nest) -> Schedule:
+        """The outputs of a tile stored, inside the loops that made them."""
+        f, r = self._found, self._recipe
+        n, o, h, w = self._loops(f.untiled)
+        s, (ty, i) = _divided(s, h, f.tile)
+        s, (band, ty) = _divided(s, ty, r.rows)
+        s, (tx, j) = _divided(s, w, f.tile)
+        s, (group, vector) = _divided(s, o, r.group)
+        s, (vector, lane) = _divided(s, vector, r.lanes)
+        self._tail = (i, j, lane)
+        loops = (n, group, band, ty, tx, vector)
+        s = _ordered(s, (*loops, *self._tail))
+        s = s.apply(schedule.fuse, f.started.block, f.untiled.block)
+        for first, second in zip(s.present(nest[:6]), s.present(loops), strict=True):
+            s = s.apply(schedule.fuse, s[first], s[second])
+        return s
+
+    def _innermost(self, s: Schedule, nest: Nest) -> Schedule:
+        """The tile written out in lanes, and its buffers private to each vector of channels."""
+        vector, *made = nest[5:]
+        for buffer in intermediates(s.func):
+            if buffer.scope == "global":
+                s = s.apply(schedule.sink_alloc, buffer.name, s[vector], "scratch")
+        for *loops, lane in (made, self._tail):
+            for loop in loops:
+                s = s.apply(schedule.mark_unrolled, s[loop])
+            s = s.apply(schedule.vectorize_loop, s[lane])
+        return s
+
+    def _outputs(self, s: Schedule, vector: Handle) -> Schedule:
+        """The sums of a tile transformed back, for a vector of its outputs."""
+        f = self._found
+        s = s.apply(schedule.compute_at, f.output_columns.block, s[vector])
+        s = s.apply(schedule.compute_at, f.output_rows.block, s[vector])
+        *_, b, o = self._loops(f.output_rows)
+        s = s.apply(schedule.mark_unrolled, s[b]).apply(schedule.vectorize_loop, s[o])
+        _, _, _, i, o, _, _, lane, *taps = self._loops(f.output_columns)
+        s = s.apply(schedule.mark_unrolled, s[i]).apply(schedule.vectorize_loop, s[o])
+        s = s.apply(schedule.fission, s[lane], 1, "_sums", 1)
+        (first,), (lane,) = s.made["first"], s.made["second"]
+        s = _ordered(s, (lane, *taps)[1:] + (lane,))
+        return s.apply(schedule.vectorize_loop, s[first]).apply(schedule.vectorize_loop, s[lane])
+
+    def _in_slices(self, s: Schedule, band: Handle) -> tuple[Schedule, Handle, Nest]:
+        """The sums over slices of the input channels, the loop that needs one slice, and the nest
+        of its products."""
+        f, r = self._found, self._recipe
+        *nest, c = self._loops(f.products)
+        if r.slice == f.channels[0]:
+            return s, band, (*nest, c)
+        s, (slices, c) = _divided(s, c, r.slice)
+        present = s.present(nest)
+        s = s.apply(schedule.fission, s[nest[-1]], 1, "_sums", len(present))
+        copies = dict(zip(present, s.made["second"], strict=True))
+        nest = [copies.get(place, place) for place in nest]
+        return _ordered(s, (slices, *nest)), slices, (*nest, c)
+
+    def _data(self, s: Schedule) -> Schedule:
+        """Each tile of the image transformed in registers, for a vector of channels."""
+        f = self._found
+        n, ty, tx, a, c = self._loops(f.columns)
+        s, (vector, lane) = _divided(s, c, self._recipe.lanes)
+        s = _ordered(s, (n, ty, tx, vector, a, lane))
+        s = s.apply(schedule.compute_at, f.rows.block, s[vector])
+        *_, j, c = self._loops(f.rows)
+        s = s.apply(schedule.compute_at, f.data.block, s[j])
+        *_, i, _, element = self._loops(f.data)
+        for loop in (a, j, i):
+            s = s.apply(schedule.mark_unrolled, s[loop])
+        for loop in (lane, c, element):
+            s = s.apply(schedule.vectorize_loop, s[loop])
+        return s
+
+    def _products(self, s: Schedule, nest: Nest) -> Schedule:
+        """The sums in register tiles: some tiles of a row, and some vectors of output channels."""
+        f, r = self._found, self._recipe
+        _, a, b, ty, tx, o, c = nest
+        s, (panel, column) = _divided(s, o, r.vectors * r.lanes)
+        s, (vector, lane) = _divided(s, column, r.lanes)
+        s = _ordered(s, (a, b, panel, ty, tx, vector, lane))
+        extent = f.tiles[1]
+        rest = extent % r.tiles
+        pieces = [(tx, min(r.tiles, extent))]
+        if rest and extent > r.tiles:
+            s = s.apply(schedule.cut_loop, s[tx], extent - rest, "_rest")
+            whole, ragged = s.made["pieces"]
+            pieces = [(whole, r.tiles), (ragged, rest)]
+        first = r.slice == f.channels[0]
+        for piece, size in pieces:
+            s, (place, row) = _divided(s, piece, size)
+            rows = (row, *s.inside(row, (vector, lane)))
+            s = _in_registers(s, place, f.products.writes.name, rows, s.inside(row, (c,)), first)
+        return s
+
+    def _zeros(self, s: Schedule) -> Schedule:
+        """The zeros of a row of tiles, several vectors of channels side by side."""
+        f, r = self._found, self._recipe
+        n, ty, c, i, w = self._loops(f.zeros)
+        vectors = gcd(f.channels[0] // r.lanes, ACCUMULATORS)
+        s, (block, vector) = _divided(s, c, vectors * r.lanes)
+        s, (vector, lane) = _divided(s, vector, r.lanes)
+        s = _ordered(s, (n, ty, block, vector, lane))
+        return _in_registers(s, block, f.zeros.writes.name, (vector, lane), (i, w), True)
+
+
+def _in_registers(
+    s: Schedule,
+    place: Handle,
+    buffer: str,
+    nest: tuple[Handle, ...],
+    reduction: tuple[Handle, ...],
+    clears: bool,
+) -> Schedule:
+    """What one iteration of `place` adds up in registers; it `clears` them, or loads sums so far."""
+    s = s.apply(schedule.stage_mem, s[place], buffer, s.fresh("sums_{}", place), s.names(nest))
+    nests = [s.made[role] for role in ("load", "store") if s.made.get(role)]
+    if clears:
+        s = s.apply(schedule.fission, s[nest[-1]], 1, "_u", len(nest))
+        nests.append(s.made["first"])
+        nest = s.made["second"]
+    reduction = s.inside(nest[0], reduction)
+    s = _ordered(s, (*reduction, *nest))
+    if any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
+        s = s.attempt(schedule.lift_conditions, s[reduction[0]])
+    for *outer, lane in (*nests, nest):
+        for loop in outer:
+            s = s.apply(schedule.mark_unrolled, s[loop])
+        s = s.apply(schedule.vectorize_loop, s[lane])
+    return s
+
+
+def _divided(s: Schedule, place: Handle, size: int) -> tuple[Schedule, tuple[Handle, Handle]]:
+    """The loop in pieces of `size` iterations; where the last is smaller, under a condition."""
+    extent = s.loop(place).extent
+    tail: Literal["guard", "perfect"] = "guard" if extent is None or extent % size else "perfect"
+    parts = (s.fresh("{}o", place), s.fresh("{}i", place))
+    s = s.apply(schedule.divide_loop, s[place], size, parts, tail)
+    outer, inner = s.made["parts"]
+    return s, (outer, inner)
+
+
+def _ordered(s: Schedule, order: tuple[Handle, ...]) -> Schedule:
+    return s.apply(schedule.reorder_loops, s.names(s.present(order)))
+
+
+def _by_threads(s: Schedule, shared: tuple[Handle, ...]) -> Schedule:
+    """The loops around the work of a band as one loop that threads share."""
+    s = s.apply(schedule.simplify)
+    around = [*s.present(shared)]
+    while len(around) > 1:
+        inner, outer = around.pop(), around.pop()
+        s = s.apply(schedule.mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
+        around += s.made["loop"]
+    return s.apply(schedule.parallelize_loop, s[around[0]]) if around else s
