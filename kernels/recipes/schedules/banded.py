@@ -22,10 +22,12 @@ from math import gcd
 from typing import Literal
 
 from graphflow import schedule, tir
+from graphflow.arith import conjunction, const, substitute_in
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, Stage, filtered_stages
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates
 from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, Banded
+from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import Handle, PadValue, Schedule
 
@@ -46,10 +48,11 @@ def in_bands(
     steps = _Bands(found, recipe, s)
     for tail in found.tails:
         s = s.apply(schedule.reverse_compute_at, tail.block, found.untiled.block)
+    s, shared = steps.of(s)
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):
             s = s.apply(schedule.transform_layout, name, layout, pad)
-    return steps.of(s)
+    return _by_threads(steps.weights_ahead(s), shared)
 
 
 class _Bands:
@@ -68,8 +71,8 @@ class _Bands:
         """The loops of a stage as its definition has them, wherever it is computed."""
         return self._handles[stage.block]
 
-    def of(self, s: Schedule) -> Schedule:
-        """The schedule of the kernel whose tails are joined and whose parameters are placed."""
+    def of(self, s: Schedule) -> tuple[Schedule, tuple[Handle, ...]]:
+        """The schedule of the kernel whose tails are joined, and the loops that threads share."""
         f, r = self._found, self._recipe
         n, ty, tx, i, j, o = self._loops(f.started)
         s, (band, ty) = _divided(s, ty, r.rows)
@@ -89,7 +92,7 @@ class _Bands:
         s = self._products(s, products)
         s = self._zeros(s)
         s = self._innermost(s, nest)
-        return _by_threads(s, around)
+        return s, around
 
     def _stored(self, s: Schedule, nest: Nest) -> Schedule:
         """The outputs of a tile stored, inside the loops that made them."""
@@ -162,7 +165,26 @@ class _Bands:
             s = s.apply(schedule.mark_unrolled, s[loop])
         for loop in (lane, c, element):
             s = s.apply(schedule.vectorize_loop, s[loop])
-        return s
+        return self._inner_apart(s, vector)
+
+    def _inner_apart(self, s: Schedule, vector: Handle) -> Schedule:
+        """Tiles that lie inside the image apart from those at a border, which have conditions."""
+        inside = tuple(
+            stmt.condition
+            for stmt in tir.walk(s.loop(vector).body)
+            if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
+        )
+        size = self._found.u.shape[0] - 1
+        inner = [loop.var for loop in tir.loops_of(s.loop(vector).body)]
+        corners = [
+            substitute_in(condition, {var: const(at) for var in inner})
+            for condition in inside
+            for at in (0, size)
+        ]
+        if not corners:
+            return s
+        s = s.apply(schedule.specialize, s[vector], (conjunction(corners),))
+        return s.apply(schedule.eliminate_dead_code, s.forward(vector)[0].name)
 
     def _products(self, s: Schedule, nest: Nest) -> Schedule:
         """The sums in register tiles: some tiles of a row, and some vectors of output channels."""
@@ -179,11 +201,19 @@ class _Bands:
             whole, ragged = s.made["pieces"]
             pieces = [(whole, r.tiles), (ragged, rest)]
         first = r.slice == f.channels[0]
+        self._positions, self._tiles = b, (ty,)
         for piece, size in pieces:
             s, (place, row) = _divided(s, piece, size)
+            self._tiles = (ty, place) if len(pieces) == 1 else (ty,)
             rows = (row, *s.inside(row, (vector, lane)))
             s = _in_registers(s, place, f.products.writes.name, rows, s.inside(row, (c,)), first)
         return s
+
+    def weights_ahead(self, s: Schedule) -> Schedule:
+        """The weights of the next position of the tiles fetched while those of one are in work."""
+        s = s.apply(schedule.simplify)
+        tiles = s.present(self._tiles)
+        return fetched_ahead(s, (self._found.u.name,), self._positions, tiles) if tiles else s
 
     def _zeros(self, s: Schedule) -> Schedule:
         """The zeros of a row of tiles, several vectors of channels side by side."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import product
 
 from graphflow import tir
-from graphflow.arith import FloorMod, Var, variables
+from graphflow.arith import FloorMod, IndexExpr, Var
 from graphflow.base.target import Target
 from graphflow.cost import (
     Bands,
@@ -105,16 +105,20 @@ def _layouts(
         for buffer in (p.buffer for p in definition.params)
     }
     layouts[found.x.name] = read
-    layouts[found.u.name] = _panels(found.u.shape, bands.vectors * bands.lanes)
+    layouts[found.u.name] = in_order_of_use(found.u.shape, bands)
     layouts[found.w.name] = _outputs_last(found.w.shape)
     return layouts
 
 
 @lru_cache(maxsize=1024)
-def _panels(shape: tuple[int, ...], width: int) -> Layout:
-    """Transformed weights [a, b, c, o] in panels of `width` output channels, each in one piece."""
-    place = IndexMap.from_function(4, lambda a, b, c, o: (o // width, a, b, c, o % width), shape)
-    return Layout.of(place, shape)
+def in_order_of_use(shape: tuple[int, ...], bands: Bands) -> Layout:
+    """Transformed weights [a, b, c, o] in the order in which an iteration reads them."""
+    width, group, part = bands.vectors * bands.lanes, bands.group, bands.slice
+
+    def place(a: IndexExpr, b: IndexExpr, c: IndexExpr, o: IndexExpr) -> tuple[IndexExpr, ...]:
+        return (o // group, c // part, a, b, o % group // width, c % part, o % width)
+
+    return Layout.of(IndexMap.from_function(4, place, shape), shape)
 
 
 @lru_cache(maxsize=1024)
