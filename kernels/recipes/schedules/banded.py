@@ -85,9 +85,9 @@ class _Bands:
         around = s.present((n, group, band))
         s = self._outputs(s, vector)
         for stage in (f.products, f.bounded, f.zeros):
-            s = s.apply(schedule.compute_at, stage.block, s[around[-1]])
+            s = _computed_at(s, stage.block, around[-1])
         s, place, products = self._in_slices(s, around[-1])
-        s = s.apply(schedule.compute_at, f.columns.block, s[place])
+        s = _computed_at(s, f.columns.block, place)
         s = self._data(s)
         s = self._products(s, products)
         s = self._zeros(s)
@@ -126,8 +126,8 @@ class _Bands:
     def _outputs(self, s: Schedule, vector: Handle) -> Schedule:
         """The sums of a tile transformed back, for a vector of its outputs."""
         f = self._found
-        s = s.apply(schedule.compute_at, f.output_columns.block, s[vector])
-        s = s.apply(schedule.compute_at, f.output_rows.block, s[vector])
+        s = _computed_at(s, f.output_columns.block, vector)
+        s = _computed_at(s, f.output_rows.block, vector)
         *_, b, o = self._loops(f.output_rows)
         s = s.apply(schedule.mark_unrolled, s[b]).apply(schedule.vectorize_loop, s[o])
         _, _, _, i, o, _, _, lane, *taps = self._loops(f.output_columns)
@@ -157,9 +157,9 @@ class _Bands:
         n, ty, tx, a, c = self._loops(f.columns)
         s, (vector, lane) = _divided(s, c, self._recipe.lanes)
         s = _ordered(s, (n, ty, tx, vector, a, lane))
-        s = s.apply(schedule.compute_at, f.rows.block, s[vector])
+        s = _computed_at(s, f.rows.block, vector)
         *_, j, c = self._loops(f.rows)
-        s = s.apply(schedule.compute_at, f.data.block, s[j])
+        s = _computed_at(s, f.data.block, j)
         *_, i, _, element = self._loops(f.data)
         for loop in (a, j, i):
             s = s.apply(schedule.mark_unrolled, s[loop])
@@ -250,6 +250,12 @@ def _in_registers(
             s = s.apply(schedule.mark_unrolled, s[loop])
         s = s.apply(schedule.vectorize_loop, s[lane])
     return s
+
+
+def _computed_at(s: Schedule, block: str, place: Handle) -> Schedule:
+    """The stage computed in the loop; without its loops that run once, which every later proof would
+    have to go through."""
+    return s.apply(schedule.compute_at, block, s[place]).apply(schedule.simplify)
 
 
 def _divided(s: Schedule, place: Handle, size: int) -> tuple[Schedule, tuple[Handle, Handle]]:
