@@ -24,6 +24,7 @@ from graphflow.kernels.recipes.analysis.positions import (
 )
 from graphflow.kernels.recipes.analysis.variant import (
     Axes,
+    Banded,
     BlockTranspose,
     Foreign,
     KernelVariant,
@@ -64,6 +65,7 @@ __all__ = [
     "NOTHING",
     "REDUCTION",
     "Axes",
+    "Banded",
     "BlockTranspose",
     "Foreign",
     "FoundSchedule",

@@ -2,7 +2,7 @@
 
 In: a definition with such stages, which of its inputs are constants, and the target.  Out: a variant
 for each pair of layouts of the image and of the output that keep channels in vectors, with the
-bands that are cheapest.  Nothing for other kernels, and where channels do not fill vectors or an
+bands that are cheapest.  Nothing for other kernels, and where channels do not fill two vectors or an
 image has a single row or column of tiles.
 
 What always holds: no variant reads or writes padding, so nothing is demanded of any.
@@ -145,13 +145,13 @@ def _charged(work: TransformedTiles, bands: Bands, target: Target) -> float:
 
 
 MOST_CHANNELS = 256
-"""The most channels of a group, and of a slice."""
+"""The most channels of a group, and of a slice.  The fewest are two vectors."""
 
 
 def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[Bands]:
     room = target.vector_registers - 1
     slices, groups = (
-        [n for n in _divisors(count) if n % lanes == 0 and n <= MOST_CHANNELS]
+        [n for n in _divisors(count) if n % lanes == 0 and 2 * lanes <= n <= MOST_CHANNELS]
         for count in work.channels
     )
     for vectors in (1, 2, 3, 4):
