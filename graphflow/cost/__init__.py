@@ -53,23 +53,18 @@ from graphflow.cost.tilings import (
     TileProblem,
     Tiling,
 )
+from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.transformed_tiles import (
     Bands,
     TransformedTiles,
     banded_cycles,
+    fits_stack,
     iterations,
-    private_bytes,
 )
-from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
 __all__ = [
     "BORDER_GROUPS",
-    "Bands",
-    "TransformedTiles",
-    "banded_cycles",
-    "iterations",
-    "private_bytes",
     "GATHERED",
     "MASKED_REDUCTION",
     "MOST_ROWS",
@@ -83,6 +78,7 @@ __all__ = [
     "UNPACKED",
     "WAKING",
     "AlongRow",
+    "Bands",
     "BroadcastMisses",
     "BroadcastRows",
     "ConversionWork",
@@ -99,7 +95,9 @@ __all__ = [
     "Timing",
     "TimingTable",
     "Timings",
+    "TransformedTiles",
     "Work",
+    "banded_cycles",
     "best_rows",
     "broadcast_misses",
     "charge",
@@ -109,9 +107,11 @@ __all__ = [
     "fetches_ahead",
     "first_of_cheapest",
     "fits_sets",
+    "fits_stack",
     "gathering_cycles",
     "idle_lanes",
     "in_pieces",
+    "iterations",
     "missed_lines",
     "move_cycles",
     "near_buffer",

@@ -21,14 +21,17 @@ SPILLED = 1.5
 """The factor on the operations of a transformation, whose tile exceeds the registers."""
 
 
+ROOM = 16 * 1024
+"""Bytes of the stack that are left for what else an iteration holds."""
+
 AWAITED = 3.0
-"""The factor on the cycles in which weights arrive from the third-level cache: each is used for the
-tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7 and 14×14 images
-of 160 to 512 channels."""
+"""The factor on the cycles in which weights arrive from the third-level cache: each is used for
+the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7 and 14×14
+images of 160 to 512 channels."""
 
 UNEVEN = 1.1
-"""The factor on all cycles: what is not counted, such as conflicts of lines in the first-level cache,
-makes some shapes slower than others of the same price."""
+"""The factor on all cycles: what is not counted, such as conflicts of lines in the first-level
+cache, makes some shapes slower than others of the same price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,11 @@ class TransformedTiles:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """How a kernel is cut: `rows` of tiles and a `group` of output channels an iteration, input
-    channels in slices; register tiles of `tiles` tiles and `vectors` vectors of `lanes` channels."""
+    """How a kernel is cut.
+
+    An iteration handles `rows` of tiles and a `group` of output channels, in slices of input
+    channels; a register tile `tiles` tiles of a row and `vectors` vectors of `lanes` channels.
+    """
 
     rows: int
     group: int
@@ -66,6 +72,11 @@ def private_bytes(work: TransformedTiles, bands: Bands) -> int:
     """Bytes of the memory of the thread: the transformed tiles of a slice, and the sums."""
     tiles = bands.rows * work.columns
     return work.window**2 * tiles * (bands.slice + bands.group) * ITEM_BYTES
+
+
+def fits_stack(work: TransformedTiles, bands: Bands, target: Target) -> bool:
+    """Whether the memory of an iteration fits the stack of a thread, with room for tiles."""
+    return private_bytes(work, bands) + ROOM <= target.stack_bytes
 
 
 def iterations(work: TransformedTiles, bands: Bands) -> int:

@@ -1,16 +1,16 @@
 """Convolutions in transformed tiles: expansions that multiply less (Winograd's minimal filtering).
 
-In: a graph of fusion groups with the expansions that are known, and facts about its values.  Out: for
-each group that begins with a 3×3 convolution of stride 1, and for its expansions, further ones that
-read transformed weights, with tiles of 2×2 and of 4×4 outputs.
+In: a graph of fusion groups with the expansions that are known, and facts about its values.  Out:
+for each group that begins with a 3×3 convolution of stride 1, and for its expansions, further ones
+that read transformed weights, with tiles of 2×2 and of 4×4 outputs.
 
     before:  y = Conv(x, w, b)
     after:   y = b + Aᵀ ((G w Gᵀ) ⊙ (Bᵀ d B)) A     for each tile of y and window d of x
 
 The transformed weights are computed by a node of their own, hence once, when the program is loaded.
-`kernels/definitions/windows/filtered_convolution.py` has the kernels, and which elements of an image
-they do not transform.  What must be proven of constants: weights are finite and so small that no
-sum can overflow which is transformed, and what is added up from is small enough too.
+`kernels/definitions/windows/filtered_convolution.py` has the kernels, and says which elements of an
+image they do not transform.  What must be proven of constants: weights are so small that no sum
+overflows of elements that are transformed, and first values are so small that adding them does not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
 )
 from graphflow.kernels.definitions.windows.filtering import POINTS, filtering
 from graphflow.layout import Constant, Fact, Range
-from graphflow.tir import Load, loads_in
+from graphflow.tir import loads_in
 
 MOST = 2.0**125
 """Sums stay below this, so that adding the first value, which does too, does not overflow."""
@@ -58,9 +58,7 @@ def filtering_convolutions(known: Expansions, facts: Mapping[str, Fact]) -> Expa
                     constants.append(made.name)
     if not found:
         return known
-    return Expansions(
-        wide, (*known.constants, *constants), known.adding(found), known.origins
-    )
+    return Expansions(wide, (*known.constants, *constants), known.adding(found), known.origins)
 
 
 def _filtering(

@@ -124,8 +124,8 @@ def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
 def _schedule(task: KernelTask) -> Schedule:
     """The schedule that the recipe of a task makes.
 
-    Where a step of a register tile, of shared loops or of bands is refused, the kernel is made stage by stage
-    instead, with the same placements; its schedule begins with the refusal
+    Where a step of a register tile, of shared loops or of bands is refused, the kernel is made
+    stage by stage instead, with the same placements; its schedule begins with the refusal
     (`LoweredKernel.instead_of`), and the compilation has a notice.  ScheduleError for
     other recipes, and where the plan relies on what the tile would leave in padding.
     """

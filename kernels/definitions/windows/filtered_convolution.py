@@ -11,13 +11,13 @@ at each of their positions, and transform the sums back; what follows the convol
 
 `filtering` has the matrices and the proof that both are equal in exact arithmetic.
 
-A tile never mixes what it must not: padding takes no part in the sums, as in the definition before.
-Elements outside of the image are zeros that the transformation adds, and the weights, which multiply
-them, are finite.  With elements of `LIMIT` or more in magnitude, with infinities and with NaN the
-transformed sums could overflow where the plain ones do not, or the other way round.  So each row of
-tiles is looked at first (stages `zeros` and `bounded`: a sum of zeros that is NaN if there is such an element),
-and where it has one, its outputs are the plain sums (stage `again`).  docs/semantics.md has the
-proof that then both definitions give infinities and NaN at the same places.
+Padding takes no part in the sums, as in the definition before: elements outside of the image are
+zeros, which the weights, all finite, multiply.  With elements of `LIMIT` or more in magnitude, with
+infinities and with NaN, the transformed sums could overflow where the plain ones do not, or the
+other way round.  So each row of tiles is looked at first (stages `zeros` and `bounded`: a sum of
+zeros, which is NaN if there is such an element), and where it has one, its outputs are the plain
+sums (the loops called `…_again`).  docs/semantics.md has the proof that then both definitions give
+infinities and NaN at the same places.
 """
 
 from __future__ import annotations
@@ -258,9 +258,9 @@ class _Stages:
             self._fresh("bounded"), tir.ReduceOp.ADD, self._bound, outer, inner, value
         )
 
-    def _place(self, ty: IndexExpr, tx: IndexExpr, i: IndexExpr, j: IndexExpr) -> tuple[
-        tuple[IndexExpr, IndexExpr], Predicate
-    ]:
+    def _place(
+        self, ty: IndexExpr, tx: IndexExpr, i: IndexExpr, j: IndexExpr
+    ) -> tuple[tuple[IndexExpr, IndexExpr], Predicate]:
         """The element of the image at a place of a tile, and the condition that there is one."""
         m, pads, shape = self._how.tile, self._found.pads, self._found.x.shape
         at = (ty * m + i - pads[0], tx * m + j - pads[1])

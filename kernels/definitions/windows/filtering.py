@@ -79,9 +79,7 @@ def filtering(tile: int) -> Filtering:
             *(tuple(p**k / f for k in range(TAPS)) for p, f in zip(points, scales, strict=True)),
             at_infinity[-TAPS:],
         ),
-        tuple(
-            (*(p**k for p in points), Fraction(int(k == tile - 1))) for k in range(tile)
-        ),
+        tuple((*(p**k for p in points), Fraction(int(k == tile - 1))) for k in range(tile)),
     )
     _require_identity(made)
     return made

@@ -1,26 +1,26 @@
 """The stages of a kernel that multiplies transformed tiles, found by what they read and write.
 
-In: a definition.  Out: its `FilteredStages`, None where it is no such kernel: one stage multiplies an
-intermediate with an input at each position of a tile, stages before it transform tiles of another
-input, and stages behind it transform the sums back and store them at their places.
+In: a definition.  Out: its `FilteredStages`, None where it is no such kernel: one stage multiplies
+an intermediate with an input at each position of a tile, stages before it transform tiles of
+another input, and stages behind it transform the sums back and store them at their places.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from graphflow import tir
 from graphflow.arith import Var
 from graphflow.cost import TransformedTiles
-
 
 STAGES = 10
 """The stages of such a kernel without its tails."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageLoops:
     """A stage: its block, its loops from the outermost in, and the buffer that it writes."""
 
     block: str
@@ -39,24 +39,24 @@ class FilteredStages:
     `x` is the image, `u` are the transformed weights, `w` the plain ones, `y` is the output.
     """
 
-    zeros: Stage
-    bounded: Stage
-    data: Stage
-    rows: Stage
-    columns: Stage
-    products: Stage
-    output_rows: Stage
-    output_columns: Stage
-    started: Stage
-    untiled: Stage
-    tails: tuple[Stage, ...]
+    zeros: StageLoops
+    bounded: StageLoops
+    data: StageLoops
+    rows: StageLoops
+    columns: StageLoops
+    products: StageLoops
+    output_rows: StageLoops
+    output_columns: StageLoops
+    started: StageLoops
+    untiled: StageLoops
+    tails: tuple[StageLoops, ...]
     x: tir.Buffer
     u: tir.Buffer
     w: tir.Buffer
     y: tir.Buffer
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[StageLoops, ...]:
         """The stages without the tails, in their order."""
         return (
             self.zeros, self.bounded, self.data, self.rows, self.columns, self.products,
@@ -107,25 +107,23 @@ def filtered_stages(definition: tir.PrimFunc) -> FilteredStages | None:
     if len(products.loops) != 7 or len(factors) != 1 or len(factors[0].shape) != 4:
         return None
     chain = first[2:]
-    if any(a.writes not in b.reads for a, b in zip(chain, chain[1:], strict=False)):
+    if any(a.writes not in b.reads for a, b in pairwise(chain)):
         return None
     given = [b for b in first[2].reads if b in inputs]
     plain = [b for b in first[7].reads if b in inputs and b not in given]
     if len(given) != 1 or len(plain) != 1 or first[1].writes not in first[7].reads:
         return None
-    return FilteredStages(
-        *first, tails, given[0], factors[0], plain[0], definition.outputs[0]
-    )
+    return FilteredStages(*first, tails, given[0], factors[0], plain[0], definition.outputs[0])
 
 
-def _stage(block: tir.Block) -> Stage | None:
+def _stage(block: tir.Block) -> StageLoops | None:
     loops = [*tir.loops_of(block.body)]
     writes = list(dict.fromkeys(s.buffer for s in tir.writes_in(block.body)))
     reads = dict.fromkeys(load.buffer for load in tir.loads_in(block.body))
     extents = [loop.extent for loop in loops]
     if len(writes) != 1 or None in extents:
         return None
-    return Stage(
+    return StageLoops(
         block.name,
         tuple(loop.var for loop in loops),
         tuple(n for n in extents if n is not None),

@@ -120,7 +120,7 @@ class SharedLoops:
 
 @dataclass(frozen=True, slots=True)
 class Banded:
-    """A kernel that multiplies transformed tiles, whose stages meet at bands of tiles (`banded.py`).
+    """A kernel that multiplies transformed tiles: its stages meet at bands of them (`banded.py`).
 
     An iteration handles `rows` rows of tiles and a `group` of output channels.  Products are added
     up over a `slice` of the input channels at a time, in registers for `tiles` tiles of a row and

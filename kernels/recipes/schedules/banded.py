@@ -12,8 +12,8 @@ thread, small enough for the second-level cache.
         for tile, vector of channels:
             y = s transformed back, and what follows
 
-What always holds: each step is a schedule primitive, so the kernel equals its definition wherever no
-step is refused; a refusal is a ScheduleError.
+What always holds: each step is a schedule primitive, so the kernel equals its definition wherever
+no step is refused; a refusal is a ScheduleError.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from typing import Literal
 from graphflow import schedule, tir
 from graphflow.arith import conjunction, const, substitute_in
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, Stage, filtered_stages
+from graphflow.kernels.recipes.analysis.filtered_stages import (
+    FilteredStages,
+    StageLoops,
+    filtered_stages,
+)
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates
 from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, Banded
 from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
@@ -37,9 +41,7 @@ Nest = tuple[Handle, ...]
 Placements = tuple[tuple[str, Layout, PadValue], ...]
 
 
-def in_bands(
-    definition: tir.PrimFunc, placements: Placements, recipe: Banded
-) -> Schedule:
+def in_bands(definition: tir.PrimFunc, placements: Placements, recipe: Banded) -> Schedule:
     """The schedule of the kernel; ScheduleError where a step is refused."""
     found = filtered_stages(definition)
     if found is None:
@@ -56,8 +58,9 @@ def in_bands(
 
 
 class _Bands:
-    """The steps for one kernel.  `start` is the schedule without any: the handles of its loops follow
-    them through all steps; a loop that runs once may be gone.
+    """The steps for one kernel.
+
+    `start` is the schedule without any: handles of its loops follow them through all steps.
     """
 
     def __init__(self, found: FilteredStages, recipe: Banded, start: Schedule) -> None:
@@ -67,7 +70,7 @@ class _Bands:
             for stage in found.stages
         }
 
-    def _loops(self, stage: Stage) -> tuple[Handle, ...]:
+    def _loops(self, stage: StageLoops) -> tuple[Handle, ...]:
         """The loops of a stage as its definition has them, wherever it is computed."""
         return self._handles[stage.block]
 
@@ -134,7 +137,7 @@ class _Bands:
         s = s.apply(schedule.mark_unrolled, s[i]).apply(schedule.vectorize_loop, s[o])
         s = s.apply(schedule.fission, s[lane], 1, "_sums", 1)
         (first,), (lane,) = s.made["first"], s.made["second"]
-        s = _ordered(s, (lane, *taps)[1:] + (lane,))
+        s = _ordered(s, (*taps, lane))
         return s.apply(schedule.vectorize_loop, s[first]).apply(schedule.vectorize_loop, s[lane])
 
     def _in_slices(self, s: Schedule, band: Handle) -> tuple[Schedule, Handle, Nest]:
@@ -234,7 +237,7 @@ def _in_registers(
     reduction: tuple[Handle, ...],
     clears: bool,
 ) -> Schedule:
-    """What one iteration of `place` adds up in registers; it `clears` them, or loads sums so far."""
+    """What an iteration of `place` adds up in registers; it `clears` them, or loads sums so far."""
     s = s.apply(schedule.stage_mem, s[place], buffer, s.fresh("sums_{}", place), s.names(nest))
     nests = [s.made[role] for role in ("load", "store") if s.made.get(role)]
     if clears:
@@ -253,8 +256,7 @@ def _in_registers(
 
 
 def _computed_at(s: Schedule, block: str, place: Handle) -> Schedule:
-    """The stage computed in the loop; without its loops that run once, which every later proof would
-    have to go through."""
+    """The stage computed in a loop, without its loops that run once: each makes proofs longer."""
     return s.apply(schedule.compute_at, block, s[place]).apply(schedule.simplify)
 
 

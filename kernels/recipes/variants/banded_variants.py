@@ -1,9 +1,9 @@
 """The variants of kernels that multiply transformed tiles, with their prices.
 
-In: a definition with such stages, which of its inputs are constants, and the target.  Out: a variant
-for each pair of layouts of the image and of the output that keep channels in vectors, with the
-bands that are cheapest.  Nothing for other kernels, and where channels do not fill two vectors or an
-image has a single row or column of tiles.
+In: a definition with such stages, which of its inputs are constants, and the target.  Out: a
+variant for each pair of layouts of the image and of the output that keep channels in vectors, with
+the bands that are cheapest.  Nothing for other kernels, and where channels do not fill two vectors
+or an image has a single row or column of tiles.
 
 What always holds: no variant reads or writes padding, so nothing is demanded of any.
 """
@@ -23,8 +23,8 @@ from graphflow.cost import (
     Work,
     banded_cycles,
     first_of_cheapest,
+    fits_stack,
     iterations,
-    private_bytes,
 )
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
 from graphflow.kernels.recipes.analysis.positions import touched
@@ -35,9 +35,6 @@ NAME = "in transformed tiles"
 
 FEW_ITERATIONS = 16
 """From so many iterations on, any number of threads shares them about evenly."""
-
-ROOM = 16 * 1024
-"""Bytes of the stack that are left for what else an iteration holds."""
 
 
 def banded_variants(
@@ -54,9 +51,7 @@ def banded_variants(
     if bands is None:
         return
     work = found.work
-    recipe = Banded(
-        bands.rows, bands.group, bands.slice, bands.tiles, bands.vectors, bands.lanes
-    )
+    recipe = Banded(bands.rows, bands.group, bands.slice, bands.tiles, bands.vectors, bands.lanes)
     cycles = banded_cycles(work, bands, target)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)
@@ -71,9 +66,7 @@ def banded_variants(
         read_bytes, written = touched(definition.params, layouts)
         rows = iterations(work, bands)
         plain = layouts[found.w.name].bytes(found.w.dtype)  # read where an element is large alone
-        used = Work(
-            _flops(found), cycles, rows, read_bytes - plain, written
-        )
+        used = Work(_flops(found), cycles, rows, read_bytes - plain, written)
         names = dict.fromkeys((read.describe(), left.describe()))
         name = f"{' → '.join(names)}, {NAME} of {found.tile}×{found.tile}"
         private = frozenset((found.u.name, found.w.name))
@@ -130,8 +123,7 @@ def _outputs_last(shape: tuple[int, ...]) -> Layout:
 @lru_cache(maxsize=1024)
 def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> Bands | None:
     """The bands in which a kernel takes the fewest cycles; None where none fits the stack."""
-    room = target.stack_bytes - ROOM
-    options = [b for b in _all_bands(work, lanes, target) if private_bytes(work, b) <= room]
+    options = [b for b in _all_bands(work, lanes, target) if fits_stack(work, b, target)]
     if not options:
         return None
     return first_of_cheapest((_charged(work, bands, target), bands) for bands in options)
