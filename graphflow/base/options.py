@@ -49,7 +49,7 @@ class Options:
     `programs` is how many programs a model with open shapes keeps, one for each set of shapes and
     values that runs bring; beyond that the least recently used one is dropped, and compiled again
     when a run needs it.  `winograd` lets 3×3 convolutions be computed in transformed tiles where
-    that is cheaper, with errors up to 5e-6 in norm; without it they are plain sums of products.
+    that is cheaper, with errors of about 2e-6 in norm; without it they are plain sums.
 
     Paths may be `os.PathLike`, integers may be any type with `__index__` but bool; they are kept as
     `str` and `int`.  Raises TypeError for a field of another type, GraphflowError for a value that
