@@ -212,8 +212,9 @@ class _Stages:
         return self._loops(stage, n=batch, ty=self._rows, tx=self._columns, **extents)
 
     def body(self) -> tir.Body:
-        buffers = (self._zero, self._bound, self._d, self._p, self._v, self._s, self._q, self._z)
-        buffers = (*buffers, self._t)
+        buffers = (
+            self._zero, self._bound, self._d, self._p, self._v, self._s, self._q, self._z, self._t,
+        )  # fmt: skip
         made = (
             self._zeros(),
             self._bounded(),

@@ -113,7 +113,26 @@ def filtered_stages(definition: tir.PrimFunc) -> FilteredStages | None:
     plain = [b for b in first[7].reads if b in inputs and b not in given]
     if len(given) != 1 or len(plain) != 1 or first[1].writes not in first[7].reads:
         return None
-    return FilteredStages(*first, tails, given[0], factors[0], plain[0], definition.outputs[0])
+    (
+        zeros, bounded, data, rows, columns, products, output_rows, output_columns, started, untiled
+    ) = first  # fmt: skip
+    return FilteredStages(
+        zeros,
+        bounded,
+        data,
+        rows,
+        columns,
+        products,
+        output_rows,
+        output_columns,
+        started,
+        untiled,
+        tails,
+        given[0],
+        factors[0],
+        plain[0],
+        definition.outputs[0],
+    )
 
 
 def _stage(block: tir.Block) -> StageLoops | None:

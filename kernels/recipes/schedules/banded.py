@@ -19,10 +19,10 @@ no step is refused; a refusal is a ScheduleError.
 from __future__ import annotations
 
 from math import gcd
-from typing import Literal
+from typing import Literal, cast
 
 from graphflow import schedule, tir
-from graphflow.arith import conjunction, const, substitute_in
+from graphflow.arith import Predicate, conjunction, const, substitute_in
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.filtered_stages import (
     FilteredStages,
@@ -180,7 +180,7 @@ class _Bands:
         size = self._found.u.shape[0] - 1
         inner = [loop.var for loop in tir.loops_of(s.loop(vector).body)]
         corners = [
-            substitute_in(condition, {var: const(at) for var in inner})
+            substitute_in(cast(Predicate, condition), {var: const(at) for var in inner})
             for condition in inside
             for at in (0, size)
         ]
@@ -204,7 +204,8 @@ class _Bands:
             whole, ragged = s.made["pieces"]
             pieces = [(whole, r.tiles), (ragged, rest)]
         first = r.slice == f.channels[0]
-        self._positions, self._tiles = b, (ty,)
+        self._positions = b
+        self._tiles: Nest = (ty,)
         for piece, size in pieces:
             s, (place, row) = _divided(s, piece, size)
             self._tiles = (ty, place) if len(pieces) == 1 else (ty,)

@@ -47,6 +47,8 @@ def banded_variants(
     lanes = target.computed_lanes("float32")
     if any(n % lanes for n in found.channels) or min(found.tiles) < 2:
         return
+    if found.y.dtype != "float32":
+        return
     bands = cheapest_bands(found.work, lanes, target)
     if bands is None:
         return
