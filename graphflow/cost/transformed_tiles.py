@@ -24,7 +24,7 @@ SPILLED = 1.5
 ROOM = 16 * 1024
 """Bytes of the stack that are left for what else an iteration holds."""
 
-AWAITED = 6.0
+AWAITED = 4.0
 """The factor on the cycles in which weights arrive from the third-level cache: each is used for
 the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7 and 14×14
 images of 160 to 512 channels."""
@@ -119,11 +119,17 @@ def _product_cycles(work: TransformedTiles, bands: Bands, target: Target) -> flo
     row = whole * _tile_cycles(bands, bands.tiles, slices > 1, target)
     row += _tile_cycles(bands, rest, slices > 1, target) if rest else 0.0
     computed = work.window**2 * slices * panels * bands.rows * row
+    return computed + _weight_cycles(work, bands, target)
+
+
+def _weight_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+    """Cycles in which the weights of a group arrive: for its first band from the third-level cache,
+    for the others from the second if they stay there."""
     weights = work.window**2 * work.channels[0] * bands.group * ITEM_BYTES
-    several = work.rows // bands.rows > 1
-    near = several and near_weights(weights + private_bytes(work, bands), target)
-    awaited = 1.0 if near else AWAITED
-    return computed + awaited * streaming_cycles(weights, near, target)
+    again = 1 - bands.rows / work.rows
+    near = near_weights(weights + private_bytes(work, bands), target)
+    far = AWAITED * streaming_cycles(weights, False, target)
+    return (1 - again) * far + again * (streaming_cycles(weights, True, target) if near else far)
 
 
 def _tile_cycles(bands: Bands, tiles: int, loads_sums: bool, target: Target) -> float:
