@@ -39,7 +39,8 @@ class TransformedTiles:
     """A convolution in tiles of `tile` × `tile` outputs, from windows of `window` × `window`.
 
     `operations` are the additions and multiply-adds along one axis of a window, of the image and of
-    the sums.  `rows` and `columns` count the tiles of an image, `images` the images.
+    the sums.  `rows` and `columns` count the tiles of an image, `images` the images, and
+    `tail_operations` the operations on each output that follow.
     """
 
     tile: int
@@ -50,6 +51,7 @@ class TransformedTiles:
     columns: int
     width: int
     channels: tuple[int, int]
+    tail_operations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ def _output_cycles(work: TransformedTiles, bands: Bands, target: Target) -> floa
     vectors = bands.group / bands.lanes
     moved = (work.window**2 + 4 * work.tile**2) * target.cycles_per_vector_load
     both = (work.window + work.tile) * work.operations[1] * SPILLED / target.fmas_per_cycle
-    return bands.rows * vectors * work.columns * (moved + both)
+    tails = work.tile**2 * work.tail_operations / target.fmas_per_cycle
+    return bands.rows * vectors * work.columns * (moved + both + tails)
 
 
 def _product_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:

@@ -30,6 +30,8 @@ class StageLoops:
     reads: tuple[tir.Buffer, ...]
     additions: int
     """Additions and subtractions in its statements, each written once."""
+    operations: int
+    """All operations in its statements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class FilteredStages:
             *self.tiles,
             self.x.shape[3],
             self.channels,
+            sum(tail.operations for tail in self.tails),
         )
 
     @property
@@ -150,6 +153,11 @@ def _stage(block: tir.Block) -> StageLoops | None:
         tuple(reads),
         sum(
             isinstance(e, tir.Binary) and e.op in ("add", "sub")
+            for stmt in tir.writes_in(block.body)
+            for e in tir.walk_expr(stmt.value)
+        ),
+        sum(
+            not isinstance(e, tir.Load | tir.Literal)
             for stmt in tir.writes_in(block.body)
             for e in tir.walk_expr(stmt.value)
         ),
