@@ -5,8 +5,9 @@
 For each network and some shares of the greatest extents: milliseconds of the program for all
 extents, of the program for these alone, of padding the inputs to the most by hand, and of
 onnxruntime; medians of alternating blocks.  Networks with a known shape get an open batch, up to
-`--most`; in all others the extents of all sizes change together.  The last lines have the geometric
-means of the first over the second.
+`--most`; in all others the extents of all sizes change together.  The last column is the time of
+the first program over that of the second, the median over consecutive short blocks, because the
+speed of a shared machine changes; the last lines have its geometric means.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from functools import partial
 from math import ceil, exp, log
+from statistics import median
 
 import numpy as np
 import onnx
@@ -40,11 +42,15 @@ SIZES: dict[str, Mapping[str, tuple[int, int]]] = {
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 
+PAIRED = Protocol(blocks=25, idle=0.0, discarded=0.005, measured=0.02)
+"""Programs of this compiler leave no thread spinning, so they alternate without idling."""
+
 
 def rows(
     model: onnx.ModelProto, sizes: Mapping[str, tuple[int, int]], threads: int
-) -> Iterator[tuple[float, dict[str, float]]]:
-    """For some shares of the greatest extents the milliseconds of each way to run the model."""
+) -> Iterator[tuple[float, dict[str, float], float]]:
+    """For some shares of the greatest extents the milliseconds of each way to run the model, and
+    the time of the program for all extents over that of the program for these."""
     options = gf.Options(threads=threads)
     ranged = gf.compile(model, sizes=sizes, options=options)
     peer = load_peer("onnxruntime", model, threads)
@@ -55,17 +61,16 @@ def rows(
         tensors = _with_extents(ranged, extents)
         exact = gf.compile(model, input_shapes={t.name: t.shape for t in tensors}, options=options)
         feeds = random_inputs(tensors)
-        runs = {
-            "ranged": partial(ranged.run, feeds),
-            "exact": partial(exact.run, feeds),
-            "onnxruntime": partial(peer.run, feeds),
-        }
+        programs = {"ranged": partial(ranged.run, feeds), "exact": partial(exact.run, feeds)}
+        blocks = [time.blocks for time in measure(programs, PAIRED).values()]
+        runs = programs | {"onnxruntime": partial(peer.run, feeds)}
         if "past" not in extents:  # what stands behind the past would count as tokens
             largest = _with_extents(ranged, {name: hi for name, (_, hi) in sizes.items()})
             full = {t.name: t.shape for t in largest}
             runs["padded"] = partial(_padded, ranged, feeds, full)
         times = measure(runs, Protocol(blocks=5))
-        yield share, {name: time.median_ms for name, time in times.items()}
+        ratio = median(ours / exactly for ours, exactly in zip(*blocks, strict=True))
+        yield share, {name: time.median_ms for name, time in times.items()}, ratio
 
 
 def _with_extents(exe: gf.Executable, extents: Mapping[str, int]) -> list[OpenTensor]:
@@ -107,9 +112,8 @@ def main() -> None:
         sizes = SIZES.get(name)
         if sizes is None:
             model, sizes = with_open_batch(model, BATCH), {BATCH: (1, wanted.most)}
-        for share, times in rows(model, sizes, wanted.threads):
+        for share, times, ratio in rows(model, sizes, wanted.threads):
             listed = "  ".join(f"{way} {ms:8.3f} ms" for way, ms in times.items())
-            ratio = times["ranged"] / times["exact"]
             ratios.setdefault(share, []).append(ratio)
             print(f"{name:24} {share:5.3f}  {listed}  ranged / exact {ratio:.2f}", flush=True)
     for share, found in ratios.items():

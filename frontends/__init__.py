@@ -18,7 +18,7 @@ from graphflow.frontends.reading.load import frozen_inputs, symbolic_inputs, ten
 from graphflow.frontends.reading.read import OnnxModel, open_model, read_model
 from graphflow.frontends.reading.signature import input_defaults, signature
 from graphflow.frontends.reading.weights import ReadModel
-from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.data_extents import ExtentsLost, passed_counts
 from graphflow.frontends.tensors.sized_inputs import sized_axes
 from graphflow.frontends.tensors.values import fixed_values
 
@@ -39,6 +39,7 @@ __all__ = [
     "input_defaults",
     "listed_inputs",
     "open_model",
+    "passed_counts",
     "read_model",
     "signature",
     "sized_axes",

@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests: deterministic property tests, golden texts, a collector of
-garbage that runs after each module alone, and bytecode that is written once."""
+garbage that runs after each module alone, bytecode that is written once, and native code that is
+made once."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import HealthCheck, settings
 
+import graphflow.codegen as codegen
 import graphflow.codegen.targets as targets
 from graphflow.base.options import HOST_VARIABLE, KERNELS_VARIABLE, assumed_host
 from graphflow.base.processors import Caches
+from support.kernels.compiled_once import compiled_once
+from support.kernels.planned_only import code_left_out
 from support.paths import BYTECODE, GOLDENS
 from support.seeds import FRESH
 from support.targets import USUAL
@@ -38,6 +42,8 @@ def refused_caches() -> Caches:
 
 
 targets.host_caches = refused_caches
+
+codegen.object_code = compiled_once(codegen.object_code)
 
 settings.register_profile(
     "graphflow",
@@ -90,6 +96,13 @@ def garbage_is_collected_after_a_module() -> Iterator[None]:
 def steps_are_verified(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every step of every schedule, with `--verify-steps`."""
     with verified_steps() if request.config.getoption("--verify-steps") else nullcontext():
+        yield
+
+
+@pytest.fixture
+def code_is_left_out() -> Iterator[None]:
+    """For tests that look at what was decided: their kernels do nothing."""
+    with code_left_out():
         yield
 
 

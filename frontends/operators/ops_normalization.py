@@ -165,6 +165,38 @@ def _layer_normalization(call: NodeCall) -> None:
         _emit_statistics(call, mean, inverse, stashed)
 
 
+def _root_mean_square_normalization(call: NodeCall) -> None:
+    """In the element type of the input; the output has that of the scale."""
+    call.attribute("stash_type")
+    axis, epsilon = call.attribute("axis", -1), call.attribute("epsilon", 1e-5)
+    shape, (dtype, other) = call.shape(0), (call.dtype(0), call.dtype(1))
+    x, scale = call.inputs
+    if other != dtype:
+        scale = call.emit_part(elementwise.cast(call.shape(1), other, dtype), (scale,), "scale")
+    axes = range(axis % len(shape), len(shape))
+    if call.is_counted(0, axes):
+        x = call.widened(x)
+        squares = call.emit_part(elementwise.unary("square", shape, dtype), (x,), "squares")
+        mean = emit_mean(call, squares, axes, True, "mean")
+        kept = call.context.graph.values[mean].shape
+        func = elementwise.inverse_deviation(kept, epsilon, dtype)
+        factor = call.emit_part(func, (mean,), "factor")
+        times = elementwise.binary("mul", shape, kept, dtype)
+        result = _scaled(call, call.emit_part(times, (x, factor), "normalized"), scale, None)
+    else:
+        func = normalization.root_mean_square_normalization(
+            shape, axis, call.shape(1), epsilon=epsilon, dtype=dtype
+        )
+        if other == dtype:
+            call.emit(func, (x, scale))
+            return
+        result = call.emit_part(func, (x, scale), "normalized")
+    as_scale = (
+        movement.copy(shape, dtype) if other == dtype else elementwise.cast(shape, dtype, other)
+    )
+    call.emit(as_scale, (result,))
+
+
 def _statistics(call: NodeCall, axes: range, epsilon: float) -> tuple[str, str]:
     """The mean over some axes, and 1 / standard deviation."""
     shape, dtype, x = call.shape(0), call.dtype(), call.inputs[0]
@@ -192,6 +224,7 @@ OPERATORS: Emitters = {
     "InstanceNormalization": _instance_normalization,
     "GroupNormalization": _group_normalization,
     "LayerNormalization": _layer_normalization,
+    "RMSNormalization": _root_mean_square_normalization,
     "LpNormalization": forwarded(normalization.lp_normalization, axis=("axis", -1), p=("p", 2)),
     "LRN": forwarded(
         normalization.local_response_normalization,

@@ -73,7 +73,7 @@ class CountsDiffer(ExtentsLost):
 
 
 def passed_counts(
-    func: tir.PrimFunc, given: Mapping[tir.Buffer, Counts], sizes: Collection[str] = ()
+    func: tir.PrimFunc, given: Mapping[tir.Buffer, Mapping[int, str]], sizes: Collection[str] = ()
 ) -> dict[tir.Buffer, Counts]:
     """The counts of the outputs of `func`, from those of its inputs.
 

@@ -57,10 +57,9 @@ class Domain:
         self, var: index_expr.Var, start: index_expr.IndexLike, stop: index_expr.IndexLike
     ) -> Domain:
         """This domain with one more axis, innermost."""
-        return Domain(
-            (*self.axes, Axis(var, index_expr.as_index(start), index_expr.as_index(stop))),
-            self.where,
-        )
+        first = start if isinstance(start, index_expr.IndexExpr) else index_expr.as_index(start)
+        end = stop if isinstance(stop, index_expr.IndexExpr) else index_expr.as_index(stop)
+        return Domain((*self.axes, Axis(var, first, end)), self.where)
 
     def renamed(self, suffix: str) -> tuple[Domain, dict[index_expr.Var, index_expr.IndexExpr]]:
         """A copy over fresh variables `name + suffix`, and the map from old to new."""

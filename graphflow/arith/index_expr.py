@@ -212,7 +212,7 @@ def terms_of(expr: IndexExpr) -> tuple[tuple[Term, ...], int]:
     if isinstance(expr, Sum):
         return expr.fields  # type: ignore[return-value]
     if isinstance(expr, Const):
-        return (), expr.value
+        return (), expr.fields[0]  # type: ignore[return-value]
     return ((expr, 1),), 0
 
 

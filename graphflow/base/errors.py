@@ -71,6 +71,10 @@ class InvalidModel(GraphflowError):
     """The input is not a valid ONNX model, or a run was given inputs that do not fit it."""
 
 
+class FileOverwritten(InvalidModel):
+    """A saved model was written to in place while it is in use, so no run can rely on it."""
+
+
 class RunError(GraphflowError):
     """A run met a value that the model does not allow, such as an index outside its tensor."""
 

@@ -3,7 +3,13 @@ onnxruntime."""
 
 from graphflow.bench.accuracy import hardly_varies, largest_error, relative_error
 from graphflow.bench.floor import floor_seconds, gflop
-from graphflow.bench.machine_limits import Machine, measure_machine, peak_kernel
+from graphflow.bench.machine_limits import (
+    Machine,
+    kernel_run,
+    measure_machine,
+    peak_kernel,
+    read_kernel,
+)
 from graphflow.bench.peers import PeerFailure, load_peer, peer_outputs
 from graphflow.bench.results_table import bench_table
 from graphflow.bench.step_times import chrome_trace, peer_profile, profile_run
@@ -20,6 +26,7 @@ __all__ = [
     "floor_seconds",
     "gflop",
     "hardly_varies",
+    "kernel_run",
     "largest_error",
     "load_peer",
     "measure",
@@ -28,5 +35,6 @@ __all__ = [
     "peer_outputs",
     "peer_profile",
     "profile_run",
+    "read_kernel",
     "relative_error",
 ]

@@ -8,6 +8,7 @@ runs counts, because other load can only slow a run down.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -99,23 +100,39 @@ def peak_kernel(target: Target, tiles: int) -> PrimFunc:
 
 
 def _bandwidth(nbytes: int, target: Target, threads: int) -> float:
-    rows = nbytes // ROW_BYTES
+    return nbytes / _best_seconds(read_kernel(target, nbytes), target, threads) / 1e9
+
+
+def read_kernel(target: Target, nbytes: int) -> PrimFunc:
+    """A kernel that reads `nbytes`, rounded up to whole rows of `ROW_BYTES`, from front to back.
+
+    Its parallel loop is over the rows.
+    """
+    rows = -(-nbytes // ROW_BYTES)
     steps = ROW_BYTES // (8 * target.vector_bytes)
-    func = parse(_READ.format(rows=rows, steps=steps, lanes=target.lanes("float32")))
-    return nbytes / _best_seconds(func, target, threads) / 1e9
+    return parse(_READ.format(rows=rows, steps=steps, lanes=target.lanes("float32")))
 
 
-def _best_seconds(func: PrimFunc, target: Target, threads: int) -> float:
-    """The shortest run of a kernel with one parallel loop over its output's first axis."""
+def kernel_run(func: PrimFunc, target: Target, threads: int) -> Callable[[], object]:
+    """A function that runs a kernel once, on inputs of ones.
+
+    The kernel has one parallel loop, over its output's first axis.
+    """
     inputs = tuple(TensorSpec(b.name, b.dtype, b.shape) for b in func.inputs)
     outputs = tuple(TensorSpec(b.name, b.dtype, b.shape) for b in func.outputs)
     buffers = tuple(BufferRef("input", k) for k in range(len(inputs)))
     step = ProgramStep(func.name, (*buffers, BufferRef("output", 0)), func.outputs[0].shape[0])
     code = compile_object(func, func.name, target)
     spec = ProgramSpec(((func.name, code),), (), (step,), (), 0, 0, inputs, outputs)
-    bound = Program(spec, threads).bind({t.name: np.ones(t.shape, np.float32) for t in inputs})
+    ones = {t.name: np.ones(t.shape, np.float32) for t in inputs}
+    return Program(spec, threads).bind(ones).run
+
+
+def _best_seconds(func: PrimFunc, target: Target, threads: int) -> float:
+    """The shortest run of a kernel with one parallel loop over its output's first axis."""
+    run = kernel_run(func, target, threads)
     best, end = float("inf"), time.perf_counter() + SECONDS
     while (start := time.perf_counter()) < end:
-        bound.run()
+        run()
         best = min(best, time.perf_counter() - start)
     return best

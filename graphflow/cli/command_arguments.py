@@ -94,15 +94,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1x3x224x224",
         help="the shape of an input with symbolic dimensions; may be repeated",
     )
-    parser.add_argument(
-        "--size",
-        type=_size,
-        action="append",
-        default=[],
-        metavar="NAME=1:8",
-        help="the bounds of a symbolic dimension, for all of which one program is compiled; may be "
-        "repeated",
-    )
+    add_size_argument(parser)
     parser.add_argument(
         "--value",
         type=_value,
@@ -129,6 +121,19 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="choose layouts by the times that `tune` measured; default FILE: the one in the "
         "user's cache folder",
+    )
+
+
+def add_size_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--size`, the bounds of a symbolic dimension."""
+    parser.add_argument(
+        "--size",
+        type=_size,
+        action="append",
+        default=[],
+        metavar="NAME=1:8",
+        help="the bounds of a symbolic dimension, for all of which one program is compiled; may be "
+        "repeated",
     )
 
 

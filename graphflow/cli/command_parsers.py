@@ -20,6 +20,7 @@ from graphflow.cli.command_arguments import (
     add_target_argument,
     peers,
 )
+from graphflow.cli.service_arguments import add_map_arguments, add_serve_arguments
 
 REPORT_SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
@@ -36,6 +37,10 @@ def command_parser() -> argparse.ArgumentParser:
     _add_run_commands(commands)
     _add_inspect_commands(commands)
     _add_measure_commands(commands)
+    text = "serve models over HTTP, by the Open Inference Protocol"
+    add_serve_arguments(_add_command(commands, "serve", "serve_command", text))
+    text = "run a model on files of arrays, on the workers of a Dask cluster"
+    add_map_arguments(_add_command(commands, "map", "map_command", text))
     return parser
 
 

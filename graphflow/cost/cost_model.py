@@ -24,7 +24,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from graphflow.base.target import Target
-from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
+from graphflow.cost.roofline import (
+    conversion_seconds,
+    fill_seconds,
+    handed_on_seconds,
+    kernel_seconds,
+)
 from graphflow.cost.work import ConversionWork, Work
 
 WRITE_PAD = 1.01
@@ -91,6 +96,13 @@ class CostModel:
     def fill_seconds(self, written: int) -> float:
         """The estimate for writing `written` bytes of padding."""
         return fill_seconds(written, self.target, self.threads)
+
+    def handed_on_seconds(self, size: int) -> float:
+        """The seconds that a tensor of `size` bytes between two kernels takes beyond their prices.
+
+        It is what a kernel saves that keeps such a tensor to itself.
+        """
+        return handed_on_seconds(size, self.target, self.threads)
 
     def measured(self, key: str) -> Price | None:
         """The measured price of the kernel or copy with this key; None where it was not timed."""

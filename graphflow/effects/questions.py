@@ -112,9 +112,9 @@ def _decided_by_form(
 ) -> arith.Proof | None:
     """The answer where no dataflow is needed for it.
 
-    Proven where nothing outside of the statement loads an element that it writes, at any time;
-    refuted where it is the last to write an output, or where something loads what it writes before
-    any other store can overwrite it.
+    Proven where nothing outside of the statement loads an element that it writes, at any time, and
+    a later store writes those of outputs again; refuted where it is the last to write an output, or
+    where something loads what it writes before any other store can overwrite it.
     """
     outside = [a for a in relations.model.accesses if not statement.holds(a.statement)]
     outputs = relations.model.func.outputs
@@ -127,7 +127,8 @@ def _decided_by_form(
             point = arith.point_in(write.domain) if last and write.access.certain else None
             if point is not None:
                 return _left(write, point, claim)
-            return None
+            if not any(_overwrites(a, write, statement) for a in others):
+                return None
         # A reduction leaves what it finds in the same element, so that loads alone count.
         readers = [a for a in others if a.access.kind is tir.AccessKind.READ]
         met = [a for a in readers if not _apart(write, a)]
@@ -141,6 +142,39 @@ def _may_follow(access: StatementAccess, statement: Statement) -> bool:
     """Whether an access outside of a statement may happen after an instance of it."""
     shared = set(access.statement.loops) & set(statement.loops)
     return bool(shared) or access.statement.number > statement.number
+
+
+def _overwrites(store: StatementAccess, write: StatementAccess, statement: Statement) -> bool:
+    """Whether a store is proven to write each element of a write in a statement again, after all
+    instances of the statement.
+
+    Its indices have to be the variables of its loops, so that an element names the instance: so it
+    is of the stage that says what the padding of an output holds.
+    """
+    loops = store.statement.loops
+    if store.access.kind is not tir.AccessKind.WRITE or not store.access.certain:
+        return False
+    if set(loops) & set(statement.loops) or store.statement.number < statement.stop:
+        return False
+    axes, names = store.domain.axes, [e for e in store.element if isinstance(e, arith.Var)]
+    if len(names) != len(store.element) or sorted(map(str, names)) != sorted(
+        str(axis.var) for axis in axes
+    ):
+        return False
+    copy, fresh = write.domain.renamed("'")
+    instance = dict(zip(names, (arith.substitute(e, fresh) for e in write.element), strict=True))
+    runs = arith.conjunction((
+        *(
+            arith.within(
+                instance[axis.var],
+                arith.substitute(axis.start, instance),
+                arith.substitute(axis.stop, instance),
+            )
+            for axis in axes
+        ),
+        arith.substitute_in(store.domain.where, instance),
+    ))  # fmt: skip
+    return arith.prove(runs, copy).proven
 
 
 def _apart(write: StatementAccess, read: StatementAccess) -> bool:

@@ -25,6 +25,7 @@ from graphflow.graph.hidden import DerivedSize, PackedResult, SizeInput, ValueGu
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
+from graphflow.graph.one_pass import in_one_pass
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.graph.reading_through import reading_through, shuffled
@@ -60,6 +61,7 @@ __all__ = [
     "folding_constants",
     "fuse_groups",
     "graph_of",
+    "in_one_pass",
     "interpret_graph",
     "is_identity",
     "known_inputs",

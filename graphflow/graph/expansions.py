@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.kernels.recipes import RefusedVariant
 
 
 @dataclass(frozen=True)
@@ -20,14 +21,15 @@ class Expansion:
     `node` has the same name and outputs.  `through` has the inputs of its kernel that are bound to
     sources of a moved value, by parameter: that value, which is not read itself.  `gone` has the
     tensors inside the node's kernel that the new one does not compute, each with the reason.
-    `because` says in words what the new kernel does instead of the old one, empty for the node
-    itself.
+    `absorbed` has the values of the graph that its kernel computes for itself.  `because` says in
+    words what the new kernel does instead of the old one, empty for the node itself.
     """
 
     node: Node
     through: Mapping[str, str] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
     because: str = ""
+    absorbed: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -43,13 +45,14 @@ class Expansions:
     initializers, and values made by a node of the same name.  `of_node` has the expansions by node.
     `origins` has the values that can stay unmoved, each with the values that its elements are moved
     from; there are none for a value between the nodes of one step of movement, which nothing can
-    read unmoved.
+    read unmoved.  `refused` has by node the expansions that it might have had, with the reasons.
     """
 
     graph: OperatorGraph
     constants: tuple[str, ...] = ()
     of_node: Mapping[str, tuple[Expansion, ...]] = field(default_factory=dict)
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[RefusedVariant, ...]] = field(default_factory=dict)
 
     def definitions(self, node: Node) -> Iterator[Expansion]:
         """The node as it is, and its expansions."""
@@ -67,7 +70,9 @@ class Expansions:
         """
         out = self.graph.copy()
         read_before: dict[str, None] = {}
+        absorbed: dict[str, Node] = {}
         for expansion in expansions:
+            absorbed.update(dict.fromkeys(expansion.absorbed, expansion.node))
             read_before.update(dict.fromkeys(out.node(expansion.node.name).inputs))
             out.replace(expansion.node.name, expansion.node)
             out.removed.update((name, Removed(why)) for name, why in expansion.gone.items())
@@ -77,6 +82,8 @@ class Expansions:
                 out.remove(node.name)
                 out.remove_value(value)
                 reason = f"the readers of {node.op} {node.name} read the tensors that it moved"
+                if value in absorbed:
+                    continue  # it is inside the kernel of another node
                 out.removed[value] = Removed(reason)
         for name in reversed(self.constants):
             if not out.consumers(name):

@@ -11,6 +11,7 @@ from math import isfinite, prod
 from typing import Any
 
 from graphflow.base.decisions import REPORT_SCHEMA
+from graphflow.inspect.independent_rows import dependence_of_rows
 from graphflow.inspect.plain_sentence import plain_sentence
 from graphflow.inspect.program_report import program_report
 from graphflow.inspect.refusals import refusals
@@ -33,8 +34,9 @@ def report(compiled: Compiled) -> dict[str, Any]:
     It has the version of its JSON Schema, which `graphflow inspect --schema` prints; the model and
     the target; one entry for each tensor (`edges`); the `program` that runs; `cancelled` and
     `refused` pairs of crop and pad; `refusals` of variants, and of steps of chosen variants;
-    assumptions; foreign nodes; what runs check (`guards`) and cut (`trimmed`); pins; the price of
-    the plan beside the next best; and a summary.
+    assumptions; foreign nodes; what runs check (`guards`) and cut (`trimmed`); along which sizes
+    the `rows` of results are independent; pins; the price of the plan beside the next best; and a
+    summary.
 
     Seconds are prices; null where none was computed.  Only those under `validation` are measured,
     and differ from run to run.
@@ -69,6 +71,11 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "trimmed": [
             {"edge": trim.output, "axis": trim.axis, "extents": trim.extents}
             for trim in compiled.graph.trims
+        ],
+        "rows": [
+            {"size": size.size.name, "independent": not why_not, "why_not": why_not}
+            for size in compiled.imported.sizes
+            for why_not in (dependence_of_rows(compiled.imported, size),)
         ],
         "states": [_state(pair) for pair, _ in compiled.lowered.states],
         "pinned": [

@@ -3,27 +3,26 @@
 The compiler assembles a `ProgramSpec`, a saved file holds one, and the runtime links and runs it.
 """
 
-from graphflow.program.samples import random_inputs
-from graphflow.program.spec import (
-    ALIGNMENT,
+from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
+from graphflow.program.program_steps import (
     BufferRef,
-    ComputedSize,
-    GuardedOutput,
-    InputSize,
-    OpenTensor,
-    PackedOutput,
     Portion,
     PortionDigit,
-    ProgramSpec,
     ProgramStep,
-    SectionSpec,
     Signature,
     Space,
-    StateSpec,
     StepJump,
+)
+from graphflow.program.program_tensors import (
+    GuardedOutput,
+    OpenTensor,
+    PackedOutput,
+    SectionSpec,
     TensorSpec,
     TrimmedOutput,
 )
+from graphflow.program.samples import random_inputs
+from graphflow.program.spec import ALIGNMENT, ProgramSpec
 
 __all__ = [
     "ALIGNMENT",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import InvalidModel
-from graphflow.program.spec import OpenTensor, TensorSpec
+from graphflow.program.program_tensors import OpenTensor, TensorSpec
 
 
 def random_inputs(

@@ -12,287 +12,27 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.base.dtypes import STORED
 from graphflow.base.errors import VerifyError
-from graphflow.base.sizes import Relation, SizeFormula
-from graphflow.foreign import ObjectSpec, Section
-
-Space: TypeAlias = Literal["arena", "constant", "input", "output"]
+from graphflow.base.sizes import Relation
+from graphflow.foreign import ObjectSpec
+from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
+from graphflow.program.program_steps import BufferRef, Portion, ProgramStep, Signature
+from graphflow.program.program_tensors import (
+    GuardedOutput,
+    PackedOutput,
+    SectionSpec,
+    TensorSpec,
+    TrimmedOutput,
+    is_numeric,
+)
 
 ALIGNMENT = 64
 """The alignment of every storage in bytes: a cache line, and an AVX-512 vector."""
-
-_KINDS = "biufc"
-
-
-def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors may have this dtype; numpy's kinds do not cover the dtypes of `ml_dtypes`."""
-    return dtype.kind in _KINDS or dtype.name in STORED
-
-
-@dataclass(frozen=True, slots=True)
-class BufferRef:
-    """The memory of a kernel parameter.
-
-    `position` is a byte offset (a multiple of 64) for "arena" and "constant", and the index of a
-    graph input or output for "input" and "output". The parameter begins `offset` bytes behind that.
-    """
-
-    space: Space
-    position: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramStep:
-    """One kernel call of the program.
-
-    `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
-    do).  At most `threads` threads (0: all of the program's) get equal shares of the iterations; a
-    thread that finishes its share takes iterations from the others.
-    """
-
-    symbol: str
-    buffers: tuple[BufferRef, ...]
-    extent: int
-    threads: int = 0
-    portion: Portion | None = None
-    jump: StepJump | None = None
-
-    def workers(self, threads: int) -> int:
-        """How many of the program's `threads` threads get iterations of this step."""
-        return min(self.threads or threads, threads, self.extent)
-
-
-@dataclass(frozen=True, slots=True)
-class StepJump:
-    """Where a run goes on behind a step, if the bool at `flag` is `when` then.
-
-    That is `distance` steps behind the step, or before it if `distance` is negative; otherwise the
-    run goes on with the next step.  The target lies between the same sections as the step.
-    """
-
-    flag: BufferRef
-    when: bool
-    distance: int
-
-
-@dataclass(frozen=True, slots=True)
-class PortionDigit:
-    """A digit of the numbers of a step's iterations: from 0 to `count` - 1.
-
-    A run executes the iterations in which it is below ceil(count · n / most), where n is the value
-    of input number `input`, which is from 0 to `most`; for any digit where `input` is None.
-    """
-
-    count: int
-    input: int | None = None
-    most: int = 1
-
-    def executed(self, values: Mapping[int, int]) -> int:
-        """How many values of the digit a run has in which inputs hold `values`."""
-        return (
-            self.count if self.input is None else -(-self.count * values[self.input] // self.most)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """The part of a step's iterations that a run executes.
-
-    The number of an iteration has these `digits`, the most significant one first; the iterations
-    are as many as the product of the counts.
-    """
-
-    digits: tuple[PortionDigit, ...]
-
-    @property
-    def extent(self) -> int:
-        """The iterations of the step."""
-        return math.prod(digit.count for digit in self.digits)
-
-    def executed(self, values: Mapping[int, int]) -> int:
-        """How many iterations a run executes in which inputs hold `values`."""
-        return math.prod(digit.executed(values) for digit in self.digits)
-
-
-@dataclass(frozen=True, slots=True)
-class InputSize:
-    """An extent that each run decides: input number `input` holds it, and is not the caller's.
-
-    `axes` are pairs of the number of an input and an axis, which all have this extent in a run;
-    their specs have the greatest one.  `lo` and `hi` are the least and the greatest, and `name`
-    is what the model calls it.
-    """
-
-    name: str
-    input: int
-    lo: int
-    hi: int
-    axes: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedSize:
-    """A size that each run computes: input number `input` holds it, and is not the caller's.
-
-    `operands` are the numbers of inputs that hold other sizes.  `lo` and `hi` are the least and the
-    greatest, which each run checks; `name` is the formula as users write it.
-    """
-
-    name: str
-    input: int
-    lo: int
-    hi: int
-    formula: SizeFormula
-    operands: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StateSpec:
-    """Input number `input`, whose elements output number `output` repeats at their own indices.
-
-    If the memory of the output holds them before a run, which may have more room along an axis,
-    `instead` is executed in place of step `step` of `run`, and no step reads the input.  All rows
-    of the input along `axis` that a run gives are there after the run too; where it is None, that
-    is not known.
-    """
-
-    input: int
-    output: int
-    step: int
-    instead: ProgramStep
-    axis: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """The limits of a kernel's arguments, against which steps are checked.
-
-    `extent` is the most iterations of its parallel loop, `sizes` the number of bytes that it may
-    access behind the address of each parameter.
-    """
-
-    extent: int
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A graph input or output: name, numpy's name of the element type, logical shape (row-major).
-
-    Raises VerifyError for a dtype that is not numeric and for a negative extent.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        try:
-            known = _is_numeric(np.dtype(self.dtype))
-        except TypeError:
-            known = False
-        if not known:
-            raise VerifyError(f"tensor {self.name!r}: {self.dtype!r} is not a numeric dtype")
-        if any(extent < 0 for extent in self.shape):
-            raise VerifyError(f"tensor {self.name!r}: negative extent in shape {self.shape}")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the row-major tensor."""
-        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTensor:
-    """An input or output of a model whose shape is not fully known.
-
-    An extent is a number, the model's name for it, or `?`.  `shape` is None if not even the rank is
-    known.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...] | None
-
-    def __str__(self) -> str:
-        extents = "…" if self.shape is None else ", ".join(map(str, self.shape))
-        return f"{self.name}: {self.dtype}[{extents}]"
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it is a tensor of numbers; objects that are no tensors have the dtype `?`."""
-        try:
-            dtype = np.dtype(self.dtype)
-            # "?" says that the type is not known, and is numpy's letter for bool.
-            return dtype.kind in _KINDS and dtype.name == self.dtype
-        except TypeError:
-            return False
-
-
-@dataclass(frozen=True, slots=True)
-class GuardedOutput:
-    """A check after each run: every element of output number `output` is from `lo` to `hi`.
-
-    `subject` is the beginning of the error; it names the tensor and the node that needs the check.
-    """
-
-    output: int
-    lo: int
-    hi: int
-    subject: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrimmedOutput:
-    """Output number `output` is trimmed after each run, to the first n elements along `axis`.
-
-    n is element `element`, in row-major order, of output number `extents`.
-    """
-
-    output: int
-    axis: int
-    extents: int
-    element: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PackedOutput:
-    """An output of the model, in its place, that is a list of tensors, or an optional one.
-
-    `outputs` are the numbers of its tensors among the outputs.  If it `is_list`, a run returns a
-    list of them; else the only one, or None if there is none.
-    """
-
-    name: str
-    place: int
-    outputs: tuple[int, ...]
-    is_list: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SectionSpec:
-    """A foreign section of the program, which the steps with its name as their symbol run.
-
-    `tensors` are the buffers of these steps: the inputs of the section, then its outputs.
-    """
-
-    section: Section
-    tensors: tuple[TensorSpec, ...]
-
-    @property
-    def name(self) -> str:
-        """The symbol of the steps that call it."""
-        return self.section.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -423,7 +163,7 @@ class ProgramSpec:
                 raise VerifyError(
                     f"{where}: {array.nbytes} bytes leave the block of {self.constant_bytes}"
                 )
-            if not _is_numeric(array.dtype):
+            if not is_numeric(array.dtype):
                 raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
 
     def _check_hidden(self) -> None:

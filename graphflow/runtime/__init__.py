@@ -2,6 +2,7 @@
 
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
+from graphflow.runtime.drafts import replace_file
 from graphflow.runtime.executor import Borrowed, Program, StampedRun
 from graphflow.runtime.expected_values import require_value, value_key
 from graphflow.runtime.given_arrays import given_array
@@ -36,6 +37,7 @@ __all__ = [
     "load_programs",
     "prepared_spec",
     "processor_of",
+    "replace_file",
     "require_value",
     "save_programs",
     "value_key",

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import FileOverwritten, InvalidModel
 
 
 class Watch:
@@ -34,7 +34,7 @@ class Watch:
         self._seen = state_of(descriptor)
 
     def __call__(self) -> None:
-        """Raise InvalidModel if the file was overwritten."""
+        """Raise FileOverwritten if the file was overwritten."""
         found = state_of(self._descriptor)
         if found == self._seen:
             return
@@ -47,8 +47,8 @@ class Watch:
             return
         raise self._refusal()
 
-    def _refusal(self) -> InvalidModel:
-        return InvalidModel(
+    def _refusal(self) -> FileOverwritten:
+        return FileOverwritten(
             f"the saved model {self._path} was overwritten in place while it is in use; load it "
             "again, and replace such files instead of writing into them (as Executable.save does), "
             "or load them with mmap=False"

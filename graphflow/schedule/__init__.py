@@ -53,7 +53,7 @@ from graphflow.schedule.facts.claims import claims, forbids_access
 from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.facts.known_state import in_state
 from graphflow.schedule.facts.memory_spaces import require_memories
-from graphflow.schedule.facts.padding import PaddingKind
+from graphflow.schedule.facts.padding import PaddingKind, may_load
 from graphflow.schedule.facts.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.loops.accumulators import rfactor
 from graphflow.schedule.loops.kinds import mark_unrolled, parallelize_loop, vectorize_loop
@@ -195,6 +195,7 @@ __all__ = [
     "lift_stages",
     "mark_unrolled",
     "marked_stage",
+    "may_load",
     "merge_conditions",
     "merge_writes",
     "mult_dim",

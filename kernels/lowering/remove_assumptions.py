@@ -1,7 +1,8 @@
 """Removing `assume` and `undef` from a kernel, which the emitter does not know.
 
-In: a scheduled kernel.  Out: the kernel with defined values only.  What always holds: afterwards no
-simplification may rest on what assumptions said, because nothing in the kernel says it any more.
+In: a scheduled kernel.  Out: the kernel with defined values only.  What always holds: `undef` is
+removed before `assume`, because assumptions say which padding nobody may access; afterwards no
+simplification may rest on what they said, because nothing in the kernel says it any more.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import replace
 from typing import assert_never, cast
 
 from graphflow import tir
-from graphflow.arith import ANYWHERE, Domain, Predicate, conjunction, negation, prove, within
-from graphflow.base.errors import VerifyError
+from graphflow.arith import ANYWHERE, Domain, Predicate, negation
+from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.schedule import may_load
 
 
 def remove_assume(func: tir.PrimFunc) -> tir.PrimFunc:
@@ -28,11 +30,15 @@ def remove_undef(func: tir.PrimFunc) -> tir.PrimFunc:
 
     An expression with an undefined operand is undefined, so storing it, or reducing it into an
     element, may leave anything there.  A stored select with an undefined side stores the other side
-    in both cases where the loads of that are proven to stay in bounds, and else only under the
-    condition.  VerifyError where a condition depends on `undef`.
+    in both cases where the loads of that are proven to stay in bounds and away from padding that
+    assumptions forbid, and else only under the condition.  VerifyError where a condition depends on
+    `undef`.
     """
     if not any(
-        _has_undef(expr) for stmt in tir.walk(func.body) for expr in tir.expressions_of(stmt)
+        _has_undef(expr)
+        for stmt in tir.walk(func.body)
+        if not isinstance(stmt, tir.Assume)
+        for expr in tir.expressions_of(stmt)
     ):
         return func
     lowered = _replaced(func, _Undefined(func).removed(func.body, ANYWHERE))
@@ -144,10 +150,21 @@ class _Undefined:
         if if_true is None and if_false is None:
             return None
         for side in (if_true, if_false):
-            if None in (if_true, if_false) and side is not None and _loads_inside(side, domain):
+            if None in (if_true, if_false) and side is not None and self.may_be_read(side, domain):
                 return side
         undefined = tir.Undef(expr.dtype)
         return tir.Select(condition, if_true or undefined, if_false or undefined)
+
+    def may_be_read(self, expr: tir.Expr, domain: Domain) -> bool:
+        """Whether all that `expr` loads may be loaded wherever in `domain` it is evaluated."""
+        loads = (node for node in tir.walk_expr(expr) if isinstance(node, tir.Load))
+        try:
+            for load in loads:
+                access = tir.Access(load.buffer, load.indices, domain, tir.AccessKind.READ, True)
+                may_load(self.func, access, "a load is in bounds")
+        except ScheduleError:
+            return False
+        return True
 
 
 def _outermost_select(expr: tir.Expr) -> tir.Select:
@@ -155,16 +172,6 @@ def _outermost_select(expr: tir.Expr) -> tir.Select:
     if isinstance(expr, tir.Select):
         return expr
     return next(_outermost_select(child) for child in tir.children(expr) if _has_undef(child))
-
-
-def _loads_inside(expr: tir.Expr, domain: Domain) -> bool:
-    """Whether every load of `expr` stays in its buffer wherever in `domain` it is evaluated."""
-    for node in tir.walk_expr(expr):
-        if isinstance(node, tir.Load):
-            sides = zip(node.indices, node.buffer.shape, strict=True)
-            if not prove(conjunction(within(e, 0, n) for e, n in sides), domain).proven:
-                return False
-    return True
 
 
 def _has_undef(expr: tir.Expr) -> bool:

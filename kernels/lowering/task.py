@@ -100,7 +100,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     with trace.timer("schedule", task.symbol):
         schedule = _schedule(task)
         func, workspace = with_workspace(schedule.func)
-        func = _with_addresses(remove_undef(remove_assume(func)))
+        func = _with_addresses(remove_assume(remove_undef(func)))
         func, sizes = with_size_conditions(replace(func, name=task.symbol), task.sized)
         func = with_count_conditions(with_filled_tiles(func))
         func, sizes = with_reduction_conditions(func, task.filled, sizes)

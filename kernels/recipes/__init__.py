@@ -5,6 +5,11 @@ In: a compute definition (`PrimFunc`), facts about its inputs, and the target.  
 always holds: kernels are made by schedule primitives alone, so each step is proven.
 """
 
+from graphflow.kernels.recipes.analysis.band_products import (
+    ONE_PASS,
+    refused_bands,
+    summed_operands,
+)
 from graphflow.kernels.recipes.analysis.keys import (
     conversion_key,
     definition_key,
@@ -63,6 +68,7 @@ from graphflow.kernels.recipes.variants.transposing_moves import conversion_reci
 
 __all__ = [
     "NOTHING",
+    "ONE_PASS",
     "REDUCTION",
     "Axes",
     "Banded",
@@ -106,10 +112,12 @@ __all__ = [
     "placed_variant",
     "point_key",
     "reads_offered",
+    "refused_bands",
     "refused_variants",
     "scheduled_variants",
     "search_key",
     "shared_loop",
+    "summed_operands",
     "timed_searches",
     "transposes",
     "variant_key",

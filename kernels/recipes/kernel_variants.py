@@ -19,6 +19,7 @@ from math import prod
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
+from graphflow.kernels.recipes.analysis.band_products import refused_bands
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.analysis.operand_layouts import (
@@ -45,6 +46,7 @@ from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
+from graphflow.kernels.recipes.variants.band_variants import band_variants
 from graphflow.kernels.recipes.variants.banded_variants import banded_variants
 from graphflow.kernels.recipes.variants.halo import halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
@@ -157,6 +159,8 @@ def _variants(
     banded = tuple(banded_variants(definition, constants, target))
     if banded or filtered_stages(definition) is not None:
         return banded, ()
+    if refused_bands(definition) is None:
+        return _in_bands(definition, constants, target, offered)
     roles = _tileable(definition)
     reason = refused_roles(definition)
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
@@ -189,6 +193,15 @@ def _variants(
         )
         distinct.setdefault(claims, variant)
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
+
+
+def _in_bands(
+    definition: PrimFunc, constants: frozenset[str], target: Target, offered: Offers
+) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    """The variants of a definition with two products for the same rows, and what is refused."""
+    variants, refused = [plain_variant(definition)], list[RefusedVariant]()
+    _sort_out(band_variants(definition, constants, target, offered), variants, refused)
+    return tuple(variants), tuple(refused)
 
 
 def _reads_once(roles: Roles, constants: frozenset[str], target: Target) -> bool:

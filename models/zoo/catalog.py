@@ -1,7 +1,8 @@
 """The catalog of the zoo: the names of all models, and building one by its name.
 
 In: a name, a seed.  Out: a checked proto.  Models of `ZOO` have batch 1 and known shapes; those of
-`EXPORTED` and `FULL_SIZE` may have symbolic shapes. The same name and seed give the same bytes.
+`EXPORTED`, `FULL_SIZE` and `LONG` may have symbolic shapes.  The same name and seed give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import onnx
 
 from graphflow.base.errors import InvalidModel
 from graphflow.models.zoo.densenet import densenet40, densenet121
-from graphflow.models.zoo.exported import EXPORTED, FULL_SIZE
+from graphflow.models.zoo.exported import EXPORTED, FULL_SIZE, LONG
 from graphflow.models.zoo.feature_pyramid import feature_pyramid
 from graphflow.models.zoo.mobilenet import mobilenet_v2, mobilenet_v3_small
 from graphflow.models.zoo.resnet import regnet_y_400mf, resnet18
@@ -89,8 +90,8 @@ ZOO: dict[str, ZooEntry] = {**_networks(), **_probes()}
 """Every network, and every probe at a few numbers of channels."""
 
 
-EXPORTS = {**EXPORTED, **FULL_SIZE}
-"""Every network that is written as an exporter writes it, in both sizes."""
+EXPORTS = {**EXPORTED, **FULL_SIZE, **LONG}
+"""Every network that is written as an exporter writes it, in all sizes."""
 
 
 def zoo_model(name: str, seed: int = 0) -> onnx.ModelProto:

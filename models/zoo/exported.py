@@ -27,6 +27,8 @@ from graphflow.models.zoo.sequences import llama
 from graphflow.models.zoo.sequences.albert import albert
 from graphflow.models.zoo.sequences.bert import TYPES, bert
 from graphflow.models.zoo.sequences.bert import VOCABULARY as WORD_PIECES
+from graphflow.models.zoo.sequences.decoder import VOCABULARY as SYMBOLS
+from graphflow.models.zoo.sequences.decoder import decoder
 from graphflow.models.zoo.sequences.gpt import HEADS, LAYERS, WIDTH, gpt
 from graphflow.models.zoo.sequences.gpt import VOCABULARY as TOKENS
 from graphflow.models.zoo.sequences.speech import FEATURES, speech
@@ -101,6 +103,12 @@ def t5_feeds(seed: int, batch: int = 2, encoder: int = 11, decoder: int = 4) -> 
         "attention_mask": mask,
         "decoder_input_ids": rng.integers(0, PIECES, (batch, decoder)),
     }
+
+
+def decoder_feeds(seed: int, batch: int = 2, length: int = 21) -> Feeds:
+    """Token ids."""
+    rng = np.random.default_rng(seed)
+    return {"input_ids": rng.integers(0, SYMBOLS, (batch, length))}
 
 
 def tagger_feeds(seed: int, batch: int = 2, length: int = 9) -> Feeds:
@@ -199,3 +207,27 @@ FULL_SIZE: dict[str, Exported] = {
     ),
 }
 """Networks of `EXPORTED` as they were published, for benchmarks: too large for every test."""
+
+LONG: dict[str, Exported] = {
+    "speech_1500": Exported(
+        partial(speech, width=384, heads=6, positions=1500),
+        "two layers of a Whisper-tiny encoder, 1,500 positions",
+        _noise("input_features", 1, FEATURES, 6000),
+    ),
+    "vit_577": Exported(
+        partial(vit, layers=2, width=384, heads=6, image=384),
+        "two layers of ViT-S of 577 tokens",
+        _noise("pixel_values", 1, 3, 384, 384),
+    ),
+    "bert_512": Exported(
+        partial(bert, layers=2, width=768, heads=12, positions=512),
+        "two layers of BERT base, 512 tokens",
+        partial(bert_feeds, batch=1, length=512),
+    ),
+    "decoder_1024": Exported(
+        partial(decoder, width=768, heads=12, positions=1024),
+        "two layers of GPT-2, 1,024 tokens",
+        partial(decoder_feeds, batch=1, length=1024),
+    ),
+}
+"""Layers of published transformers over long sequences, for benchmarks of attention."""

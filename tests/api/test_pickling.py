@@ -103,33 +103,3 @@ def test_programs_for_several_shapes_are_kept(tmp_path: Path) -> None:
     exe.save(tmp_path / "open.gfx")
     _, one = gf.load(tmp_path / "open.gfx").specializations  # the latest run had three rows
     assert_equal_runs(exe, again(one))
-
-
-SCRIPT = """
-import multiprocessing
-import sys
-from concurrent.futures import ProcessPoolExecutor
-
-import joblib
-import numpy as np
-
-import graphflow as gf
-
-if __name__ == "__main__":
-    saved = gf.load(sys.argv[1])
-    (x,) = saved.inputs
-    batches = [np.full(x.shape, k, np.float32) for k in range(4)]
-    expected = [saved(batch) for batch in batches]
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        found = list(pool.map(saved, batches))
-    again = joblib.Parallel(n_jobs=2)(joblib.delayed(saved)(batch) for batch in batches)
-    assert np.array_equal(found, expected) and np.array_equal(again, expected)
-"""
-
-
-def test_a_script_gives_an_executable_to_worker_processes(tmp_path: Path) -> None:
-    compiled().save(tmp_path / "net.gfx")
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-P", "script.py", "net.gfx"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -20,6 +20,8 @@ from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
 
+pytestmark = pytest.mark.usefixtures("code_is_left_out")
+
 
 @cache
 def layers() -> onnx.ModelProto:

@@ -32,6 +32,65 @@ def test_a_store_that_is_overwritten_is_unread() -> None:
     assert overwritten_unread(kernel(OVERWRITTEN.format(16)), (AT,)).proven
 
 
+PADDED = """for i in serial(0, 4):
+    for j in serial(0, 4):
+        y[4*i + j] = x[4*i + j]
+for k in serial(0, 16):
+    if k >= {low}:
+        y[k] = {value}"""
+"""The path of the store under `j` is ((0, False), (0, False), (0, False))."""
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "method"),
+    [
+        ("0", "f32(0.0)", "structure"),
+        ("0", "undef(f32)", "structure"),
+        ("1", "f32(0.0)", "dataflow"),
+    ],
+)
+def test_elements_that_a_later_store_writes_are_unread_without_dataflow(
+    low: str, value: str, method: str
+) -> None:
+    func = kernel(PADDED.format(low=low, value=value))
+    proof = overwritten_unread(func, (AT, AT, AT))
+    assert proof.method == method
+    assert proof.proven == (method == "structure")
+
+
+@pytest.mark.parametrize(
+    ("later", "verdict"),
+    [
+        ("for k in serial(0, 16):\n    y[k] = y[k] + f32(1.0)", "refuted"),
+        ("for k in serial(0, 16):\n    y[-k + 15] = f32(1.0)", "proven"),
+        ("for k in serial(0, 16):\n    y[k] += f32(1.0)", "refuted"),
+        ("for k in serial(0, 16):\n    if data(x[k] < f32(0.0)):\n        y[k] = x[k]", "unknown"),
+        (
+            "for k in serial(0, 4):\n    for l in serial(0, k):\n        y[4*k + l] = x[k]",
+            "refuted",
+        ),
+    ],
+)
+def test_what_a_later_store_leaves_or_reads_is_seen(later: str, verdict: str) -> None:
+    first = "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] = x[4*i + j]\n"
+    proof = overwritten_unread(kernel(first + later), (AT, AT, AT))
+    assert proof.verdict is Verdict(verdict)
+
+
+def test_an_earlier_store_and_one_of_the_same_loop_overwrite_nothing() -> None:
+    stores = "for k in serial(0, 16):\n    y[k] = f32(0.0)\n"
+    body = f"{stores}for i in serial(0, 16):\n    y[i] = x[i]"
+    assert overwritten_unread(kernel(body), ((1, False), AT)).verdict is Verdict.REFUTED
+    body = "for i in serial(0, 2):\n    y[i] = x[i]\n" + "".join(
+        f"    {line}\n" for line in stores.splitlines()
+    )
+    assert overwritten_unread(kernel(body), (AT, AT)).proven
+    body = "for i in serial(0, 2):\n    for k in serial(0, i):\n        y[k] = f32(0.0)\n"
+    assert overwritten_unread(kernel(f"{body}    y[i] = x[i]"), (AT, (1, False))).verdict is (
+        Verdict.REFUTED
+    )
+
+
 def test_the_element_that_is_not_overwritten_is_the_witness() -> None:
     proof = overwritten_unread(kernel(OVERWRITTEN.format(15)), (AT,))
     assert proof.verdict is Verdict.REFUTED

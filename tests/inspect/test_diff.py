@@ -19,6 +19,8 @@ from graphflow.codegen import avx2_target
 from graphflow.inspect import Change, changes
 from graphflow.models import ModelBuilder
 
+pytestmark = pytest.mark.usefixtures("code_is_left_out")
+
 
 @functools.cache
 def compiled(pin: str | None = None) -> dict[str, Any]:

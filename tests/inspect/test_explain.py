@@ -36,6 +36,8 @@ from support.planning.nets import SHORT, TARGET, Net, chain, middle, residual
 from support.planning.random_nets import random_graph, some
 from support.planning.shared_memory_nets import in_two_concats
 
+pytestmark = pytest.mark.usefixtures("code_is_left_out")
+
 # Prices of what was not chosen --------------------------------------------------------------------
 
 

@@ -297,6 +297,16 @@ def test_a_select_beside_undef_becomes_its_other_side_where_that_may_be_loaded()
     assert got.tolist() == [4, 6, 8, 10, -1, -1, -1, -1]
 
 
+def test_a_select_beside_undef_stays_a_condition_where_its_other_side_is_forbidden() -> None:
+    nobody = tir.Comparison("ne", tir.Load(X, (j,)), tir.Undef("float32"))
+    stage = tir.Block("x_padding", (loop(j, 8, tir.Assume(less_than(j, 4), nobody)),))
+    guarded = tir.Select(less_than(i, 4), tir.Load(X, (i,)), tir.Undef("float32"))
+    func = kernel(X, Y, stage, loop(i, 8, tir.Store(Y, (i,), guarded)))
+    (left,) = remove_assume(remove_undef(func)).body
+    store = tir.Store(Y, (i,), tir.Load(X, (i,)))
+    assert left == loop(i, 8, tir.If(less_than(i, 4), (store,)))
+
+
 def test_a_branch_on_undef_is_refused() -> None:
     choice = tir.Comparison("gt", tir.Load(X, (i,)), tir.Undef("float32"))
     func = kernel(X, Y, loop(i, 8, tir.If(choice, (tir.Store(Y, (i,), tir.Load(X, (i,))),))))

@@ -14,7 +14,10 @@ from graphflow.reports.graphviz import graphviz_text
 from graphflow.reports.program_graph import program_graph
 from support.models.hostile_names import INNER, INPUT, hostile_names
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated - use")  # by pydot of pyparsing
+pytestmark = [
+    pytest.mark.usefixtures("code_is_left_out"),
+    pytest.mark.filterwarnings("ignore:.*deprecated - use"),  # by pydot of pyparsing
+]
 
 
 def parsed(exe: gf.Executable) -> Any:

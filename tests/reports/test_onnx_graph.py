@@ -16,6 +16,8 @@ from graphflow.reports.onnx_graph import DOMAIN, onnx_program
 from graphflow.reports.program_graph import program_graph
 from support.models.hostile_names import INNER, INPUT, OUTPUT, hostile_names
 
+pytestmark = pytest.mark.usefixtures("code_is_left_out")
+
 
 def graph_of(exe: gf.Executable) -> onnx.ModelProto:
     model = onnx_program(program_graph(exe.report()))

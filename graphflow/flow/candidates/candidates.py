@@ -39,6 +39,7 @@ from graphflow.kernels.recipes import (
     View,
     left_facts,
     memory_key,
+    moved_bytes,
 )
 from graphflow.layout import (
     Constant,
@@ -162,6 +163,7 @@ def enumerate_candidates(
         options, refused[node.name] = variants_with(
             graph, node, variants, edge_types, pins, layouts, target, facts
         )
+        refused[node.name] += expansion_variants.refused(node)
         free = [v for v in options if node.name in relaxed or respects(node, v, pins)]
         own = _of_variants(graph, node, free, edge_types, wanted, cost)
         for candidate in chain(
@@ -231,13 +233,17 @@ def _of_expansions(
 ) -> Iterator[Candidate]:
     """The candidates of a node's expansions, and those in which its output stays unmoved."""
     graph = expansion_variants.expansions.graph
-    for expansion, options in expansion_variants.of_node.get(node.name, ()):
+    for expansion, options in expansion_variants.options(node, edge_types):
         # Of tensors that are read through movement the layouts are known, and nothing of padding.
         weakest = {**edge_types, **dict.fromkeys(expansion.sources, ())}
+        kept = (row_major(graph.values[value].shape) for value in expansion.absorbed)
+        dtype = expansion.node.func.outputs[0].dtype
+        saved = sum(cost.handed_on_seconds(moved_bytes(layout, dtype) // 2) for layout in kept)
         for candidate in _of_variants(graph, expansion.node, options, weakest, wanted, cost):
             for requirements in expansion_variants.through(expansion, candidate.requirements):
                 yield replace(
                     candidate,
+                    seconds=_beside_separate(candidate, saved),
                     requirements=requirements,
                     expansion=expansion,
                     kernel_requirements=candidate.requirements,
@@ -254,6 +260,16 @@ def _of_expansions(
             OutputAliasing.UNMOVED,
             family=family,
         )
+
+
+def _beside_separate(candidate: Candidate, saved: float) -> float:
+    """The price of a candidate that saves so many seconds which prices leave out.
+
+    Separate kernels take their prices and what is left out, so the estimate of the one that does
+    their work is made less in the same proportion.
+    """
+    seconds = candidate.seconds
+    return seconds if candidate.measured or not saved else seconds * seconds / (seconds + saved)
 
 
 UNMOVED = KernelVariant(

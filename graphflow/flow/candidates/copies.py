@@ -77,8 +77,8 @@ def directly(production: Production, requirement: OperandRequirement, output: bo
     `output` says that the value is a graph output, which has a storage of its own.
     """
     output_aliasing = production.output_aliasing
-    if requirement.family is not None:
-        return production.family == requirement.family
+    if requirement.input_aliasing is InputAliasing.UNMOVED:
+        return production.unmoved and production.family == requirement.family
     if production.unmoved:
         return False
     match requirement.input_aliasing:

@@ -22,20 +22,29 @@ from graphflow.flow.candidates.requirements import (
     OperandRequirement,
     unmoved_requirement,
 )
-from graphflow.flow.candidates.variants import node_variants, respects
+from graphflow.flow.candidates.variants import EdgeTypes, node_variants, offers_of, respects
 from graphflow.graph import (
     Expansion,
     Expansions,
     Node,
     OperatorGraph,
+    constant_inputs,
     contents,
     filtering_convolutions,
     folding_constants,
+    in_one_pass,
     moved_channels,
     reading_through,
     shuffled,
 )
-from graphflow.kernels.recipes import KernelVariant, View, memory_key
+from graphflow.kernels.recipes import (
+    KernelVariant,
+    Offers,
+    RefusedVariant,
+    View,
+    memory_key,
+    refused_variants,
+)
 from graphflow.layout import Fact, Family, Layout, Undefined, Unused, families
 from graphflow.tir import Buffer
 
@@ -46,12 +55,13 @@ def expansions_of(
     graph: OperatorGraph, assumed: Sequence[Assumed] = (), winograd: bool = True
 ) -> Expansions:
     """The expansions that are searched: of sums that constants scale, reading through movement that
-    cannot all be views, and with `winograd` convolutions in transformed tiles.
+    cannot all be views, two products in one pass, and with `winograd` convolutions in transformed
+    tiles.
 
     `assumed` is what the user states about graph inputs.
     """
     moves = moved_channels(graph)
-    known = reading_through(folding_constants(graph), moves, shuffled(moves))
+    known = in_one_pass(reading_through(folding_constants(graph), moves, shuffled(moves)))
     return filtering_convolutions(known, contents(known.graph, assumed)) if winograd else known
 
 
@@ -69,23 +79,57 @@ class ExpansionVariants:
         facts: Mapping[str, Fact],
     ) -> None:
         self.expansions, self._pins, self._target = expansions, pins, target
+        self._facts = facts
         self.of_node: dict[str, list[tuple[Expansion, list[KernelVariant]]]] = {}
         self._families: dict[str, dict[Family, None]] = {}
         graph = expansions.graph
         for name, found in expansions.of_node.items():
             for expansion in found:
-                options = [
-                    variant
-                    for variant in node_variants(graph, expansion.node, target, facts)
-                    if not isinstance(variant.recipe, View)
-                    and respects(expansion.node, variant, pins)
-                ]
+                options = self._variants(expansion, ())
                 self.of_node.setdefault(name, []).append((expansion, options))
                 self._want(expansion, options)
         for node in reversed(graph.nodes):  # readers before what they read
             for value in node.outputs:
                 for origin in expansions.origins.get(value, ()):
                     self._families.setdefault(origin, {}).update(self._families.get(value, {}))
+
+    def _variants(self, expansion: Expansion, offered: Offers) -> list[KernelVariant]:
+        """The variants of an expansion that its graph's pins allow."""
+        made = node_variants(
+            self.expansions.graph, expansion.node, self._target, self._facts, offered
+        )
+        return [
+            variant
+            for variant in made
+            if not isinstance(variant.recipe, View)
+            and respects(expansion.node, variant, self._pins)
+        ]
+
+    def options(
+        self, node: Node, edge_types: EdgeTypes
+    ) -> Iterator[tuple[Expansion, list[KernelVariant]]]:
+        """The expansions of a node with their variants.
+
+        Those that absorb values read their inputs also in the layouts of no family in which these
+        can be had, as `edge_types` says.  None where one of the values is pinned.
+        """
+        for expansion, options in self.of_node.get(node.name, ()):
+            if not expansion.absorbed:
+                yield expansion, options
+            elif not any(value in self._pins for value in expansion.absorbed):
+                graph = self.expansions.graph
+                offered = offers_of(graph, expansion.node, edge_types, {}, self._target)
+                yield expansion, self._variants(expansion, offered) if offered else options
+
+    def refused(self, node: Node) -> tuple[RefusedVariant, ...]:
+        """The expansions that a node might have had, and the variants that expansions which absorb
+        values lack, with the reasons."""
+        graph, found = self.expansions.graph, [*self.expansions.refused.get(node.name, ())]
+        for expansion in self.expansions.of_node.get(node.name, ()):
+            if expansion.absorbed:
+                constants = constant_inputs(graph, expansion.node)
+                found += refused_variants(expansion.node.func, constants, self._target)
+        return tuple(dict.fromkeys(found))
 
     def through(self, expansion: Expansion, requirements: Requirements) -> Iterator[Requirements]:
         """What a variant of an expansion requires of the values of the graph, where `requirements`
@@ -112,7 +156,10 @@ class ExpansionVariants:
                 unmoved_requirement(found[0].position, graph.values[value], family)
                 for (value, found), family in zip(read.items(), chosen, strict=True)
             )
-            yield (*direct, *asked)
+            absorbed = (
+                unmoved_requirement(0, graph.values[value], None) for value in expansion.absorbed
+            )
+            yield (*direct, *asked, *absorbed)
 
     def unmoved(self, node: Node) -> Iterator[tuple[str, Family | None, Requirements]]:
         """The ways in which the output of a node can stay unmoved: the value, the family of the

@@ -144,8 +144,10 @@ class OperandRequirement:
     family: Family | None = None
 
 
-def unmoved_requirement(position: int, value: Value, family: Family) -> OperandRequirement:
-    """The requirement that a value stays unmoved, its elements in layouts of `family`."""
+def unmoved_requirement(position: int, value: Value, family: Family | None) -> OperandRequirement:
+    """The requirement that a value is not computed, its elements in layouts of `family` where they
+    are; with None they are read nowhere.
+    """
     return OperandRequirement(
         position,
         value.name,

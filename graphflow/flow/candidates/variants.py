@@ -214,7 +214,7 @@ def variants_with(
     those for layouts of users, and one that meets all pins around the node.
     """
     options, parts = variants.of_node[node.name], node.name not in variants.without_parts
-    offered = _offers(graph, node, edge_types, layouts, target)
+    offered = offers_of(graph, node, edge_types, layouts, target)
     if offered:
         options = node_variants(graph, node, target, facts, offered, parts)
     in_layouts = _in_user_layouts(graph, node, edge_types, pins, layouts, target)
@@ -340,7 +340,7 @@ def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout],
     return tuple((b.name, pins[v]) for b, v in bound if v in pins)
 
 
-def _offers(
+def offers_of(
     graph: OperatorGraph,
     node: Node,
     edge_types: EdgeTypes,

@@ -92,17 +92,23 @@ def statement_address(func: tir.PrimFunc, path: effects.Path) -> str:
 
 
 def _way(body: tir.Body, place: str) -> effects.Path | None:
-    for position, stmt in enumerate(body):
-        if not isinstance(stmt, tir.Kept):
-            continue  # it has neither a name nor anything inside
+    ways = (_way_from(stmt, position, place) for position, stmt in enumerate(body))
+    return next((way for way in ways if way is not None), None)
+
+
+def _way_from(stmt: tir.Stmt, position: int, place: str) -> effects.Path | None:
+    """The path to the place from a statement at a position of its body on; None where it is not
+    there, and where a call performs it."""
+    path: effects.Path = ()
+    while isinstance(stmt, tir.Kept):  # all others have neither a name nor anything inside
         if name_of(stmt) == place:
-            return ((position, False),)
-        if place not in names_inside(stmt):
-            continue
-        for otherwise in (False, True) if isinstance(stmt, tir.If) else (False,):
-            further = _way(effects.body_below(stmt, otherwise), place)
-            if further is not None:
-                return ((position, otherwise), *further)
+            return (*path, (position, False))
+        step = names_inside(stmt).get(place)
+        below = () if step is None else effects.body_below(stmt, step[1])
+        if step is None or not below:
+            return None
+        path = (*path, (position, step[1]))
+        position, stmt = step[0], below[step[0]]
     return None
 
 

@@ -6,7 +6,7 @@ body under fresh names.  What always holds: names are unique in a kernel, and st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -38,21 +38,33 @@ def unknown_place(func: tir.PrimFunc, place: str) -> str:
 
 def declared_names(body: tir.Body) -> tuple[str, ...]:
     """The names of loops, blocks and allocated buffers in `body`, in program order."""
-    found: list[str] = []
-    for stmt in body:
-        if isinstance(stmt, tir.Allocate):
-            found.append(stmt.buffer.name)
-        elif isinstance(stmt, tir.Kept):
-            if not isinstance(stmt, tir.Let) and (name := name_of(stmt)) is not None:
-                found.append(name)
-            found += names_inside(stmt)
-    return tuple(found)
+    return tuple(name for stmt in body for name in _names_from(stmt))
 
 
 @tir.kept_by_node
-def names_inside(stmt: Holding) -> dict[str, None]:
-    """The names in the bodies below a statement, in program order."""
-    return dict.fromkeys(name for below in tir.sub_bodies(stmt) for name in declared_names(below))
+def names_inside(stmt: Holding) -> dict[str, tuple[int, bool]]:
+    """The names in the bodies below a statement, in program order.
+
+    With the step to each: the position of the statement directly below that has it as its own or
+    inside, and whether that one is in the else branch.
+    """
+    found: dict[str, tuple[int, bool]] = {}
+    for branch, body in enumerate(tir.sub_bodies(stmt)):
+        for position, below in enumerate(body):
+            step = (position, branch > 0)
+            for name in _names_from(below):
+                found.setdefault(name, step)
+    return found
+
+
+def _names_from(stmt: tir.Stmt) -> Iterator[str]:
+    """A statement's own name as `declared_names` has it, then the names inside."""
+    if isinstance(stmt, tir.Kept):
+        if not isinstance(stmt, tir.Let) and (name := name_of(stmt)) is not None:
+            yield name
+        yield from names_inside(stmt)
+    elif isinstance(stmt, tir.Allocate):
+        yield stmt.buffer.name
 
 
 def has_name(stmt: tir.Stmt, name: str) -> bool:

@@ -155,10 +155,9 @@ def require_instances(before: tir.PrimFunc, now: tir.PrimFunc) -> None:
     Traversals leave a block with the name of the call in the place of the first kind.  Those of the
     second kind only prefetch from a buffer, so that no rewrite of accesses reaches their windows.
     """
-    for call in tir.calls_in(now.body):
-        _require_arguments(now, call)
     calls = {call.name: call for call in tir.calls_in(before.body)}
     for call in tir.calls_in(now.body):
+        _require_arguments(now, call)
         calls.pop(call.name, None)  # names are unique, so no block has this one
     if not calls:
         return

@@ -194,7 +194,7 @@ def map_indices(
     Those of a call are its arguments, not those in its definition.
     """
     change = _IndexChange(on_index, on_predicate)
-    return map_as_written(map_expressions_as_written(body, change.expr), change.stmt)
+    return map_as_written(body, lambda stmt: change.stmt(expressions_changed(stmt, change.expr)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ def rename_buffers(body: stmts.Body, buffers: Mapping[exprs.Buffer, exprs.Buffer
             return stmt if windows == stmt.windows else replace(stmt, windows=windows)
         return stmt
 
-    return map_as_written(map_expressions_as_written(body, on_expr), on_stmt)
+    return map_as_written(body, lambda stmt: on_stmt(expressions_changed(stmt, on_expr)))
 
 
 def _named_windows(body: stmts.Body) -> Iterator[stmts.NamedWindow]:

@@ -134,7 +134,9 @@ def redirect_accesses(
             return _redirected_window(stmt, new, place, below)
         return stmt
 
-    return as_written.map_as_written(as_written.map_expressions_as_written(body, on_expr), on_stmt)
+    return as_written.map_as_written(
+        body, lambda stmt: on_stmt(as_written.expressions_changed(stmt, on_expr))
+    )
 
 
 def _redirected_window(

@@ -18,13 +18,15 @@ from graphflow.tir.traversal.performed import performed
 def sub_bodies(stmt: stmts.Stmt) -> tuple[stmts.Body, ...]:
     """The bodies directly below `stmt`."""
     match stmt:
+        case stmts.Store() | stmts.Reduce():  # first, as most statements are
+            return ()
         case stmts.For() | stmts.Block():
             return (stmt.body,)
         case stmts.If():
             return (stmt.then, stmt.orelse)
         case stmts.Call() | stmts.Let() | stmts.NamedWindow():
             return (performed(stmt),)
-        case stmts.Store() | stmts.Reduce() | stmts.Allocate() | stmts.Assume():
+        case stmts.Allocate() | stmts.Assume():
             return ()
     assert_never(stmt)
 
@@ -35,8 +37,9 @@ def walk(body: stmts.Body) -> Iterator[stmts.Stmt]:
     while left:
         stmt = left.pop()
         yield stmt
-        for below in reversed(sub_bodies(stmt)):
-            left += reversed(below)
+        if isinstance(stmt, Kept):  # nothing is below any other statement
+            for below in reversed(sub_bodies(stmt)):
+                left += reversed(below)
 
 
 def expressions_of(stmt: stmts.Stmt) -> tuple[exprs.Expr, ...]:

@@ -60,6 +60,43 @@ def layer_normalization(
     return _normalization(name, x_shape, lead, 1, loops, parameters, epsilon, dtype)
 
 
+def root_mean_square_normalization(
+    x_shape: Shape,
+    axis: int,
+    scale_shape: Shape,
+    *,
+    epsilon: float = 1e-5,
+    dtype: str = "float32",
+) -> tir.PrimFunc:
+    """`y = x / sqrt(mean of squares + epsilon) · scale`, over all axes from `axis` on.
+
+    The scale broadcasts to x.
+    """
+    name = "root_mean_square_normalization"
+    stages.require_floats(name, dtype)
+    (lead,) = stages.normalized_axes((axis,), len(x_shape))
+    if broadcast([x_shape, scale_shape]) != x_shape:
+        raise InvalidModel(f"scale {scale_shape} does not broadcast to the input {x_shape}")
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
+    scale = tir.Buffer("scale", scale_shape, dtype)
+    squares, factor = (tir.Buffer(role, x_shape[:lead], dtype) for role in ("squares", "factor"))
+    summed, scaled = (stages.loops_over(prefix, x_shape[:lead]) for prefix in "sf")
+    taps, loops = stages.loops_over("r", x_shape[lead:]), stages.loops_over("i", x_shape)
+    element = tir.Load(x, (*stages.indices_of(summed), *stages.indices_of(taps)))
+    mean = divide(stages.element(squares, scaled), prod(x_shape[lead:]))
+    inverse = divide(stages.literal(1, dtype), tir.Unary("sqrt", add(mean, epsilon)))
+    value = multiply(stages.element(x, loops), tir.Load(factor, stages.indices_of(loops[:lead])))
+    value = multiply(value, tir.Load(scale, broadcast_indices(scale_shape, loops)))
+    body = (
+        stages.reduction_stage(
+            f"{name}_squares", tir.ReduceOp.ADD, squares, summed, taps, square(element)
+        ),
+        stages.elementwise_stage(f"{name}_factor", factor, scaled, inverse),
+        stages.elementwise_stage(f"{name}_scale", y, loops, value),
+    )
+    return stages.kernel_of_stages(name, (x, scale), (y,), body)
+
+
 def group_normalization(
     x_shape: Shape,
     groups: int,

@@ -259,23 +259,27 @@ def _sums_of_powers(
 
 
 def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
-    """`y = x − max − log Σ exp(x − max)`, max and sum over `axes` together, as in `softmax`."""
+    """`y = x − max − log Σ exp(x − max)`, max and sum over `axes` together, as in `softmax`.
+
+    Both stages that need x − max compute it: one of its own would write and read another row.
+    """
     stages.require_floats("log_softmax", dtype)
     reduced = stages.normalized_axes(axes, len(x_shape))
     inner = without_axes(x_shape, reduced, False)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    largest = tir.Buffer("largest", inner, dtype)
-    shifted = tir.Buffer("shifted", x_shape, dtype)
-    total = tir.Buffer("total", inner, dtype)
-    down, out = stages.loops_over("e", x_shape), stages.loops_over("d", x_shape)
-    difference = subtract(stages.element(x, down), tir.Load(largest, kept_variables(down, reduced)))
-    logarithm = tir.Unary("log", tir.Load(total, kept_variables(out, reduced)))
-    value = subtract(stages.element(shifted, out), logarithm)
+    largest, total = (tir.Buffer(name, inner, dtype) for name in ("largest", "total"))
+    rows, out = stages.loops_over("j", inner), stages.loops_over("d", x_shape)
+    kept = kept_variables(out, reduced)
     exp = UNARY_VALUES["exp"]
+
+    def power(value: tir.Expr) -> tir.Expr:
+        return exp(subtract(value, stages.element(largest, rows)))
+
+    difference = subtract(stages.element(x, out), tir.Load(largest, kept))
+    value = subtract(difference, tir.Unary("log", tir.Load(total, kept)))
     body = (
         axes_stage("log_softmax_max", tir.ReduceOp.MAX, x, largest, reduced),
-        stages.elementwise_stage("log_softmax_shift", shifted, down, difference),
-        axes_stage("log_softmax_sum", tir.ReduceOp.ADD, shifted, total, reduced, "j", "s", exp),
+        axes_stage("log_softmax_sum", tir.ReduceOp.ADD, x, total, reduced, "j", "s", power),
         stages.elementwise_stage("log_softmax_log", y, out, value),
     )
     return stages.kernel_of_stages("log_softmax", (x,), (y,), body)

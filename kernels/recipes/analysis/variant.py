@@ -107,7 +107,8 @@ class SharedLoops:
     `lane_loop` is a number, they run along the shared loop with this number, counted from the
     outermost, and an iteration handles `vectors` of them.  The parameters in `transposed` are
     contiguous across those lanes; what an iteration reads or writes of them is transposed, from or
-    into a buffer of the thread.
+    into a buffer of the thread.  Where `tile` is not 0, stages that sum products keep so many of
+    the elements that they sum, for all lanes, in registers.
     """
 
     lanes: int
@@ -116,6 +117,7 @@ class SharedLoops:
     vectors: int = 1
     transposed: tuple[str, ...] = ()
     accumulators: int = ACCUMULATORS
+    tile: int = 0
 
 
 @dataclass(frozen=True, slots=True)

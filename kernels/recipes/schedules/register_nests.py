@@ -50,19 +50,21 @@ def tile_in_registers(
     reduction: tuple[Handle, ...],
     steps: TileSteps,
     members: Handle | None = None,
+    held: tuple[tir.Buffer, ...] | None = None,
 ) -> Schedule:
     """One tile in registers: the nests that fill, update and store it, unrolled and vectorized.
 
     `around` is the loop around the tile, if it has rows.  `members` is that loop of `rows` whose
     iterations have their lanes in one vector, which an instruction updates: there they are written
-    out, inside the loop over lanes.
+    out, inside the loop over lanes.  `held` are the buffers whose elements are in registers, by
+    default those that a tile keeps to itself.
     """
     nest = (*rows, *lanes)
     scope = around or _loop_around(s, nest[0])
     nests = [nest]
-    for buffer in _private(s.func, s.loop(scope)):
-        held = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
-        s = s.apply(schedule.stage_mem, s[scope], buffer.name, held, s.names(nest))
+    for buffer in _private(s.func, s.loop(scope)) if held is None else held:
+        name = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
+        s = s.apply(schedule.stage_mem, s[scope], buffer.name, name, s.names(nest))
         if s.made["store"]:
             nests.append(s.made["store"])
     present = s.present(reduction)
@@ -101,7 +103,7 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
     parts = s.loop(nest[-1]).body
     while len(parts) == 1 and isinstance(only := parts[0], tir.If):
         parts = only.then
-    kinds = [any(isinstance(x, tir.For | tir.Reduce) for x in tir.walk((stmt,))) for stmt in parts]
+    kinds = _are_updates(parts)
     first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
     levels = len(nest)
     s = s.apply(schedule.fission, s[nest[-1]], first, "_u", levels)
@@ -114,6 +116,20 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
         s = s.apply(schedule.fission, s[updates[-1][-1]], 1, "_u", levels)
         updates[-1:] = [s.made["first"], s.made["second"]]
     return s, [nest, *updates, *tail, *nests[1:]], updates
+
+
+def _are_updates(parts: tir.Body) -> list[bool]:
+    """Whether each part of a tile's body is a reduction, in loops or with its loops gone.
+
+    A part that reduces what the others have computed into another buffer is none.
+    """
+    looped = [any(isinstance(x, tir.For) for x in tir.walk((stmt,))) for stmt in parts]
+    reduced = [{x.buffer for x in tir.walk((stmt,)) if isinstance(x, tir.Reduce)} for stmt in parts]
+    sums = set[tir.Buffer]().union(*(b for b, loop in zip(reduced, looped, strict=True) if loop))
+    return [
+        loop or bool(buffers & sums if sums else buffers)
+        for buffers, loop in zip(reduced, looped, strict=True)
+    ]
 
 
 def _update_nest(

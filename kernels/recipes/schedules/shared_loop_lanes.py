@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow import schedule
-from graphflow.arith import IndexExpr, Var
+from graphflow.arith import IndexExpr, Var, const, less_than
 from graphflow.kernels.recipes.analysis.contiguity import as_one, inner_body, perfect_nest, run_on
 from graphflow.kernels.recipes.analysis.shared_loops import copies_of, intermediates
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
 from graphflow.kernels.recipes.schedules.register_blocks import copy_in_square_blocks
+from graphflow.kernels.recipes.schedules.row_bands import loops_met, product_in_tiles, products_in
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule
-from graphflow.tir import accesses, walk, writes_in
+from graphflow.tir import Buffer, accesses, walk, writes_in
 
 
 def lanes_along_shared_loop(
@@ -47,15 +48,67 @@ def lanes_along_shared_loop(
     blocks, lane = s.made["parts"]
     for buffer in intermediates(s.func):
         s = _in_block(s, buffer.name, blocks)
+    if recipe.tile:
+        s = loops_met(s, lane, copies_of(s.func, recipe.transposed).values())
     s, pieces = stages_apart(s, lane)
+    if recipe.tile and extent % width:
+        s, pieces = _whole_bands(s, blocks, pieces, recipe, extent // width)
+    if recipe.tile:
+        s = _reused(s)
     copies = copies_of(s.func, recipe.transposed).values()
     for place in pieces:
+        if recipe.tile and products_in((s.loop(place),)):
+            s = product_in_tiles(s, place, recipe.lanes, recipe.tile)
+            continue
         is_copy = any(stmt in copies for stmt in walk((s.loop(place),)))
         s = _lines_in_blocks(s, place, recipe) if is_copy else _stage_in_lanes(s, place, recipe)
-    if around and extent % width and extent > width:
+    if around and extent % width and extent > width and not recipe.tile:
         s = s.apply(schedule.cut_loop, s[blocks], extent // width, "_rest")
         return s.apply(schedule.simplify), tuple(around)
     return s.apply(schedule.simplify), (*around, blocks)
+
+
+def _whole_bands(
+    s: Schedule, blocks: Handle, pieces: Sequence[Handle], recipe: SharedLoops, whole: int
+) -> tuple[Schedule, list[Handle]]:
+    """The stages for all lanes of a block, also those beyond the end of the loop, with their loops.
+
+    What these lanes read of a parameter outside of it is zero, and nothing of what they compute is
+    stored to one: the first `whole` blocks have no such lanes, and copies of their own.
+    """
+    done: list[Handle] = []
+    for number, place in enumerate(pieces):
+        copies = copies_of(s.func, recipe.transposed).values()
+        rest = place
+        if any(stmt in copies for stmt in walk((s.loop(place),))):
+            is_whole = less_than(s.loop(blocks).var, const(whole))
+            s = s.apply(schedule.specialize, s[place], (is_whole,))
+            full, rest = s.forward(place)
+            s = s.apply(schedule.eliminate_dead_code, s[full])
+            done.append(full)
+        if number + 1 < len(pieces):
+            free = schedule.remove_branching_through_overcompute
+            s = s.apply(free, s[rest], s[rest], False, True)
+        done.append(rest)
+    return s, done
+
+
+def _reused(s: Schedule) -> Schedule:
+    """Intermediates of a block in one memory where no two of them are needed at once."""
+    large = [b for b in intermediates(s.func) if b.scope == "scratch"]
+    names = {b.name: s.handle(b.name) for b in large}
+    kept: list[Buffer] = []
+    for buffer in large:
+        for other in kept:
+            if (other.shape, other.dtype) != (buffer.shape, buffer.dtype):
+                continue
+            now = s.attempt(schedule.reuse_buffer, s[names[other.name]], s[names[buffer.name]])
+            if now.func is not s.func:
+                s = now
+                break
+        else:
+            kept.append(buffer)
+    return s
 
 
 def _in_block(s: Schedule, name: str, blocks: Handle) -> Schedule:

@@ -1,12 +1,20 @@
 """The packed weights of the next panel, fetched into a cache while the tiles of a panel run.
 
 In: a schedule in which the tiles of one panel are in registers, panels outermost.  Out: the
-schedule in which each step of a tile prefetches a line of the weights that the same step of the
-next panel reads.  What always holds: tile number t of a panel fetches line t of each step, counted
-modulo the lines, if it is one of as many tiles as fetch all lines, or where borders leave out steps
-of `ROUNDS` times as many.  These are in the middle of the tiles, where borders leave out the fewest
-steps.  The others fetch a line of their own panel, which is there already and costs no more than
-the instruction.
+schedule in which each step of a tile prefetches a line of the weights of the next panel.  What
+always holds: all lines of the next panel are fetched, or where borders leave out steps most of
+them; each by one tile, where borders leave out steps by `ROUNDS` tiles.
+
+The lines are spread over all tiles, for those that are awaited from memory occupy the buffers
+through which the lines of the tile in work come from the second-level cache.  With tiles enough for
+every line of a step n times, tile number t fetches line t of a step, counted modulo the lines, and
+of all steps an n-th part: n successive steps fetch the same line.
+
+    for t in (0, 8): for k in (0, 768): …; prefetch w[panel + 1, t // 2 * 192 + k // 4, line t % 2]
+
+Where there are tiles for a single round only, each step fetches a line of the same step of the next
+panel.  Tiles in the middle do that, as borders leave out the fewest steps there; the others fetch a
+line of their own panel, which is there already and costs no more than the instruction.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from math import prod
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, const, floor_mod, maximum, minimum, substitute
+from graphflow.arith import IndexExpr, const, floor_div, floor_mod, maximum, minimum, substitute
 from graphflow.kernels.recipes.schedules.register_nests import conditions_in
 from graphflow.schedule import Handle, Schedule, constant_extent, prefetch
 
@@ -64,10 +72,18 @@ def _fetching(
     lines = -(-width // LINE)
     count = prod(constant_extent(s.loop(tile)) for tile in tiles)
     each = -(-lines // count)
-    number, around = _number(s, tiles), s.loop(panel)
-    at = {loop.var: loop.start for loop in tir.loops_of(s.loop(step).body)}
+    number, around, loop = _number(s, tiles), s.loop(panel), s.loop(step)
+    at = {inner.var: inner.start for inner in tir.loops_of(loop.body)}
     rounds = ROUNDS if conditions_in(s.loop(tiles[-1])) else 1
-    ahead = _in_the_middle(number, count, rounds * -(-lines // each))
+    if count >= 2 * rounds * lines and loop.extent is not None:
+        # A power of two, as each step divides by it.
+        parts = 1 << ((count // (rounds * lines)).bit_length() - 1)
+        first = floor_mod(floor_div(number, lines), parts) * -(-loop.extent // parts)
+        within = first + floor_div(loop.var - loop.start, parts)
+        at[loop.var] = loop.start + minimum(within, loop.extent - 1)
+        ahead: IndexExpr = const(1)
+    else:
+        ahead = _in_the_middle(number, count, rounds * -(-lines // each))
     at[around.var] = minimum(around.var + ahead, around.stop - 1)
     places = tuple(substitute(index, at) for index in read.indices[:-1])
     for k in range(each):

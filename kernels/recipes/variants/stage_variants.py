@@ -244,7 +244,7 @@ def _work(
 ) -> cost.Work:
     """What one run does: passes of vectors over rows, and numbers between them."""
     rows = prod(loop.extent or 1 for loop in shared)
-    cycles = sum(_statement_cycles(site, len(shared), recipe) for site in tir.sites(func.body))
+    cycles = sum(statement_cycles(site, len(shared), recipe) for site in tir.sites(func.body))
     if recipe.lane_loop is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
     flops = 2.0 * sum(
@@ -257,7 +257,7 @@ def _writes(site: tir.Site) -> bool:
     return isinstance(site.stmt, tir.Store | tir.Reduce)
 
 
-def _statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float:
+def statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float:
     """The cycles of all runs of a store or a reduction; 0 for other statements."""
     stmt = site.stmt
     if not isinstance(stmt, tir.Store | tir.Reduce):

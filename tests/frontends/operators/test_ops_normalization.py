@@ -108,6 +108,43 @@ def test_statistics_of_layer_normalization(axis: int, bias: bool) -> None:
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_root_mean_square_normalization_is_one_kernel(axis: int, dtype: str) -> None:
+    x = noise(2, 3, 40).astype(dtype)
+    for scale in (noise(40, seed=1).astype(dtype), noise(*x.shape[axis:], seed=2).astype(dtype)):
+        model = single("RMSNormalization", [x, scale], 23, axis=axis, epsilon=0.01)
+        found = run(model, {"i0": x, "i1": scale})["o0"]
+        axes, wide = tuple(range(axis % 3, 3)), x.astype(np.float64)
+        expected = wide / np.sqrt((wide**2).mean(axis=axes, keepdims=True) + 0.01) * scale
+        tolerance = 2e-3 if dtype == "float16" else 1e-5
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+        names = {node.func.name for node in import_model(model).nodes} - {"cast"}
+        assert names == {"root_mean_square_normalization"}
+
+
+def test_a_root_mean_square_normalization_over_a_size() -> None:
+    """Elements behind those of a run do not count."""
+    x, scale = noise(2, 6), noise(1, seed=1)
+    model = single("RMSNormalization", [x, scale], 23, axis=-1, epsilon=0.01)
+    for dim, name in zip(model.graph.input[0].type.tensor_type.shape.dim, "mn", strict=True):
+        dim.dim_param = name
+    for dim, name in zip(model.graph.output[0].type.tensor_type.shape.dim, "mn", strict=True):
+        dim.dim_param = name
+    sizes = {"m": (1, 2), "n": (1, 6)}
+    exe = gf.compile(model, sizes=sizes, options=gf.Options(threads=1, workers=0))
+    for rows, columns in ((2, 6), (1, 5)):
+        given = x[:rows, :columns]
+        (found,) = exe.run({"i0": given, "i1": scale}).values()
+        root = np.sqrt((given.astype(np.float64) ** 2).mean(axis=-1, keepdims=True) + 0.01)
+        np.testing.assert_allclose(found, given / root * scale, rtol=1e-5, atol=1e-5)
+
+
+def test_a_scale_that_does_not_broadcast_is_refused() -> None:
+    with pytest.raises(InvalidModel, match="do not broadcast"):
+        normalization.root_mean_square_normalization((2, 3), 1, (2, 3, 4))
+
+
 @pytest.mark.parametrize("count", [3, 6])
 def test_group_normalization_has_parameters_of_groups_or_of_channels(count: int) -> None:
     # ONNX had them of groups at opset 18, which its checker calls deprecated.

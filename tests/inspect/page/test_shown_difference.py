@@ -19,6 +19,8 @@ from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
 from support.targets import USUAL
 
+pytestmark = pytest.mark.usefixtures("code_is_left_out")
+
 NARROW = "broadwell-guest"
 
 

@@ -28,6 +28,8 @@ from support.planning.nets import Net, favour, over_padding, padded, two_demands
 from support.targets import USUAL
 from support.texts import parsed
 
+pytestmark = pytest.mark.usefixtures("code_is_left_out")
+
 
 def odd_channels() -> onnx.ModelProto:
     """Channels that fill no vector, a pool that needs known padding, and a concat of a constant."""

@@ -19,6 +19,8 @@ from graphflow.pipeline.request import CompileRequest
 from graphflow.plan import EndToEndTime, LayoutPlan
 from support.models.compiled_networks import compiled_network
 
+pytestmark = pytest.mark.usefixtures("code_is_left_out")
+
 NETWORK = "probe:concat:58"
 
 

@@ -60,8 +60,11 @@ ENOUGH = 100
 
 
 def lacks(counts: Counter[str], what: str, least: float, of: str = "cases") -> str:
-    """What a corpus has too few of, as a share of others; "" where it has enough."""
-    if counts[of] < ENOUGH or counts[what] >= least * counts[of]:
+    """What a corpus has too few of, as a share of others; "" where it has enough, or where chance
+    alone, three standard deviations of the count, may have made it less."""
+    wanted = least * counts[of]
+    chance = 3 * max(0.0, wanted * (1 - least)) ** 0.5
+    if counts[of] < ENOUGH or counts[what] >= wanted - chance:
         return ""
     return f"{counts[what]} {what} of {counts[of]} {of}, and at least {least:.1%} are to be. "
 

@@ -82,17 +82,19 @@ def beside_peer(
     tolerance: float = 1e-4,
     most: int = 3,
     exact: int = 0,
+    compiled: gf.Executable | None = None,
 ) -> tuple[list[str], str]:
     """What is wrong with runs of these extents, and why no program serves all sizes, or "".
 
     An extent for which onnxruntime refuses the model says nothing; that it refuses all is wrong.
-    The last `exact` runs are compared with programs of these extents alone too.
+    The last `exact` runs are compared with programs of these extents alone too.  `compiled` is the
+    model with these sizes and options, if a test has it already.
     """
     peer, wrong, compared = peer_of(model), list[str](), 0
     runs = list(runs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exe = gf.compile(model, sizes=sizes, options=options)
+        exe = compiled or gf.compile(model, sizes=sizes, options=options)
         largest = {name: hi for name, (_, hi) in sizes.items()}
         for seed, extents in enumerate(runs):
             feeds = sized_feeds(exe, extents, seed, most)

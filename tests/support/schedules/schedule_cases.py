@@ -253,7 +253,7 @@ def lowered_of(schedule: Schedule) -> LoweredKernel | None:
     except VerifyError:  # a field is perhaps read before it is written
         return None
     for func in (hosted, plain(hosted)):
-        lowered, workspace = with_workspace(remove_undef(remove_assume(func)))
+        lowered, workspace = with_workspace(remove_assume(remove_undef(func)))
         try:
             tir.verify(lowered, "lowered")
         except VerifyError:

@@ -95,7 +95,7 @@ def test_a4_assumptions_and_undef_are_used_and_then_removed() -> None:
     assert "if" not in loops(s.func)
     with pytest.raises(VerifyError):
         verify(s.func, "lowered")
-    done = remove_undef(remove_assume(s.func))
+    done = remove_assume(remove_undef(s.func))
     assert "assume" not in to_text(done) and "undef" not in to_text(done)
     verify(done, "lowered")
     x = boxed(X, (0.0, 0.0))

@@ -31,7 +31,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("pipeline",),
     ("inspect", "bench"),
     ("api", "tuning", "models"),
-    ("cli", ""),
+    ("cli", "distributed", "serve", ""),
 )
 """The parts of each rank, 0 first; "" is `graphflow/__init__.py`.  A module imports from lower
 ranks and from its own part.  docs/architecture.md prints this table."""

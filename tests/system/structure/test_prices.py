@@ -55,6 +55,10 @@ READ = {
         "kernels/recipes/schedules/stage_lanes.py",
         "stack_bytes",
     ): "a limit of what is made, no price",
+    (
+        "kernels/recipes/variants/band_variants.py",
+        "stack_bytes",
+    ): "a limit of what is made, no price",
     ("graphflow/tuning/harness.py", "l2_bytes"): "copies that the cache does not hold are timed",
     ("graphflow/bench/floor.py", "l3_bytes"): "where weights lie in the floor of a run",
     ("graphflow/layout/families.py", "layout_families"): "families that a target adds, no price",

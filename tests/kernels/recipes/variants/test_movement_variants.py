@@ -153,7 +153,7 @@ def assert_moves(
     """The variant's kernel, natively, on operands whose padding holds ones."""
     layouts = made.layouts
     schedule = staged(func, tuple((n, layout, None) for n, layout in layouts.items()), target)
-    lowered = remove_undef(remove_assume(schedule.func))
+    lowered = remove_assume(remove_undef(schedule.func))
     places = {p.buffer.name: PlacedParameter(p.buffer, layouts[p.buffer.name], "undef")
               for p in func.params}  # fmt: skip
     boxes = {b.name: b.shape for b in lowered.inputs}

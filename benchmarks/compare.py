@@ -1,0 +1,210 @@
+"""Whole networks beside other runtimes: time of a run, time until a first run, peak memory.
+
+    python benchmarks/compare.py [MODEL…] [--threads 2] [--against onnxruntime,openvino]
+                                 [--blocks 12] [--json FILE]
+
+A model is a name as `graphflow bench` takes it, or a path; the default are the networks that the
+onnx package ships, and the zoo.  First each runtime loads the model and runs it once in a process
+of its own, graphflow from an empty cache: the seconds that this takes, and the peak of resident
+memory, are those of a user of that runtime alone.  Then all runtimes are in one process and run
+in alternating blocks; a speed is the peer's time over that of graphflow, the median over
+consecutive blocks, because the speed of a shared machine changes.  The last lines have the
+geometric means of the speeds, and of those beside the better peer of each model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+import graphflow as gf
+from graphflow.base.offered_names import LIGHT, PEER_NAMES, ZOO_PREFIX
+from graphflow.bench import PeerFailure, Protocol, largest_error, load_peer, measure
+from graphflow.models import EXPORTED, ZOO, light_names, named
+from graphflow.program import OpenTensor, random_inputs
+
+OURS = "graphflow"
+REFERENCE = PEER_NAMES[0]
+
+SEED = 0
+"""The networks of the onnx package come without weights; they are drawn with this seed."""
+
+EXTENTS = {
+    "batch": 1, "batch_size": 1, "sequence_length": 64, "sequence": 1, "past": 127, "total": 128,
+    "encoder": 64, "decoder": 16, "frames": 256, "height": 128, "width": 128,
+}  # fmt: skip
+"""The extents of symbolic dimensions: one image, one text, one token behind a past."""
+
+WIDTH = 150
+"""Columns of the table, also where the output is a file."""
+
+Arrays = Mapping[str, NDArray[Any]]
+Network = Callable[[Arrays], Arrays]
+
+
+def networks() -> list[str]:
+    """The networks of the onnx package and of the zoo, without the zoo's single patterns."""
+    zoo = [ZOO_PREFIX + name for name in (*ZOO, *EXPORTED) if ":" not in name]
+    return [LIGHT + name for name in light_names()] + zoo
+
+
+def loaded(name: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
+    """The model, and random inputs of it."""
+    model = named(name, SEED) or onnx.load(name)
+    constants = {constant.name for constant in model.graph.initializer}
+    tensors = [
+        OpenTensor(
+            value.name,
+            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name,
+            tuple(_extent(name, dim) for dim in value.type.tensor_type.shape.dim),
+        )
+        for value in model.graph.input
+        if value.name not in constants
+    ]
+    return model, random_inputs(tensors)
+
+
+def _extent(name: str, dim: onnx.TensorShapeProto.Dimension) -> int:
+    if dim.HasField("dim_value"):
+        return dim.dim_value
+    if dim.dim_param not in EXTENTS:
+        raise SystemExit(f"{name}: no extent is known for its dimension {dim.dim_param!r}")
+    return EXTENTS[dim.dim_param]
+
+
+def network(
+    runtime: str, model: onnx.ModelProto, inputs: Arrays, threads: int, cache: str | None = None
+) -> Network:
+    """The model, ready to run in a runtime; `cache` is graphflow's folder of kernels."""
+    if runtime != OURS:
+        return load_peer(runtime, model, threads).run
+    shapes = {name: array.shape for name, array in inputs.items()}
+    options = gf.Options(threads=threads, cache=cache)
+    return gf.compile(model, input_shapes=shapes, options=options).run
+
+
+def first_run(name: str, runtime: str, threads: int) -> dict[str, float] | str:
+    """Seconds until a first run has ended, and the peak of resident memory of this process in MiB;
+    the reason instead, if the runtime cannot load or run the model."""
+    model, inputs = loaded(name)
+    with tempfile.TemporaryDirectory() as cache:
+        start = time.perf_counter()
+        try:
+            network(runtime, model, inputs, threads, cache)(inputs)
+        except PeerFailure as failure:
+            return str(failure)
+        return {"first_s": time.perf_counter() - start, "peak_mib": _peak_mib()}
+
+
+def _peak_mib() -> float:
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (peak,) = (line for line in status if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) / 1024
+
+
+def alternating(
+    name: str, runtimes: Sequence[str], threads: int, blocks: int
+) -> dict[str, dict[str, float]]:
+    """Milliseconds of each runtime, and for peers their speed: our time is 1; for the reference
+    also the largest relative difference of the outputs."""
+    model, inputs = loaded(name)
+    ready = {runtime: network(runtime, model, inputs, threads) for runtime in runtimes}
+    times = measure({r: partial(run, inputs) for r, run in ready.items()}, Protocol(blocks=blocks))
+    found = {runtime: {"ms": time.median_ms} for runtime, time in times.items()}
+    for peer in runtimes[1:]:
+        pairs = zip(times[peer].blocks, times[OURS].blocks, strict=True)
+        found[peer]["speed"] = statistics.median(theirs / ours for theirs, ours in pairs)
+    if REFERENCE in ready:
+        found[OURS]["error"] = largest_error(ready[OURS](inputs), ready[REFERENCE](inputs))
+    return found
+
+
+def compared(name: str, peers: Sequence[str], threads: int, blocks: int) -> dict[str, Any]:
+    """All numbers of a model by runtime, each part measured in a process of its own; `failures`
+    has the reasons of peers that cannot run it."""
+    alone = {runtime: _apart(first_run, name, runtime, threads) for runtime in (OURS, *peers)}
+    failures = {runtime: found for runtime, found in alone.items() if isinstance(found, str)}
+    able = [runtime for runtime in alone if runtime not in failures]
+    times = _apart(alternating, name, able, threads, blocks)
+    return {
+        "model": name,
+        "threads": threads,
+        "failures": failures,
+        **{runtime: alone[runtime] | times[runtime] for runtime in able},
+    }
+
+
+def _apart(function: Callable[..., Any], *arguments: object) -> Any:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def table(results: Sequence[Mapping[str, Any]], peers: Sequence[str]) -> Table:
+    """One row for each model."""
+    drawn = Table(header_style="bold")
+    drawn.add_column("model")
+    for runtime in (OURS, *peers):
+        drawn.add_column(f"{runtime} ms", justify="right")
+        if runtime != OURS:
+            drawn.add_column("speed", justify="right")
+    for what in ("first run s", "peak MiB"):
+        drawn.add_column(f"{what}: " + ", ".join((OURS, *peers)), justify="right")
+    drawn.add_column("error", justify="right")
+    for result in results:
+        cells = [f"{result[OURS]['ms']:.3g}"]
+        for peer in peers:
+            found = result.get(peer)
+            cells += [f"{found['ms']:.3g}", f"{found['speed']:.2f}"] if found else ["-", "-"]
+        for key in ("first_s", "peak_mib"):
+            values = (result.get(runtime) for runtime in (OURS, *peers))
+            cells.append(", ".join(f"{found[key]:.3g}" if found else "-" for found in values))
+        error = result[OURS].get("error")
+        drawn.add_row(result["model"], *cells, "-" if error is None else f"{error:.0e}")
+    return drawn
+
+
+def means(results: Sequence[Mapping[str, Any]], peers: Sequence[str]) -> dict[str, list[float]]:
+    """The speeds of all models beside each peer, and beside the better one of each model."""
+    speeds = {peer: [found[peer]["speed"] for found in results if peer in found] for peer in peers}
+    if len(peers) > 1:
+        beside = ([found[peer]["speed"] for peer in peers if peer in found] for found in results)
+        speeds["the better peer"] = [min(found) for found in beside if found]
+    return {name: found for name, found in speeds.items() if found}
+
+
+def main() -> None:
+    """Measure, print the table and write the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=networks())
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--against", type=lambda text: text.split(","), default=[REFERENCE])
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    results = []
+    for name in wanted.models:
+        results.append(compared(name, wanted.against, wanted.threads, wanted.blocks))
+        if wanted.json is not None:
+            wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    Console(width=WIDTH).print(table(results, wanted.against))
+    for peer, speeds in means(results, wanted.against).items():
+        least = min(speeds)
+        print(f"beside {peer}: geometric mean {statistics.geometric_mean(speeds):.3f}", end=", ")
+        print(f"least {least:.2f}, of {len(speeds)} models")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Clients of Dask clusters, and the model on a cluster.
+
+In: an address, or nothing for worker processes on this machine.  Out: a client; and the model as a
+value on the cluster.  What always holds: each worker gets the model once, from the scheduler or
+from another worker, and if all that have it are lost, it comes from the scheduler again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import distributed
+
+from graphflow.distributed.portable_model import PortableModel
+
+
+def client_of(address: str | None) -> Any:
+    """A client of the scheduler at an address; None for a cluster on this machine, with a process
+    of one thread for each processor, which ends with the client.  OSError if nobody answers."""
+    if address is not None:
+        return distributed.Client(address)
+    return distributed.Client(processes=True, threads_per_worker=1)
+
+
+def model_on(client: Any, model: PortableModel) -> Any:
+    """The model as the result of a task, which each worker gets once."""
+    with warnings.catch_warnings():  # that it is large: the scheduler is to keep it
+        warnings.simplefilter("ignore", UserWarning)
+        return client.submit(_given, model, pure=False)
+
+
+def _given(model: PortableModel) -> PortableModel:
+    return model

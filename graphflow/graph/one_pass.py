@@ -1,0 +1,139 @@
+"""Two products in one pass: expansions that never store what is between them.
+
+In: a graph with the expansions that are known.  Out: further expansions.  A product whose operand
+is made of another product, row by row, has one in which a single kernel computes all of it.  What
+lies between the two products is *absorbed*: where the expansion is taken it is not computed for
+itself.
+
+    before:  s = MatMul(q, k); p = Softmax(s); y = MatMul(p, v)
+    after:   for a few rows: s = q · k; p = Softmax(s); y = p · v, as one kernel
+
+What always holds: legality follows from access relations.  The first product leaves one row for
+each row of the last one, the kernel between them keeps rows apart, and nothing else reads what lies
+between.  The kernel has the same stages, but that shares of a softmax scale the sums of products
+and not their terms; `kernels/definitions/linear_algebra/common_factor.py` has the error bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from graphflow.graph.expansions import Expansion, Expansions
+from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
+from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.kernels.definitions.linear_algebra.common_factor import with_factors_behind
+from graphflow.kernels.recipes import (
+    ONE_PASS,
+    RefusedVariant,
+    refused_bands,
+    summed_operands,
+)
+from graphflow.schedule import Refusal
+from graphflow.tir import Reduce, buffers_of, matched_variables, moves_of, walk
+
+
+def in_one_pass(known: Expansions) -> Expansions:
+    """`known` and the expansions of products that compute their operand in the same pass."""
+    graph, fuser = known.graph, KernelFuser()
+    found: dict[str, list[Expansion]] = {}
+    refused: dict[str, tuple[RefusedVariant, ...]] = {}
+    origins: dict[str, tuple[str, ...]] = {}
+    for node in graph.nodes:
+        for chain in _chains(graph, node):
+            expansion = _expansion(chain, fuser)
+            refusal = _refusal(graph, expansion)
+            if refusal is None:
+                found.setdefault(node.name, []).append(expansion)
+                origins.update(dict.fromkeys(expansion.absorbed, ()))
+            else:
+                refused[node.name] = (RefusedVariant(ONE_PASS, refusal),)
+    if not found and not refused:
+        return known
+    return replace(
+        known,
+        of_node=known.adding(found),
+        origins={**known.origins, **origins},
+        refused={**known.refused, **refused},
+    )
+
+
+def _refusal(graph: OperatorGraph, expansion: Expansion) -> Refusal | None:
+    """Why the products of an expansion stay apart; None where they need not."""
+    node = expansion.node
+    for value in (*node.inputs, *expansion.absorbed, *node.outputs):
+        if graph.values[value] in graph.counted:
+            return Refusal(
+                "", f"a run gives a part of {value}, and bands take no part of their rows"
+            )
+    return refused_bands(node.func)
+
+
+def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node]]:
+    """The nodes that compute an operand of the product `last`: a product, one that reduces each of
+    its rows, and `last` itself.
+    """
+    if not _may_join(graph, last):
+        return
+    operands = summed_operands(last.func)
+    for buffer, value in zip(last.func.inputs, last.inputs, strict=True):
+        between = graph.producer(value) if buffer.name in operands else None
+        if between is None or not _is_read_once(graph, value) or not _reduces(graph, between):
+            continue
+        shape = graph.values[value].shape
+        for operand in between.inputs:
+            first = graph.producer(operand)
+            if first is None or graph.values[operand].shape != shape:
+                continue
+            joins = _is_read_once(graph, operand) and _may_join(graph, first)
+            if joins and summed_operands(first.func):
+                yield first, between, last
+
+
+def _may_join(graph: OperatorGraph, node: Node) -> bool:
+    """Whether a node is computed in each run, by a definition of one output."""
+    if node.by_user or node.func.callee is not None or len(node.outputs) != 1:
+        return False
+    if matched_variables(node.func.body) or any(b.size == 0 for b in node.func.outputs):
+        return False
+    return not graph.is_constant(node.outputs[0])
+
+
+def _reduces(graph: OperatorGraph, node: Node) -> bool:
+    """Whether a node reduces an operand, and does not multiply two of them for it."""
+    reduces = any(isinstance(stmt, Reduce) for stmt in walk(node.func.body))
+    return _may_join(graph, node) and reduces and not moves_of(node.func)
+
+
+def _is_read_once(graph: OperatorGraph, value: str) -> bool:
+    return value not in graph.outputs and len(graph.consumers(value)) == 1
+
+
+def _expansion(chain: tuple[Node, ...], fuser: KernelFuser) -> Expansion:
+    """The last node of a chain, with the kernels of all of them as its own."""
+    *before, last = chain
+    calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
+    fused = fuser.fuse("_".join(node.func.name for node in chain), calls, last.outputs)
+    func = with_factors_behind(fused.func)
+    kept = {buffer.name for buffer in buffers_of(func)}
+    absorbed = tuple(node.outputs[0] for node in before)
+    taking = replace(
+        last,
+        op="+".join(node.op for node in chain),
+        func=func,
+        inputs=fused.inputs,
+        origins=tuple(origin for node in chain for origin in node.origins),
+        inner=tuple((value, buffer) for value, buffer in fused.inner if buffer in kept),
+        offered=(),
+        found=(),
+    )
+    names = ", ".join(f"{node.op} {node.name}" for node in before)
+    why = f"computed by {last.op} {last.name} in the same pass"
+    gone = {value: why for node in chain for value, _ in node.inner}
+    gone |= {value: why for value, buffer in fused.inner if buffer not in kept}
+    return Expansion(
+        taking,
+        gone=gone,
+        absorbed=absorbed,
+        because=f"it computes {names} for the rows that it reads, in the same pass",
+    )

@@ -1,0 +1,112 @@
+"""The steps of a program: which kernel runs on which memory, how often, and what comes next.
+
+In: symbols and places in the blocks of a program's memory.  Out: frozen data.  What always holds:
+nothing here knows what a kernel computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Space: TypeAlias = Literal["arena", "constant", "input", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """The memory of a kernel parameter.
+
+    `position` is a byte offset (a multiple of 64) for "arena" and "constant", and the index of a
+    graph input or output for "input" and "output". The parameter begins `offset` bytes behind that.
+    """
+
+    space: Space
+    position: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """One kernel call of the program.
+
+    `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
+    do).  At most `threads` threads (0: all of the program's) get equal shares of the iterations; a
+    thread that finishes its share takes iterations from the others.
+    """
+
+    symbol: str
+    buffers: tuple[BufferRef, ...]
+    extent: int
+    threads: int = 0
+    portion: Portion | None = None
+    jump: StepJump | None = None
+
+    def workers(self, threads: int) -> int:
+        """How many of the program's `threads` threads get iterations of this step."""
+        return min(self.threads or threads, threads, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class StepJump:
+    """Where a run goes on behind a step, if the bool at `flag` is `when` then.
+
+    That is `distance` steps behind the step, or before it if `distance` is negative; otherwise the
+    run goes on with the next step.  The target lies between the same sections as the step.
+    """
+
+    flag: BufferRef
+    when: bool
+    distance: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortionDigit:
+    """A digit of the numbers of a step's iterations: from 0 to `count` - 1.
+
+    A run executes the iterations in which it is below ceil(count · n / most), where n is the value
+    of input number `input`, which is from 0 to `most`; for any digit where `input` is None.
+    """
+
+    count: int
+    input: int | None = None
+    most: int = 1
+
+    def executed(self, values: Mapping[int, int]) -> int:
+        """How many values of the digit a run has in which inputs hold `values`."""
+        return (
+            self.count if self.input is None else -(-self.count * values[self.input] // self.most)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The part of a step's iterations that a run executes.
+
+    The number of an iteration has these `digits`, the most significant one first; the iterations
+    are as many as the product of the counts.
+    """
+
+    digits: tuple[PortionDigit, ...]
+
+    @property
+    def extent(self) -> int:
+        """The iterations of the step."""
+        return math.prod(digit.count for digit in self.digits)
+
+    def executed(self, values: Mapping[int, int]) -> int:
+        """How many iterations a run executes in which inputs hold `values`."""
+        return math.prod(digit.executed(values) for digit in self.digits)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The limits of a kernel's arguments, against which steps are checked.
+
+    `extent` is the most iterations of its parallel loop, `sizes` the number of bytes that it may
+    access behind the address of each parameter.
+    """
+
+    extent: int
+    sizes: tuple[int, ...]

@@ -1,0 +1,140 @@
+"""Kernels of several stages, two of which sum products for the same rows.
+
+In: a definition whose stages follow each other, such as the scores of an attention, their softmax,
+and the sums of values.  Out: its `Bands`: the schedule in which the stages meet at the loops that
+all of them share, and the sums of products among them; else the refusal.
+
+What always holds: the innermost shared loop runs over the rows of a band, which become lanes.  What
+varies with the row is in vectors, and of what does not an element serves a whole band.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphflow import tir
+from graphflow.arith import Var, variables
+from graphflow.base.errors import ScheduleError
+from graphflow.kernels.recipes.analysis.roles import roles_of
+from graphflow.kernels.recipes.analysis.shared_loops import joined
+from graphflow.schedule import Handle, Refusal, Schedule
+
+ONE_PASS = "one pass over bands of rows"
+"""The name of variants that compute all sums of products of a band before those of the next one."""
+
+
+@dataclass(frozen=True)
+class BandProduct:
+    """A stage that sums products.
+
+    `update` is the reduction.  Of the loops behind those that are shared, `outer` and `own` run
+    over what it sums, `own` the innermost, and `reduction` over what it reduces.  `other` is the
+    factor that does not vary with the row.
+    """
+
+    update: tir.Reduce
+    own: tir.For
+    outer: tuple[tir.For, ...]
+    reduction: tuple[tir.For, ...]
+    other: tir.Load
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The stages met at the `shared` loops, the innermost last, and what sums products in them.
+
+    `across` are the parameters whose elements lie in rows: indexed by the loop over rows.
+    """
+
+    schedule: Schedule
+    shared: tuple[Handle, ...]
+    row: Var
+    products: tuple[BandProduct, ...]
+    across: tuple[str, ...]
+
+
+def summed_operands(definition: tir.PrimFunc) -> frozenset[str]:
+    """The inputs of a definition that sums products of two of them, and does nothing else but to
+    compute with each sum; empty for others."""
+    roles = roles_of(definition)
+    return frozenset() if roles is None or len(roles.nests) != 1 else roles.factors
+
+
+@lru_cache(maxsize=1024)
+def bands_of(definition: tir.PrimFunc) -> Bands | Refusal:
+    """The bands of a definition, or why it has none."""
+    try:
+        sums = [x for x in tir.walk(definition.body) if isinstance(x, tir.Reduce) and _factors(x)]
+        if len({update.buffer for update in sums}) < 2:
+            raise ScheduleError(f"{definition.name} has no two sums of products")
+        return _bands_of(definition)
+    except ScheduleError as error:
+        return Refusal.of(error)
+
+
+def refused_bands(definition: tir.PrimFunc) -> Refusal | None:
+    """Why a definition is not computed in bands of rows; None where it can be."""
+    found = bands_of(definition)
+    return found if isinstance(found, Refusal) else None
+
+
+def _bands_of(definition: tir.PrimFunc) -> Bands:
+    s, shared = joined(definition)
+    if not shared:
+        raise ScheduleError(f"no loop is shared by all stages of {definition.name}")
+    row = s.loop(shared[-1]).var
+    products = tuple(
+        product
+        for stmt in s.loop(shared[-1]).body
+        if isinstance(stmt, tir.For) and (product := _product(stmt, row)) is not None
+    )
+    sums = sum(isinstance(x, tir.Reduce) and _factors(x) is not None for x in tir.walk(s.func.body))
+    if len(products) < 2 or len(products) != sums:
+        raise ScheduleError(f"{definition.name} has {len(products)} sums of products for each row")
+    params = {param.buffer for param in s.func.params}
+    across = (
+        access.buffer.name
+        for access in tir.accesses(s.func.body)
+        if access.buffer in params and any(row in variables(e) for e in access.indices)
+    )
+    return Bands(s, shared, row, products, tuple(dict.fromkeys(across)))
+
+
+def _product(loop: tir.For, row: Var) -> BandProduct | None:
+    """The sum of products that a stage is; None where it is none, or its factors both vary with the
+    row, or both do not."""
+    nest, body = [loop], loop.body
+    while len(body) == 1 and isinstance(body[0], tir.For):
+        nest.append(body[0])
+        body = body[0].body
+    sums = [stmt for stmt in body if isinstance(stmt, tir.For)]
+    reduction: list[tir.For] = []
+    inner: tir.Body = tuple(sums)
+    while len(inner) == 1 and isinstance(inner[0], tir.For):
+        reduction.append(inner[0])
+        inner = inner[0].body
+    update = inner[0] if len(inner) == 1 else None
+    if not reduction or not isinstance(update, tir.Reduce):
+        return None
+    factors = _factors(update)
+    if factors is None:
+        return None
+    varying = [f for f in factors if any(row in variables(e) for e in f.indices)]
+    if len(varying) != 1:
+        return None
+    (other,) = (f for f in factors if f is not varying[0])
+    *outer, own = nest
+    return BandProduct(update, own, tuple(outer), tuple(reduction), other)
+
+
+def _factors(update: tir.Reduce) -> tuple[tir.Load, tir.Load] | None:
+    """The factors of the products that an update sums; None where it does not."""
+    match update:
+        case tir.Reduce(
+            op=tir.ReduceOp.ADD,
+            value=tir.Binary(op="mul", left=tir.Load() as left, right=tir.Load() as right),
+        ):
+            return left, right
+        case _:
+            return None

@@ -1,0 +1,213 @@
+"""The variants of kernels that compute two products in one pass over bands of rows, with prices.
+
+In: a definition with `Bands`, its constants, the layouts in which inputs are offered, the target.
+Out: a variant for each choice of layouts of its inputs, in bands as wide as is cheapest; where a
+band does not fit, or a step is refused, the refusal.
+
+What always holds: the rows of a band are lanes.  An input or output that lies in rows is transposed
+on the way, a band at a time, or packed so that the rows are contiguous where it is constant; other
+inputs are read element by element, where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+
+from graphflow import cost, tir
+from graphflow.arith import terms_of
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.band_products import ONE_PASS, BandProduct, Bands, bands_of
+from graphflow.kernels.recipes.analysis.operand_layouts import Offers
+from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
+from graphflow.kernels.recipes.analysis.shared_loops import joined
+from graphflow.kernels.recipes.analysis.variant import (
+    KernelVariant,
+    Padding,
+    RefusedVariant,
+    SharedLoops,
+)
+from graphflow.kernels.recipes.variants.stage_variants import statement_cycles
+from graphflow.layout import IndexMap, Layout, row_major
+from graphflow.schedule import Refusal
+
+MOST_VECTORS = 4
+"""Vectors of a band: with more, too few elements of a sum fit the registers beside them."""
+
+
+def band_variants(
+    definition: tir.PrimFunc, constants: frozenset[str], target: Target, offered: Offers = ()
+) -> Iterator[KernelVariant | RefusedVariant]:
+    """The variants of a definition with two sums of products for each row; nothing for others."""
+    bands = bands_of(definition)
+    if isinstance(bands, Refusal):
+        return
+    refusal = _refusal(bands, definition, constants, target)
+    if refusal is not None:
+        yield RefusedVariant(ONE_PASS, refusal)
+        return
+    for layouts in _layouts(bands, definition, constants, offered):
+        recipes = [*_recipes(bands, definition, constants, target)]
+        priced = [(_cycles(bands, layouts, recipe, target), recipe) for recipe in recipes]
+        cycles, recipe = min(priced, key=lambda item: item[0])
+        yield _variant(bands, definition, constants, layouts, recipe, cycles)
+
+
+def _refusal(
+    bands: Bands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
+) -> Refusal | None:
+    try:
+        buffers = [p.buffer for p in definition.params]
+        narrow = [b.name for b in buffers if b.name not in constants and b.dtype != "float32"]
+        if narrow:
+            raise ScheduleError(f"{narrow[0]} is not of float32, in whose lanes bands are computed")
+        extent = bands.schedule.loop(bands.shared[-1]).extent or 1
+        if extent < target.computed_lanes("float32"):
+            raise ScheduleError(f"{extent} rows do not fill a vector")
+        if not any(True for _ in _recipes(bands, definition, constants, target)):
+            raise ScheduleError(
+                f"what is between the products takes more of a band's rows than "
+                f"{target.stack_bytes} bytes of stack"
+            )
+        transposed = _transposed(bands, constants)
+        if len(joined(definition, transposed)[1]) != len(bands.shared):
+            raise ScheduleError(
+                f"of {', '.join(transposed)}, which lie in rows, one serves several planes"
+            )
+    except ScheduleError as error:
+        return Refusal.of(error)
+    return None
+
+
+def _transposed(bands: Bands, constants: frozenset[str]) -> tuple[str, ...]:
+    """The parameters that are transposed a band at a time."""
+    return tuple(name for name in bands.across if name not in constants)
+
+
+def _recipes(
+    bands: Bands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
+) -> Iterator[SharedLoops]:
+    """The recipes for bands of one vector and more that fill whole vectors, and fit the stack."""
+    lanes = target.computed_lanes("float32")
+    extent = bands.schedule.loop(bands.shared[-1]).extent or 1
+    shared = len(bands.shared)
+    held = 0
+    for site in tir.sites(bands.schedule.func.body):
+        if isinstance(site.stmt, tir.Store):
+            own = tir.iteration_count(site.domain.axes[shared:])
+            held += own * tir.DTYPES[site.stmt.buffer.dtype].itemsize
+    for vectors in range(1, MOST_VECTORS + 1):
+        if lanes * vectors > extent or held * lanes * vectors > target.stack_bytes:
+            return
+        most = min((target.vector_registers - 1 - vectors) // vectors, cost.MOST_ROWS)
+        yield SharedLoops(
+            lanes, 1, shared - 1, vectors, _transposed(bands, constants), tile=_tile(bands, most)
+        )
+
+
+def _tile(bands: Bands, most: int) -> int:
+    """The elements of a sum that a tile holds: at most so many, and as even as possible for all."""
+    extents = [one.own.extent or 1 for one in bands.products]
+    return min(range(1, most + 1), key=lambda n: (sum(-(-e // n) / e for e in extents), -n))
+
+
+def _layouts(
+    bands: Bands, definition: tir.PrimFunc, constants: frozenset[str], offered: Offers
+) -> Iterator[dict[str, Layout]]:
+    """The layouts of the parameters: inputs row-major or as offered, the output row-major."""
+    given = dict(offered)
+    choices: list[list[Layout]] = []
+    for param in definition.params:
+        buffer = param.buffer
+        plain = row_major(buffer.shape)
+        if buffer.name in constants:
+            packed = buffer.name in bands.across
+            choices.append([_rows_innermost(bands, buffer) if packed else plain])
+        elif param.role is tir.Role.INPUT:
+            others = (x for x in given.get(buffer.name, ()) if not x.is_padded)
+            choices.append([plain, *others])
+        else:
+            choices.append([plain])
+    for chosen in product(*choices):
+        yield dict(zip((p.buffer.name for p in definition.params), chosen, strict=True))
+
+
+def _rows_innermost(bands: Bands, buffer: tir.Buffer) -> Layout:
+    """The layout of a constant with the axis of the rows innermost."""
+    (access, *_) = (
+        a for a in tir.accesses(bands.schedule.func.body) if a.buffer.name == buffer.name
+    )
+    axes = sorted(range(len(buffer.shape)), key=lambda k: access.indices[k] is bands.row)
+    shape = buffer.shape
+    index_map = IndexMap.from_function(len(shape), lambda *i: [i[k] for k in axes], shape)
+    return Layout.of(index_map, shape, [shape[k] for k in axes])
+
+
+def _cycles(
+    bands: Bands, layouts: Mapping[str, Layout], recipe: SharedLoops, target: Target
+) -> float:
+    """The cycles of one core: register tiles of the products, and passes of vectors for the rest.
+
+    The rows of the last band are counted as if there were as many as of the others.
+    """
+    func, shared = bands.schedule.func, [bands.schedule.loop(place) for place in bands.shared]
+    extent, width = shared[-1].extent or 1, recipe.lanes * recipe.vectors
+    planes = prod(loop.extent or 1 for loop in shared[:-1])
+    count = planes * -(-extent // width)
+    cycles = sum(count * _product_cycles(one, layouts, recipe, target) for one in bands.products)
+    updates = [one.update for one in bands.products]
+    sites = (site for site in tir.sites(func.body) if site.stmt not in updates)
+    passes = sum(statement_cycles(site, len(shared), recipe) for site in sites)
+    cycles += passes * count * width / (planes * extent)
+    for name in recipe.transposed:
+        cycles += cost.transposing_cycles(prod(layouts[name].logical_shape))
+    return cycles
+
+
+def _product_cycles(
+    one: BandProduct, layouts: Mapping[str, Layout], recipe: SharedLoops, target: Target
+) -> float:
+    """The cycles of the tiles of a product for one band."""
+    size = tir.DTYPES[one.other.buffer.dtype].itemsize
+    layout = layouts.get(one.other.buffer.name) or row_major(one.other.buffer.shape)
+    strides = dict(terms_of(flat_offset(layout, one.other.indices))[0])
+    row_stride = size * strides.get(one.own.var, 0)
+    nest = [(size * strides.get(loop.var, 0), loop.extent or 1) for loop in one.reduction]
+    steps = prod(loop.extent or 1 for loop in one.reduction)
+    rows = one.own.extent or 1
+    problem = cost.TileProblem(
+        columns=recipe.lanes * recipe.vectors,
+        rows=rows,
+        planes=1,
+        steps=steps,
+        weight_bytes=1,
+        loads=cost.BroadcastRows(row_stride),
+        whole_vectors=True,
+        misses=cost.broadcast_misses(row_stride, nest, size * steps * rows, target),
+    )
+    panel = cost.Panels(1, recipe.vectors, recipe.lanes, min(recipe.tile, rows))
+    outer = prod(loop.extent or 1 for loop in one.outer)
+    return outer * cost.panel_cycles(problem.plane, panel, target)
+
+
+def _variant(
+    bands: Bands,
+    definition: tir.PrimFunc,
+    constants: frozenset[str],
+    layouts: dict[str, Layout],
+    recipe: SharedLoops,
+    cycles: float,
+) -> KernelVariant:
+    shared = [bands.schedule.loop(place).extent or 1 for place in bands.shared]
+    pieces = prod(shared[:-1]) * -(-shared[-1] // (recipe.lanes * recipe.vectors))
+    flops = 2.0 * tir.multiply_add_count(definition)
+    private = frozenset(name for name in bands.across if name in constants)
+    read = dict.fromkeys(
+        layouts[b.name].describe() for b in definition.inputs if b.name not in constants
+    )
+    output = layouts[definition.outputs[0].name].describe()
+    name = f"{', '.join(read)} → {output}, {ONE_PASS}"
+    work = cost.Work(flops, cycles, pieces, *touched(definition.params, layouts))
+    return KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, work, True)

@@ -1,0 +1,135 @@
+"""Tests of two products in one pass: which chains have an expansion, what it computes, the plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import graphflow as gf
+from graphflow.base.options import Options
+from graphflow.base.target import Target
+from graphflow.codegen import host_target
+from graphflow.frontends import import_model
+from graphflow.graph import (
+    Expansions,
+    canonicalize,
+    fuse_groups,
+    in_one_pass,
+    interpret_graph,
+)
+from graphflow.kernels.recipes import ONE_PASS
+from graphflow.models.zoo import zoo_model
+from support.planning.attentions import Attention, attention
+
+SLOW_MEMORY = {"l2_bytes": 1 << 14, "dram_gbps": 0.02}
+"""What makes storing the scores of small models dearer than anything else."""
+
+
+def slow_memory() -> Target:
+    return replace(host_target(), **SLOW_MEMORY)
+
+
+def not_taken(exe: gf.Executable) -> list[str]:
+    """Why products are not computed in one pass, of a program in which none are."""
+    choices = exe.compiled.plan.choices.values()
+    assert not any(ONE_PASS in choice.variant_name for choice in choices)
+    return [str(r.reason) for c in choices for r in c.refused if r.variant == ONE_PASS]
+
+
+def expansions(attention: Attention) -> Expansions:
+    graph = fuse_groups(canonicalize(import_model(attention.model, {})))
+    return in_one_pass(Expansions(graph))
+
+
+def test_the_last_product_of_an_attention_computes_all_of_it() -> None:
+    case = attention(2, 5, 7, 3, mask="row")
+    found = expansions(case)
+    ((one,),) = found.of_node.values()
+    assert one.absorbed == ("scores", "weights")
+    feeds, graph = case.feeds(0), found.take([one], {*one.absorbed})
+    assert not {*one.absorbed} & {*graph.values}
+    (got,) = interpret_graph(graph, feeds).values()
+    np.testing.assert_allclose(got, case.want(feeds), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shown", ["scores", "weights"])
+def test_what_others_read_is_not_absorbed(shown: str) -> None:
+    assert not expansions(attention(2, 5, 7, 3, outputs=("y", shown))).of_node
+
+
+def test_products_with_nothing_reduced_between_them_stay_apart() -> None:
+    """Rows of a band would read all weights again; see docs/performance.md."""
+    assert not expansions(attention(2, 5, 7, 3, softmax=False)).of_node
+
+
+def test_counted_axes_stay_apart() -> None:
+    """Elements behind a count take no part in a softmax, which bands do not know of."""
+    sizes = {"batch_size": (1, 2), "sequence_length": (1, 16)}
+    exe = gf.compile(zoo_model("bert"), sizes=sizes, target=slow_memory(), threads=1)
+    reasons = not_taken(exe)
+    assert reasons
+    assert all("a run gives a part of" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("mask", [None, "row", "where"])
+@pytest.mark.parametrize("rows", [32, 45])
+def test_a_plan_takes_it_where_memory_is_slow(rows: int, mask: str | None) -> None:
+    case = attention(2, rows, 21, 9, mask=mask)
+    exe = gf.compile(case.model, target=slow_memory(), options=Options(threads=2, validate=True))
+    names = [choice.variant_name for choice in exe.compiled.plan.choices.values()]
+    assert sum(ONE_PASS in name for name in names) == 1
+    for seed in (0, 1):
+        feeds = case.feeds(seed)
+        (got,) = exe.run(feeds).values()
+        np.testing.assert_allclose(got, case.want(feeds), rtol=2e-5, atol=2e-6)
+    assert "same pass" in exe.explain("weights")
+
+
+def test_special_values_come_out_as_from_separate_kernels() -> None:
+    case = attention(1, 40, 24, 16, mask="row")
+    apart = gf.compile(case.model, threads=1)
+    joint = gf.compile(case.model, target=slow_memory(), threads=1)
+    feeds = case.feeds(3)
+    for name, at, value in (
+        ("q", (0, 3, 2), np.nan),
+        ("k", (0, 5, 1), np.inf),
+        ("v", (0, 7, 4), -np.inf),
+        ("v", (0, 7, 4), 3e38),
+        ("mask", (9,), -np.inf),
+        ("mask", (slice(None),), -np.inf),
+    ):
+        given = {key: array.copy() for key, array in feeds.items()}
+        given[name][at] = value
+        (want,), (got,) = apart.run(given).values(), joint.run(given).values()
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want), err_msg=name)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+def test_a_mask_of_rows_that_all_heads_share_is_refused() -> None:
+    """It would be transposed for each head again."""
+    case = attention(2, 40, 21, 9, mask="each")
+    exe = gf.compile(case.model, target=slow_memory(), threads=1)
+    feeds = case.feeds(0)
+    (got,) = exe.run(feeds).values()
+    np.testing.assert_allclose(got, case.want(feeds), rtol=2e-5, atol=2e-6)
+    (reason,) = not_taken(exe)
+    assert "one serves several planes" in reason
+
+
+def test_queries_that_share_keys() -> None:
+    case = attention(4, 35, 18, 8, groups=2)
+    exe = gf.compile(case.model, target=slow_memory(), threads=1)
+    feeds = case.feeds(0)
+    (got,) = exe.run(feeds).values()
+    np.testing.assert_allclose(got, case.want(feeds), rtol=2e-5, atol=2e-6)
+
+
+def test_poison_in_padding_changes_nothing() -> None:
+    case = attention(2, 37, 19, 5, mask="where")
+    exe = gf.compile(case.model, target=slow_memory(), options=Options(threads=1, poison=True))
+    feeds = case.feeds(0)
+    (first,) = exe.run(feeds, poison=0.0).values()
+    (second,) = exe.run(feeds, poison=np.nan).values()
+    np.testing.assert_array_equal(first, second)
