@@ -55,7 +55,7 @@ from graphflow.cost.tilings import (
 )
 from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.transformed_tiles import (
-    Bands,
+    TileBands,
     TransformedTiles,
     banded_cycles,
     fits_stack,
@@ -78,7 +78,6 @@ __all__ = [
     "UNPACKED",
     "WAKING",
     "AlongRow",
-    "Bands",
     "BroadcastMisses",
     "BroadcastRows",
     "ConversionWork",
@@ -90,6 +89,7 @@ __all__ = [
     "SlidingRows",
     "Step",
     "StepLoads",
+    "TileBands",
     "TileProblem",
     "Tiling",
     "Timing",

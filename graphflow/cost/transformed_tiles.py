@@ -1,6 +1,6 @@
 """Cycles of kernels that multiply transformed tiles of an image (Winograd's minimal filtering).
 
-In: the extents of such a kernel (`TransformedTiles`), how it is cut into bands (`Bands`), and the
+In: the extents of such a kernel (`TransformedTiles`), how it is cut (`TileBands`), and the
 target.  Out: cycles of one core.  The terms are those of a kernel's stages: the tiles of a band are
 transformed, multiplied with transformed weights at each of their positions in register tiles, and
 the sums are transformed back.
@@ -55,7 +55,7 @@ class TransformedTiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Bands:
+class TileBands:
     """How a kernel is cut.
 
     An iteration handles `rows` of tiles and a `group` of output channels, in slices of input
@@ -70,23 +70,23 @@ class Bands:
     lanes: int
 
 
-def private_bytes(work: TransformedTiles, bands: Bands) -> int:
+def private_bytes(work: TransformedTiles, bands: TileBands) -> int:
     """Bytes of the memory of the thread: the transformed tiles of a slice, and the sums."""
     tiles = bands.rows * work.columns
     return work.window**2 * tiles * (bands.slice + bands.group) * ITEM_BYTES
 
 
-def fits_stack(work: TransformedTiles, bands: Bands, target: Target) -> bool:
+def fits_stack(work: TransformedTiles, bands: TileBands, target: Target) -> bool:
     """Whether the memory of an iteration fits the stack of a thread, with room for tiles."""
     return private_bytes(work, bands) + ROOM <= target.stack_bytes
 
 
-def iterations(work: TransformedTiles, bands: Bands) -> int:
+def iterations(work: TransformedTiles, bands: TileBands) -> int:
     """How many iterations threads share."""
     return work.images * (work.channels[1] // bands.group) * (work.rows // bands.rows)
 
 
-def banded_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+def banded_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles of one core for all iterations."""
     one = (
         _data_cycles(work, bands, target)
@@ -96,7 +96,7 @@ def banded_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float
     return iterations(work, bands) * one * UNEVEN
 
 
-def _data_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the tiles of a band are looked at and transformed."""
     vectors = work.channels[0] / bands.lanes
     moved = 2 * work.window**2 * target.cycles_per_vector_load
@@ -105,7 +105,7 @@ def _data_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
     return bands.rows * vectors * (work.columns * (moved + transformed) + looked)
 
 
-def _output_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+def _output_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the sums of a band are transformed back and stored."""
     vectors = bands.group / bands.lanes
     moved = (work.window**2 + 4 * work.tile**2) * target.cycles_per_vector_load
@@ -114,7 +114,7 @@ def _output_cycles(work: TransformedTiles, bands: Bands, target: Target) -> floa
     return bands.rows * vectors * work.columns * (moved + both + tails)
 
 
-def _product_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles of the register tiles of a band, and those in which its weights arrive."""
     slices = work.channels[0] // bands.slice
     panels = bands.group // (bands.vectors * bands.lanes)
@@ -125,7 +125,7 @@ def _product_cycles(work: TransformedTiles, bands: Bands, target: Target) -> flo
     return computed + _weight_cycles(work, bands, target)
 
 
-def _weight_cycles(work: TransformedTiles, bands: Bands, target: Target) -> float:
+def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the weights of a group arrive: for its first band from the third-level cache,
     for the others from the second if they stay there."""
     weights = work.window**2 * work.channels[0] * bands.group * ITEM_BYTES
@@ -135,7 +135,7 @@ def _weight_cycles(work: TransformedTiles, bands: Bands, target: Target) -> floa
     return (1 - again) * far + again * (streaming_cycles(weights, True, target) if near else far)
 
 
-def _tile_cycles(bands: Bands, tiles: int, loads_sums: bool, target: Target) -> float:
+def _tile_cycles(bands: TileBands, tiles: int, loads_sums: bool, target: Target) -> float:
     """Cycles of one register tile over a slice."""
     multiply_adds = tiles * bands.vectors / target.fmas_per_cycle
     loads = (bands.vectors + tiles) * target.cycles_per_vector_load

@@ -18,7 +18,7 @@ from graphflow import tir
 from graphflow.arith import FloorMod, IndexExpr, Var
 from graphflow.base.target import Target
 from graphflow.cost import (
-    Bands,
+    TileBands,
     TransformedTiles,
     Work,
     banded_cycles,
@@ -93,7 +93,7 @@ def _in_vectors(layout: Layout, lanes: int) -> bool:
 
 
 def _layouts(
-    definition: tir.PrimFunc, found: FilteredStages, read: Layout, left: Layout, bands: Bands
+    definition: tir.PrimFunc, found: FilteredStages, read: Layout, left: Layout, bands: TileBands
 ) -> dict[str, Layout]:
     layouts = {
         buffer.name: left if buffer.shape == found.y.shape else row_major(buffer.shape)
@@ -106,7 +106,7 @@ def _layouts(
 
 
 @lru_cache(maxsize=1024)
-def in_order_of_use(shape: tuple[int, ...], bands: Bands) -> Layout:
+def in_order_of_use(shape: tuple[int, ...], bands: TileBands) -> Layout:
     """Transformed weights [a, b, c, o] in the order in which an iteration reads them."""
     width, group, part = bands.vectors * bands.lanes, bands.group, bands.slice
 
@@ -123,7 +123,7 @@ def _outputs_last(shape: tuple[int, ...]) -> Layout:
 
 
 @lru_cache(maxsize=1024)
-def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> Bands | None:
+def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> TileBands | None:
     """The bands in which a kernel takes the fewest cycles; None where none fits the stack."""
     options = [b for b in _all_bands(work, lanes, target) if fits_stack(work, b, target)]
     if not options:
@@ -131,7 +131,7 @@ def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> Bands 
     return first_of_cheapest((_charged(work, bands, target), bands) for bands in options)
 
 
-def _charged(work: TransformedTiles, bands: Bands, target: Target) -> float:
+def _charged(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles, with a charge where threads cannot share the iterations evenly."""
     count = iterations(work, bands)
     uneven = 1.0 if count >= FEW_ITERATIONS else 1 + 0.5 / count
@@ -142,7 +142,7 @@ MOST_CHANNELS = 256
 """The most channels of a group, and of a slice.  The fewest are two vectors."""
 
 
-def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[Bands]:
+def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[TileBands]:
     room = target.vector_registers - 1
     slices, groups = (
         [n for n in _divisors(count) if n % lanes == 0 and 2 * lanes <= n <= MOST_CHANNELS]
@@ -155,7 +155,7 @@ def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[B
             sorted(rows_of_registers), _divisors(work.rows), groups, slices
         ):
             if group % (vectors * lanes) == 0:
-                yield Bands(rows, group, sliced, tiles, vectors, lanes)
+                yield TileBands(rows, group, sliced, tiles, vectors, lanes)
 
 
 @lru_cache(maxsize=256)
