@@ -63,9 +63,9 @@ from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.transformed_tiles import (
     TileBands,
     TransformedTiles,
-    banded_cycles,
     fits_stack,
     iterations,
+    tile_band_cycles,
 )
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
@@ -105,7 +105,6 @@ __all__ = [
     "Timings",
     "TransformedTiles",
     "Work",
-    "banded_cycles",
     "best_rows",
     "broadcast_misses",
     "charge",
@@ -131,6 +130,7 @@ __all__ = [
     "plain_first",
     "rows_worth_weights",
     "run_tiling",
+    "tile_band_cycles",
     "tiling_cycles",
     "transposing_cycles",
     "vector_cycles",

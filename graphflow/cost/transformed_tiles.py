@@ -86,7 +86,7 @@ def iterations(work: TransformedTiles, bands: TileBands) -> int:
     return work.images * (work.channels[1] // bands.group) * (work.rows // bands.rows)
 
 
-def banded_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
+def tile_band_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles of one core for all iterations."""
     one = (
         _data_cycles(work, bands, target)

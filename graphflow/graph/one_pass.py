@@ -26,7 +26,7 @@ from graphflow.kernels.definitions.linear_algebra.common_factor import with_fact
 from graphflow.kernels.recipes import (
     ONE_PASS,
     RefusedVariant,
-    refused_bands,
+    refused_row_bands,
     summed_operands,
 )
 from graphflow.schedule import Refusal
@@ -66,7 +66,7 @@ def _refusal(graph: OperatorGraph, expansion: Expansion) -> Refusal | None:
             return Refusal(
                 "", f"a run gives a part of {value}, and bands take no part of their rows"
             )
-    return refused_bands(node.func)
+    return refused_row_bands(node.func)
 
 
 def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node]]:

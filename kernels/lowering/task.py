@@ -24,7 +24,7 @@ from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import SizedAxis
 from graphflow.kernels.recipes import (
-    Banded,
+    FilteredTiles,
     Placements,
     Recipe,
     SharedLoops,
@@ -132,7 +132,10 @@ def _schedule(task: KernelTask) -> Schedule:
     try:
         return kernel_schedule(task.definition, task.placements, task.recipe, task.target)
     except ScheduleError as refusal:
-        if not isinstance(task.recipe, Tiled | SharedLoops | Banded) or task.claimed is not None:
+        if (
+            not isinstance(task.recipe, Tiled | SharedLoops | FilteredTiles)
+            or task.claimed is not None
+        ):
             raise
         reason = Refusal.of(refusal)
         made = kernel_schedule(task.definition, task.placements, Staged(), task.target)

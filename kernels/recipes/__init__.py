@@ -7,7 +7,7 @@ always holds: kernels are made by schedule primitives alone, so each step is pro
 
 from graphflow.kernels.recipes.analysis.band_products import (
     ONE_PASS,
-    refused_bands,
+    refused_row_bands,
     summed_operands,
 )
 from graphflow.kernels.recipes.analysis.keys import (
@@ -29,8 +29,8 @@ from graphflow.kernels.recipes.analysis.positions import (
 )
 from graphflow.kernels.recipes.analysis.variant import (
     Axes,
-    Banded,
     BlockTranspose,
+    FilteredTiles,
     Foreign,
     KernelVariant,
     Link,
@@ -71,8 +71,8 @@ __all__ = [
     "ONE_PASS",
     "REDUCTION",
     "Axes",
-    "Banded",
     "BlockTranspose",
+    "FilteredTiles",
     "Foreign",
     "FoundSchedule",
     "ImageLoops",
@@ -112,7 +112,7 @@ __all__ = [
     "placed_variant",
     "point_key",
     "reads_offered",
-    "refused_bands",
+    "refused_row_bands",
     "refused_variants",
     "scheduled_variants",
     "search_key",

@@ -11,8 +11,8 @@ from functools import lru_cache
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.variant import (
-    Banded,
     BlockTranspose,
+    FilteredTiles,
     Foreign,
     Recipe,
     Scheduled,
@@ -22,11 +22,11 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.scheduled import finished
-from graphflow.kernels.recipes.schedules.banded import in_bands
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.schedules.staged import block_transpose, staged
 from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
+from graphflow.kernels.recipes.schedules.tile_bands import in_tile_bands
 from graphflow.kernels.recipes.schedules.tiled_kernel import tiled
 from graphflow.layout import Layout
 from graphflow.schedule import PadValue, Schedule
@@ -55,8 +55,8 @@ def kernel_schedule(
         case SharedLoops():
             met = met_at_shared_loops(definition, placements, recipe, target)
             return rows_ahead(met, target)
-        case Banded():
-            return in_bands(definition, placements, recipe)
+        case FilteredTiles():
+            return in_tile_bands(definition, placements, recipe)
         case BlockTranspose():
             return block_transpose(definition, placements, target)
         case Scheduled():

@@ -19,7 +19,7 @@ from math import prod
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
-from graphflow.kernels.recipes.analysis.band_products import refused_bands
+from graphflow.kernels.recipes.analysis.band_products import refused_row_bands
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.analysis.operand_layouts import (
@@ -46,8 +46,6 @@ from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
-from graphflow.kernels.recipes.variants.band_variants import band_variants
-from graphflow.kernels.recipes.variants.banded_variants import banded_variants
 from graphflow.kernels.recipes.variants.halo import halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
 from graphflow.kernels.recipes.variants.operands import (
@@ -55,7 +53,9 @@ from graphflow.kernels.recipes.variants.operands import (
     loses_axes,
     may_transpose_first,
 )
+from graphflow.kernels.recipes.variants.row_band_variants import row_band_variants
 from graphflow.kernels.recipes.variants.stage_variants import stage_variants
+from graphflow.kernels.recipes.variants.tile_band_variants import tile_band_variants
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile
 from graphflow.kernels.recipes.variants.tiled import tiled_variant
 from graphflow.kernels.recipes.variants.transposing_moves import as_block_transpose
@@ -156,10 +156,10 @@ def _variants(
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
-    banded = tuple(banded_variants(definition, constants, target))
-    if banded or filtered_stages(definition) is not None:
-        return banded, ()
-    if refused_bands(definition) is None:
+    of_tiles = tuple(tile_band_variants(definition, constants, target))
+    if of_tiles or filtered_stages(definition) is not None:
+        return of_tiles, ()
+    if refused_row_bands(definition) is None:
         return _in_bands(definition, constants, target, offered)
     roles = _tileable(definition)
     reason = refused_roles(definition)
@@ -200,7 +200,7 @@ def _in_bands(
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     """The variants of a definition with two products for the same rows, and what is refused."""
     variants, refused = [plain_variant(definition)], list[RefusedVariant]()
-    _sort_out(band_variants(definition, constants, target, offered), variants, refused)
+    _sort_out(row_band_variants(definition, constants, target, offered), variants, refused)
     return tuple(variants), tuple(refused)
 
 

@@ -1,8 +1,8 @@
 """Kernels of several stages, two of which sum products for the same rows.
 
 In: a definition whose stages follow each other, such as the scores of an attention, their softmax,
-and the sums of values.  Out: its `Bands`: the schedule in which the stages meet at the loops that
-all of them share, and the sums of products among them; else the refusal.
+and the sums of values.  Out: its `RowBands`: the schedule in which the stages meet at the loops
+that all of them share, and the sums of products among them; else the refusal.
 
 What always holds: the innermost shared loop runs over the rows of a band, which become lanes.  What
 varies with the row is in vectors, and of what does not an element serves a whole band.
@@ -41,7 +41,7 @@ class BandProduct:
 
 
 @dataclass(frozen=True)
-class Bands:
+class RowBands:
     """The stages met at the `shared` loops, the innermost last, and what sums products in them.
 
     `across` are the parameters whose elements lie in rows: indexed by the loop over rows.
@@ -62,24 +62,24 @@ def summed_operands(definition: tir.PrimFunc) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def bands_of(definition: tir.PrimFunc) -> Bands | Refusal:
+def row_bands_of(definition: tir.PrimFunc) -> RowBands | Refusal:
     """The bands of a definition, or why it has none."""
     try:
         sums = [x for x in tir.walk(definition.body) if isinstance(x, tir.Reduce) and _factors(x)]
         if len({update.buffer for update in sums}) < 2:
             raise ScheduleError(f"{definition.name} has no two sums of products")
-        return _bands_of(definition)
+        return _row_bands_of(definition)
     except ScheduleError as error:
         return Refusal.of(error)
 
 
-def refused_bands(definition: tir.PrimFunc) -> Refusal | None:
+def refused_row_bands(definition: tir.PrimFunc) -> Refusal | None:
     """Why a definition is not computed in bands of rows; None where it can be."""
-    found = bands_of(definition)
+    found = row_bands_of(definition)
     return found if isinstance(found, Refusal) else None
 
 
-def _bands_of(definition: tir.PrimFunc) -> Bands:
+def _row_bands_of(definition: tir.PrimFunc) -> RowBands:
     s, shared = joined(definition)
     if not shared:
         raise ScheduleError(f"no loop is shared by all stages of {definition.name}")
@@ -98,7 +98,7 @@ def _bands_of(definition: tir.PrimFunc) -> Bands:
         for access in tir.accesses(s.func.body)
         if access.buffer in params and any(row in variables(e) for e in access.indices)
     )
-    return Bands(s, shared, row, products, tuple(dict.fromkeys(across)))
+    return RowBands(s, shared, row, products, tuple(dict.fromkeys(across)))
 
 
 def _product(loop: tir.For, row: Var) -> BandProduct | None:

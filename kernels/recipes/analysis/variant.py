@@ -127,8 +127,9 @@ class SharedLoops:
 
 
 @dataclass(frozen=True, slots=True)
-class Banded:
-    """A kernel that multiplies transformed tiles: its stages meet at bands of them (`banded.py`).
+class FilteredTiles:
+    """A kernel that multiplies transformed tiles: its stages meet at bands of them, see
+    `tile_bands.py`.
 
     An iteration handles `rows` rows of tiles and a `group` of output channels.  Products are added
     up over a `slice` of the input channels at a time, in registers for `tiles` tiles of a row and
@@ -194,7 +195,7 @@ class View:
 
 
 Recipe: TypeAlias = (
-    Tiled | Staged | SharedLoops | Banded | BlockTranspose | Scheduled | Foreign | View
+    Tiled | Staged | SharedLoops | FilteredTiles | BlockTranspose | Scheduled | Foreign | View
 )
 
 

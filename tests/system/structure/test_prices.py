@@ -56,7 +56,7 @@ READ = {
         "stack_bytes",
     ): "a limit of what is made, no price",
     (
-        "kernels/recipes/variants/band_variants.py",
+        "kernels/recipes/variants/row_band_variants.py",
         "stack_bytes",
     ): "a limit of what is made, no price",
     ("graphflow/tuning/harness.py", "l2_bytes"): "copies that the cache does not hold are timed",

@@ -1,9 +1,9 @@
 """The recipe of kernels that multiply transformed tiles: their stages meet at bands of tiles.
 
-In: a definition with such stages (`filtered_stages`), a layout for each parameter, and a `Banded`
-recipe.  Out: its schedule.  An iteration of the loop that threads share computes some output
-channels of a band, which is some rows of tiles; what is between its stages is in memory of the
-thread, small enough for the second-level cache.
+In: a definition with such stages (`filtered_stages`), a layout for each parameter, and a
+`FilteredTiles` recipe.  Out: its schedule.  An iteration of the loop that threads share computes
+some output channels of a band, which is some rows of tiles; what is between its stages is in
+memory of the thread, small enough for the second-level cache.
 
     for band, group of output channels, by threads:
         for slice of input channels:
@@ -30,7 +30,7 @@ from graphflow.kernels.recipes.analysis.filtered_stages import (
     filtered_stages,
 )
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates
-from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, Banded
+from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, FilteredTiles
 from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import Handle, PadValue, Schedule
@@ -41,7 +41,9 @@ Nest = tuple[Handle, ...]
 Placements = tuple[tuple[str, Layout, PadValue], ...]
 
 
-def in_bands(definition: tir.PrimFunc, placements: Placements, recipe: Banded) -> Schedule:
+def in_tile_bands(
+    definition: tir.PrimFunc, placements: Placements, recipe: FilteredTiles
+) -> Schedule:
     """The schedule of the kernel; ScheduleError where a step is refused."""
     found = filtered_stages(definition)
     if found is None:
@@ -63,7 +65,7 @@ class _Bands:
     `start` is the schedule without any: handles of its loops follow them through all steps.
     """
 
-    def __init__(self, found: FilteredStages, recipe: Banded, start: Schedule) -> None:
+    def __init__(self, found: FilteredStages, recipe: FilteredTiles, start: Schedule) -> None:
         self._found, self._recipe = found, recipe
         self._handles = {
             stage.block: tuple(start.handle(var.name) for var in stage.loops)

@@ -17,9 +17,9 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
 )
 from graphflow.kernels.lowering import KernelTask
 from graphflow.kernels.lowering.task import make_here
-from graphflow.kernels.recipes import Banded, KernelVariant, kernel_variants
+from graphflow.kernels.recipes import FilteredTiles, KernelVariant, kernel_variants
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
-from graphflow.kernels.recipes.variants.banded_variants import cheapest_bands
+from graphflow.kernels.recipes.variants.tile_band_variants import cheapest_bands
 from support.native import Native
 from support.placing import place, unplace
 
@@ -93,7 +93,7 @@ def test_each_variant_computes_the_convolution(tile: int) -> None:
     found = variants(func, target)
     assert len(found) == 4
     for variant in found:
-        assert isinstance(variant.recipe, Banded)
+        assert isinstance(variant.recipe, FilteredTiles)
         placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
         task = KernelTask("kernel", func, placements, variant.recipe, target)
         (kernel,) = make_here({"kernel": task}).values()

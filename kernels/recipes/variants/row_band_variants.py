@@ -1,8 +1,8 @@
 """The variants of kernels that compute two products in one pass over bands of rows, with prices.
 
-In: a definition with `Bands`, its constants, the layouts in which inputs are offered, the target.
-Out: a variant for each choice of layouts of its inputs, in bands as wide as is cheapest; where a
-band does not fit, or a step is refused, the refusal.
+In: a definition with `RowBands`, its constants, the layouts in which inputs are offered, the
+target. Out: a variant for each choice of layouts of its inputs, in bands as wide as is cheapest;
+where a band does not fit, or a step is refused, the refusal.
 
 What always holds: the rows of a band are lanes.  An input or output that lies in rows is transposed
 on the way, a band at a time, or packed so that the rows are contiguous where it is constant; other
@@ -19,7 +19,12 @@ from graphflow import cost, tir
 from graphflow.arith import terms_of
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.analysis.band_products import ONE_PASS, BandProduct, Bands, bands_of
+from graphflow.kernels.recipes.analysis.band_products import (
+    ONE_PASS,
+    BandProduct,
+    RowBands,
+    row_bands_of,
+)
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
 from graphflow.kernels.recipes.analysis.shared_loops import joined
@@ -37,11 +42,11 @@ MOST_VECTORS = 4
 """Vectors of a band: with more, too few elements of a sum fit the registers beside them."""
 
 
-def band_variants(
+def row_band_variants(
     definition: tir.PrimFunc, constants: frozenset[str], target: Target, offered: Offers = ()
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a definition with two sums of products for each row; nothing for others."""
-    bands = bands_of(definition)
+    bands = row_bands_of(definition)
     if isinstance(bands, Refusal):
         return
     refusal = _refusal(bands, definition, constants, target)
@@ -56,7 +61,7 @@ def band_variants(
 
 
 def _refusal(
-    bands: Bands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
+    bands: RowBands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
 ) -> Refusal | None:
     try:
         buffers = [p.buffer for p in definition.params]
@@ -81,13 +86,13 @@ def _refusal(
     return None
 
 
-def _transposed(bands: Bands, constants: frozenset[str]) -> tuple[str, ...]:
+def _transposed(bands: RowBands, constants: frozenset[str]) -> tuple[str, ...]:
     """The parameters that are transposed a band at a time."""
     return tuple(name for name in bands.across if name not in constants)
 
 
 def _recipes(
-    bands: Bands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
+    bands: RowBands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
 ) -> Iterator[SharedLoops]:
     """The recipes for bands of one vector and more that fill whole vectors, and fit the stack."""
     lanes = target.computed_lanes("float32")
@@ -107,14 +112,14 @@ def _recipes(
         )
 
 
-def _tile(bands: Bands, most: int) -> int:
+def _tile(bands: RowBands, most: int) -> int:
     """The elements of a sum that a tile holds: at most so many, and as even as possible for all."""
     extents = [one.own.extent or 1 for one in bands.products]
     return min(range(1, most + 1), key=lambda n: (sum(-(-e // n) / e for e in extents), -n))
 
 
 def _layouts(
-    bands: Bands, definition: tir.PrimFunc, constants: frozenset[str], offered: Offers
+    bands: RowBands, definition: tir.PrimFunc, constants: frozenset[str], offered: Offers
 ) -> Iterator[dict[str, Layout]]:
     """The layouts of the parameters: inputs row-major or as offered, the output row-major."""
     given = dict(offered)
@@ -134,7 +139,7 @@ def _layouts(
         yield dict(zip((p.buffer.name for p in definition.params), chosen, strict=True))
 
 
-def _rows_innermost(bands: Bands, buffer: tir.Buffer) -> Layout:
+def _rows_innermost(bands: RowBands, buffer: tir.Buffer) -> Layout:
     """The layout of a constant with the axis of the rows innermost."""
     (access, *_) = (
         a for a in tir.accesses(bands.schedule.func.body) if a.buffer.name == buffer.name
@@ -146,7 +151,7 @@ def _rows_innermost(bands: Bands, buffer: tir.Buffer) -> Layout:
 
 
 def _cycles(
-    bands: Bands, layouts: Mapping[str, Layout], recipe: SharedLoops, target: Target
+    bands: RowBands, layouts: Mapping[str, Layout], recipe: SharedLoops, target: Target
 ) -> float:
     """The cycles of one core: register tiles of the products, and passes of vectors for the rest.
 
@@ -193,7 +198,7 @@ def _product_cycles(
 
 
 def _variant(
-    bands: Bands,
+    bands: RowBands,
     definition: tir.PrimFunc,
     constants: frozenset[str],
     layouts: dict[str, Layout],

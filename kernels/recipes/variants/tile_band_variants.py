@@ -21,14 +21,14 @@ from graphflow.cost import (
     TileBands,
     TransformedTiles,
     Work,
-    banded_cycles,
     first_of_cheapest,
     fits_stack,
     iterations,
+    tile_band_cycles,
 )
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
 from graphflow.kernels.recipes.analysis.positions import touched
-from graphflow.kernels.recipes.analysis.variant import Banded, KernelVariant, Padding
+from graphflow.kernels.recipes.analysis.variant import FilteredTiles, KernelVariant, Padding
 from graphflow.layout import IndexMap, Layout, families, logical_vars, row_major
 
 NAME = "in transformed tiles"
@@ -37,7 +37,7 @@ FEW_ITERATIONS = 16
 """From so many iterations on, any number of threads shares them about evenly."""
 
 
-def banded_variants(
+def tile_band_variants(
     definition: tir.PrimFunc, constants: frozenset[str], target: Target
 ) -> Iterator[KernelVariant]:
     """The variants of a definition with transformed tiles; none for any other."""
@@ -53,8 +53,10 @@ def banded_variants(
     if bands is None:
         return
     work = found.work
-    recipe = Banded(bands.rows, bands.group, bands.slice, bands.tiles, bands.vectors, bands.lanes)
-    cycles = banded_cycles(work, bands, target)
+    recipe = FilteredTiles(
+        bands.rows, bands.group, bands.slice, bands.tiles, bands.vectors, bands.lanes
+    )
+    cycles = tile_band_cycles(work, bands, target)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)
     for data, out in product(choices, choices):
@@ -135,7 +137,7 @@ def _charged(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles, with a charge where threads cannot share the iterations evenly."""
     count = iterations(work, bands)
     uneven = 1.0 if count >= FEW_ITERATIONS else 1 + 0.5 / count
-    return banded_cycles(work, bands, target) * uneven
+    return tile_band_cycles(work, bands, target) * uneven
 
 
 MOST_CHANNELS = 256
