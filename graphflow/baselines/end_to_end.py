@@ -111,15 +111,16 @@ def plan_groups(
     pins: Mapping[str, Layout | str] | None = None,
     timings: Timings = NO_TIMINGS,
     assume: Mapping[str, Assumption] | None = None,
+    winograd: bool = True,
 ) -> tuple[OperatorGraph, LayoutPlan]:
     """The best plan known, and the graph that it is a plan of; arguments and errors as of
-    `plan_layouts`.
+    `plan_layouts`, `winograd` as of `find_plan`.
 
     With pins, end-to-end times are ignored: a pin says that its tensor is wanted as it is.
     """
     with collection_deferred():
         cost = CostModel(target, threads, timings)
-        planned = find_plan(graph, cost, pins, assume)
+        planned = find_plan(graph, cost, pins, assume, winograd=winograd)
         if not pins:
             planned = fastest(planned, graph)
         return planned.graph, planned.plan()

@@ -110,6 +110,11 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         "onnxruntime",
     )
     parser.add_argument(
+        "--no-winograd",
+        action="store_true",
+        help="compute 3x3 convolutions as plain sums of products, never in transformed tiles",
+    )
+    parser.add_argument(
         "--timings",
         nargs="?",
         const=default_timings(),

@@ -131,4 +131,5 @@ def options(wanted: argparse.Namespace) -> Options:
         timings=getattr(wanted, "timings", None),
         validate=getattr(wanted, "validate", False),
         fallback=None if strict else environment.fallback,
+        winograd=not getattr(wanted, "no_winograd", False),
     )

@@ -67,6 +67,7 @@ def _loaded(wanted: argparse.Namespace) -> Executable:
         ("--overridable", bool(wanted.overridable)),
         ("--timings", wanted.timings is not None),
         ("--strict", wanted.strict),
+        ("--no-winograd", wanted.no_winograd),
     ):
         if value:
             raise InvalidModel(

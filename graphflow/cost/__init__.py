@@ -60,6 +60,13 @@ from graphflow.cost.tilings import (
     Tiling,
 )
 from graphflow.cost.timing_table import Timing, TimingTable
+from graphflow.cost.transformed_tiles import (
+    TileBands,
+    TransformedTiles,
+    banded_cycles,
+    fits_stack,
+    iterations,
+)
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
 __all__ = [
@@ -90,12 +97,15 @@ __all__ = [
     "SlidingRows",
     "Step",
     "StepLoads",
+    "TileBands",
     "TileProblem",
     "Tiling",
     "Timing",
     "TimingTable",
     "Timings",
+    "TransformedTiles",
     "Work",
+    "banded_cycles",
     "best_rows",
     "broadcast_misses",
     "charge",
@@ -105,9 +115,11 @@ __all__ = [
     "fetches_ahead",
     "first_of_cheapest",
     "fits_sets",
+    "fits_stack",
     "gathering_cycles",
     "idle_lanes",
     "in_pieces",
+    "iterations",
     "missed_lines",
     "move_cycles",
     "near_buffer",

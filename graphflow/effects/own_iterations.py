@@ -20,17 +20,20 @@ def stored_before_read(touched: Sequence[tir.Access]) -> Iterator[arith.Proof]:
     and stand before the read in the program, so at equal iterations they come first.  The witness
     of a refuted proof is an instance of the read whose element none of them stores.
     """
+    known: dict[tuple[arith.Image, tuple[arith.Image, ...]], arith.Proof] = {}
     for place, reader in enumerate(touched):
         if reader.kind is tir.AccessKind.WRITE:
             continue
         at = tuple(axis.var for axis in reader.domain.axes)
         read = arith.Image(reader.domain, (*at, *reader.indices))
         stores = [a for a in touched[:place] if a.kind is tir.AccessKind.WRITE and a.certain]
-        images = [
+        images = tuple(
             arith.Image(_at_equal_iterations(a.domain, reader.domain), (*at, *a.indices))
             for a in stores
-        ]
-        yield arith.image_within(read, images)
+        )
+        if (read, images) not in known:  # a statement may read an element several times
+            known[read, images] = arith.image_within(read, images)
+        yield known[read, images]
 
 
 def apart_in_iteration(one: tir.Access, other: tir.Access, claim: str) -> arith.Proof:

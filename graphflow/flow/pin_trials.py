@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from graphflow.base.assumed import Assumption
+from graphflow.base.assumed import Assumed, Assumption
 from graphflow.cost import CostModel
 from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
 from graphflow.flow.candidates.candidates import Unsatisfiable, enumerate_candidates
@@ -37,6 +37,7 @@ class PinTrials:
     cost: CostModel
     pins: Mapping[str, Layout | str] = field(default_factory=dict)
     assume: Mapping[str, Assumption] = field(default_factory=dict)
+    winograd: bool = True
 
     def plan(self, value: str, layout: Layout) -> LayoutPlan | str:
         """The best plan with `value` pinned to `layout`, without prices of what it does not take;
@@ -62,8 +63,12 @@ class PinTrials:
 
     @cached_property
     def _expansions(self) -> Expansions:
-        return expansions_of(self.graph)
+        return expansions_of(self.graph, self._assumed, self.winograd)
+
+    @cached_property
+    def _assumed(self) -> tuple[Assumed, ...]:
+        return assumptions_about(self.graph, self.assume)
 
     @cached_property
     def _facts(self) -> Mapping[str, Fact]:
-        return contents(self._expansions.graph, assumptions_about(self.graph, self.assume))
+        return contents(self._expansions.graph, self._assumed)

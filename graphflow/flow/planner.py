@@ -97,16 +97,18 @@ def find_plan(
     pins: Mapping[str, Layout | str] | None = None,
     assume: Mapping[str, Assumption] | None = None,
     expand: bool = True,
+    winograd: bool = True,
 ) -> Planning:
     """The cheapest plan for `graph`, not yet written down; arguments and errors as of
     `plan_layouts`.
 
     With `expand`, nodes may be replaced by their expansions: the plan is one of an equivalent
-    graph, `Planning.graph`.
+    graph, `Planning.graph`.  Without `winograd`, none of these computes convolutions in transformed
+    tiles.
     """
     pinned = read_pins(graph, pins or {}, cost.target)
     assumed = assumptions_about(graph, assume)
-    expansions = expansions_of(graph) if expand else Expansions(graph)
+    expansions = expansions_of(graph, assumed, winograd) if expand else Expansions(graph)
     facts = contents(expansions.graph, assumed)
     try:
         candidates = enumerate_candidates(graph, cost, pinned, facts=facts, expansions=expansions)

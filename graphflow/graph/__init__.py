@@ -18,6 +18,7 @@ from graphflow.graph.contents import (
 )
 from graphflow.graph.control_regions import ControlRegion, RegionJump, RegionPart
 from graphflow.graph.expansions import Expansion, Expansions
+from graphflow.graph.filtered_convolutions import filtering_convolutions
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse_groups
 from graphflow.graph.hidden import DerivedSize, PackedResult, SizeInput, ValueGuard
@@ -55,6 +56,7 @@ __all__ = [
     "contents",
     "elementwise_store",
     "fact_of_array",
+    "filtering_convolutions",
     "finite_inputs",
     "folding_constants",
     "fuse_groups",

@@ -160,7 +160,11 @@ def compile_graph(
         cached=cache.found,
         digests=cache.digests,
         pin_trials=PinTrials(
-            groups, CostModel(target, request.threads, timings), request.layouts or {}, given.assume
+            groups,
+            CostModel(target, request.threads, timings),
+            request.layouts or {},
+            given.assume,
+            request.options.winograd,
         ),
     )
 

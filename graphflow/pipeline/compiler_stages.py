@@ -117,7 +117,15 @@ def planned(
     The choice is made one rank above flow, in `baselines`: it compares the plans of several
     searches where their end-to-end times are known, and a search knows of no other one.
     """
-    return plan_groups(groups, request.target, request.threads, request.layouts, timings, assume)
+    return plan_groups(
+        groups,
+        request.target,
+        request.threads,
+        request.layouts,
+        timings,
+        assume,
+        request.options.winograd,
+    )
 
 
 def poisoned(

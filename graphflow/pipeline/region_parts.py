@@ -57,7 +57,13 @@ def with_regions(
 def _physical(body: OperatorGraph, request: CompileRequest, timings: Timings) -> PhysicalGraph:
     groups = fuse_groups(canonicalize(body))
     graph, plan = plan_groups(
-        groups, request.target, request.threads, MappingProxyType({}), timings, {}
+        groups,
+        request.target,
+        request.threads,
+        MappingProxyType({}),
+        timings,
+        {},
+        request.options.winograd,
     )
     physical = apply_plan(graph, plan)
     if request.options.poison:

@@ -27,11 +27,13 @@ REFERENCE = ""
 OWN = "the plan with the least sum of prices"
 
 
-def compared_plans(graph: OperatorGraph, cost: CostModel) -> dict[str, tuple[str, Planning]]:
+def compared_plans(
+    graph: OperatorGraph, cost: CostModel, winograd: bool = True
+) -> dict[str, tuple[str, Planning]]:
     """The plans to compare, by timing-table key, each with a description; the cheapest by prices
-    first.
+    first.  `winograd` as of `find_plan`.
     """
-    found = find_plan(graph, cost)
+    found = find_plan(graph, cost, winograd=winograd)
     own, others = end_to_end_keys(found)
     plans = {own: (OWN, found)}
     for family, planned in baseline_plans(found, graph):

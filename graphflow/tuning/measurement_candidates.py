@@ -88,12 +88,13 @@ def measurement_candidates(
     graph: OperatorGraph,
     cost: CostModel,
     pins: Mapping[str, Layout] | None = None,
+    winograd: bool = True,
 ) -> MeasurementCandidates:
-    """The prices worth measuring for `graph` under `cost`.
+    """The prices worth measuring for `graph` under `cost`; `winograd` as of `flow.find_plan`.
 
     Raises LayoutConflict where no plan meets the pins.
     """
-    expansions = expansions_of(graph)
+    expansions = expansions_of(graph, winograd=winograd)
     candidates = enumerate_candidates(graph, cost, pins or {}, expansions=expansions)
     problem = Problem(graph, candidates, cost)
     best, wide = problem.best, expansions.graph

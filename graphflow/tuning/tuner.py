@@ -220,7 +220,11 @@ class _Tuner:
         if outcome.settled:
             self._time_end_to_end()
         _, plan = plan_groups(
-            self.graph, self.harness.target, self.harness.threads, timings=Timings(self.table.known)
+            self.graph,
+            self.harness.target,
+            self.harness.threads,
+            timings=Timings(self.table.known),
+            winograd=self.request.options.winograd,
         )
         return Tuned(
             path=self.table.path,
@@ -250,7 +254,8 @@ class _Tuner:
         """The subjects to time next; none if the cheapest plan can be trusted."""
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(REQUIRED_TIMINGS))
         hopeful = replace(self._cost, timings=timings)
-        best = measurement_candidates(self.graph, hopeful)
+        winograd = self.request.options.winograd
+        best = measurement_candidates(self.graph, hopeful, winograd=winograd)
         decisive: list[ToTime] = [*best.decisive, *found_and_recipes(self.graph, hopeful)]
         if first or not decisive:
             decisive += self._uniform(hopeful)
@@ -263,7 +268,10 @@ class _Tuner:
         for family in compared_families(cost.target):
             pins = uniform_pins(self.graph, cost.target, family)
             try:
-                yield from measurement_candidates(self.graph, cost, pins).decisive
+                found = measurement_candidates(
+                    self.graph, cost, pins, self.request.options.winograd
+                )
+                yield from found.decisive
             except LayoutConflict:
                 continue  # no plan meets all of these pins
 
@@ -272,7 +280,7 @@ class _Tuner:
         times.
         """
         self.progress("end-to-end times, planning")
-        plans = compared_plans(self.graph, self._cost)
+        plans = compared_plans(self.graph, self._cost, self.request.options.winograd)
         if len(plans) == 1 or plans.keys() <= self.table.known.keys():
             return
         self.progress("end-to-end times, compiling")

@@ -24,6 +24,7 @@ from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import SizedAxis
 from graphflow.kernels.recipes import (
+    Banded,
     Placements,
     Recipe,
     SharedLoops,
@@ -123,15 +124,15 @@ def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
 def _schedule(task: KernelTask) -> Schedule:
     """The schedule that the recipe of a task makes.
 
-    Where a step of a register tile or of shared loops is refused, the kernel is made stage by stage
-    instead, with the same placements; its schedule begins with the refusal
+    Where a step of a register tile, of shared loops or of bands is refused, the kernel is made
+    stage by stage instead, with the same placements; its schedule begins with the refusal
     (`LoweredKernel.instead_of`), and the compilation has a notice.  ScheduleError for
     other recipes, and where the plan relies on what the tile would leave in padding.
     """
     try:
         return kernel_schedule(task.definition, task.placements, task.recipe, task.target)
     except ScheduleError as refusal:
-        if not isinstance(task.recipe, Tiled | SharedLoops) or task.claimed is not None:
+        if not isinstance(task.recipe, Tiled | SharedLoops | Banded) or task.claimed is not None:
             raise
         reason = Refusal.of(refusal)
         made = kernel_schedule(task.definition, task.placements, Staged(), task.target)

@@ -29,6 +29,7 @@ from graphflow.kernels.recipes.analysis.positions import (
 )
 from graphflow.kernels.recipes.analysis.variant import (
     Axes,
+    Banded,
     BlockTranspose,
     Foreign,
     KernelVariant,
@@ -70,6 +71,7 @@ __all__ = [
     "ONE_PASS",
     "REDUCTION",
     "Axes",
+    "Banded",
     "BlockTranspose",
     "Foreign",
     "FoundSchedule",

@@ -11,6 +11,7 @@ from functools import lru_cache
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.variant import (
+    Banded,
     BlockTranspose,
     Foreign,
     Recipe,
@@ -21,6 +22,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.scheduled import finished
+from graphflow.kernels.recipes.schedules.banded import in_bands
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.schedules.staged import block_transpose, staged
@@ -53,6 +55,8 @@ def kernel_schedule(
         case SharedLoops():
             met = met_at_shared_loops(definition, placements, recipe, target)
             return rows_ahead(met, target)
+        case Banded():
+            return in_bands(definition, placements, recipe)
         case BlockTranspose():
             return block_transpose(definition, placements, target)
         case Scheduled():

@@ -20,6 +20,7 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
 from graphflow.kernels.recipes.analysis.band_products import refused_bands
+from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
@@ -46,6 +47,7 @@ from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
 from graphflow.kernels.recipes.variants.band_variants import band_variants
+from graphflow.kernels.recipes.variants.banded_variants import banded_variants
 from graphflow.kernels.recipes.variants.halo import halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
 from graphflow.kernels.recipes.variants.operands import (
@@ -154,6 +156,9 @@ def _variants(
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
+    banded = tuple(banded_variants(definition, constants, target))
+    if banded or filtered_stages(definition) is not None:
+        return banded, ()
     if refused_bands(definition) is None:
         return _in_bands(definition, constants, target, offered)
     roles = _tileable(definition)

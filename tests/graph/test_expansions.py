@@ -41,7 +41,7 @@ def scaled_after_movement() -> OperatorGraph:
 
 def test_a_node_has_expansions_of_each_kind_and_of_both() -> None:
     graph = scaled_after_movement()
-    found = expansions_of(graph).of_node["n_t_left"]
+    found = expansions_of(graph, winograd=False).of_node["n_t_left"]
     kinds = [(bool(e.through), any("scaled" in b.name for b in e.node.func.inputs)) for e in found]
     assert kinds == [(False, True), (True, False), (True, True)]
 

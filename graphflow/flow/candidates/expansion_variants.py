@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import TypeAlias
 
+from graphflow.base.assumed import Assumed
 from graphflow.base.target import Target
 from graphflow.flow.candidates.requirements import (
     UNUSED,
@@ -28,6 +29,8 @@ from graphflow.graph import (
     Node,
     OperatorGraph,
     constant_inputs,
+    contents,
+    filtering_convolutions,
     folding_constants,
     in_one_pass,
     moved_channels,
@@ -48,12 +51,18 @@ from graphflow.tir import Buffer
 Requirements: TypeAlias = tuple[OperandRequirement, ...]
 
 
-def expansions_of(graph: OperatorGraph) -> Expansions:
+def expansions_of(
+    graph: OperatorGraph, assumed: Sequence[Assumed] = (), winograd: bool = True
+) -> Expansions:
     """The expansions that are searched: of sums that constants scale, reading through movement that
-    cannot all be views, and two products in one pass.
+    cannot all be views, two products in one pass, and with `winograd` convolutions in transformed
+    tiles.
+
+    `assumed` is what the user states about graph inputs.
     """
     moves = moved_channels(graph)
-    return in_one_pass(reading_through(folding_constants(graph), moves, shuffled(moves)))
+    known = in_one_pass(reading_through(folding_constants(graph), moves, shuffled(moves)))
+    return filtering_convolutions(known, contents(known.graph, assumed)) if winograd else known
 
 
 class ExpansionVariants:

@@ -92,10 +92,13 @@ class _Site:
 
     def required(self) -> Requirement:
         """What an iteration of the loop reads of the buffer."""
-        asked = [
-            read_by(arith.IntegerSet.of(read.domain), read, self.path)
+        reads = {
+            (read.domain, read.access.indices): read
             for read in self.model.of(self.buffer)
             if self.loop.holds(read.statement)
+        }  # a statement may read an element several times
+        asked = [
+            read_by(arith.IntegerSet.of(read.domain), read, self.path) for read in reads.values()
         ]
         return Requirement(self.buffer, self.path, reduce(lambda a, b: a | b, asked))
 

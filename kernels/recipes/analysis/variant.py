@@ -127,6 +127,23 @@ class SharedLoops:
 
 
 @dataclass(frozen=True, slots=True)
+class Banded:
+    """A kernel that multiplies transformed tiles: its stages meet at bands of them (`banded.py`).
+
+    An iteration handles `rows` rows of tiles and a `group` of output channels.  Products are added
+    up over a `slice` of the input channels at a time, in registers for `tiles` tiles of a row and
+    `vectors` vectors of `lanes` channels.
+    """
+
+    rows: int
+    group: int
+    slice: int
+    tiles: int
+    vectors: int
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlockTranspose:
     """A copy that transposes: as `Staged`, but in square blocks that go through registers.
 
@@ -176,7 +193,9 @@ class View:
     outward: bool = False
 
 
-Recipe: TypeAlias = Tiled | Staged | SharedLoops | BlockTranspose | Scheduled | Foreign | View
+Recipe: TypeAlias = (
+    Tiled | Staged | SharedLoops | Banded | BlockTranspose | Scheduled | Foreign | View
+)
 
 
 @dataclass(frozen=True, slots=True)

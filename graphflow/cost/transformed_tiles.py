@@ -1,0 +1,144 @@
+"""Cycles of kernels that multiply transformed tiles of an image (Winograd's minimal filtering).
+
+In: the extents of such a kernel (`TransformedTiles`), how it is cut (`TileBands`), and the
+target.  Out: cycles of one core.  The terms are those of a kernel's stages: the tiles of a band are
+transformed, multiplied with transformed weights at each of their positions in register tiles, and
+the sums are transformed back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphflow.base.target import Target
+from graphflow.cost.cycles import streaming_cycles
+from graphflow.cost.tiles import TILE_OVERHEAD, near_weights, register_cycles
+
+ITEM_BYTES = 4
+"""Bytes of an element: float32."""
+
+SPILLED = 1.5
+"""The factor on the operations of a transformation, whose tile exceeds the registers."""
+
+
+ROOM = 16 * 1024
+"""Bytes of the stack that are left for what else an iteration holds."""
+
+AWAITED = 4.0
+"""The factor on the cycles in which weights arrive from the third-level cache: each is used for
+the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7 and 14×14
+images of 160 to 512 channels."""
+
+UNEVEN = 1.1
+"""The factor on all cycles: what is not counted, such as conflicts of lines in the first-level
+cache, makes some shapes slower than others of the same price."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransformedTiles:
+    """A convolution in tiles of `tile` × `tile` outputs, from windows of `window` × `window`.
+
+    `operations` are the additions and multiply-adds along one axis of a window, of the image and of
+    the sums.  `rows` and `columns` count the tiles of an image, `images` the images, and
+    `tail_operations` the operations on each output that follow.
+    """
+
+    tile: int
+    window: int
+    operations: tuple[int, int]
+    images: int
+    rows: int
+    columns: int
+    width: int
+    channels: tuple[int, int]
+    tail_operations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TileBands:
+    """How a kernel is cut.
+
+    An iteration handles `rows` of tiles and a `group` of output channels, in slices of input
+    channels; a register tile `tiles` tiles of a row and `vectors` vectors of `lanes` channels.
+    """
+
+    rows: int
+    group: int
+    slice: int
+    tiles: int
+    vectors: int
+    lanes: int
+
+
+def private_bytes(work: TransformedTiles, bands: TileBands) -> int:
+    """Bytes of the memory of the thread: the transformed tiles of a slice, and the sums."""
+    tiles = bands.rows * work.columns
+    return work.window**2 * tiles * (bands.slice + bands.group) * ITEM_BYTES
+
+
+def fits_stack(work: TransformedTiles, bands: TileBands, target: Target) -> bool:
+    """Whether the memory of an iteration fits the stack of a thread, with room for tiles."""
+    return private_bytes(work, bands) + ROOM <= target.stack_bytes
+
+
+def iterations(work: TransformedTiles, bands: TileBands) -> int:
+    """How many iterations threads share."""
+    return work.images * (work.channels[1] // bands.group) * (work.rows // bands.rows)
+
+
+def banded_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
+    """Cycles of one core for all iterations."""
+    one = (
+        _data_cycles(work, bands, target)
+        + _product_cycles(work, bands, target)
+        + _output_cycles(work, bands, target)
+    )
+    return iterations(work, bands) * one * UNEVEN
+
+
+def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
+    """Cycles in which the tiles of a band are looked at and transformed."""
+    vectors = work.channels[0] / bands.lanes
+    moved = 2 * work.window**2 * target.cycles_per_vector_load
+    transformed = 2 * work.window * work.operations[0] * SPILLED / target.fmas_per_cycle
+    looked = work.window * work.width * (2 / target.fmas_per_cycle + target.cycles_per_vector_load)
+    return bands.rows * vectors * (work.columns * (moved + transformed) + looked)
+
+
+def _output_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
+    """Cycles in which the sums of a band are transformed back and stored."""
+    vectors = bands.group / bands.lanes
+    moved = (work.window**2 + 4 * work.tile**2) * target.cycles_per_vector_load
+    both = (work.window + work.tile) * work.operations[1] * SPILLED / target.fmas_per_cycle
+    tails = work.tile**2 * work.tail_operations / target.fmas_per_cycle
+    return bands.rows * vectors * work.columns * (moved + both + tails)
+
+
+def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
+    """Cycles of the register tiles of a band, and those in which its weights arrive."""
+    slices = work.channels[0] // bands.slice
+    panels = bands.group // (bands.vectors * bands.lanes)
+    whole, rest = divmod(work.columns, bands.tiles)
+    row = whole * _tile_cycles(bands, bands.tiles, slices > 1, target)
+    row += _tile_cycles(bands, rest, slices > 1, target) if rest else 0.0
+    computed = work.window**2 * slices * panels * bands.rows * row
+    return computed + _weight_cycles(work, bands, target)
+
+
+def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
+    """Cycles in which the weights of a group arrive: for its first band from the third-level cache,
+    for the others from the second if they stay there."""
+    weights = work.window**2 * work.channels[0] * bands.group * ITEM_BYTES
+    again = 1 - bands.rows / work.rows
+    near = near_weights(weights + private_bytes(work, bands), target)
+    far = AWAITED * streaming_cycles(weights, False, target)
+    return (1 - again) * far + again * (streaming_cycles(weights, True, target) if near else far)
+
+
+def _tile_cycles(bands: TileBands, tiles: int, loads_sums: bool, target: Target) -> float:
+    """Cycles of one register tile over a slice."""
+    multiply_adds = tiles * bands.vectors / target.fmas_per_cycle
+    loads = (bands.vectors + tiles) * target.cycles_per_vector_load
+    step = max(multiply_adds, loads, float(target.fma_latency))
+    sums = tiles * bands.vectors * register_cycles(target) * (1.5 if loads_sums else 1.0)
+    return bands.slice * step + sums + TILE_OVERHEAD

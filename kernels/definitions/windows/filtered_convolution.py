@@ -1,0 +1,440 @@
+"""3×3 convolutions in transformed tiles: another definition of the same sums, with fewer products.
+
+In: a kernel whose one reduction is a convolution of stride 1, and the extent of a tile of outputs.
+Out: the kernel in which stages transform tiles of the image, multiply them with transformed weights
+at each of their positions, and transform the sums back; what follows the convolution is unchanged.
+
+    before:  y[o, i, j] = b[o] + Σ x[c, i + k, j + l] · w[o, c, k, l]
+    after:   v = Bᵀ d B        for each tile d of (m + 2)² elements of a channel
+             s[a, b, o] = Σ v[a, b, c] · u[a, b, c, o]
+             y = b + Aᵀ s A    for each tile of m² outputs; u = G w Gᵀ is another input
+
+`filtering` has the matrices and the proof that both are equal in exact arithmetic.
+
+Padding takes no part in the sums, as in the definition before: elements outside of the image are
+zeros, which the weights, all finite, multiply.  With elements of `LIMIT` or more in magnitude, with
+infinities and with NaN, the transformed sums could overflow where the plain ones do not, or the
+other way round.  So each row of tiles is looked at first (stages `zeros` and `bounded`: a sum of
+zeros, which is NaN if there is such an element), and where it has one, its outputs are the plain
+sums (the loops called `…_again`).  docs/semantics.md has the proof that then both definitions give
+infinities and NaN at the same places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from graphflow import tir
+from graphflow.arith import (
+    IndexExpr,
+    Predicate,
+    Var,
+    conjunction,
+    const,
+    constant_value,
+    variables,
+    within,
+)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.stages import Loop
+from graphflow.kernels.definitions.windows.convolution import convolution
+from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, Row, filtering
+
+LIMIT = 2.0**65
+"""Elements of an image of at least this magnitude are not transformed."""
+
+_OVERFLOWING = 2.0**63
+"""A factor by which magnitudes of at least `LIMIT` alone overflow."""
+
+
+class NotFilterable(Exception):
+    """Why a kernel has no such definition."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredConvolution:
+    """The kernel; `weight` names the input with the weights, which remains, and `transformed` the
+    further input, in the place behind it, with the transformed ones."""
+
+    func: tir.PrimFunc
+    data: str
+    weight: str
+    transformed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """The convolution in a kernel: its stage, operands and result, and what it adds up from."""
+
+    stage: tir.Block
+    x: tir.Buffer
+    w: tir.Buffer
+    y: tir.Buffer
+    start: tir.Store
+    pads: tuple[int, int]
+    """Rows and columns of padding in front of the image."""
+
+
+def plain_convolution(func: tir.PrimFunc) -> Convolution:
+    """The convolution that a kernel begins with; NotFilterable where it has none that is one of
+    3×3 float32 weights with stride 1, without groups and dilation, and nothing else that reduces.
+    """
+    blocks = [s for s in func.body if isinstance(s, tir.Block)]
+    reducing = [b for b in blocks if any(isinstance(s, tir.Reduce) for s in tir.walk(b.body))]
+    if len(reducing) != 1 or blocks[0] is not reducing[0]:
+        raise NotFilterable(f"{func.name} does not begin with its only reduction")
+    block = reducing[0]
+    loops = [s for s in tir.walk(block.body) if isinstance(s, tir.For)]
+    update = next(s for s in tir.walk(block.body) if isinstance(s, tir.Reduce))
+    start = next((s for s in tir.walk(block.body) if isinstance(s, tir.Store)), None)
+    value = update.value
+    if (
+        len(loops) != 7
+        or start is None
+        or not isinstance(value, tir.Binary)
+        or not isinstance(value.left, tir.Load)
+        or not isinstance(value.right, tir.Load)
+    ):
+        raise NotFilterable(f"{func.name} is no convolution of images")
+    x, w, y = value.left.buffer, value.right.buffer, update.buffer
+    if len(x.shape) != 4 or w.shape[2:] != (TAPS, TAPS) or x.shape[1] != w.shape[1]:
+        raise NotFilterable(f"{func.name} has no {TAPS}×{TAPS} weights for all channels")
+    if {x.dtype, w.dtype, y.dtype} != {"float32"} or x not in func.inputs or w not in func.inputs:
+        raise NotFilterable(f"{func.name} has no operands of float32 that are given")
+    _, _, oh, ow, _, kh, kw = (loop.var for loop in loops)
+    begins = [
+        constant_value(k + o - place)
+        for place, o, k in zip(value.left.indices[2:], (oh, ow), (kh, kw), strict=True)
+    ]
+    if any(begin is None or begin < 0 for begin in begins):
+        raise NotFilterable(f"{func.name} has strides or dilations")
+    ends = [
+        n + TAPS - 1 - size - int(begin or 0)
+        for n, size, begin in zip(y.shape[2:], x.shape[2:], begins, strict=True)
+    ]
+    found = Convolution(block, x, w, y, start, (int(begins[0] or 0), int(begins[1] or 0)))
+    starts_from = {v for load in tir.loads_in((start,)) for e in load.indices for v in variables(e)}
+    if starts_from - {loops[1].var}:
+        raise NotFilterable(f"{func.name} adds up from other numbers than one for each channel")
+    if min(ends) < 0 or not _is_plain(found, (*found.pads, *ends), [loop.var for loop in loops]):
+        raise NotFilterable(f"{func.name} is no convolution of images")
+    return found
+
+
+def _is_plain(found: Convolution, pads: Sequence[int], loops: Sequence[Var]) -> bool:
+    """Whether the stage is that of a convolution's definition, with these pads and loops."""
+    expected = convolution(found.x.shape, found.w.shape, pads=pads)
+    names = dict(zip((loop.var for loop in tir.loops_of(expected.body)), loops, strict=True))
+    buffers = dict(
+        zip(
+            (*expected.inputs, *expected.outputs),
+            (found.x, found.w, found.y),
+            strict=True,
+        )
+    )
+
+    def changed(stmt: tir.Stmt) -> tir.Stmt:
+        if isinstance(stmt, tir.For):
+            return replace(stmt, var=names[stmt.var])
+        return replace(stmt, value=found.start.value) if isinstance(stmt, tir.Store) else stmt
+
+    body = tir.rename_buffers(tir.substitute_body(expected.body, dict(names)), buffers)
+    (stage,) = tir.map_body(body, changed)
+    return isinstance(stage, tir.Block) and stage.body == found.stage.body
+
+
+def filtered_convolution(func: tir.PrimFunc, tile: int) -> FilteredConvolution:
+    """The kernel with its convolution in transformed tiles of `tile` × `tile` outputs.
+
+    NotFilterable as of `plain_convolution`.
+    """
+    found = plain_convolution(func)
+    made = _Stages(func, found, filtering(tile))
+    at = func.body.index(found.stage)
+    body = (*func.body[:at], *made.body(), *func.body[at + 1 :])
+    params: list[tir.Param] = []
+    for param in func.params:
+        params.append(param)
+        if param.buffer == found.w:
+            params.append(tir.Param(made.u, tir.Role.INPUT))
+    return FilteredConvolution(
+        replace(func, params=tuple(params), body=body), found.x.name, found.w.name, made.u.name
+    )
+
+
+Name: TypeAlias = str
+
+
+class _Stages:
+    """The stages in the place of a convolution; their names are new in the kernel."""
+
+    def __init__(self, func: tir.PrimFunc, found: Convolution, how: Filtering) -> None:
+        self._taken = {b.name for b in tir.buffers_of(func)}
+        self._taken |= {loop.var.name for loop in tir.loops_of(func.body)}
+        self._taken |= {s.name for s in tir.walk(func.body) if isinstance(s, tir.Block)}
+        self._found, self._how = found, how
+        m, n, c, o = how.tile, how.window, found.w.shape[1], found.w.shape[0]
+        batch = found.x.shape[0]
+        self._rows, self._columns = (-(-size // m) for size in found.y.shape[2:])
+        places = (batch, self._rows, self._columns)
+        self.u = self._buffer("u", (n, n, c, o))
+        self._zero = self._buffer("zero", (batch, self._rows, c))
+        self._bound = self._buffer("bound", (batch, self._rows))
+        self._d = self._buffer("d", (*places, n, n, c))
+        self._p = self._buffer("p", (*places, n, n, c))
+        self._v = self._buffer("v", (batch, n, n, *places[1:], c))
+        self._s = self._buffer("s", (batch, n, n, *places[1:], o))
+        self._q = self._buffer("q", (*places, m, n, o))
+        self._z = self._buffer("z", (*places, m, m, o))
+        self._t = self._buffer("t", (*places, m, m, o))
+
+    def _fresh(self, wanted: str) -> Name:
+        name = wanted
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def _buffer(self, name: str, shape: Sequence[int]) -> tir.Buffer:
+        return tir.Buffer(self._fresh(name), tuple(shape), "float32")
+
+    def _loops(self, stage: str, **extents: int) -> tuple[Loop, ...]:
+        return tuple((Var(self._fresh(f"{name}_{stage}")), n) for name, n in extents.items())
+
+    def _block(self, name: str, loops: Sequence[Loop], body: tir.Body) -> tir.Block:
+        return tir.Block(self._fresh(name), tir.nest(loops, body))
+
+    def _tiles(self, stage: str, **extents: int) -> tuple[Loop, ...]:
+        batch = self._found.x.shape[0]
+        return self._loops(stage, n=batch, ty=self._rows, tx=self._columns, **extents)
+
+    def body(self) -> tir.Body:
+        buffers = (
+            self._zero, self._bound, self._d, self._p, self._v, self._s, self._q, self._z, self._t,
+        )  # fmt: skip
+        made = (
+            self._zeros(),
+            self._bounded(),
+            self._data(),
+            self._data_rows(),
+            self._data_columns(),
+            self._products(),
+            self._output_rows(),
+            self._output_columns(),
+            self._started(),
+            self._untiled(),
+        )
+        return (*(tir.Allocate(buffer) for buffer in buffers), *made)
+
+    def _zeros(self) -> tir.Stmt:
+        """Zeros added up for each channel: NaN where a row of tiles reads an element of it that is
+        not below the limit."""
+        x, n = self._found.x, self._how.window
+        outer = self._loops("zeros", n=x.shape[0], ty=self._rows, c=x.shape[1])
+        inner = self._loops("zeros", i=n, w=x.shape[3])
+        (batch, ty, c), (i, w) = stages.indices_of(outer), stages.indices_of(inner)
+        row = ty * self._how.tile + i - self._found.pads[0]
+        large = tir.Binary(
+            "mul", tir.Load(x, (batch, c, row, w)), tir.Literal(_OVERFLOWING, "float32")
+        )
+        return stages.reduction_stage(
+            self._fresh("zeros"),
+            tir.ReduceOp.ADD,
+            self._zero,
+            outer,
+            inner,
+            tir.Binary("mul", large, _ZERO),
+            where=within(row, 0, x.shape[2]),
+        )
+
+    def _bounded(self) -> tir.Stmt:
+        """The zeros of all channels added up."""
+        outer = self._loops("bounded", n=self._found.x.shape[0], ty=self._rows)
+        inner = self._loops("bounded", c=self._found.x.shape[1])
+        value = stages.element(self._zero, (*outer, *inner))
+        return stages.reduction_stage(
+            self._fresh("bounded"), tir.ReduceOp.ADD, self._bound, outer, inner, value
+        )
+
+    def _place(
+        self, ty: IndexExpr, tx: IndexExpr, i: IndexExpr, j: IndexExpr
+    ) -> tuple[tuple[IndexExpr, IndexExpr], Predicate]:
+        """The element of the image at a place of a tile, and the condition that there is one."""
+        m, pads, shape = self._how.tile, self._found.pads, self._found.x.shape
+        at = (ty * m + i - pads[0], tx * m + j - pads[1])
+        return at, conjunction(within(e, 0, size) for e, size in zip(at, shape[2:], strict=True))
+
+    def _data(self) -> tir.Stmt:
+        x, size = self._found.x, self._how.window
+        loops = self._tiles("data", i=size, j=size, c=x.shape[1])
+        n, ty, tx, i, j, c = stages.indices_of(loops)
+        at, inside = self._place(ty, tx, i, j)
+        here = (n, ty, tx, i, j, c)
+        return self._block(
+            "data",
+            loops,
+            (
+                tir.Store(self._d, here, tir.Literal(0.0, "float32")),
+                tir.If(inside, (tir.Store(self._d, here, tir.Load(x, (n, c, *at))),)),
+            ),
+        )
+
+    def _data_rows(self) -> tir.Stmt:
+        size = self._how.window
+        loops = self._tiles("data_rows", j=size, c=self._found.x.shape[1])
+        n, ty, tx, j, c = stages.indices_of(loops)
+        read = [tir.Load(self._d, (n, ty, tx, const(i), j, c)) for i in range(size)]
+        stores = (
+            tir.Store(self._p, (n, ty, tx, const(a), j, c), combination(row, read))
+            for a, row in enumerate(self._how.data)
+        )
+        return self._block("data_rows", loops, tuple(stores))
+
+    def _data_columns(self) -> tir.Stmt:
+        size = self._how.window
+        loops = self._tiles("data_columns", a=size, c=self._found.x.shape[1])
+        n, ty, tx, a, c = stages.indices_of(loops)
+        read = [tir.Load(self._p, (n, ty, tx, a, const(j), c)) for j in range(size)]
+        stores = (
+            tir.Store(self._v, (n, a, const(b), ty, tx, c), combination(row, read))
+            for b, row in enumerate(self._how.data)
+        )
+        return self._block("data_columns", loops, tuple(stores))
+
+    def _products(self) -> tir.Stmt:
+        size, (outputs, channels) = self._how.window, self._found.w.shape[:2]
+        batch = self._found.x.shape[0]
+        loops = self._loops(
+            "products", n=batch, a=size, b=size, ty=self._rows, tx=self._columns, o=outputs
+        )
+        reduced = self._loops("products", c=channels)
+        n, a, b, ty, tx, o = stages.indices_of(loops)
+        (c,) = stages.indices_of(reduced)
+        return stages.reduction_stage(
+            self._fresh("products"),
+            tir.ReduceOp.ADD,
+            self._s,
+            loops,
+            reduced,
+            tir.Binary(
+                "mul", tir.Load(self._v, (n, a, b, ty, tx, c)), tir.Load(self.u, (a, b, c, o))
+            ),
+        )
+
+    def _output_rows(self) -> tir.Stmt:
+        size = self._how.window
+        loops = self._tiles("output_rows", b=size, o=self._found.w.shape[0])
+        n, ty, tx, b, o = stages.indices_of(loops)
+        read = [tir.Load(self._s, (n, const(a), b, ty, tx, o)) for a in range(size)]
+        stores = (
+            tir.Store(self._q, (n, ty, tx, const(i), b, o), combination(row, read))
+            for i, row in enumerate(self._how.outputs)
+        )
+        return self._block("output_rows", loops, tuple(stores))
+
+    def _output_columns(self) -> tir.Stmt:
+        """The second half of the transformation, and the plain sums instead where it is not valid.
+
+        One stage, for both store the outputs of a tile.
+        """
+        size, tile, outputs = self._how.window, self._how.tile, self._found.w.shape[0]
+        around = self._tiles("output_columns")
+        inner = self._loops("output_columns", i=tile, o=outputs)
+        (n, ty, tx), (i, o) = stages.indices_of(around), stages.indices_of(inner)
+        read = [tir.Load(self._q, (n, ty, tx, i, const(b), o)) for b in range(size)]
+        stores = tuple(
+            tir.Store(self._z, (n, ty, tx, i, const(j), o), combination(row, read))
+            for j, row in enumerate(self._how.outputs)
+        )
+        body = (*tir.nest(inner, stores), *self._again(n, ty, tx))
+        return self._block("output_columns", around, body)
+
+    def _again(self, n: IndexExpr, ty: IndexExpr, tx: IndexExpr) -> tir.Body:
+        x, w, tile = self._found.x, self._found.w, self._how.tile
+        loops = self._loops("again", i=tile, j=tile, o=w.shape[0])
+        reduced = self._loops("again", kh=TAPS, kw=TAPS, c=x.shape[1])
+        (i, j, o), (kh, kw, c) = stages.indices_of(loops), stages.indices_of(reduced)
+        at, inside = self._place(ty, tx, i + kh, j + kw)
+        here = (n, ty, tx, i, j, o)
+        product = tir.Binary("mul", tir.Load(x, (n, c, *at)), tir.Load(w, (o, c, kh, kw)))
+        update = tir.Reduce(tir.ReduceOp.ADD, self._z, here, product)
+        large = tir.Comparison("ne", tir.Load(self._bound, (n, ty)), _ZERO)
+        sums = (
+            tir.Store(self._z, here, _ZERO),
+            *tir.nest(reduced, (tir.If(inside, (update,)),)),
+        )
+        return (tir.If(large, tir.nest(loops, sums)),)
+
+    def _started(self) -> tir.Stmt:
+        """The outputs of a tile with what the convolution adds up from."""
+        tile, outputs = self._how.tile, self._found.w.shape[0]
+        loops = self._tiles("started", i=tile, j=tile, o=outputs)
+        *_, o = at = stages.indices_of(loops)
+        own = [loop.var for loop in tir.loops_of(self._found.stage.body)]
+        (start,) = tir.substitute_body((self._found.start,), {own[1]: o})
+        assert isinstance(start, tir.Store)
+        return stages.elementwise_stage(
+            self._fresh("started"),
+            self._t,
+            loops,
+            tir.Binary("add", tir.Load(self._z, at), start.value),
+        )
+
+    def _untiled(self) -> tir.Stmt:
+        """The outputs at their places in the image; tiles at its end have more than there are."""
+        y, tile = self._found.y, self._how.tile
+        names = ("n", "o", "h", "w")
+        loops = self._loops("untiled", **dict(zip(names, y.shape, strict=True)))
+        n, o, h, w = stages.indices_of(loops)
+        read = tir.Load(self._t, (n, h // tile, w // tile, h % tile, w % tile, o))
+        return stages.elementwise_stage(self._fresh("untiled"), y, loops, read)
+
+
+_ZERO = tir.Literal(0.0, "float32")
+
+
+def combination(row: Row, terms: Sequence[tir.Expr]) -> tir.Expr:
+    """Σ row[k] · terms[k], where some factor is 1 or −1: a multiply-add for each further term."""
+    present = [(factor, term) for factor, term in zip(row, terms, strict=True) if factor]
+    present.sort(key=lambda pair: abs(pair[0]) != 1 or pair[0] < 0)  # stable: a plain one first
+    (factor, total), *others = present
+    if factor != 1:
+        total = tir.Binary("mul", total, _literal(factor))
+    for factor, term in others:
+        operation: Literal["add", "sub"] = "add" if factor > 0 else "sub"
+        size = abs(factor)
+        scaled = term if size == 1 else tir.Binary("mul", term, _literal(size))
+        total = tir.Binary(operation, total, scaled)
+    return total
+
+
+def _literal(value: Fraction) -> tir.Literal:
+    return tir.Literal(float(value), "float32")
+
+
+def transformed_weights(shape: Sequence[int], tile: int) -> tir.PrimFunc:
+    """`u[a, b, c, o] = Σ G[a, k] · w[o, c, k, l] · G[b, l]`, for weights w of this shape."""
+    how = filtering(tile)
+    outputs, channels = shape[:2]
+    w = tir.Buffer("w", tuple(shape), "float32")
+    g = tir.Buffer("g", (how.window, TAPS, channels, outputs), "float32")
+    u = tir.Buffer("u", (how.window, how.window, channels, outputs), "float32")
+    l1, c1, o1 = (Var(name) for name in ("l1", "c1", "o1"))
+    a2, c2, o2 = (Var(name) for name in ("a2", "c2", "o2"))
+    taps = [tir.Load(w, (o1, c1, const(k), l1)) for k in range(TAPS)]
+    rows = tuple(
+        tir.Store(g, (const(a), l1, c1, o1), combination(row, taps))
+        for a, row in enumerate(how.weights)
+    )
+    halves = [tir.Load(g, (a2, const(k), c2, o2)) for k in range(TAPS)]
+    columns = tuple(
+        tir.Store(u, (a2, const(b), c2, o2), combination(row, halves))
+        for b, row in enumerate(how.weights)
+    )
+    first = tir.nest(((l1, TAPS), (c1, channels), (o1, outputs)), rows)
+    second = tir.nest(((a2, how.window), (c2, channels), (o2, outputs)), columns)
+    body = (tir.Block("weight_rows", first), tir.Block("weight_columns", second))
+    return stages.kernel_of_stages("transformed_weights", (w,), (u,), body)

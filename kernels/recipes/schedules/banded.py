@@ -1,0 +1,286 @@
+"""The recipe of kernels that multiply transformed tiles: their stages meet at bands of tiles.
+
+In: a definition with such stages (`filtered_stages`), a layout for each parameter, and a `Banded`
+recipe.  Out: its schedule.  An iteration of the loop that threads share computes some output
+channels of a band, which is some rows of tiles; what is between its stages is in memory of the
+thread, small enough for the second-level cache.
+
+    for band, group of output channels, by threads:
+        for slice of input channels:
+            v = tiles of the band, transformed      36 planes of tiles × channels
+            s += v · u at each of the 36 positions  in register tiles
+        for tile, vector of channels:
+            y = s transformed back, and what follows
+
+What always holds: each step is a schedule primitive, so the kernel equals its definition wherever
+no step is refused; a refusal is a ScheduleError.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Literal, cast
+
+from graphflow import schedule, tir
+from graphflow.arith import Predicate, conjunction, const, substitute_in
+from graphflow.base.errors import ScheduleError
+from graphflow.kernels.recipes.analysis.filtered_stages import (
+    FilteredStages,
+    StageLoops,
+    filtered_stages,
+)
+from graphflow.kernels.recipes.analysis.shared_loops import intermediates
+from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, Banded
+from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
+from graphflow.layout import Layout, row_major
+from graphflow.schedule import Handle, PadValue, Schedule
+
+Nest = tuple[Handle, ...]
+"""Loops, the outermost first; those that run once may be gone."""
+
+Placements = tuple[tuple[str, Layout, PadValue], ...]
+
+
+def in_bands(definition: tir.PrimFunc, placements: Placements, recipe: Banded) -> Schedule:
+    """The schedule of the kernel; ScheduleError where a step is refused."""
+    found = filtered_stages(definition)
+    if found is None:
+        raise ScheduleError(f"{definition.name} multiplies no transformed tiles")
+    s = Schedule.of(definition)
+    steps = _Bands(found, recipe, s)
+    for tail in found.tails:
+        s = s.apply(schedule.reverse_compute_at, tail.block, found.untiled.block)
+    s, shared = steps.of(s)
+    for name, layout, pad in placements:
+        if layout != row_major(layout.logical_shape):
+            s = s.apply(schedule.transform_layout, name, layout, pad)
+    return _by_threads(steps.weights_ahead(s), shared)
+
+
+class _Bands:
+    """The steps for one kernel.
+
+    `start` is the schedule without any: handles of its loops follow them through all steps.
+    """
+
+    def __init__(self, found: FilteredStages, recipe: Banded, start: Schedule) -> None:
+        self._found, self._recipe = found, recipe
+        self._handles = {
+            stage.block: tuple(start.handle(var.name) for var in stage.loops)
+            for stage in found.stages
+        }
+
+    def _loops(self, stage: StageLoops) -> tuple[Handle, ...]:
+        """The loops of a stage as its definition has them, wherever it is computed."""
+        return self._handles[stage.block]
+
+    def of(self, s: Schedule) -> tuple[Schedule, tuple[Handle, ...]]:
+        """The schedule of the kernel whose tails are joined, and the loops that threads share."""
+        f, r = self._found, self._recipe
+        n, ty, tx, i, j, o = self._loops(f.started)
+        s, (band, ty) = _divided(s, ty, r.rows)
+        s, (group, vector) = _divided(s, o, r.group)
+        s, (vector, lane) = _divided(s, vector, r.lanes)
+        nest = (n, group, band, ty, tx, vector, i, j, lane)
+        s = _ordered(s, nest)
+        s = self._stored(s, nest)
+        s = s.apply(schedule.simplify)
+        around = s.present((n, group, band))
+        s = self._outputs(s, vector)
+        for stage in (f.products, f.bounded, f.zeros):
+            s = _computed_at(s, stage.block, around[-1])
+        s, place, products = self._in_slices(s, around[-1])
+        s = _computed_at(s, f.columns.block, place)
+        s = self._data(s)
+        s = self._products(s, products)
+        s = self._zeros(s)
+        s = self._innermost(s, nest)
+        return s, around
+
+    def _stored(self, s: Schedule, nest: Nest) -> Schedule:
+        """The outputs of a tile stored, inside the loops that made them."""
+        f, r = self._found, self._recipe
+        n, o, h, w = self._loops(f.untiled)
+        s, (ty, i) = _divided(s, h, f.tile)
+        s, (band, ty) = _divided(s, ty, r.rows)
+        s, (tx, j) = _divided(s, w, f.tile)
+        s, (group, vector) = _divided(s, o, r.group)
+        s, (vector, lane) = _divided(s, vector, r.lanes)
+        self._tail = (i, j, lane)
+        loops = (n, group, band, ty, tx, vector)
+        s = _ordered(s, (*loops, *self._tail))
+        s = s.apply(schedule.fuse, f.started.block, f.untiled.block)
+        for first, second in zip(s.present(nest[:6]), s.present(loops), strict=True):
+            s = s.apply(schedule.fuse, s[first], s[second])
+        return s
+
+    def _innermost(self, s: Schedule, nest: Nest) -> Schedule:
+        """The tile written out in lanes, and its buffers private to each vector of channels."""
+        vector, *made = nest[5:]
+        for buffer in intermediates(s.func):
+            if buffer.scope == "global":
+                s = s.apply(schedule.sink_alloc, buffer.name, s[vector], "scratch")
+        for *loops, lane in (made, self._tail):
+            for loop in loops:
+                s = s.apply(schedule.mark_unrolled, s[loop])
+            s = s.apply(schedule.vectorize_loop, s[lane])
+        return s
+
+    def _outputs(self, s: Schedule, vector: Handle) -> Schedule:
+        """The sums of a tile transformed back, for a vector of its outputs."""
+        f = self._found
+        s = _computed_at(s, f.output_columns.block, vector)
+        s = _computed_at(s, f.output_rows.block, vector)
+        *_, b, o = self._loops(f.output_rows)
+        s = s.apply(schedule.mark_unrolled, s[b]).apply(schedule.vectorize_loop, s[o])
+        _, _, _, i, o, _, _, lane, *taps = self._loops(f.output_columns)
+        s = s.apply(schedule.mark_unrolled, s[i]).apply(schedule.vectorize_loop, s[o])
+        s = s.apply(schedule.fission, s[lane], 1, "_sums", 1)
+        (first,), (lane,) = s.made["first"], s.made["second"]
+        s = _ordered(s, (*taps, lane))
+        return s.apply(schedule.vectorize_loop, s[first]).apply(schedule.vectorize_loop, s[lane])
+
+    def _in_slices(self, s: Schedule, band: Handle) -> tuple[Schedule, Handle, Nest]:
+        """The sums over slices of the input channels, the loop that needs one slice, and the nest
+        of its products."""
+        f, r = self._found, self._recipe
+        *nest, c = self._loops(f.products)
+        if r.slice == f.channels[0]:
+            return s, band, (*nest, c)
+        s, (slices, c) = _divided(s, c, r.slice)
+        present = s.present(nest)
+        s = s.apply(schedule.fission, s[nest[-1]], 1, "_sums", len(present))
+        copies = dict(zip(present, s.made["second"], strict=True))
+        nest = [copies.get(place, place) for place in nest]
+        return _ordered(s, (slices, *nest)), slices, (*nest, c)
+
+    def _data(self, s: Schedule) -> Schedule:
+        """Each tile of the image transformed in registers, for a vector of channels."""
+        f = self._found
+        n, ty, tx, a, c = self._loops(f.columns)
+        s, (vector, lane) = _divided(s, c, self._recipe.lanes)
+        s = _ordered(s, (n, ty, tx, vector, a, lane))
+        s = _computed_at(s, f.rows.block, vector)
+        *_, j, c = self._loops(f.rows)
+        s = _computed_at(s, f.data.block, j)
+        *_, i, _, element = self._loops(f.data)
+        for loop in (a, j, i):
+            s = s.apply(schedule.mark_unrolled, s[loop])
+        for loop in (lane, c, element):
+            s = s.apply(schedule.vectorize_loop, s[loop])
+        return self._inner_apart(s, vector)
+
+    def _inner_apart(self, s: Schedule, vector: Handle) -> Schedule:
+        """Tiles that lie inside the image apart from those at a border, which have conditions."""
+        inside = tuple(
+            stmt.condition
+            for stmt in tir.walk(s.loop(vector).body)
+            if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
+        )
+        size = self._found.u.shape[0] - 1
+        inner = [loop.var for loop in tir.loops_of(s.loop(vector).body)]
+        corners = [
+            substitute_in(cast(Predicate, condition), {var: const(at) for var in inner})
+            for condition in inside
+            for at in (0, size)
+        ]
+        if not corners:
+            return s
+        s = s.apply(schedule.specialize, s[vector], (conjunction(corners),))
+        return s.apply(schedule.eliminate_dead_code, s.forward(vector)[0].name)
+
+    def _products(self, s: Schedule, nest: Nest) -> Schedule:
+        """The sums in register tiles: some tiles of a row, and some vectors of output channels."""
+        f, r = self._found, self._recipe
+        _, a, b, ty, tx, o, c = nest
+        s, (panel, column) = _divided(s, o, r.vectors * r.lanes)
+        s, (vector, lane) = _divided(s, column, r.lanes)
+        s = _ordered(s, (a, b, panel, ty, tx, vector, lane))
+        extent = f.tiles[1]
+        rest = extent % r.tiles
+        pieces = [(tx, min(r.tiles, extent))]
+        if rest and extent > r.tiles:
+            s = s.apply(schedule.cut_loop, s[tx], extent - rest, "_rest")
+            whole, ragged = s.made["pieces"]
+            pieces = [(whole, r.tiles), (ragged, rest)]
+        first = r.slice == f.channels[0]
+        self._positions = b
+        self._tiles: Nest = (ty,)
+        for piece, size in pieces:
+            s, (place, row) = _divided(s, piece, size)
+            self._tiles = (ty, place) if len(pieces) == 1 else (ty,)
+            rows = (row, *s.inside(row, (vector, lane)))
+            s = _in_registers(s, place, f.products.writes.name, rows, s.inside(row, (c,)), first)
+        return s
+
+    def weights_ahead(self, s: Schedule) -> Schedule:
+        """The weights of the next position of the tiles fetched while those of one are in work."""
+        s = s.apply(schedule.simplify)
+        tiles = s.present(self._tiles)
+        return fetched_ahead(s, (self._found.u.name,), self._positions, tiles) if tiles else s
+
+    def _zeros(self, s: Schedule) -> Schedule:
+        """The zeros of a row of tiles, several vectors of channels side by side."""
+        f, r = self._found, self._recipe
+        n, ty, c, i, w = self._loops(f.zeros)
+        vectors = gcd(f.channels[0] // r.lanes, ACCUMULATORS)
+        s, (block, vector) = _divided(s, c, vectors * r.lanes)
+        s, (vector, lane) = _divided(s, vector, r.lanes)
+        s = _ordered(s, (n, ty, block, vector, lane))
+        return _in_registers(s, block, f.zeros.writes.name, (vector, lane), (i, w), True)
+
+
+def _in_registers(
+    s: Schedule,
+    place: Handle,
+    buffer: str,
+    nest: tuple[Handle, ...],
+    reduction: tuple[Handle, ...],
+    clears: bool,
+) -> Schedule:
+    """What an iteration of `place` adds up in registers; it `clears` them, or loads sums so far."""
+    s = s.apply(schedule.stage_mem, s[place], buffer, s.fresh("sums_{}", place), s.names(nest))
+    nests = [s.made[role] for role in ("load", "store") if s.made.get(role)]
+    if clears:
+        s = s.apply(schedule.fission, s[nest[-1]], 1, "_u", len(nest))
+        nests.append(s.made["first"])
+        nest = s.made["second"]
+    reduction = s.inside(nest[0], reduction)
+    s = _ordered(s, (*reduction, *nest))
+    if any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
+        s = s.attempt(schedule.lift_conditions, s[reduction[0]])
+    for *outer, lane in (*nests, nest):
+        for loop in outer:
+            s = s.apply(schedule.mark_unrolled, s[loop])
+        s = s.apply(schedule.vectorize_loop, s[lane])
+    return s
+
+
+def _computed_at(s: Schedule, block: str, place: Handle) -> Schedule:
+    """The stage computed in a loop, without its loops that run once: each makes proofs longer."""
+    return s.apply(schedule.compute_at, block, s[place]).apply(schedule.simplify)
+
+
+def _divided(s: Schedule, place: Handle, size: int) -> tuple[Schedule, tuple[Handle, Handle]]:
+    """The loop in pieces of `size` iterations; where the last is smaller, under a condition."""
+    extent = s.loop(place).extent
+    tail: Literal["guard", "perfect"] = "guard" if extent is None or extent % size else "perfect"
+    parts = (s.fresh("{}o", place), s.fresh("{}i", place))
+    s = s.apply(schedule.divide_loop, s[place], size, parts, tail)
+    outer, inner = s.made["parts"]
+    return s, (outer, inner)
+
+
+def _ordered(s: Schedule, order: tuple[Handle, ...]) -> Schedule:
+    return s.apply(schedule.reorder_loops, s.names(s.present(order)))
+
+
+def _by_threads(s: Schedule, shared: tuple[Handle, ...]) -> Schedule:
+    """The loops around the work of a band as one loop that threads share."""
+    s = s.apply(schedule.simplify)
+    around = [*s.present(shared)]
+    while len(around) > 1:
+        inner, outer = around.pop(), around.pop()
+        s = s.apply(schedule.mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
+        around += s.made["loop"]
+    return s.apply(schedule.parallelize_loop, s[around[0]]) if around else s

@@ -1,0 +1,163 @@
+"""The variants of kernels that multiply transformed tiles, with their prices.
+
+In: a definition with such stages, which of its inputs are constants, and the target.  Out: a
+variant for each pair of layouts of the image and of the output that keep channels in vectors, with
+the bands that are cheapest.  Nothing for other kernels, and where channels do not fill two vectors
+or an image has a single row or column of tiles.
+
+What always holds: no variant reads or writes padding, so nothing is demanded of any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+
+from graphflow import tir
+from graphflow.arith import FloorMod, IndexExpr, Var
+from graphflow.base.target import Target
+from graphflow.cost import (
+    TileBands,
+    TransformedTiles,
+    Work,
+    banded_cycles,
+    first_of_cheapest,
+    fits_stack,
+    iterations,
+)
+from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
+from graphflow.kernels.recipes.analysis.positions import touched
+from graphflow.kernels.recipes.analysis.variant import Banded, KernelVariant, Padding
+from graphflow.layout import IndexMap, Layout, families, logical_vars, row_major
+
+NAME = "in transformed tiles"
+
+FEW_ITERATIONS = 16
+"""From so many iterations on, any number of threads shares them about evenly."""
+
+
+def banded_variants(
+    definition: tir.PrimFunc, constants: frozenset[str], target: Target
+) -> Iterator[KernelVariant]:
+    """The variants of a definition with transformed tiles; none for any other."""
+    found = filtered_stages(definition)
+    if found is None or not {found.u.name, found.w.name} <= constants:
+        return
+    lanes = target.computed_lanes("float32")
+    if any(n % lanes for n in found.channels) or min(found.tiles) < 2:
+        return
+    if found.y.dtype != "float32":
+        return
+    bands = cheapest_bands(found.work, lanes, target)
+    if bands is None:
+        return
+    work = found.work
+    recipe = Banded(bands.rows, bands.group, bands.slice, bands.tiles, bands.vectors, bands.lanes)
+    cycles = banded_cycles(work, bands, target)
+    seen: set[tuple[Layout, Layout]] = set()
+    choices = families(len(found.x.shape), lanes, target)
+    for data, out in product(choices, choices):
+        read, left = data.instantiate(found.x.shape), out.instantiate(found.y.shape)
+        if read is None or left is None or (read, left) in seen:
+            continue
+        seen.add((read, left))
+        if not (_in_vectors(read, lanes) and _in_vectors(left, lanes)):
+            continue
+        layouts = _layouts(definition, found, read, left, bands)
+        read_bytes, written = touched(definition.params, layouts)
+        rows = iterations(work, bands)
+        plain = layouts[found.w.name].bytes(found.w.dtype)  # read where an element is large alone
+        used = Work(_flops(found), cycles, rows, read_bytes - plain, written)
+        names = dict.fromkeys((read.describe(), left.describe()))
+        name = f"{' → '.join(names)}, {NAME} of {found.tile}×{found.tile}"
+        private = frozenset((found.u.name, found.w.name))
+        yield KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, used, True)
+
+
+def _flops(found: FilteredStages) -> float:
+    """The operations of the sums that the kernel stands for."""
+    _, inputs, *taps = found.w.shape
+    return 2.0 * found.y.size * inputs * taps[0] * taps[1]
+
+
+def _in_vectors(layout: Layout, lanes: int) -> bool:
+    """Whether a layout without padding has whole vectors of neighbouring channels."""
+    channel = logical_vars(len(layout.logical_shape))[1]
+    last = layout.index_map.outputs[-1]
+    if layout.is_padded:
+        return False
+    if isinstance(last, FloorMod):
+        return last.numerator is channel and last.divisor % lanes == 0
+    return isinstance(last, Var) and last.name == channel.name
+
+
+def _layouts(
+    definition: tir.PrimFunc, found: FilteredStages, read: Layout, left: Layout, bands: TileBands
+) -> dict[str, Layout]:
+    layouts = {
+        buffer.name: left if buffer.shape == found.y.shape else row_major(buffer.shape)
+        for buffer in (p.buffer for p in definition.params)
+    }
+    layouts[found.x.name] = read
+    layouts[found.u.name] = in_order_of_use(found.u.shape, bands)
+    layouts[found.w.name] = _outputs_last(found.w.shape)
+    return layouts
+
+
+@lru_cache(maxsize=1024)
+def in_order_of_use(shape: tuple[int, ...], bands: TileBands) -> Layout:
+    """Transformed weights [a, b, c, o] in the order in which an iteration reads them."""
+    width, group, part = bands.vectors * bands.lanes, bands.group, bands.slice
+
+    def place(a: IndexExpr, b: IndexExpr, c: IndexExpr, o: IndexExpr) -> tuple[IndexExpr, ...]:
+        return (o // group, c // part, a, b, o % group // width, c % part, o % width)
+
+    return Layout.of(IndexMap.from_function(4, place, shape), shape)
+
+
+@lru_cache(maxsize=1024)
+def _outputs_last(shape: tuple[int, ...]) -> Layout:
+    """Weights [o, c, k, l] with the output channels in the lanes."""
+    return Layout.of(IndexMap.from_function(4, lambda o, c, k, l: (k, l, c, o), shape), shape)
+
+
+@lru_cache(maxsize=1024)
+def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> TileBands | None:
+    """The bands in which a kernel takes the fewest cycles; None where none fits the stack."""
+    options = [b for b in _all_bands(work, lanes, target) if fits_stack(work, b, target)]
+    if not options:
+        return None
+    return first_of_cheapest((_charged(work, bands, target), bands) for bands in options)
+
+
+def _charged(work: TransformedTiles, bands: TileBands, target: Target) -> float:
+    """Cycles, with a charge where threads cannot share the iterations evenly."""
+    count = iterations(work, bands)
+    uneven = 1.0 if count >= FEW_ITERATIONS else 1 + 0.5 / count
+    return banded_cycles(work, bands, target) * uneven
+
+
+MOST_CHANNELS = 256
+"""The most channels of a group, and of a slice.  The fewest are two vectors."""
+
+
+def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[TileBands]:
+    room = target.vector_registers - 1
+    slices, groups = (
+        [n for n in _divisors(count) if n % lanes == 0 and 2 * lanes <= n <= MOST_CHANNELS]
+        for count in work.channels
+    )
+    for vectors in (1, 2, 3, 4):
+        most = min(work.columns, room // vectors - 1)
+        rows_of_registers = {-(-work.columns // -(-work.columns // n)) for n in range(1, most + 1)}
+        for tiles, rows, group, sliced in product(
+            sorted(rows_of_registers), _divisors(work.rows), groups, slices
+        ):
+            if group % (vectors * lanes) == 0:
+                yield TileBands(rows, group, sliced, tiles, vectors, lanes)
+
+
+@lru_cache(maxsize=256)
+def _divisors(n: int) -> tuple[int, ...]:
+    return tuple(k for k in range(1, n + 1) if n % k == 0)

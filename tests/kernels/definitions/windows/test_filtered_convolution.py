@@ -1,0 +1,83 @@
+"""Tests of convolutions in transformed tiles: interpreted, against the plain definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphflow import tir
+from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.filtered_convolution import (
+    LIMIT,
+    NotFilterable,
+    filtered_convolution,
+    plain_convolution,
+    transformed_weights,
+)
+
+TILES = (2, 4)
+X, W = (1, 2, 5, 7), (3, 2, 3, 3)
+
+
+def results(
+    func: tir.PrimFunc, tile: int, arrays: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the plain definition, and of that in transformed tiles."""
+    made = filtered_convolution(func, tile)
+    tir.verify(made.func, "definition")
+    weights = transformed_weights(arrays["w"].shape, tile)
+    (u,) = tir.interpret(weights, {"w": arrays["w"]}).values()
+    (plain,) = tir.interpret(func, arrays).values()
+    with np.errstate(all="ignore"):
+        (tiled,) = tir.interpret(made.func, {**arrays, made.transformed: u}).values()
+    return plain, tiled
+
+
+def operands(seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    shapes = {"x": X, "w": W, "b": W[:1]}
+    return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (1, 0, 2, 1)])
+def test_it_computes_the_convolution(tile: int, pads: tuple[int, ...]) -> None:
+    func = convolution.convolution(X, W, pads=pads, bias=True)
+    plain, tiled = results(func, tile, operands())
+    np.testing.assert_allclose(tiled, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, -1e38, LIMIT])
+def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
+    tile: int, value: float
+) -> None:
+    func = convolution.convolution(X, W, pads=(1, 1, 1, 1), bias=True)
+    arrays = operands()
+    arrays["w"][1, 1] = 0  # infinity times zero is NaN
+    arrays["w"][2] *= 30  # 3e38 overflows
+    for row, column in np.ndindex(X[2:]):
+        x = arrays["x"].copy()
+        x[0, (row + column) % 2, row, column] = value
+        with np.errstate(all="ignore"):
+            plain, tiled = results(func, tile, {**arrays, "x": x})
+        np.testing.assert_array_equal(np.isnan(tiled), np.isnan(plain))
+        np.testing.assert_array_equal(np.isinf(tiled), np.isinf(plain))
+        known = np.isfinite(plain)
+        np.testing.assert_allclose(tiled[known], plain[known], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("func", "reason"),
+    [
+        (convolution.convolution(X, W, strides=(2, 2)), "strides"),
+        (convolution.convolution(X, W, dilations=(2, 2)), "strides or dilations"),
+        (convolution.convolution(X, (4, 1, 3, 3), groups=2), "no convolution of images"),
+        (convolution.convolution(X, (3, 2, 1, 1)), "3×3 weights"),
+        (convolution.convolution(X, W, dtype="float64"), "float32"),
+        (convolution.convolution((1, 2, 8), (3, 2, 3)), "no convolution of images"),
+    ],
+)
+def test_other_convolutions_are_refused(func: tir.PrimFunc, reason: str) -> None:
+    with pytest.raises(NotFilterable, match=reason):
+        plain_convolution(func)

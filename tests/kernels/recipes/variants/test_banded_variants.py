@@ -1,0 +1,104 @@
+"""Tests of kernels that multiply transformed tiles: their claims, and what variants compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphflow import tir
+from graphflow.base.processors import PROCESSORS
+from graphflow.base.target import Target
+from graphflow.codegen import host_target
+from graphflow.cost import CostModel, fits_stack
+from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.filtered_convolution import (
+    filtered_convolution,
+    transformed_weights,
+)
+from graphflow.kernels.lowering import KernelTask
+from graphflow.kernels.lowering.task import make_here
+from graphflow.kernels.recipes import Banded, KernelVariant, kernel_variants
+from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
+from graphflow.kernels.recipes.variants.banded_variants import cheapest_bands
+from support.native import Native
+from support.placing import place, unplace
+
+CONSTANTS = frozenset({"w", "u"})
+
+
+def definition(channels: int, outputs: int, size: tuple[int, int], tile: int) -> tir.PrimFunc:
+    shapes = (1, channels, *size), (outputs, channels, 3, 3)
+    return filtered_convolution(
+        convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True), tile
+    ).func
+
+
+def variants(func: tir.PrimFunc, target: Target) -> tuple[KernelVariant, ...]:
+    return kernel_variants(func, CONSTANTS, target)
+
+
+@pytest.mark.parametrize("target", ["zen4", "haswell", "sapphirerapids"])
+def test_bands_fit_the_stack_of_a_thread(target: str) -> None:
+    processor = PROCESSORS[target]
+    for channels, size, tile in ((64, 224, 4), (512, 28, 4), (512, 14, 2), (256, 56, 4)):
+        found = filtered_stages(definition(channels, channels, (size, size), tile))
+        assert found is not None
+        bands = cheapest_bands(found.work, processor.computed_lanes("float32"), processor)
+        assert bands is not None
+        assert fits_stack(found.work, bands, processor)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "size"),
+    [(20, 32, (8, 8)), (32, 20, (8, 8)), (16, 32, (8, 8)), (32, 32, (4, 8))],
+    ids=["input channels", "output channels", "one vector", "one row of tiles"],
+)
+def test_there_is_no_variant_for_other_shapes(
+    channels: int, outputs: int, size: tuple[int, int]
+) -> None:
+    assert not variants(definition(channels, outputs, size, 4), PROCESSORS["zen4"])
+
+
+def test_many_channels_are_cheaper_in_tiles_and_few_tiles_of_many_weights_are_not() -> None:
+    target = PROCESSORS["sapphirerapids"]
+    cost = CostModel(target, 2)
+
+    def price(func: tir.PrimFunc) -> float:
+        return min(cost.kernel_seconds(v.work) for v in kernel_variants(func, CONSTANTS, target))
+
+    def plain(channels: int, size: int) -> float:
+        shapes = (1, channels, size, size), (channels, channels, 3, 3)
+        return price(convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True))
+
+    assert price(definition(128, 128, (28, 28), 4)) < plain(128, 28) / 1.5
+    assert price(definition(512, 512, (7, 7), 4)) > plain(512, 7)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_each_variant_computes_the_convolution(tile: int) -> None:
+    channels, size, target = 32, (10, 9), host_target()
+    func = definition(channels, channels, size, tile)
+    random = np.random.default_rng(0)
+    arrays = {
+        "x": random.standard_normal((1, channels, *size), np.float32),
+        "w": random.standard_normal((channels, channels, 3, 3), np.float32) / np.float32(17),
+        "b": random.standard_normal(channels, np.float32),
+    }
+    plain = convolution.convolution(
+        arrays["x"].shape, arrays["w"].shape, pads=(1, 1, 1, 1), bias=True
+    )
+    (expected,) = tir.interpret(plain, arrays).values()
+    weights = transformed_weights(arrays["w"].shape, tile)
+    (arrays["u"],) = tir.interpret(weights, {"w": arrays["w"]}).values()
+    found = variants(func, target)
+    assert len(found) == 4
+    for variant in found:
+        assert isinstance(variant.recipe, Banded)
+        placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
+        task = KernelTask("kernel", func, placements, variant.recipe, target)
+        (kernel,) = make_here({"kernel": task}).values()
+        assert kernel.instead_of is None
+        placed = {name: place(variant.layouts[name], array, 0.0) for name, array in arrays.items()}
+        slices = ((0, kernel.extent),)
+        y = Native(kernel.func, target)(placed, slices)["y"]
+        np.testing.assert_allclose(unplace(variant.layouts["y"], y), expected, rtol=1e-4, atol=1e-4)
