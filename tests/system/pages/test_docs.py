@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def exists(path: str) -> bool:
     return any(f"/{file}".endswith(f"/{path}") for file in FILES)
 
 
+@cache
 def defined_names() -> set[str]:
     """Every class, function and assigned name of the package."""
     found = set()
@@ -135,9 +137,13 @@ def test_names_of_classes_and_constants_exist(page: str) -> None:
 @every_page
 def test_other_names_occur_in_the_sources(page: str) -> None:
     words = {span for span in spans(TEXTS[page]) if re.fullmatch(r"[a-z]+(_\w+)+", span)}
-    stems = {path.stem for path in TESTS.rglob("*.py")}
-    known = stems | set(re.findall(r"\w+", SOURCES))
-    assert words <= known
+    assert words <= known_words()
+
+
+@cache
+def known_words() -> set[str]:
+    """The names of test modules, and the words of the sources."""
+    return {path.stem for path in TESTS.rglob("*.py")} | set(re.findall(r"\w+", SOURCES))
 
 
 def commands_of(text: str) -> list[tuple[str, list[str]]]:
