@@ -40,6 +40,7 @@ ELSEWHERE = {
     "NonMaxSuppression": "frontends/operators/test_data_shapes",
     "QLinearConv": "frontends/operators/test_ops_quantized",
     "QLinearMatMul": "frontends/operators/test_ops_quantized",
+    "RMSNormalization": "frontends/operators/test_ops_normalization",
     "RNN": "frontends/operators/test_ops_recurrent",
     "Resize": "frontends/operators/test_operators",
     "RoiAlign": "frontends/operators/test_ops_sampling",

@@ -615,6 +615,7 @@ WRONG_OPTIONS = {
     "timings": (True, 1),
     "memory_limit": (True, 1e9, "1GB"),
     "cache": (False, True, 0, b"off"),
+    "winograd": (None, 1, "yes"),
     "programs": (None, True, 2.0, "16"),
 }
 

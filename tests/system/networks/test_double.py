@@ -22,6 +22,9 @@ from graphflow.kernels.recipes import Tiled, definition_key, variant_key
 from graphflow.models import ModelBuilder
 
 TARGETS = pytest.mark.parametrize("make", (avx2_target, host_target), ids=("avx2", "host"))
+
+PLAIN_SUMS = gf.Options(threads=1, winograd=False)
+"""Convolutions in tiles of accumulators, not in transformed tiles."""
 Array = NDArray[np.float64]
 
 CHANNELS, SIZE = 50, 9
@@ -81,7 +84,7 @@ def test_a_convolution_holds_as_many_accumulators_as_there_are_registers(
     target, b = make(), ModelBuilder()
     y = b.node("Conv", [b.input("x", (1, 64, 14, 14), dtype), b.weight(64, 64, 3, 3, dtype=dtype)])
     b.output(y)
-    exe = gf.compile(b.model(), target=target, threads=1)
+    exe = gf.compile(b.model(), target=target, options=PLAIN_SUMS)
     recipes = [c.variant.recipe for c in exe.compiled.plan.choices.values()]
     tiled = [r for r in recipes if isinstance(r, Tiled)]
     size = 8 if dtype == "float64" else 4
