@@ -121,6 +121,15 @@ def literal(value: float, dtype: str) -> tir.Literal:
     return tir.Literal(bool(value) if dtype == "bool" else int(value), dtype)
 
 
+def fresh(wanted: str, taken: set[str]) -> str:
+    """A name that is not `taken`, and is from now on."""
+    name = wanted
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def kernel_of_stages(
     name: str, inputs: Sequence[tir.Buffer], outputs: Sequence[tir.Buffer], body: Sequence[tir.Stmt]
 ) -> tir.PrimFunc:

@@ -121,6 +121,16 @@ def loops_of(body: stmts.Body) -> Iterator[stmts.For]:
     return (stmt for stmt in walk(body) if isinstance(stmt, stmts.For))
 
 
+def nest_of(body: stmts.Body) -> tuple[tuple[stmts.For, ...], stmts.Body]:
+    """The loops each of which is all of the body around it, the outermost first, and what stands in
+    the last; no loops and the body itself where it is no loop alone."""
+    nest: list[stmts.For] = []
+    while len(body) == 1 and isinstance(only := body[0], stmts.For):
+        nest.append(only)
+        body = only.body
+    return tuple(nest), body
+
+
 def calls_in(body: stmts.Body) -> tuple[stmts.Call, ...]:
     """The calls in `body`, in program order, without those that other calls make."""
     found: list[stmts.Call] = []

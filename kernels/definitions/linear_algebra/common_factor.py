@@ -49,7 +49,8 @@ def with_factors_behind(func: tir.PrimFunc) -> tir.PrimFunc:
     found = _scaling(func)
     if found is None:
         return func
-    total = replace(found.update.buffer, name=_fresh(func, "weighted"))
+    taken = {buffer.name for buffer in tir.buffers_of(func)}
+    total = replace(found.update.buffer, name=stages.fresh("weighted", taken))
     place = dict(zip(_axes(found.stage), found.scaled.indices, strict=True))
 
     def at_sum(load: tir.Load) -> tir.Load:
@@ -107,7 +108,7 @@ def _product_of(
 ) -> _Scaling | None:
     """The scaling of what `product` alone reads, in a sum that begins with zero."""
     reads = [a for a in tir.accesses(func.body) if a.buffer == store.buffer and not a.writes]
-    nest, body = _nest(product)
+    nest, body = tir.nest_of(product.body)
     if store.buffer in func.outputs or len(reads) != 1 or len(body) != 2:
         return None
     start, (update, reduced) = body[0], _update(body[1])
@@ -196,7 +197,7 @@ def _stored(blocks: list[tir.Block], buffer: tir.Buffer) -> tir.Store | None:
 def _reduced(blocks: list[tir.Block], buffer: tir.Buffer) -> tir.Reduce | None:
     """The reduction of whole rows into a buffer, from the neutral element on."""
     for block in blocks:
-        nest, body = _nest(block)
+        nest, body = tir.nest_of(block.body)
         if len(body) != 2 or not isinstance(body[0], tir.Store) or body[0].buffer != buffer:
             continue
         update, reduced = _update(body[1])
@@ -215,37 +216,26 @@ def _reduced(blocks: list[tir.Block], buffer: tir.Buffer) -> tir.Reduce | None:
 
 def _only_store(block: tir.Block) -> tir.Store | None:
     """The store of a stage that stores each element of a buffer, by its loops in order."""
-    nest, body = _nest(block)
+    nest, body = tir.nest_of(block.body)
     only = body[0] if len(body) == 1 else None
     if not isinstance(only, tir.Store) or only.indices != tuple(loop.var for loop in nest):
         return None
     return only if [loop.extent for loop in nest] == [*only.buffer.shape] else None
 
 
-def _nest(block: tir.Block) -> tuple[list[tir.For], tir.Body]:
-    nest: list[tir.For] = []
-    body: tir.Body = block.body
-    while len(body) == 1 and isinstance(body[0], tir.For):
-        nest.append(body[0])
-        body = body[0].body
-    return nest, body
-
-
 def _update(stmt: tir.Stmt) -> tuple[tir.Reduce | None, tuple[Var, ...]]:
     """The reduction in a perfect nest of loops, and their variables."""
-    loops: list[Var] = []
-    while isinstance(stmt, tir.For) and len(stmt.body) == 1:
-        loops.append(stmt.var)
-        stmt = stmt.body[0]
-    return (stmt if isinstance(stmt, tir.Reduce) else None), tuple(loops)
+    nest, body = tir.nest_of((stmt,))
+    only = body[0] if len(body) == 1 else None
+    return (only if isinstance(only, tir.Reduce) else None), tuple(loop.var for loop in nest)
 
 
 def _axes(block: tir.Block) -> tuple[Var, ...]:
-    return tuple(loop.var for loop in _nest(block)[0])
+    return tuple(loop.var for loop in tir.nest_of(block.body)[0])
 
 
 def _loops(block: tir.Block) -> list[tuple[Var, int]]:
-    return [(loop.var, loop.extent or 0) for loop in _nest(block)[0]]
+    return [(loop.var, loop.extent or 0) for loop in tir.nest_of(block.body)[0]]
 
 
 def _rewritten(found: _Scaling, total: tir.Buffer, product: tir.Expr) -> tir.Block:
@@ -257,8 +247,3 @@ def _rewritten(found: _Scaling, total: tir.Buffer, product: tir.Expr) -> tir.Blo
         return replace(stmt, buffer=total) if isinstance(stmt, tir.Store) else stmt
 
     return replace(found.product, body=tir.map_body(found.product.body, change))
-
-
-def _fresh(func: tir.PrimFunc, wanted: str) -> str:
-    names = {buffer.name for buffer in tir.buffers_of(func)}
-    return next(n for n in (wanted, *(f"{wanted}_{k}" for k in range(99))) if n not in names)

@@ -204,10 +204,7 @@ def _sum_of(func: tir.PrimFunc) -> _Sum:
     if len(writing) != 1 or target in func.outputs:
         raise NotScalable(f"{target.name} is no result between two stages")
     (block,) = writing
-    body: tir.Body = block.body
-    while len(body) == 1 and isinstance(body[0], tir.For):
-        body = body[0].body
-    start = body[0]
+    start = tir.nest_of(block.body)[1][0]
     writes = list(tir.writes_in(block.body))
     if not isinstance(start, tir.Store) or len(writes) != len(updates) + 1:
         raise NotScalable(
@@ -393,13 +390,13 @@ def _rewritten(
     exchanged: dict[tir.Reduce, tir.Reduce] = {}
     for update, (load, what) in zip(total.updates, weights, strict=True):
         if what not in scaled:
-            scaled[what] = replace(load.buffer, name=_fresh(f"{what.name}_scaled", names))
+            scaled[what] = replace(load.buffer, name=stages.fresh(f"{what.name}_scaled", names))
         made = tir.Load(scaled[what], load.indices)
         value = tir.map_expr(update.value, partial(_exchanged, load, made))
         exchanged[update] = replace(update, buffer=taken.result, value=value)
     first, held = total.start.value, None
     if shift is not None:
-        held = tir.Buffer(_fresh("shift", names), shift.shape, total.target.dtype)
+        held = tir.Buffer(stages.fresh("shift", names), shift.shape, total.target.dtype)
         first = tir.Load(held, shift.indices(lambda axis: total.start.indices[axis]))
     start = tir.Store(taken.result, total.start.indices, first)
     gone = _results(func, total, taken)
@@ -445,11 +442,3 @@ def _results(func: tir.PrimFunc, total: _Sum, taken: _Affine) -> set[tir.Buffer]
 
 def _exchanged(before: tir.Load, after: tir.Load, expr: tir.Expr) -> tir.Expr:
     return after if expr == before else expr
-
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    name = wanted
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name

@@ -138,7 +138,7 @@ def reduced_through(
         return weights
     taken = {p.buffer.name for p in func.params}
     operands = [
-        tir.Buffer(_fresh(f"{operand}{k}", taken), shape, data.dtype)
+        tir.Buffer(stages.fresh(f"{operand}{k}", taken), shape, data.dtype)
         for k, shape in enumerate(sources)
     ]
     parts: dict[tuple[tir.Buffer, int], tir.Buffer] = {}
@@ -146,7 +146,7 @@ def reduced_through(
     for number, segment in enumerate(segments):
         for weight, axis in weights.items():
             shape = (*weight.shape[:axis], segment.count, *weight.shape[axis + 1 :])
-            name = _fresh(f"{weight.name}{number}", taken)
+            name = stages.fresh(f"{weight.name}{number}", taken)
             parts[weight, number] = tir.Buffer(name, shape, weight.dtype)
         exchanged = {weight: parts[weight, number] for weight in weights}
         source = operands[segment.source]
@@ -170,14 +170,6 @@ def reduced_through(
     return ReadThrough(
         tir.PrimFunc(func.name, tuple(params), written), tuple(what for _, what in bound)
     )
-
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    name = wanted
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _reduction_over(func: tir.PrimFunc, data: tir.Buffer) -> tuple[tir.For, Var] | str:

@@ -129,10 +129,7 @@ def _followed(s: Schedule, loops: Iterable[tir.For]) -> list[tuple[Handle, tir.F
 def _in_memory_order(s: Schedule) -> Schedule:
     """Perfect nests around one store, their loops by falling stride in the stored buffer."""
     for nest in _outermost(s.func):
-        loops, body = [nest], nest.body
-        while len(body) == 1 and isinstance(body[0], tir.For):
-            loops.append(body[0])
-            body = body[0].body
+        loops, body = tir.nest_of((nest,))
         if len(body) != 1 or not isinstance(body[0], tir.Store) or len(loops) == 1:
             continue
         flat = body[0].buffer.flat_index(body[0].indices)
