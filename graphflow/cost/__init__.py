@@ -11,6 +11,7 @@ from graphflow.cost.charges import (
     charge,
     fetches_ahead,
     idle_lanes,
+    uneven_shares,
 )
 from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.cycles import (
@@ -133,6 +134,7 @@ __all__ = [
     "tile_band_cycles",
     "tiling_cycles",
     "transposing_cycles",
+    "uneven_shares",
     "vector_cycles",
     "widest_first",
 ]

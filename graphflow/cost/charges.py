@@ -42,8 +42,12 @@ def charge(problem: TileProblem, tiling: Tiling, target: Target) -> float:
 def _imbalance(problem: TileProblem, tiling: Tiling) -> float:
     """The factor on cycles, 1 or more, where some thread has half a plane more than its share: for
     any number of threads that is taken to be so."""
-    shared_evenly = tiling.panel_outermost or problem.planes >= FEW_ROWS
-    return 1.0 if shared_evenly else 1 + 0.5 / problem.planes
+    return 1.0 if tiling.panel_outermost else uneven_shares(problem.planes)
+
+
+def uneven_shares(count: int) -> float:
+    """The factor on cycles, 1 or more, of so many equal iterations that threads share."""
+    return 1.0 if count >= FEW_ROWS else 1 + 0.5 / count
 
 
 def _masked_loads(problem: TileProblem, tiling: Tiling) -> float:

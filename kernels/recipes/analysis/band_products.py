@@ -16,7 +16,7 @@ from functools import lru_cache
 from graphflow import tir
 from graphflow.arith import Var, variables
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.roles import roles_of
+from graphflow.kernels.recipes.analysis.roles import roles_of, summed_factors
 from graphflow.kernels.recipes.analysis.shared_loops import joined
 from graphflow.schedule import Handle, Refusal, Schedule
 
@@ -65,8 +65,7 @@ def summed_operands(definition: tir.PrimFunc) -> frozenset[str]:
 def row_bands_of(definition: tir.PrimFunc) -> RowBands | Refusal:
     """The bands of a definition, or why it has none."""
     try:
-        sums = [x for x in tir.walk(definition.body) if isinstance(x, tir.Reduce) and _factors(x)]
-        if len({update.buffer for update in sums}) < 2:
+        if len({update.buffer for update in _sums(definition)}) < 2:
             raise ScheduleError(f"{definition.name} has no two sums of products")
         return _row_bands_of(definition)
     except ScheduleError as error:
@@ -89,8 +88,7 @@ def _row_bands_of(definition: tir.PrimFunc) -> RowBands:
         for stmt in s.loop(shared[-1]).body
         if isinstance(stmt, tir.For) and (product := _product(stmt, row)) is not None
     )
-    sums = sum(isinstance(x, tir.Reduce) and _factors(x) is not None for x in tir.walk(s.func.body))
-    if len(products) < 2 or len(products) != sums:
+    if len(products) < 2 or len(products) != len(_sums(s.func)):
         raise ScheduleError(f"{definition.name} has {len(products)} sums of products for each row")
     params = {param.buffer for param in s.func.params}
     across = (
@@ -104,37 +102,20 @@ def _row_bands_of(definition: tir.PrimFunc) -> RowBands:
 def _product(loop: tir.For, row: Var) -> BandProduct | None:
     """The sum of products that a stage is; None where it is none, or its factors both vary with the
     row, or both do not."""
-    nest, body = [loop], loop.body
-    while len(body) == 1 and isinstance(body[0], tir.For):
-        nest.append(body[0])
-        body = body[0].body
-    sums = [stmt for stmt in body if isinstance(stmt, tir.For)]
-    reduction: list[tir.For] = []
-    inner: tir.Body = tuple(sums)
-    while len(inner) == 1 and isinstance(inner[0], tir.For):
-        reduction.append(inner[0])
-        inner = inner[0].body
+    nest, body = tir.nest_of((loop,))
+    reduction, inner = tir.nest_of(tuple(stmt for stmt in body if isinstance(stmt, tir.For)))
     update = inner[0] if len(inner) == 1 else None
-    if not reduction or not isinstance(update, tir.Reduce):
-        return None
-    factors = _factors(update)
-    if factors is None:
+    factors = None if update is None else summed_factors(update)
+    if not reduction or not isinstance(update, tir.Reduce) or factors is None:
         return None
     varying = [f for f in factors if any(row in variables(e) for e in f.indices)]
     if len(varying) != 1:
         return None
     (other,) = (f for f in factors if f is not varying[0])
     *outer, own = nest
-    return BandProduct(update, own, tuple(outer), tuple(reduction), other)
+    return BandProduct(update, own, tuple(outer), reduction, other)
 
 
-def _factors(update: tir.Reduce) -> tuple[tir.Load, tir.Load] | None:
-    """The factors of the products that an update sums; None where it does not."""
-    match update:
-        case tir.Reduce(
-            op=tir.ReduceOp.ADD,
-            value=tir.Binary(op="mul", left=tir.Load() as left, right=tir.Load() as right),
-        ):
-            return left, right
-        case _:
-            return None
+def _sums(func: tir.PrimFunc) -> list[tir.Reduce]:
+    """The statements of a kernel that sum products."""
+    return [x for x in tir.walk(func.body) if isinstance(x, tir.Reduce) and summed_factors(x)]

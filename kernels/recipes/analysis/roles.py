@@ -333,18 +333,23 @@ def _reduces_elements_by(func: tir.PrimFunc) -> tir.ReduceOp | None:
 
 def _factors(func: tir.PrimFunc) -> frozenset[str]:
     """See `Roles.factors`; empty where the reduction is no sum of products."""
-    match _reductions_in(func):
-        case [
-            tir.Reduce(
-                op=tir.ReduceOp.ADD,
-                value=tir.Binary(
-                    op="mul", left=tir.Load(buffer=left), right=tir.Load(buffer=right)
-                ),
-            )
-        ] if left in func.inputs and right in func.inputs:
-            return frozenset({left.name, right.name})
+    updates = _reductions_in(func)
+    factors = summed_factors(updates[0]) if len(updates) == 1 else None
+    if factors is None or any(factor.buffer not in func.inputs for factor in factors):
+        return frozenset()
+    return frozenset(factor.buffer.name for factor in factors)
+
+
+def summed_factors(stmt: tir.Stmt) -> tuple[tir.Load, tir.Load] | None:
+    """The factors of the products that a statement sums; None where it sums none."""
+    match stmt:
+        case tir.Reduce(
+            op=tir.ReduceOp.ADD,
+            value=tir.Binary(op="mul", left=tir.Load() as left, right=tir.Load() as right),
+        ):
+            return left, right
         case _:
-            return frozenset()
+            return None
 
 
 def _start(func: tir.PrimFunc) -> tir.Literal | str | None:

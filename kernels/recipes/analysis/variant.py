@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, TypeAlias
 
-from graphflow.cost import Tiling, Work
+from graphflow.cost import TileBands, Tiling, Work
 from graphflow.layout import Demand, Layout
 from graphflow.schedule import Handle, Refusal, Schedule
 from graphflow.tir import PrimFunc
@@ -128,20 +128,11 @@ class SharedLoops:
 
 @dataclass(frozen=True, slots=True)
 class FilteredTiles:
-    """A kernel that multiplies transformed tiles: its stages meet at bands of them, see
+    """A kernel that multiplies transformed tiles: its stages meet at `bands` of them, see
     `tile_bands.py`.
-
-    An iteration handles `rows` rows of tiles and a `group` of output channels.  Products are added
-    up over a `slice` of the input channels at a time, in registers for `tiles` tiles of a row and
-    `vectors` vectors of `lanes` channels.
     """
 
-    rows: int
-    group: int
-    slice: int
-    tiles: int
-    vectors: int
-    lanes: int
+    bands: TileBands
 
 
 @dataclass(frozen=True, slots=True)

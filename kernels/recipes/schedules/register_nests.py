@@ -17,6 +17,9 @@ from graphflow.schedule import Handle, Schedule
 Nest = tuple[Handle, ...]
 """The loops of a perfect nest, the outermost first."""
 
+Pieces = tuple[tuple[Handle, int], ...]
+"""Parts of a loop, each with the iterations of one of its tiles."""
+
 
 class TileSteps(NamedTuple):
     """How the tiles of a kernel are made where that is not always the same."""
@@ -40,6 +43,18 @@ def start_of(loop: tir.For) -> int:
     if start is None:
         raise ScheduleError(f"the recipe needs a constant start of {loop.var}, not {loop.start}")
     return start
+
+
+def whole_and_ragged(s: Schedule, loop: Handle, width: int) -> tuple[Schedule, Pieces]:
+    """A loop cut where tiles of `width` iterations end, and how many each tile of a piece has: the
+    last piece is one tile of what is left."""
+    extent = schedule.constant_extent(s.loop(loop))
+    rest = extent % width
+    if not rest or extent <= width:
+        return s, ((loop, min(width, extent)),)
+    s = s.apply(schedule.cut_loop, s[loop], start_of(s.loop(loop)) + extent - rest, "_rest")
+    whole, ragged = s.made["pieces"]
+    return s, ((whole, width), (ragged, rest))
 
 
 def tile_in_registers(

@@ -22,7 +22,12 @@ from dataclasses import replace
 from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.contiguity import inner_body, perfect_nest
-from graphflow.kernels.recipes.schedules.register_nests import TileSteps, tile_in_registers
+from graphflow.kernels.recipes.analysis.roles import summed_factors
+from graphflow.kernels.recipes.schedules.register_nests import (
+    TileSteps,
+    tile_in_registers,
+    whole_and_ragged,
+)
 from graphflow.schedule import Handle, Schedule
 
 STEPS = TileSteps(write_padding=False, unrolled_taps=0)
@@ -30,26 +35,14 @@ STEPS = TileSteps(write_padding=False, unrolled_taps=0)
 
 def products_in(body: tir.Body) -> list[tir.For]:
     """The loops that stand in a body whose iterations sum products into one element each."""
-    return [stmt for stmt in inner_body(body) if isinstance(stmt, tir.For) and is_product(stmt)]
+    return [stmt for stmt in inner_body(body) if isinstance(stmt, tir.For) and _is_product(stmt)]
 
 
-def is_product(loop: tir.For) -> bool:
+def _is_product(loop: tir.For) -> bool:
     """Whether each iteration of the innermost loop around a reduction begins and sums products."""
     body = perfect_nest(loop)[-1].body
     sums = [stmt for stmt in body if isinstance(stmt, tir.For)]
-    return len(sums) == 1 and any(
-        isinstance(stmt, tir.Reduce) and stmt.op is tir.ReduceOp.ADD and _multiplies(stmt.value)
-        for stmt in tir.walk(sums[0].body)
-    )
-
-
-def _multiplies(value: tir.Expr) -> bool:
-    return (
-        isinstance(value, tir.Binary)
-        and value.op == "mul"
-        and isinstance(value.left, tir.Load)
-        and isinstance(value.right, tir.Load)
-    )
+    return len(sums) == 1 and any(summed_factors(stmt) for stmt in tir.walk(sums[0].body))
 
 
 def loops_met(s: Schedule, row: Handle, apart: Collection[tir.Store]) -> Schedule:
@@ -116,13 +109,7 @@ def product_in_tiles(s: Schedule, row: Handle, lanes: int, width: int) -> Schedu
     if not own:
         raise ScheduleError(f"the stage in {s[row]} has no loop of its own over what it sums")
     s = s.apply(schedule.reorder_loops, s.names((*own, row)))
-    extent = schedule.constant_extent(s.loop(own[-1]))
-    rest = extent % width
-    pieces = [(own[-1], min(width, extent))]
-    if rest and extent > width:
-        s = s.apply(schedule.cut_loop, s[own[-1]], extent - rest, "_rest")
-        whole, ragged = s.made["pieces"]
-        pieces = [(whole, width), (ragged, rest)]
+    s, pieces = whole_and_ragged(s, own[-1], width)
     for piece, count in pieces:
         parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
         s = s.apply(schedule.divide_loop, s[piece], count, parts, "perfect")

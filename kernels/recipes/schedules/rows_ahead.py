@@ -16,10 +16,8 @@ from graphflow import tir
 from graphflow.arith import minimum, substitute, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import near_plane
+from graphflow.kernels.recipes.schedules.weights_ahead import LINE
 from graphflow.schedule import Schedule, prefetch
-
-LINE = tir.PREFETCH16.params[0].buffer.size
-"""The elements of a line."""
 
 
 def rows_ahead(s: Schedule, target: Target) -> Schedule:

@@ -45,6 +45,7 @@ from graphflow.kernels.recipes.schedules.register_nests import (
     is_tested,
     start_of,
     tile_in_registers,
+    whole_and_ragged,
 )
 from graphflow.kernels.recipes.schedules.tail_vectors import tile_with_tail_vectors
 from graphflow.schedule import Handle, Schedule
@@ -192,13 +193,7 @@ def _plane(
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, steps), []
-    extent, mr = schedule.constant_extent(s.loop(row)), panels.mr
-    rest = extent % mr
-    pieces = [(row, min(mr, extent))]
-    if rest and extent > mr:
-        s = s.apply(schedule.cut_loop, s[row], start_of(s.loop(row)) + extent - rest, "_rest")
-        whole, ragged = s.made["pieces"]
-        pieces = [(whole, mr), (ragged, rest)]
+    s, pieces = whole_and_ragged(s, row, panels.mr)
     tiles: list[Tile] = []
     for piece, width in pieces:
         parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))

@@ -31,6 +31,7 @@ from graphflow.kernels.recipes.analysis.filtered_stages import (
 )
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates
 from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, FilteredTiles
+from graphflow.kernels.recipes.schedules.register_nests import whole_and_ragged
 from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import Handle, PadValue, Schedule
@@ -66,7 +67,7 @@ class _Bands:
     """
 
     def __init__(self, found: FilteredStages, recipe: FilteredTiles, start: Schedule) -> None:
-        self._found, self._recipe = found, recipe
+        self._found, self._bands = found, recipe.bands
         self._handles = {
             stage.block: tuple(start.handle(var.name) for var in stage.loops)
             for stage in found.stages
@@ -78,7 +79,7 @@ class _Bands:
 
     def of(self, s: Schedule) -> tuple[Schedule, tuple[Handle, ...]]:
         """The schedule of the kernel whose tails are joined, and the loops that threads share."""
-        f, r = self._found, self._recipe
+        f, r = self._found, self._bands
         n, ty, tx, i, j, o = self._loops(f.started)
         s, (band, ty) = _divided(s, ty, r.rows)
         s, (group, vector) = _divided(s, o, r.group)
@@ -101,7 +102,7 @@ class _Bands:
 
     def _stored(self, s: Schedule, nest: Nest) -> Schedule:
         """The outputs of a tile stored, inside the loops that made them."""
-        f, r = self._found, self._recipe
+        f, r = self._found, self._bands
         n, o, h, w = self._loops(f.untiled)
         s, (ty, i) = _divided(s, h, f.tile)
         s, (band, ty) = _divided(s, ty, r.rows)
@@ -145,7 +146,7 @@ class _Bands:
     def _in_slices(self, s: Schedule, band: Handle) -> tuple[Schedule, Handle, Nest]:
         """The sums over slices of the input channels, the loop that needs one slice, and the nest
         of its products."""
-        f, r = self._found, self._recipe
+        f, r = self._found, self._bands
         *nest, c = self._loops(f.products)
         if r.slice == f.channels[0]:
             return s, band, (*nest, c)
@@ -160,7 +161,7 @@ class _Bands:
         """Each tile of the image transformed in registers, for a vector of channels."""
         f = self._found
         n, ty, tx, a, c = self._loops(f.columns)
-        s, (vector, lane) = _divided(s, c, self._recipe.lanes)
+        s, (vector, lane) = _divided(s, c, self._bands.lanes)
         s = _ordered(s, (n, ty, tx, vector, a, lane))
         s = _computed_at(s, f.rows.block, vector)
         *_, j, c = self._loops(f.rows)
@@ -193,18 +194,12 @@ class _Bands:
 
     def _products(self, s: Schedule, nest: Nest) -> Schedule:
         """The sums in register tiles: some tiles of a row, and some vectors of output channels."""
-        f, r = self._found, self._recipe
+        f, r = self._found, self._bands
         _, a, b, ty, tx, o, c = nest
         s, (panel, column) = _divided(s, o, r.vectors * r.lanes)
         s, (vector, lane) = _divided(s, column, r.lanes)
         s = _ordered(s, (a, b, panel, ty, tx, vector, lane))
-        extent = f.tiles[1]
-        rest = extent % r.tiles
-        pieces = [(tx, min(r.tiles, extent))]
-        if rest and extent > r.tiles:
-            s = s.apply(schedule.cut_loop, s[tx], extent - rest, "_rest")
-            whole, ragged = s.made["pieces"]
-            pieces = [(whole, r.tiles), (ragged, rest)]
+        s, pieces = whole_and_ragged(s, tx, r.tiles)
         first = r.slice == f.channels[0]
         self._positions = b
         self._tiles: Nest = (ty,)
@@ -223,7 +218,7 @@ class _Bands:
 
     def _zeros(self, s: Schedule) -> Schedule:
         """The zeros of a row of tiles, several vectors of channels side by side."""
-        f, r = self._found, self._recipe
+        f, r = self._found, self._bands
         n, ty, c, i, w = self._loops(f.zeros)
         vectors = gcd(f.channels[0] // r.lanes, ACCUMULATORS)
         s, (block, vector) = _divided(s, c, vectors * r.lanes)
