@@ -30,7 +30,9 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
     transformed_weights,
 )
 from graphflow.kernels.definitions.windows.filtering import POINTS, filtering
+from graphflow.kernels.recipes import TRANSFORMED_TILES, RefusedVariant
 from graphflow.layout import Constant, Fact, Range
+from graphflow.schedule import Refusal
 from graphflow.tir import loads_in
 
 MOST = 2.0**125
@@ -49,60 +51,77 @@ def filtering_convolutions(known: Expansions, facts: Mapping[str, Fact]) -> Expa
     wide = known.graph.copy()
     constants: list[str] = []
     found: dict[str, list[Expansion]] = {}
+    refused: dict[str, tuple[RefusedVariant, ...]] = {}
     for node in known.graph.nodes:
         for definition in known.definitions(node):
-            for expansion, made in _filtering(known.graph, wide, definition, facts):
+            site = _site(known.graph, definition)
+            if site is None:
+                continue
+            if reason := _unbounded(site, definition.node, facts):
+                refused[node.name] = (RefusedVariant(TRANSFORMED_TILES, Refusal("", reason)),)
+                continue
+            for expansion, made in _filtering(wide, definition, site):
                 found.setdefault(node.name, []).append(expansion)
                 if made.name not in wide:
                     wide.add(made)
                     constants.append(made.name)
-    if not found:
-        return known
-    return Expansions(wide, (*known.constants, *constants), known.adding(found), known.origins)
+    return replace(
+        known,
+        graph=wide,
+        constants=(*known.constants, *constants),
+        of_node=known.adding(found),
+        refused={
+            **known.refused,
+            **{name: (*known.refused.get(name, ()), *why) for name, why in refused.items()},
+        },
+    )
+
+
+def _site(graph: OperatorGraph, definition: Expansion) -> Convolution | None:
+    """The convolution that a definition of a node begins with; None where it is no plain one, or
+    where the kernel has to stay."""
+    if definition.through or not _is_open(graph, definition.node):
+        return None
+    try:
+        return plain_convolution(definition.node.func)
+    except NotFilterable:
+        return None
 
 
 def _filtering(
-    graph: OperatorGraph, wide: OperatorGraph, definition: Expansion, facts: Mapping[str, Fact]
+    wide: OperatorGraph, definition: Expansion, site: Convolution
 ) -> Iterator[tuple[Expansion, Node]]:
     """The expansions of one definition of a node, each with the node of its weights."""
-    node = definition.node
-    if definition.through or not _is_open(graph, node):
-        return
-    try:
-        site = plain_convolution(node.func)
-        _require_bounded(site, node, facts)
-        for tile in POINTS:
-            yield _expansion(wide, definition, filtered_convolution(node.func, tile), tile)
-    except NotFilterable:
-        return
+    for tile in POINTS:
+        made = filtered_convolution(definition.node.func, site, tile)
+        yield _expansion(wide, definition, made, site.w.name, tile)
 
 
 def _is_open(graph: OperatorGraph, node: Node) -> bool:
     """Whether the kernel of a node may be another one: a definition of one output, of which each
     run gives all elements."""
     return (
-        not node.by_user
-        and node.func.callee is None
-        and len(node.outputs) == 1
+        node.has_definition
         and not graph.is_constant(node.outputs[0])
         and not any(graph.counted.get(graph.values[value]) for value in node.outputs)
     )
 
 
-def _require_bounded(site: Convolution, node: Node, facts: Mapping[str, Fact]) -> None:
-    """NotFilterable unless the weights and first values are constants, and so small that no sum
-    overflows that is transformed, or that is not."""
+def _unbounded(site: Convolution, node: Node, facts: Mapping[str, Fact]) -> str:
+    """Why a sum might overflow that is transformed, or that is not; empty if none does, as the
+    weights and first values are constants, and small enough."""
     bound = node.bound
-    weight = _magnitude(facts[bound[site.w.name]])
-    channels = site.w.shape[1]
+    weights, channels = bound[site.w.name], site.w.shape[1]
     for tile in POINTS:
         how = filtering(tile)
         grown = float(how.data_gain * how.weight_gain * how.output_gain)
-        if not max(grown, 9.0) * channels * weight * LIMIT * 2 <= MOST:
-            raise NotFilterable(f"{bound[site.w.name]} has no bound, or one that is too large")
+        if not max(grown, 9.0) * channels * _magnitude(facts[weights]) * LIMIT * 2 <= MOST:
+            return f"{weights} has no bound, or one that is too large"
     for load in loads_in((site.start,)):
-        if not _magnitude(facts[bound[load.buffer.name]]) <= MOST:
-            raise NotFilterable(f"{bound[load.buffer.name]} has no bound, or one that is too large")
+        first = bound[load.buffer.name]
+        if not _magnitude(facts[first]) <= MOST:
+            return f"{first} has no bound, or one that is too large"
+    return ""
 
 
 def _magnitude(fact: Fact) -> float:
@@ -117,12 +136,12 @@ def _magnitude(fact: Fact) -> float:
 
 
 def _expansion(
-    wide: OperatorGraph, definition: Expansion, made: FilteredConvolution, tile: int
+    wide: OperatorGraph, definition: Expansion, made: FilteredConvolution, plain: str, tile: int
 ) -> tuple[Expansion, Node]:
     node = definition.node
-    weight = node.bound[made.weight]
+    weight = node.bound[plain]
     name = wide.free_name(f"{weight}.transformed{tile}")
-    func = transformed_weights(made.func.param(made.weight).shape, tile)
+    func = transformed_weights(made.func.param(plain).shape, tile)
     weights = Node(name, "TransformWeights", func, (weight,), (name,))
     bound = {**node.bound, made.transformed: name}
     taking = replace(

@@ -80,7 +80,7 @@ def folding_of(graph: OperatorGraph, node: Node, taken: Set[str] = frozenset()) 
 
     What it adds has names that neither the graph has nor are `taken`.
     """
-    if node.by_user or node.func.callee is not None or len(node.outputs) != 1:
+    if not node.has_definition:
         raise NotFoldable(f"{node.name} is not computed by a definition of one output")
     if only_moves(node.func) or graph.is_constant(node.outputs[0]):
         raise NotFoldable(f"{node.name} computes nothing in a run")

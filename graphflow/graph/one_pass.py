@@ -92,9 +92,11 @@ def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node
 
 def _may_join(graph: OperatorGraph, node: Node) -> bool:
     """Whether a node is computed in each run, by a definition of one output."""
-    if node.by_user or node.func.callee is not None or len(node.outputs) != 1:
-        return False
-    if matched_variables(node.func.body) or any(b.size == 0 for b in node.func.outputs):
+    if (
+        not node.has_definition
+        or matched_variables(node.func.body)
+        or any(b.size == 0 for b in node.func.outputs)
+    ):
         return False
     return not graph.is_constant(node.outputs[0])
 

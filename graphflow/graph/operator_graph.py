@@ -68,6 +68,11 @@ class Node:
         """Whether a user scheduled the kernel; such a node is neither fused nor changed."""
         return len(self.offered) > len(self.found) or is_marked(self.func)
 
+    @property
+    def has_definition(self) -> bool:
+        """Whether another definition may take the place of the kernel: it is one of one output."""
+        return not self.by_user and self.func.callee is None and len(self.outputs) == 1
+
 
 @dataclass(frozen=True, slots=True)
 class Removed:

@@ -156,11 +156,10 @@ def _variants(
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
-    of_tiles = tuple(tile_band_variants(definition, constants, target))
-    if of_tiles or filtered_stages(definition) is not None:
-        return of_tiles, ()
+    if filtered_stages(definition) is not None:
+        return _in_tile_bands(definition, constants, target)
     if refused_row_bands(definition) is None:
-        return _in_bands(definition, constants, target, offered)
+        return _in_row_bands(definition, constants, target, offered)
     roles = _tileable(definition)
     reason = refused_roles(definition)
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
@@ -195,7 +194,16 @@ def _variants(
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
 
 
-def _in_bands(
+def _in_tile_bands(
+    definition: PrimFunc, constants: frozenset[str], target: Target
+) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    """The variants of a definition with transformed tiles, and what is refused."""
+    variants, refused = list[KernelVariant](), list[RefusedVariant]()
+    _sort_out(tile_band_variants(definition, constants, target), variants, refused)
+    return tuple(variants), tuple(refused)
+
+
+def _in_row_bands(
     definition: PrimFunc, constants: frozenset[str], target: Target, offered: Offers
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     """The variants of a definition with two products for the same rows, and what is refused."""

@@ -13,7 +13,9 @@ from graphflow.graph import (
     folding_constants,
     interpret_graph,
 )
+from graphflow.kernels.recipes import TRANSFORMED_TILES, RefusedVariant
 from graphflow.models import ModelBuilder
+from graphflow.schedule import Refusal
 from support.planning.nets import graph_of
 
 
@@ -59,6 +61,21 @@ def test_a_convolution_has_one_for_each_extent_of_tiles() -> None:
 )
 def test_there_is_none_where_a_sum_might_overflow_or_is_another(graph: OperatorGraph) -> None:
     assert not found(graph).of_node
+
+
+def test_what_has_none_for_its_numbers_says_so_beside_earlier_refusals() -> None:
+    graph = network(scale=1e30)
+    (node,) = graph.nodes
+    earlier = RefusedVariant("another", Refusal("", "of another kind"))
+    known = Expansions(graph, refused={node.name: (earlier,)})
+    first, own = filtering_convolutions(known, contents(graph)).refused[node.name]
+    assert first == earlier
+    assert own.variant == TRANSFORMED_TILES
+    assert "has no bound, or one that is too large" in str(own.reason)
+    graph = network()
+    (node,) = graph.nodes
+    known = Expansions(graph, refused={node.name: (earlier,)})
+    assert filtering_convolutions(known, contents(graph)).refused == known.refused
 
 
 def test_scaled_weights_are_transformed_too() -> None:

@@ -122,11 +122,11 @@ class ExpansionVariants:
                 yield expansion, self._variants(expansion, offered) if offered else options
 
     def refused(self, node: Node) -> tuple[RefusedVariant, ...]:
-        """The expansions that a node might have had, and the variants that expansions which absorb
-        values lack, with the reasons."""
+        """The expansions that a node might have had, and the variants that expansions lack which
+        absorb values or have no variant, with the reasons."""
         graph, found = self.expansions.graph, [*self.expansions.refused.get(node.name, ())]
-        for expansion in self.expansions.of_node.get(node.name, ()):
-            if expansion.absorbed:
+        for expansion, options in self.of_node.get(node.name, ()):
+            if expansion.absorbed or not options:
                 constants = constant_inputs(graph, expansion.node)
                 found += refused_variants(expansion.node.func, constants, self._target)
         return tuple(dict.fromkeys(found))

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from graphflow import tir
 from graphflow.arith import (
@@ -56,12 +56,10 @@ class NotFilterable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FilteredConvolution:
-    """The kernel; `weight` names the input with the weights, which remains, and `transformed` the
-    further input, in the place behind it, with the transformed ones."""
+    """The kernel; `transformed` names its further input, behind that with the weights, which
+    remains: the transformed ones."""
 
     func: tir.PrimFunc
-    data: str
-    weight: str
     transformed: str
 
 
@@ -146,12 +144,9 @@ def _is_plain(found: Convolution, pads: Sequence[int], loops: Sequence[Var]) -> 
     return isinstance(stage, tir.Block) and stage.body == found.stage.body
 
 
-def filtered_convolution(func: tir.PrimFunc, tile: int) -> FilteredConvolution:
-    """The kernel with its convolution in transformed tiles of `tile` × `tile` outputs.
-
-    NotFilterable as of `plain_convolution`.
-    """
-    found = plain_convolution(func)
+def filtered_convolution(func: tir.PrimFunc, found: Convolution, tile: int) -> FilteredConvolution:
+    """The kernel with its convolution, as `plain_convolution` found it, in transformed tiles of
+    `tile` × `tile` outputs."""
     made = _Stages(func, found, filtering(tile))
     at = func.body.index(found.stage)
     body = (*func.body[:at], *made.body(), *func.body[at + 1 :])
@@ -160,12 +155,7 @@ def filtered_convolution(func: tir.PrimFunc, tile: int) -> FilteredConvolution:
         params.append(param)
         if param.buffer == found.w:
             params.append(tir.Param(made.u, tir.Role.INPUT))
-    return FilteredConvolution(
-        replace(func, params=tuple(params), body=body), found.x.name, found.w.name, made.u.name
-    )
-
-
-Name: TypeAlias = str
+    return FilteredConvolution(replace(func, params=tuple(params), body=body), made.u.name)
 
 
 class _Stages:
@@ -191,12 +181,8 @@ class _Stages:
         self._z = self._buffer("z", (*places, m, m, o))
         self._t = self._buffer("t", (*places, m, m, o))
 
-    def _fresh(self, wanted: str) -> Name:
-        name = wanted
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
+    def _fresh(self, wanted: str) -> str:
+        return stages.fresh(wanted, self._taken)
 
     def _buffer(self, name: str, shape: Sequence[int]) -> tir.Buffer:
         return tir.Buffer(self._fresh(name), tuple(shape), "float32")

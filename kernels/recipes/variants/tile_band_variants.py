@@ -2,8 +2,8 @@
 
 In: a definition with such stages, which of its inputs are constants, and the target.  Out: a
 variant for each pair of layouts of the image and of the output that keep channels in vectors, with
-the bands that are cheapest.  Nothing for other kernels, and where channels do not fill two vectors
-or an image has a single row or column of tiles.
+the bands that are cheapest; the reason, where channels do not fill two vectors or an image has a
+single row or column of tiles.  Nothing for other kernels.
 
 What always holds: no variant reads or writes padding, so nothing is demanded of any.
 """
@@ -25,37 +25,37 @@ from graphflow.cost import (
     fits_stack,
     iterations,
     tile_band_cycles,
+    uneven_shares,
 )
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
 from graphflow.kernels.recipes.analysis.positions import touched
-from graphflow.kernels.recipes.analysis.variant import FilteredTiles, KernelVariant, Padding
+from graphflow.kernels.recipes.analysis.variant import (
+    FilteredTiles,
+    KernelVariant,
+    Padding,
+    RefusedVariant,
+)
 from graphflow.layout import IndexMap, Layout, families, logical_vars, row_major
+from graphflow.schedule import Refusal
 
-NAME = "in transformed tiles"
-
-FEW_ITERATIONS = 16
-"""From so many iterations on, any number of threads shares them about evenly."""
+TRANSFORMED_TILES = "in transformed tiles"
+"""The name of variants that multiply transformed tiles."""
 
 
 def tile_band_variants(
     definition: tir.PrimFunc, constants: frozenset[str], target: Target
-) -> Iterator[KernelVariant]:
-    """The variants of a definition with transformed tiles; none for any other."""
+) -> Iterator[KernelVariant | RefusedVariant]:
+    """The variants of a definition with transformed tiles, or why it has none."""
     found = filtered_stages(definition)
-    if found is None or not {found.u.name, found.w.name} <= constants:
+    if found is None:
         return
     lanes = target.computed_lanes("float32")
-    if any(n % lanes for n in found.channels) or min(found.tiles) < 2:
-        return
-    if found.y.dtype != "float32":
-        return
-    bands = cheapest_bands(found.work, lanes, target)
-    if bands is None:
+    bands = _bands(found, constants, lanes, target)
+    if isinstance(bands, str):
+        yield RefusedVariant(TRANSFORMED_TILES, Refusal("", bands))
         return
     work = found.work
-    recipe = FilteredTiles(
-        bands.rows, bands.group, bands.slice, bands.tiles, bands.vectors, bands.lanes
-    )
+    recipe = FilteredTiles(bands)
     cycles = tile_band_cycles(work, bands, target)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)
@@ -72,9 +72,26 @@ def tile_band_variants(
         plain = layouts[found.w.name].bytes(found.w.dtype)  # read where an element is large alone
         used = Work(_flops(found), cycles, rows, read_bytes - plain, written)
         names = dict.fromkeys((read.describe(), left.describe()))
-        name = f"{' → '.join(names)}, {NAME} of {found.tile}×{found.tile}"
+        name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {found.tile}×{found.tile}"
         private = frozenset((found.u.name, found.w.name))
         yield KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, used, True)
+
+
+def _bands(
+    found: FilteredStages, constants: frozenset[str], lanes: int, target: Target
+) -> TileBands | str:
+    """The bands of a kernel, or why it has none."""
+    inputs, outputs = found.channels
+    if not {found.u.name, found.w.name} <= constants:
+        return "its weights are no constants"
+    if inputs % lanes or outputs % lanes or min(inputs, outputs) < 2 * lanes:
+        return f"its {inputs} and {outputs} channels do not fill two or more vectors of {lanes}"
+    if min(found.tiles) < 2:
+        return "an image has a single row or column of tiles"
+    if found.y.dtype != "float32":
+        return f"its output has elements of {found.y.dtype}"
+    none = f"no band of its tiles and {inputs} and {outputs} channels fits the stack of a thread"
+    return cheapest_bands(found.work, lanes, target) or none
 
 
 def _flops(found: FilteredStages) -> float:
@@ -135,9 +152,7 @@ def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> TileBa
 
 def _charged(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles, with a charge where threads cannot share the iterations evenly."""
-    count = iterations(work, bands)
-    uneven = 1.0 if count >= FEW_ITERATIONS else 1 + 0.5 / count
-    return tile_band_cycles(work, bands, target) * uneven
+    return tile_band_cycles(work, bands, target) * uneven_shares(iterations(work, bands))
 
 
 MOST_CHANNELS = 256

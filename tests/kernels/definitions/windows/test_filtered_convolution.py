@@ -23,7 +23,7 @@ def results(
     func: tir.PrimFunc, tile: int, arrays: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of the plain definition, and of that in transformed tiles."""
-    made = filtered_convolution(func, tile)
+    made = filtered_convolution(func, plain_convolution(func), tile)
     tir.verify(made.func, "definition")
     weights = transformed_weights(arrays["w"].shape, tile)
     (u,) = tir.interpret(weights, {"w": arrays["w"]}).values()

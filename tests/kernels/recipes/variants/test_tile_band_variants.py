@@ -13,11 +13,17 @@ from graphflow.cost import CostModel, fits_stack
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.definitions.windows.filtered_convolution import (
     filtered_convolution,
+    plain_convolution,
     transformed_weights,
 )
 from graphflow.kernels.lowering import KernelTask
 from graphflow.kernels.lowering.task import make_here
-from graphflow.kernels.recipes import FilteredTiles, KernelVariant, kernel_variants
+from graphflow.kernels.recipes import (
+    FilteredTiles,
+    KernelVariant,
+    kernel_variants,
+    refused_variants,
+)
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.variants.tile_band_variants import cheapest_bands
 from support.native import Native
@@ -28,9 +34,8 @@ CONSTANTS = frozenset({"w", "u"})
 
 def definition(channels: int, outputs: int, size: tuple[int, int], tile: int) -> tir.PrimFunc:
     shapes = (1, channels, *size), (outputs, channels, 3, 3)
-    return filtered_convolution(
-        convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True), tile
-    ).func
+    func = convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True)
+    return filtered_convolution(func, plain_convolution(func), tile).func
 
 
 def variants(func: tir.PrimFunc, target: Target) -> tuple[KernelVariant, ...]:
@@ -49,14 +54,22 @@ def test_bands_fit_the_stack_of_a_thread(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "outputs", "size"),
-    [(20, 32, (8, 8)), (32, 20, (8, 8)), (16, 32, (8, 8)), (32, 32, (4, 8))],
+    ("channels", "outputs", "size", "reason"),
+    [
+        (20, 32, (8, 8), "20 and 32 channels do not fill two or more vectors of 16"),
+        (32, 20, (8, 8), "32 and 20 channels"),
+        (16, 32, (8, 8), "16 and 32 channels"),
+        (32, 32, (4, 8), "a single row or column of tiles"),
+    ],
     ids=["input channels", "output channels", "one vector", "one row of tiles"],
 )
 def test_there_is_no_variant_for_other_shapes(
-    channels: int, outputs: int, size: tuple[int, int]
+    channels: int, outputs: int, size: tuple[int, int], reason: str
 ) -> None:
-    assert not variants(definition(channels, outputs, size, 4), PROCESSORS["zen4"])
+    func, target = definition(channels, outputs, size, 4), PROCESSORS["zen4"]
+    assert not variants(func, target)
+    (refused,) = refused_variants(func, CONSTANTS, target)
+    assert reason in str(refused.reason)
 
 
 def test_many_channels_are_cheaper_in_tiles_and_few_tiles_of_many_weights_are_not() -> None:
