@@ -18,6 +18,7 @@ no step is refused; a refusal is a ScheduleError.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import gcd
 from typing import Literal, cast
 
@@ -53,11 +54,11 @@ def in_tile_bands(
     steps = _Bands(found, recipe, s)
     for tail in found.tails:
         s = s.apply(schedule.reverse_compute_at, tail.block, found.untiled.block)
-    s, shared = steps.of(s)
+    s, shared, ahead = steps.of(s)
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):
             s = s.apply(schedule.transform_layout, name, layout, pad)
-    return _by_threads(steps.weights_ahead(s), shared)
+    return _by_threads(steps.weights_ahead(s, ahead), shared)
 
 
 class _Bands:
@@ -77,8 +78,9 @@ class _Bands:
         """The loops of a stage as its definition has them, wherever it is computed."""
         return self._handles[stage.block]
 
-    def of(self, s: Schedule) -> tuple[Schedule, tuple[Handle, ...]]:
-        """The schedule of the kernel whose tails are joined, and the loops that threads share."""
+    def of(self, s: Schedule) -> tuple[Schedule, Nest, Nest]:
+        """The schedule of the kernel whose tails are joined, the loops that threads share, and the
+        loop over positions of the tiles with those around a register tile in it."""
         f, r = self._found, self._bands
         n, ty, tx, i, j, o = self._loops(f.started)
         s, (band, ty) = _divided(s, ty, r.rows)
@@ -86,7 +88,7 @@ class _Bands:
         s, (vector, lane) = _divided(s, vector, r.lanes)
         nest = (n, group, band, ty, tx, vector, i, j, lane)
         s = _ordered(s, nest)
-        s = self._stored(s, nest)
+        s, tail = self._stored(s, nest)
         s = s.apply(schedule.simplify)
         around = s.present((n, group, band))
         s = self._outputs(s, vector)
@@ -95,13 +97,14 @@ class _Bands:
         s, place, products = self._in_slices(s, around[-1])
         s = _computed_at(s, f.columns.block, place)
         s = self._data(s)
-        s = self._products(s, products)
+        s, ahead = self._products(s, products)
         s = self._zeros(s)
-        s = self._innermost(s, nest)
-        return s, around
+        s = self._innermost(s, (nest[6:], tail), vector)
+        return s, around, ahead
 
-    def _stored(self, s: Schedule, nest: Nest) -> Schedule:
-        """The outputs of a tile stored, inside the loops that made them."""
+    def _stored(self, s: Schedule, nest: Nest) -> tuple[Schedule, Nest]:
+        """The outputs of a tile stored, inside the loops that made them, and the loops of these
+        stores over a tile in lanes."""
         f, r = self._found, self._bands
         n, o, h, w = self._loops(f.untiled)
         s, (ty, i) = _divided(s, h, f.tile)
@@ -109,21 +112,19 @@ class _Bands:
         s, (tx, j) = _divided(s, w, f.tile)
         s, (group, vector) = _divided(s, o, r.group)
         s, (vector, lane) = _divided(s, vector, r.lanes)
-        self._tail = (i, j, lane)
-        loops = (n, group, band, ty, tx, vector)
-        s = _ordered(s, (*loops, *self._tail))
+        loops, tail = (n, group, band, ty, tx, vector), (i, j, lane)
+        s = _ordered(s, (*loops, *tail))
         s = s.apply(schedule.fuse, f.started.block, f.untiled.block)
         for first, second in zip(s.present(nest[:6]), s.present(loops), strict=True):
             s = s.apply(schedule.fuse, s[first], s[second])
-        return s
+        return s, tail
 
-    def _innermost(self, s: Schedule, nest: Nest) -> Schedule:
+    def _innermost(self, s: Schedule, nests: Iterable[Nest], vector: Handle) -> Schedule:
         """The tile written out in lanes, and its buffers private to each vector of channels."""
-        vector, *made = nest[5:]
         for buffer in intermediates(s.func):
             if buffer.scope == "global":
                 s = s.apply(schedule.sink_alloc, buffer.name, s[vector], "scratch")
-        for *loops, lane in (made, self._tail):
+        for *loops, lane in nests:
             for loop in loops:
                 s = s.apply(schedule.mark_unrolled, s[loop])
             s = s.apply(schedule.vectorize_loop, s[lane])
@@ -192,8 +193,9 @@ class _Bands:
         s = s.apply(schedule.specialize, s[vector], (conjunction(corners),))
         return s.apply(schedule.eliminate_dead_code, s.forward(vector)[0].name)
 
-    def _products(self, s: Schedule, nest: Nest) -> Schedule:
-        """The sums in register tiles: some tiles of a row, and some vectors of output channels."""
+    def _products(self, s: Schedule, nest: Nest) -> tuple[Schedule, Nest]:
+        """The sums in register tiles: some tiles of a row, and some vectors of output channels; and
+        the loops of `weights_ahead`."""
         f, r = self._found, self._bands
         _, a, b, ty, tx, o, c = nest
         s, (panel, column) = _divided(s, o, r.vectors * r.lanes)
@@ -201,20 +203,21 @@ class _Bands:
         s = _ordered(s, (a, b, panel, ty, tx, vector, lane))
         s, pieces = whole_and_ragged(s, tx, r.tiles)
         first = r.slice == f.channels[0]
-        self._positions = b
-        self._tiles: Nest = (ty,)
+        around: Nest = (b, ty)
         for piece, size in pieces:
             s, (place, row) = _divided(s, piece, size)
-            self._tiles = (ty, place) if len(pieces) == 1 else (ty,)
+            around = (b, ty, place) if len(pieces) == 1 else around
             rows = (row, *s.inside(row, (vector, lane)))
             s = _in_registers(s, place, f.products.writes.name, rows, s.inside(row, (c,)), first)
-        return s
+        return s, around
 
-    def weights_ahead(self, s: Schedule) -> Schedule:
-        """The weights of the next position of the tiles fetched while those of one are in work."""
+    def weights_ahead(self, s: Schedule, around: Nest) -> Schedule:
+        """The weights of the next position of the tiles fetched while those of one are in work;
+        `around` is the loop over positions, with those around a register tile in it."""
         s = s.apply(schedule.simplify)
-        tiles = s.present(self._tiles)
-        return fetched_ahead(s, (self._found.u.name,), self._positions, tiles) if tiles else s
+        positions, *inner = around
+        tiles = s.present(inner)
+        return fetched_ahead(s, (self._found.u.name,), positions, tiles) if tiles else s
 
     def _zeros(self, s: Schedule) -> Schedule:
         """The zeros of a row of tiles, several vectors of channels side by side."""
