@@ -1,11 +1,12 @@
 """Decoding token after token with a growing cache of keys and values, beside onnxruntime.
 
-    python benchmarks/decoding.py [--tokens 200] [--threads 2] [--size LAYERSxWIDTH …]
+    python benchmarks/decoding.py [--tokens 200] [--threads 2] [--size LAYERSxWIDTH …] [--bits 4]
 
 For each size of a decoder: tokens in a second of graphflow's `exe.bind()`, of onnxruntime with io
 binding, whose outputs are the next inputs, and of onnxruntime's `run`; medians of whole sequences,
 which alternate.  All choose the same tokens.  Beside that, the programs that graphflow compiled,
-and the most bytes of keys and values that a step behind the first one copied.
+and the most bytes of keys and values that a step behind the first one copied.  With `--bits`,
+products have weights of 2, 4 or 8 bits.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import onnx
 import onnxruntime
 
 import graphflow as gf
+from graphflow.models.zoo.building.few_bits import with_few_bits
 from graphflow.models.zoo.sequences.gpt import gpt
 
 HEAD = 64
@@ -43,12 +45,14 @@ class Sequence:
 class Decoder:
     """A model, and the names of its keys and values as inputs and as outputs."""
 
-    def __init__(self, layers: int, width: int, tokens: int) -> None:
+    def __init__(self, layers: int, width: int, tokens: int, bits: int | None) -> None:
         self.heads = max(width // HEAD, 1)
         self.head = width // self.heads
         self.model: onnx.ModelProto = gpt(
             0, layers=layers, width=width, heads=self.heads, positions=tokens + 1
         )
+        if bits is not None:
+            self.model = with_few_bits(self.model, bits)
         self.given = [i.name for i in self.model.graph.input if i.name.startswith("past")]
         self.made = [o.name for o in self.model.graph.output if o.name != "logits"]
 
@@ -105,9 +109,8 @@ class Decoder:
         return {"onnxruntime, io binding": bound, "onnxruntime": plain}
 
 
-def measured(layers: int, width: int, tokens: int, threads: int, rounds: int) -> str:
-    """A line with what one size of a decoder takes."""
-    decoder = Decoder(layers, width, tokens)
+def measured(decoder: Decoder, tokens: int, threads: int, rounds: int) -> str:
+    """What one decoder takes."""
     exe, bound, step = decoder.graphflow(tokens, threads)
     steps = {"graphflow": step, **decoder.peers(threads)}
     rates: dict[str, list[float]] = {name: [] for name in steps}
@@ -133,7 +136,7 @@ def measured(layers: int, width: int, tokens: int, threads: int, rounds: int) ->
     texts = ", ".join(f"{name} {rate:,.0f}" for name, rate in medians.items())
     programs = (exe.report()["programs"] or {})["compiled"]
     return (
-        f"{layers}x{width}: tokens a second: {texts}; {medians['graphflow'] / peer:.2f} of io "
+        f"tokens a second: {texts}; {medians['graphflow'] / peer:.2f} of io "
         f"binding; {programs} programs, at most {copied} bytes copied by a step"
     )
 
@@ -145,10 +148,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--size", nargs="+", default=["2x128", "4x256"])
+    parser.add_argument("--bits", type=int, choices=(2, 4, 8))
     given = parser.parse_args()
     for size in given.size:
         layers, width = map(int, size.split("x"))
-        print(measured(layers, width, given.tokens, given.threads, given.rounds), flush=True)
+        decoder = Decoder(layers, width, given.tokens, given.bits)
+        line = measured(decoder, given.tokens, given.threads, given.rounds)
+        print(f"{size}: {line}", flush=True)
 
 
 if __name__ == "__main__":

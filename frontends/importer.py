@@ -31,6 +31,7 @@ from graphflow.frontends.operators.ops_elementwise import OPERATORS as ELEMENTWI
 from graphflow.frontends.operators.ops_indexing import OPERATORS as INDEXING
 from graphflow.frontends.operators.ops_linear import OPERATORS as LINEAR
 from graphflow.frontends.operators.ops_normalization import OPERATORS as NORMALIZATION
+from graphflow.frontends.operators.ops_packed import OPERATORS as PACKED
 from graphflow.frontends.operators.ops_quantized import OPERATORS as QUANTIZED
 from graphflow.frontends.operators.ops_quantized_recurrent import OPERATORS as QUANTIZED_RECURRENT
 from graphflow.frontends.operators.ops_ranking import OPERATORS as RANKING
@@ -72,9 +73,9 @@ OwnOperators: TypeAlias = "Mapping[str, Emitter]"
 not the standard one: each a function that reads a node and emits its kernels."""
 
 _FAMILIES = (
-    BITS, COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, QUANTIZED,
-    QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN, SELECTION, SHAPE,
-    SUPPRESSION, SIGNAL, WINDOW,
+    BITS, COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, PACKED,
+    QUANTIZED, QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN,
+    SELECTION, SHAPE, SUPPRESSION, SIGNAL, WINDOW,
 )  # fmt: skip
 
 _KERNELS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.items()}

@@ -220,6 +220,9 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "MatMulIntegerToFloat": _quantized(
         (2, 3), (3, 2), _SCALE, _SCALE, 0, 0, Typed((2,), _FLOAT), element_of_results=_FLOAT
     ),
+    "MatMulNBits": Probe(
+        (2, 32), Typed((3, 1, 16), TensorProto.UINT8), (3, 1), K=32, N=3, block_size=32
+    ),
     "MultiHeadAttention": Probe(_X, _X, _X, num_heads=2),
     "QAttention": _quantized(
         _X, (4, 12), Typed((12,), _FLOAT), _SCALE, _SCALE, None, 0, 0, num_heads=2,

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from graphflow.models.zoo.building.few_bits import with_few_bits
 from graphflow.models.zoo.convnext import TINY, convnext
 from graphflow.models.zoo.detector import detector, detector_any
 from graphflow.models.zoo.efficientnet import efficientnet
@@ -150,6 +151,11 @@ EXPORTED: dict[str, Exported] = {
     "gpt": Exported(gpt, "a decoder with a cache that grows by each token", gpt_feeds),
     "llama": Exported(
         llama.llama, "the same with rotary positions and shared keys and values", llama_feeds
+    ),
+    "llama_4bit": Exported(
+        lambda seed: with_few_bits(llama.llama(seed)),
+        "the same with weights of 4 bits in blocks of 32",
+        llama_feeds,
     ),
     "t5": Exported(t5, "an encoder and a decoder of text with relative positions", t5_feeds),
     "efficientnet": Exported(

@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphflow import schedule, tir
-from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables
+from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Handle, Schedule
 
 Nest = tuple[Handle, ...]
 """The loops of a perfect nest, the outermost first."""
+
+MOST_PLACES = 4
+"""In a word: a byte holds four numbers of two bits."""
 
 Pieces = tuple[tuple[Handle, int], ...]
 """Parts of a loop, each with the iterations of one of its tiles."""
@@ -155,7 +158,7 @@ def _update_nest(
     s = s.apply(schedule.reorder_loops, s.names((*reduction, *nest)))
     if reduction and any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
         s = s.attempt(schedule.lift_conditions, s[reduction[0]])
-    kept = len(reduction) - steps.unrolled_taps
+    kept = len(reduction) - max(steps.unrolled_taps, _places_in_words(s, reduction))
     for taps in reduction[kept:]:
         s = s.apply(schedule.mark_unrolled, s[taps])
     for place in reduction[:kept]:
@@ -165,6 +168,26 @@ def _update_nest(
         if restrictable(s.loop(place)):
             s = s.apply(schedule.restrict_loop, s[place])
     return s
+
+
+def _places_in_words(s: Schedule, reduction: tuple[Handle, ...]) -> int:
+    """How many of the reduction loops, from the innermost out, are over few places in a word.
+
+    Values depend on the number of such an iteration, as the bits of a byte that holds several
+    weights do: where that is a constant, shifts are by constants.
+    """
+    for count, place in enumerate(reversed(reduction)):
+        loop = s.loop(place)
+        numbers = (
+            node
+            for stmt in tir.walk(loop.body)
+            for expr in tir.expressions_of(stmt)
+            for node in tir.walk_expr(expr)
+            if isinstance(node, tir.IndexValue) and loop.var in variables(node.index)
+        )
+        if loop.extent is None or loop.extent > MOST_PLACES or not any(numbers):
+            return count
+    return len(reduction)
 
 
 def _members_written_out(s: Schedule, update: Nest, position: int) -> tuple[Schedule, Nest]:

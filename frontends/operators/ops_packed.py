@@ -1,0 +1,79 @@
+"""onnxruntime's MatMulNBits: products with weights of 2, 4 or 8 bits, which stay packed in memory.
+
+Weights are those of ONNX's QuantizeLinear in blocks along the depth, and are multiplied as float32,
+whatever accuracy the attribute `accuracy_level` would permit.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import filled_input
+from graphflow.kernels.definitions.linear_algebra.packed_product import (
+    PackedWeights,
+    ZeroPoints,
+    packed_product,
+)
+from graphflow.kernels.definitions.stages import Shape
+
+WEIGHTS, SCALES, ZEROS, GROUPS, BIAS = range(1, 6)
+"""Positions of inputs; input 0 is the matrix that is multiplied."""
+
+
+def _matmul_nbits(call: NodeCall) -> None:
+    call.attribute("accuracy_level")
+    weights = _weights(call)
+    depth = call.shape(0)[-1:]
+    if depth != (weights.depth,):
+        raise call.invalid(f"rows of shape {depth} do not fit weights of K = {weights.depth}")
+    inputs = [
+        filled_input(call, 0, (len(call.shape(0)) - 1,), 0),
+        _input(call, WEIGHTS, weights.shape),
+        _input(call, SCALES, weights.scales),
+    ]
+    zeros = weights.zero_points
+    if zeros is not None:
+        inputs.append(_input(call, ZEROS, zeros.shape))
+    if call.has(BIAS):
+        inputs.append(_input(call, BIAS, (weights.columns,)))
+    call.emit(packed_product(call.shape(0), weights, call.has(BIAS)), inputs)
+
+
+def _weights(call: NodeCall) -> PackedWeights:
+    """The weights that the attributes describe."""
+    columns, depth, block = (int(call.required(name)) for name in ("N", "K", "block_size"))
+    bits = int(call.attribute("bits", 4))
+    if bits not in (2, 4, 8):
+        call.refuse(f"weights of {bits} bits", "quantize to 2, 4 or 8 bits")
+    if min(columns, depth) < 1 or block < 16 or block & (block - 1):
+        raise call.invalid(
+            f"N = {columns} and K = {depth} must be positive, and block_size = {block} a power of "
+            "two from 16 on"
+        )
+    if call.has(GROUPS):
+        call.refuse(
+            "a block for each row by the input g_idx", "reorder the rows of the weights by block"
+        )
+    if call.attribute("weight_prepacked", 0):
+        call.refuse("weights packed for a GPU", "leave the attribute weight_prepacked out")
+    if call.stored_dtype(WEIGHTS) != "uint8":
+        call.refuse(f"packed weights of {call.stored_dtype(WEIGHTS)}", "store them as uint8")
+    zeros: ZeroPoints = "middle"
+    if call.has(ZEROS):
+        zeros = "packed" if call.stored_dtype(ZEROS) == "uint8" else "floats"
+    return PackedWeights(columns, depth, bits, block, zeros)
+
+
+def _input(call: NodeCall, position: int, shape: Shape) -> str:
+    """The name of an input in the shape in which the kernel reads it; models have some flat."""
+    given = call.shape(position)
+    if prod(given) != prod(shape):
+        raise call.invalid(
+            f"input {call.inputs[position]} has shape {given}, and {prod(shape)} elements are "
+            f"needed: {shape}"
+        )
+    return call.reshaped(call.inputs[position], shape, f"in{position}")
+
+
+OPERATORS: Emitters = {"com.microsoft.MatMulNBits": _matmul_nbits}
