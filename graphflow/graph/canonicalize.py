@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import OperatorGraph, Removed
+from graphflow.graph.roundings import drop_roundings
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array
 from graphflow.tir import interpret
@@ -54,7 +55,7 @@ def drop_identities(graph: OperatorGraph) -> int:
         (source,), (result,) = node.inputs, node.outputs
         if result not in graph.outputs:
             graph.remove(node.name)
-            _redirect(graph, result, source)
+            graph.redirect(result, source)
             kept, dropped = source, result
         elif graph.producer(source) is not None and source not in graph.outputs:
             graph.remove(node.name)
@@ -68,21 +69,13 @@ def drop_identities(graph: OperatorGraph) -> int:
     return changes
 
 
-def _redirect(graph: OperatorGraph, old: str, new: str) -> None:
-    """Make each use of `old` read `new`."""
-    for name in dict.fromkeys(node.name for node, _ in graph.consumers(old)):
-        node = graph.node(name)
-        inputs = tuple(new if value == old else value for value in node.inputs)
-        graph.replace(name, replace(node, inputs=inputs))
-
-
 def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
     """Make the producer of `old` write `new` instead, and each use of `old` read `new`."""
     producer = graph.producer(old)
     assert producer is not None
     outputs = tuple(new if value == old else value for value in producer.outputs)
     graph.replace(producer.name, replace(producer, outputs=outputs))
-    _redirect(graph, old, new)
+    graph.redirect(old, new)
 
 
 def evaluate_constants(graph: OperatorGraph) -> int:
@@ -180,7 +173,7 @@ def merge_initializers(graph: OperatorGraph) -> int:
         if equal is None or name in graph.outputs:
             alike.append(name)
             continue
-        _redirect(graph, name, equal)
+        graph.redirect(name, equal)
         graph.remove_value(name)
         graph.removed[name] = Removed("equal to another initializer", equal)
         changes += 1
@@ -205,9 +198,10 @@ def _bytes(array: Array) -> NDArray[np.uint8]:
 PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
     drop_identities,
     evaluate_constants,
+    drop_roundings,
     settle_guards,
     remove_dead,
     merge_initializers,
 )
-"""In this order: constants are found behind identities; evaluating them, and dropping guards on
-them, leaves dead nodes."""
+"""In this order: constants are found behind identities; evaluating them, dropping roundings, and
+dropping guards on constants leave dead nodes."""

@@ -333,6 +333,13 @@ class OperatorGraph:
         for node in nodes:
             self._insert(node, place)
 
+    def redirect(self, old: str, new: str) -> None:
+        """Make each node that reads the value `old` read `new` instead."""
+        for name in dict.fromkeys(node.name for node, _ in self.consumers(old)):
+            node = self.node(name)
+            inputs = tuple(new if value == old else value for value in node.inputs)
+            self.replace(name, replace(node, inputs=inputs))
+
     def offer(self, name: str, *schedules: Schedule, only: bool = False) -> None:
         """Offer schedules of a node's kernel as variants, besides those that recipes make.
 

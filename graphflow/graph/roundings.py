@@ -1,0 +1,137 @@
+"""Roundings of elements that are numbers of the narrower type already.
+
+In: a graph in which each tensor of a stored type, such as float16, is rounded to it, and widened
+where kernels compute with it.  Out: the same without those pairs that change nothing.
+
+    before:  h = f16(v); w = f32(h); y = Clip(w, 0, 6); g = f16(y); z = f32(g); Conv(z, …)
+    after:   h = f16(v); w = f32(h); y = Clip(w, 0, 6); Conv(y, …)
+
+What always holds: a widened number is one of the narrower type, and so is what selects one of such
+numbers, its negative, or the largest of some: no rounding changes these.  NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from graphflow import tir
+from graphflow.base.dtypes import DTYPES, STORED_FLOATS
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.structure import elementwise_store
+from graphflow.graph.value import Array
+
+KEEPING: tuple[str, ...] = ("neg", "abs", "max", "min")
+"""Operators whose results are operands, up to the sign."""
+
+
+def drop_roundings(graph: OperatorGraph) -> int:
+    """Readers of a value that is rounded and widened again read it as it was, where no rounding
+    changes an element; returns the number of such values."""
+    known = _Representable(graph)
+    changes = 0
+    for node in graph.topological():
+        rounded = _converted(node)
+        rounding = None if rounded is None else graph.producer(rounded)
+        source = None if rounding is None else _converted(rounding)
+        value = node.outputs[0]
+        if rounded is None or source is None or value in graph.outputs:
+            continue
+        narrow, wide = graph.values[rounded].dtype, graph.values[value].dtype
+        widens = narrow in STORED_FLOATS and graph.values[source].dtype == wide in tir.FLOATS
+        if not widens or not known.holds(source, narrow) or _counts_differ(graph, source, value):
+            continue
+        graph.redirect(value, source)
+        graph.remove(node.name)
+        graph.remove_value(value)
+        reason = f"rounding to {narrow} changes no element of {source}"
+        graph.removed[value] = Removed(reason, source)
+        changes += 1
+    return changes
+
+
+def _counts_differ(graph: OperatorGraph, one: str, other: str) -> bool:
+    """Whether a run gives different numbers of elements of two values."""
+    counts = (graph.counted.get(graph.values[value]) for value in (one, other))
+    return next(counts) != next(counts)
+
+
+def _converted(node: Node) -> str | None:
+    """The value that a node converts to another type, element by element; None for other nodes."""
+    store = elementwise_store(node.func) if node.has_definition else None
+    match store:
+        case tir.Store(indices=indices, value=tir.Cast(operand=tir.Load() as load)):
+            return node.bound[load.buffer.name] if load.indices == indices else None
+        case _:
+            return None
+
+
+class _Representable:
+    """Which values of a graph have elements that are all numbers of a narrower type."""
+
+    def __init__(self, graph: OperatorGraph) -> None:
+        self._graph = graph
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def holds(self, value: str, dtype: str) -> bool:
+        """Whether each element of `value` is a number of `dtype`, or NaN."""
+        key = (value, dtype)
+        if key not in self._known:
+            self._known[key] = self._found(value, dtype)
+        return self._known[key]
+
+    def _found(self, value: str, dtype: str) -> bool:
+        if value in self._graph.inputs:
+            return False
+        array = self._graph.initializers.get(value)
+        if array is not None:
+            return _unchanged(array, dtype)
+        maker = self._graph.producer(value)
+        return maker is not None and maker.has_definition and self._keeps(maker, dtype)
+
+    def _keeps(self, node: Node, dtype: str) -> bool:
+        """Whether all that a node writes are numbers of `dtype`, its own buffers included."""
+        bound = node.bound
+
+        def kept(expr: tir.Expr) -> bool:
+            match expr:
+                case tir.Literal():
+                    return _unchanged(np.asarray(expr.value, DTYPES[expr.dtype]), dtype)
+                case tir.Load():
+                    source = bound.get(expr.buffer.name)
+                    return source is None or self.holds(source, dtype)
+                case tir.Cast():
+                    return expr.operand.dtype == dtype
+                case tir.Select():
+                    return kept(expr.if_true) and kept(expr.if_false)
+                case tir.Unary():
+                    return expr.op in KEEPING and kept(expr.operand)
+                case tir.Binary():
+                    return expr.op in KEEPING and kept(expr.left) and kept(expr.right)
+                case _:
+                    return False
+
+        return all(kept(value) for value in _written(node.func.body))
+
+
+def _written(body: tir.Body) -> Iterable[tir.Expr]:
+    """The expressions that a kernel stores, or that it reduces to one of them; where it writes
+    anything else, one that is no number of any type."""
+    for stmt in tir.walk(body):
+        match stmt:
+            case tir.Store():
+                yield stmt.value
+            case tir.Reduce(op=tir.ReduceOp.MAX | tir.ReduceOp.MIN):
+                yield stmt.value
+            case tir.Reduce() | tir.Call():
+                yield tir.Undef("float32")
+            case _:
+                pass
+
+
+def _unchanged(array: Array, dtype: str) -> bool:
+    """Whether rounding to `dtype` changes no element of an array, NaN aside."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = array.astype(DTYPES[dtype]).astype(array.dtype)
+    return bool(np.array_equal(rounded, array, equal_nan=True))
