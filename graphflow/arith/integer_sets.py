@@ -8,6 +8,7 @@ returned, so it is exact where it says so.  `Undecided` where a question takes t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ _IN, _OUT, _DIV = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.div
 
 MOST_PIECES = 4
 """Pieces of a piecewise expression that are tried as minima and maxima of each other."""
+
+
+RECENT = 64
+"""Sets of domains that a thread keeps: one step of a schedule asks for few, each dozens of times."""
 
 
 class Undecided(Exception):
@@ -70,10 +75,16 @@ class IntegerSet:
     @staticmethod
     def of(domain: Domain) -> IntegerSet:
         """The points of a domain."""
-        variables = tuple(axis.var for axis in domain.axes)
-        with _decided() as context:
-            text = f"{{ {_tuple(variables)} : {isl_constraints(domain)} }}"
-            return IntegerSet(variables, isl.Set.read_from_str(context, text))
+        found = _recent.sets.pop(domain, None)
+        if found is None:
+            variables = tuple(axis.var for axis in domain.axes)
+            with _decided() as context:
+                text = f"{{ {_tuple(variables)} : {isl_constraints(domain)} }}"
+                found = IntegerSet(variables, isl.Set.read_from_str(context, text))
+        _recent.sets[domain] = found  # as the last one
+        if len(_recent.sets) > RECENT:
+            del _recent.sets[next(iter(_recent.sets))]
+        return found
 
     @staticmethod
     def nothing(variables: Sequence[index_expr.Var]) -> IntegerSet:
@@ -119,6 +130,8 @@ class IntegerSet:
 
     def __and__(self, other: IntegerSet) -> IntegerSet:
         """The points over the coordinates of both that lie in both."""
+        if other is self:
+            return self
         variables = tuple(dict.fromkeys((*self.variables, *other.variables)))
         left, right = self.over(variables), other.over(variables)
         with _decided():
@@ -267,6 +280,16 @@ class IntegerSet:
                 for piece in apart.get_basic_sets()
                 if not piece.is_empty()
             )
+
+
+class _Recent(threading.local):
+    """The sets of domains that a thread asked for last: isl's objects belong to one thread."""
+
+    def __init__(self) -> None:
+        self.sets: dict[Domain, IntegerSet] = {}
+
+
+_recent = _Recent()
 
 
 def _tuple(variables: Sequence[index_expr.Var]) -> str:
