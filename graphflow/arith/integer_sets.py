@@ -100,6 +100,8 @@ class IntegerSet:
             return self
         if tuple(var for var in self.variables if var in variables) == tuple(variables):
             return self._projected(variables)
+        if tuple(var for var in variables if var in self.variables) == self.variables:
+            return self._extended(variables)
         with _decided() as context:
             text = f"{{ {_tuple(self.variables)} -> {_tuple(variables)} }}"
             return IntegerSet(
@@ -115,14 +117,29 @@ class IntegerSet:
                     points = points.project_out(isl.dim_type.set, place, 1)
             return IntegerSet(tuple(variables), points)
 
+    def _extended(self, variables: Sequence[index_expr.Var]) -> IntegerSet:
+        """The points with every value of the coordinates that are new; the others keep their
+        order."""
+        with _decided():
+            points = self.points
+            for place, var in enumerate(variables):
+                if var not in self.variables:
+                    points = points.insert_dims(isl.dim_type.set, place, 1)
+            return IntegerSet(tuple(variables), points)
+
     def image(
-        self, names: Sequence[index_expr.Var], indices: Sequence[index_expr.IndexExpr]
+        self,
+        names: Sequence[index_expr.Var],
+        indices: Sequence[index_expr.IndexExpr],
+        kept: Sequence[index_expr.Var] | None = None,
     ) -> IntegerSet:
-        """The points with one more coordinate for each index, called by the names."""
+        """The points with one more coordinate for each index, called by the names; of the others
+        those that are `kept`, None for all."""
+        before = self.variables if kept is None else tuple(kept)
         with _decided() as context:
-            text = ", ".join((*map(isl_name, self.variables), *map(isl_index, indices)))
+            text = ", ".join((*map(isl_name, before), *map(isl_index, indices)))
             moved = isl.Map.read_from_str(context, f"{{ {_tuple(self.variables)} -> [{text}] }}")
-            return IntegerSet((*self.variables, *names), self.points.apply(moved))
+            return IntegerSet((*before, *names), self.points.apply(moved))
 
     def renamed(self, names: Mapping[index_expr.Var, index_expr.Var]) -> IntegerSet:
         """The same points under other names of coordinates."""
