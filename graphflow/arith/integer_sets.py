@@ -33,7 +33,7 @@ MOST_PIECES = 4
 
 
 RECENT = 64
-"""Sets of domains that a thread keeps: one step of a schedule asks for few, each dozens of times."""
+"""Sets of domains that a thread keeps: a step of a schedule asks for few, each dozens of times."""
 
 
 class Undecided(Exception):

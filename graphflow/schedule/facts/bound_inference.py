@@ -235,9 +235,7 @@ def read_by(
     return _read_by(_instances_at(instances, read), read, path)
 
 
-def _instances_at(
-    instances: arith.IntegerSet, read: effects.StatementAccess
-) -> arith.IntegerSet:
+def _instances_at(instances: arith.IntegerSet, read: effects.StatementAccess) -> arith.IntegerSet:
     """Those of the instances in which the read is made, with its loops."""
     return instances & arith.IntegerSet.of(read.domain)
 
