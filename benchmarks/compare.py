@@ -33,7 +33,7 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.base.offered_names import LIGHT, PEER_NAMES, ZOO_PREFIX
 from graphflow.bench import PeerFailure, Protocol, largest_error, load_peer, measure
-from graphflow.models import EXPORTED, ZOO, light_names, named
+from graphflow.models import EXPORTED, LONG, ZOO, light_names, named
 from graphflow.program import OpenTensor, random_inputs
 
 OURS = "graphflow"
@@ -62,8 +62,11 @@ def networks() -> list[str]:
 
 
 def loaded(name: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
-    """The model, and random inputs of it."""
+    """The model, and random inputs of it; those of long sequences have the zoo's extents."""
     model = named(name, SEED) or onnx.load(name)
+    long = LONG.get(name.removeprefix(ZOO_PREFIX))
+    if long is not None:
+        return model, long.feeds(SEED)
     constants = {constant.name for constant in model.graph.initializer}
     tensors = [
         OpenTensor(

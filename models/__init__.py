@@ -4,10 +4,11 @@ from graphflow.models.builder import ModelBuilder
 from graphflow.models.light import expose, light, light_names, reseed
 from graphflow.models.names import named
 from graphflow.models.open_batch import with_open_batch
-from graphflow.models.zoo import EXPORTED, ZOO
+from graphflow.models.zoo import EXPORTED, LONG, ZOO
 
 __all__ = [
     "EXPORTED",
+    "LONG",
     "ZOO",
     "ModelBuilder",
     "expose",

@@ -7,7 +7,7 @@ the domain's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphflow.arith import index_expr, predicates
@@ -60,6 +60,21 @@ class Domain:
         first = start if isinstance(start, index_expr.IndexExpr) else index_expr.as_index(start)
         end = stop if isinstance(stop, index_expr.IndexExpr) else index_expr.as_index(stop)
         return Domain((*self.axes, Axis(var, first, end)), self.where)
+
+    def about(self, named: Iterable[index_expr.Var]) -> Domain:
+        """The axes of these variables, those that their bounds use, and what is said of them alone:
+        each point of this domain has its coordinates in that one."""
+        kept = set(named)
+        for axis in reversed(self.axes):
+            if axis.var in kept:
+                kept |= index_expr.variables(axis.start) | index_expr.variables(axis.stop)
+        axes = tuple(axis for axis in self.axes if axis.var in kept)
+        where = (
+            condition
+            for condition in predicates.conjuncts(self.where)
+            if predicates.predicate_variables(condition) <= kept
+        )
+        return Domain(axes, predicates.conjunction(where))
 
     def renamed(self, suffix: str) -> tuple[Domain, dict[index_expr.Var, index_expr.IndexExpr]]:
         """A copy over fresh variables `name + suffix`, and the map from old to new."""

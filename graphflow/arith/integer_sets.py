@@ -8,6 +8,7 @@ returned, so it is exact where it says so.  `Undecided` where a question takes t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ _IN, _OUT, _DIV = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.div
 
 MOST_PIECES = 4
 """Pieces of a piecewise expression that are tried as minima and maxima of each other."""
+
+
+RECENT = 64
+"""Sets of domains that a thread keeps: a step of a schedule asks for few, each dozens of times."""
 
 
 class Undecided(Exception):
@@ -70,10 +75,16 @@ class IntegerSet:
     @staticmethod
     def of(domain: Domain) -> IntegerSet:
         """The points of a domain."""
-        variables = tuple(axis.var for axis in domain.axes)
-        with _decided() as context:
-            text = f"{{ {_tuple(variables)} : {isl_constraints(domain)} }}"
-            return IntegerSet(variables, isl.Set.read_from_str(context, text))
+        found = _recent.sets.pop(domain, None)
+        if found is None:
+            variables = tuple(axis.var for axis in domain.axes)
+            with _decided() as context:
+                text = f"{{ {_tuple(variables)} : {isl_constraints(domain)} }}"
+                found = IntegerSet(variables, isl.Set.read_from_str(context, text))
+        _recent.sets[domain] = found  # as the last one
+        if len(_recent.sets) > RECENT:
+            del _recent.sets[next(iter(_recent.sets))]
+        return found
 
     @staticmethod
     def nothing(variables: Sequence[index_expr.Var]) -> IntegerSet:
@@ -89,6 +100,8 @@ class IntegerSet:
             return self
         if tuple(var for var in self.variables if var in variables) == tuple(variables):
             return self._projected(variables)
+        if tuple(var for var in variables if var in self.variables) == self.variables:
+            return self._extended(variables)
         with _decided() as context:
             text = f"{{ {_tuple(self.variables)} -> {_tuple(variables)} }}"
             return IntegerSet(
@@ -104,14 +117,29 @@ class IntegerSet:
                     points = points.project_out(isl.dim_type.set, place, 1)
             return IntegerSet(tuple(variables), points)
 
+    def _extended(self, variables: Sequence[index_expr.Var]) -> IntegerSet:
+        """The points with every value of the coordinates that are new; the others keep their
+        order."""
+        with _decided():
+            points = self.points
+            for place, var in enumerate(variables):
+                if var not in self.variables:
+                    points = points.insert_dims(isl.dim_type.set, place, 1)
+            return IntegerSet(tuple(variables), points)
+
     def image(
-        self, names: Sequence[index_expr.Var], indices: Sequence[index_expr.IndexExpr]
+        self,
+        names: Sequence[index_expr.Var],
+        indices: Sequence[index_expr.IndexExpr],
+        kept: Sequence[index_expr.Var] | None = None,
     ) -> IntegerSet:
-        """The points with one more coordinate for each index, called by the names."""
+        """The points with one more coordinate for each index, called by the names; of the others
+        those that are `kept`, None for all."""
+        before = self.variables if kept is None else tuple(kept)
         with _decided() as context:
-            text = ", ".join((*map(isl_name, self.variables), *map(isl_index, indices)))
+            text = ", ".join((*map(isl_name, before), *map(isl_index, indices)))
             moved = isl.Map.read_from_str(context, f"{{ {_tuple(self.variables)} -> [{text}] }}")
-            return IntegerSet((*self.variables, *names), self.points.apply(moved))
+            return IntegerSet((*before, *names), self.points.apply(moved))
 
     def renamed(self, names: Mapping[index_expr.Var, index_expr.Var]) -> IntegerSet:
         """The same points under other names of coordinates."""
@@ -119,6 +147,8 @@ class IntegerSet:
 
     def __and__(self, other: IntegerSet) -> IntegerSet:
         """The points over the coordinates of both that lie in both."""
+        if other is self:
+            return self
         variables = tuple(dict.fromkeys((*self.variables, *other.variables)))
         left, right = self.over(variables), other.over(variables)
         with _decided():
@@ -267,6 +297,16 @@ class IntegerSet:
                 for piece in apart.get_basic_sets()
                 if not piece.is_empty()
             )
+
+
+class _Recent(threading.local):
+    """The sets of domains that a thread asked for last: isl's objects belong to one thread."""
+
+    def __init__(self) -> None:
+        self.sets: dict[Domain, IntegerSet] = {}
+
+
+_recent = _Recent()
 
 
 def _tuple(variables: Sequence[index_expr.Var]) -> str:

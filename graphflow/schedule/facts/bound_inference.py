@@ -232,9 +232,20 @@ def read_by(
     instances: arith.IntegerSet, read: effects.StatementAccess, path: Sequence[arith.Var]
 ) -> arith.IntegerSet:
     """The elements that a read reads in these instances, over the path and the element."""
+    return _read_by(_instances_at(instances, read), read, path)
+
+
+def _instances_at(instances: arith.IntegerSet, read: effects.StatementAccess) -> arith.IntegerSet:
+    """Those of the instances in which the read is made, with its loops."""
+    return instances & arith.IntegerSet.of(read.domain)
+
+
+def _read_by(
+    points: arith.IntegerSet, read: effects.StatementAccess, path: Sequence[arith.Var]
+) -> arith.IntegerSet:
+    """The elements that a read reads at points of its domain, over the path and the element."""
     element = element_variables(read.access.buffer)
-    points = instances & arith.IntegerSet.of(read.domain)
-    return points.image(element, read.access.indices).over((*path, *element))
+    return points.image(element, read.access.indices, path)
 
 
 def reads_for(
@@ -277,14 +288,15 @@ def demands(
             demanded.instances[write.number] = here
             for read in reads_for(model, write):
                 source = read.access.buffer
+                at = here if read.domain == write.domain else _instances_at(here, read)
                 if source == buffer:
                     own = tuple(
                         var for var in needed.variables if var not in element_variables(buffer)
                     )
-                    demanded.own_reads.append((read, read_by(here, read, own) - needed))
+                    demanded.own_reads.append((read, _read_by(at, read, own) - needed))
                     continue
                 path = _path(read, here.variables, attached.get(source))
-                asked = read_by(here, read, path)
+                asked = _read_by(at, read, path)
                 if source not in done:
                     before = demanded.needed.get(source)
                     demanded.needed[source] = asked if before is None else _united(before, asked)

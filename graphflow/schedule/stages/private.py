@@ -144,7 +144,8 @@ def _window(
 ) -> list[tuple[arith.IndexExpr, int]]:
     """Offset and extent of each axis of the smallest box, on integer sets."""
     element = bound_inference.element_variables(buffer)
-    sets = [arith.IntegerSet.of(a.domain).image(element, a.indices) for a in touched]
+    places = dict.fromkeys((a.domain, a.indices) for a in touched)
+    sets = [arith.IntegerSet.of(domain).image(element, indices) for domain, indices in places]
     used = reduce(lambda a, b: a | b, (one.over((*outer, *element)) for one in sets))
     windows = (used.offset(var, outer) for var in element)
     return [(offset, max(extent, 1)) for offset, extent in windows]

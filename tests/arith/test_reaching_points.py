@@ -1,0 +1,72 @@
+"""Points that reach a tuple: solved for where indices add an axis once, and sufficient always."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.arith import (
+    ANYWHERE,
+    Axis,
+    Domain,
+    IndexExpr,
+    Var,
+    box,
+    const,
+    less_than,
+    prove,
+)
+from graphflow.arith.reaching_points import condition_to_reach
+
+i, j, o, w = Var("i"), Var("j"), Var("o"), Var("w")
+
+
+def proven(wanted: tuple[IndexExpr, ...], indices: tuple[IndexExpr, ...], domain: Domain) -> bool:
+    """Whether the condition holds for 0 <= i < 8 and 0 <= j < 4."""
+    condition = condition_to_reach(wanted, indices, domain)
+    assert condition is not None
+    return prove(condition, box((i, j), (8, 4))).proven
+
+
+@pytest.mark.parametrize(
+    ("wanted", "indices", "extents", "expected"),
+    [
+        ((i + 1,), (o,), (9, 1), True),
+        ((i + 1,), (o,), (8, 1), False),
+        ((j, i), (const(3) - o, w), (4, 8), True),
+        ((i + j, i), (o + w, w), (4, 8), True),
+        ((i, i + 1), (o, o), (9, 1), False),
+        ((i, i), (o, o), (8, 1), True),
+        ((const(2),), (const(2) + const(0) * o,), (1, 1), True),
+        ((i,), (4 * o + w,), (2, 4), False),  # it is reached, at a point that is not tried
+    ],
+)
+def test_a_condition_holds_where_the_point_is_in_the_domain(
+    wanted: tuple[IndexExpr, ...],
+    indices: tuple[IndexExpr, ...],
+    extents: tuple[int, int],
+    expected: bool,
+) -> None:
+    assert proven(wanted, indices, box((o, w), extents)) is expected
+
+
+def test_bounds_of_inner_axes_and_conditions_are_those_at_the_point() -> None:
+    rows = (Axis(o, const(0), const(8)), Axis(w, 4 * o, 4 * o + 4))
+    assert proven((i, j), (o, w - 4 * o), Domain(rows))
+    assert not proven((i, j), (o, w - 4 * o), Domain(rows, less_than(w, 31)))
+    assert proven((i, j), (o, w - 4 * o), Domain(rows, less_than(w, 32)))
+
+
+def test_an_axis_of_the_same_name_is_another_one() -> None:
+    assert proven((j, i), (i, j), box((i, j), (4, 8)))
+    assert not proven((j, i), (i, j), box((i, j), (8, 4)))
+
+
+def test_a_parameter_is_no_axis() -> None:
+    assert condition_to_reach((i,), (o + j,), box((o,), (8,))) is None
+    assert condition_to_reach((i,), (o,), Domain((Axis(o, const(0), j),))) is None
+    assert condition_to_reach((i,), (o,), box((o,), (8,)).given(less_than(j, 2))) is None
+
+
+def test_nothing_is_reached_in_an_empty_domain() -> None:
+    condition = condition_to_reach((), (), box((o,), (0,)))
+    assert condition is not None and not prove(condition, ANYWHERE).proven
