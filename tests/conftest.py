@@ -84,6 +84,11 @@ def pytest_configure(config: pytest.Config) -> None:
 gc.disable()  # passes over all that a long process keeps take 8 % of the time of the tests
 
 
+def pytest_collection_finish() -> None:
+    """What collecting made, a million objects, lives as long as the process."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def garbage_is_collected_after_a_module() -> Iterator[None]:
     """What then is left belongs to caches: later passes skip it."""

@@ -178,16 +178,14 @@ class InstanceValues:
         return source, stamp[1 : 2 * len(source.statement.loops) : 2]
 
     def _before(self, now: Point) -> Any:
-        """The time stamps before the reads of the instance with the stamp `now`."""
-        depth = self.relations.depth
-        filled = (*now, *(0 for _ in range(depth - len(now))))
-        names = [f"t{n}" for n in range(depth)]
-        cases = [
-            " and ".join((*(f"{names[k]} = {filled[k]}" for k in range(n)), f"{name} < {value}"))
-            for n, (name, value) in enumerate(zip(names, filled, strict=True))
-        ]
-        text = f"{{ [{', '.join(names)}] : {' or '.join(f'({case})' for case in cases)} }}"
-        return isl.Set.read_from_str(self.context, text)
+        """The time stamps before the reads of the instance with the stamp `now`.
+
+        Asked of isl as an order: it reads the union of one set for each digit of a stamp eight
+        times more slowly.
+        """
+        filled = (*now, *(0 for _ in range(self.relations.depth - len(now))))
+        stamp = isl.Set.read_from_str(self.context, f"{{ [{', '.join(map(str, filled))}] }}")
+        return isl.Map.lex_lt(stamp.get_space()).intersect_range(stamp).domain()
 
 
 def equal_in_instances(

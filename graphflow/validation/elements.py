@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations, starmap
 from math import prod
 from typing import Any, TypeAlias
 
@@ -19,6 +20,9 @@ from graphflow.layout import solve_indices
 
 Memory: TypeAlias = Any
 """Memory that the interpreter's code indexes by flat positions: an array, a list, or a dict."""
+
+Place: TypeAlias = "tuple[arith.IndexExpr, ...]"
+"""The indices of a store or a reduction."""
 
 
 class Unsolved(Exception):
@@ -132,7 +136,38 @@ def _nests(body: tir.Body) -> Iterator[tir.Stmt]:
         elif isinstance(stmt, tir.Call | tir.Let | tir.NamedWindow):
             yield from _nests(tir.performed(stmt))
         elif not isinstance(stmt, tir.Allocate):
-            yield stmt
+            yield from _parted(stmt)
+
+
+def _parted(nest: tir.Stmt) -> Iterator[tir.Stmt]:
+    """`for i: {y[0, i] = a; y[1, i] = b}` → `for i: y[0, i] = a` and `for i: y[1, i] = b`.
+
+    Where constant indices tell all places apart that a nest writes, no iteration writes what
+    another place has, so that each can be computed alone; other nests stay as they are.  Raises
+    `Unsolved` where what is stored to one place depends on what the nest stores to another one.
+    """
+    places = list(dict.fromkeys(stmt.indices for stmt in tir.writes_in((nest,))))
+    if len(places) < 2 or not all(starmap(_apart, combinations(places, 2))):
+        yield nest
+        return
+    written = {stmt.buffer for stmt in tir.writes_in((nest,))}
+    for place in places:
+
+        def kept(stmt: tir.Stmt, place: Place = place) -> tir.Body:
+            other = isinstance(stmt, tir.Store | tir.Reduce) and stmt.indices != place
+            return () if other else (stmt,)
+
+        part = tir.map_body((nest,), kept)
+        for load in tir.loads_in(part):
+            if load.buffer in written and load.indices != place:
+                raise Unsolved(f"{load.buffer.name} is read before it is complete")
+        yield from part
+
+
+def _apart(one: Place, other: Place) -> bool:
+    """Whether two places differ in an index that is a constant in both."""
+    constants = (map(arith.constant_value, pair) for pair in zip(one, other, strict=False))
+    return any(None not in (a, b) and a != b for a, b in constants)
 
 
 def _check_order(nests: list[tir.Stmt]) -> None:

@@ -37,7 +37,7 @@ from graphflow.processes.digest import Digests
 from graphflow.runtime import Program
 from graphflow.tir import Literal, to_text
 from support.disk import read_only
-from support.source import MODULES, TREES, own_imports
+from support.source import MODULES, own_imports, trees
 
 
 def network(channels: int = 6, batch: int = 1) -> onnx.ModelProto:
@@ -250,7 +250,7 @@ def test_the_sources_that_make_kernels_are_in_the_key() -> None:
 
 def _runs(module: str, node: ast.stmt) -> bool:
     """Whether an import is not for type checkers alone."""
-    for stmt in TREES[module].body:  # type: ignore[attr-defined]
+    for stmt in trees()[module].body:  # type: ignore[attr-defined]
         if isinstance(stmt, ast.If) and "TYPE_CHECKING" in ast.unparse(stmt.test):
             return node not in stmt.body
     return True

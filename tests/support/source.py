@@ -27,7 +27,10 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of every module: seconds and 200 MB, which most runs of tests do without."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 NAMESPACES = (
@@ -59,7 +62,7 @@ def part_of(module: str) -> str:
 def exported(package: str) -> frozenset[str]:
     """The names that a package itself imports or defines."""
     names: set[str] = set()
-    for node in TREES[package].body if package in TREES else ():
+    for node in trees()[package].body if package in trees() else ():
         if isinstance(node, ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -84,5 +87,5 @@ def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
 
 def own_imports(module: str) -> list[tuple[ast.stmt, str]]:
     return [
-        (node, name) for node, name in imports(TREES[module]) if name.split(".")[0] == "graphflow"
+        (node, name) for node, name in imports(trees()[module]) if name.split(".")[0] == "graphflow"
     ]

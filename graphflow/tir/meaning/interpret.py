@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import lru_cache
-from math import isnan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,11 +65,7 @@ def interpret(
         value = undefined_value(field.dtype, undefined)
         memory[field] = [DTYPES[field.dtype].type(state.get(field.name, value))]
     values = _scalars(func, scalars or {})
-    if reverse or values or not isnan(undefined):
-        free = {var: (value, value) for var, value in values.items()}
-        run = compile_to_python(func, undefined=undefined, reverse=reverse, free=free)
-    else:
-        run = _compiled(func)
+    run = _compiled(func, float(undefined).hex(), reverse, tuple(values.items()))
     with np.errstate(all="ignore"):
         run(*values.values(), *(memory[b] for b in (*(p.buffer for p in func.params), *fields)))
     state.update({field.name: memory[field][0] for field in fields})
@@ -88,9 +83,16 @@ def _scalars(func: stmts.PrimFunc, given: Mapping[str, int]) -> dict[Var, int]:
 
 
 @lru_cache(maxsize=64)
-def _compiled(func: stmts.PrimFunc) -> Callable[..., None]:
-    """Networks repeat themselves: the same few kernels compute most of their constants."""
-    return compile_to_python(func)
+def _compiled(
+    func: stmts.PrimFunc, undefined: str, reverse: bool, scalars: tuple[tuple[Var, int], ...]
+) -> Callable[..., None]:
+    """A kernel as a function, kept: networks repeat the same few kernels to compute constants, and
+    comparisons run one kernel on several inputs.  Translating takes longer than most runs.
+
+    `undefined` is in hexadecimal, which tells zeros apart by their signs, and where NaN equals NaN.
+    """
+    free = {var: (value, value) for var, value in scalars}
+    return compile_to_python(func, undefined=float.fromhex(undefined), reverse=reverse, free=free)
 
 
 def _input(func: stmts.PrimFunc, buffer: exprs.Buffer, arrays: Mapping[str, Array]) -> list[Any]:

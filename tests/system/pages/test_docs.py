@@ -15,7 +15,7 @@ from graphflow.api.executable import Executable
 from graphflow.base.options import Options
 from graphflow.cli import main
 from support.paths import ROOT, TESTS
-from support.source import TREES
+from support.source import trees
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -75,7 +75,7 @@ def exists(path: str) -> bool:
 def defined_names() -> set[str]:
     """Every class, function and assigned name of the package."""
     found = set()
-    for node in (node for tree in TREES.values() for node in ast.walk(tree)):
+    for node in (node for tree in trees().values() for node in ast.walk(tree)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

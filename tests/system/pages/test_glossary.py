@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import pytest
 
 from support.paths import ROOT
-from support.source import MODULES, TREES
+from support.source import MODULES, trees
 
 HEADER = "| Term | Code | What it is | In the field |"
 
@@ -76,24 +77,31 @@ def public(names: Iterator[str]) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
-TERMS = {name for tree in TREES.values() for name in exported(tree) if is_type(name)}
-TERMS.update(exported(TREES["graphflow"]))
+@cache
+def terms() -> frozenset[str]:
+    """The names that have rows: types that a package exports, and what `graphflow` does."""
+    types = {name for tree in trees().values() for name in exported(tree) if is_type(name)}
+    return frozenset(types.union(exported(trees()["graphflow"])))
 
-DEFINED = {part for module in MODULES for part in module.split(".")}
-"""Modules, and what is defined at the top of one; with its class in front, what is in a class, or
-in a class that it is derived from."""
-_OWN: dict[str, set[str]] = {}
-_BASES: dict[str, list[str]] = {}
-for _tree in TREES.values():
-    for _statement in _tree.body:
-        DEFINED |= public(targets(_statement))
-        if isinstance(_statement, ast.ClassDef):
-            _members = public(name for member in _statement.body for name in targets(member))
-            _OWN.setdefault(_statement.name, set()).update(_members)
-            _BASES[_statement.name] = [b.id for b in _statement.bases if isinstance(b, ast.Name)]
-for _name, _members in _OWN.items():
-    _above = (_OWN.get(base, set()) for base in _BASES[_name])
-    DEFINED |= {f"{_name}.{name}" for name in _members.union(*_above)}
+
+@cache
+def defined() -> frozenset[str]:
+    """Modules, and what is defined at the top of one; with its class in front, what is in a class,
+    or in a class that it is derived from."""
+    found = {part for module in MODULES for part in module.split(".")}
+    own: dict[str, set[str]] = {}
+    bases: dict[str, list[str]] = {}
+    for tree in trees().values():
+        for statement in tree.body:
+            found |= public(targets(statement))
+            if isinstance(statement, ast.ClassDef):
+                members = public(name for member in statement.body for name in targets(member))
+                own.setdefault(statement.name, set()).update(members)
+                bases[statement.name] = [b.id for b in statement.bases if isinstance(b, ast.Name)]
+    for name, members in own.items():
+        above = (own.get(base, set()) for base in bases[name])
+        found |= {f"{name}.{member}" for member in members.union(*above)}
+    return frozenset(found)
 
 
 def test_every_public_term_has_one_row() -> None:
@@ -101,14 +109,14 @@ def test_every_public_term_has_one_row() -> None:
     for row in ROWS:
         for name in row.names:
             where.setdefault(name, []).append(row.term)
-    missing = sorted(TERMS - where.keys())
+    missing = sorted(terms() - where.keys())
     assert not missing, f"docs/glossary.md has no row for {', '.join(missing)}"
     several = {name: terms for name, terms in where.items() if len(terms) > 1}
     assert not several, "a name has its row where it is explained; elsewhere it is no code name"
 
 
 def test_every_name_in_the_glossary_exists() -> None:
-    stale = [(row.term, name) for row in ROWS for name in row.names if name not in DEFINED]
+    stale = [(row.term, name) for row in ROWS for name in row.names if name not in defined()]
     assert not stale, "docs/glossary.md names what is not in the code"
 
 
@@ -117,13 +125,13 @@ def test_explanations_name_classes_that_exist() -> None:
     prose = [row.meaning for row in ROWS]
     prose += [line for line in TEXT.splitlines() if not line.startswith("|")]
     quoted = {name for text in prose for name in re.findall(r"`(\w+)`", text)}
-    assert not sorted(name for name in quoted - DEFINED if is_type(name))
+    assert not sorted(name for name in quoted - defined() if is_type(name))
 
 
 def test_exported_names_are_bound() -> None:
     """Those of `graphflow` itself are imported for type checkers, and on first use."""
     wrong = []
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         bound = {name for statement in tree.body for name in targets(statement)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -140,7 +148,7 @@ def words(name: str) -> list[str]:
 
 def test_replaced_terms_are_gone() -> None:
     names = {part for module in MODULES for part in module.split(".")}
-    for tree in TREES.values():
+    for tree in trees().values():
         names.update(exported(tree))
         defined = (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef))
         names |= public(node.name for node in defined)

@@ -17,7 +17,7 @@ import pytest
 
 from support.pages import trees_of_pages
 from support.paths import ROOT
-from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, part_of
+from support.source import MODULES, NAMESPACES, imports, own_imports, part_of, trees
 
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
@@ -79,7 +79,7 @@ def test_imports_stand_at_module_top() -> None:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     wrong = [
         f"{module}:{node.lineno}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for function in ast.walk(tree)
         if isinstance(function, functions)
         for node in ast.walk(function)
@@ -257,7 +257,7 @@ def test_no_class_name_stands_for_two_things() -> None:
     assert named_twice([("A", "m"), ("B", "m"), ("A", "n")]) == ["A: m, n"]
     classes = (
         (node.name, module)
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     )
@@ -276,7 +276,7 @@ def test_no_function_name_stands_for_two_things() -> None:
     """Public functions of modules; methods have the names of their interfaces."""
     functions = (
         (node.name, module)
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in tree.body  # type: ignore[attr-defined]
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     )
@@ -285,7 +285,7 @@ def test_no_function_name_stands_for_two_things() -> None:
 
 def exports(package: str) -> set[str]:
     """The names in `__all__` of a package."""
-    for stmt in TREES[package].body:  # type: ignore[attr-defined]
+    for stmt in trees()[package].body:  # type: ignore[attr-defined]
         if isinstance(stmt, ast.Assign) and ast.unparse(stmt.targets[0]) == "__all__":
             return set(ast.literal_eval(stmt.value))
     return set()
@@ -306,13 +306,13 @@ def taken_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def test_what_a_package_exports_is_imported_by_others() -> None:
-    trees = {**TREES, **trees_of_pages()}
+    users = {**trees(), **trees_of_pages()}
     for folder in ("tests", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            trees[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
+            users[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
     imported = {
         taken
-        for user, tree in trees.items()
+        for user, tree in users.items()
         for taken in taken_names(tree)
         if not f"{user}.".startswith(f"{taken[0]}.")
     }
@@ -329,7 +329,7 @@ def test_what_a_package_exports_is_imported_by_others() -> None:
 def test_only_bench_and_foreign_parts_import_peers() -> None:
     users = {
         part_of(module)
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for _, name in imports(tree)
         if name.split(".")[0] in PEERS
     }
