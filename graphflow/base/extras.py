@@ -12,6 +12,7 @@ from graphflow.base.errors import GraphflowError
 
 EXTRAS = {
     "distributed": ("dask", "distributed", "pandas", "pyarrow"),
+    "ray": ("ray",),
     "serve": ("uvicorn", "httptools", "uvloop", "starlette", "prometheus_client", "orjson"),
 }
 """The packages of each extra, by the names that are imported."""

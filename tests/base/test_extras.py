@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -41,5 +42,5 @@ def test_the_error_names_what_is_missing_and_the_extra(
 def test_the_project_has_these_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for extra, packages in EXTRAS.items():
-        listed = {need.partition(">")[0] for need in project["optional-dependencies"][extra]}
+        listed = {re.split(r"[\[>]", need)[0] for need in project["optional-dependencies"][extra]}
         assert {name.replace("_", "-") for name in packages} == listed
