@@ -1,7 +1,7 @@
 """Models over the workers of a cluster that is there already: Dask, or Ray Data.
 
-The engines are the extras `graphflow-compiler[distributed]` and `graphflow-compiler[ray]`; importing
-this package imports neither, and no other part imports this one.
+The engines are the extras `graphflow-compiler[distributed]` and `graphflow-compiler[ray]`;
+importing this package imports neither, and no other part imports this one.
 """
 
 from graphflow.distributed.batch_map import map_batches

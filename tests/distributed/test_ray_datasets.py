@@ -1,5 +1,5 @@
-"""Tests of models over Ray Data, where Ray is installed: equal to serial runs, also when a worker is
-killed and the run is started again."""
+"""Tests of models over Ray Data, where Ray is installed: equal to serial runs, also when a worker
+is killed and the run is started again."""
 
 from __future__ import annotations
 
@@ -120,9 +120,7 @@ def test_five_thousand_images_and_a_run_that_is_killed(saved: Path, tmp_path: Pa
     assert killed < actors
     table = pd.read_parquet(out).sort_values("id")
     assert list(table["id"]) == list(range(5000))
-    np.testing.assert_allclose(
-        np.stack(table["y"]), serial(saved, images), rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(np.stack(table["y"]), serial(saved, images), rtol=1e-5, atol=1e-6)
 
 
 RUN = """
@@ -153,11 +151,14 @@ class Slowly(BatchModel):
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    DataContext.get_current().checkpoint_config = CheckpointConfig(
+    # One for the model, one for what filters the images that are done, and some for reading.
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    context = DataContext.get_current()
+    context.target_min_block_size, context.target_max_block_size = 1, 2 << 10
+    context.checkpoint_config = CheckpointConfig(
         id_column="id", checkpoint_path=str(FOLDER / "checkpoint")
     )
-    ids = ray.data.read_parquet(str(FOLDER / "in"))
+    ids = ray.data.read_parquet(str(FOLDER / "in"), override_num_blocks=100)
     ids.map_batches(
         Slowly,
         fn_constructor_args=(portable_model(MODEL),),
