@@ -4,6 +4,7 @@ is killed and the run is started again."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.distributed import BatchModel, map_batches, portable_model
 from graphflow.models import ModelBuilder
+from support.pages import code_blocks
+from support.paths import ROOT
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -70,6 +73,22 @@ def test_a_dataset(saved: Path, cluster: None) -> None:
             )
     with pytest.raises(InvalidModel, match="no output 'z'"):
         map_batches(dataset, saved, output="z")
+
+
+def test_the_how_to(cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks about Ray in docs/distribute.md, which pages without Ray cannot run."""
+    page = ROOT / "docs" / "distribute.md"
+    monkeypatch.chdir(tmp_path)
+    first, *_ = [block.code for block in code_blocks(page) if "small.gfx" in block.code]
+    namespace: dict[str, Any] = {}
+    exec(first, namespace)
+    blocks = re.findall(r"```text\n(import ray.*?|found = .*?)```", page.read_text("utf-8"), re.S)
+    for block in blocks:
+        exec(block, namespace)
+        found = {row["id"]: row["y"] for row in namespace["found"].take_all()}
+        expected = namespace["exe"].run({"x": np.eye(12, dtype=np.float32)})["y"]
+        np.testing.assert_allclose([found[k] for k in range(12)], expected, rtol=1e-6)
+    assert len(blocks) == 2
 
 
 def with_numbers(batch: dict[str, Any]) -> dict[str, Any]:
