@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from graphflow.base.errors import GraphflowError
 
 EXTRAS = {
-    "distributed": ("dask", "distributed", "pandas", "pyarrow"),
+    "distributed": ("dask", "distributed", "fsspec", "pandas", "pyarrow"),
     "ray": ("ray",),
     "serve": ("uvicorn", "httptools", "uvloop", "starlette", "prometheus_client", "orjson"),
 }

@@ -17,10 +17,10 @@ from graphflow.distributed.portable_model import PortableModel, portable_model
 from graphflow.distributed.row_runs import require_divisible
 
 _ENGINES = {
-    "dask": ("distributed", "dask_collections"),
-    "ray": ("ray", "ray_datasets"),
+    "dask": ("distributed", "dask_collections", "mapped_collection"),
+    "ray": ("ray", "ray_datasets", "mapped_dataset"),
 }
-"""By the package that a collection's type comes from: the extra, and the module that maps it."""
+"""By the package that a collection's type comes from: the extra, the module, and its function."""
 
 
 def map_batches(
@@ -52,9 +52,9 @@ def map_batches(
             "map_batches takes a Dask array, bag or data frame, or a Ray dataset, not "
             f"{type(collection).__name__}"
         )
-    extra, module = _ENGINES[package]
+    extra, module, function = _ENGINES[package]
     require_extra(extra, "graphflow.distributed.map_batches")
     known = model if isinstance(model, PortableModel) else portable_model(model)
     require_divisible(known)
-    mapped = import_module(f"graphflow.distributed.{module}").mapped
-    return mapped(collection, known, output, columns)
+    engine = import_module(f"graphflow.distributed.{module}")
+    return getattr(engine, function)(collection, known, output, columns)

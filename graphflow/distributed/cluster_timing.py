@@ -15,7 +15,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,13 @@ from graphflow.base.target import Target
 from graphflow.bench import Protocol
 from graphflow.codegen import named_target
 from graphflow.cost import Timing
+from graphflow.distributed.clusters import submit_large
 from graphflow.distributed.machine_folders import own_folder
 from graphflow.program import ProgramSpec
 from graphflow.runtime import default_threads
-from graphflow.tuning.end_to_end_timing import end_to_end_blocks
-from graphflow.tuning.harness import BATCH, Harness, Kernels
-from graphflow.tuning.subjects import Subject
+from graphflow.tuning import BATCH, Harness, Kernels, Subject, ThisMachine
 
-LOOK_SECONDS = 10.0
+LOOK_INTERVAL = 10.0
 """How often a client looks whether the machines are still there."""
 
 MOST_TRIES = 4
@@ -78,7 +76,7 @@ def describe_machine(target_name: str, threads: int | None) -> tuple[str, Machin
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """Something to be timed on one machine: a function and its arguments."""
 
     function: Callable[..., Any]
@@ -102,8 +100,8 @@ class ClusterSite:
         for begin in range(0, len(found), BATCH):
             share = found[begin : begin + BATCH]
             own = {(s.key, k): kernels[s.key, k] for s in share for k in range(len(s.calls))}
-            jobs.append(_Job(times_of_share, (self.harness, share, own)))
-        for batches in self._results(jobs):
+            jobs.append(Job(times_of_share, (self.harness, self.protocol, share, own)))
+        for batches in self.results(jobs):
             yield from batches
 
     def end_to_end(
@@ -112,11 +110,11 @@ class ClusterSite:
         """The blocks of each program, each time side by side on one machine."""
         while True:
             arguments = (self.harness, self.protocol, programs)
-            yield from self._results([_Job(blocks_of_programs, arguments)])
+            yield from self.results([Job(blocks_of_programs, arguments)])
 
-    def _results(self, jobs: Sequence[_Job]) -> Iterator[Any]:
+    def results(self, jobs: Sequence[Job]) -> Iterator[Any]:
         """The results of jobs as they are done, one at a time on each machine."""
-        waiting, running = deque(jobs), dict[Any, tuple[_Job, str]]()
+        waiting, running = deque(jobs), dict[Any, tuple[Job, str]]()
         try:
             while waiting or running:
                 busy = {machine for _, machine in running.values()}
@@ -140,22 +138,22 @@ class ClusterSite:
             raise GraphflowError("all machines of this kind are lost; tune again to go on")
         return [machine for machine in left if machine not in busy]
 
-    def _submitted(self, job: _Job, machine: str) -> Any:
-        return self.client.submit(
+    def _submitted(self, job: Job, machine: str) -> Any:
+        return submit_large(
+            self.client,
             job.function,
             *job.arguments,
             workers=list(self.machines[machine]),
             allow_other_workers=False,
-            pure=False,
             priority=1,
         )
 
-    def _ended(self, running: Mapping[Any, tuple[_Job, str]]) -> list[Any]:
+    def _ended(self, running: Mapping[Any, tuple[Job, str]]) -> list[Any]:
         """The futures that are done, of which there is one at least if no machine is lost; those
         of machines that are lost are cancelled."""
         try:
             done = distributed.wait(
-                list(running), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED"
+                list(running), timeout=LOOK_INTERVAL, return_when="FIRST_COMPLETED"
             ).done
         except TimeoutError:
             done = set()
@@ -167,36 +165,35 @@ class ClusterSite:
         return [future for future in running if future in done or future in cut_off]
 
 
-def _again(job: _Job, error: BaseException) -> _Job:
+def _again(job: Job, error: BaseException) -> Job:
     if job.tries + 1 == MOST_TRIES:
         raise GraphflowError(
             f"workers were lost {MOST_TRIES} times while they timed the same kernels: {error}"
         ) from error
-    return _Job(job.function, job.arguments, job.tries + 1)
+    return Job(job.function, job.arguments, job.tries + 1)
 
 
 # On a worker --------------------------------------------------------------------------------------
 
 
 def times_of_share(
-    harness: Harness, found: Sequence[Subject], kernels: Kernels
+    harness: Harness, protocol: Protocol, found: Sequence[Subject], kernels: Kernels
 ) -> list[tuple[Timing, ...]]:
     """The timings of some subjects."""
-    with _alone_on_machine():
-        return list(harness.times(found, kernels))
+    with alone_on_machine():
+        return list(ThisMachine(harness, protocol).times(found, kernels))
 
 
 def blocks_of_programs(
     harness: Harness, protocol: Protocol, programs: Mapping[str, ProgramSpec]
-) -> dict[str, tuple[float, ...]]:
+) -> Mapping[str, tuple[float, ...]]:
     """The blocks of programs, measured side by side once."""
-    with _alone_on_machine():
-        (blocks,) = islice(end_to_end_blocks(programs, harness, protocol), 1)
-        return blocks
+    with alone_on_machine():
+        return next(ThisMachine(harness, protocol).end_to_end(programs))
 
 
 @contextmanager
-def _alone_on_machine() -> Iterator[None]:
+def alone_on_machine() -> Iterator[None]:
     """Wait until no other worker of this user times on this machine, also for another client."""
     lock = os.open(own_folder("timing") / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -37,9 +37,15 @@ def client_of(address: str) -> Any:
 
 def model_on(client: Any, model: PortableModel) -> Any:
     """The model as the result of a task, which each worker gets once."""
-    with warnings.catch_warnings():  # that it is large: the scheduler is to keep it
+    return submit_large(client, _given, model)
+
+
+def submit_large(client: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+    """The future of a task whose arguments are large, and which the scheduler is to keep: should a
+    worker be lost, another one gets them from there."""
+    with warnings.catch_warnings():  # that they are large
         warnings.simplefilter("ignore", UserWarning)
-        return client.submit(_given, model, pure=False)
+        return client.submit(function, *arguments, pure=False, **options)
 
 
 def _given(model: PortableModel) -> PortableModel:

@@ -24,7 +24,7 @@ from graphflow.distributed.portable_model import PortableModel
 from graphflow.distributed.row_runs import chosen_outputs, empty_results, only_input, run_rows
 
 
-def mapped(
+def mapped_collection(
     collection: Any, model: PortableModel, output: str | None, columns: Sequence[str] | None
 ) -> Any:
     """The collection of the results; TypeError for what is no array, bag or data frame."""

@@ -36,7 +36,7 @@ _AHEAD = 4
 """Files in work for each thread of the cluster: enough that none waits, and few enough that a run
 that is ended has begun little."""
 
-_COUNT_SECONDS = 1.0
+_COUNT_INTERVAL = 1.0
 """How long the number of threads of a cluster, whose workers come and go, is taken for true."""
 
 
@@ -175,7 +175,7 @@ class _Room:
     def count(self) -> int:
         """By the threads that the cluster has, or had a moment ago."""
         now = time.monotonic()
-        if not self._count or now - self._counted > _COUNT_SECONDS:
+        if not self._count or now - self._counted > _COUNT_INTERVAL:
             threads = sum(self._client.nthreads().values())
             self._count, self._counted = _AHEAD * max(1, threads), now
         return self._count

@@ -75,7 +75,7 @@ def read_file(name: str) -> bytes:
         return file.read()
 
 
-def write_file(name: str, content: bytes) -> None:
+def put_file(name: str, content: bytes) -> None:
     """Replace or make a file; OSError if it cannot be written."""
     store, path = _store_of(name)
     if store is not None:

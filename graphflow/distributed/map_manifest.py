@@ -24,8 +24,8 @@ from graphflow.distributed.file_stores import (
     in_folder,
     is_on_disk,
     make_folder,
+    put_file,
     read_file,
-    write_file,
 )
 from graphflow.distributed.mapped_file import FileRecord
 
@@ -33,7 +33,7 @@ MANIFEST = "manifest.jsonl"
 
 _PARTS = "manifest-*.jsonl"
 
-PART_SECONDS = 5.0
+PART_INTERVAL = 5.0
 """How long the records of a part are gathered."""
 
 
@@ -111,7 +111,7 @@ class _Parts:
     def add(self, record: FileRecord) -> None:
         """Add a record to the part that is gathered, and put it if it is time."""
         self._lines.append(_line(record))
-        if time.monotonic() - self._since >= PART_SECONDS:
+        if time.monotonic() - self._since >= PART_INTERVAL:
             self.flush()
 
     def flush(self) -> None:
@@ -119,7 +119,7 @@ class _Parts:
         self._since = time.monotonic()
         if self._lines:
             name = f"manifest-{self._began:019}-{self._number:06}.jsonl"
-            write_file(in_folder(self._folder, name), b"".join(self._lines))
+            put_file(in_folder(self._folder, name), b"".join(self._lines))
             self._number += 1
             self._lines.clear()
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from graphflow.base.errors import GraphflowError
 from graphflow.distributed.file_formats import mapped_content
-from graphflow.distributed.file_stores import read_file, stem_and_suffix, write_file
+from graphflow.distributed.file_stores import put_file, read_file, stem_and_suffix
 from graphflow.distributed.portable_model import PortableModel, worker_model
 
 
@@ -71,7 +71,7 @@ def map_file(model: PortableModel, task: FileTask) -> MappedFile:
             return MappedFile(task.earlier, was_there=True)
         _, suffix = stem_and_suffix(task.input)
         written = mapped_content(model, suffix, content, task.columns)
-        write_file(task.output, written)
+        put_file(task.output, written)
     # A file may be wrong in ways that its reader, or the store, has no common error for.
     except Exception as error:
         return MappedFile(FileRecord(task.input, task.output, digest, error=_text_of(error)))

@@ -21,7 +21,7 @@ _ROWS = 64
 """About the least rows of a batch: a batch costs Ray a millisecond."""
 
 
-def mapped(
+def mapped_dataset(
     dataset: Any, model: PortableModel, output: str | None, columns: Sequence[str] | None
 ) -> Any:
     """The dataset of the results, by as many actors as the cluster has room for."""

@@ -73,12 +73,12 @@ def require_apart(site: ClusterSite) -> int:
     """Jobs of a site never overlap; returns how many workers did them."""
 
     def job(number: int) -> tuple[float, float, str]:
-        with cluster_timing._alone_on_machine():
+        with cluster_timing.alone_on_machine():
             began = time.monotonic()
             time.sleep(0.02)
             return began, time.monotonic(), distributed.get_worker().address
 
-    times = sorted(site._results([cluster_timing._Job(job, (k,)) for k in range(8)]))
+    times = sorted(site.results([cluster_timing.Job(job, (k,)) for k in range(8)]))
     assert len(times) == 8
     assert all(end <= begin for (_, end, _), (begin, *_) in pairwise(times))
     return len({address for *_, address in times})
@@ -142,7 +142,7 @@ def end_to_end(model: onnx.ModelProto, target: Target, table: TimingTable) -> It
 
 @pytest.mark.slow
 def test_a_machine_that_is_lost(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_timing, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(cluster_timing, "LOOK_INTERVAL", 0.5)
 
     def job(number: int, seconds: float) -> int:
         time.sleep(seconds)
@@ -150,7 +150,7 @@ def test_a_machine_that_is_lost(threads: Any, monkeypatch: pytest.MonkeyPatch) -
 
     one, other = sorted(threads.nthreads())
     site = site_of(threads, {"one": [one], "other": [other]})
-    results = site._results([cluster_timing._Job(job, (k, 0.3)) for k in range(10)])
+    results = site.results([cluster_timing.Job(job, (k, 0.3)) for k in range(10)])
     found = [next(results)]
     threads.retire_workers([one], close_workers=True)
     found += results
@@ -159,4 +159,4 @@ def test_a_machine_that_is_lost(threads: Any, monkeypatch: pytest.MonkeyPatch) -
     while threads.nthreads():
         time.sleep(0.01)
     with pytest.raises(GraphflowError, match="all machines of this kind are lost"):
-        list(site._results([cluster_timing._Job(job, (0, 0.0))]))
+        list(site.results([cluster_timing.Job(job, (0, 0.0))]))

@@ -16,7 +16,7 @@ import graphflow as gf
 from graphflow.base.errors import GraphflowError
 from graphflow.distributed import map_manifest, portable_model
 from graphflow.distributed.file_map import map_files
-from graphflow.distributed.file_stores import found_files, in_folder, read_file, write_file
+from graphflow.distributed.file_stores import found_files, in_folder, put_file, read_file
 from graphflow.distributed.map_manifest import open_manifest, read_manifest
 from graphflow.distributed.mapped_file import FileRecord
 from graphflow.models import ModelBuilder
@@ -58,12 +58,12 @@ def test_a_run_over_a_store_and_another_one(client: Any, tmp_path: Path) -> None
     exe.save(tmp_path / "net.gfx")
     model = portable_model(tmp_path / "net.gfx")
     for k in range(6):
-        write_file(f"{STORE}/in/{k}.npy", npy(np.full((2, 6), k, np.float32)))
+        put_file(f"{STORE}/in/{k}.npy", npy(np.full((2, 6), k, np.float32)))
     inputs = found_files(f"{STORE}/in/*.npy")
     assert [name.rpartition("/")[2] for name in inputs] == [f"{k}.npy" for k in range(6)]
     assert map_files(client, model, inputs[:4], f"{STORE}/out").done == 4
-    write_file(f"{STORE}/out/1.npz", b"damaged")
-    write_file(inputs[5], b"no array")
+    put_file(f"{STORE}/out/1.npz", b"damaged")
+    put_file(inputs[5], b"no array")
     outcome = map_files(client, model, inputs, f"{STORE}/out")
     assert (outcome.done, outcome.before) == (2, 3)
     assert [record.input for record in outcome.failed] == inputs[5:]
@@ -75,7 +75,7 @@ def test_a_run_over_a_store_and_another_one(client: Any, tmp_path: Path) -> None
 
 
 def test_the_manifest_of_a_store_is_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_manifest, "PART_SECONDS", 0.0)
+    monkeypatch.setattr(map_manifest, "PART_INTERVAL", 0.0)
     for text in ("", "it failed"):
         with open_manifest(STORE) as manifest:
             manifest.add(FileRecord("a", "A", "m", error=text))
@@ -102,7 +102,7 @@ def test_a_manifest_on_a_disk_goes_on_behind_a_line_that_was_cut_off(tmp_path: P
 
 
 def test_a_url_of_a_disk_is_a_path(tmp_path: Path) -> None:
-    write_file(f"file://{tmp_path}/new/a.npy", b"content")
+    put_file(f"file://{tmp_path}/new/a.npy", b"content")
     assert found_files(f"file://{tmp_path}/new/*") == [f"{tmp_path}/new/a.npy"]
     assert in_folder(f"file://{tmp_path}/new", "a.npy") == f"{tmp_path}/new/a.npy"
     assert read_file(f"{tmp_path}/new/a.npy") == b"content"
