@@ -16,12 +16,6 @@ from graphflow.base.extras import require_extra
 from graphflow.distributed.portable_model import PortableModel, portable_model
 from graphflow.distributed.row_runs import require_divisible
 
-_ENGINES = {
-    "dask": ("distributed", "dask_collections", "mapped_collection"),
-    "ray": ("ray", "ray_datasets", "mapped_dataset"),
-}
-"""By the package that a collection's type comes from: the extra, the module, and its function."""
-
 
 def map_batches(
     collection: Any,
@@ -46,15 +40,19 @@ def map_batches(
     InvalidModel for models that do not fit, and where rows may not be divided among runs, and
     GraphflowError where an extra is not installed.
     """
-    package = type(collection).__module__.partition(".")[0].removesuffix("_expr")
-    if package not in _ENGINES:
-        raise TypeError(
-            "map_batches takes a Dask array, bag or data frame, or a Ray dataset, not "
-            f"{type(collection).__name__}"
-        )
-    extra, module, function = _ENGINES[package]
+    match type(collection).__module__.partition(".")[0]:
+        case "dask" | "dask_expr":
+            extra, engine = "distributed", "dask_collections"
+        case "ray":
+            extra, engine = "ray", "ray_datasets"
+        case _:
+            raise TypeError(
+                "map_batches takes a Dask array, bag or data frame, or a Ray dataset, not "
+                f"{type(collection).__name__}"
+            )
     require_extra(extra, "graphflow.distributed.map_batches")
     known = model if isinstance(model, PortableModel) else portable_model(model)
     require_divisible(known)
-    engine = import_module(f"graphflow.distributed.{module}")
-    return getattr(engine, function)(collection, known, output, columns)
+    module = import_module(f"graphflow.distributed.{engine}")
+    mapped = module.mapped_dataset if extra == "ray" else module.mapped_collection
+    return mapped(collection, known, output, columns)
