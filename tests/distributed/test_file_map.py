@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import distributed
 import numpy as np
 import pytest
@@ -20,9 +22,11 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import GraphflowError
 from graphflow.cli import main
+from graphflow.distributed import file_map
 from graphflow.distributed.file_map import map_files, mapped_names
 from graphflow.distributed.file_stores import found_files
 from graphflow.distributed.map_manifest import MANIFEST, read_manifest
+from graphflow.distributed.mapped_file import FileTask, MappedFile, map_file
 from graphflow.distributed.portable_model import PortableModel, portable_model
 from graphflow.models import ModelBuilder
 
@@ -122,6 +126,42 @@ def test_a_worker_that_is_killed(
 
     assert map_files(client, model, inputs, str(out), counting=kill).done == 60
     require_all(saved, inputs, out)
+
+
+@pytest.mark.slow
+def test_a_file_that_workers_die_of(
+    model: PortableModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed when all others are done, also those that died with it."""
+    inputs, poison = write_inputs(tmp_path / "in", 12), "0004"
+
+    def deadly(model: PortableModel, task: FileTask) -> MappedFile:
+        if poison in task.input:
+            os._exit(1)
+        return map_file(model, task)
+
+    monkeypatch.setattr(file_map, "map_file", deadly)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        outcome = map_files(client, model, inputs, str(tmp_path / "out"))
+    (failed,) = outcome.failed
+    assert (outcome.done, failed.input) == (11, inputs[4])
+    assert "workers died again and again" in failed.error
+
+
+@pytest.mark.slow
+def test_a_model_that_no_worker_can_load_ends_the_run(
+    client: Any, model: PortableModel, tmp_path: Path
+) -> None:
+    wrong = replace(model, digest="another", saved=(b"no model",))
+    inputs = write_inputs(tmp_path / "in", 5)
+    with pytest.raises(GraphflowError):
+        map_files(client, wrong, inputs, str(tmp_path / "out"))
 
 
 def test_two_inputs_of_one_name() -> None:
