@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from graphflow.base.errors import GraphflowError
 
 EXTRAS = {
-    "distributed": ("dask", "distributed", "pandas", "pyarrow"),
+    "distributed": ("dask", "distributed", "fsspec", "pandas", "pyarrow"),
+    "ray": ("ray",),
     "serve": ("uvicorn", "httptools", "uvloop", "starlette", "prometheus_client", "orjson"),
 }
 """The packages of each extra, by the names that are imported."""

@@ -1,6 +1,6 @@
-"""Command-line arguments that several commands share, and the types of their values.
+"""Commands of the command line, the arguments that several of them share, and the types of values.
 
-In: an argument parser, to which options are added, or the text of one argument.  Out: the parser
+In: a parser, to which a command or options are added, or the text of one argument.  Out: the parser
 with these options, or the value of that text.  Text that is not valid raises
 `argparse.ArgumentTypeError`, so that the command exits with 2.  What always holds: nothing is
 imported here that takes time, because every command parses its arguments first.
@@ -21,6 +21,13 @@ from graphflow.cli.on_demand import on_demand
 
 MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO_PREFIX}NAME"
 SAVED_HELP = f"{MODEL_HELP}, or a file that `compile -o` wrote"
+
+
+def add_command(commands: Any, name: str, module: str, text: str) -> argparse.ArgumentParser:
+    """The parser of a new command, which the COMMANDS of `module` runs."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(module=module)
+    return parser
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, help: str = SAVED_HELP) -> None:
@@ -72,6 +79,18 @@ def add_target_argument(parser: argparse.ArgumentParser) -> None:
         default=HOST,
         metavar="NAME",
         help="the processor to compile for: %(choices)s; avx2 is the host without AVX-512",
+    )
+
+
+def add_cluster_argument(
+    parser: argparse.ArgumentParser, without: str, default: str | None = None
+) -> None:
+    """Add `--dask`, the cluster that a command uses; `without` says what it does without one."""
+    parser.add_argument(
+        "--dask",
+        default=default,
+        metavar="ADDRESS|local",
+        help=f"the scheduler of a cluster, or local processes; {without}",
     )
 
 

@@ -15,12 +15,14 @@ from graphflow.base.offered_names import PEER_NAMES, ROW_FILTER_NAMES, ROW_ORDER
 from graphflow.base.version import VERSION
 from graphflow.cli.command_arguments import (
     MODEL_HELP,
+    add_cluster_argument,
+    add_command,
     add_common_arguments,
     add_model_arguments,
     add_target_argument,
     peers,
 )
-from graphflow.cli.service_arguments import add_map_arguments, add_serve_arguments
+from graphflow.cli.service_parsers import add_service_commands
 
 REPORT_SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
@@ -34,20 +36,22 @@ def command_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"graphflow {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    _add_run_commands(commands)
-    _add_inspect_commands(commands)
-    _add_measure_commands(commands)
-    text = "serve models over HTTP, by the Open Inference Protocol"
-    add_serve_arguments(_add_command(commands, "serve", "serve_command", text))
-    text = "run a model on files of arrays, on the workers of a Dask cluster"
-    add_map_arguments(_add_command(commands, "map", "map_command", text))
-    return parser
-
-
-def _add_command(commands: Any, name: str, module: str, text: str) -> argparse.ArgumentParser:
-    """The parser of a new command, which the COMMANDS of `module` runs."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    parser.set_defaults(module=module)
+    for add in (
+        _add_demo,
+        _add_compile,
+        _add_run,
+        _add_check,
+        _add_operators,
+        _add_inspect,
+        _add_view,
+        _add_explain,
+        _add_diff,
+        _add_profile,
+        _add_bench,
+        _add_tune,
+    ):
+        add(commands)
+    add_service_commands(commands)
     return parser
 
 
@@ -62,15 +66,16 @@ class _PrintSchema(argparse.Action):
         parser.exit()
 
 
-def _add_run_commands(commands: Any) -> None:
-    """Add demo, compile and run."""
-    command = _add_command(
+def _add_demo(commands: Any) -> None:
+    command = add_command(
         commands, "demo", "compile_commands", "build, compile, show and time a small model"
     )
     command.add_argument("--threads", type=int, help="threads of a run")
     command.add_argument("--dump", metavar="DIR", help="write the result of each stage to DIR")
 
-    command = _add_command(commands, "compile", "compile_commands", "compile a model")
+
+def _add_compile(commands: Any) -> None:
+    command = add_command(commands, "compile", "compile_commands", "compile a model")
     add_model_arguments(command, MODEL_HELP)
     command.add_argument("-o", "--output", metavar="FILE", help="save the compiled model")
     command.add_argument(
@@ -80,7 +85,9 @@ def _add_run_commands(commands: Any) -> None:
         "if one differs",
     )
 
-    command = _add_command(
+
+def _add_run(commands: Any) -> None:
+    command = add_command(
         commands, "run", "run_command", "run a model, by default on random inputs"
     )
     add_model_arguments(command)
@@ -95,9 +102,8 @@ def _add_run_commands(commands: Any) -> None:
     command.add_argument("--save", metavar="PREFIX", help="write outputs to PREFIXname.npy")
 
 
-def _add_inspect_commands(commands: Any) -> None:
-    """Add check, operators, inspect, view, explain and diff."""
-    command = _add_command(
+def _add_check(commands: Any) -> None:
+    command = add_command(
         commands,
         "check",
         "check_command",
@@ -106,7 +112,9 @@ def _add_inspect_commands(commands: Any) -> None:
     command.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     add_common_arguments(command)
 
-    command = _add_command(
+
+def _add_operators(commands: Any) -> None:
+    command = add_command(
         commands,
         "operators",
         "operators_command",
@@ -119,7 +127,9 @@ def _add_inspect_commands(commands: Any) -> None:
         "page of this version of graphflow, which was made so",
     )
 
-    command = _add_command(
+
+def _add_inspect(commands: Any) -> None:
+    command = add_command(
         commands, "inspect", "inspect_commands", "show the decision about every tensor"
     )
     add_model_arguments(command)
@@ -154,14 +164,18 @@ def _add_inspect_commands(commands: Any) -> None:
     command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
     _add_peer_profile(command)
 
-    command = _add_command(
+
+def _add_view(commands: Any) -> None:
+    command = add_command(
         commands, "view", "inspect_commands", "show the decisions as a picture, in a browser"
     )
     add_model_arguments(command)
     command.add_argument("--profile", action="store_true", help=PROFILE_HELP)
     _add_peer_profile(command)
 
-    command = _add_command(
+
+def _add_explain(commands: Any) -> None:
+    command = add_command(
         commands, "explain", "inspect_commands", "explain the layout and padding of one tensor"
     )
     add_model_arguments(command)
@@ -170,7 +184,9 @@ def _add_inspect_commands(commands: Any) -> None:
         "--full", action="store_true", help="also the variants and steps that were refused, and why"
     )
 
-    command = _add_command(
+
+def _add_diff(commands: Any) -> None:
+    command = add_command(
         commands,
         "diff",
         "diff_command",
@@ -195,9 +211,8 @@ def _add_peer_profile(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_measure_commands(commands: Any) -> None:
-    """Add profile, bench and tune."""
-    command = _add_command(
+def _add_profile(commands: Any) -> None:
+    command = add_command(
         commands, "profile", "profile_command", "measure each step of a run, thread by thread"
     )
     add_model_arguments(command, MODEL_HELP)
@@ -210,7 +225,9 @@ def _add_measure_commands(commands: Any) -> None:
         "--top", type=int, default=15, metavar="N", help="how many steps are listed; default: 15"
     )
 
-    command = _add_command(commands, "bench", "measure_commands", "time models beside onnxruntime")
+
+def _add_bench(commands: Any) -> None:
+    command = add_command(commands, "bench", "measure_commands", "time models beside onnxruntime")
     command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)
     add_common_arguments(command)
     command.add_argument("--json", action="store_true", help="one JSON object on a line per model")
@@ -222,7 +239,9 @@ def _add_measure_commands(commands: Any) -> None:
         help="the programs to compare with",
     )
 
-    command = _add_command(
+
+def _add_tune(commands: Any) -> None:
+    command = add_command(
         commands,
         "tune",
         "measure_commands",
@@ -237,4 +256,7 @@ def _add_measure_commands(commands: Any) -> None:
         default=0,
         metavar="N",
         help="also search schedules: time N points of each sketch for each kernel",
+    )
+    add_cluster_argument(
+        command, "each machine times one thing at a time; default: this machine, in this process"
     )

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
-from graphflow.base.errors import GraphflowError
 from graphflow.base.extras import require_extra
 from graphflow.cli.on_demand import on_demand
-
-LOCAL = "local"
 
 
 def map_command(wanted: argparse.Namespace) -> int:
     """`graphflow map MODEL`."""
     require_extra("distributed", "`graphflow map`")
     files = on_demand("distributed.file_map")
-    inputs = files.found_inputs(wanted.input)
+    inputs = on_demand("distributed.file_stores").found_files(wanted.input)
     model = on_demand("distributed.portable_model").portable_model(
         *wanted.models, sizes=dict(wanted.size), threads=wanted.threads
     )
     with (
-        _client(wanted.dask) as client,
+        on_demand("distributed.clusters").client_of(wanted.dask) as client,
         on_demand("api.progress_bar").ProgressBar("files") as bar,
     ):
         print(f"dashboard: {client.dashboard_link}", file=sys.stderr)
-        outcome = files.map_files(client, model, inputs, wanted.output, bar.count)
+        outcome = files.map_files(
+            client, model, inputs, wanted.output, columns=wanted.columns, counting=bar.count
+        )
     print(f"{outcome.done} files done, {outcome.before} before, {len(outcome.failed)} failed")
     for record in outcome.failed:
         print(f"{record.input}: {record.error}", file=sys.stderr)
@@ -35,12 +33,3 @@ def map_command(wanted: argparse.Namespace) -> int:
 
 COMMANDS = {"map": map_command}
 """The commands of this module, by name."""
-
-
-def _client(address: str) -> Any:
-    """A client of the cluster at an address, or of one on this machine."""
-    clusters = on_demand("distributed.clusters")
-    try:
-        return clusters.client_of(None if address == LOCAL else address)
-    except OSError as error:
-        raise GraphflowError(f"there is no scheduler at {address}: {error}") from error

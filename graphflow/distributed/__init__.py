@@ -1,13 +1,11 @@
-"""Models over the workers of a cluster that is there already: Dask.
+"""Models over the workers of a cluster that is there already: Dask, or Ray Data.
 
-It needs the extra `graphflow-compiler[distributed]`; no other part imports this one.
+The engines are the extras `graphflow-compiler[distributed]` and `graphflow-compiler[ray]`;
+importing this package imports neither, and no other part imports this one.
 """
 
-from graphflow.base.extras import require_extra
+from graphflow.distributed.batch_map import map_batches
+from graphflow.distributed.batch_model import BatchModel
+from graphflow.distributed.portable_model import portable_model
 
-require_extra("distributed", "graphflow.distributed")
-
-from graphflow.distributed.collections_map import map_batches  # noqa: E402
-from graphflow.distributed.portable_model import portable_model  # noqa: E402
-
-__all__ = ["map_batches", "portable_model"]
+__all__ = ["BatchModel", "map_batches", "portable_model"]

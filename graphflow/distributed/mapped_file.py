@@ -1,31 +1,28 @@
-"""One file of arrays through a model: what a worker does with it.
+"""One file through a model: what a worker does with it.
 
-In: a file `.npy` or `.npz`, and a model.  Out: a file `.npz` with the outputs, and a record of it.
-What always holds: the output appears under its name complete or not at all; the record has the
-digests of both files; a file that fails is a record with its error.
+In: the name of a file, a model, and the record of an earlier run.  Out: a file with the outputs,
+and a record of it.  What always holds: the output appears under its name complete or not at all;
+the record has the digests of both files; a file that fails is a record with its error.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
 
-import numpy as np
-from numpy.typing import NDArray
-
-from graphflow.base.errors import GraphflowError, InvalidModel
-from graphflow.distributed.portable_model import PortableModel
-from graphflow.distributed.row_runs import only_input, run_rows
-from graphflow.runtime import replace_file
+from graphflow.base.errors import GraphflowError
+from graphflow.distributed.file_formats import mapped_content
+from graphflow.distributed.file_stores import put_file, read_file, stem_and_suffix
+from graphflow.distributed.portable_model import PortableModel, worker_model
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What became of one input: the names and SHA-256 of it and of its output, or its `error`."""
+    """What became of one input: the names and SHA-256 of it and of its output, or its `error`.
+
+    `model` is the digest of the model, and of the columns that were its input if they were named.
+    """
 
     input: str
     output: str
@@ -39,36 +36,73 @@ class FileRecord:
         return asdict(self)
 
 
-def map_file(model: PortableModel, input: str, output: str) -> FileRecord:
-    """Run the model on the arrays of a file, and write the outputs."""
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """One input, where its output goes, the columns that are the model's input, and what an earlier
+    run recorded."""
+
+    input: str
+    output: str
+    columns: tuple[str, ...] | None = None
+    earlier: FileRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """The record of a file, and whether it was done before."""
+
+    record: FileRecord
+    was_there: bool = False
+
+
+def map_file(model: PortableModel, task: FileTask) -> MappedFile:
+    """Run the model on a file and write the outputs, unless the output is there already, made by
+    this model of this input.
+
+    Raises GraphflowError if this worker cannot load the model, which no file is to blame for.
+    """
+    worker_model(model)
+    digest = task_digest(model, task.columns)
     try:
-        content = Path(input).read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        results = run_rows(model, _arrays(model, input))
-        _write(output, results)
-        return FileRecord(input, output, model.digest, digest, file_digest(output))
-    except (GraphflowError, OSError, ValueError, TypeError) as error:
-        return FileRecord(input, output, model.digest, error=str(error) or repr(error))
+        content = read_file(task.input)
+        read = _sha256(content)
+        if _is_done(task, digest, read):
+            assert task.earlier is not None
+            return MappedFile(task.earlier, was_there=True)
+        _, suffix = stem_and_suffix(task.input)
+        written = mapped_content(model, suffix, content, task.columns)
+        put_file(task.output, written)
+    # A file may be wrong in ways that its reader, or the store, has no common error for.
+    except Exception as error:
+        return MappedFile(FileRecord(task.input, task.output, digest, error=_text_of(error)))
+    return MappedFile(FileRecord(task.input, task.output, digest, read, _sha256(written)))
 
 
-def file_digest(path: str) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def task_digest(model: PortableModel, columns: Sequence[str] | None) -> str:
+    """What decides the output for an input: the model, and which columns are its input."""
+    if columns is None:
+        return model.digest
+    return _sha256("\n".join([model.digest, *map(repr, columns)]).encode())
 
 
-def _arrays(model: PortableModel, path: str) -> dict[str, NDArray[Any]]:
-    if path.endswith(".npy"):
-        return {only_input(model): np.load(path, allow_pickle=False)}
-    if path.endswith(".npz"):
-        with np.load(path, allow_pickle=False) as found:
-            return dict(found)
-    raise InvalidModel(f"{path} is no array; give files .npy, or .npz with an array for each input")
+def _is_done(task: FileTask, digest: str, input_sha256: str) -> bool:
+    """Whether the output is there as the record of an earlier run says."""
+    earlier = task.earlier
+    if earlier is None or earlier.error or earlier.output != task.output:
+        return False
+    if earlier.model != digest or earlier.input_sha256 != input_sha256:
+        return False
+    try:
+        return _sha256(read_file(task.output)) == earlier.output_sha256
+    except OSError:
+        return False
 
 
-def _write(path: str, results: Mapping[str, NDArray[Any]]) -> None:
-    def write(file: BinaryIO) -> None:
-        np.savez(file, **results)  # type: ignore[arg-type]  # names of arrays, not of options
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    replace_file(path, write)
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, GraphflowError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else repr(error)

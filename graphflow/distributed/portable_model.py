@@ -9,10 +9,8 @@ programs are files of this machine, so processes of one user share their weights
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
-import tempfile
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -22,6 +20,7 @@ from graphflow.api.executable import Executable, load
 from graphflow.api.row_batches import RowBatches, row_batches
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel
 from graphflow.base.options import Options
+from graphflow.distributed.machine_folders import own_folder
 from graphflow.runtime import is_container, replace_file
 
 
@@ -35,7 +34,7 @@ class PortableModel:
     digest: str
     saved: tuple[bytes, ...]
     onnx: bytes
-    sizes: tuple[tuple[str, int, int], ...]
+    sizes: tuple[tuple[str, int, int | None], ...]
     threads: int | None
 
     def __repr__(self) -> str:
@@ -44,7 +43,7 @@ class PortableModel:
 
 def portable_model(
     *paths: str | Path,
-    sizes: Mapping[str, tuple[int, int]] | None = None,
+    sizes: Mapping[str, tuple[int, int | None]] | None = None,
     threads: int | None = 1,
 ) -> PortableModel:
     """The model in saved files, of which each worker takes the first that its processor can
@@ -81,17 +80,24 @@ class WorkerModel:
     rows: RowBatches
 
 
-_MADE: dict[str, WorkerModel] = {}
+_MOST_MADE = 4
+"""The models that a worker keeps: the workers of a cluster outlive the runs of many models."""
+
+_MADE: OrderedDict[tuple[str, int | None], WorkerModel] = OrderedDict()
 _TURN = threading.Lock()
 
 
 def worker_model(model: PortableModel) -> WorkerModel:
-    """A model in this process; it is made once."""
+    """A model in this process; it is made once, while no more than `_MOST_MADE` are in use."""
+    key = (model.digest, model.threads)
     with _TURN:
-        found = _MADE.get(model.digest)
+        found = _MADE.get(key)
         if found is None:
             exe = _made(model)
-            found = _MADE[model.digest] = WorkerModel(exe, row_batches(exe))
+            found = _MADE[key] = WorkerModel(exe, row_batches(exe))
+            while len(_MADE) > _MOST_MADE:
+                _MADE.popitem(last=False)
+        _MADE.move_to_end(key)
         return found
 
 
@@ -115,18 +121,7 @@ def _made(model: PortableModel) -> Executable:
 
 def _loaded(content: bytes, threads: int | None) -> Executable:
     digest = hashlib.sha256(content).hexdigest()
-    path = _folder_of_models() / f"{digest}.gfx"
+    path = own_folder("models") / f"{digest}.gfx"
     if not path.exists():
         replace_file(str(path), lambda file: file.writelines([content]))
     return load(path, threads=threads, sha256=digest)
-
-
-def _folder_of_models() -> Path:
-    """The folder of this user for models of workers; GraphflowError if others may write there."""
-    folder = Path(tempfile.gettempdir(), f"graphflow-models-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not is_own or found.st_mode & 0o022:
-        raise GraphflowError(f"{folder} belongs to others, or others may write there; remove it")
-    return folder

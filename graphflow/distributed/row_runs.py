@@ -30,15 +30,25 @@ def run_rows(model: PortableModel, arrays: Mapping[str, NDArray[Any]]) -> dict[s
     counts = {len(array) if array.ndim else -1 for array in arrays.values()}
     if len(counts) != 1:
         raise InvalidModel(f"the arrays have different numbers of rows: {sorted(counts)}")
+    if counts == {0}:
+        return empty_results(model)
     results: dict[str, list[NDArray[Any]]] = {}
     for begin, end in row_pieces(counts.pop(), known.rows):
-        part = {name: array[begin:end] for name, array in arrays.items()}
+        part = {
+            name: _at_least(array[begin:end], known.rows.least) for name, array in arrays.items()
+        }
         for name, array in known.exe.run(part).items():
-            results.setdefault(name, []).append(array)
+            results.setdefault(name, []).append(array[: end - begin])
     return {
         name: parts[0] if len(parts) == 1 else np.concatenate(parts)
         for name, parts in results.items()
     }
+
+
+def _at_least(rows: NDArray[Any], least: int) -> NDArray[Any]:
+    """As many rows as a run has to have: the last one is repeated, whose results are not wanted."""
+    missing = least - len(rows)
+    return rows if missing <= 0 else np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
 
 
 def row_pieces(count: int, rows: RowBatches) -> Iterator[tuple[int, int]]:
@@ -46,6 +56,23 @@ def row_pieces(count: int, rows: RowBatches) -> Iterator[tuple[int, int]]:
     runs = max(1, -(-count // rows.most))
     ends = [count * k // runs for k in range(runs + 1)]
     return pairwise(ends)
+
+
+def require_divisible(model: PortableModel) -> None:
+    """Raise InvalidModel if the rows of a batch may not be divided among runs."""
+    refusal = worker_model(model).rows.refusal
+    if refusal:
+        raise InvalidModel(f"the rows of a batch cannot be divided among runs: {refusal}")
+
+
+def chosen_outputs(model: PortableModel, output: str | None) -> tuple[str, ...]:
+    """The names of all outputs, or the one that is wanted; InvalidModel for an unknown one."""
+    names = tuple(tensor.name for tensor in worker_model(model).exe.outputs)
+    if output is None:
+        return names
+    if output not in names:
+        raise InvalidModel(f"there is no output {output!r}; the outputs are {', '.join(names)}")
+    return (output,)
 
 
 def only_input(model: PortableModel) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from graphflow.base.errors import GraphflowError
+
 RETRY_AFTER = 1
 """After how many seconds a client that was refused for want of room may try again."""
 
 
-class RefusedRequest(Exception):
+class RefusedRequest(GraphflowError):
     """A request that gets no result; `status` is the response's, `why` a short name for metrics."""
 
     def __init__(self, status: HTTPStatus, message: str, why: str = "invalid") -> None:

@@ -91,10 +91,10 @@ class Repository:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model that was to be loaded is served, and the server does not stop."""
+        """Whether every model that is to be served is, and the server does not stop."""
         places = [place for places in self._places.values() for place in places.values()]
         return self._is_open and all(
-            place.serving is not None or place.reason == _UNLOADED for place in places
+            place.serving is not None or place.reason in (_UNLOADED, _GONE) for place in places
         )
 
     async def index(self) -> list[dict[str, str]]:
@@ -141,7 +141,7 @@ class Repository:
         async with self._turns[name]:  # after the check: clients do not make locks
             found = (await asyncio.to_thread(self._files.found)).get(name, {})
             for version in set(self._places[name]) - set(found):
-                self._remove(name, version, "its file is gone")
+                self._remove(name, version, _GONE)
             done = await asyncio.gather(*map(self._load, found.values()), return_exceptions=True)
         for result in done:
             if isinstance(result, BaseException):
@@ -163,9 +163,9 @@ class Repository:
         place.state, place.tried = "LOADING", identity
         try:
             model = await self._loads(file)
-        except GraphflowError as error:
-            place.state, place.reason = "UNAVAILABLE", str(error)
-            _log.error("model %s cannot be loaded: %s", _shown(file.name, file.version), error)
+        except BaseException as error:  # also one that is cancelled, or a disk that is full
+            place.state, place.reason = "UNAVAILABLE", str(error) or repr(error)
+            _log.error("model %s cannot be loaded: %r", _shown(file.name, file.version), error)
             raise
         if not self._is_open:
             return
@@ -250,6 +250,8 @@ class Repository:
 
 
 _UNLOADED = "unloaded"
+_GONE = "its file is gone"
+"""Why a version is not served that nobody wants to be."""
 
 
 def _shown(name: str, version: str | None) -> str:

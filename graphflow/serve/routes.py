@@ -284,6 +284,11 @@ def application(
         metrics.refused.labels("cannot_load").inc()
         return _PlainJson({"error": str(error)}, HTTPStatus.BAD_REQUEST)
 
+    async def broken(_: Request, __: Exception) -> Response:
+        """What nobody expected; uvicorn logs it."""
+        metrics.refused.labels("internal").inc()
+        return _PlainJson({"error": "internal error"}, HTTPStatus.INTERNAL_SERVER_ERROR)
+
     async def gone(_: Request, __: Exception) -> Response:
         metrics.refused.labels("client_gone").inc()
         return Response(status_code=499)  # nobody reads it
@@ -306,6 +311,7 @@ def application(
             HTTPException: not_found,
             GraphflowError: failed,
             ClientGone: gone,
+            Exception: broken,
         },
         lifespan=lifespan,
     )

@@ -109,14 +109,17 @@ class ModelServer:
     async def _load_and_watch(self) -> None:
         try:
             await self._repository.load_all()
-        except GraphflowError as error:
+        except (GraphflowError, OSError) as error:
             if not self._options.files.folders:
-                self._failure = error
+                self._failure = GraphflowError(str(error))
                 self.stop()
                 return
         while True:
             await asyncio.sleep(self._options.limits.check_seconds)
-            await self._repository.look_for_changes(self._options.reloads)
+            try:
+                await self._repository.look_for_changes(self._options.reloads)
+            except OSError as error:  # the system refuses now what it may grant in a second
+                _log.error("cannot look at the files of the models: %s", error)
 
 
 def _config(app: ASGIApp, options: ServeOptions) -> LimitedConfig:

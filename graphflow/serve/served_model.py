@@ -83,7 +83,10 @@ class ModelInterface:
     alone: str = ""
 
     def require(self, arrays: Arrays) -> None:
-        """Raise RefusedRequest for inputs that do not fit the model."""
+        """Raise RefusedRequest for inputs that do not fit the model.
+
+        A run would refuse them too, but by then other requests share it.
+        """
         known = {tensor.name: tensor for tensor in self.inputs}
         wrong = [f"there is no input {name!r}" for name in arrays if name not in known]
         wrong += [f"input {name!r} is missing" for name in self.required if name not in arrays]

@@ -26,7 +26,7 @@ from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.bench import Protocol, measure, peak_kernel
 from graphflow.codegen import ObjectTask, compile_object, make_object
-from graphflow.cost import Timing, TimingTable
+from graphflow.cost import Timing
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.lower import kernel_task
 from graphflow.processes.workers import Workers
@@ -105,16 +105,6 @@ class Harness:
         """The timings of each batch of subjects, as soon as it is measured."""
         for batch in _batches([_TimingProgram.of(subject, kernels, self) for subject in found]):
             yield self._batch(batch)
-
-    def time_into(
-        self, table: TimingTable, found: Sequence[Subject], kernels: Kernels, trace: Trace
-    ) -> None:
-        """Add the timings of subjects to a table after each batch, and count them."""
-        done = 0
-        for batch in self.times(found, kernels):
-            table.add(batch)
-            done += len(batch)
-            trace.count(done, len(found))
 
     def _batch(self, batch: Sequence[_TimingProgram]) -> tuple[Timing, ...]:
         runs: dict[str, Callable[[], object]] = {"reference": self.reference()}

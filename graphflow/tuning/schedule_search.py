@@ -23,6 +23,7 @@ from graphflow.processes.workers import Workers
 from graphflow.schedule import Point, Refusal, Sketch, choices_text
 from graphflow.tuning.harness import Harness, Kernels
 from graphflow.tuning.subjects import Subject, schedule_subject
+from graphflow.tuning.timing_site import TimingSite, time_into
 
 MOST_REFUSED = 8
 """Points that may be refused for each schedule to time, before a search ends with fewer."""
@@ -86,13 +87,14 @@ class _Trial:
 
 @dataclass(frozen=True)
 class ScheduleSearch:
-    """A search of schedules with a harness, into a timing table.
+    """A search of schedules with a harness, which are timed at a site, into a timing table.
 
     `schedules` are timed for each sketch and distinct kernel; `compiler` is the digest under which
     results are filed.
     """
 
     harness: Harness
+    site: TimingSite
     table: TimingTable
     schedules: int
     seed: int
@@ -114,9 +116,9 @@ class ScheduleSearch:
         kernels = self._compiled(missing, trace, workers)
         found = [subject for _, _, subject in missing if (subject.key, 0) in kernels]
         progress("searching schedules, timing")
-        self.harness.time_into(self.table, found, kernels, trace)
+        time_into(self.table, self.site, found, kernels, trace)
         for _ in range(REPETITIONS):
-            self.harness.time_into(self.table, self._fastest(trials), kernels, trace)
+            time_into(self.table, self.site, self._fastest(trials), kernels, trace)
         timed = timed_searches(self.table.known)
         return tuple(_searched(trial, timed.get(trial.search, {})) for trial in trials)
 

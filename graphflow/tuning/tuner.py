@@ -49,13 +49,11 @@ from graphflow.pipeline.request import CompileRequest
 from graphflow.pipeline.services import worker_count
 from graphflow.processes.workers import Workers
 from graphflow.program import ProgramSpec
-from graphflow.runtime import check_host, processor_of
 from graphflow.schedule import Sketch
 from graphflow.tir import PrimFunc
 from graphflow.tuning.end_to_end_timing import (
     END_TO_END_PROTOCOL,
     compared_plans,
-    end_to_end_blocks,
     end_to_end_timings,
 )
 from graphflow.tuning.harness import PROTOCOL, Harness
@@ -66,6 +64,7 @@ from graphflow.tuning.measurement_candidates import (
 )
 from graphflow.tuning.schedule_search import ScheduleSearch, Searched
 from graphflow.tuning.subjects import Subject, subjects
+from graphflow.tuning.timing_site import SiteOf, ThisMachine, TimingSite, time_into
 
 Tunable: TypeAlias = "OnnxModel | PrimFunc | OperatorGraph"
 
@@ -125,6 +124,7 @@ def tune(
     search: int = 0,
     seed: int = 0,
     protocol: Protocol | None = None,
+    site: SiteOf = ThisMachine,
     progress: Callable[[str], None] = lambda text: None,
     counting: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuned:
@@ -138,7 +138,8 @@ def tune(
     With `search`, so many schedules of each sketch are timed for each kernel first: of the
     compiler's own sketches, and of `sketches`.  The `seed` decides which; see `SearchSpace.sample`.
     `compile` with these timings offers the fastest, those of `sketches` if it is given them, too.
-    A kernel that a user wrote, or a graph of them, is tuned like a model.  Raises CodegenError
+    A kernel that a user wrote, or a graph of them, is tuned like a model.  `site` is where kernels
+    are timed, by default this machine.  Raises CodegenError
     where this processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
     """
     request = CompileRequest(
@@ -152,23 +153,20 @@ def tune(
         counting=counting,
     )
     aim = request.target
-    check_host(processor_of(aim.cpu, aim.features), "what is to be timed")
+    harness = Harness(aim, request.threads, PROTOCOL if protocol is None else protocol)
+    place = site(harness, END_TO_END_PROTOCOL if protocol is None else protocol)
     path = timings or request.options.timings or default_timings()
     table = TimingTable(path, aim, request.threads)
     graph = _graph(request)
     trace = Trace(request.options, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
-        harness = Harness(aim, request.threads, PROTOCOL if protocol is None else protocol)
-        end_to_end_protocol = END_TO_END_PROTOCOL if protocol is None else protocol
         searched: tuple[Searched, ...] = ()
         if search > 0:
             every = (*SKETCHES, *sketches)
-            schedules = ScheduleSearch(harness, table, search, seed, compiler_digest())
+            schedules = ScheduleSearch(harness, place, table, search, seed, compiler_digest())
             searched = schedules.run(graph, every, trace, workers, progress)
         graph = with_found_schedules(graph, request, Timings(table.known))
-        tuner = _Tuner(
-            graph, request, table, harness, end_to_end_protocol, trace, workers, progress
-        )
+        tuner = _Tuner(graph, request, table, harness, place, trace, workers, progress)
         tuned, timed = tuner.run(), sum(found.timed for found in searched)
         known = tuned.known - timed
         return replace(tuned, timed=tuned.timed + timed, known=known, searched=searched)
@@ -208,7 +206,7 @@ class _Tuner:
     request: CompileRequest
     table: TimingTable
     harness: Harness
-    end_to_end_protocol: Protocol
+    site: TimingSite
     trace: Trace
     workers: Workers
     progress: Callable[[str], None]
@@ -287,9 +285,7 @@ class _Tuner:
         programs = {key: self._program(found) for key, (_, found) in plans.items()}
         self.progress("end-to-end times, timing")
         repetitions = []
-        for repetition in islice(
-            end_to_end_blocks(programs, self.harness, self.end_to_end_protocol), REQUIRED_TIMINGS
-        ):
+        for repetition in islice(self.site.end_to_end(programs), REQUIRED_TIMINGS):
             repetitions.append(repetition)
             self.trace.count(len(repetitions), REQUIRED_TIMINGS)
         named = {key: what for key, (what, _) in plans.items()}
@@ -305,5 +301,5 @@ class _Tuner:
         self.progress(f"{where}, compiling")
         kernels = self.harness.compiled(wanted, self.trace, self.workers)
         self.progress(f"{where}, timing")
-        self.harness.time_into(self.table, wanted, kernels, self.trace)
+        time_into(self.table, self.site, wanted, kernels, self.trace)
         self.timed += len(wanted)

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import distributed
 import numpy as np
 import pytest
@@ -20,13 +22,11 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import GraphflowError
 from graphflow.cli import main
-from graphflow.distributed.file_map import (
-    MANIFEST,
-    found_inputs,
-    map_files,
-    mapped_names,
-    read_manifest,
-)
+from graphflow.distributed import file_map
+from graphflow.distributed.file_map import map_files, mapped_names
+from graphflow.distributed.file_stores import found_files
+from graphflow.distributed.map_manifest import MANIFEST, read_manifest
+from graphflow.distributed.mapped_file import FileTask, MappedFile, map_file
 from graphflow.distributed.portable_model import PortableModel, portable_model
 from graphflow.models import ModelBuilder
 
@@ -63,12 +63,12 @@ def write_inputs(folder: Path, count: int = COUNT) -> list[str]:
     for k in range(count):
         rng = np.random.default_rng(k)
         np.save(folder / f"{k:04}.npy", rng.standard_normal((1 + k % 7, 6)).astype(np.float32))
-    return found_inputs(f"{folder}/*.npy")
+    return found_files(f"{folder}/*.npy")
 
 
 def require_all(saved: Path, inputs: list[str], folder: Path) -> None:
     """Every output is there once, whole, and equal to a serial run."""
-    exe, records = gf.load(saved), read_manifest(str(folder / MANIFEST))
+    exe, records = gf.load(saved), read_manifest(str(folder))
     assert sorted(os.listdir(folder)) == sorted(
         [MANIFEST, *(f"{Path(path).stem}.npz" for path in inputs)]
     )
@@ -85,7 +85,7 @@ def test_a_run_and_another_one(
 ) -> None:
     inputs, out = write_inputs(tmp_path / "in"), tmp_path / "out"
     counted: list[tuple[int, int]] = []
-    outcome = map_files(client, model, inputs[:10], str(out), lambda *n: counted.append(n))
+    outcome = map_files(client, model, inputs[:10], str(out), counting=lambda *n: counted.append(n))
     assert (outcome.done, outcome.before, outcome.failed) == (10, 0, [])
     assert counted[-1] == (10, 10)
     (out / "0003.npz").unlink()
@@ -124,15 +124,53 @@ def test_a_worker_that_is_killed(
         if done == 15:
             os.kill(victim, signal.SIGKILL)
 
-    assert map_files(client, model, inputs, str(out), kill).done == 60
+    assert map_files(client, model, inputs, str(out), counting=kill).done == 60
     require_all(saved, inputs, out)
+
+
+@pytest.mark.slow
+def test_a_file_that_workers_die_of(
+    model: PortableModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed when all others are done, also those that died with it."""
+    inputs, poison = write_inputs(tmp_path / "in", 12), "0004"
+
+    def deadly(model: PortableModel, task: FileTask) -> MappedFile:
+        if poison in task.input:
+            os._exit(1)
+        return map_file(model, task)
+
+    monkeypatch.setattr(file_map, "map_file", deadly)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        outcome = map_files(client, model, inputs, str(tmp_path / "out"))
+    (failed,) = outcome.failed
+    assert (outcome.done, failed.input) == (11, inputs[4])
+    assert "workers died again and again" in failed.error
+
+
+@pytest.mark.slow
+def test_a_model_that_no_worker_can_load_ends_the_run(
+    client: Any, model: PortableModel, tmp_path: Path
+) -> None:
+    wrong = replace(model, digest="another", saved=(b"no model",))
+    inputs = write_inputs(tmp_path / "in", 5)
+    with pytest.raises(GraphflowError):
+        map_files(client, wrong, inputs, str(tmp_path / "out"))
 
 
 def test_two_inputs_of_one_name() -> None:
     with pytest.raises(GraphflowError, match="would both be written to"):
         mapped_names(["/a/x.npy", "/b/x.npz"], "out")
+    with pytest.raises(GraphflowError, match=r"would take the place of the input /a/w\.npz"):
+        mapped_names(["/a/w.npz", "/a/x.npz"], "/a")
     with pytest.raises(GraphflowError, match="no file is named"):
-        found_inputs("/nowhere/*.npy")
+        found_files("/nowhere/*.npy")
 
 
 def test_the_command_line(saved: Path, tmp_path: Path, client: Any, capsys: Any) -> None:

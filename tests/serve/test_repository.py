@@ -238,3 +238,32 @@ def test_what_was_accepted_is_answered_by_what_accepted_it(tmp_path: Path) -> No
         assert await asyncio.gather(*accepted) == [2, 2, 2]
 
     opened(ModelFiles((ModelFile("m", "1", path),)), test)
+
+
+def test_a_version_whose_file_is_taken_away_is_not_missed(tmp_path: Path) -> None:
+    for version in ("1", "2"):
+        write(tmp_path / "m" / version / "model.gfx", version)
+
+    async def test(repository: Repository) -> None:
+        await repository.load_all()
+        (tmp_path / "m" / "1" / "model.gfx").unlink()
+        await repository.load("m")
+        assert repository.is_ready and repository.versions("m") == ["2"]
+        assert (await states(repository))["m:1"] == ("UNAVAILABLE", "its file is gone")
+
+    opened(ModelFiles((), (tmp_path,)), test)
+
+
+def test_a_load_that_the_system_refuses_is_noted(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gfx", "2")
+
+    async def refuse(_: ModelFile) -> Any:
+        raise OSError("no space left")
+
+    async def test(repository: Repository) -> None:
+        with pytest.raises(OSError, match="no space left"):
+            await repository.load("m")
+        assert (await states(repository))["m:1"] == ("UNAVAILABLE", "no space left")
+        assert not repository.is_ready
+
+    opened(ModelFiles((ModelFile("m", "1", path),)), test, refuse)

@@ -240,3 +240,15 @@ def test_the_repository(server: Served) -> None:
     assert server.infer([1.0])[0] == 503
     assert server.request("POST", "/v2/repository/models/m/load", {}) == (200, {})
     assert server.infer([1.0])[0] == 200
+
+
+def test_what_nobody_expected_is_an_answer_too(tmp_path: Path) -> None:
+    class Broken(ScaledRows):
+        def run(self, inputs: Any) -> Any:
+            raise ZeroDivisionError
+
+    with served_program(Broken(), tmp_path) as server:
+        assert server.infer([1.0]) == (500, {"error": "internal error"})
+        assert (
+            b'graphflow_refused_total{why="internal"} 1.0' in server.request("GET", "/metrics")[1]
+        )

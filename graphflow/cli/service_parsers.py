@@ -1,19 +1,27 @@
-"""The arguments of `graphflow serve` and `graphflow map`, and the types of their values.
+"""The parsers of `graphflow serve` and `graphflow map`.
 
-In: an argument parser.  Out: the parser with these options; those of limits have the names of the
-fields of `ServeLimits`, and are absent where they were not given.
+In: the commands of a parser.  Out: these two among them; the options of limits have the names of
+the fields of `ServeLimits`, and are absent where they were not given.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from graphflow.cli.command_arguments import add_size_argument
+from graphflow.cli.command_arguments import add_cluster_argument, add_command, add_size_argument
 
 
-def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the models, where they are served, how they are loaded, and the limits."""
+def add_service_commands(commands: Any) -> None:
+    """Add serve and map."""
+    _add_serve(commands)
+    _add_map(commands)
+
+
+def _add_serve(commands: Any) -> None:
+    text = "serve models over HTTP, by the Open Inference Protocol"
+    parser = add_command(commands, "serve", "serve_command", text)
     parser.add_argument(
         "models",
         nargs="*",
@@ -33,8 +41,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     _add_limits(parser)
 
 
-def add_map_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the model, the inputs, the folder of outputs, and the cluster."""
+def _add_map(commands: Any) -> None:
+    text = "run a model on files of arrays or tables, on the workers of a Dask cluster"
+    parser = add_command(commands, "map", "map_command", text)
     parser.add_argument(
         "models",
         nargs="+",
@@ -46,15 +55,20 @@ def add_map_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         required=True,
         metavar="PATTERN",
-        help="files .npy, or .npz with an array for each input, such as 'in/*.npy'",
+        help="files .npy, .npz with an array for each input, or .parquet, such as 'in/*.npy', or "
+        "in a store that fsspec knows, such as 's3://bucket/in/*.parquet'",
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="a folder of every worker")
     parser.add_argument(
-        "--dask",
-        default="local",
-        metavar="ADDRESS|local",
-        help="the scheduler of a cluster; default: processes on this machine",
+        "--output", required=True, metavar="DIR", help="a folder that all workers see, or its URL"
     )
+    parser.add_argument(
+        "--columns",
+        type=lambda text: text.split(","),
+        metavar="NAME,…",
+        help="the columns of .parquet that are the input, in this order; default: those that are "
+        "named as the inputs, or the only one",
+    )
+    add_cluster_argument(parser, "default: processes on this machine", default="local")
     parser.add_argument("--threads", type=int, default=1, help="threads of a run; default: 1")
     add_size_argument(parser)
 
