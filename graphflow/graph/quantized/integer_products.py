@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from graphflow import tir
-from graphflow.arith import Var, variables
+from graphflow.arith import Var
 from graphflow.base.dtypes import integer_limits
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
