@@ -99,7 +99,8 @@ def evaluate_constants(
     """A kernel of initializers alone → its results as initializers, if no buffer is too large.
 
     After: a node with constant inputs only touches more than `CONSTANT_LIMIT` elements, is one of
-    those `kept`, or depends on one of these.  The interpreter evaluates, so numpy re-implements no operator.
+    those `kept`, or depends on one of these.  The interpreter evaluates, so numpy re-implements no
+    operator.
     """
     changes = 0
     for node in graph.topological():
