@@ -9,10 +9,10 @@ a tensor, an element is dequantized or quantized by itself, wherever it is, so t
     before:  p = quantize(dequantize(q))        after:  p = q
 
 The first three give the same bits.  A literal 0 that is moved in becomes the zero point, since
-`(z − z)·s` is 0 where s is finite.  A maximum needs a positive scale, with which dequantizing is monotone, and
-that each element has something to compare.  The last needs the same scale s and zero point on both
-sides: `f32(n)·s/s` is within two roundings of the integer n of at most 16 bits, if `n·s` neither
-overflows nor is subnormal, hence rounds to n.
+`(z − z)·s` is 0 where s is finite.  A maximum needs a positive scale, with which dequantizing is
+monotone, and that each element has something to compare.  The last needs the same scale s and zero
+point on both sides: `f32(n)·s/s` is within two roundings of the integer n of at most 16 bits, if
+`n·s` neither overflows nor is subnormal, hence rounds to n.
 """
 
 from __future__ import annotations
