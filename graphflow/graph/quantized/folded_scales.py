@@ -107,7 +107,7 @@ class _ConstantParts:
         if elements is None or elements.size > MOST or not np.isfinite(elements).all():
             return None
         place: tuple[IndexExpr, ...] = tuple(along)
-        array = np.ascontiguousarray(elements.reshape(-1 if along else ()))
+        array = np.array(elements.reshape(-1 if along else ()), np.float32)
         if expr not in self._made:
             name = self._graph.free_name(f"{self._node.name}.scale")
             self._graph.add_initializer(name, array)

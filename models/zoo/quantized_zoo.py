@@ -9,15 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -29,12 +27,11 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from graphflow.models.light import light, reseed
+from graphflow.models.zoo.exported import Exported, Feeds, bert_feeds
 from graphflow.models.zoo.mobilenet import mobilenet_v2
 from graphflow.models.zoo.resnet import resnet18
-from graphflow.models.zoo.sequences.bert import TYPES, VOCABULARY, bert
+from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.ssd import ssd
-
-Feeds = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +58,6 @@ for one; `qlinear` operators on quantized tensors in place of QDQ pairs; `dynami
 run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A network to quantize, and what it is run with."""
-
-    build: Callable[[int], onnx.ModelProto]
-    feeds: Callable[[int], Feeds]
-
-
 def _image(name: str, *shape: int) -> Callable[[int], Feeds]:
     def feeds(seed: int) -> Feeds:
         values = np.random.default_rng(seed).standard_normal(shape)
@@ -77,13 +66,9 @@ def _image(name: str, *shape: int) -> Callable[[int], Feeds]:
     return feeds
 
 
-def _text(seed: int, batch: int, length: int) -> Feeds:
-    rng = np.random.default_rng(seed)
-    return {
-        "input_ids": rng.integers(0, VOCABULARY, (batch, length)),
-        "attention_mask": np.ones((batch, length), np.int64),
-        "token_type_ids": rng.integers(0, TYPES, (batch, length)),
-    }
+def _text(seed: int, batch: int = 1, length: int = 128) -> Feeds:
+    """Token ids, all of which count."""
+    return {**bert_feeds(seed, batch, length), "attention_mask": np.ones((batch, length), np.int64)}
 
 
 def _squeezenet(seed: int) -> onnx.ModelProto:
@@ -91,14 +76,15 @@ def _squeezenet(seed: int) -> onnx.ModelProto:
     return version_converter.convert_version(reseed(light("squeezenet"), seed), 13)
 
 
-NETWORKS: dict[str, Network] = {
-    "resnet18": Network(resnet18, _image("input", 1, 3, 224, 224)),
-    "mobilenet_v2": Network(mobilenet_v2, _image("input", 1, 3, 224, 224)),
-    "squeezenet": Network(_squeezenet, _image("data_0", 1, 3, 224, 224)),
-    "ssd": Network(ssd, _image("input", 1, 3, 160, 160)),
-    "bert_mini": Network(
-        partial(bert, layers=4, width=256, heads=4, positions=128),
-        partial(_text, batch=1, length=128),
+NETWORKS: dict[str, Exported] = {
+    "resnet18": Exported(resnet18, "residual blocks", _image("input", 1, 3, 224, 224)),
+    "mobilenet_v2": Exported(
+        mobilenet_v2, "inverted residuals, depthwise", _image("input", 1, 3, 224, 224)
+    ),
+    "squeezenet": Exported(_squeezenet, "joined branches", _image("data_0", 1, 3, 224, 224)),
+    "ssd": Exported(ssd, "detector with heads on three maps", _image("input", 1, 3, 160, 160)),
+    "bert_mini": Exported(
+        partial(bert, layers=4, width=256, heads=4, positions=128), "four layers of BERT", _text
     ),
 }
 """Networks that are quantized for benchmarks, by name."""
@@ -133,12 +119,8 @@ def quantized(model: onnx.ModelProto, feeds: Callable[[int], Feeds], way: Way) -
                 activation_type=way.activations,
                 weight_type=way.weights,
                 per_channel=way.per_channel,
-                extra_options=_OPTIONS,
             )
         return onnx.load(made)
-
-
-_OPTIONS: Mapping[str, Any] = {"ActivationSymmetric": False}
 
 
 @contextmanager
@@ -151,7 +133,17 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def quantized_network(name: str, way: str, seed: int = 0) -> onnx.ModelProto:
+def quantized_network(name: str, way: str, seed: int) -> onnx.ModelProto:
     """A network of `NETWORKS`, quantized in one of `WAYS`."""
     network = NETWORKS[name]
     return quantized(network.build(seed), network.feeds, WAYS[way])
+
+
+QUANTIZED: dict[str, Exported] = {
+    f"{name}_{way}": Exported(
+        partial(quantized_network, name, way), f"{network.description}, {way}", network.feeds
+    )
+    for name, network in NETWORKS.items()
+    for way in WAYS
+}
+"""Every network in every way of quantizing, by the names of both."""
