@@ -48,72 +48,54 @@ def fold_scales(graph: OperatorGraph) -> int:
 
 
 class _ConstantParts:
-    """The largest parts of a kernel's expressions that are computed of constants alone."""
+    """The parts of a kernel's expressions that are computed of constants alone."""
 
     def __init__(self, graph: OperatorGraph, node: Node) -> None:
         self._graph, self._node, self._bound = graph, node, node.bound
         self._names = {buffer.name for buffer in tir.buffers_of(node.func)}
-        self._made: dict[tir.Expr, tuple[tir.Buffer, str]] = {}
+        self._made: dict[tir.Expr, tir.Buffer] = {}
+        self._arrays: dict[tir.Buffer, Array] = {}
 
     def fold(self) -> bool:
+        """Exchange the kernel of the node; returns whether there was anything to compute."""
         func = self._node.func
-        body = tir.map_body(func.body, self._folded)
-        if not self._made:
-            return False
+        # Parts first: of what a part is computed of, only the whole is read in the end.
+        body = tir.map_expressions(func.body, self._folded)
         read = {load.buffer for load in tir.loads_in(body)}
-        bound = {
-            **self._bound,
-            **{buffer.name: value for buffer, value in self._made.values()},
-        }
-        inputs = [buffer for buffer in func.inputs if buffer in read]
-        inputs += [buffer for buffer, _ in self._made.values()]
+        bound = {b: self._bound[b.name] for b in func.inputs if b in read}
+        for buffer, array in self._arrays.items():
+            if buffer in read:
+                bound[buffer] = self._graph.free_name(f"{self._node.name}.scale")
+                self._graph.add_initializer(bound[buffer], array)
+        if not self._arrays:
+            return False
         params = (
-            *(tir.Param(buffer, tir.Role.INPUT) for buffer in inputs),
+            *(tir.Param(buffer, tir.Role.INPUT) for buffer in bound),
             *(p for p in func.params if p.role is not tir.Role.INPUT),
         )
-        changed = replace(
-            self._node,
-            func=tir.PrimFunc(func.name, params, body),
-            inputs=tuple(bound[buffer.name] for buffer in inputs),
+        changed = tir.PrimFunc(func.name, params, body)
+        self._graph.replace(
+            self._node.name, replace(self._node, func=changed, inputs=tuple(bound.values()))
         )
-        self._graph.replace(self._node.name, changed)
         return True
 
-    def _folded(self, stmt: tir.Stmt) -> tir.Stmt:
-        if not isinstance(stmt, tir.Store):
-            return stmt
-        return replace(stmt, value=self._within(stmt.value))
-
-    def _within(self, expr: tir.Expr) -> tir.Expr:
-        """An expression with its largest constant parts exchanged for loads."""
-        match expr:
-            case tir.Binary() if (load := self._constant(expr)) is not None:
-                return load
-            case tir.Binary(op, left, right):
-                return tir.Binary(op, self._within(left), self._within(right))
-            case tir.Cast(operand, dtype):
-                return tir.Cast(self._within(operand), dtype)
-            case tir.Unary(op, operand):
-                return tir.Unary(op, self._within(operand))
-        return expr
-
-    def _constant(self, expr: tir.Binary) -> tir.Load | None:
-        """A load of the elements of `expr`, if they are known; None if they are not."""
-        loads = [e for e in tir.walk_expr(expr) if isinstance(e, tir.Load)]
+    def _folded(self, expr: tir.Expr) -> tir.Expr:
+        """A load of the elements of `expr`, if they are known; `expr` itself if they are not."""
+        if not isinstance(expr, tir.Binary) or expr.op not in OPERATIONS:
+            return expr
+        loads = [e for e in (expr.left, expr.right) if isinstance(e, tir.Load)]
         along = {i for load in loads for i in load.indices if constant_value(i) != 0}
-        if len(along) > 1 or not all(isinstance(index, Var) for index in along):
-            return None
+        if len(loads) < 2 or len(along) > 1 or not all(isinstance(index, Var) for index in along):
+            return expr
         elements = self._elements(expr)
         if elements is None or elements.size > MOST or not np.isfinite(elements).all():
-            return None
-        place: tuple[IndexExpr, ...] = tuple(along)
-        array = np.array(elements.reshape(-1 if along else ()), np.float32)
+            return expr
         if expr not in self._made:
-            name = self._graph.free_name(f"{self._node.name}.scale")
-            self._graph.add_initializer(name, array)
-            wanted = stages.fresh("factor", self._names)
-            self._made[expr] = tir.Buffer(wanted, array.shape, WIDE), name
-        return tir.Load(self._made[expr][0], place)
+            array = np.array(elements.reshape(-1 if along else ()), np.float32)
+            buffer = tir.Buffer(stages.fresh("factor", self._names), array.shape, WIDE)
+            self._made[expr], self._arrays[buffer] = buffer, array
+        place: tuple[IndexExpr, ...] = tuple(along)
+        return tir.Load(self._made[expr], place)
 
     def _elements(self, expr: tir.Expr) -> Array | None:
         """The elements of a product or quotient of constants along one axis, or of one number."""
@@ -125,7 +107,9 @@ class _ConstantParts:
                 with np.errstate(all="ignore"):
                     return OPERATIONS[op](one, other)
             case tir.Load(buffer) if buffer.dtype == WIDE:
-                array = known_array(self._graph, self._bound.get(buffer.name))
+                array = self._arrays.get(buffer)
+                if array is None:
+                    array = known_array(self._graph, self._bound.get(buffer.name))
                 # Of an array with several axes only the indexed one may have several elements.
                 varying = [k for k, i in enumerate(expr.indices) if constant_value(i) != 0]
                 whole = array is not None and all(
