@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
-from graphflow.graph.operator_graph import OperatorGraph, Removed
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.quantized import is_dequantized, with_quantized_tensors
 from graphflow.graph.roundings import drop_roundings
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array
@@ -29,11 +30,18 @@ the program is loaded.
 """
 
 
-def canonicalize(graph: OperatorGraph) -> OperatorGraph:
+def canonicalize(graph: OperatorGraph, integer_products: bool = True) -> OperatorGraph:
     """A copy of `graph` after each of `PASSES` once, in order.  Raises InvalidModel where a guard
     on a constant does not hold.
+
+    With `integer_products`, products of dequantized tensors become sums of integers; what else is
+    done keeps results bit for bit.
     """
     out = graph.copy()
+    # Before constants are evaluated: a dequantized weight is to be read as bytes.
+    drop_identities(out)
+    evaluate_constants(out, is_dequantized)
+    with_quantized_tensors(out, integer_products)
     for step in PASSES:
         step(out)
     out.validate()
@@ -78,16 +86,21 @@ def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
     graph.redirect(old, new)
 
 
-def evaluate_constants(graph: OperatorGraph) -> int:
+def evaluate_constants(
+    graph: OperatorGraph, kept: Callable[[Node], bool] = lambda node: False
+) -> int:
     """A kernel of initializers alone → its results as initializers, if no buffer is too large.
 
-    After: a node with constant inputs only touches more than `CONSTANT_LIMIT` elements, or depends
-    on one that does.  The interpreter evaluates, so numpy re-implements no operator.
+    After: a node with constant inputs only touches more than `CONSTANT_LIMIT` elements, is one of
+    those `kept`, or depends on one of these.  The interpreter evaluates, so numpy re-implements no
+    operator.
     """
     changes = 0
     for node in graph.topological():
         ready = all(n in graph.initializers and n not in graph.inputs for n in node.inputs)
         if not ready or node.func.callee or elements_touched(node.func) > CONSTANT_LIMIT:
+            continue
+        if kept(node):
             continue
         arrays = [graph.initializers[name] for name in node.inputs]
         names = [buffer.name for buffer in node.func.inputs]

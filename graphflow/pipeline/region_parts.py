@@ -55,7 +55,7 @@ def with_regions(
 
 
 def _physical(body: OperatorGraph, request: CompileRequest, timings: Timings) -> PhysicalGraph:
-    groups = fuse_groups(canonicalize(body))
+    groups = fuse_groups(canonicalize(body, request.options.integer_products))
     graph, plan = plan_groups(
         groups,
         request.target,

@@ -174,9 +174,10 @@ def tune(
 
 def _graph(request: CompileRequest) -> OperatorGraph:
     """The fusion groups of a model of known shapes, or of a graph of kernels."""
+    wanted = request.options.integer_products
     if isinstance(request.model, OperatorGraph):
         graph, _ = take_assumptions(request.model)
-        return fuse_groups(canonicalize(graph))
+        return fuse_groups(canonicalize(graph, wanted))
     proto = open_model(request.model).whole()
     shapes, values = request.input_shapes, request.input_values
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
@@ -185,9 +186,8 @@ def _graph(request: CompileRequest) -> OperatorGraph:
             f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
             remedies=(SHAPES,),
         )
-    return fuse_groups(
-        canonicalize(import_model(proto, shapes, values, operators=request.operators))
-    )
+    imported = import_model(proto, shapes, values, operators=request.operators)
+    return fuse_groups(canonicalize(imported, wanted))
 
 
 @dataclass(frozen=True, slots=True)
