@@ -86,7 +86,7 @@ def test_files_that_do_not_fit(model: PortableModel) -> None:
         (".parquet", table_of({"x": ["a"] * 2}), None, InvalidModel, "x"),
         (".parquet", table_of({"a": [1.0], "b": [1.0]}), None, InvalidModel, "no column is named"),
         (".parquet", b"no table", None, ValueError, "Parquet"),
-        (".npy", b"no array", None, ValueError, ""),
+        (".npy", b"no array", None, ValueError, "pickled"),
         (".npy", b"no array", ["x"], InvalidModel, "a file .npy has no columns"),
         (".png", b"no array", None, InvalidModel, "it is no array; give files .npy"),
     ]

@@ -128,7 +128,8 @@ def test_five_thousand_images_and_a_run_that_is_killed(saved: Path, tmp_path: Pa
     first.wait()
     before = written()
     assert 20 <= before < 100
-    assert run().wait(1800) == 0
+    # Ray itself gives up if its processes do not start within half a minute.
+    assert any(run().wait(1800) == 0 for _ in range(3))
     actors = {int(path.name) for path in (tmp_path / "actors").iterdir()}
     assert killed < actors
     table = pd.read_parquet(out).sort_values("id")
