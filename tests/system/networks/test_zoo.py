@@ -20,7 +20,9 @@ from graphflow.models.zoo.catalog import EXPORTS
 from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
 
 Array = np.ndarray[Any, Any]
-STRICT = Options(threads=2, fallback=None)
+STRICT = Options(threads=2, fallback=None, workers=0)
+"""Without processes that would each import the compiler and make kernels anew that networks share.
+"""
 TOLERANCES = {"half": 1e-2, "qdq": 8 / 255}
 """Largest difference where it is not 1e-4; for `qdq` one step of its last quantization."""
 
