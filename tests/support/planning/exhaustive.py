@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -57,7 +57,14 @@ class Exhaustive:
         self._known: dict[object, float] = {}
 
     def prices(self) -> NDArray[np.float64]:
-        """Seconds of every plan, infinite for what is none; an axis for each node's candidates."""
+        """Seconds of every plan, infinite for what is none; an axis for each node's candidates.
+
+        Each call returns an array of its own.
+        """
+        return self._prices.copy()
+
+    @cached_property
+    def _prices(self) -> NDArray[np.float64]:
         sizes = [len(self.candidates.of_node[n]) for n in self.nodes]
         total = np.zeros(sizes)
         for axis, node in enumerate(self.nodes):
