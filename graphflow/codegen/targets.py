@@ -20,6 +20,7 @@ from graphflow.base.processors import (
     PROCESSORS,
     core_of,
     narrow_cpu,
+    rates_of,
     restricted_to_avx2,
     without_avx512,
 )
@@ -78,7 +79,7 @@ def described_host() -> Target:
     """This processor, whatever the environment names."""
     cpu, features, wide = _instructions()
     name = f"{cpu}-{'avx512' if wide else 'avx2'}"
-    return Target(name, cpu, features, **core_of(cpu, wide), **host_caches())
+    return Target(name, cpu, features, **core_of(cpu, wide), **rates_of(cpu), **host_caches())
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,13 @@ import pytest
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.offered_names import HOST
-from graphflow.base.processors import PROCESSORS, TARGET_NAMES, core_of, restricted_to_avx2
+from graphflow.base.processors import (
+    PROCESSORS,
+    TARGET_NAMES,
+    core_of,
+    rates_of,
+    restricted_to_avx2,
+)
 from graphflow.base.target import Target, element_bytes
 from support.source import MODULES
 
@@ -44,6 +50,15 @@ def test_a_restricted_processor_keeps_its_caches(name: str) -> None:
         if field.name not in rates:
             assert getattr(narrow, field.name) == getattr(target, field.name)
     assert (narrow == target) == (target.vector_bytes == 32)
+
+
+def test_measured_rates_are_those_of_their_processor_alone() -> None:
+    """Vectors of 32 bytes change neither the clock nor the bandwidth."""
+    zen4, zen5 = PROCESSORS["zen4"], PROCESSORS["zen5"]
+    for field, value in rates_of(zen4.cpu).items():
+        assert getattr(restricted_to_avx2(zen4), field) == getattr(zen4, field) == value
+        assert getattr(zen5, field) != value
+    assert not rates_of(zen5.cpu)
 
 
 def test_no_other_module_names_a_processor() -> None:
