@@ -21,7 +21,7 @@ import numpy as np
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.graph.quantized.dequantized import WIDE, known_array, quantization
+from graphflow.graph.quantized.dequantized import WIDE, known_elements, quantization
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
@@ -109,7 +109,7 @@ class _ConstantParts:
             case tir.Load(buffer) if buffer.dtype == WIDE:
                 array = self._arrays.get(buffer)
                 if array is None:
-                    array = known_array(self._graph, self._bound.get(buffer.name))
+                    array = known_elements(self._graph, self._bound.get(buffer.name))
                 # Of an array with several axes only the indexed one may have several elements.
                 varying = [k for k, i in enumerate(expr.indices) if constant_value(i) != 0]
                 whole = array is not None and all(
@@ -129,7 +129,7 @@ def multiply_by_reciprocals(graph: OperatorGraph) -> int:
             continue
         behind.add(node.outputs[0])
         known = quantization(node)
-        scale = None if known is None else known_array(graph, known.scale_value)
+        scale = None if known is None else known_elements(graph, known.scale_value)
         if scale is None or not _has_reciprocal(scale):
             continue
         changes += 1

@@ -33,7 +33,7 @@ from graphflow.graph.quantized.dequantized import (
     equal_parameters,
     equal_scales,
     equal_zeros,
-    known_array,
+    known_elements,
     quantization,
     uniform_integer,
 )
@@ -118,7 +118,7 @@ def _drop_requantized(graph: OperatorGraph, node: Node) -> bool:
         return False
     if not known.per_tensor or not _same_parameters(graph, known, behind):
         return False
-    scale = known_array(graph, known.scale_value)
+    scale = known_elements(graph, known.scale_value)
     if scale is None or not (LEAST_SCALE <= float(scale.reshape(-1)[0]) <= MOST_SCALE):
         return False
     copy = movement.copy(node.func.outputs[0].shape, behind.target)
@@ -166,7 +166,7 @@ def _fits(graph: OperatorGraph, func: tir.PrimFunc, known: Dequantized) -> bool:
         return False
     if not _has_literals(func) and not _compares(func):
         return True
-    scale = known_array(graph, known.scale_value)
+    scale = known_elements(graph, known.scale_value)
     if uniform_integer(graph, known.zero_value) is None or not _is_positive(scale):
         return False
     literals = (e.value for e in _written(func) if isinstance(e, tir.Literal))
@@ -183,7 +183,7 @@ def _quantizing_literals(
     func = node.func
     if not _has_literals(func) and not _compares(func):
         return lambda value: 0
-    scale = known_array(graph, behind.scale_value)
+    scale = known_elements(graph, behind.scale_value)
     zero = uniform_integer(graph, behind.zero_value)
     if scale is None or zero is None or not _is_positive(scale):
         return None
