@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute
@@ -22,6 +24,7 @@ from graphflow.kernels.definitions.quantized import quantize
 
 EXACT = "int32"
 WIDE = "float32"
+Floats: TypeAlias = "NDArray[np.float32]"
 STORED_INTEGERS = ("uint8", "int8", "uint16", "int16", "int32")
 
 
@@ -144,6 +147,12 @@ def known_elements(graph: OperatorGraph, value: str | None) -> Array | None:
     if value is None or value in graph.inputs:
         return None
     return graph.initializers.get(value)
+
+
+def known_floats(graph: OperatorGraph, value: str | None) -> Floats | None:
+    """The elements of a constant of float32; None where they are not known, or of another type."""
+    array = known_elements(graph, value)
+    return None if array is None or array.dtype != WIDE else array.astype(np.float32, copy=False)
 
 
 def uniform_integer(graph: OperatorGraph, value: str | None) -> int | None:

@@ -24,12 +24,13 @@ from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
     EXACT,
     Dequantized,
+    Floats,
     dequantized,
     known_elements,
+    known_floats,
     uniform_integer,
     with_inlined,
 )
-from graphflow.graph.value import Array
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
     NotUnscalable,
     ScaledProduct,
@@ -154,7 +155,7 @@ def _begins_with_integers(graph: OperatorGraph, node: Node, found: ScaledProduct
 
 def elements_of(
     graph: OperatorGraph, node: Node, expr: tir.Expr, shape: tuple[int, ...]
-) -> Array | None:
+) -> Floats | None:
     """The elements of a product of constants over the axes of `shape`, broadcast along the others;
     None where an element is not known."""
     match expr:
@@ -163,14 +164,14 @@ def elements_of(
             one, other = sides
             return None if one is None or other is None else one * other
         case tir.Load(buffer, indices):
-            array = known_elements(graph, node.bound.get(buffer.name))
+            array = known_floats(graph, node.bound.get(buffer.name))
             if array is None:
                 return None
             return _broadcast(array, indices, len(shape))
     return None
 
 
-def _broadcast(array: Array, indices: tuple[object, ...], rank: int) -> Array | None:
+def _broadcast(array: Floats, indices: tuple[object, ...], rank: int) -> Floats | None:
     """The elements of a constant that is indexed by at most one axis's variable."""
     if array.size == 1:
         return array.reshape((1,) * rank)
