@@ -16,7 +16,7 @@ def x86_instructions() -> tuple[Instruction, ...]:
     return (
         *(_fused_multiply_add(lanes) for lanes in (8, 16)),
         *(_rows_multiply_add(rows, lanes) for rows, lanes in ((2, 4), (2, 8), (4, 4))),
-        _dot_products(),
+        *(_dot_products(lanes, terms) for lanes in (16, 8) for terms in (4, 3, 2, 1)),
         *(_masked_load(lanes) for lanes in (8, 16)),
     )
 
@@ -64,22 +64,34 @@ def _rows_multiply_add(rows: int, lanes: int) -> Instruction:
     return Instruction(parse("\n".join(lines)), feature, emitted)
 
 
-def _dot_products() -> Instruction:
-    """VNNI: sixteen dot products of four unsigned and four signed bytes, without saturation."""
-    definition = parse("""
+def _dot_products(lanes: int, terms: int) -> Instruction:
+    """VNNI: dot products of four unsigned and four signed bytes, without saturation.
+
+    With fewer terms the other bytes of `a` are zeros, so those of `b`, which are in memory, do not
+    count.
+    """
+    definition = parse(f"""
     @primfunc
-    def dot4_16(c: inout[i32[16]], a: u8[4], b: i8[16, 4]):
-        for lane in vectorized(0, 16):
-            for byte in serial(0, 4):
+    def dot{terms}_{lanes}(c: inout[i32[{lanes}]], a: u8[{terms}], b: i8[{lanes}, 4]):
+        for lane in vectorized(0, {lanes}):
+            for byte in serial(0, {terms}):
                 c[lane] += cast(i32, a[byte]) * cast(i32, b[lane, byte])
     """)
 
     def emitted(of: CallOperands) -> None:
-        operands = of.vector("c"), of.repeated("a", 16), of.vector("b")
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        of.store("c", of.builder.call(name, "i32", *operands, lanes=16))
+        operands = of.vector("c"), _four_bytes(of, terms, lanes), of.vector("b")
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+        of.store("c", of.builder.call(name, "i32", *operands, lanes=lanes))
 
     return Instruction(definition, "+avx512vnni", emitted)
+
+
+def _four_bytes(of: CallOperands, terms: int, lanes: int) -> IrValue:
+    """The bytes of `a`, with zeros to make them four, for each lane."""
+    a = of.vector("a")
+    a = a if terms > 1 else of.builder.gathered([a], 4)
+    none = IrValue("zeroinitializer", a.element, a.lanes)
+    return of.builder.shuffled(a, none, [*range(terms), *range(a.lanes, a.lanes + 4 - terms)] * lanes)
 
 
 def _masked_load(lanes: int) -> Instruction:

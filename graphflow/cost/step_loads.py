@@ -5,6 +5,7 @@ takes, and the tilings to be compared.  A kind says what the accumulators of a t
 
 - `BroadcastRows`: vectors that all rows use, and one element for each row.  A matrix product, a
   convolution with channels in the lanes.
+- `DotRows`: the same for bytes, of which an instruction sums the products of four.
 - `OwnVectors`: one row's vectors are of no use to another one.  A depthwise convolution with
   channels in the lanes.
 - `SlidingRows`: a vector of a row of the image serves all rows of the tile whose windows contain
@@ -108,6 +109,22 @@ class BroadcastRows(StepLoads):
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
         """Panels of all widths."""
         return cuts_by_width(problem, target)
+
+
+@dataclass(frozen=True)
+class DotRows(BroadcastRows):
+    """As `BroadcastRows`, with neighbouring terms added by one instruction: a step broadcasts
+    `terms` bytes for each row, and each lane of a vector of weights has as many.
+
+    `depth` is the extent of the innermost reduction loop, whose last step may have fewer terms.
+    """
+
+    depth: int = 1
+    terms: int = 4
+
+    def steps(self, terms: int) -> int:
+        """One for each group of neighbouring terms."""
+        return terms // self.depth * -(-self.depth // self.terms)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
@@ -71,7 +72,7 @@ from graphflow.layout import (
 )
 from graphflow.tir import PrimFunc, multiply_add_count, operation_count
 
-IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
+IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, DotTile, BroadcastTile)
 """The kinds of tiles over the last two axes of an output, of which the first that applies is made.
 `MemoryRun` and `RowTile` are made of their variants."""
 

@@ -124,6 +124,27 @@ def reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule,
     return s, s.handles(loops)
 
 
+def whole_groups_apart(s: Schedule, axes: Axes, count: int) -> Schedule:
+    """`for k in (0, n): S` → `for ko in (0, n // 4): for ki in (0, 4): S`, and a nest for the rest.
+
+    For a `count` of 4, of each reduction loop by whose groups of four an operand lies.  The rest is
+    a nest of its own, of all loops of the reduction, so that each nest is perfect.
+    """
+    for loop in reduction_loops(s, axes):
+        extent = loop.extent or 0
+        if _digit_base(s.func, loop.var) != count or extent <= count or extent % count == 0:
+            continue
+        (depth,) = s.handles((loop,))
+        outer = s.handles(x for x in reduction_loops(s, axes) if x.var is not loop.var)
+        s = in_order(s, (*outer, depth))
+        parts = (s.fresh("{}g", depth), s.fresh("{}t", depth))
+        s = s.apply(schedule.divide_loop, s[depth], count, parts, "cut")
+        if outer:
+            s = s.apply(schedule.fission, s[outer[-1]], 1, "_r", len(outer))
+        s = s.apply(schedule.simplify)
+    return s
+
+
 def reduction_loops(s: Schedule, axes: Axes) -> list[tir.For]:
     """The loops of the stages that compute, without those over the output's axes."""
     output = {s.loop(axis).var for axis in s.present(axes)}

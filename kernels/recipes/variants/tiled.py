@@ -78,7 +78,7 @@ def tiled_variant(
     if blocks:
         problem = _in_blocks(problem, blocks)
         tiling, tile_cycles = choose_tiling(problem, target)
-    layouts = {**operands.layouts, **_packed_layouts(tile, tiling)}
+    layouts = {**operands.layouts, **_packed_layouts(tile, tiling, kind.terms)}
     cycles = _all_cycles(tile._replace(layouts=layouts), kind, problem, tile_cycles, transposed)
     rows = _group_rows(decided, problem, tile_cycles, target)
     fetched = _fetched(tiling, problem, decided, target)
@@ -143,13 +143,14 @@ def _in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
     return replace(problem, planes=blocks, rows=problem.rows // blocks)
 
 
-def _packed_layouts(tile: PlacedTile, tiling: Tiling) -> dict[str, Layout]:
-    """The layouts of the packed operands, in panels as wide as the widest tile."""
+def _packed_layouts(tile: PlacedTile, tiling: Tiling, terms: int) -> dict[str, Layout]:
+    """The layouts of the packed operands, in panels as wide as the widest tile, with so many
+    neighbouring terms in each lane."""
     roles, decided, layouts, _ = tile
     width = max(panel.nr_vectors * panel.lanes for panel in tiling.panels)
     return {
         buffer.name: packed_layout(
-            roles, buffer, decided.lane, width, layouts, decided.group, decided.channels
+            roles, buffer, decided.lane, width, layouts, decided.group, decided.channels, terms
         )
         for buffer in decided.packed
     }
@@ -208,7 +209,7 @@ def _problem(
         columns=group or channels,
         rows=rows,
         planes=planes * (channels // group) if group else planes,
-        steps=max(1, roles.steps),
+        steps=max(1, loads.steps(roles.steps)),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(b.bytes for b in decided.packed),
         loads=loads,
