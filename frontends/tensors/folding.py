@@ -65,6 +65,10 @@ _WHOLE_ARRAYS = frozenset(
 )  # fmt: skip
 """Operators that the evaluator computes by a fixed number of numpy calls."""
 
+_LEFT_TO_KERNELS = frozenset({"DequantizeLinear"})
+"""Operators of which small results are no constants of the graph at once: a product may read the
+stored integers instead."""
+
 _RIGHT_SINCE = {"Hardmax": 13, "LogSoftmax": 13, "Resize": 11, "RoiAlign": 16, "Softmax": 13}
 """Operators whose evaluator implements this opset and later ones only, also if an older one is
 asked for."""
@@ -126,7 +130,8 @@ class Folding:
         Cheap means few elements and an operator of few numpy calls.  Raises `UnsupportedOp` if the
         evaluator fails.
         """
-        if step.node.op_type not in _WHOLE_ARRAYS or _is_older_than_evaluator(step):
+        op = step.node.op_type
+        if op not in _WHOLE_ARRAYS or op in _LEFT_TO_KERNELS or _is_older_than_evaluator(step):
             return None
         if any(name not in self.known for name in step.inputs):
             return None

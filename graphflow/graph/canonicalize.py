@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import OperatorGraph, Removed
+from graphflow.graph.quantized import with_quantized_tensors
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array
 from graphflow.tir import interpret
@@ -28,12 +29,18 @@ the program is loaded.
 """
 
 
-def canonicalize(graph: OperatorGraph) -> OperatorGraph:
+def canonicalize(graph: OperatorGraph, integer_products: bool = True) -> OperatorGraph:
     """A copy of `graph` after each of `PASSES` once, in order.  Raises InvalidModel where a guard
     on a constant does not hold.
+
+    With `integer_products`, products of dequantized tensors become sums of integers; what else is
+    done keeps results bit for bit.
     """
     out = graph.copy()
-    for step in PASSES:
+    drop_identities(out)
+    # Before constants are evaluated: a dequantized weight is to be read as bytes.
+    with_quantized_tensors(out, integer_products)
+    for step in PASSES[1:]:
         step(out)
     out.validate()
     return out

@@ -97,6 +97,8 @@ class OperatorGraph:
       that holds how many elements a run gives there, of as many as there is room for.
     - initializers: tensors with known contents (for graph inputs: the default), by name.
     - removed: what became of tensors of the ONNX graph that have no value any more.
+    - integer_products: by tensors that are products of dequantized ones, why they are sums of
+      floats; empty for those that are sums of integers.
 
     A replaced node keeps its position in the order.
     """
@@ -114,6 +116,7 @@ class OperatorGraph:
         self.counted: Mapping[Value, Mapping[int, str]] = {}
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
+        self.integer_products: dict[str, str] = {}
         self.sections: dict[str, Section] = {}
         """The foreign section that a node with a `callee` runs, by that callee."""
         self.regions: dict[str, ControlRegion[OperatorGraph]] = {}

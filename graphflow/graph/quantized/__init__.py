@@ -1,0 +1,10 @@
+"""Quantized tensors: rewrites that let kernels read and write the stored integers.
+
+In: an operator graph with kernels that quantize and dequantize.  Out: an equivalent graph in which
+products add up integers, and other kernels dequantize what they read and quantize what they write.
+What always holds: definitions and access relations decide, operator names do not.
+"""
+
+from graphflow.graph.quantized.quantized_tensors import with_quantized_tensors
+
+__all__ = ["with_quantized_tensors"]

@@ -1,0 +1,73 @@
+"""Dequantized tensors computed where they are read, so that bytes are stored and not floats.
+
+In: a graph.  Out: the same with the kernels that dequantize inlined in those that read them.
+
+    before:  x = f32(i32(q) − z) · s; y = f(x, …)
+    after:   y = f(f32(i32(q) − z) · s, …)
+
+The elements are the same, bit for bit.  A product of floats keeps its operands, since its tiles
+read them many times; so does a kernel whose indices are data.
+"""
+
+from __future__ import annotations
+
+from graphflow import tir
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.quantized.dequantized import dequantization, dequantized, inlined
+
+
+def inline_dequantized(graph: OperatorGraph) -> int:
+    """Inline dequantized values in their readers; returns the number of readers."""
+    changes = 0
+    for node in graph.topological():
+        if not _may_compute_operands(graph, node):
+            continue
+        values = [
+            value
+            for value in dict.fromkeys(node.inputs)
+            if not graph.is_constant(value) and _is_wide(graph, value)
+        ]
+        if values:
+            graph.replace(node.name, inlined(graph, node, values))
+            changes += 1
+    return changes
+
+
+def _is_wide(graph: OperatorGraph, value: str) -> bool:
+    """Whether a value is dequantized from fewer bytes."""
+    known = dequantized(graph, value)
+    if known is None or known.scale is None:
+        return False
+    return known.stored.buffer.bytes < known.maker.func.outputs[0].bytes
+
+
+def _may_compute_operands(graph: OperatorGraph, node: Node) -> bool:
+    """Whether a node may compute what it reads: it computes anything, and multiplies no two
+    operands that it reads in many places."""
+    if not node.has_definition or tir.only_moves(node.func) or graph.is_constant(node.outputs[0]):
+        return False
+    if tir.matched_variables(node.func.body):
+        return False
+    return not any(
+        isinstance(stmt, tir.Reduce) and len(_read(stmt.value)) > 1
+        for stmt in tir.walk(node.func.body)
+    )
+
+
+def _read(expr: tir.Expr) -> set[tir.Buffer]:
+    return {e.buffer for e in tir.walk_expr(expr) if isinstance(e, tir.Load)}
+
+
+def remove_unread(graph: OperatorGraph) -> int:
+    """Remove the kernels that dequantize what nothing reads any more; returns their number."""
+    changes = 0
+    for node in reversed(graph.topological()):
+        known = dequantization(node)
+        value = node.outputs[0]
+        if known is None or value in graph.outputs or graph.consumers(value):
+            continue
+        graph.remove(node.name)
+        graph.remove_value(value)
+        graph.removed[value] = Removed(f"its readers compute it from {known.source}")
+        changes += 1
+    return changes

@@ -1,0 +1,23 @@
+"""The rewrites of quantized tensors, in order.
+
+In: a graph whose kernels quantize and dequantize around others.  Out: the same graph, edited, in
+which kernels read and write the stored integers.  What always holds: without `scaled`, each element
+of each result is the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from graphflow.graph.operator_graph import OperatorGraph
+from graphflow.graph.quantized.dequantized_reads import inline_dequantized, remove_unread
+from graphflow.graph.quantized.integer_products import with_integer_products
+
+
+def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
+    """Apply the rewrites to `graph`; returns how many there were.
+
+    With `scaled`, products of dequantized tensors become sums of integers that are scaled once,
+    which may change a result by one step of its scale.
+    """
+    changes = with_integer_products(graph, scaled)
+    changes += inline_dequantized(graph)
+    return changes + remove_unread(graph)
