@@ -87,11 +87,17 @@ def _dot_products(lanes: int, terms: int) -> Instruction:
 
 
 def _four_bytes(of: CallOperands, terms: int, lanes: int) -> IrValue:
-    """The bytes of `a`, with zeros to make them four, for each lane."""
-    a = of.vector("a")
-    a = a if terms > 1 else of.builder.gathered([a], 4)
-    none = IrValue("zeroinitializer", a.element, a.lanes)
-    return of.builder.shuffled(a, none, [*range(terms), *range(a.lanes, a.lanes + 4 - terms)] * lanes)
+    """The bytes of `a`, with zeros to make them four, for each lane.
+
+    As one integer: LLVM puts three bytes that it loads as a vector together one by one.
+    """
+    a, builder = of.vector("a"), of.builder
+    number = f"i{8 * terms}"
+    whole = a if terms == 1 else builder.emit(f"bitcast {a.type} {a.text} to {number}", number)
+    if terms < 4:
+        whole = builder.convert("zext", whole, "i32")
+    each = builder.splat(whole, lanes)
+    return builder.emit(f"bitcast {each.type} {each.text} to <{4 * lanes} x i8>", "i8", 4 * lanes)
 
 
 def _masked_load(lanes: int) -> Instruction:

@@ -47,6 +47,9 @@ CONFLICT_CYCLES = 3.0
 BROADCAST_CYCLES = 0.5
 """Cycles to broadcast an element from the first-level cache."""
 
+PUT_TOGETHER = 3.5
+"""Cycles to put together and broadcast fewer than four bytes."""
+
 UNALIGNED = 1.08
 """The factor on a step whose vectors of data begin anywhere in a cache line."""
 
@@ -117,10 +120,20 @@ class DotRows(BroadcastRows):
     `terms` bytes for each row, and each lane of a vector of weights has as many.
 
     `depth` is the extent of the innermost reduction loop, whose last step may have fewer terms.
+    Without `room` for a whole group there, the bytes of that step are put together.
     """
 
     depth: int = 1
     terms: int = 4
+    room: bool = True
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """As of rows that share vectors; bytes that are put together take longer."""
+        step = super().step(plane, tile, target)
+        if self.room or self.depth % self.terms == 0:
+            return step
+        share = 1 / -(-self.depth // self.terms)
+        return step._replace(loads=step.loads + share * tile.mr * PUT_TOGETHER)
 
     def steps(self, terms: int) -> int:
         """One for each group of neighbouring terms."""

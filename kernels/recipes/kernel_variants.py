@@ -41,7 +41,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import TERMS, DotTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
@@ -324,6 +324,7 @@ def _tiled(
     # Narrower data may lie in blocks that hold several of the output's vectors.
     widths = {target.computed_lanes(b.dtype) for b in definition.inputs}
     others += [f for n in sorted(widths) if n > lanes for f in families(rank, n, target)]
+    others += _in_whole_groups(roles, target)
     given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
     seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
@@ -419,6 +420,18 @@ def _as_offered(
                 variant = as_block_transpose(variant, definition, target)
                 yield from _with_demands(variant, roles)
                 yield from along_rows(variant, roles, constants, target)
+
+
+def _in_whole_groups(roles: Roles, target: Target) -> Iterator[Family]:
+    """The families in which channels of bytes are in whole groups, as dot products take them."""
+    for name in sorted(roles.factors):
+        (buffer,) = {access.buffer for access in roles.reads[name]}
+        if buffer.dtype == "uint8" and len(buffer.shape) > 2 and buffer.shape[1] % TERMS:
+            yield from (
+                family
+                for family in families(len(buffer.shape), TERMS, target)
+                if family.construction.name == "channels_last_padded"
+            )
 
 
 def _choices(offered: Offers) -> Iterator[tuple[tuple[str, Layout], ...]]:

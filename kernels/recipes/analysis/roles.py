@@ -85,6 +85,11 @@ class Roles:
         terms = sum(prod(extent for _, extent in nest) for nest in self.nests)
         return -(-terms // prod(self.phases))
 
+    @property
+    def sums_integers(self) -> bool:
+        """Whether products of integers are summed."""
+        return bool(self.factors) and self.sum_dtype in INTEGERS
+
     @cached_property
     def reduces_alone(self) -> bool:
         """Whether there is one reduction, over axes that no loop of the output runs along.

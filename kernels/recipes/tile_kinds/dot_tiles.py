@@ -19,19 +19,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from graphflow.arith import FloorMod, IndexExpr
+from graphflow.arith import FloorMod, IndexExpr, variables
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
 from graphflow.cost import DotRows
+from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.tile_loops import whole_groups_apart
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
-from graphflow.layout import Layout
+from graphflow.layout import Demand, Equal, Layout
 from graphflow.schedule import Schedule
+from graphflow.tir import Access, Literal
 
 TERMS = 4
 """The terms that one instruction sums in each lane."""
+
+NOTHING = (0, False)
+"""The depth of what the instruction does not sum."""
 
 
 @dataclass(frozen=True)
@@ -45,38 +50,60 @@ class DotTile(ImageLoops, ImageTile):
         """Applies to sums of products of unsigned and signed bytes, where the target has the
         instruction, the signed ones are packed, and neighbouring terms of the unsigned ones are
         next to each other in memory."""
-        depth = _depth(tile)
+        depth, room = _depth(tile)
         if depth == 0 or transposes:
             return None
-        return DotRows(tile.conflicting_stride(), depth=depth, terms=TERMS)
+        return DotRows(tile.conflicting_stride(), depth=depth, terms=TERMS, room=room)
+
+    @classmethod
+    def demands(cls, tile: PlacedTile) -> dict[str, Demand]:
+        """Weights of zero where the last group of terms is whole in memory alone: whatever the
+        padding of the data holds, it adds nothing."""
+        depth, room = _depth(tile)
+        if depth % TERMS == 0 or not room:
+            return {}
+        weights = (b for b in tile.decided.packed if b.name in tile.roles.factors)
+        return {b.name: Equal(Literal(0, b.dtype)) for b in weights}
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with whole groups of terms apart from the rest of the reduction."""
         return super().loops(whole_groups_apart(s, axes, TERMS), axes, output)
 
 
-def _depth(tile: PlacedTile) -> int:
-    """The extent of the reduction loop, or digit of one, along which the data is contiguous; 0
-    where the instruction cannot sum along it."""
+def _depth(tile: PlacedTile) -> tuple[int, bool]:
+    """The extent of the reduction loop, or digit of one, along which the data is contiguous, and
+    whether the layout of the data has room for whole groups; 0 where the instruction cannot sum
+    along it."""
     roles = tile.roles
     packed = {buffer.name for buffer in tile.decided.packed}
     weights = [n for n in roles.factors if n in packed]
     data = [n for n in roles.factors if n not in packed]
     if len(weights) != 1 or len(data) != 1 or roles.sum_dtype != "int32":
-        return 0
+        return NOTHING
     if not _has_instruction(tile.target):
-        return 0
+        return NOTHING
     (weight,), (access,) = roles.reads[weights[0]], roles.reads[data[0]]
     if (access.buffer.dtype, weight.buffer.dtype) != ("uint8", "int8"):
-        return 0
+        return NOTHING
     if max(roles.phases, default=1) > 1 or not tile.rows_share_vectors:
-        return 0
+        return NOTHING
     extents = dict(roles.nest_of(access))
     for atom, stride in tile.strides(access).items():
         var = atom.numerator if isinstance(atom, FloorMod) else atom
-        if stride == 1 and extents.get(var, 1) > 1:
-            return _extent_of(atom, extents[var])
-    return 0
+        if stride == 1 and extents.get(var, 1) > 1 and not _leaves_out(roles, access, var):
+            extent = _extent_of(atom, extents[var])
+            box = tile.layouts[access.buffer.name].physical_shape
+            return extent, box[-1] >= -(-extent // TERMS) * TERMS
+    return NOTHING
+
+
+def _leaves_out(roles: Roles, access: Access, var: IndexExpr) -> bool:
+    """Whether some positions leave out iterations of a loop, whose terms are apart then."""
+    reach = overhang(roles, access.buffer.name)
+    return any(
+        var in variables(index) and any(beyond)
+        for index, beyond in zip(access.indices, reach, strict=True)
+    )
 
 
 def _extent_of(atom: IndexExpr, extent: int) -> int:

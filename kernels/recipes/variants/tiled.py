@@ -91,7 +91,7 @@ def tiled_variant(
         name=_name(layouts, operands.like_data, decided.output),
         layouts=layouts,
         private=frozenset(b.name for b in decided.packed) & constants,
-        demands={},
+        demands=kind.demands(tile),
         padding=padding,
         recipe=Tiled(made.in_blocks(blocks) if blocks else made, tiling),
         work=cost.Work(
@@ -167,12 +167,18 @@ def _all_cycles(
     roles, decided, _, target = tile
     elements = prod(roles.output.shape)
     if kind.gathers_lanes:
-        cycles *= _lane_penalty(tile, kind.shares_loads, transposed)
+        # An instruction takes the lanes of packed weights, with their terms, in one vector.
+        together = (b.name for b in decided.packed if kind.terms > 1)
+        cycles *= _lane_penalty(tile, kind.shares_loads, (*transposed, *together))
+    if roles.sums_integers and kind.terms == 1:
+        cycles *= cost.INTEGER_PRODUCTS
     cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
     if not roles.reduction:
         # Each vector of such an operand is put together from single elements.
         gathered = sum(map(tile.is_gathered, roles.reads))
         cycles += gathered * cost.gathering_cycles(elements)
+        physical = prod(decided.output.physical_shape)
+        cycles += cost.rounding_cycles(physical, roles.output.dtype, target)
     cycles += epilogue_cycles(roles, target)
     if ends_in_block(decided.output):
         cycles = cost.plain_first(cycles)
@@ -281,14 +287,14 @@ def _group_rows(
     return rows if rows < extent else 0
 
 
-def _lane_penalty(tile: PlacedTile, shares: bool, transposed: tuple[str, ...]) -> float:
+def _lane_penalty(tile: PlacedTile, shares: bool, contiguous: tuple[str, ...]) -> float:
     """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous.
 
-    `shares` says whether the rows of a tile share what a step loads, `transposed` are the operands
-    that are transposed before.
+    `shares` says whether the rows of a tile share what a step loads, `contiguous` are the operands
+    whose lanes are loaded as one vector in any layout.
     """
     roles, lane = tile.roles, tile.decided.lane
-    if roles.reduction and any(tile.is_gathered(n) for n in roles.reads if n not in transposed):
+    if roles.reduction and any(tile.is_gathered(n) for n in roles.reads if n not in contiguous):
         return cost.GATHERED
     apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2 and not shares
     return cost.UNPACKED if apart else 1.0

@@ -1,0 +1,220 @@
+"""Products of bytes without zero points, which processors have instructions for.
+
+In: a graph in which products add up `(x − zx) · (w − zw)` in int32, x and w bytes.  Out: the same
+graph, edited: the products add up `x · w`, x unsigned and w signed where a row of x meets several
+columns of w, and begin with what the zero points contribute.
+
+    before:  t[i] = b[i]; for k: t[i] += (x[…, k] − zx) · (w[k, i] − zw)
+    after:   t[i] = c[i]; for k: t[i] += x[…, k] · w'[k, i]      c = b − zx · Σ w', w' = w − zw
+
+The sums over constant weights are nodes of their own, which are computed once, when the program is
+loaded.  Weights whose differences from their zero point fit into a byte are stored as these.  Where
+they do not fit, the products begin with sums of x too, which each run computes.  Signed data is
+stored as unsigned bytes, 128 more with a zero point that is 128 more.  All results are the same bit
+for bit, see `kernels/definitions/linear_algebra/byte_products.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from graphflow import tir
+from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.graph.quantized.dequantized import known_array
+from graphflow.graph.value import Array
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.linear_algebra.byte_products import (
+    SUM,
+    ByteProduct,
+    Factor,
+    NotSeparable,
+    Sums,
+    borders_of,
+    byte_product,
+    sums_of,
+    with_plain_products,
+)
+from graphflow.kernels.definitions.linear_algebra.unscaled_sum import NotUnscalable, product_of
+
+HALF = 128
+"""The distance of the unsigned byte from the signed one of the same order."""
+
+
+def without_zero_points(graph: OperatorGraph) -> int:
+    """Let products in `graph` add up plain products of bytes; returns how many do."""
+    changes = 0
+    for node in graph.topological():
+        if not _may_change(graph, node):
+            continue
+        try:
+            found = byte_product(product_of(node.func))
+            if found is not None:
+                _Rewriting(graph, node, found).apply()
+                changes += 1
+        except (NotUnscalable, NotSeparable):
+            continue
+    return changes
+
+
+def _may_change(graph: OperatorGraph, node: Node) -> bool:
+    """Whether each run computes a node from whole tensors, by a definition of one output."""
+    if not node.has_definition or graph.is_constant(node.outputs[0]):
+        return False
+    return not any(graph.counted.get(graph.values[v]) for v in (*node.inputs, *node.outputs))
+
+
+class _Rewriting:
+    """The product of one node on its way: new values are bound to buffers of new names."""
+
+    def __init__(self, graph: OperatorGraph, node: Node, found: ByteProduct) -> None:
+        self._graph, self._node = graph, node
+        self._bound = node.bound
+        self._names = {buffer.name for buffer in tir.buffers_of(node.func)}
+        constant = [graph.is_constant(self._bound[f.name]) for f in (found.left, found.right)]
+        self._found = found.swapped() if constant == [True, False] else found
+
+    def apply(self) -> None:
+        """Exchange the kernel of the node; raises NotSeparable where it has to stay."""
+        found = self._found
+        # Raises before anything is added to the graph.
+        constant = self._is_constant(found.right.load)
+        borders = borders_of(found) if constant and found.where else (() if constant else None)
+        shared = not {v for v, _ in found.outer} & found.right.used <= found.left.used
+        data = self._unsigned(found.left) if shared else found.left
+        weight = self._signed(found.right)
+        if not shared and weight.zero is not None:
+            raise NotSeparable(f"{found.right.name} does not fit into signed bytes")
+        found = replace(found, left=data, right=weight)
+        first = found.product.start.value
+        if data.zero is not None:
+            first = self._less_weights(found, first, borders)
+        if weight.zero is not None:
+            centred = _minus(tir.Cast(data.load, SUM), data.zero)
+            sums = sums_of(found, centred, stages.literal(0, SUM), None, self._fresh("data_sums"))
+            first = _minus(first, _times(weight.zero, self._bind(sums)))
+        func = with_plain_products(self._node.func, found, first)
+        inputs = tuple(self._bound[buffer.name] for buffer in func.inputs)
+        self._graph.replace(self._node.name, replace(self._node, func=func, inputs=inputs))
+
+    def _less_weights(self, found: ByteProduct, first: tir.Expr, borders: object) -> tir.Expr:
+        """The first value less the zero point of the data times the sums of the weights."""
+        zero, weight = found.left.zero, tir.Cast(found.right.load, SUM)
+        assert zero is not None
+        name = self._fresh("weight_sums")
+        if isinstance(zero, tir.Literal) and borders is not None and self._is_constant(first):
+            term = _times(stages.literal(-int(zero.value), SUM), weight)
+            return self._bind(sums_of(found, term, first, borders, name))
+        sums = sums_of(found, weight, stages.literal(0, SUM), borders, name)
+        return _minus(first, _times(zero, self._bind(sums)))
+
+    def _is_constant(self, value: tir.Expr) -> bool:
+        loads = [e for e in tir.walk_expr(value) if isinstance(e, tir.Load)]
+        return all(
+            e.buffer.name in self._bound and self._graph.is_constant(self._bound[e.buffer.name])
+            for e in loads
+        )
+
+    def _unsigned(self, data: Factor) -> Factor:
+        """The factor of unsigned bytes."""
+        if data.load.dtype == "uint8":
+            return data
+        value = self._shifted(data, "uint8", HALF, "unsigned")
+        return self._as(data, value, "uint8", _plus(data.zero, HALF))
+
+    def _signed(self, weight: Factor) -> Factor:
+        """The factor of signed bytes, with the zero point that is left."""
+        value = self._bound[weight.name]
+        array, zero = known_array(self._graph, value), self._elements(weight)
+        if array is not None and zero is not None:
+            centred = array.astype(np.int16) - zero
+            if -HALF <= centred.min(initial=0) and centred.max(initial=0) < HALF:
+                return self._as(weight, self._stored(value, centred.astype(np.int8)), "int8", None)
+        if weight.load.dtype == "int8":
+            return weight
+        shifted = self._shifted(weight, "int8", -HALF, "signed")
+        return self._as(weight, shifted, "int8", _plus(weight.zero, -HALF))
+
+    def _elements(self, weight: Factor) -> Array | None:
+        """The zero points of the weights, broadcast to them; None where they are not known."""
+        if weight.uniform_zero is not None:
+            return np.asarray(weight.uniform_zero, np.int16)
+        match weight.zero:
+            case tir.Cast(tir.Load() as load, _) if set(load.indices) <= set(weight.load.indices):
+                array = known_array(self._graph, self._bound.get(load.buffer.name))
+                places = [weight.load.indices.index(e) for e in load.indices]
+                if array is None or places != sorted(places):
+                    return None
+                rank = len(weight.load.indices)
+                shape = [n if k in places else 1 for k, n in enumerate(weight.load.buffer.shape)]
+                return array.astype(np.int16).reshape(shape if rank else ())
+            case _:
+                return None
+
+    def _stored(self, value: str, centred: Array) -> str:
+        """The value of these elements: `value` itself, or a new initializer."""
+        array = self._graph.initializers[value]
+        if array.dtype == centred.dtype and (array == centred).all():
+            return value
+        name = self._graph.free_name(f"{value}.centred")
+        self._graph.add_initializer(name, centred)
+        return name
+
+    def _shifted(self, factor: Factor, dtype: str, by: int, role: str) -> str:
+        """The value of a factor's bytes and `by` as `dtype`, which other products share."""
+        value, source = self._bound[factor.name], factor.load.buffer
+        name = f"{value}.{role}"
+        if name not in self._graph.values:
+            x, y = tir.Buffer("x", source.shape, source.dtype), tir.Buffer("y", source.shape, dtype)
+            loops = stages.loops_over("i", source.shape)
+            moved = _plus(tir.Cast(stages.element(x, loops), SUM), by)
+            assert moved is not None
+            func = stages.elementwise_kernel(role, (x,), y, loops, tir.Cast(moved, dtype))
+            self._graph.add(Node(name, role.capitalize(), func, (value,), (name,)))
+        return name
+
+    def _as(self, factor: Factor, value: str, dtype: str, zero: tir.Expr | None) -> Factor:
+        """The factor with its bytes in another value."""
+        if value == self._bound[factor.name]:
+            return replace(factor, zero=zero)
+        buffer = replace(factor.load.buffer, name=self._fresh(factor.name), dtype=dtype)
+        self._bound[buffer.name] = value
+        return Factor(replace(factor.load, buffer=buffer), zero)
+
+    def _bind(self, sums: Sums) -> tir.Load:
+        """The element of sums that a new node computes."""
+        graph = self._graph
+        inputs: dict[str, str] = {}
+        for buffer in sums.func.inputs:
+            if buffer.name in sums.masks:
+                inputs[buffer.name] = graph.free_name(f"{self._node.name}.{buffer.name}")
+                graph.add_initializer(inputs[buffer.name], sums.masks[buffer.name])
+            else:
+                inputs[buffer.name] = self._bound[buffer.name]
+        out = sums.result.buffer
+        name = graph.free_name(f"{self._node.name}.{out.name}")
+        values = tuple(inputs[buffer.name] for buffer in sums.func.inputs)
+        graph.add(Node(name, "Sums", sums.func, values, (name,)))
+        self._bound[out.name] = name
+        return sums.result
+
+    def _fresh(self, wanted: str) -> str:
+        return stages.fresh(wanted, self._names)
+
+
+def _plus(value: tir.Expr | None, number: int) -> tir.Expr | None:
+    """`value + number`; None for 0, which None is too."""
+    if value is None or isinstance(value, tir.Literal):
+        total = number + (0 if value is None else int(value.value))
+        return stages.literal(total, SUM) if total else None
+    return tir.Binary("add", value, stages.literal(number, SUM))
+
+
+def _minus(left: tir.Expr, right: tir.Expr | None) -> tir.Expr:
+    return left if right is None else tir.Binary("sub", left, right)
+
+
+def _times(left: tir.Expr, right: tir.Expr) -> tir.Expr:
+    return tir.Binary("mul", left, right)
