@@ -1,8 +1,8 @@
-"""Quantized values: a float32 rounded to a byte, with a zero point, saturated.
+"""Floats rounded to bytes: a float32 as the nearest number of a byte, saturated.
 
 In: the expression `cast(u8, clip(round(v) + zero, 0, 255))`, or the same for int8.  Out: what it
 rounds, and the bounds of that.  What always holds: the value is `cast(i32, clip(v, 0 − zero, 255 −
-zero)) + zero`, rounded to the nearest number by the conversion itself, which processors do in one
+zero)) + zero`, rounded to the nearest number by the cast itself, which processors do in one
 instruction: bounds that are whole numbers may be applied before rounding, since rounding keeps
 order and whole numbers, and the sums are whole numbers of few digits.
 """

@@ -120,16 +120,18 @@ class DotRows(BroadcastRows):
     `terms` bytes for each row, and each lane of a vector of weights has as many.
 
     `depth` is the extent of the innermost reduction loop, whose last step may have fewer terms.
-    Without `room` for a whole group there, the bytes of that step are put together.
+    Without `room` for a whole group there, the bytes of that step are put together.  A step of an
+    accumulator takes as long as `instructions` multiply-adds of floats.
     """
 
     depth: int = 1
     terms: int = 4
     room: bool = True
+    instructions: float = 1.0
 
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """As of rows that share vectors; bytes that are put together take longer."""
-        step = super().step(plane, tile, target)
+        step = super().step(plane, tile, target)._replace(unaligned=self.instructions)
         if self.room or self.depth % self.terms == 0:
             return step
         share = 1 / -(-self.depth // self.terms)

@@ -63,6 +63,7 @@ from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variants.halo import contents_query
+from graphflow.kernels.recipes.variants.integer_sums import sums_terms
 from graphflow.kernels.recipes.variants.tile_band_variants import TRANSFORMED_TILES
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.kernels.recipes.variants.transposing_moves import conversion_recipe
@@ -120,6 +121,7 @@ __all__ = [
     "search_key",
     "shared_loop",
     "summed_operands",
+    "sums_terms",
     "timed_searches",
     "transposes",
     "variant_key",

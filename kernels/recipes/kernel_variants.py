@@ -41,7 +41,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.tile_kinds.dot_tiles import TERMS, DotTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
@@ -72,7 +72,7 @@ from graphflow.layout import (
 )
 from graphflow.tir import PrimFunc, multiply_add_count, operation_count
 
-IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, DotTile, BroadcastTile)
+IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, DotTile, PairTile, BroadcastTile)
 """The kinds of tiles over the last two axes of an output, of which the first that applies is made.
 `MemoryRun` and `RowTile` are made of their variants."""
 
@@ -423,13 +423,15 @@ def _as_offered(
 
 
 def _in_whole_groups(roles: Roles, target: Target) -> Iterator[Family]:
-    """The families in which channels of bytes are in whole groups, as dot products take them."""
+    """The families in which channels are in whole groups, as instructions sum them."""
+    terms = {kind.factors[0]: kind.terms for kind in (DotTile, PairTile)}
     for name in sorted(roles.factors):
-        (buffer,) = {access.buffer for access in roles.reads[name]}
-        if buffer.dtype == "uint8" and len(buffer.shape) > 2 and buffer.shape[1] % TERMS:
+        buffer = roles.reads[name][0].buffer
+        count = terms.get(buffer.dtype, 1)
+        if len(buffer.shape) > 2 and buffer.shape[1] % count:
             yield from (
                 family
-                for family in families(len(buffer.shape), TERMS, target)
+                for family in families(len(buffer.shape), count, target)
                 if family.construction.name == "channels_last_padded"
             )
 

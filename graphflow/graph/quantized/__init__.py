@@ -6,5 +6,6 @@ What always holds: definitions and access relations decide, operator names do no
 """
 
 from graphflow.graph.quantized.quantized_tensors import with_quantized_tensors
+from graphflow.graph.quantized.zero_points import with_plain_products_of
 
-__all__ = ["with_quantized_tensors"]
+__all__ = ["with_plain_products_of", "with_quantized_tensors"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from graphflow.graph.operator_graph import OperatorGraph
 from graphflow.graph.quantized.dequantized_reads import inline_dequantized, remove_unread
 from graphflow.graph.quantized.integer_products import with_integer_products
-from graphflow.graph.quantized.zero_points import without_zero_points
 
 
 def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
@@ -21,5 +20,4 @@ def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
     """
     changes = with_integer_products(graph, scaled)
     changes += inline_dequantized(graph)
-    changes += remove_unread(graph)
-    return changes + without_zero_points(graph)
+    return changes + remove_unread(graph)

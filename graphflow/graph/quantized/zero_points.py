@@ -16,12 +16,14 @@ for bit, see `kernels/definitions/linear_algebra/byte_products.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from graphflow import tir
+from graphflow.arith import constant_value
+from graphflow.base.target import Target
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import known_array
 from graphflow.graph.value import Array
@@ -38,25 +40,39 @@ from graphflow.kernels.definitions.linear_algebra.byte_products import (
     with_plain_products,
 )
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import NotUnscalable, product_of
+from graphflow.kernels.recipes import sums_terms
+
+WORD = "int16"
 
 HALF = 128
 """The distance of the unsigned byte from the signed one of the same order."""
 
 
-def without_zero_points(graph: OperatorGraph) -> int:
-    """Let products in `graph` add up plain products of bytes; returns how many do."""
-    changes = 0
+def with_plain_products_of(graph: OperatorGraph, target: Target) -> OperatorGraph:
+    """The graph whose products of bytes are those that the target has instructions for: of bytes,
+    else of their differences from zero points in 16 bits.
+    """
+    rewrite = _rewrite_for(target)
+    if rewrite is None:
+        return graph
+    out, made = graph.copy(), dict[tuple[str, ...], str]()
     for node in graph.topological():
-        if not _may_change(graph, node):
+        if not _may_change(out, node):
             continue
         try:
             found = byte_product(product_of(node.func))
             if found is not None:
-                _Rewriting(graph, node, found).apply()
-                changes += 1
+                rewrite(_Rewriting(out, node, found, made))
         except (NotUnscalable, NotSeparable):
             continue
-    return changes
+    return out
+
+
+def _rewrite_for(target: Target) -> Callable[[_Rewriting], None] | None:
+    """How products are rewritten for a target; None where it has no instruction for them."""
+    if sums_terms(target, ("uint8", "int8"), 4):
+        return _Rewriting.as_bytes
+    return _Rewriting.as_words if sums_terms(target, ("int16", "int16"), 2) else None
 
 
 def _may_change(graph: OperatorGraph, node: Node) -> bool:
@@ -67,23 +83,70 @@ def _may_change(graph: OperatorGraph, node: Node) -> bool:
 
 
 class _Rewriting:
-    """The product of one node on its way: new values are bound to buffers of new names."""
+    """The product of one node on its way: new values are bound to buffers of new names.
 
-    def __init__(self, graph: OperatorGraph, node: Node, found: ByteProduct) -> None:
-        self._graph, self._node = graph, node
+    `made` are the values that products share, by what they are made of.
+    """
+
+    def __init__(
+        self, graph: OperatorGraph, node: Node, found: ByteProduct, made: dict[tuple[str, ...], str]
+    ) -> None:
+        self._graph, self._node, self._made = graph, node, made
         self._bound = node.bound
         self._names = {buffer.name for buffer in tir.buffers_of(node.func)}
         constant = [graph.is_constant(self._bound[f.name]) for f in (found.left, found.right)]
         self._found = found.swapped() if constant == [True, False] else found
 
-    def apply(self) -> None:
-        """Exchange the kernel of the node; raises NotSeparable where it has to stay."""
+    def as_words(self) -> None:
+        """Let the node multiply differences from zero points; raises NotSeparable where a zero
+        point is not one for each element of its operand."""
+        found = self._found
+        data, weight = (self._wide(factor) for factor in (found.left, found.right))
+        self._exchange(replace(found, left=data, right=weight), found.product.start.value)
+
+    def _wide(self, factor: Factor) -> Factor:
+        """The factor as 16-bit differences from its zero point, which are a value of their own."""
+        value, source, load = self._bound[factor.name], factor.load.buffer, factor.load
+        x, y = tir.Buffer("x", source.shape, source.dtype), tir.Buffer("y", source.shape, WORD)
+        loops = stages.loops_over("i", source.shape)
+        places = dict(zip(load.indices, stages.indices_of(loops), strict=True))
+        inputs = [(x, value)]
+
+        def placed(e: tir.Expr) -> tir.Expr:
+            if not isinstance(e, tir.Load):
+                return e
+            if any(i not in places and constant_value(i) is None for i in e.indices):
+                raise NotSeparable(f"the zero point of {factor.name} is none of its elements")
+            zero = tir.Buffer("zero", e.buffer.shape, e.buffer.dtype)
+            inputs.append((zero, self._bound[e.buffer.name]))
+            return tir.Load(zero, tuple(places.get(i, i) for i in e.indices))
+
+        less = None if factor.zero is None else tir.map_expr(factor.zero, placed)
+        if len(inputs) > 2:
+            raise NotSeparable(f"the zero point of {factor.name} is computed of several tensors")
+        centred = _minus(tir.Cast(stages.element(x, loops), SUM), less)
+        func = stages.elementwise_kernel(
+            "wide", [buffer for buffer, _ in inputs], y, loops, tir.Cast(centred, WORD)
+        )
+        name = self._shared(func, tuple(v for _, v in inputs), tir.expr_text(centred))
+        return self._as(factor, name, WORD, None)
+
+    def _shared(self, func: tir.PrimFunc, values: tuple[str, ...], what: str) -> str:
+        """The value that a kernel of one output makes of `values`; one for all products."""
+        key = (func.name, what, *values)
+        if key not in self._made:
+            name = self._made[key] = self._graph.free_name(f"{values[0]}.{func.name}")
+            self._graph.add(Node(name, func.name.capitalize(), func, values, (name,)))
+        return self._made[key]
+
+    def as_bytes(self) -> None:
+        """Let the node multiply bytes; raises NotSeparable where it has to stay."""
         found = self._found
         # Raises before anything is added to the graph.
         constant = self._is_constant(found.right.load)
         borders = borders_of(found) if constant and found.where else (() if constant else None)
         shared = not {v for v, _ in found.outer} & found.right.used <= found.left.used
-        data = self._unsigned(found.left) if shared else found.left
+        data = self._unsigned(found.left)
         weight = self._signed(found.right)
         if not shared and weight.zero is not None:
             raise NotSeparable(f"{found.right.name} does not fit into signed bytes")
@@ -95,6 +158,10 @@ class _Rewriting:
             centred = _minus(tir.Cast(data.load, SUM), data.zero)
             sums = sums_of(found, centred, stages.literal(0, SUM), None, self._fresh("data_sums"))
             first = _minus(first, _times(weight.zero, self._bind(sums)))
+        self._exchange(found, first)
+
+    def _exchange(self, found: ByteProduct, first: tir.Expr) -> None:
+        """Let the node add up plain products, beginning with the value `first`."""
         func = with_plain_products(self._node.func, found, first)
         inputs = tuple(self._bound[buffer.name] for buffer in func.inputs)
         self._graph.replace(self._node.name, replace(self._node, func=func, inputs=inputs))
@@ -164,16 +231,13 @@ class _Rewriting:
 
     def _shifted(self, factor: Factor, dtype: str, by: int, role: str) -> str:
         """The value of a factor's bytes and `by` as `dtype`, which other products share."""
-        value, source = self._bound[factor.name], factor.load.buffer
-        name = f"{value}.{role}"
-        if name not in self._graph.values:
-            x, y = tir.Buffer("x", source.shape, source.dtype), tir.Buffer("y", source.shape, dtype)
-            loops = stages.loops_over("i", source.shape)
-            moved = _plus(tir.Cast(stages.element(x, loops), SUM), by)
-            assert moved is not None
-            func = stages.elementwise_kernel(role, (x,), y, loops, tir.Cast(moved, dtype))
-            self._graph.add(Node(name, role.capitalize(), func, (value,), (name,)))
-        return name
+        source = factor.load.buffer
+        x, y = tir.Buffer("x", source.shape, source.dtype), tir.Buffer("y", source.shape, dtype)
+        loops = stages.loops_over("i", source.shape)
+        moved = _plus(tir.Cast(stages.element(x, loops), SUM), by)
+        assert moved is not None
+        func = stages.elementwise_kernel(role, (x,), y, loops, tir.Cast(moved, dtype))
+        return self._shared(func, (self._bound[factor.name],), role)
 
     def _as(self, factor: Factor, value: str, dtype: str, zero: tir.Expr | None) -> Factor:
         """The factor with its bytes in another value."""

@@ -16,24 +16,22 @@ For example, a product of 64 unsigned by 64 × 48 signed bytes, K innermost in t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 from graphflow.arith import FloorMod, IndexExpr, variables
-from graphflow.base.target import Target
-from graphflow.codegen import instructions_of
 from graphflow.cost import DotRows
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.tile_loops import whole_groups_apart
+from graphflow.kernels.recipes.variants.integer_sums import sums_terms
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.layout import Demand, Equal, Layout
 from graphflow.schedule import Schedule
 from graphflow.tir import Access, Literal
 
-TERMS = 4
-"""The terms that one instruction sums in each lane."""
+BYTE_TERMS, WORD_TERMS = 4, 2
+"""The terms that one instruction sums in each lane: of bytes, and of 16-bit integers."""
 
 NOTHING = (0, False)
 """The depth of what the instruction does not sum."""
@@ -43,34 +41,53 @@ NOTHING = (0, False)
 class DotTile(ImageLoops, ImageTile):
     """Vectors of weights for all rows, and four bytes for each row."""
 
-    terms: ClassVar[int] = TERMS
+    terms: ClassVar[int] = BYTE_TERMS
+    factors: ClassVar[tuple[str, str]] = ("uint8", "int8")
+    """The types of the data and of the weights."""
+    instructions: ClassVar[float] = 1.0
+    """What a step of an accumulator takes, in multiply-adds of floats."""
 
     @classmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> DotRows | None:
         """Applies to sums of products of unsigned and signed bytes, where the target has the
         instruction, the signed ones are packed, and neighbouring terms of the unsigned ones are
         next to each other in memory."""
-        depth, room = _depth(tile)
+        depth, room = _depth(tile, cls.factors, cls.terms)
         if depth == 0 or transposes:
             return None
-        return DotRows(tile.conflicting_stride(), depth=depth, terms=TERMS, room=room)
+        return DotRows(
+            tile.conflicting_stride(),
+            depth=depth,
+            terms=cls.terms,
+            room=room,
+            instructions=cls.instructions,
+        )
 
     @classmethod
     def demands(cls, tile: PlacedTile) -> dict[str, Demand]:
         """Weights of zero where the last group of terms is whole in memory alone: whatever the
         padding of the data holds, it adds nothing."""
-        depth, room = _depth(tile)
-        if depth % TERMS == 0 or not room:
+        depth, room = _depth(tile, cls.factors, cls.terms)
+        if depth % cls.terms == 0 or not room:
             return {}
         weights = (b for b in tile.decided.packed if b.name in tile.roles.factors)
         return {b.name: Equal(Literal(0, b.dtype)) for b in weights}
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with whole groups of terms apart from the rest of the reduction."""
-        return super().loops(whole_groups_apart(s, axes, TERMS), axes, output)
+        return super().loops(whole_groups_apart(s, axes, self.terms), axes, output)
 
 
-def _depth(tile: PlacedTile) -> tuple[int, bool]:
+@dataclass(frozen=True)
+class PairTile(DotTile):
+    """The same for integers of 16 bits, two for each row, with a multiplication and an addition."""
+
+    terms: ClassVar[int] = WORD_TERMS
+    factors: ClassVar[tuple[str, str]] = ("int16", "int16")
+    instructions: ClassVar[float] = 1.5
+
+
+def _depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tuple[int, bool]:
     """The extent of the reduction loop, or digit of one, along which the data is contiguous, and
     whether the layout of the data has room for whole groups; 0 where the instruction cannot sum
     along it."""
@@ -80,10 +97,9 @@ def _depth(tile: PlacedTile) -> tuple[int, bool]:
     data = [n for n in roles.factors if n not in packed]
     if len(weights) != 1 or len(data) != 1 or roles.sum_dtype != "int32":
         return NOTHING
-    if not _has_instruction(tile.target):
-        return NOTHING
     (weight,), (access,) = roles.reads[weights[0]], roles.reads[data[0]]
-    if (access.buffer.dtype, weight.buffer.dtype) != ("uint8", "int8"):
+    dtypes = (access.buffer.dtype, weight.buffer.dtype)
+    if dtypes != factors or not sums_terms(tile.target, factors, terms):
         return NOTHING
     if max(roles.phases, default=1) > 1 or not tile.rows_share_vectors:
         return NOTHING
@@ -93,7 +109,7 @@ def _depth(tile: PlacedTile) -> tuple[int, bool]:
         if stride == 1 and extents.get(var, 1) > 1 and not _leaves_out(roles, access, var):
             extent = _extent_of(atom, extents[var])
             box = tile.layouts[access.buffer.name].physical_shape
-            return extent, box[-1] >= -(-extent // TERMS) * TERMS
+            return extent, box[-1] >= -(-extent // terms) * terms
     return NOTHING
 
 
@@ -112,13 +128,3 @@ def _extent_of(atom: IndexExpr, extent: int) -> int:
     if not isinstance(atom, FloorMod):
         return extent
     return 0 if extent % atom.divisor else atom.divisor
-
-
-@lru_cache(maxsize=16)
-def _has_instruction(target: Target) -> bool:
-    """Whether the target sums products of `TERMS` bytes in each lane of a vector of 32-bit sums."""
-    lanes = target.computed_lanes("int32")
-    return any(
-        [p.buffer.shape for p in each.params] == [(lanes,), (TERMS,), (lanes, TERMS)]
-        for each in instructions_of(target)
-    )

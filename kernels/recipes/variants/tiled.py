@@ -41,6 +41,7 @@ from graphflow.kernels.recipes.variants.tile_geometry import (
     ends_in_block,
     fills_vectors,
 )
+from graphflow.kernels.recipes.variants.integer_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
 from graphflow.layout import Family, Layout
 
@@ -170,7 +171,7 @@ def _all_cycles(
         # An instruction takes the lanes of packed weights, with their terms, in one vector.
         together = (b.name for b in decided.packed if kind.terms > 1)
         cycles *= _lane_penalty(tile, kind.shares_loads, (*transposed, *together))
-    if roles.sums_integers and kind.terms == 1:
+    if roles.sums_integers and not (kind.terms > 1 or multiplies_in_lanes(tile, kind)):
         cycles *= cost.INTEGER_PRODUCTS
     cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
     if not roles.reduction:
