@@ -50,6 +50,8 @@ class Options:
     values that runs bring; beyond that the least recently used one is dropped, and compiled again
     when a run needs it.  `winograd` lets 3×3 convolutions be computed in transformed tiles where
     that is cheaper, with errors of about 2e-6 in norm; without it they are plain sums.
+    `integer_products` lets products of dequantized tensors be sums of integers that are scaled
+    once, which may change a quantized result by one step; without it they are sums of floats.
 
     Paths may be `os.PathLike`, integers may be any type with `__index__` but bool; they are kept as
     `str` and `int`.  Raises TypeError for a field of another type, GraphflowError for a value that
@@ -70,6 +72,7 @@ class Options:
     cache: str | None = None
     programs: int = 16
     winograd: bool = True
+    integer_products: bool = True
 
     def __post_init__(self) -> None:
         for name, (convert, wanted) in _FIELDS.items():
@@ -167,6 +170,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
         f'the path of a folder, "off" for no cache, or None for what {KERNELS_VARIABLE} says',
     ),
     "winograd": _SWITCH,
+    "integer_products": _SWITCH,
     "programs": (_number, "a number of programs to keep"),
 }
 """For each field of `Options` its conversion (TypeError for another type), and what an error

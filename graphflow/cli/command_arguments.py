@@ -115,6 +115,11 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         help="compute 3x3 convolutions as plain sums of products, never in transformed tiles",
     )
     parser.add_argument(
+        "--no-integer-products",
+        action="store_true",
+        help="compute products of dequantized tensors as sums of floats, never of integers",
+    )
+    parser.add_argument(
         "--timings",
         nargs="?",
         const=default_timings(),

@@ -132,4 +132,5 @@ def options(wanted: argparse.Namespace) -> Options:
         validate=getattr(wanted, "validate", False),
         fallback=None if strict else environment.fallback,
         winograd=not getattr(wanted, "no_winograd", False),
+        integer_products=not getattr(wanted, "no_integer_products", False),
     )

@@ -68,6 +68,7 @@ def _loaded(wanted: argparse.Namespace) -> Executable:
         ("--timings", wanted.timings is not None),
         ("--strict", wanted.strict),
         ("--no-winograd", wanted.no_winograd),
+        ("--no-integer-products", wanted.no_integer_products),
     ):
         if value:
             raise InvalidModel(

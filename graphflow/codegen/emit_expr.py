@@ -19,8 +19,8 @@ from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
-from graphflow.codegen.stored import StoredTypes
 from graphflow.codegen.saturated import Saturated, saturated
+from graphflow.codegen.stored import StoredTypes
 from graphflow.llvm import (
     ELEMENTS,
     IrBuilder,

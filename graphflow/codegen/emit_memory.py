@@ -429,6 +429,9 @@ class Memory:
             for start, lanes in mask.pieces():
                 piece = replace(address, constant=address.constant + start)
                 self.store_window(piece, self.builder.part(raw, start, lanes))
+        elif mask.dynamic is None and mask.count == 1 and place.itemsize < WORD:
+            # LLVM 22 stores the one lane of a vector that was truncated as a word of 4 bytes.
+            self._store_lanes(address, raw, mask)
         else:
             name = f"llvm.masked.store.{mangled(place.element, mask.width)}.p0"
             truth = mask_value(self.builder, mask)
@@ -460,6 +463,10 @@ class Memory:
         terms, constant = self._lane_terms(address, lane)
         pointer, alignment = self._pointer(address.place, terms, constant)
         self.builder.store(item, pointer, alignment)
+
+
+WORD = 4
+"""Bytes of an integer that vectors are truncated from."""
 
 
 def _memory_element(dtype: str) -> str:

@@ -81,7 +81,9 @@ def _dot_products(lanes: int, terms: int) -> Instruction:
     """)
 
     def emitted(of: CallOperands) -> None:
-        of.store("c", _dot(of, lanes, _as_bytes(of, _bits_for_lanes(of, terms, lanes)), of.vector("b")))
+        of.store(
+            "c", _dot(of, lanes, _as_bytes(of, _bits_for_lanes(of, terms, lanes)), of.vector("b"))
+        )
 
     return Instruction(definition, _vnni(lanes), emitted)
 
@@ -126,7 +128,9 @@ def _pairs(lanes: int, terms: int) -> Instruction:
 
     def emitted(of: CallOperands) -> None:
         a = _bits_for_lanes(of, terms, lanes)
-        words = of.builder.emit(f"bitcast {a.type} {a.text} to <{2 * lanes} x i16>", "i16", 2 * lanes)
+        words = of.builder.emit(
+            f"bitcast {a.type} {a.text} to <{2 * lanes} x i16>", "i16", 2 * lanes
+        )
         products = of.builder.call(name, "i32", words, of.vector("b"), lanes=lanes)
         of.store("c", of.builder.binary("add", of.vector("c"), products))
 

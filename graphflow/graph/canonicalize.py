@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
-from graphflow.graph.operator_graph import OperatorGraph, Removed
-from graphflow.graph.quantized import with_quantized_tensors
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.quantized import is_dequantized, with_quantized_tensors
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array
 from graphflow.tir import interpret
@@ -37,10 +37,11 @@ def canonicalize(graph: OperatorGraph, integer_products: bool = True) -> Operato
     done keeps results bit for bit.
     """
     out = graph.copy()
-    drop_identities(out)
     # Before constants are evaluated: a dequantized weight is to be read as bytes.
+    drop_identities(out)
+    evaluate_constants(out, is_dequantized)
     with_quantized_tensors(out, integer_products)
-    for step in PASSES[1:]:
+    for step in PASSES:
         step(out)
     out.validate()
     return out
@@ -92,16 +93,21 @@ def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
     _redirect(graph, old, new)
 
 
-def evaluate_constants(graph: OperatorGraph) -> int:
+def evaluate_constants(
+    graph: OperatorGraph, kept: Callable[[Node], bool] = lambda node: False
+) -> int:
     """A kernel of initializers alone → its results as initializers, if no buffer is too large.
 
-    After: a node with constant inputs only touches more than `CONSTANT_LIMIT` elements, or depends
-    on one that does.  The interpreter evaluates, so numpy re-implements no operator.
+    After: a node with constant inputs only touches more than `CONSTANT_LIMIT` elements, is one of
+    those `kept`, or depends on one of these.  The interpreter evaluates, so numpy re-implements no
+    operator.
     """
     changes = 0
     for node in graph.topological():
         ready = all(n in graph.initializers and n not in graph.inputs for n in node.inputs)
         if not ready or node.func.callee or elements_touched(node.func) > CONSTANT_LIMIT:
+            continue
+        if kept(node):
             continue
         arrays = [graph.initializers[name] for name in node.inputs]
         names = [buffer.name for buffer in node.func.inputs]

@@ -26,6 +26,11 @@ from graphflow.layout import LOGICAL
 from graphflow.pipeline.compiler import Compiled
 from graphflow.plan import Choice, Pinned
 
+INTEGER_PRODUCT = (
+    "a sum of integers, which is exact, scaled once; quantized, it is at most one step from a sum "
+    "of scaled numbers"
+)
+
 
 def explain(compiled: Compiled, name: str, full: bool = False) -> str:
     """The text about the tensor `name`: every decision about it, with reasons and proofs.
@@ -72,6 +77,9 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
 def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]]:
     """What a run, the user and other nodes have to do with a tensor: pairs of a word and a text."""
     yield from _sizes(compiled, edge)
+    if edge.name in compiled.graph.integer_products:
+        why_not = compiled.graph.integer_products[edge.name]
+        yield "product", f"a sum of floats: {why_not}" if why_not else INTEGER_PRODUCT
     if edge.pinned is not None:
         yield "pinned", f"to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
     if compiled.plan.end_to_end is not None:

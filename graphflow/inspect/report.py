@@ -77,6 +77,10 @@ def report(compiled: Compiled) -> dict[str, Any]:
             for size in compiled.imported.sizes
             for why_not in (dependence_of_rows(compiled.imported, size),)
         ],
+        "integer_products": [
+            {"edge": name, "integers": not why_not, "why_not": why_not}
+            for name, why_not in compiled.graph.integer_products.items()
+        ],
         "states": [_state(pair) for pair, _ in compiled.lowered.states],
         "pinned": [
             {

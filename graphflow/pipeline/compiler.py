@@ -127,7 +127,7 @@ def compile_graph(
     with collection_deferred(), staff as workers:
         services = Services(target, options, trace, workers, cache, _llvm_apart(options, shared))
         given = _given(request, {} if shared is None else shared.contents, trace)
-        canonical = stages.CANONICALIZE.traced(trace)(given.graph)
+        canonical = stages.CANONICALIZE.traced(trace)(given.graph, request)
         groups = stages.FUSE.then(services.expect).traced(trace)(canonical, request, timings)
         graph, plan = stages.FLOW.traced(trace)(groups, request, timings, given.assume)
         built = _built(graph, plan, request, services, timings)

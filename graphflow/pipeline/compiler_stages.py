@@ -81,6 +81,12 @@ def imported(
     )
 
 
+def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
+    """The smaller graph; products of dequantized tensors are sums of integers if the options let
+    them."""
+    return canonicalize(graph, request.options.integer_products)
+
+
 def fused(canonical: OperatorGraph, request: CompileRequest, timings: Timings) -> OperatorGraph:
     """The graph of fusion groups; its nodes are offered the caller's schedules, and those that
     earlier searches found."""
@@ -162,7 +168,7 @@ def validated(
 
 READ = Stage("read", open_model)
 IMPORT = Stage("import", imported, graph_text)
-CANONICALIZE = Stage("canonicalize", canonicalize, graph_text)
+CANONICALIZE = Stage("canonicalize", canonical, graph_text)
 FUSE = Stage("fuse", fused, graph_text)
 FLOW = Stage("flow", planned, lambda found: plan_text(found[1]), PLAN_LEVEL)
 CONVERT = Stage("convert", apply_plan, physical_text)

@@ -55,7 +55,8 @@ def with_regions(
 
 
 def _physical(body: OperatorGraph, request: CompileRequest, timings: Timings) -> PhysicalGraph:
-    groups = fuse_groups(with_plain_products_of(canonicalize(body), request.target))
+    canonical = canonicalize(body, request.options.integer_products)
+    groups = fuse_groups(with_plain_products_of(canonical, request.target))
     graph, plan = plan_groups(
         groups,
         request.target,

@@ -198,7 +198,8 @@ def _graph(request: CompileRequest) -> OperatorGraph:
 
 
 def _groups(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
-    return fuse_groups(with_plain_products_of(canonicalize(graph), request.target))
+    canonical = canonicalize(graph, request.options.integer_products)
+    return fuse_groups(with_plain_products_of(canonical, request.target))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.quantized import quantize
 
 EXACT = "int32"
 WIDE = "float32"
@@ -90,6 +91,44 @@ def dequantization(maker: Node) -> Dequantized | None:
     if len({load.buffer for load in loads}) < len(loads):
         return None
     return Dequantized(maker, stored, zero, scale)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A value `saturate(round(x / scale) + zero)` with one scale and one zero point, of the type
+    `target`: input 0 of its `maker` is x, 1 the scale, 2 the zero point if there is one."""
+
+    maker: Node
+    target: str
+
+    @property
+    def scale_value(self) -> str:
+        return self.maker.inputs[1]
+
+    @property
+    def zero_value(self) -> str | None:
+        return self.maker.inputs[2] if len(self.maker.inputs) > 2 else None
+
+
+def quantization(maker: Node) -> Quantized | None:
+    """What a node quantizes; None where its kernel is not that of `quantized.quantize` for integers
+    with one scale for the tensor."""
+    func = maker.func
+    if not maker.has_definition or len(func.inputs) not in (2, 3):
+        return None
+    x, scale, *zero = func.inputs
+    target = func.outputs[0].dtype
+    one_each = all(extent == 1 for buffer in (scale, *zero) for extent in buffer.shape)
+    if target not in STORED_INTEGERS or x.dtype != WIDE or scale.dtype != WIDE or not one_each:
+        return None
+    zero_shape = zero[0].shape if zero else None
+    known = quantize(x.shape, WIDE, scale.shape, target, zero_shape=zero_shape)
+    return Quantized(maker, target) if known == func else None
+
+
+def is_dequantized(maker: Node) -> bool:
+    """Whether a node dequantizes or shifts stored integers."""
+    return dequantization(maker) is not None
 
 
 def _stored(expr: tir.Expr) -> tir.Load | None:
@@ -211,13 +250,16 @@ def without_zero(expr: tir.Expr) -> tir.Expr:
 
 
 def equal_parameters(graph: OperatorGraph, one: Dequantized, other: Dequantized) -> bool:
-    """Whether two values have the same scales and zero points, of the same dtype of integers."""
+    """Whether two values have the same scales and zero points, and integers of the same type."""
     if one.stored.dtype != other.stored.dtype:
         return False
-    return _equal(graph, one.scale_value, other.scale_value) and _equal_zeros(graph, one, other)
+    return equal_scales(graph, one.scale_value, other.scale_value) and equal_zeros(
+        graph, one.zero_value, other.zero_value
+    )
 
 
-def _equal(graph: OperatorGraph, one: str | None, other: str | None) -> bool:
+def equal_scales(graph: OperatorGraph, one: str | None, other: str | None) -> bool:
+    """Whether two scales are the same value, or known to be equal."""
     if one == other:
         return True
     left, right = known_array(graph, one), known_array(graph, other)
@@ -226,9 +268,9 @@ def _equal(graph: OperatorGraph, one: str | None, other: str | None) -> bool:
     return bool(np.array_equal(left.reshape(-1), right.reshape(-1)))
 
 
-def _equal_zeros(graph: OperatorGraph, one: Dequantized, other: Dequantized) -> bool:
-    left, right = one.zero_value, other.zero_value
-    numbers = uniform_integer(graph, left), uniform_integer(graph, right)
+def equal_zeros(graph: OperatorGraph, one: str | None, other: str | None) -> bool:
+    """Whether two zero points are the same value, or known to be equal."""
+    numbers = uniform_integer(graph, one), uniform_integer(graph, other)
     if None not in numbers:
         return numbers[0] == numbers[1]
-    return _equal(graph, left, right)
+    return equal_scales(graph, one, other)

@@ -34,11 +34,9 @@ def inline_dequantized(graph: OperatorGraph) -> int:
 
 
 def _is_wide(graph: OperatorGraph, value: str) -> bool:
-    """Whether a value is dequantized from fewer bytes."""
+    """Whether a value is dequantized, or shifted, from fewer bytes."""
     known = dequantized(graph, value)
-    if known is None or known.scale is None:
-        return False
-    return known.stored.buffer.bytes < known.maker.func.outputs[0].bytes
+    return known is not None and known.stored.buffer.bytes < known.maker.func.outputs[0].bytes
 
 
 def _may_compute_operands(graph: OperatorGraph, node: Node) -> bool:

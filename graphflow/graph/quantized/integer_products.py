@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from graphflow import tir
-from graphflow.arith import Var, variables
+from graphflow.arith import Var
 from graphflow.base.dtypes import integer_limits
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
@@ -40,9 +40,10 @@ from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
 )
 
 SCALE_ERROR = 2.0**-22
-"""How far the scale of a bias may be from the product of the operands' scales, relatively: quantizers
-compute it in double precision or as a quotient, and it is off by a rounding or two.  A bias is then
-off by as much as one that meets that many roundings in a sum of floats."""
+"""How far the scale of a bias may be from the product of the operands' scales, relatively.
+
+Quantizers compute it in double precision or as a quotient, so that it is off by a rounding or two.
+A bias is then off by as much as one that meets that many roundings in a sum of floats."""
 
 BYTES = ("uint8", "int8")
 """What products read."""

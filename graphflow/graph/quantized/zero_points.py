@@ -197,7 +197,7 @@ class _Rewriting:
         array, zero = known_array(self._graph, value), self._elements(weight)
         if array is not None and zero is not None:
             centred = array.astype(np.int16) - zero
-            if -HALF <= centred.min(initial=0) and centred.max(initial=0) < HALF:
+            if centred.min(initial=0) >= -HALF and centred.max(initial=0) < HALF:
                 return self._as(weight, self._stored(value, centred.astype(np.int8)), "int8", None)
         if weight.load.dtype == "int8":
             return weight

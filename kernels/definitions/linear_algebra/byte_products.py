@@ -106,7 +106,9 @@ def byte_product(product: Product) -> ByteProduct | None:
     if left.load.buffer == right.load.buffer:
         return None
     over = {v for e in product.update.indices for v in variables(e)}
-    loops = [(x.var, constant_value(x.stop - x.start) or 0) for x in tir.loops_of(product.block.body)]
+    loops = [
+        (x.var, constant_value(x.stop - x.start) or 0) for x in tir.loops_of(product.block.body)
+    ]
     outer = tuple(loop for loop in loops if loop[0] in over)
     inner = tuple(loop for loop in loops if loop[0] not in over)
     for factor in (left, right):
@@ -135,7 +137,9 @@ def _conditions(block: tir.Block) -> list[Predicate]:
     for stmt in tir.walk(block.body):
         if isinstance(stmt, tir.If):
             if stmt.orelse or not tir.is_predicate(stmt.condition):
-                raise NotSeparable("terms are added under a condition that is no condition on indices")
+                raise NotSeparable(
+                    "terms are added under a condition that is no condition on indices"
+                )
             found += conjuncts(stmt.condition)  # type: ignore[arg-type]
     return found
 
@@ -196,7 +200,10 @@ def _border(
     rows = np.array(
         [
             [
-                all(holds(c, {var: at, **dict(zip((v for v, _ in taps), tap, strict=True))}) for c in conditions)
+                all(
+                    holds(c, {var: at, **dict(zip((v for v, _ in taps), tap, strict=True))})
+                    for c in conditions
+                )
                 for tap in np.ndindex(*shape)
             ]
             for at in range(extent)
@@ -284,9 +291,7 @@ def with_plain_products(func: tir.PrimFunc, found: ByteProduct, first: tir.Expr)
     """The kernel `func` that adds up the products of the bytes, the left one first, beginning with
     the value `first`."""
     product = found.product
-    value = tir.Binary(
-        "mul", tir.Cast(found.left.load, SUM), tir.Cast(found.right.load, SUM)
-    )
+    value = tir.Binary("mul", tir.Cast(found.left.load, SUM), tir.Cast(found.right.load, SUM))
 
     def change(stmt: tir.Stmt) -> tir.Stmt:
         if stmt is product.update:

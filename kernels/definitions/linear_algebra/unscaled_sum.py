@@ -14,10 +14,10 @@ the loops that add up.  If the first value is an integer in units of s · u, the
     after:   n[i] = c[i]; ...; t[i] = f32(n[i]) · (s · u)
 
 Error.  The caller proves that no partial sum leaves int32, and, where the sum begins with an
-integer, that v is the product of s and u but for a few roundings.  Then n is exact, and t meets three roundings
-(of n, of s · u and of their product), four with a float as first value.  The sum of floats meets as
-many roundings as it has terms and more, and both differ from the exact number by no more than their
-roundings: after a QuantizeLinear they are at most one step apart.
+integer, that v is the product of s and u but for a few roundings.  Then n is exact, and t meets
+three roundings (of n, of s · u and of their product), four with a float as first value.  The sum of
+floats meets as many roundings as it has terms and more, and both differ from the exact number by no
+more than their roundings: after a QuantizeLinear they are at most one step apart.
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ from graphflow.base.dtypes import SIGNED, UNSIGNED
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
 
-
 INTEGERS = frozenset((*SIGNED, *UNSIGNED))
 
 

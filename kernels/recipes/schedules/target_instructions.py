@@ -98,12 +98,14 @@ def _shape(stmt: tir.Stmt) -> object:
     """
     match stmt:
         case tir.For(body=(tir.For() as inner,)):
-            return None if (of_lane := _updates(inner.body, stmt.var)) is None else (
-                stmt.extent, inner.extent, *of_lane
+            return (
+                None
+                if (of_lane := _updates(inner.body, stmt.var)) is None
+                else (stmt.extent, inner.extent, *of_lane)
             )
         case tir.For(body=body):
-            return None if (of_lane := _updates(body, stmt.var)) is None else (
-                stmt.extent, *of_lane
+            return (
+                None if (of_lane := _updates(body, stmt.var)) is None else (stmt.extent, *of_lane)
             )
         case _:
             return None

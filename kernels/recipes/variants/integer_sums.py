@@ -34,9 +34,7 @@ def sums_terms(target: Target, dtypes: tuple[str, str], terms: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _factors_of(
-    target: Target, shapes: tuple[tuple[int, ...], ...]
-) -> frozenset[tuple[str, ...]]:
+def _factors_of(target: Target, shapes: tuple[tuple[int, ...], ...]) -> frozenset[tuple[str, ...]]:
     """The types of the factors of instructions of a target whose operands have these shapes."""
     return frozenset(
         tuple(sorted(p.buffer.dtype for p in each.params[1:]))

@@ -28,6 +28,7 @@ from graphflow.kernels.recipes.analysis.operand_layouts import (
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Tiled
+from graphflow.kernels.recipes.variants.integer_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.variants.operands import (
     OutputDecisions,
     axes_outside,
@@ -41,7 +42,6 @@ from graphflow.kernels.recipes.variants.tile_geometry import (
     ends_in_block,
     fills_vectors,
 )
-from graphflow.kernels.recipes.variants.integer_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
 from graphflow.layout import Family, Layout
 

@@ -26,6 +26,7 @@ from support.fuzz.effect_questions import check as check_effects
 from support.fuzz.fuzz_cases import make_case, run_case, smaller
 from support.fuzz.fuzz_test import Failure, FuzzTest, Result, attempted, by_case, by_seed, result
 from support.fuzz.movement_fuzz import agrees
+from support.fuzz.quantized_fuzz import run_quantized
 from support.fuzz.section_fuzz import copied_for_sections, section_model
 from support.fuzz.sized_fuzz import SizedModel, check_sized, draw_batch, run_sized
 from support.fuzz.sized_sequences import draw_sequence
@@ -148,6 +149,13 @@ def fewer_nodes(case: ModelCase) -> Iterator[ModelCase]:
             yield replace(case, model=less)
 
 
+def mostly_equal(counts: Counter[str]) -> str:
+    """What is wrong with how many quantized elements are equal to onnxruntime's, and how many
+    products add up integers."""
+    equal = lacks(counts, "equal", 0.95, of="elements")
+    return equal + lacks(counts, "folded", 0.6)
+
+
 MODELS += (
     FuzzTest(
         "movement",
@@ -159,6 +167,13 @@ MODELS += (
         reach=lambda counts: lacks(counts, "compared", 0.75),
     ),
     by_case("sections", draw_sections, check_sections, fewer_nodes, 2000),
+    FuzzTest(
+        "quantized",
+        run_quantized,
+        3000,
+        check=lambda seed: run_quantized(seed).failure,
+        reach=mostly_equal,
+    ),
     FuzzTest(
         "sizes",
         lambda seed: run_sized(draw_batch(seed)),

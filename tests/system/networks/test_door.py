@@ -616,6 +616,7 @@ WRONG_OPTIONS = {
     "memory_limit": (True, 1e9, "1GB"),
     "cache": (False, True, 0, b"off"),
     "winograd": (None, 1, "yes"),
+    "integer_products": (None, 0, "no"),
     "programs": (None, True, 2.0, "16"),
 }
 

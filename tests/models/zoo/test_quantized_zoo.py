@@ -1,0 +1,84 @@
+"""Tests of the networks that onnxruntime's quantizer writes: bytes between their kernels, and their
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import graphflow as gf
+from graphflow.frontends import import_model
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
+from graphflow.models.zoo import zoo_model
+from graphflow.models.zoo.mobilenet import mobilenet_v2
+from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED, WAYS, Feeds, quantized
+from graphflow.models.zoo.sequences.bert import bert
+
+SMALL = 64
+"""Height and width of images, in tests of graphs alone."""
+
+
+def image(seed: int) -> Feeds:
+    values = np.random.default_rng(seed).standard_normal((1, 3, SMALL, SMALL))
+    return {"input": values.astype(np.float32)}
+
+
+def text(seed: int) -> Feeds:
+    return {name: array[:, :16] for name, array in NETWORKS["bert_mini"].feeds(seed).items()}
+
+
+def groups(model: onnx.ModelProto, feeds: Callable[[int], Feeds]) -> OperatorGraph:
+    shapes = {name: array.shape for name, array in feeds(0).items()}
+    return fuse_groups(canonicalize(import_model(model, shapes)))
+
+
+def stored_floats(graph: OperatorGraph) -> int:
+    """The elements of tensors of floats that a run stores."""
+    made = (v for node in graph.nodes for v in node.outputs if not graph.is_constant(v))
+    return sum(graph.values[v].size for v in made if graph.values[v].dtype == "float32")
+
+
+@pytest.mark.parametrize("way", ["u8s8", "s8s8_tensor", "qlinear"])
+def test_a_network_of_images_stores_bytes_between_its_kernels(way: str) -> None:
+    """MobileNetV2 has linear bottlenecks with zero points, depthwise layers and sums."""
+    network = partial(mobilenet_v2, size=SMALL, width=0.35)
+    graph = groups(quantized(network(0), image, WAYS[way]), image)
+    assert stored_floats(graph) == 1000  # the logits
+    assert not any(graph.integer_products.values())
+
+
+def test_products_of_dynamically_quantized_tensors_read_bytes() -> None:
+    network = partial(bert, layers=1, width=32, heads=2)
+    graph = groups(quantized(network(0), text, WAYS["dynamic"]), text)
+    products = [n for n in graph.nodes if n.op.startswith("MatMulInteger")]
+    assert len(products) == 7
+    for node in products:
+        data, weight = (b for b in node.func.inputs if len(b.shape) > 1 and b.dtype[-2:] != "32")
+        assert {data.dtype, weight.dtype} == {"uint8", "int8"}
+
+
+def test_the_zoo_has_each_network_in_each_way() -> None:
+    assert len(QUANTIZED) == len(NETWORKS) * len(WAYS)
+    model = zoo_model("ssd_u8s8_tensor")
+    assert {info.name for info in model.graph.input} == set(QUANTIZED["ssd_u8s8"].feeds(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_results_are_near_those_of_onnxruntime(name: str) -> None:
+    """Steps differ where a number is half-way between two, and layers behind them, too."""
+    model, feeds = zoo_model(name), QUANTIZED[name].feeds(1)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = ort.InferenceSession(model.SerializeToString(), options)
+    wanted = session.run(None, feeds)
+    found = gf.compile(model, options=gf.Options(fallback=None)).run(feeds)
+    for one, other in zip(found.values(), wanted, strict=True):
+        assert np.linalg.norm(one - other) <= 0.02 * np.linalg.norm(other)
