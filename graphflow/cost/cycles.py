@@ -35,8 +35,7 @@ BYTES_APART = 0.8
 instruction for each, 0.6 cycles for three channels of an image, 1.0 for rows of 56."""
 
 ROUNDING = 12.0
-"""Cycles to divide a vector of floats by a scale, to round it and to store it as bytes, beyond those
-of storing it."""
+"""Cycles to divide a vector of floats by a scale, to round it and to narrow it to bytes."""
 
 TRANSPOSING, IN_PART = 0.35, 0.7
 """The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller

@@ -24,12 +24,13 @@ import numpy as np
 from graphflow import tir
 from graphflow.arith import constant_value
 from graphflow.base.target import Target
-from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import known_array
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.byte_products import (
     SUM,
+    Border,
     ByteProduct,
     Factor,
     NotSeparable,
@@ -101,35 +102,35 @@ class _Rewriting:
         """Let the node multiply differences from zero points; raises NotSeparable where a zero
         point is not one for each element of its operand."""
         found = self._found
-        data, weight = (self._wide(factor) for factor in (found.left, found.right))
+        kernels = [self._wide(factor) for factor in (found.left, found.right)]  # may raise
+        data, weight = (
+            self._as(factor, self._shared(*kernel), WORD, None)
+            for factor, kernel in zip((found.left, found.right), kernels, strict=True)
+        )
         self._exchange(replace(found, left=data, right=weight), found.product.start.value)
 
-    def _wide(self, factor: Factor) -> Factor:
-        """The factor as 16-bit differences from its zero point, which are a value of their own."""
-        value, source, load = self._bound[factor.name], factor.load.buffer, factor.load
+    def _wide(self, factor: Factor) -> tuple[tir.PrimFunc, tuple[str, ...], str]:
+        """The kernel of a factor's differences from its zero point in 16 bits, with the values that
+        it reads and the text of what it computes."""
+        source, load = factor.load.buffer, factor.load
         x, y = tir.Buffer("x", source.shape, source.dtype), tir.Buffer("y", source.shape, WORD)
         loops = stages.loops_over("i", source.shape)
         places = dict(zip(load.indices, stages.indices_of(loops), strict=True))
-        inputs = [(x, value)]
+        inputs = {x: self._bound[factor.name]}
 
         def placed(e: tir.Expr) -> tir.Expr:
             if not isinstance(e, tir.Load):
                 return e
             if any(i not in places and constant_value(i) is None for i in e.indices):
                 raise NotSeparable(f"the zero point of {factor.name} is none of its elements")
-            zero = tir.Buffer("zero", e.buffer.shape, e.buffer.dtype)
-            inputs.append((zero, self._bound[e.buffer.name]))
+            zero = tir.Buffer(f"zero_{e.buffer.name}", e.buffer.shape, e.buffer.dtype)
+            inputs[zero] = self._bound[e.buffer.name]
             return tir.Load(zero, tuple(places.get(i, i) for i in e.indices))
 
         less = None if factor.zero is None else tir.map_expr(factor.zero, placed)
-        if len(inputs) > 2:
-            raise NotSeparable(f"the zero point of {factor.name} is computed of several tensors")
         centred = _minus(tir.Cast(stages.element(x, loops), SUM), less)
-        func = stages.elementwise_kernel(
-            "wide", [buffer for buffer, _ in inputs], y, loops, tir.Cast(centred, WORD)
-        )
-        name = self._shared(func, tuple(v for _, v in inputs), tir.expr_text(centred))
-        return self._as(factor, name, WORD, None)
+        func = stages.elementwise_kernel("wide", [*inputs], y, loops, tir.Cast(centred, WORD))
+        return func, tuple(inputs.values()), tir.expr_text(centred)
 
     def _shared(self, func: tir.PrimFunc, values: tuple[str, ...], what: str) -> str:
         """The value that a kernel of one output makes of `values`; one for all products."""
@@ -142,21 +143,21 @@ class _Rewriting:
     def as_bytes(self) -> None:
         """Let the node multiply bytes; raises NotSeparable where it has to stay."""
         found = self._found
-        # Raises before anything is added to the graph.
         constant = self._is_constant(found.right.load)
         borders = borders_of(found) if constant and found.where else (() if constant else None)
-        shared = not {v for v, _ in found.outer} & found.right.used <= found.left.used
-        data = self._unsigned(found.left)
-        weight = self._signed(found.right)
-        if not shared and weight.zero is not None:
+        centred = self._centred(found.right)
+        apart = {v for v, _ in found.outer} & found.right.used - found.left.used
+        if not apart and centred is None and found.right != Factor(found.right.load, None):
             raise NotSeparable(f"{found.right.name} does not fit into signed bytes")
+        # Nothing raises from here on: what is added to the graph is read.
+        data, weight = self._unsigned(found.left), self._signed(found.right, centred)
         found = replace(found, left=data, right=weight)
         first = found.product.start.value
         if data.zero is not None:
             first = self._less_weights(found, first, borders)
         if weight.zero is not None:
-            centred = _minus(tir.Cast(data.load, SUM), data.zero)
-            sums = sums_of(found, centred, stages.literal(0, SUM), None, self._fresh("data_sums"))
+            less = _minus(tir.Cast(data.load, SUM), data.zero)
+            sums = sums_of(found, less, stages.literal(0, SUM), None, self._fresh("data_sums"))
             first = _minus(first, _times(weight.zero, self._bind(sums)))
         self._exchange(found, first)
 
@@ -164,9 +165,17 @@ class _Rewriting:
         """Let the node add up plain products, beginning with the value `first`."""
         func = with_plain_products(self._node.func, found, first)
         inputs = tuple(self._bound[buffer.name] for buffer in func.inputs)
-        self._graph.replace(self._node.name, replace(self._node, func=func, inputs=inputs))
+        graph, node = self._graph, self._node
+        graph.replace(node.name, replace(node, func=func, inputs=inputs))
+        for name in dict.fromkeys(node.inputs):
+            known = name in graph.initializers and name not in (*graph.inputs, *graph.outputs)
+            if known and not graph.consumers(name):
+                graph.remove_value(name)
+                graph.removed[name] = Removed("other constants were computed from it")
 
-    def _less_weights(self, found: ByteProduct, first: tir.Expr, borders: object) -> tir.Expr:
+    def _less_weights(
+        self, found: ByteProduct, first: tir.Expr, borders: tuple[Border, ...] | None
+    ) -> tir.Expr:
         """The first value less the zero point of the data times the sums of the weights."""
         zero, weight = found.left.zero, tir.Cast(found.right.load, SUM)
         assert zero is not None
@@ -191,14 +200,20 @@ class _Rewriting:
         value = self._shifted(data, "uint8", HALF, "unsigned")
         return self._as(data, value, "uint8", _plus(data.zero, HALF))
 
-    def _signed(self, weight: Factor) -> Factor:
+    def _centred(self, weight: Factor) -> Array | None:
+        """The differences of weights from their zero points as signed bytes; None where they are
+        not known, or do not fit."""
+        array, zero = known_array(self._graph, self._bound[weight.name]), self._elements(weight)
+        if array is None or zero is None:
+            return None
+        differences = array.astype(np.int16) - zero
+        fits = differences.min(initial=0) >= -HALF and differences.max(initial=0) < HALF
+        return differences.astype(np.int8) if fits else None
+
+    def _signed(self, weight: Factor, centred: Array | None) -> Factor:
         """The factor of signed bytes, with the zero point that is left."""
-        value = self._bound[weight.name]
-        array, zero = known_array(self._graph, value), self._elements(weight)
-        if array is not None and zero is not None:
-            centred = array.astype(np.int16) - zero
-            if centred.min(initial=0) >= -HALF and centred.max(initial=0) < HALF:
-                return self._as(weight, self._stored(value, centred.astype(np.int8)), "int8", None)
+        if centred is not None:
+            return self._as(weight, self._stored(self._bound[weight.name], centred), "int8", None)
         if weight.load.dtype == "int8":
             return weight
         shifted = self._shifted(weight, "int8", -HALF, "signed")

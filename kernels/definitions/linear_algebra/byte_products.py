@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,17 +198,13 @@ def _border(
     used = frozenset(v for c in conditions for v in predicate_variables(c))
     taps = tuple(loop for loop in inner if loop[0] in used)
     shape = tuple(n for _, n in taps)
+
+    def is_met(position: int, tap: tuple[int, ...]) -> bool:
+        values = {var: position, **dict(zip((v for v, _ in taps), tap, strict=True))}
+        return all(holds(condition, values) for condition in conditions)
+
     rows = np.array(
-        [
-            [
-                all(
-                    holds(c, {var: at, **dict(zip((v for v, _ in taps), tap, strict=True))})
-                    for c in conditions
-                )
-                for tap in np.ndindex(*shape)
-            ]
-            for at in range(extent)
-        ],
+        [[is_met(position, tap) for tap in np.ndindex(*shape)] for position in range(extent)],
         dtype=np.int8,
     )
     begin, end = _longest_run(rows)
@@ -219,7 +216,7 @@ def _longest_run(rows: NDArray[np.int8]) -> tuple[int, int]:
     """The longest run of equal rows: its first one, and the one behind it."""
     changes = [at for at in range(1, len(rows)) if (rows[at] != rows[at - 1]).any()]
     cuts = [0, *changes, len(rows)]
-    return max(zip(cuts, cuts[1:], strict=False), key=lambda run: run[1] - run[0])
+    return max(pairwise(cuts), key=lambda run: run[1] - run[0])
 
 
 @dataclass(frozen=True, slots=True)
