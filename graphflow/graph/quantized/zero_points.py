@@ -146,7 +146,7 @@ class _Rewriting:
         constant = self._is_constant(found.right.load)
         borders = borders_of(found) if constant and found.where else (() if constant else None)
         centred = self._centred(found.right)
-        apart = {v for v, _ in found.outer} & found.right.used - found.left.used
+        apart = {v for v, n in found.outer if n > 1} & found.right.used - found.left.used
         if not apart and centred is None and found.right != Factor(found.right.load, None):
             raise NotSeparable(f"{found.right.name} does not fit into signed bytes")
         # Nothing raises from here on: what is added to the graph is read.
