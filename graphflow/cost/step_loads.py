@@ -47,6 +47,13 @@ CONFLICT_CYCLES = 3.0
 BROADCAST_CYCLES = 0.5
 """Cycles to broadcast an element from the first-level cache."""
 
+BYTES_OF_SUM = 4
+"""The bytes of which one instruction adds the products to a sum of 32 bits."""
+
+MULTIPLIED_AND_ADDED = 1.5
+"""Multiply-adds of floats in the time of products of 16 bits, which one instruction multiplies and
+another one adds to the sums: the second one has more ports."""
+
 PUT_TOGETHER = 3.5
 """Cycles to put together and broadcast fewer than four bytes."""
 
@@ -120,18 +127,18 @@ class DotRows(BroadcastRows):
     `terms` bytes for each row, and each lane of a vector of weights has as many.
 
     `depth` is the extent of the innermost reduction loop, whose last step may have fewer terms.
-    Without `room` for a whole group there, the bytes of that step are put together.  A step of an
-    accumulator takes as long as `instructions` multiply-adds of floats.
+    Without `room` for a whole group there, the bytes of that step are put together.
     """
 
     depth: int = 1
     terms: int = 4
     room: bool = True
-    instructions: float = 1.0
 
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """As of rows that share vectors; bytes that are put together take longer."""
-        step = super().step(plane, tile, target)._replace(unaligned=self.instructions)
+        step = super().step(plane, tile, target)
+        if self.terms < BYTES_OF_SUM:
+            step = step._replace(unaligned=MULTIPLIED_AND_ADDED)
         if self.room or self.depth % self.terms == 0:
             return step
         share = 1 / -(-self.depth // self.terms)

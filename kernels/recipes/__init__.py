@@ -10,6 +10,7 @@ from graphflow.kernels.recipes.analysis.band_products import (
     refused_row_bands,
     summed_operands,
 )
+from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
 from graphflow.kernels.recipes.analysis.keys import (
     conversion_key,
     definition_key,
@@ -63,7 +64,6 @@ from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variants.halo import contents_query
-from graphflow.kernels.recipes.variants.integer_sums import sums_terms
 from graphflow.kernels.recipes.variants.tile_band_variants import TRANSFORMED_TILES
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.kernels.recipes.variants.transposing_moves import conversion_recipe

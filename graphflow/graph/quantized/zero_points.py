@@ -31,8 +31,8 @@ from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.byte_products import (
     SUM,
     Border,
+    ByteFactor,
     ByteProduct,
-    Factor,
     NotSeparable,
     Sums,
     borders_of,
@@ -109,7 +109,7 @@ class _Rewriting:
         )
         self._exchange(replace(found, left=data, right=weight), found.product.start.value)
 
-    def _wide(self, factor: Factor) -> tuple[tir.PrimFunc, tuple[str, ...], str]:
+    def _wide(self, factor: ByteFactor) -> tuple[tir.PrimFunc, tuple[str, ...], str]:
         """The kernel of a factor's differences from its zero point in 16 bits, with the values that
         it reads and the text of what it computes."""
         source, load = factor.load.buffer, factor.load
@@ -147,7 +147,7 @@ class _Rewriting:
         borders = borders_of(found) if constant and found.where else (() if constant else None)
         centred = self._centred(found.right)
         apart = {v for v, n in found.outer if n > 1} & found.right.used - found.left.used
-        if not apart and centred is None and found.right != Factor(found.right.load, None):
+        if not apart and centred is None and found.right != ByteFactor(found.right.load, None):
             raise NotSeparable(f"{found.right.name} does not fit into signed bytes")
         # Nothing raises from here on: what is added to the graph is read.
         data, weight = self._unsigned(found.left), self._signed(found.right, centred)
@@ -193,14 +193,14 @@ class _Rewriting:
             for e in loads
         )
 
-    def _unsigned(self, data: Factor) -> Factor:
+    def _unsigned(self, data: ByteFactor) -> ByteFactor:
         """The factor of unsigned bytes."""
         if data.load.dtype == "uint8":
             return data
         value = self._shifted(data, "uint8", HALF, "unsigned")
         return self._as(data, value, "uint8", _plus(data.zero, HALF))
 
-    def _centred(self, weight: Factor) -> Array | None:
+    def _centred(self, weight: ByteFactor) -> Array | None:
         """The differences of weights from their zero points as signed bytes; None where they are
         not known, or do not fit."""
         array, zero = known_array(self._graph, self._bound[weight.name]), self._elements(weight)
@@ -210,7 +210,7 @@ class _Rewriting:
         fits = differences.min(initial=0) >= -HALF and differences.max(initial=0) < HALF
         return differences.astype(np.int8) if fits else None
 
-    def _signed(self, weight: Factor, centred: Array | None) -> Factor:
+    def _signed(self, weight: ByteFactor, centred: Array | None) -> ByteFactor:
         """The factor of signed bytes, with the zero point that is left."""
         if centred is not None:
             return self._as(weight, self._stored(self._bound[weight.name], centred), "int8", None)
@@ -219,7 +219,7 @@ class _Rewriting:
         shifted = self._shifted(weight, "int8", -HALF, "signed")
         return self._as(weight, shifted, "int8", _plus(weight.zero, -HALF))
 
-    def _elements(self, weight: Factor) -> Array | None:
+    def _elements(self, weight: ByteFactor) -> Array | None:
         """The zero points of the weights, broadcast to them; None where they are not known."""
         if weight.uniform_zero is not None:
             return np.asarray(weight.uniform_zero, np.int16)
@@ -244,7 +244,7 @@ class _Rewriting:
         self._graph.add_initializer(name, centred)
         return name
 
-    def _shifted(self, factor: Factor, dtype: str, by: int, role: str) -> str:
+    def _shifted(self, factor: ByteFactor, dtype: str, by: int, role: str) -> str:
         """The value of a factor's bytes and `by` as `dtype`, which other products share."""
         source = factor.load.buffer
         x, y = tir.Buffer("x", source.shape, source.dtype), tir.Buffer("y", source.shape, dtype)
@@ -254,13 +254,13 @@ class _Rewriting:
         func = stages.elementwise_kernel(role, (x,), y, loops, tir.Cast(moved, dtype))
         return self._shared(func, (self._bound[factor.name],), role)
 
-    def _as(self, factor: Factor, value: str, dtype: str, zero: tir.Expr | None) -> Factor:
+    def _as(self, factor: ByteFactor, value: str, dtype: str, zero: tir.Expr | None) -> ByteFactor:
         """The factor with its bytes in another value."""
         if value == self._bound[factor.name]:
             return replace(factor, zero=zero)
         buffer = replace(factor.load.buffer, name=self._fresh(factor.name), dtype=dtype)
         self._bound[buffer.name] = value
-        return Factor(replace(factor.load, buffer=buffer), zero)
+        return ByteFactor(replace(factor.load, buffer=buffer), zero)
 
     def _bind(self, sums: Sums) -> tir.Load:
         """The element of sums that a new node computes."""

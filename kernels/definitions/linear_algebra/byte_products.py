@@ -52,7 +52,7 @@ class NotSeparable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class ByteFactor:
     """A factor `cast(i32, load) − zero`; `zero` is an int32 expression, None for 0."""
 
     load: tir.Load
@@ -84,8 +84,8 @@ class ByteProduct:
     """
 
     product: Product
-    left: Factor
-    right: Factor
+    left: ByteFactor
+    right: ByteFactor
     outer: tuple[Loop, ...]
     inner: tuple[Loop, ...]
     where: tuple[Predicate, ...]
@@ -119,15 +119,15 @@ def byte_product(product: Product) -> ByteProduct | None:
     return ByteProduct(product, left, right, outer, inner, tuple(_conditions(product.block)))
 
 
-def _factor(operand: tir.Expr) -> Factor | None:
+def _factor(operand: tir.Expr) -> ByteFactor | None:
     match operand:
         case tir.Binary("sub", tir.Cast(tir.Load() as load, "int32"), zero):
             known = load.dtype in BYTES and not any(
                 isinstance(e, tir.Load) and e.buffer == load.buffer for e in tir.walk_expr(zero)
             )
-            return Factor(load, zero) if known else None
+            return ByteFactor(load, zero) if known else None
         case tir.Cast(tir.Load() as load, "int32") if load.dtype in BYTES:
-            return Factor(load, None)
+            return ByteFactor(load, None)
         case _:
             return None
 

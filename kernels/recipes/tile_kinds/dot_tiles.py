@@ -20,11 +20,11 @@ from typing import ClassVar
 
 from graphflow.arith import FloorMod, IndexExpr, variables
 from graphflow.cost import DotRows
+from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.tile_loops import whole_groups_apart
-from graphflow.kernels.recipes.variants.integer_sums import sums_terms
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.layout import Demand, Equal, Layout
 from graphflow.schedule import Schedule
@@ -44,8 +44,6 @@ class DotTile(ImageLoops, ImageTile):
     terms: ClassVar[int] = BYTE_TERMS
     factors: ClassVar[tuple[str, str]] = ("uint8", "int8")
     """The types of the data and of the weights."""
-    instructions: ClassVar[float] = 1.0
-    """What a step of an accumulator takes, in multiply-adds of floats."""
 
     @classmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> DotRows | None:
@@ -60,7 +58,6 @@ class DotTile(ImageLoops, ImageTile):
             depth=depth,
             terms=cls.terms,
             room=room,
-            instructions=cls.instructions,
         )
 
     @classmethod
@@ -84,7 +81,6 @@ class PairTile(DotTile):
 
     terms: ClassVar[int] = WORD_TERMS
     factors: ClassVar[tuple[str, str]] = ("int16", "int16")
-    instructions: ClassVar[float] = 1.5
 
 
 def _depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tuple[int, bool]:

@@ -20,6 +20,7 @@ from math import prod
 from graphflow import cost
 from graphflow.base.target import Target
 from graphflow.cost import TileProblem, Tiling
+from graphflow.kernels.recipes.analysis.integer_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
     SameAxisOrder,
@@ -28,7 +29,6 @@ from graphflow.kernels.recipes.analysis.operand_layouts import (
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Tiled
-from graphflow.kernels.recipes.variants.integer_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.variants.operands import (
     OutputDecisions,
     axes_outside,
@@ -171,7 +171,8 @@ def _all_cycles(
         # An instruction takes the lanes of packed weights, with their terms, in one vector.
         together = (b.name for b in decided.packed if kind.terms > 1)
         cycles *= _lane_penalty(tile, kind.shares_loads, (*transposed, *together))
-    if roles.sums_integers and not (kind.terms > 1 or multiplies_in_lanes(tile, kind)):
+    alone = not kind.shares_loads and multiplies_in_lanes(roles, target)
+    if roles.sums_integers and kind.terms == 1 and not alone:
         cycles *= cost.INTEGER_PRODUCTS
     cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
     if not roles.reduction:

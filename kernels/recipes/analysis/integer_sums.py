@@ -1,7 +1,8 @@
 """Sums of products of integers: which instructions of the target take them.
 
-In: a kernel whose operands have layouts.  Out: whether the target has the instruction.  What always
-holds: instructions are known by their definitions (`codegen.instructions_of`), not by name.
+In: the types of factors, or the roles of a kernel.  Out: whether the target has the instruction.
+What always holds: instructions are known by their definitions (`codegen.instructions_of`), not by
+name.
 """
 
 from __future__ import annotations
@@ -10,20 +11,18 @@ from functools import lru_cache
 
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
-from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
+from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.tir import PrimFunc
 
 SUM = "int32"
 
 
-def multiplies_in_lanes(tile: PlacedTile, kind: type[ImageTile]) -> bool:
-    """Whether one instruction sums the products of two vectors of narrow integers, as tiles need
-    whose rows load vectors of their own."""
-    if kind.shares_loads or tile.roles.sum_dtype != SUM:
-        return False
-    dtypes = tuple(sorted(tile.roles.reads[n][0].buffer.dtype for n in tile.roles.factors))
-    lanes = tile.target.computed_lanes(SUM)
-    return dtypes in _factors_of(tile.target, ((lanes,), (lanes,), (lanes,)))
+def multiplies_in_lanes(roles: Roles, target: Target) -> bool:
+    """Whether one instruction sums the products of two vectors of a kernel's factors."""
+    dtypes = tuple(sorted(roles.reads[name][0].buffer.dtype for name in roles.factors))
+    lanes = target.computed_lanes(SUM)
+    shapes = ((lanes,), (lanes,), (lanes,))
+    return roles.sum_dtype == SUM and dtypes in _factors_of(target, shapes)
 
 
 def sums_terms(target: Target, dtypes: tuple[str, str], terms: int) -> bool:
