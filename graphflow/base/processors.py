@@ -125,8 +125,8 @@ def without_avx512(features: str) -> str:
 
 def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3: int) -> Target:
     """A fixed target; the sizes of its caches are in KiB."""
-    features = (*AVX2, *AVX512) if wide else AVX2
-    features += (DOT_PRODUCTS[cpu],) if cpu in DOT_PRODUCTS else ()
+    dots = (DOT_PRODUCTS[cpu],) if cpu in DOT_PRODUCTS else ()
+    features = (*AVX2, *(AVX512 if wide else ()), *dots)
     return Target(
         name=name,
         cpu=cpu,

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphflow import tir
 from graphflow.arith import constant_value
@@ -219,7 +220,7 @@ class _Rewriting:
         shifted = self._shifted(weight, "int8", -HALF, "signed")
         return self._as(weight, shifted, "int8", _plus(weight.zero, -HALF))
 
-    def _elements(self, weight: ByteFactor) -> Array | None:
+    def _elements(self, weight: ByteFactor) -> NDArray[np.int16] | None:
         """The zero points of the weights, broadcast to them; None where they are not known."""
         if weight.uniform_zero is not None:
             return np.asarray(weight.uniform_zero, np.int16)

@@ -265,7 +265,7 @@ def sums_of(
     own = {v for axis in axes for v in variables(update.indices[axis])}
     loops = [(border.var, border.classes) for border in at_border.values()]
     loops += [loop for loop in found.outer if loop[0] in own]
-    indices = [border.var for border in at_border.values()]
+    indices: list[IndexExpr] = [border.var for border in at_border.values()]
     shape = [border.classes for border in at_border.values()]
     reads = [border.class_of(border.var) for border in at_border.values()]
     for axis in axes:

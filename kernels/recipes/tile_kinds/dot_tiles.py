@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphflow.arith import FloorMod, IndexExpr, variables
+from graphflow.arith import FloorMod, IndexExpr, Var, variables
 from graphflow.cost import DotRows
 from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
@@ -93,7 +93,10 @@ def _depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tuple[int,
     data = [n for n in roles.factors if n not in packed]
     if len(weights) != 1 or len(data) != 1 or roles.sum_dtype != "int32":
         return NOTHING
-    (weight,), (access,) = roles.reads[weights[0]], roles.reads[data[0]]
+    reads = [[a for a in roles.reads[n] if roles.nest_of(a)] for n in (*weights, *data)]
+    if [len(found) for found in reads] != [1, 1]:
+        return NOTHING
+    ((weight,), (access,)) = reads
     dtypes = (access.buffer.dtype, weight.buffer.dtype)
     if dtypes != factors or not sums_terms(tile.target, factors, terms):
         return NOTHING
@@ -102,7 +105,9 @@ def _depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tuple[int,
     extents = dict(roles.nest_of(access))
     for atom, stride in tile.strides(access).items():
         var = atom.numerator if isinstance(atom, FloorMod) else atom
-        if stride == 1 and extents.get(var, 1) > 1 and not _leaves_out(roles, access, var):
+        if not isinstance(var, Var) or extents.get(var, 1) == 1:
+            continue
+        if stride == 1 and not _leaves_out(roles, access, var):
             extent = _extent_of(atom, extents[var])
             box = tile.layouts[access.buffer.name].physical_shape
             return extent, box[-1] >= -(-extent // terms) * terms

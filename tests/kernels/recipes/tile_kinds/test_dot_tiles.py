@@ -182,3 +182,25 @@ def test_without_the_feature_nothing_is_claimed() -> None:
     without = replace(VNNI, name="without", features=features)
     assert dots(matmul(16, 16, 16, BYTE_FACTORS), without) == []
     assert dots(matmul(16, 16, 16, WORD_FACTORS), without), "words have AVX-512's instruction"
+
+
+def test_data_that_is_read_again_behind_the_sum() -> None:
+    func = tir.parse("""
+    @primfunc
+    def product(a: u8[16, 16], b: i8[16, 16], y: out[i32[16, 16]]):
+        total = alloc(i32[16, 16])
+        with block("product"):
+            for i in serial(0, 16):
+                for j in serial(0, 16):
+                    total[i, j] = i32(0)
+                    for k in serial(0, 16):
+                        total[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
+        with block("sum"):
+            for p in serial(0, 16):
+                for q in serial(0, 16):
+                    y[p, q] = total[p, q] + cast(i32, a[p, q])
+    """)
+    target = TARGETS.get("bytes", VNNI)
+    for variant in dots(func, target):
+        if target is not VNNI:
+            assert "dot4_16" in check(func, variant, target)
