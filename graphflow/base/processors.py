@@ -17,6 +17,17 @@ AVX2 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
 AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
 """LLVM's names of the features that graphflow's kernels use, by width."""
 
+DOT_PRODUCTS = MappingProxyType(
+    {
+        "alderlake": "avxvnni",
+        **dict.fromkeys(
+            ("icelake-server", "sapphirerapids", "graniterapids", "rocketlake", "znver4", "znver5"),
+            "avx512vnni",
+        ),
+    }
+)
+"""By LLVM's name of a processor, its feature that has dot products of bytes."""
+
 WIDE_BYTES, NARROW_BYTES = 64, 32
 """Bytes of a vector with AVX-512 and with AVX2."""
 
@@ -139,7 +150,8 @@ def without_avx512(features: str) -> str:
 
 def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3: int) -> Target:
     """A fixed target; the sizes of its caches are in KiB."""
-    features = (*AVX2, *AVX512) if wide else AVX2
+    dots = (DOT_PRODUCTS[cpu],) if cpu in DOT_PRODUCTS else ()
+    features = (*AVX2, *(AVX512 if wide else ()), *dots)
     return Target(
         name=name,
         cpu=cpu,

@@ -22,14 +22,17 @@ class Instruction:
     """A definition, the target feature that it needs, and the operation that performs it."""
 
     definition: PrimFunc
-    feature: str | None
-    """None for what LLVM emits for every target."""
+    feature: str | tuple[str, ...] | None
+    """Of several any one will do; None for what LLVM emits for every target."""
     emit: Callable[[CallOperands], None]
     """Emits the operation on the operands, and stores what the definition writes."""
 
     def is_of(self, target: Target) -> bool:
         """Whether the target has the instruction."""
-        return self.feature is None or self.feature in target.features.split(",")
+        if self.feature is None:
+            return True
+        needed = (self.feature,) if isinstance(self.feature, str) else self.feature
+        return not set(needed).isdisjoint(target.features.split(","))
 
 
 class CallOperands:

@@ -19,6 +19,7 @@ from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
+from graphflow.codegen.saturated import Saturated, saturated
 from graphflow.codegen.stored import StoredTypes
 from graphflow.llvm import (
     ELEMENTS,
@@ -76,6 +77,8 @@ class Expressions:
                 return self.compare(expr.op, expr.left.dtype, left, right)
             case tir.Select():
                 return self._select(expr, mask)
+            case tir.Cast() if (rounded := saturated(expr)) is not None:
+                return self._saturated(rounded, mask)
             case tir.Cast():
                 return self.cast(self.emit(expr.operand, mask), expr.operand.dtype, expr.dtype)
             case tir.Undef():
@@ -231,6 +234,22 @@ class Expressions:
         # Out of range is poison to LLVM; freezing keeps it a number, whichever.
         whole = self.builder.freeze(self.builder.convert(operation, x, between))
         return whole if between == to else self.builder.convert("trunc", whole, to)
+
+    def _saturated(self, of: Saturated, mask: Mask | None) -> IrValue:
+        """A float32 as a byte: bounded, rounded to a whole number, and the zero point added."""
+        b, value = self.builder, self.emit(of.value, mask)
+        low, high = (typed_constant(bound, "float32") for bound in (of.low, of.high))
+        zero = None if of.zero is None else self.emit(of.zero, mask)
+        if zero is not None:
+            low, high = (b.binary("fsub", bound, zero) for bound in (low, high))
+        # In this order of operands each is one instruction of x86.
+        value = b.select(b.compare("fcmp olt", value, low), low, value)
+        value = b.select(b.compare("fcmp ogt", value, high), high, value)
+        # What is NaN gives any number.
+        whole = b.freeze(b.nearest(value))
+        if zero is not None:
+            whole = b.binary("add", whole, b.convert("fptosi", zero, "i32"))
+        return b.convert("trunc", whole, "i8")
 
     # ---- choices
 

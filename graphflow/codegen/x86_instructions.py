@@ -16,7 +16,9 @@ def x86_instructions() -> tuple[Instruction, ...]:
     return (
         *(_fused_multiply_add(lanes) for lanes in (8, 16)),
         *(_rows_multiply_add(rows, lanes) for rows, lanes in ((2, 4), (2, 8), (4, 4))),
-        _dot_products(),
+        *(_dot_products(lanes, terms) for lanes in (16, 8) for terms in (4, 3, 2, 1)),
+        *(_pairs(lanes, terms) for lanes in (16, 8) for terms in (2, 1)),
+        *(_byte_products(lanes) for lanes in (16, 8)),
         *(_masked_load(lanes) for lanes in (8, 16)),
     )
 
@@ -64,22 +66,101 @@ def _rows_multiply_add(rows: int, lanes: int) -> Instruction:
     return Instruction(parse("\n".join(lines)), feature, emitted)
 
 
-def _dot_products() -> Instruction:
-    """VNNI: sixteen dot products of four unsigned and four signed bytes, without saturation."""
-    definition = parse("""
+def _dot_products(lanes: int, terms: int) -> Instruction:
+    """VNNI: dot products of four unsigned and four signed bytes, without saturation.
+
+    With fewer terms the other bytes of `a` are zeros, so those of `b`, which are in memory, do not
+    count.
+    """
+    definition = parse(f"""
     @primfunc
-    def dot4_16(c: inout[i32[16]], a: u8[4], b: i8[16, 4]):
-        for lane in vectorized(0, 16):
-            for byte in serial(0, 4):
+    def dot{terms}_{lanes}(c: inout[i32[{lanes}]], a: u8[{terms}], b: i8[{lanes}, 4]):
+        for lane in vectorized(0, {lanes}):
+            for byte in serial(0, {terms}):
                 c[lane] += cast(i32, a[byte]) * cast(i32, b[lane, byte])
     """)
 
     def emitted(of: CallOperands) -> None:
-        operands = of.vector("c"), of.repeated("a", 16), of.vector("b")
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        of.store("c", of.builder.call(name, "i32", *operands, lanes=16))
+        of.store(
+            "c", _dot(of, lanes, _as_bytes(of, _bits_for_lanes(of, terms, lanes)), of.vector("b"))
+        )
 
-    return Instruction(definition, "+avx512vnni", emitted)
+    return Instruction(definition, _vnni(lanes), emitted)
+
+
+def _byte_products(lanes: int) -> Instruction:
+    """VNNI: products of an unsigned and a signed byte in each lane, as dot products of which three
+    terms are 0."""
+    definition = parse(f"""
+    @primfunc
+    def byte_product{lanes}(c: inout[i32[{lanes}]], a: u8[{lanes}], b: i8[{lanes}]):
+        for lane in vectorized(0, {lanes}):
+            c[lane] += cast(i32, a[lane]) * cast(i32, b[lane])
+    """)
+
+    def emitted(of: CallOperands) -> None:
+        a = of.builder.convert("zext", of.vector("a"), "i32")
+        b = of.builder.convert("sext", of.vector("b"), "i32")
+        of.store("c", _dot(of, lanes, _as_bytes(of, a), _as_bytes(of, b)))
+
+    return Instruction(definition, _vnni(lanes), emitted)
+
+
+def _vnni(lanes: int) -> tuple[str, ...]:
+    """The features of which one has dot products of bytes for so many lanes."""
+    return ("+avx512vnni", "+avxvnni") if lanes == 8 else ("+avx512vnni",)
+
+
+def _pairs(lanes: int, terms: int) -> Instruction:
+    """Dot products of two 16-bit integers, which are exact, added to sums.
+
+    With one term the other number of `a` is 0.
+    """
+    definition = parse(f"""
+    @primfunc
+    def pair{terms}_{lanes}(c: inout[i32[{lanes}]], a: i16[{terms}], b: i16[{lanes}, 2]):
+        for lane in vectorized(0, {lanes}):
+            for word in serial(0, {terms}):
+                c[lane] += cast(i32, a[word]) * cast(i32, b[lane, word])
+    """)
+    wide = lanes == 16
+    name = "llvm.x86.avx512.pmaddw.d.512" if wide else "llvm.x86.avx2.pmadd.wd"
+
+    def emitted(of: CallOperands) -> None:
+        a = _bits_for_lanes(of, terms, lanes)
+        words = of.builder.emit(
+            f"bitcast {a.type} {a.text} to <{2 * lanes} x i16>", "i16", 2 * lanes
+        )
+        products = of.builder.call(name, "i32", words, of.vector("b"), lanes=lanes)
+        of.store("c", of.builder.binary("add", of.vector("c"), products))
+
+    return Instruction(definition, "+avx512bw" if wide else "+avx2", emitted)
+
+
+def _dot(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> IrValue:
+    """The sums `c` with the dot products of four bytes in each lane added."""
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    return of.builder.call(name, "i32", of.vector("c"), a, b, lanes=lanes)
+
+
+def _as_bytes(of: CallOperands, value: IrValue) -> IrValue:
+    lanes = 4 * value.lanes
+    return of.builder.emit(f"bitcast {value.type} {value.text} to <{lanes} x i8>", "i8", lanes)
+
+
+def _bits_for_lanes(of: CallOperands, terms: int, lanes: int) -> IrValue:
+    """The elements of `a` as the lowest bits of 32, the others zeros, for each lane.
+
+    As one integer: LLVM puts three bytes that it loads as a vector together one by one.
+    """
+    a, builder = of.vector("a"), of.builder
+    bits = terms * int(a.element[1:])
+    whole = a
+    if terms > 1:
+        whole = builder.emit(f"bitcast {a.type} {a.text} to i{bits}", f"i{bits}")
+    if bits < 32:
+        whole = builder.convert("zext", whole, "i32")
+    return builder.splat(whole, lanes)
 
 
 def _masked_load(lanes: int) -> Instruction:

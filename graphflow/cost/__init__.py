@@ -16,6 +16,7 @@ from graphflow.cost.charges import (
 from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.cycles import (
     GATHERED,
+    INTEGER_PRODUCTS,
     MASKED_REDUCTION,
     MOST_STRIDE,
     UNPACKED,
@@ -24,6 +25,7 @@ from graphflow.cost.cycles import (
     in_pieces,
     move_cycles,
     operation_cycles,
+    rounding_cycles,
     rows_worth_weights,
     transposing_cycles,
 )
@@ -36,6 +38,7 @@ from graphflow.cost.step_loads import (
     SHUFFLED,
     AlongRow,
     BroadcastRows,
+    DotRows,
     OwnVectors,
     OwnWindows,
     SlidingRows,
@@ -75,6 +78,7 @@ __all__ = [
     "EVENLY_SHARED",
     "FEW_ROWS",
     "GATHERED",
+    "INTEGER_PRODUCTS",
     "MASKED_REDUCTION",
     "MOST_ROWS",
     "MOST_STRIDE",
@@ -91,6 +95,7 @@ __all__ = [
     "BroadcastRows",
     "ConversionWork",
     "CostModel",
+    "DotRows",
     "OwnVectors",
     "OwnWindows",
     "Panels",
@@ -129,6 +134,7 @@ __all__ = [
     "operation_cycles",
     "panel_cycles",
     "plain_first",
+    "rounding_cycles",
     "rows_worth_weights",
     "run_tiling",
     "tile_band_cycles",

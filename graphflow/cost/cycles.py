@@ -8,6 +8,8 @@ from __future__ import annotations
 from graphflow.base.target import Target
 from graphflow.cost.work import ConversionWork
 
+BYTES = ("uint8", "int8")
+
 SCALAR_CYCLES = 4.0
 """Cycles of one scalar operation, its loads and stores included."""
 
@@ -28,6 +30,13 @@ COPYING, GATHERING, SCALAR = 0.3, 0.75, 2.4
 """Cycles in which a conversion moves an element: in vectors that are contiguous on both sides; in
 vectors gathered from the source; and by itself, at the end of a run that is no whole vector."""
 
+BYTES_APART = 0.8
+"""Cycles in which a conversion moves a byte by itself: LLVM puts vectors of bytes together with one
+instruction for each, 0.6 cycles for three channels of an image, 1.0 for rows of 56."""
+
+ROUNDING = 12.0
+"""Cycles to divide a vector of floats by a scale, to round it and to narrow it to bytes."""
+
 TRANSPOSING, IN_PART = 0.35, 0.7
 """The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
 block, whose loads or stores are partial vectors."""
@@ -40,6 +49,11 @@ product (0.29 for rows of 256), and 0.05 to 0.12 around a normalization."""
 UNPACKED = 2.6
 """The factor on a kernel whose lanes run along rows of an image without packed weights: each loaded
 vector serves a single multiply-add."""
+
+INTEGER_PRODUCTS = 2.5
+"""The factor on multiply-adds of integers of 32 bits over those of floats, which are one
+instruction: a product of 32 bits takes two on Intel's processors and twice the time on AMD's, then
+the sum follows, and bytes are widened first."""
 
 FETCHING_SHARE = 0.1
 """The largest share of a group's time that may go into fetching its weights again."""
@@ -69,8 +83,16 @@ def conversion_cycles(work: ConversionWork, target: Target) -> float:
         whole *= _in_whole_vectors(work.source_run, lanes)
         one = TRANSPOSING * whole + IN_PART * (1 - whole)
     else:
-        one = (COPYING if work.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
+        apart = BYTES_APART if work.dtype in BYTES else SCALAR
+        one = (COPYING if work.adjacent else GATHERING) * whole + apart * (1 - whole)
     return work.elements * one
+
+
+def rounding_cycles(elements: int, dtype: str, target: Target) -> float:
+    """Cycles to make bytes of so many floats; 0 for other types."""
+    if dtype not in BYTES:
+        return 0.0
+    return ROUNDING * elements / target.computed_lanes(dtype)
 
 
 def transposing_cycles(elements: int) -> float:

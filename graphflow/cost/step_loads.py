@@ -5,6 +5,7 @@ takes, and the tilings to be compared.  A kind says what the accumulators of a t
 
 - `BroadcastRows`: vectors that all rows use, and one element for each row.  A matrix product, a
   convolution with channels in the lanes.
+- `DotRows`: the same for bytes, of which an instruction sums the products of four.
 - `OwnVectors`: one row's vectors are of no use to another one.  A depthwise convolution with
   channels in the lanes.
 - `SlidingRows`: a vector of a row of the image serves all rows of the tile whose windows contain
@@ -45,6 +46,16 @@ CONFLICT_CYCLES = 3.0
 
 BROADCAST_CYCLES = 0.5
 """Cycles to broadcast an element from the first-level cache."""
+
+BYTES_OF_SUM = 4
+"""The bytes of which one instruction adds the products to a sum of 32 bits."""
+
+MULTIPLIED_AND_ADDED = 1.5
+"""Multiply-adds of floats in the time of products of 16 bits, which one instruction multiplies and
+another one adds to the sums: the second one has more ports."""
+
+PUT_TOGETHER = 3.5
+"""Cycles to put together and broadcast fewer than four bytes."""
 
 UNALIGNED = 1.08
 """The factor on a step whose vectors of data begin anywhere in a cache line."""
@@ -108,6 +119,34 @@ class BroadcastRows(StepLoads):
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
         """Panels of all widths."""
         return cuts_by_width(problem, target)
+
+
+@dataclass(frozen=True)
+class DotRows(BroadcastRows):
+    """As `BroadcastRows`, with neighbouring terms added by one instruction: a step broadcasts
+    `terms` bytes for each row, and each lane of a vector of weights has as many.
+
+    `depth` is the extent of the innermost reduction loop, whose last step may have fewer terms.
+    Without `room` for a whole group there, the bytes of that step are put together.
+    """
+
+    depth: int = 1
+    terms: int = 4
+    room: bool = True
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """As of rows that share vectors; bytes that are put together take longer."""
+        step = super().step(plane, tile, target)
+        if self.terms < BYTES_OF_SUM:
+            step = step._replace(unaligned=MULTIPLIED_AND_ADDED)
+        if self.room or self.depth % self.terms == 0:
+            return step
+        share = 1 / -(-self.depth // self.terms)
+        return step._replace(loads=step.loads + share * tile.mr * PUT_TOGETHER)
+
+    def steps(self, terms: int) -> int:
+        """One for each group of neighbouring terms."""
+        return terms // self.depth * -(-self.depth // self.terms)
 
 
 @dataclass(frozen=True)

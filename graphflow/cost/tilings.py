@@ -93,6 +93,10 @@ class StepLoads(ABC):
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
         """The tilings to be compared, the widest panels first; without those of tail vectors."""
 
+    def steps(self, terms: int) -> int:
+        """The steps of a reduction over so many terms: one for each."""
+        return terms
+
     def registers_kept(self, wide: int, target: Target) -> int:
         """The registers in which a row of `wide` registers keeps what its next taps meet."""
         return 0

@@ -28,6 +28,7 @@ from graphflow.graph.known_schedules import offer_found, searchable_nodes
 from graphflow.graph.one_pass import in_one_pass
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
+from graphflow.graph.quantized import with_plain_products_of
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
@@ -76,4 +77,5 @@ __all__ = [
     "searchable_nodes",
     "shuffled",
     "take_assumptions",
+    "with_plain_products_of",
 ]

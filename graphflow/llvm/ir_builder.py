@@ -120,6 +120,12 @@ class IrBuilder:
         to = vector_type(element, value.lanes)
         return self.emit(f"{operation} {value.type} {value.text} to {to}", element, value.lanes)
 
+    def nearest(self, value: IrValue) -> IrValue:
+        """A float32 rounded to the nearest i32, ties to even."""
+        suffix = f"v{value.lanes}" if value.lanes > 1 else ""
+        name = f"llvm.lrint.{suffix}i32.{suffix}f32"
+        return self.call(name, "i32", value, lanes=value.lanes)
+
     def freeze(self, value: IrValue) -> IrValue:
         """`value`, with an arbitrary but fixed value where it is poison or undefined.
 

@@ -32,7 +32,14 @@ from graphflow.baselines import plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
 from graphflow.frontends import ReadModel, import_checked, open_model
-from graphflow.graph import Array, OperatorGraph, canonicalize, fuse_groups, offer_found
+from graphflow.graph import (
+    Array,
+    OperatorGraph,
+    canonicalize,
+    fuse_groups,
+    offer_found,
+    with_plain_products_of,
+)
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import REDUCTION
 from graphflow.lower import Lowered, assemble, lower
@@ -86,7 +93,8 @@ def fused(canonical: OperatorGraph, request: CompileRequest, timings: Timings) -
     if request.offers is not None:
         canonical = canonical.copy()
         request.offers(canonical)
-    return with_found_schedules(fuse_groups(canonical), request, timings)
+    groups = fuse_groups(with_plain_products_of(canonical, request.target))
+    return with_found_schedules(groups, request, timings)
 
 
 def with_found_schedules(

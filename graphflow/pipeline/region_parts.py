@@ -13,7 +13,7 @@ from types import MappingProxyType
 from graphflow.baselines import plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
-from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, with_plain_products_of
 from graphflow.physical import PhysicalGraph, StorageSpec
 from graphflow.pipeline.request import CompileRequest
 
@@ -55,7 +55,8 @@ def with_regions(
 
 
 def _physical(body: OperatorGraph, request: CompileRequest, timings: Timings) -> PhysicalGraph:
-    groups = fuse_groups(canonicalize(body, request.options.integer_products))
+    canonical = canonicalize(body, request.options.integer_products)
+    groups = fuse_groups(with_plain_products_of(canonical, request.target))
     graph, plan = plan_groups(
         groups,
         request.target,

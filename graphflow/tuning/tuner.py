@@ -42,7 +42,14 @@ from graphflow.frontends import (
     open_model,
     symbolic_inputs,
 )
-from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, graph_of, take_assumptions
+from graphflow.graph import (
+    OperatorGraph,
+    canonicalize,
+    fuse_groups,
+    graph_of,
+    take_assumptions,
+    with_plain_products_of,
+)
 from graphflow.pipeline.compiler import WORKER_MODULES, program_of
 from graphflow.pipeline.compiler_stages import SKETCHES, compiler_digest, with_found_schedules
 from graphflow.pipeline.request import CompileRequest
@@ -174,10 +181,9 @@ def tune(
 
 def _graph(request: CompileRequest) -> OperatorGraph:
     """The fusion groups of a model of known shapes, or of a graph of kernels."""
-    wanted = request.options.integer_products
     if isinstance(request.model, OperatorGraph):
         graph, _ = take_assumptions(request.model)
-        return fuse_groups(canonicalize(graph, wanted))
+        return _groups(graph, request)
     proto = open_model(request.model).whole()
     shapes, values = request.input_shapes, request.input_values
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
@@ -186,8 +192,12 @@ def _graph(request: CompileRequest) -> OperatorGraph:
             f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
             remedies=(SHAPES,),
         )
-    imported = import_model(proto, shapes, values, operators=request.operators)
-    return fuse_groups(canonicalize(imported, wanted))
+    return _groups(import_model(proto, shapes, values, operators=request.operators), request)
+
+
+def _groups(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
+    canonical = canonicalize(graph, request.options.integer_products)
+    return fuse_groups(with_plain_products_of(canonical, request.target))
 
 
 @dataclass(frozen=True, slots=True)

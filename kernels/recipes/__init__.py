@@ -10,6 +10,7 @@ from graphflow.kernels.recipes.analysis.band_products import (
     refused_row_bands,
     summed_operands,
 )
+from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
 from graphflow.kernels.recipes.analysis.keys import (
     conversion_key,
     definition_key,
@@ -120,6 +121,7 @@ __all__ = [
     "search_key",
     "shared_loop",
     "summed_operands",
+    "sums_terms",
     "timed_searches",
     "transposes",
     "variant_key",

@@ -41,6 +41,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
@@ -71,7 +72,7 @@ from graphflow.layout import (
 )
 from graphflow.tir import PrimFunc, multiply_add_count, operation_count
 
-IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, BroadcastTile)
+IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, DotTile, PairTile, BroadcastTile)
 """The kinds of tiles over the last two axes of an output, of which the first that applies is made.
 `MemoryRun` and `RowTile` are made of their variants."""
 
@@ -323,6 +324,7 @@ def _tiled(
     # Narrower data may lie in blocks that hold several of the output's vectors.
     widths = {target.computed_lanes(b.dtype) for b in definition.inputs}
     others += [f for n in sorted(widths) if n > lanes for f in families(rank, n, target)]
+    others += _in_whole_groups(roles, target)
     given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
     seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
@@ -418,6 +420,20 @@ def _as_offered(
                 variant = as_block_transpose(variant, definition, target)
                 yield from _with_demands(variant, roles)
                 yield from along_rows(variant, roles, constants, target)
+
+
+def _in_whole_groups(roles: Roles, target: Target) -> Iterator[Family]:
+    """The families in which channels are in whole groups, as instructions sum them."""
+    terms = {kind.factors[0]: kind.terms for kind in (DotTile, PairTile)}
+    for name in sorted(roles.factors):
+        buffer = roles.reads[name][0].buffer
+        count = terms.get(buffer.dtype, 1)
+        if len(buffer.shape) > 2 and buffer.shape[1] % count:
+            yield from (
+                family
+                for family in families(len(buffer.shape), count, target)
+                if family.construction.name == "channels_last_padded"
+            )
 
 
 def _choices(offered: Offers) -> Iterator[tuple[tuple[str, Layout], ...]]:

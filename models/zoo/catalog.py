@@ -17,7 +17,6 @@ from graphflow.models.zoo.densenet import densenet40, densenet121
 from graphflow.models.zoo.exported import EXPORTED, FULL_SIZE, LONG
 from graphflow.models.zoo.feature_pyramid import feature_pyramid
 from graphflow.models.zoo.mobilenet import mobilenet_v2, mobilenet_v3_small
-from graphflow.models.zoo.quantized_zoo import QUANTIZED
 from graphflow.models.zoo.resnet import regnet_y_400mf, resnet18
 from graphflow.models.zoo.shufflenet import shufflenet_v2
 from graphflow.models.zoo.single_patterns import EXTENT, PATTERNS, probe
@@ -90,8 +89,8 @@ ZOO: dict[str, ZooEntry] = {**_networks(), **_probes()}
 """Every network, and every probe at a few numbers of channels."""
 
 
-EXPORTS = {**EXPORTED, **FULL_SIZE, **LONG, **QUANTIZED}
-"""Every network that is written as an exporter or a quantizer writes it, in all sizes."""
+EXPORTS = {**EXPORTED, **FULL_SIZE, **LONG}
+"""Every network that is written as an exporter writes it, in all sizes."""
 
 
 def zoo_model(name: str, seed: int = 0) -> onnx.ModelProto:

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import (
     avx2_target,
@@ -197,3 +198,61 @@ def test_only_what_performs_something_replaces_statements() -> None:
 def test_a_name_that_no_instruction_has() -> None:
     with pytest.raises(KeyError, match="there are fma8, fma16, fma2x4, fma2x8, fma4x4, dot4_16"):
         instruction("fms8")
+
+
+def summed(name: str, lanes: int, terms: int, types: tuple[str, str], group: int) -> PrimFunc:
+    """Three steps of an instruction that sums products of `terms` of `group` elements."""
+    a, b = types
+    return caller(
+        f"    {name}(y[0:{lanes}], a[{group}*k:{group}*k + {terms}], b[k, 0:{lanes}, 0:{group}])",
+        name,
+        f"a: {a}[{3 * group}], b: {b}[3, {lanes}, {group}], y: out[i32[{lanes}]]",
+        f"for z in serial(0, {lanes}):\n    y[z] = i32(5)\nfor k in serial(0, 3):",
+    )
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("terms", [1, 2, 3, 4])
+def test_dot_products_of_fewer_bytes(terms: int, lanes: int) -> None:
+    func = summed(f"dot{terms}_{lanes}", lanes, terms, ("u8", "i8"), 4)
+    random = np.random.default_rng(3)
+    a = random.integers(0, 256, 12).astype("uint8")
+    b = random.integers(-128, 128, (3, lanes, 4)).astype("int8")
+    a[:4], b[0] = 255, -128
+    check(func, host_target(), a=a, b=b)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize(("lanes", "terms"), [(8, 1), (8, 2), (16, 1), (16, 2)])
+def test_dot_products_of_words(lanes: int, terms: int, target: Target) -> None:
+    """Also where both products are the largest, whose sum does not fit 32 bits."""
+    func = summed(f"pair{terms}_{lanes}", lanes, terms, ("i16", "i16"), 2)
+    random = np.random.default_rng(4)
+    a = random.integers(-(2**15), 2**15, 6).astype("int16")
+    b = random.integers(-(2**15), 2**15, (3, lanes, 2)).astype("int16")
+    a[:2], b[0] = -(2**15), -(2**15)
+    check(func, target, a=a, b=b)
+    assert is_mapped(func, target) == (lanes == 8 or target is TARGETS[0])
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_products_of_bytes_in_lanes(lanes: int) -> None:
+    func = caller(
+        f"    byte_product{lanes}(y[0:{lanes}], a[k, 0:{lanes}], b[k, 0:{lanes}])",
+        f"byte_product{lanes}",
+        f"a: u8[3, {lanes}], b: i8[3, {lanes}], y: out[i32[{lanes}]]",
+        f"for z in serial(0, {lanes}):\n    y[z] = i32(5)\nfor k in serial(0, 3):",
+    )
+    random = np.random.default_rng(5)
+    a = random.integers(0, 256, (3, lanes)).astype("uint8")
+    b = random.integers(-128, 128, (3, lanes)).astype("int8")
+    a[0], b[0] = 255, -128
+    check(func, host_target(), a=a, b=b)
+
+
+def test_one_of_several_features_is_enough() -> None:
+    names = {"alderlake": "dot4_8", "zen4": "dot4_16", "haswell": "pair2_8"}
+    for processor, name in names.items():
+        found = [each.name for each in instructions_of(PROCESSORS[processor])]
+        assert name in found
+    assert "dot4_8" not in found

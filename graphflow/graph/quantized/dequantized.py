@@ -1,15 +1,17 @@
 """Values that an elementwise kernel makes of stored integers, and kernels that compute them anew.
 
 In: nodes of a graph.  Out: what is known of a dequantized value, and a node with the kernel of such
-a value inlined.  What always holds: names in a kernel depend on the kernels alone.
+a value with_inlined.  What always holds: names in a kernel depend on the kernels alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute
@@ -22,6 +24,7 @@ from graphflow.kernels.definitions.quantized import quantize
 
 EXACT = "int32"
 WIDE = "float32"
+Floats: TypeAlias = "NDArray[np.float32]"
 STORED_INTEGERS = ("uint8", "int8", "uint16", "int16", "int32")
 
 
@@ -139,26 +142,32 @@ def _stored(expr: tir.Expr) -> tir.Load | None:
     return expr if wanted and isinstance(expr, tir.Load) else None
 
 
-def known_array(graph: OperatorGraph, value: str | None) -> Array | None:
+def known_elements(graph: OperatorGraph, value: str | None) -> Array | None:
     """The elements of a constant; None where they are not known at compile time."""
     if value is None or value in graph.inputs:
         return None
     return graph.initializers.get(value)
 
 
+def known_floats(graph: OperatorGraph, value: str | None) -> Floats | None:
+    """The elements of a constant of float32; None where they are not known, or of another type."""
+    array = known_elements(graph, value)
+    return None if array is None or array.dtype != WIDE else array.astype(np.float32, copy=False)
+
+
 def uniform_integer(graph: OperatorGraph, value: str | None) -> int | None:
     """The integer that all elements of a constant are; 0 for no value, None for any other one."""
     if value is None:
         return 0
-    array = known_array(graph, value)
+    array = known_elements(graph, value)
     if array is None or array.dtype.name in FLOATING or not array.size:
         return None
     first = array.reshape(-1)[0]
     return int(first) if (array == first).all() else None
 
 
-def inlined(graph: OperatorGraph, node: Node, values: Iterable[str]) -> Node:
-    """`node` with the elementwise kernels of `values`, which it reads, inlined.
+def with_inlined(graph: OperatorGraph, node: Node, values: Iterable[str]) -> Node:
+    """`node` with the elementwise kernels of `values`, which it reads, with_inlined.
 
     before:  v[i] = f(q[i]); y[j] = g(v[e(j)])
     after:   y[j] = g(f(q[e(j)]))
@@ -212,7 +221,7 @@ class _Inlining:
     def _element(self, maker: Node, load: tir.Load) -> tir.Expr:
         """The element of a value that the node loads, as its maker computes it."""
         store = elementwise_store(maker.func)
-        assert store is not None, "only elementwise kernels are inlined"
+        assert store is not None, "only elementwise kernels are with_inlined"
         at: dict[Var, IndexExpr] = {
             var: index
             for var, index in zip(store.indices, load.indices, strict=True)
@@ -262,7 +271,7 @@ def equal_scales(graph: OperatorGraph, one: str | None, other: str | None) -> bo
     """Whether two scales are the same value, or known to be equal."""
     if one == other:
         return True
-    left, right = known_array(graph, one), known_array(graph, other)
+    left, right = known_elements(graph, one), known_elements(graph, other)
     if left is None or right is None or left.dtype != right.dtype or left.size != right.size:
         return False
     return bool(np.array_equal(left.reshape(-1), right.reshape(-1)))

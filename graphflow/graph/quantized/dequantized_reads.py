@@ -1,6 +1,6 @@
 """Dequantized tensors computed where they are read, so that bytes are stored and not floats.
 
-In: a graph.  Out: the same with the kernels that dequantize inlined in those that read them.
+In: a graph.  Out: the same with the kernels that dequantize with_inlined in those that read them.
 
     before:  x = f32(i32(q) − z) · s; y = f(x, …)
     after:   y = f(f32(i32(q) − z) · s, …)
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from graphflow import tir
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.quantized.dequantized import dequantization, dequantized, inlined
+from graphflow.graph.quantized.dequantized import dequantization, dequantized, with_inlined
 
 
 def inline_dequantized(graph: OperatorGraph) -> int:
@@ -28,7 +28,7 @@ def inline_dequantized(graph: OperatorGraph) -> int:
             if not graph.is_constant(value) and _is_wide(graph, value)
         ]
         if values:
-            graph.replace(node.name, inlined(graph, node, values))
+            graph.replace(node.name, with_inlined(graph, node, values))
             changes += 1
     return changes
 

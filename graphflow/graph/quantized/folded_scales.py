@@ -21,9 +21,13 @@ import numpy as np
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.graph.quantized.dequantized import WIDE, known_array, quantization
+from graphflow.graph.quantized.dequantized import (
+    WIDE,
+    Floats,
+    known_floats,
+    quantization,
+)
 from graphflow.graph.structure import elementwise_store
-from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
 
 BYTES = ("uint8", "int8")
@@ -33,7 +37,7 @@ MOST = 1 << 16
 
 NORMAL = 2.0**-126
 
-OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {"mul": np.multiply, "div": np.divide}
+OPERATIONS: dict[str, Callable[[Floats, Floats], Floats]] = {"mul": np.multiply, "div": np.divide}
 
 
 def fold_scales(graph: OperatorGraph) -> int:
@@ -54,7 +58,7 @@ class _ConstantParts:
         self._graph, self._node, self._bound = graph, node, node.bound
         self._names = {buffer.name for buffer in tir.buffers_of(node.func)}
         self._made: dict[tir.Expr, tir.Buffer] = {}
-        self._arrays: dict[tir.Buffer, Array] = {}
+        self._arrays: dict[tir.Buffer, Floats] = {}
 
     def fold(self) -> bool:
         """Exchange the kernel of the node; returns whether there was anything to compute."""
@@ -97,7 +101,7 @@ class _ConstantParts:
         place: tuple[IndexExpr, ...] = tuple(along)
         return tir.Load(self._made[expr], place)
 
-    def _elements(self, expr: tir.Expr) -> Array | None:
+    def _elements(self, expr: tir.Expr) -> Floats | None:
         """The elements of a product or quotient of constants along one axis, or of one number."""
         match expr:
             case tir.Binary(op, left, right) if op in OPERATIONS and expr.dtype == WIDE:
@@ -109,7 +113,7 @@ class _ConstantParts:
             case tir.Load(buffer) if buffer.dtype == WIDE:
                 array = self._arrays.get(buffer)
                 if array is None:
-                    array = known_array(self._graph, self._bound.get(buffer.name))
+                    array = known_floats(self._graph, self._bound.get(buffer.name))
                 # Of an array with several axes only the indexed one may have several elements.
                 varying = [k for k, i in enumerate(expr.indices) if constant_value(i) != 0]
                 whole = array is not None and all(
@@ -129,7 +133,7 @@ def multiply_by_reciprocals(graph: OperatorGraph) -> int:
             continue
         behind.add(node.outputs[0])
         known = quantization(node)
-        scale = None if known is None else known_array(graph, known.scale_value)
+        scale = None if known is None else known_floats(graph, known.scale_value)
         if scale is None or not _has_reciprocal(scale):
             continue
         changes += 1
@@ -147,16 +151,16 @@ def _follows(graph: OperatorGraph, node: Node, behind: set[str]) -> bool:
     )
 
 
-def _has_reciprocal(scale: Array) -> bool:
+def _has_reciprocal(scale: Floats) -> bool:
     """Whether a scale and its reciprocal are normal numbers."""
     return bool((scale >= NORMAL).all() and (scale <= 1 / NORMAL).all())
 
 
-def _multiplying(graph: OperatorGraph, node: Node, scale: Array) -> Node:
+def _multiplying(graph: OperatorGraph, node: Node, scale: Floats) -> Node:
     """A node that quantizes, with a reciprocal in place of the scale."""
     func, buffer = node.func, node.func.inputs[1]
     name = graph.free_name(f"{node.inputs[1]}.reciprocal")
-    graph.add_initializer(name, (np.float32(1) / scale).astype(np.float32))
+    graph.add_initializer(name, np.divide(np.float32(1), scale))
 
     def change(expr: tir.Expr) -> tir.Expr:
         match expr:

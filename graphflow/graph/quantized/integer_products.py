@@ -24,18 +24,19 @@ from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
     EXACT,
     Dequantized,
+    Floats,
     dequantized,
-    inlined,
-    known_array,
+    known_elements,
+    known_floats,
     uniform_integer,
+    with_inlined,
 )
-from graphflow.graph.value import Array
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
     NotUnscalable,
-    Product,
     ScaledProduct,
-    product_of,
+    SumOfProducts,
     scaled_product,
+    sum_of_products,
     unscaled,
 )
 
@@ -59,7 +60,7 @@ def with_integer_products(graph: OperatorGraph, scaled: bool) -> int:
     changes = 0
     for node in graph.topological():
         try:
-            product = product_of(node.func) if node.has_definition else None
+            product = sum_of_products(node.func) if node.has_definition else None
         except NotUnscalable:
             continue
         if product is None or graph.is_constant(node.outputs[0]):
@@ -71,7 +72,7 @@ def with_integer_products(graph: OperatorGraph, scaled: bool) -> int:
     return changes
 
 
-def _operands(graph: OperatorGraph, node: Node, product: Product) -> list[Dequantized]:
+def _operands(graph: OperatorGraph, node: Node, product: SumOfProducts) -> list[Dequantized]:
     """The operands of a product that are dequantized or shifted."""
     found = []
     for operand in product.operands:
@@ -82,13 +83,17 @@ def _operands(graph: OperatorGraph, node: Node, product: Product) -> list[Dequan
 
 
 def _rewritten(
-    graph: OperatorGraph, node: Node, product: Product, operands: list[Dequantized], scaled: bool
+    graph: OperatorGraph,
+    node: Node,
+    product: SumOfProducts,
+    operands: list[Dequantized],
+    scaled: bool,
 ) -> bool:
     """Exchange the kernel of a node, or note why it stays."""
     value = node.outputs[0]
     if product.target.dtype == EXACT:
         values = [known.maker.outputs[0] for known in operands]
-        graph.replace(node.name, inlined(graph, node, values))
+        graph.replace(node.name, with_inlined(graph, node, values))
         return True
     if not scaled:
         return False
@@ -103,7 +108,7 @@ def _rewritten(
 
 
 def _unscaled(
-    graph: OperatorGraph, node: Node, product: Product, operands: list[Dequantized]
+    graph: OperatorGraph, node: Node, product: SumOfProducts, operands: list[Dequantized]
 ) -> Node:
     """The node with a sum of integers; raises NotUnscalable with the reason if it has none."""
     if len(operands) < 2:
@@ -121,7 +126,7 @@ def _unscaled(
         first = dequantized(graph, node.bound.get(start.buffer.name, ""))
         if first is not None and first.stored.dtype == EXACT:
             values.append(first.maker.outputs[0])
-    wide = inlined(graph, node, values)
+    wide = with_inlined(graph, node, values)
     found = scaled_product(wide.func)
     begins = _begins_with_integers(graph, wide, found)
     _require_fits(graph, operands, found, first if begins else None)
@@ -150,7 +155,7 @@ def _begins_with_integers(graph: OperatorGraph, node: Node, found: ScaledProduct
 
 def elements_of(
     graph: OperatorGraph, node: Node, expr: tir.Expr, shape: tuple[int, ...]
-) -> Array | None:
+) -> Floats | None:
     """The elements of a product of constants over the axes of `shape`, broadcast along the others;
     None where an element is not known."""
     match expr:
@@ -159,14 +164,14 @@ def elements_of(
             one, other = sides
             return None if one is None or other is None else one * other
         case tir.Load(buffer, indices):
-            array = known_array(graph, node.bound.get(buffer.name))
+            array = known_floats(graph, node.bound.get(buffer.name))
             if array is None:
                 return None
             return _broadcast(array, indices, len(shape))
     return None
 
 
-def _broadcast(array: Array, indices: tuple[object, ...], rank: int) -> Array | None:
+def _broadcast(array: Floats, indices: tuple[object, ...], rank: int) -> Floats | None:
     """The elements of a constant that is indexed by at most one axis's variable."""
     if array.size == 1:
         return array.reshape((1,) * rank)
@@ -204,13 +209,13 @@ def _require_fits(
 def _magnitude(graph: OperatorGraph, known: Dequantized) -> int:
     """The most that an integer less its zero point is in magnitude."""
     lowest, highest = integer_limits(known.stored.dtype)
-    array = known_array(graph, known.source)
+    array = known_elements(graph, known.source)
     if array is not None and array.size:
         lowest, highest = int(array.min()), int(array.max())
     zero = uniform_integer(graph, known.zero_value)
     least, greatest = (zero, zero) if zero is not None else integer_limits(known.stored.dtype)
     if zero is None:
-        zeros = known_array(graph, known.zero_value)
+        zeros = known_elements(graph, known.zero_value)
         if zeros is not None and zeros.size:
             least, greatest = int(zeros.min()), int(zeros.max())
     return max(abs(highest - least), abs(lowest - greatest))

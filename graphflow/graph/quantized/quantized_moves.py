@@ -28,16 +28,16 @@ from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import (
     WIDE,
     Dequantized,
+    Floats,
     Quantized,
     dequantized,
     equal_parameters,
     equal_scales,
     equal_zeros,
-    known_array,
+    known_floats,
     quantization,
     uniform_integer,
 )
-from graphflow.graph.value import Array
 from graphflow.kernels.definitions import quantized
 from graphflow.kernels.definitions.movements import movement
 
@@ -118,7 +118,7 @@ def _drop_requantized(graph: OperatorGraph, node: Node) -> bool:
         return False
     if not known.per_tensor or not _same_parameters(graph, known, behind):
         return False
-    scale = known_array(graph, known.scale_value)
+    scale = known_floats(graph, known.scale_value)
     if scale is None or not (LEAST_SCALE <= float(scale.reshape(-1)[0]) <= MOST_SCALE):
         return False
     copy = movement.copy(node.func.outputs[0].shape, behind.target)
@@ -166,7 +166,7 @@ def _fits(graph: OperatorGraph, func: tir.PrimFunc, known: Dequantized) -> bool:
         return False
     if not _has_literals(func) and not _compares(func):
         return True
-    scale = known_array(graph, known.scale_value)
+    scale = known_floats(graph, known.scale_value)
     if uniform_integer(graph, known.zero_value) is None or not _is_positive(scale):
         return False
     literals = (e.value for e in _written(func) if isinstance(e, tir.Literal))
@@ -183,7 +183,7 @@ def _quantizing_literals(
     func = node.func
     if not _has_literals(func) and not _compares(func):
         return lambda value: 0
-    scale = known_array(graph, behind.scale_value)
+    scale = known_floats(graph, behind.scale_value)
     zero = uniform_integer(graph, behind.zero_value)
     if scale is None or zero is None or not _is_positive(scale):
         return None
@@ -198,7 +198,7 @@ def _quantizing_literals(
     return quantize
 
 
-def _is_positive(scale: Array | None) -> bool:
+def _is_positive(scale: Floats | None) -> bool:
     return scale is not None and bool(np.isfinite(scale).all() and (scale > 0).all())
 
 

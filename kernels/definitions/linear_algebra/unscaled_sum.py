@@ -29,6 +29,7 @@ from functools import reduce as fold
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute, variables
 from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.linear_algebra.scaled_sum import axis_variable
 from graphflow.kernels.definitions.stages import Loop
 
 TOTAL = "int32"
@@ -40,7 +41,7 @@ class NotUnscalable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class SumOfProducts:
     """The stage of a sum of products of two loads: `block` stores `start` and adds `update`."""
 
     block: tir.Block
@@ -67,7 +68,7 @@ class ScaledProduct:
     of `axis_variable`; None for 1.  `start` is the first value over these variables, None for 0.
     """
 
-    product: Product
+    product: SumOfProducts
     factors: tuple[tir.Expr, tir.Expr]
     scale: tir.Expr | None
     start: tir.Expr | None
@@ -83,12 +84,7 @@ class ScaledProduct:
         return integers[0], scales[0]
 
 
-def axis_variable(axis: int) -> Var:
-    """The variable that stands for the position along an axis of the sum."""
-    return Var(f"i{axis}")
-
-
-def product_of(func: tir.PrimFunc) -> Product:
+def sum_of_products(func: tir.PrimFunc) -> SumOfProducts:
     """The sum of products of a kernel; raises NotUnscalable where it has none, or several."""
     updates = [s for s in tir.walk(func.body) if isinstance(s, tir.Reduce)]
     if len(updates) != 1 or len(func.outputs) != 1:
@@ -115,7 +111,7 @@ def product_of(func: tir.PrimFunc) -> Product:
         load.buffer == target for load in tir.loads_in((block,))
     ):
         raise NotUnscalable(f"the stage of {target.name} reads other sums")
-    return Product(block, start, update, _terms(block, update))
+    return SumOfProducts(block, start, update, _terms(block, update))
 
 
 def _terms(block: tir.Block, update: tir.Reduce) -> int:
@@ -140,7 +136,7 @@ def scaled_product(func: tir.PrimFunc) -> ScaledProduct:
     Raises NotUnscalable where an operand is no such integer, or where a scale varies along the
     loops that add up.
     """
-    product = product_of(func)
+    product = sum_of_products(func)
     target = product.target
     if target.dtype != WIDE:
         raise NotUnscalable(f"{target.name} is a sum of {target.dtype}")
@@ -160,7 +156,7 @@ def scaled_product(func: tir.PrimFunc) -> ScaledProduct:
     )
 
 
-def _start(product: Product) -> tir.Expr | None:
+def _start(product: SumOfProducts) -> tir.Expr | None:
     value = product.start.value
     if isinstance(value, tir.Literal) and value.value == 0:
         return None

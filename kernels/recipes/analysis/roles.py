@@ -29,8 +29,11 @@ from functools import cached_property, lru_cache
 from math import prod
 
 from graphflow import arith, tir
+from graphflow.base.dtypes import SIGNED, UNSIGNED
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
+
+INTEGERS = frozenset((*SIGNED, *UNSIGNED))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,11 @@ class Roles:
         """The number of terms reduced into one element of the output, rounded up."""
         terms = sum(prod(extent for _, extent in nest) for nest in self.nests)
         return -(-terms // prod(self.phases))
+
+    @property
+    def sums_integers(self) -> bool:
+        """Whether products of integers are summed."""
+        return bool(self.factors) and self.sum_dtype in INTEGERS
 
     @cached_property
     def reduces_alone(self) -> bool:
@@ -341,13 +349,25 @@ def _factors(func: tir.PrimFunc) -> frozenset[str]:
 
 
 def summed_factors(stmt: tir.Stmt) -> tuple[tir.Load, tir.Load] | None:
-    """The factors of the products that a statement sums; None where it sums none."""
+    """The factors of the products that a statement sums; None where it sums none.
+
+    Factors may be integers that are widened to the type of the sum.
+    """
     match stmt:
-        case tir.Reduce(
-            op=tir.ReduceOp.ADD,
-            value=tir.Binary(op="mul", left=tir.Load() as left, right=tir.Load() as right),
-        ):
-            return left, right
+        case tir.Reduce(op=tir.ReduceOp.ADD, value=tir.Binary(op="mul", left=left, right=right)):
+            factors = _factor(left), _factor(right)
+            return None if factors[0] is None or factors[1] is None else (factors[0], factors[1])
+        case _:
+            return None
+
+
+def _factor(value: tir.Expr) -> tir.Load | None:
+    """The element that is a factor, or that is widened to be one."""
+    match value:
+        case tir.Load():
+            return value
+        case tir.Cast(operand=tir.Load() as load, dtype=wide) if {load.dtype, wide} <= INTEGERS:
+            return load
         case _:
             return None
 

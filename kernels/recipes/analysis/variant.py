@@ -53,6 +53,8 @@ class TileKind(ABC):
     """Whether borders are met within the lanes of the first and the last panel."""
     unrolled_taps: ClassVar[int] = 0
     """How many of the reduction loops, from the innermost out, are unrolled."""
+    terms: ClassVar[int] = 1
+    """How many neighbouring terms of a reduction an instruction sums in each lane."""
     cuts_rows: ClassVar[bool] = False
     """Whether the rows may be cut into blocks that threads share."""
 

@@ -31,6 +31,9 @@ class TileSteps(NamedTuple):
     """Whether the last vector may write the padding of the output."""
     unrolled_taps: int
     """How many of the reduction loops, from the innermost out, are unrolled."""
+    terms: int = 1
+    """How many terms a lane sums in a step: with several, the innermost loop of each reduction runs
+    inside the lanes."""
 
 
 def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
@@ -86,6 +89,7 @@ def tile_in_registers(
         if s.made["store"]:
             nests.append(s.made["store"])
     present = s.present(reduction)
+    updates: list[Nest] = []
     if present:
         s, nests, updates = _parted(s, nest, nests)
         for update in updates:
@@ -93,6 +97,9 @@ def tile_in_registers(
             if members is not None:
                 s, nests[nests.index(update)] = _members_written_out(s, update, nest.index(members))
     for number, loops in enumerate(nests):
+        if steps.terms > 1 and loops in updates:
+            s = _terms_in_lanes(s, loops)
+            continue
         s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, steps=steps)
     return s
 
@@ -155,7 +162,9 @@ def _update_nest(
 ) -> Schedule:
     s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
-    s = s.apply(schedule.reorder_loops, s.names((*reduction, *nest)))
+    summed = reduction[-1:] if steps.terms > 1 else ()
+    reduction = reduction[: len(reduction) - len(summed)]
+    s = s.apply(schedule.reorder_loops, s.names((*reduction, *nest, *summed)))
     if reduction and any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
         s = s.attempt(schedule.lift_conditions, s[reduction[0]])
     kept = len(reduction) - max(steps.unrolled_taps, _places_in_words(s, reduction))
@@ -258,3 +267,11 @@ def _vectorized(s: Schedule, nest: Nest, masked: bool, steps: TileSteps) -> Sche
     for place in nest[:-1]:
         s = s.apply(schedule.mark_unrolled, s[place])
     return s.apply(schedule.vectorize_loop, s[nest[-1]])
+
+
+def _terms_in_lanes(s: Schedule, nest: Nest) -> Schedule:
+    """The update nest whose lanes sum several terms each: the loop over lanes stays serial, for it
+    has a loop inside, until an instruction performs it (`target_instructions`)."""
+    for place in nest[:-1]:
+        s = s.apply(schedule.mark_unrolled, s[place])
+    return s

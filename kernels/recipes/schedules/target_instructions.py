@@ -18,7 +18,7 @@ from graphflow.arith import Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
-from graphflow.schedule import Handle, Schedule, replace
+from graphflow.schedule import Handle, Schedule, replace, unroll_loop, vectorize_loop
 
 
 def in_instructions(s: Schedule, target: Target) -> Schedule:
@@ -27,14 +27,41 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
     For each vectorized loop that an instruction of the target performs.
     """
     known = _by_shape(target)
-    loops = [x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.VECTORIZED]
+    loops = [
+        x
+        for x in tir.loops_of(s.func.body)
+        if x.kind is tir.LoopKind.VECTORIZED or _sums_in_lanes(x)
+    ]
     fitting = [(x, known[shape]) for x in loops if (shape := _shape(x)) in known]
     places = s.handles(loop for loop, _ in fitting)
     for place, (_, definitions) in zip(places, fitting, strict=True):
         for definition in definitions:
             if s.present((place,)):
                 s = s.attempt_all(_replaced, place, definition)
+    for place in s.handles(x for x in tir.loops_of(s.func.body) if _sums_in_lanes(x)):
+        s = s.attempt_all(_terms_apart, place)
     return s
+
+
+def _sums_in_lanes(loop: tir.For) -> bool:
+    """Whether each iteration of a serial loop sums several terms in a register of its own."""
+    inner = loop.body[0] if len(loop.body) == 1 else None
+    updates = [x for x in tir.walk((loop,)) if isinstance(x, tir.Reduce)]
+    return (
+        loop.kind is tir.LoopKind.SERIAL
+        and isinstance(inner, tir.For)
+        and len(updates) == 1
+        and updates[0].buffer.scope == "register"
+        and updates[0].indices[-1] is loop.var
+    )
+
+
+def _terms_apart(s: Schedule, place: Handle) -> Schedule:
+    """`for lane: for b in (0, 4): S` → `for lane in vectorized: {S; S; S; S}`, where no instruction
+    sums the terms."""
+    (inner,) = s.handles(x for x in s.loop(place).body if isinstance(x, tir.For))
+    s = s.apply(unroll_loop, s[inner])
+    return s.apply(vectorize_loop, s[place])
 
 
 def _replaced(s: Schedule, place: Handle, definition: tir.PrimFunc) -> Schedule:
@@ -65,14 +92,29 @@ def _by_shape(target: Target) -> dict[object, tuple[tir.PrimFunc, ...]]:
 def _shape(stmt: tir.Stmt) -> object:
     """What the updates in one loop have in common with those that they may be unified with.
 
-    That is the extent, the operators and types, and which elements depend on the loop.  None for
-    other statements.
+    That is the extent, the operators and types, and which elements depend on the loop; where the
+    loop has another one inside, as dot products have, also that one's extent.  None for other
+    statements.
     """
     match stmt:
-        case tir.For(body=body) if all(isinstance(update, tir.Reduce) for update in body):
-            return stmt.extent, *(_update_shape(update, stmt.var) for update in body)
+        case tir.For(body=(tir.For() as inner,)):
+            return (
+                None
+                if (of_lane := _updates(inner.body, stmt.var)) is None
+                else (stmt.extent, inner.extent, *of_lane)
+            )
+        case tir.For(body=body):
+            return (
+                None if (of_lane := _updates(body, stmt.var)) is None else (stmt.extent, *of_lane)
+            )
         case _:
             return None
+
+
+def _updates(body: tir.Body, lane: Var) -> tuple[object, ...] | None:
+    if not all(isinstance(update, tir.Reduce) for update in body):
+        return None
+    return tuple(_update_shape(update, lane) for update in body)
 
 
 def _update_shape(update: tir.Stmt, lane: Var) -> object:

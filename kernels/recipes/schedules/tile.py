@@ -189,7 +189,7 @@ def _plane(
 
     With the tiles, none where the kernel has no loop over rows.
     """
-    steps = TileSteps(recipe.tiling.write_padding, recipe.kind.unrolled_taps)
+    steps = TileSteps(recipe.tiling.write_padding, recipe.kind.unrolled_taps, recipe.kind.terms)
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, steps), []

@@ -21,7 +21,7 @@ loop over the two taps that r meets; tiles of four positions q have no condition
 from __future__ import annotations
 
 from graphflow import schedule, tir
-from graphflow.arith import FloorMod, Var, congruences, terms_of, variables
+from graphflow.arith import FloorMod, Var, bounds, congruences, terms_of, variables
 from graphflow.kernels.recipes.analysis.variant import Axes
 from graphflow.layout import Layout
 from graphflow.schedule import Handle, Schedule
@@ -122,6 +122,70 @@ def reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule,
     # Sorting is stable: loops of equal strides stay in the order of the kernel.
     loops.sort(key=lambda loop: -_stride(s.func, loop.var, positions))
     return s, s.handles(loops)
+
+
+def whole_groups_apart(s: Schedule, axes: Axes, count: int) -> Schedule:
+    """`for k in (0, n): S` → `for ko in (0, n // 4): for ki in (0, 4): S`, and a nest for the rest.
+
+    For a `count` of 4, of each reduction loop by whose groups of four an operand lies.  The rest is
+    a nest of its own, of all loops of the reduction, so that each nest is perfect.  There is none
+    where all operands have room for a whole group, and reading it is proven harmless: `ko` runs to
+    n / 4, rounded up.
+    """
+    for loop in reduction_loops(s, axes):
+        extent = loop.extent or 0
+        grouped = _digit_base(s.func, loop.var) == count or 1 < extent < count
+        if not grouped or extent % count == 0:
+            continue
+        (depth,) = s.handles((loop,))
+        if _has_room(s.func, loop.var, -(-extent // count) * count):
+            rounded = _rounded_up(s, axes, depth, count)
+            if rounded is not None:
+                s = rounded
+                continue
+        if extent > count:
+            s = _rest_apart(s, axes, depth, count)
+    return s
+
+
+def _has_room(func: tir.PrimFunc, var: Var, extent: int) -> bool:
+    """Whether all operands that are read along a loop have elements for so many iterations."""
+    reads = [
+        access
+        for access in tir.accesses(func.body)
+        if access.kind is tir.AccessKind.READ and any(var in variables(e) for e in access.indices)
+    ]
+    more = {var: (0, extent - 1)}
+    return all(
+        (bounds(e, more)[1] or 0) < n
+        for access in reads
+        for e, n in zip(access.indices, access.buffer.shape, strict=True)
+        if variables(e) == {var}
+    )
+
+
+def _rounded_up(s: Schedule, axes: Axes, depth: Handle, count: int) -> Schedule | None:
+    """The schedule whose last group of iterations is whole; None where that is not proven
+    harmless."""
+    parts = (s.fresh("{}g", depth), s.fresh("{}t", depth))
+    outermost = s.present(axes)[0]
+    s = s.apply(schedule.divide_loop, s[depth], count, parts, "guard")
+    inner = s.made["parts"][1]
+    before = len(s.refusals)
+    s = s.attempt(schedule.remove_branching_through_overcompute, s[outermost], s[inner])
+    return s.apply(schedule.simplify) if len(s.refusals) == before else None
+
+
+def _rest_apart(s: Schedule, axes: Axes, depth: Handle, count: int) -> Schedule:
+    """The schedule with whole groups of iterations, and the rest of them in a nest of its own."""
+    var = s.loop(depth).var
+    outer = s.handles(x for x in reduction_loops(s, axes) if x.var is not var)
+    s = in_order(s, (*outer, depth))
+    parts = (s.fresh("{}g", depth), s.fresh("{}t", depth))
+    s = s.apply(schedule.divide_loop, s[depth], count, parts, "cut")
+    if outer:
+        s = s.apply(schedule.fission, s[outer[-1]], 1, "_r", len(outer))
+    return s.apply(schedule.simplify)
 
 
 def reduction_loops(s: Schedule, axes: Axes) -> list[tir.For]:

@@ -31,7 +31,7 @@ def halo_variants(
     Nothing for an input whose halo is not proven to leave the reduction unchanged, or whose layout
     cannot have one.
     """
-    if not isinstance(variant.recipe, Tiled) or not variant.vectorized or variant.demands:
+    if not isinstance(variant.recipe, Tiled) or not variant.vectorized:
         return
     for name in roles.reads:
         reach = overhang(roles, name)
@@ -48,7 +48,7 @@ def halo_variants(
             variant,
             name=f"{variant.name}, halo of {name}",
             layouts={**variant.layouts, name: wide},
-            demands={name: demand},
+            demands={**variant.demands, name: demand},
             recipe=replace(
                 variant.recipe,
                 finite=tuple(sorted(known.finite & roles.factors - {name})),

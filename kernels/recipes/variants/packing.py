@@ -9,7 +9,7 @@ which the data operand decides (`tiled_kernel` orders the loops by the same stri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from graphflow import arith
@@ -26,19 +26,22 @@ def packed_layout(
     layouts: Mapping[str, Layout],
     group: int = 0,
     channels: arith.IndexExpr | None = None,
+    terms: int = 1,
 ) -> Layout:
     """The layout of a constant operand that runs along the lanes, in panels of `width` columns.
 
     `lane` is the output axis along the lanes, `layouts` are those of the other operands.  Panels do
     not cross from one `group` of channels into the next (0: there are no groups).  `channels` is
-    the position of a channel in the lanes, where that is not the logical order.
+    the position of a channel in the lanes, where that is not the logical order.  `terms` is the
+    number of neighbouring terms of the reduction that a lane has next to each other.
     """
     if len(buffer.shape) == 1:
         return _packed_vector(buffer.shape[0], width, group, channels)
     beside = _read_beside(roles, buffer.name)
     data = next((name for name in layouts if name in beside), "")
     place = (layouts[data].index_map, layouts[data].physical_shape) if data else None
-    return _packed_beside(roles, buffer, roles.axes[lane], width, data, place, group, channels)
+    axis = roles.axes[lane]
+    return _packed_beside(roles, buffer, axis, width, data, place, group, channels, terms)
 
 
 @lru_cache(maxsize=10_000)
@@ -51,11 +54,12 @@ def _packed_beside(
     place: tuple[IndexMap, tuple[int, ...]] | None,
     group: int,
     channels: arith.IndexExpr | None,
+    terms: int,
 ) -> Layout:
     """The layout of an operand of several axes; `place` is the index map and box of `data`."""
     order = _order_of(roles, buffer.name, lane, data, place)
     lane_of = roles.reads[buffer.name][0].indices.index(lane)
-    return packed_weights(buffer.shape, lane_of, width, order, group, channels)
+    return packed_weights(buffer.shape, lane_of, width, order, group, channels, terms)
 
 
 @lru_cache(maxsize=4096)
@@ -89,6 +93,11 @@ class AxisDigit:
         """This digit of an index along the axis."""
         above = index // self.step
         return above % self.base if self.base else above
+
+    def divided(self, count: int) -> tuple[AxisDigit, AxisDigit]:
+        """The digit as two: the number of its group of `count`, and the place in the group."""
+        groups = replace(self, step=self.step * count, base=self.base // count)
+        return groups, replace(self, base=count)
 
 
 def _loops_of(roles: Roles, name: str) -> tuple[arith.Var, ...]:
@@ -176,18 +185,25 @@ def packed_weights(
     order: tuple[AxisDigit, ...],
     group: int = 0,
     channels: arith.IndexExpr | None = None,
+    terms: int = 1,
 ) -> Layout:
     """The layout `[lane // width, order …, lane % width]` of an operand of this logical shape.
 
     `lane` is its axis along the lanes, `order` the digits of the other axes, outermost first.  With
-    a `group` the lane axis is cut into groups first; with `channels` it is in that order.
+    a `group` the lane axis is cut into groups first; with `channels` it is in that order.  With
+    `terms` a lane has so many neighbours along the innermost digit next to each other: `[lane //
+    width, order …, digit // terms, lane % width, digit % terms]`, the last group padded.
     """
+    *outer, innermost = order
+    groups, inside = innermost.divided(terms)
+    outside, within_lane = ((*outer, groups), (inside,)) if terms > 1 else (order, ())
 
     def place(*i: arith.Var) -> list[arith.IndexExpr]:
         within = i[lane] % group if group else i[lane]
         out: list[arith.IndexExpr] = [i[lane] // group] if group else []
         out.append(within // width)
-        return [*out, *(digit.of(i[digit.axis]) for digit in order), within % width]
+        out += [digit.of(i[digit.axis]) for digit in outside]
+        return [*out, within % width, *(digit.of(i[digit.axis]) for digit in within_lane)]
 
     def ordered(*i: arith.Var) -> list[arith.IndexExpr]:
         return [*i[:lane], _lane(i[lane], channels), *i[lane + 1 :]]
@@ -195,4 +211,6 @@ def packed_weights(
     index_map = IndexMap.from_function(len(shape), place, shape)
     if channels is not None and not group:
         index_map = IndexMap.from_function(len(shape), ordered, shape).then(index_map)
-    return Layout.of(index_map, shape, (*smallest_box(index_map, shape)[:-1], width))
+    innermost_axes = (width, terms) if terms > 1 else (width,)
+    box = smallest_box(index_map, shape)[: -len(innermost_axes)]
+    return Layout.of(index_map, shape, (*box, *innermost_axes))

@@ -33,7 +33,7 @@ from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import TileKind
 from graphflow.kernels.recipes.variants.operands import OutputDecisions, axes_outside
-from graphflow.layout import Layout
+from graphflow.layout import Demand, Layout
 from graphflow.tir import DTYPES, Access
 
 
@@ -178,6 +178,11 @@ class ImageTile(TileKind):
 
         `transposes` says that an operand may be transposed before the tiles read it.
         """
+
+    @classmethod
+    def demands(cls, tile: PlacedTile) -> dict[str, Demand]:
+        """What the tiles require of the padding of operands, by name."""
+        return {}
 
 
 @lru_cache(maxsize=4096)

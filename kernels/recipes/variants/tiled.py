@@ -20,6 +20,7 @@ from math import prod
 from graphflow import cost
 from graphflow.base.target import Target
 from graphflow.cost import TileProblem, Tiling
+from graphflow.kernels.recipes.analysis.integer_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
     SameAxisOrder,
@@ -78,7 +79,7 @@ def tiled_variant(
     if blocks:
         problem = _in_blocks(problem, blocks)
         tiling, tile_cycles = choose_tiling(problem, target)
-    layouts = {**operands.layouts, **_packed_layouts(tile, tiling)}
+    layouts = {**operands.layouts, **_packed_layouts(tile, tiling, kind.terms)}
     cycles = _all_cycles(tile._replace(layouts=layouts), kind, problem, tile_cycles, transposed)
     rows = _group_rows(decided, problem, tile_cycles, target)
     fetched = _fetched(tiling, problem, decided, target)
@@ -91,7 +92,7 @@ def tiled_variant(
         name=_name(layouts, operands.like_data, decided.output),
         layouts=layouts,
         private=frozenset(b.name for b in decided.packed) & constants,
-        demands={},
+        demands=kind.demands(tile),
         padding=padding,
         recipe=Tiled(made.in_blocks(blocks) if blocks else made, tiling),
         work=cost.Work(
@@ -143,13 +144,14 @@ def _in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
     return replace(problem, planes=blocks, rows=problem.rows // blocks)
 
 
-def _packed_layouts(tile: PlacedTile, tiling: Tiling) -> dict[str, Layout]:
-    """The layouts of the packed operands, in panels as wide as the widest tile."""
+def _packed_layouts(tile: PlacedTile, tiling: Tiling, terms: int) -> dict[str, Layout]:
+    """The layouts of the packed operands, in panels as wide as the widest tile, with so many
+    neighbouring terms in each lane."""
     roles, decided, layouts, _ = tile
     width = max(panel.nr_vectors * panel.lanes for panel in tiling.panels)
     return {
         buffer.name: packed_layout(
-            roles, buffer, decided.lane, width, layouts, decided.group, decided.channels
+            roles, buffer, decided.lane, width, layouts, decided.group, decided.channels, terms
         )
         for buffer in decided.packed
     }
@@ -166,12 +168,19 @@ def _all_cycles(
     roles, decided, _, target = tile
     elements = prod(roles.output.shape)
     if kind.gathers_lanes:
-        cycles *= _lane_penalty(tile, kind.shares_loads, transposed)
+        # An instruction takes the lanes of packed weights, with their terms, in one vector.
+        together = (b.name for b in decided.packed if kind.terms > 1)
+        cycles *= _lane_penalty(tile, kind.shares_loads, (*transposed, *together))
+    alone = not kind.shares_loads and multiplies_in_lanes(roles, target)
+    if roles.sums_integers and kind.terms == 1 and not alone:
+        cycles *= cost.INTEGER_PRODUCTS
     cycles += sum(_transposing_cycles(roles, name, decided, problem) for name in transposed)
     if not roles.reduction:
         # Each vector of such an operand is put together from single elements.
         gathered = sum(map(tile.is_gathered, roles.reads))
         cycles += gathered * cost.gathering_cycles(elements)
+        physical = prod(decided.output.physical_shape)
+        cycles += cost.rounding_cycles(physical, roles.output.dtype, target)
     cycles += epilogue_cycles(roles, target)
     if ends_in_block(decided.output):
         cycles = cost.plain_first(cycles)
@@ -208,7 +217,7 @@ def _problem(
         columns=group or channels,
         rows=rows,
         planes=planes * (channels // group) if group else planes,
-        steps=max(1, roles.steps),
+        steps=max(1, loads.steps(roles.steps)),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(b.bytes for b in decided.packed),
         loads=loads,
@@ -280,14 +289,14 @@ def _group_rows(
     return rows if rows < extent else 0
 
 
-def _lane_penalty(tile: PlacedTile, shares: bool, transposed: tuple[str, ...]) -> float:
+def _lane_penalty(tile: PlacedTile, shares: bool, contiguous: tuple[str, ...]) -> float:
     """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous.
 
-    `shares` says whether the rows of a tile share what a step loads, `transposed` are the operands
-    that are transposed before.
+    `shares` says whether the rows of a tile share what a step loads, `contiguous` are the operands
+    whose lanes are loaded as one vector in any layout.
     """
     roles, lane = tile.roles, tile.decided.lane
-    if roles.reduction and any(tile.is_gathered(n) for n in roles.reads if n not in transposed):
+    if roles.reduction and any(tile.is_gathered(n) for n in roles.reads if n not in contiguous):
         return cost.GATHERED
     apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2 and not shares
     return cost.UNPACKED if apart else 1.0

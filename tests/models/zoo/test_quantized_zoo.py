@@ -13,11 +13,12 @@ import onnxruntime as ort
 import pytest
 
 import graphflow as gf
+from graphflow.bench.quantizing import WAYS, quantized_by_onnxruntime
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
-from graphflow.models.zoo import zoo_model
+from graphflow.models.zoo.exported import Feeds
 from graphflow.models.zoo.mobilenet import mobilenet_v2
-from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED, WAYS, Feeds, quantized
+from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED
 from graphflow.models.zoo.sequences.bert import bert
 
 SMALL = 64
@@ -48,14 +49,14 @@ def stored_floats(graph: OperatorGraph) -> int:
 def test_a_network_of_images_stores_bytes_between_its_kernels(way: str) -> None:
     """MobileNetV2 has linear bottlenecks with zero points, depthwise layers and sums."""
     network = partial(mobilenet_v2, size=SMALL, width=0.35)
-    graph = groups(quantized(network(0), image, WAYS[way]), image)
+    graph = groups(quantized_by_onnxruntime(network(0), map(image, range(2)), WAYS[way]), image)
     assert stored_floats(graph) == 1000  # the logits
     assert not any(graph.integer_products.values())
 
 
 def test_products_of_dynamically_quantized_tensors_read_bytes() -> None:
     network = partial(bert, layers=1, width=32, heads=2)
-    graph = groups(quantized(network(0), text, WAYS["dynamic"]), text)
+    graph = groups(quantized_by_onnxruntime(network(0), (), WAYS["dynamic"]), text)
     products = [n for n in graph.nodes if n.op.startswith("MatMulInteger")]
     assert len(products) == 7
     for node in products:
@@ -65,7 +66,7 @@ def test_products_of_dynamically_quantized_tensors_read_bytes() -> None:
 
 def test_the_zoo_has_each_network_in_each_way() -> None:
     assert len(QUANTIZED) == len(NETWORKS) * len(WAYS)
-    model = zoo_model("ssd_u8s8_tensor")
+    model = QUANTIZED["ssd_u8s8_tensor"].build(0)
     assert {info.name for info in model.graph.input} == set(QUANTIZED["ssd_u8s8"].feeds(0))
 
 
@@ -73,7 +74,7 @@ def test_the_zoo_has_each_network_in_each_way() -> None:
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_results_are_near_those_of_onnxruntime(name: str) -> None:
     """Steps differ where a number is half-way between two, and layers behind them, too."""
-    model, feeds = zoo_model(name), QUANTIZED[name].feeds(1)
+    model, feeds = QUANTIZED[name].build(0), QUANTIZED[name].feeds(1)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.x64quantprecision", "1")

@@ -77,7 +77,7 @@ class _Maker:
     def _with_outputs(self) -> QuantizedModel:
         steps = {}
         last = self.tensors[-1]
-        for tensor in dict.fromkeys(t.stored for t in self.tensors[1:]):
+        for tensor in dict.fromkeys(t.stored for t in self.tensors[1:] or self.tensors):
             known = next(t for t in self.tensors if t.stored == tensor)
             if known is not last and self._chance(0.75):
                 continue

@@ -6,8 +6,8 @@ import pytest
 
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
     NotUnscalable,
-    product_of,
     scaled_product,
+    sum_of_products,
     unscaled,
 )
 from graphflow.kernels.definitions.movements.movement import copy
@@ -67,4 +67,4 @@ def test_kernels_that_are_refused(func: object, reason: str) -> None:
 
 def test_a_kernel_without_a_sum_is_refused() -> None:
     with pytest.raises(NotUnscalable, match="has 0 sums"):
-        product_of(copy((2, 3)))
+        sum_of_products(copy((2, 3)))

@@ -1,0 +1,94 @@
+"""Quantized networks beside onnxruntime, and beside the float32 networks that they were made of.
+
+    python benchmarks/quantized.py [NETWORK…] [--ways u8s8,s8s8,…] [--threads 2] [--blocks 10]
+                                   [--json FILE]
+
+The networks are those of `models/zoo/quantized_zoo.py`, quantized by onnxruntime.  graphflow and
+onnxruntime run the quantized network, and graphflow the float32 one, in alternating blocks; a speed
+is the other time over that of graphflow's quantized network, the median over consecutive blocks.
+The last lines have the geometric means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import graphflow as gf
+from graphflow.bench import WAYS, Protocol, largest_error, load_peer, measure
+from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED
+
+OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
+SEED = 0
+
+
+def compared(name: str, way: str, threads: int, blocks: int) -> dict[str, Any]:
+    """The milliseconds of all three, the speeds beside the others, the largest relative difference
+    from onnxruntime, and how many products add up integers."""
+    network, feeds = NETWORKS[name], NETWORKS[name].feeds(SEED)
+    model = QUANTIZED[f"{name}_{way}"].build(SEED)
+    shapes = {tensor: array.shape for tensor, array in feeds.items()}
+    build = partial(gf.compile, input_shapes=shapes, options=gf.Options(threads=threads))
+    ours = build(model)
+    runs = {
+        OURS: ours.run,
+        FLOAT: build(network.build(SEED)).run,
+        PEER: load_peer(PEER, model, threads).run,
+    }
+    times = measure({title: partial(run, feeds) for title, run in runs.items()}, Protocol(blocks))
+    found: dict[str, Any] = {"network": name, "way": way, "threads": threads}
+    for title in runs:
+        pairs = zip(times[title].blocks, times[OURS].blocks, strict=True)
+        speed = statistics.median(theirs / own for theirs, own in pairs)
+        found[title] = {"ms": times[title].median_ms, "speed": speed}
+    found["error"] = largest_error(runs[OURS](feeds), runs[PEER](feeds))
+    found["integer_products"] = ours.report()["summary"]["integer_products"]
+    return found
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """One row for each network and way."""
+    drawn = Table(header_style="bold")
+    for title in ("network", "way", f"{OURS} ms", f"{PEER} ms", "speed", f"{FLOAT} ms", "speed"):
+        drawn.add_column(title, justify="left" if title in ("network", "way") else "right")
+    drawn.add_column("error", justify="right")
+    for result in results:
+        cells = [f"{result[OURS]['ms']:.3g}"]
+        for other in (PEER, FLOAT):
+            cells += [f"{result[other]['ms']:.3g}", f"{result[other]['speed']:.2f}"]
+        drawn.add_row(result["network"], result["way"], *cells, f"{result['error']:.0e}")
+    return drawn
+
+
+def main() -> None:
+    """Measure, print the table and write the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", default=[*NETWORKS])
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    results = []
+    for name in wanted.networks:
+        for way in wanted.ways:
+            results.append(compared(name, way, wanted.threads, wanted.blocks))
+            if wanted.json is not None:
+                wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    Console(width=120).print(table(results))
+    for other in (PEER, FLOAT):
+        speeds = [result[other]["speed"] for result in results]
+        mean, least = statistics.geometric_mean(speeds), min(speeds)
+        print(f"beside {other}: geometric mean {mean:.3f}, least {least:.2f}")
+
+
+if __name__ == "__main__":
+    main()

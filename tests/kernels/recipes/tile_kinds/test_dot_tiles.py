@@ -1,0 +1,206 @@
+"""Tiles of dot products: which kernels they claim, and what they compute at ragged ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphflow import tir
+from graphflow.base.processors import PROCESSORS, restricted_to_avx2
+from graphflow.base.target import Target
+from graphflow.codegen import host_target
+from graphflow.cost import DotRows
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
+from graphflow.layout import Equal
+from graphflow.lower import lower_call
+from graphflow.tir import interpret
+from support.placing import Native, call_of, positions, unplace
+
+VNNI, WORDS = PROCESSORS["zen4"], PROCESSORS["haswell"]
+BYTE_FACTORS, WORD_FACTORS = ("uint8", "int8"), ("int16", "int16")
+
+
+def narrow(func: tir.PrimFunc, types: tuple[str, str]) -> tir.PrimFunc:
+    """A product of integers whose operands are of narrower types."""
+    old = func.inputs[:2]
+    new = {b: tir.Buffer(b.name, b.shape, t) for b, t in zip(old, types, strict=True)}
+
+    def change(e: tir.Expr) -> tir.Expr:
+        if isinstance(e, tir.Load) and e.buffer in new:
+            return tir.Cast(tir.Load(new[e.buffer], e.indices), "int32")
+        return e
+
+    params = [tir.Param(new.get(p.buffer, p.buffer), p.role) for p in func.params]
+    return tir.PrimFunc(func.name, tuple(params), tir.map_expressions(func.body, change))
+
+
+def matmul(rows: int, depth: int, columns: int, types: tuple[str, str]) -> tir.PrimFunc:
+    return narrow(linear.matmul((rows, depth), (depth, columns), "int32"), types)
+
+
+def conv(
+    x: tuple[int, ...], w: tuple[int, ...], types: tuple[str, str], **more: object
+) -> tir.PrimFunc:
+    return narrow(convolution.convolution(x, w, dtype="int32", **more), types)  # type: ignore[arg-type]
+
+
+def variants(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
+    weights = frozenset({func.inputs[1].name})
+    return list(kernel_variants(func, weights, target))
+
+
+def dots(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
+    """The variants in tiles of dot products."""
+    return [
+        v
+        for v in variants(func, target)
+        if isinstance(v.recipe, Tiled) and isinstance(v.recipe.kind, DotTile)
+    ]
+
+
+def check(func: tir.PrimFunc, variant: KernelVariant, target: Target) -> str:
+    """The text of the kernel, after it computed what its definition says, natively."""
+    kernel = lower_call(call_of(func, variant), target, "k")
+    assert kernel.instead_of is None
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for buffer in func.inputs:
+        limits = np.iinfo(buffer.dtype) if buffer.dtype.endswith("8") else np.iinfo("int8")
+        arrays[buffer.name] = rng.integers(limits.min, limits.max + 1, buffer.shape).astype(
+            buffer.dtype
+        )
+    boxes = {}
+    for name, array in arrays.items():
+        layout = variant.layouts[name]
+        # The padding is what is demanded, or else something on which nothing may depend.
+        padding = 0 if name in variant.demands else 77
+        box = np.full(layout.physical_shape, padding, array.dtype)
+        box.reshape(-1)[positions(layout)] = array
+        boxes[name] = box
+    output = func.outputs[0].name
+    got = Native(kernel, target)(boxes, 0.0)[output]
+    np.testing.assert_array_equal(
+        unplace(variant.layouts[output], got), interpret(func, arrays)[output]
+    )
+    return tir.to_text(kernel.func)
+
+
+TARGETS = {"words": restricted_to_avx2(host_target())}
+if "+avx512vnni" in host_target().features.split(","):
+    TARGETS["bytes"] = host_target()
+
+
+def types_for(name: str) -> tuple[str, str]:
+    return BYTE_FACTORS if name == "bytes" else WORD_FACTORS
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(7, 33, 17), (5, 3, 16), (20, 18, 24), (1, 5, 5), (15, 64, 70)]
+)
+def test_matrix_products(rows: int, depth: int, columns: int, name: str) -> None:
+    """Depths that are no whole number of groups, and columns that fill no vector."""
+    func, target = matmul(rows, depth, columns, types_for(name)), TARGETS[name]
+    for variant in dots(func, target):
+        assert "dot" in check(func, variant, target) or name == "words"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("channels", [3, 8, 17])
+def test_convolutions(channels: int, name: str) -> None:
+    """All layouts, with and without a halo, and room for a whole group of channels."""
+    types, target = types_for(name), TARGETS[name]
+    func = conv((1, channels, 6, 7), (9, channels, 3, 3), types, pads=(1, 1, 1, 1))
+    found = dots(func, target)
+    assert found
+    for variant in found[:: 1 if channels == 3 else 3]:
+        check(func, variant, target)
+
+
+def test_a_group_with_room_is_summed_whole() -> None:
+    """The weights behind the third channel are zeros, so the data there may be anything."""
+    func = conv((1, 3, 6, 6), (16, 3, 3, 3), BYTE_FACTORS)
+    roomy = [v for v in dots(func, VNNI) if v.layouts["x"].physical_shape[-1] == 4]
+    assert roomy
+    for variant in roomy:
+        assert variant.demands == {"w": Equal(tir.Literal(0, "int8"))}
+        text = tir.to_text(lower_call(call_of(func, variant), VNNI, "k").func)
+        assert "dot4_16" in text and "dot3_16" not in text
+
+
+def test_a_group_without_room_is_cheaper_to_give_room() -> None:
+    func = conv((1, 3, 32, 32), (16, 3, 3, 3), BYTE_FACTORS)
+    cycles = {v.layouts["x"].physical_shape[-1]: v.work.cycles for v in dots(func, VNNI)}
+    assert cycles[4] < cycles[3]
+
+
+@pytest.mark.parametrize(
+    ("types", "target"),
+    [(("int8", "int8"), VNNI), (BYTE_FACTORS, WORDS), (("uint8", "uint8"), VNNI)],
+)
+def test_types_without_an_instruction(types: tuple[str, str], target: Target) -> None:
+    assert dots(matmul(16, 16, 16, types), target) == []
+
+
+def test_kinds_of_instructions() -> None:
+    (byte,), (word,) = (
+        dots(matmul(16, 16, 16, BYTE_FACTORS), VNNI),
+        dots(matmul(16, 16, 16, WORD_FACTORS), WORDS),
+    )
+    assert isinstance(byte.recipe, Tiled) and type(byte.recipe.kind) is DotTile
+    assert isinstance(word.recipe, Tiled) and type(word.recipe.kind) is PairTile
+    assert byte.layouts["b"].physical_shape[-1] == 4 and word.layouts["b"].physical_shape[-1] == 2
+
+
+def test_terms_that_some_positions_leave_out_are_not_summed_together() -> None:
+    """One channel: the taps along a row are next to each other, and the border leaves some out."""
+    shape = (1, 1, 6, 6), (16, 1, 3, 3)
+    assert dots(conv(*shape, BYTE_FACTORS, pads=(1, 1, 1, 1)), VNNI) == []
+    assert dots(conv(*shape, BYTE_FACTORS), VNNI)
+
+
+def test_depthwise_sums_are_products_in_lanes() -> None:
+    func = conv((1, 32, 6, 6), (32, 1, 3, 3), BYTE_FACTORS, groups=32, pads=(1, 1, 1, 1))
+    assert dots(func, VNNI) == []
+    last = [v for v in variants(func, VNNI) if v.name == "NHWC"]
+    text = tir.to_text(lower_call(call_of(func, last[0]), VNNI, "k").func)
+    assert "byte_product16" in text
+
+
+def test_steps_are_groups_of_terms() -> None:
+    assert DotRows(depth=33).steps(9 * 33) == 9 * 9
+    assert DotRows(depth=8, terms=2).steps(8) == 4
+
+
+def test_without_the_feature_nothing_is_claimed() -> None:
+    features = VNNI.features.replace(",+avx512vnni", "")
+    without = replace(VNNI, name="without", features=features)
+    assert dots(matmul(16, 16, 16, BYTE_FACTORS), without) == []
+    assert dots(matmul(16, 16, 16, WORD_FACTORS), without), "words have AVX-512's instruction"
+
+
+def test_data_that_is_read_again_behind_the_sum() -> None:
+    func = tir.parse("""
+    @primfunc
+    def product(a: u8[16, 16], b: i8[16, 16], y: out[i32[16, 16]]):
+        total = alloc(i32[16, 16])
+        with block("product"):
+            for i in serial(0, 16):
+                for j in serial(0, 16):
+                    total[i, j] = i32(0)
+                    for k in serial(0, 16):
+                        total[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
+        with block("sum"):
+            for p in serial(0, 16):
+                for q in serial(0, 16):
+                    y[p, q] = total[p, q] + cast(i32, a[p, q])
+    """)
+    target = TARGETS.get("bytes", VNNI)
+    for variant in dots(func, target):
+        if target is not VNNI:
+            assert "dot4_16" in check(func, variant, target)
