@@ -64,15 +64,12 @@ class Rates(TypedDict, total=False):
     l2_gbps: float
     l3_gbps: float
     dram_gbps: float
-    awaited_bytes_per_cycle: float
 
 
 RATES = MappingProxyType({
     # One core of an EPYC 9004, virtual: 117 GFLOP/s of float32, reads of 4 and of 200 MB at 92 and
     # 31 GB/s; the second-level cache is taken to be as much faster than its default as the clock.
-    "znver4": Rates(
-        clock_ghz=3.65, l2_gbps=175.0, l3_gbps=92.0, dram_gbps=31.0, awaited_bytes_per_cycle=10.0
-    ),
+    "znver4": Rates(clock_ghz=3.65, l2_gbps=175.0, l3_gbps=92.0, dram_gbps=31.0),
 })  # fmt: skip
 """What was measured on processors, by LLVM's name; others have the defaults of `Target`."""
 

@@ -49,7 +49,6 @@ class Target:
     | `l2_bytes`, `l3_bytes` | bytes a core, a chip | as `l1_bytes` |
     | `l2_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
     | `l3_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
-    | `awaited_bytes_per_cycle` | bytes a cycle into registers | measured on weights used once |
     | `l2_line_cycles` | cycles a line, no prefetch | measured on rows apart |
     | `l2_gbps`, `l3_gbps` | 10⁹ bytes a second, one core | measured on copies, reads and writes |
     | `dram_gbps` | 10⁹ bytes a second, one core | measured on copies |
@@ -83,7 +82,6 @@ class Target:
     l3_bytes: int = 32 * 1024 * 1024
     l3_bytes_per_cycle: float = 20.0
     l3_gbps: float = 80.0
-    awaited_bytes_per_cycle: float = 5.0
     dram_gbps: float = 25.0
     dram_cores: int = 2
     stack_bytes: int = 1024 * 1024
