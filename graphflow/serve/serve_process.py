@@ -111,7 +111,8 @@ class ModelServer:
             await self._repository.load_all()
         except (GraphflowError, OSError) as error:
             if not self._options.files.folders:
-                self._failure = GraphflowError(str(error))
+                known = isinstance(error, GraphflowError)
+                self._failure = error if known else GraphflowError(str(error))
                 self.stop()
                 return
         while True:
