@@ -111,8 +111,9 @@ class ModelServer:
             await self._repository.load_all()
         except (GraphflowError, OSError) as error:
             if not self._options.files.folders:
-                known = isinstance(error, GraphflowError)
-                self._failure = error if known else GraphflowError(str(error))
+                if isinstance(error, OSError):
+                    error = GraphflowError(str(error))
+                self._failure = error
                 self.stop()
                 return
         while True:
