@@ -11,7 +11,6 @@ from graphflow.graph.operator_graph import OperatorGraph
 from graphflow.graph.quantized.dequantized_reads import inline_dequantized, remove_unread
 from graphflow.graph.quantized.folded_scales import fold_scales, multiply_by_reciprocals
 from graphflow.graph.quantized.integer_products import with_integer_products
-from graphflow.graph.quantized.packed_weights import pack_weights
 from graphflow.graph.quantized.quantized_moves import move_quantized
 
 
@@ -21,7 +20,7 @@ def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
     With `scaled`, products of dequantized tensors become sums of integers that are scaled once,
     which may change a result by one step of its scale.
     """
-    changes = pack_weights(graph) + move_quantized(graph)
+    changes = move_quantized(graph)
     changes += with_integer_products(graph, scaled)
     changes += inline_dequantized(graph) + remove_unread(graph)
     return changes + multiply_by_reciprocals(graph) + fold_scales(graph)

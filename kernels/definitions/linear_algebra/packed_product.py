@@ -11,10 +11,7 @@ its lowest bits; with 4 bits, the byte 0x53 holds 3 and then 5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from graphflow.arith import IndexExpr, Var, floor_div, floor_mod, less_than
 from graphflow.kernels.definitions import stages
@@ -99,18 +96,6 @@ class PackedWeights:
             return wide
         shifted = Binary("shr", wide, IndexValue(place * self.bits, WIDE))
         return Binary("and", shifted, stages.literal(2**self.bits - 1, WIDE))
-
-
-def packed(numbers: NDArray[Any], bits: int) -> NDArray[np.uint8]:
-    """Numbers of `bits` bits (…, count), unsigned, as bytes (…, bytes for count numbers)."""
-    in_byte = 8 // bits
-    *lead, count = numbers.shape
-    whole = np.zeros((*lead, -(-count // in_byte) * in_byte), np.uint8)
-    whole[..., :count] = numbers
-    places = whole.reshape(*lead, -1, in_byte)
-    shifts = np.arange(in_byte, dtype=np.uint8) * bits
-    found: NDArray[np.uint8] = np.bitwise_or.reduce(places << shifts, axis=-1)
-    return found
 
 
 def packed_product(a_shape: Shape, weights: PackedWeights, bias: bool = False) -> PrimFunc:
