@@ -12,8 +12,8 @@ from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import filled_input
 from graphflow.kernels.definitions.linear_algebra.packed_product import (
     PackedWeights,
-    ZeroPoints,
     packed_product,
+    unpacked_zeros,
 )
 from graphflow.kernels.definitions.stages import Shape
 
@@ -32,9 +32,12 @@ def _matmul_nbits(call: NodeCall) -> None:
         _input(call, WEIGHTS, weights.shape),
         _input(call, SCALES, weights.scales),
     ]
-    zeros = weights.zero_points
-    if zeros is not None:
-        inputs.append(_input(call, ZEROS, zeros.shape))
+    if weights.zeros == "float32":
+        inputs.append(_input(call, ZEROS, weights.scales))
+    elif weights.zeros is not None:
+        # Unpacked once, when the program is loaded: each vector of weights meets them anew.
+        packed = _input(call, ZEROS, weights.packed_zeros)
+        inputs.append(call.emit_part(unpacked_zeros(weights), (packed,), "zeros"))
     if call.has(BIAS):
         inputs.append(_input(call, BIAS, (weights.columns,)))
     call.emit(packed_product(call.shape(0), weights, call.has(BIAS)), inputs)
@@ -59,10 +62,10 @@ def _weights(call: NodeCall) -> PackedWeights:
         call.refuse("weights packed for a GPU", "leave the attribute weight_prepacked out")
     if call.stored_dtype(WEIGHTS) != "uint8":
         call.refuse(f"packed weights of {call.stored_dtype(WEIGHTS)}", "store them as uint8")
-    zeros: ZeroPoints = "middle"
-    if call.has(ZEROS):
-        zeros = "packed" if call.stored_dtype(ZEROS) == "uint8" else "floats"
-    return PackedWeights(columns, depth, bits, block, zeros)
+    if not call.has(ZEROS):
+        return PackedWeights(columns, depth, bits, block)
+    is_packed = call.stored_dtype(ZEROS) == "uint8"
+    return PackedWeights(columns, depth, bits, block, "uint8" if is_packed else "float32")
 
 
 def _input(call: NodeCall, position: int, shape: Shape) -> str:

@@ -1,7 +1,7 @@
 """Products with weights of a few bits, several of which lie in one byte.
 
 In: logical shapes, and how the weights are packed.  Out: a PrimFunc of one reduction stage, which
-reads the bytes and unpacks them where it multiplies.
+reads the bytes and unpacks them where it multiplies; and one that unpacks zero points.
 
 A weight of `bits` bits is `(q − zero) · scale`; scale and zero point belong to a block of `block`
 neighbours along the depth.  A byte holds `8 / bits` neighbours along the depth, the first one in
@@ -21,20 +21,20 @@ from graphflow.tir import Binary, Buffer, Expr, IndexValue, Load, PrimFunc, Redu
 
 FLOAT, WIDE, BYTE = "float32", "int32", "uint8"
 
-ZeroPoints = Literal["middle", "packed", "floats"]
-"""Where zero points come from: all are the middle of the range, `2 ** (bits − 1)`; they are packed
-as the weights are, along the blocks of a column; or they are floats, one for each block."""
-
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """Weights of `columns` columns and `depth` rows, each column by itself in whole blocks."""
+    """Weights of `columns` columns and `depth` rows, each column by itself in whole blocks.
+
+    `zeros` is the dtype of the zero points, of which each block has one; None where all are the
+    middle of the range, `2 ** (bits − 1)`.
+    """
 
     columns: int
     depth: int
     bits: int
     block: int
-    zeros: ZeroPoints = "middle"
+    zeros: Literal["uint8", "float32"] | None = None
 
     @property
     def blocks(self) -> int:
@@ -57,45 +57,40 @@ class PackedWeights:
         return self.columns, self.blocks
 
     @property
-    def zero_points(self) -> Buffer | None:
-        """The parameter of the zero points; None where they are the middle of the range."""
-        match self.zeros:
-            case "middle":
-                return None
-            case "packed":
-                return Buffer("zeros", (self.columns, -(-self.blocks // self.in_byte)), BYTE)
-            case "floats":
-                return Buffer("zeros", self.scales, FLOAT)
+    def packed_zeros(self) -> Shape:
+        """(columns, bytes of the zero points of a column), where these are packed as weights are,
+        along the blocks."""
+        return self.columns, -(-self.blocks // self.in_byte)
 
-    def centred(
-        self,
-        packed: Buffer,
-        zeros: Buffer | None,
-        at: tuple[IndexExpr, IndexExpr, IndexExpr],
-        place: IndexExpr,
-    ) -> Expr:
-        """The number at a place of a byte less the zero point of its block, as a float.
+    def centred(self, number: Expr, zero: Expr | None) -> Expr:
+        """A number of 32 bits less the zero point of its block, as a float.
 
         Where both are integers their difference is exact as one.
         """
-        column, block, _ = at
-        number = self._unpacked(Load(packed, at), place)
-        if zeros is None:
+        if zero is None:
             return converted(subtract(number, 2 ** (self.bits - 1)), FLOAT)
-        if zeros.dtype == FLOAT:
-            return subtract(converted(number, FLOAT), Load(zeros, (column, block)))
-        byte = Load(zeros, (column, floor_div(block, self.in_byte)))
-        zero = self._unpacked(byte, floor_mod(block, self.in_byte))
-        return converted(subtract(number, zero), FLOAT)
+        if zero.dtype == FLOAT:
+            return subtract(converted(number, FLOAT), zero)
+        return converted(subtract(number, converted(zero, WIDE)), FLOAT)
 
-    def _unpacked(self, byte: Load, place: IndexExpr) -> Expr:
-        """The number at a place of a byte, in 32 bits: processors do not shift the bytes of a
-        vector."""
-        wide = converted(byte, WIDE)
-        if self.bits == 8:
-            return wide
-        shifted = Binary("shr", wide, IndexValue(place * self.bits, WIDE))
-        return Binary("and", shifted, stages.literal(2**self.bits - 1, WIDE))
+
+def _unpacked(byte: Load, place: IndexExpr, bits: int) -> Expr:
+    """The number at a place of a byte, in 32 bits: no instruction shifts the bytes of a vector."""
+    wide = converted(byte, WIDE)
+    if bits == 8:
+        return wide
+    shifted = Binary("shr", wide, IndexValue(place * bits, WIDE))
+    return Binary("and", shifted, stages.literal(2**bits - 1, WIDE))
+
+
+def unpacked_zeros(weights: PackedWeights) -> PrimFunc:
+    """`y[n, q]`: the zero points (columns, blocks) as bytes of their own, from `packed_zeros`."""
+    x, y = Buffer("x", weights.packed_zeros, BYTE), Buffer("y", weights.scales, BYTE)
+    loops = stages.loops_over("i", weights.scales)
+    column, block = stages.indices_of(loops)
+    byte = Load(x, (column, floor_div(block, weights.in_byte)))
+    number = _unpacked(byte, floor_mod(block, weights.in_byte), weights.bits)
+    return stages.elementwise_kernel("unpacked_zeros", (x,), y, loops, converted(number, BYTE))
 
 
 def packed_product(a_shape: Shape, weights: PackedWeights, bias: bool = False) -> PrimFunc:
@@ -106,7 +101,8 @@ def packed_product(a_shape: Shape, weights: PackedWeights, bias: bool = False) -
     *lead, depth = a_shape
     assert depth == weights.depth
     a, packed = Buffer("a", a_shape, FLOAT), Buffer("b", weights.shape, BYTE)
-    scales, zeros = Buffer("scales", weights.scales, FLOAT), weights.zero_points
+    scales = Buffer("scales", weights.scales, FLOAT)
+    zeros = Buffer("zeros", weights.scales, weights.zeros) if weights.zeros else None
     start = Buffer("bias", (weights.columns,), FLOAT) if bias else None
     y = Buffer("y", (*lead, weights.columns), FLOAT)
     rows = stages.loops_over("i", lead)
@@ -115,8 +111,9 @@ def packed_product(a_shape: Shape, weights: PackedWeights, bias: bool = False) -
         (block, weights.blocks), (byte, weights.shape[2]), (place, weights.in_byte)
     )  # fmt: skip
     k = block * weights.block + byte * weights.in_byte + place
-    centred = weights.centred(packed, zeros, (column, block, byte), place)
-    weight = multiply(centred, Load(scales, (column, block)))
+    number = _unpacked(Load(packed, (column, block, byte)), place, weights.bits)
+    zero = None if zeros is None else Load(zeros, (column, block))
+    weight = multiply(weights.centred(number, zero), Load(scales, (column, block)))
     stage = stages.reduction_stage(
         "packed_product",
         ReduceOp.ADD,
