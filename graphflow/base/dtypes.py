@@ -17,6 +17,8 @@ FLOATS = ("float32", "float64")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 
+BYTES = ("uint8", "int8")
+
 HALVES = ("float16", "bfloat16")
 """Floats of 16 bits; operators that accept float32 accept them too."""
 

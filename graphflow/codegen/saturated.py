@@ -12,9 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphflow import tir
-from graphflow.base.dtypes import integer_limits
-
-BYTES = ("uint8", "int8")
+from graphflow.base.dtypes import BYTES, integer_limits
 
 
 @dataclass(frozen=True, slots=True)

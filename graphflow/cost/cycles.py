@@ -5,10 +5,9 @@ In: counts of operations, elements and bytes, and the target.  Out: cycles.
 
 from __future__ import annotations
 
+from graphflow.base.dtypes import BYTES
 from graphflow.base.target import Target
 from graphflow.cost.work import ConversionWork
-
-BYTES = ("uint8", "int8")
 
 SCALAR_CYCLES = 4.0
 """Cycles of one scalar operation, its loads and stores included."""

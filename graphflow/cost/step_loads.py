@@ -138,7 +138,7 @@ class DotRows(BroadcastRows):
         """As of rows that share vectors; bytes that are put together take longer."""
         step = super().step(plane, tile, target)
         if self.terms < BYTES_OF_SUM:
-            step = step._replace(unaligned=MULTIPLIED_AND_ADDED)
+            step = step._replace(slowdown=MULTIPLIED_AND_ADDED)
         if self.room or self.depth % self.terms == 0:
             return step
         share = 1 / -(-self.depth // self.terms)

@@ -205,8 +205,8 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     multiply_adds = (tile.mr * tile.nr_vectors * share + tile.tails) / target.fmas_per_cycle
     if tile.tails:
         multiply_adds += (tile.mr - tile.tails) * target.cycles_per_blend
-    loads, weights, unaligned = plane.loads.step(plane, tile, target)
-    step = max(multiply_adds * unaligned, loads, target.fma_latency * LATENCY)
+    loads, weights, slowdown = plane.loads.step(plane, tile, target)
+    step = max(multiply_adds * slowdown, loads, target.fma_latency * LATENCY)
     if plane.steps * weights > target.l1_bytes * 3 // 2:
         step = max(step, streaming_cycles(weights, True, target))
     if plane.misses is not None:

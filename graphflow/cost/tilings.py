@@ -61,8 +61,9 @@ class Step(NamedTuple):
     """Cycles of its loads and broadcasts."""
     weight_bytes: float
     """Bytes of packed weights that it reads."""
-    unaligned: float = 1.0
-    """The factor on its multiply-adds for operands that begin anywhere in a cache line."""
+    slowdown: float = 1.0
+    """The factor on its multiply-adds: above 1 where operands begin anywhere in a cache line, or
+    where they take several instructions."""
 
 
 class StepLoads(ABC):

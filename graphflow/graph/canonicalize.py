@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.quantized import is_dequantized, with_quantized_tensors
+from graphflow.graph.quantized import is_dequantized, stores_integers, with_quantized_tensors
 from graphflow.graph.roundings import drop_roundings
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array
@@ -38,10 +38,11 @@ def canonicalize(graph: OperatorGraph, integer_products: bool = True) -> Operato
     done keeps results bit for bit.
     """
     out = graph.copy()
-    # Before constants are evaluated: a dequantized weight is to be read as bytes.
-    drop_identities(out)
-    evaluate_constants(out, is_dequantized)
-    with_quantized_tensors(out, integer_products)
+    if stores_integers(out):
+        # Before constants are evaluated: a dequantized weight is to be read as bytes.
+        drop_identities(out)
+        evaluate_constants(out, is_dequantized)
+        with_quantized_tensors(out, integer_products)
     for step in PASSES:
         step(out)
     out.validate()

@@ -12,8 +12,6 @@ numbers, its negative, or the largest of some: no rounding changes these.  NaN s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from graphflow import tir
@@ -53,8 +51,7 @@ def drop_roundings(graph: OperatorGraph) -> int:
 
 def _counts_differ(graph: OperatorGraph, one: str, other: str) -> bool:
     """Whether a run gives different numbers of elements of two values."""
-    counts = (graph.counted.get(graph.values[value]) for value in (one, other))
-    return next(counts) != next(counts)
+    return graph.counted.get(graph.values[one]) != graph.counted.get(graph.values[other])
 
 
 def _converted(node: Node) -> str | None:
@@ -112,22 +109,16 @@ class _Representable:
                 case _:
                     return False
 
-        return all(kept(value) for value in _written(node.func.body))
-
-
-def _written(body: tir.Body) -> Iterable[tir.Expr]:
-    """The expressions that a kernel stores, or that it reduces to one of them; where it writes
-    anything else, one that is no number of any type."""
-    for stmt in tir.walk(body):
-        match stmt:
-            case tir.Store():
-                yield stmt.value
-            case tir.Reduce(op=tir.ReduceOp.MAX | tir.ReduceOp.MIN):
-                yield stmt.value
-            case tir.Reduce() | tir.Call():
-                yield tir.Undef("float32")
-            case _:
-                pass
+        for stmt in tir.walk(node.func.body):
+            match stmt:
+                case tir.Store() | tir.Reduce(op=tir.ReduceOp.MAX | tir.ReduceOp.MIN):
+                    if not kept(stmt.value):
+                        return False
+                case tir.Reduce() | tir.Call():
+                    return False
+                case _:
+                    pass
+        return True
 
 
 def _unchanged(array: Array, dtype: str) -> bool:

@@ -32,19 +32,13 @@ from graphflow.baselines import plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
 from graphflow.frontends import ReadModel, import_checked, open_model
-from graphflow.graph import (
-    Array,
-    OperatorGraph,
-    canonicalize,
-    fuse_groups,
-    offer_found,
-    with_plain_products_of,
-)
+from graphflow.graph import Array, OperatorGraph, offer_found
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import REDUCTION
 from graphflow.lower import Lowered, assemble, lower
 from graphflow.physical import PhysicalGraph
 from graphflow.pipeline.dumps import graph_text, lowered_text, physical_text, plan_text
+from graphflow.pipeline.grouping import canonical, fusion_groups
 from graphflow.pipeline.kernel_cache import makers
 from graphflow.pipeline.region_parts import with_regions
 from graphflow.pipeline.request import CompileRequest
@@ -81,20 +75,13 @@ def imported(
     )
 
 
-def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
-    """The smaller graph; products of dequantized tensors are sums of integers if the options let
-    them."""
-    return canonicalize(graph, request.options.integer_products)
-
-
 def fused(canonical: OperatorGraph, request: CompileRequest, timings: Timings) -> OperatorGraph:
     """The graph of fusion groups; its nodes are offered the caller's schedules, and those that
     earlier searches found."""
     if request.offers is not None:
         canonical = canonical.copy()
         request.offers(canonical)
-    groups = fuse_groups(with_plain_products_of(canonical, request.target))
-    return with_found_schedules(groups, request, timings)
+    return with_found_schedules(fusion_groups(canonical, request), request, timings)
 
 
 def with_found_schedules(

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from graphflow.baselines import plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
-from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, with_plain_products_of
+from graphflow.graph import OperatorGraph
 from graphflow.physical import PhysicalGraph, StorageSpec
+from graphflow.pipeline.grouping import canonical, fusion_groups
 from graphflow.pipeline.request import CompileRequest
 
 
@@ -55,8 +56,7 @@ def with_regions(
 
 
 def _physical(body: OperatorGraph, request: CompileRequest, timings: Timings) -> PhysicalGraph:
-    canonical = canonicalize(body, request.options.integer_products)
-    groups = fuse_groups(with_plain_products_of(canonical, request.target))
+    groups = fusion_groups(canonical(body, request), request)
     graph, plan = plan_groups(
         groups,
         request.target,

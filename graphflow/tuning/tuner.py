@@ -42,16 +42,10 @@ from graphflow.frontends import (
     open_model,
     symbolic_inputs,
 )
-from graphflow.graph import (
-    OperatorGraph,
-    canonicalize,
-    fuse_groups,
-    graph_of,
-    take_assumptions,
-    with_plain_products_of,
-)
+from graphflow.graph import OperatorGraph, graph_of, take_assumptions
 from graphflow.pipeline.compiler import WORKER_MODULES, program_of
 from graphflow.pipeline.compiler_stages import SKETCHES, compiler_digest, with_found_schedules
+from graphflow.pipeline.grouping import canonical, fusion_groups
 from graphflow.pipeline.request import CompileRequest
 from graphflow.pipeline.services import worker_count
 from graphflow.processes.workers import Workers
@@ -183,7 +177,7 @@ def _graph(request: CompileRequest) -> OperatorGraph:
     """The fusion groups of a model of known shapes, or of a graph of kernels."""
     if isinstance(request.model, OperatorGraph):
         graph, _ = take_assumptions(request.model)
-        return _groups(graph, request)
+        return fusion_groups(canonical(graph, request), request)
     proto = open_model(request.model).whole()
     shapes, values = request.input_shapes, request.input_values
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
@@ -192,12 +186,8 @@ def _graph(request: CompileRequest) -> OperatorGraph:
             f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
             remedies=(SHAPES,),
         )
-    return _groups(import_model(proto, shapes, values, operators=request.operators), request)
-
-
-def _groups(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
-    canonical = canonicalize(graph, request.options.integer_products)
-    return fuse_groups(with_plain_products_of(canonical, request.target))
+    graph = import_model(proto, shapes, values, operators=request.operators)
+    return fusion_groups(canonical(graph, request), request)
 
 
 @dataclass(frozen=True, slots=True)

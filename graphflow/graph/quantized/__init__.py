@@ -5,8 +5,13 @@ products add up integers, and other kernels dequantize what they read and quanti
 What always holds: definitions and access relations decide, operator names do not.
 """
 
-from graphflow.graph.quantized.dequantized import is_dequantized
+from graphflow.graph.quantized.dequantized import is_dequantized, stores_integers
 from graphflow.graph.quantized.quantized_tensors import with_quantized_tensors
 from graphflow.graph.quantized.zero_points import with_plain_products_of
 
-__all__ = ["is_dequantized", "with_plain_products_of", "with_quantized_tensors"]
+__all__ = [
+    "is_dequantized",
+    "stores_integers",
+    "with_plain_products_of",
+    "with_quantized_tensors",
+]

@@ -1,7 +1,7 @@
 """Values that an elementwise kernel makes of stored integers, and kernels that compute them anew.
 
 In: nodes of a graph.  Out: what is known of a dequantized value, and a node with the kernel of such
-a value with_inlined.  What always holds: names in a kernel depend on the kernels alone.
+a value inlined.  What always holds: names in a kernel depend on the kernels alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from graphflow.kernels.definitions.quantized import quantize
 EXACT = "int32"
 WIDE = "float32"
 Floats: TypeAlias = "NDArray[np.float32]"
-STORED_INTEGERS = ("uint8", "int8", "uint16", "int16", "int32")
+QUANTIZED_INTEGERS = ("uint8", "int8", "uint16", "int16", "int32")
+"""What tensors and biases are quantized to."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,16 @@ def quantization(maker: Node) -> Quantized | None:
     x, scale, *zero = func.inputs
     target = func.outputs[0].dtype
     one_each = all(extent == 1 for buffer in (scale, *zero) for extent in buffer.shape)
-    if target not in STORED_INTEGERS or x.dtype != WIDE or scale.dtype != WIDE or not one_each:
+    if target not in QUANTIZED_INTEGERS or x.dtype != WIDE or scale.dtype != WIDE or not one_each:
         return None
     zero_shape = zero[0].shape if zero else None
     known = quantize(x.shape, WIDE, scale.shape, target, zero_shape=zero_shape)
     return Quantized(maker, target) if known == func else None
+
+
+def stores_integers(graph: OperatorGraph) -> bool:
+    """Whether any value of a graph is of a type that tensors are quantized to."""
+    return any(value.dtype in QUANTIZED_INTEGERS for value in graph.values.values())
 
 
 def is_dequantized(maker: Node) -> bool:
@@ -138,7 +144,7 @@ def _stored(expr: tir.Expr) -> tir.Load | None:
     """The load of a stored integer, as int32."""
     if isinstance(expr, tir.Cast) and expr.dtype == EXACT:
         expr = expr.operand
-    wanted = isinstance(expr, tir.Load) and expr.dtype in STORED_INTEGERS
+    wanted = isinstance(expr, tir.Load) and expr.dtype in QUANTIZED_INTEGERS
     return expr if wanted and isinstance(expr, tir.Load) else None
 
 
@@ -167,7 +173,7 @@ def uniform_integer(graph: OperatorGraph, value: str | None) -> int | None:
 
 
 def with_inlined(graph: OperatorGraph, node: Node, values: Iterable[str]) -> Node:
-    """`node` with the elementwise kernels of `values`, which it reads, with_inlined.
+    """`node` with the elementwise kernels of `values`, which it reads, inlined.
 
     before:  v[i] = f(q[i]); y[j] = g(v[e(j)])
     after:   y[j] = g(f(q[e(j)]))
@@ -221,7 +227,7 @@ class _Inlining:
     def _element(self, maker: Node, load: tir.Load) -> tir.Expr:
         """The element of a value that the node loads, as its maker computes it."""
         store = elementwise_store(maker.func)
-        assert store is not None, "only elementwise kernels are with_inlined"
+        assert store is not None, "only elementwise kernels are inlined"
         at: dict[Var, IndexExpr] = {
             var: index
             for var, index in zip(store.indices, load.indices, strict=True)
@@ -251,7 +257,7 @@ class _Inlining:
 def without_zero(expr: tir.Expr) -> tir.Expr:
     """An integer literal converted to int32 as a literal, and `x − 0` as x."""
     match expr:
-        case tir.Cast(tir.Literal(value, dtype), "int32") if dtype in STORED_INTEGERS:
+        case tir.Cast(tir.Literal(value, dtype), "int32") if dtype in QUANTIZED_INTEGERS:
             return tir.Literal(int(value), EXACT)
         case tir.Binary("sub", left, tir.Literal(0, "int32")):
             return left

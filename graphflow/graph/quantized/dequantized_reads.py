@@ -1,6 +1,6 @@
 """Dequantized tensors computed where they are read, so that bytes are stored and not floats.
 
-In: a graph.  Out: the same with the kernels that dequantize with_inlined in those that read them.
+In: a graph.  Out: the same with the kernels that dequantize inlined in those that read them.
 
     before:  x = f32(i32(q) − z) · s; y = f(x, …)
     after:   y = f(f32(i32(q) − z) · s, …)

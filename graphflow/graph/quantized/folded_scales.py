@@ -20,6 +20,7 @@ import numpy as np
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value
+from graphflow.base.dtypes import BYTES
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
     WIDE,
@@ -29,8 +30,6 @@ from graphflow.graph.quantized.dequantized import (
 )
 from graphflow.graph.structure import elementwise_store
 from graphflow.kernels.definitions import stages
-
-BYTES = ("uint8", "int8")
 
 MOST = 1 << 16
 """The most elements of a constant that is computed here."""

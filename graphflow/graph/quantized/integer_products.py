@@ -19,7 +19,7 @@ import numpy as np
 
 from graphflow import tir
 from graphflow.arith import Var
-from graphflow.base.dtypes import integer_limits
+from graphflow.base.dtypes import BYTES, integer_limits
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
     EXACT,
@@ -45,9 +45,6 @@ SCALE_ERROR = 2.0**-22
 
 Quantizers compute it in double precision or as a quotient, so that it is off by a rounding or two.
 A bias is then off by as much as one that meets that many roundings in a sum of floats."""
-
-BYTES = ("uint8", "int8")
-"""What products read."""
 
 
 def with_integer_products(graph: OperatorGraph, scaled: bool) -> int:

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from graphflow import tir
 from graphflow.arith import constant_value
+from graphflow.base.dtypes import BYTES
 from graphflow.base.target import Target
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import known_elements
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.byte_products import (
-    SUM,
     Border,
     ByteFactor,
     ByteProduct,
@@ -41,7 +41,12 @@ from graphflow.kernels.definitions.linear_algebra.byte_products import (
     sums_of,
     with_plain_products,
 )
-from graphflow.kernels.definitions.linear_algebra.unscaled_sum import NotUnscalable, sum_of_products
+from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
+    TOTAL,
+    NotUnscalable,
+    sum_of_products,
+)
+from graphflow.kernels.definitions.scalar_functions import add, multiply, subtract
 from graphflow.kernels.recipes import sums_terms
 
 WORD = "int16"
@@ -55,7 +60,7 @@ def with_plain_products_of(graph: OperatorGraph, target: Target) -> OperatorGrap
     else of their differences from zero points in 16 bits.
     """
     rewrite = _rewrite_for(target)
-    if rewrite is None:
+    if rewrite is None or not any(value.dtype in BYTES for value in graph.values.values()):
         return graph
     out, made = graph.copy(), dict[tuple[str, ...], str]()
     for node in graph.topological():
@@ -129,7 +134,7 @@ class _Rewriting:
             return tir.Load(zero, tuple(places.get(i, i) for i in e.indices))
 
         less = None if factor.zero is None else tir.map_expr(factor.zero, placed)
-        centred = _minus(tir.Cast(stages.element(x, loops), SUM), less)
+        centred = _minus(tir.Cast(stages.element(x, loops), TOTAL), less)
         func = stages.elementwise_kernel("wide", [*inputs], y, loops, tir.Cast(centred, WORD))
         return func, tuple(inputs.values()), tir.expr_text(centred)
 
@@ -157,9 +162,9 @@ class _Rewriting:
         if data.zero is not None:
             first = self._less_weights(found, first, borders)
         if weight.zero is not None:
-            less = _minus(tir.Cast(data.load, SUM), data.zero)
-            sums = sums_of(found, less, stages.literal(0, SUM), None, self._fresh("data_sums"))
-            first = _minus(first, _times(weight.zero, self._bind(sums)))
+            less = _minus(tir.Cast(data.load, TOTAL), data.zero)
+            sums = sums_of(found, less, stages.literal(0, TOTAL), None, self._fresh("data_sums"))
+            first = _minus(first, multiply(weight.zero, self._bind(sums)))
         self._exchange(found, first)
 
     def _exchange(self, found: ByteProduct, first: tir.Expr) -> None:
@@ -178,14 +183,14 @@ class _Rewriting:
         self, found: ByteProduct, first: tir.Expr, borders: tuple[Border, ...] | None
     ) -> tir.Expr:
         """The first value less the zero point of the data times the sums of the weights."""
-        zero, weight = found.left.zero, tir.Cast(found.right.load, SUM)
+        zero, weight = found.left.zero, tir.Cast(found.right.load, TOTAL)
         assert zero is not None
         name = self._fresh("weight_sums")
         if isinstance(zero, tir.Literal) and borders is not None and self._is_constant(first):
-            term = _times(stages.literal(-int(zero.value), SUM), weight)
+            term = multiply(stages.literal(-int(zero.value), TOTAL), weight)
             return self._bind(sums_of(found, term, first, borders, name))
-        sums = sums_of(found, weight, stages.literal(0, SUM), borders, name)
-        return _minus(first, _times(zero, self._bind(sums)))
+        sums = sums_of(found, weight, stages.literal(0, TOTAL), borders, name)
+        return _minus(first, multiply(zero, self._bind(sums)))
 
     def _is_constant(self, value: tir.Expr) -> bool:
         loads = [e for e in tir.walk_expr(value) if isinstance(e, tir.Load)]
@@ -250,7 +255,7 @@ class _Rewriting:
         source = factor.load.buffer
         x, y = tir.Buffer("x", source.shape, source.dtype), tir.Buffer("y", source.shape, dtype)
         loops = stages.loops_over("i", source.shape)
-        moved = _plus(tir.Cast(stages.element(x, loops), SUM), by)
+        moved = _plus(tir.Cast(stages.element(x, loops), TOTAL), by)
         assert moved is not None
         func = stages.elementwise_kernel(role, (x,), y, loops, tir.Cast(moved, dtype))
         return self._shared(func, (self._bound[factor.name],), role)
@@ -288,13 +293,9 @@ def _plus(value: tir.Expr | None, number: int) -> tir.Expr | None:
     """`value + number`; None for 0, which None is too."""
     if value is None or isinstance(value, tir.Literal):
         total = number + (0 if value is None else int(value.value))
-        return stages.literal(total, SUM) if total else None
-    return tir.Binary("add", value, stages.literal(number, SUM))
+        return stages.literal(total, TOTAL) if total else None
+    return add(value, number)
 
 
 def _minus(left: tir.Expr, right: tir.Expr | None) -> tir.Expr:
-    return left if right is None else tir.Binary("sub", left, right)
-
-
-def _times(left: tir.Expr, right: tir.Expr) -> tir.Expr:
-    return tir.Binary("mul", left, right)
+    return left if right is None else subtract(left, right)

@@ -39,12 +39,10 @@ from graphflow.arith import (
     predicate_variables,
     variables,
 )
+from graphflow.base.dtypes import BYTES
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.linear_algebra.unscaled_sum import SumOfProducts
+from graphflow.kernels.definitions.linear_algebra.unscaled_sum import TOTAL, SumOfProducts
 from graphflow.kernels.definitions.stages import Loop
-
-BYTES = ("uint8", "int8")
-SUM = "int32"
 
 
 class NotSeparable(Exception):
@@ -101,7 +99,7 @@ def byte_product(product: SumOfProducts) -> ByteProduct | None:
     Raises NotSeparable where a zero point varies along the sum.
     """
     factors = [_factor(operand) for operand in product.operands]
-    if product.target.dtype != SUM or None in factors:
+    if product.target.dtype != TOTAL or None in factors:
         return None
     left, right = (f for f in factors if f is not None)
     if left.load.buffer == right.load.buffer:
@@ -261,7 +259,7 @@ def sums_of(
     value = term
     for axis, border in at_border.items():
         met = tir.Load(masks[axis], (border.var, *(v for v, _ in border.taps)))
-        value = tir.Binary("mul", value, tir.Cast(met, SUM))
+        value = tir.Binary("mul", value, tir.Cast(met, TOTAL))
     own = {v for axis in axes for v in variables(update.indices[axis])}
     loops = [(border.var, border.classes) for border in at_border.values()]
     loops += [loop for loop in found.outer if loop[0] in own]
@@ -272,7 +270,7 @@ def sums_of(
         indices.append(update.indices[axis])
         reads.append(update.indices[axis])
         shape.append(found.product.target.shape[axis])
-    out = tir.Buffer(name, tuple(shape), SUM)
+    out = tir.Buffer(name, tuple(shape), TOTAL)
     stage = stages.reduction_stage(
         name, tir.ReduceOp.ADD, out, loops, found.inner, value,
         indices=indices, init=start, where=where,
@@ -288,7 +286,7 @@ def with_plain_products(func: tir.PrimFunc, found: ByteProduct, first: tir.Expr)
     """The kernel `func` that adds up the products of the bytes, the left one first, beginning with
     the value `first`."""
     product = found.product
-    value = tir.Binary("mul", tir.Cast(found.left.load, SUM), tir.Cast(found.right.load, SUM))
+    value = tir.Binary("mul", tir.Cast(found.left.load, TOTAL), tir.Cast(found.right.load, TOTAL))
 
     def change(stmt: tir.Stmt) -> tir.Stmt:
         if stmt is product.update:

@@ -96,25 +96,17 @@ def _shape(stmt: tir.Stmt) -> object:
     loop has another one inside, as dot products have, also that one's extent.  None for other
     statements.
     """
+    extents: tuple[int | None, ...]
     match stmt:
         case tir.For(body=(tir.For() as inner,)):
-            return (
-                None
-                if (of_lane := _updates(inner.body, stmt.var)) is None
-                else (stmt.extent, inner.extent, *of_lane)
-            )
+            extents, body = (stmt.extent, inner.extent), inner.body
         case tir.For(body=body):
-            return (
-                None if (of_lane := _updates(body, stmt.var)) is None else (stmt.extent, *of_lane)
-            )
+            extents = (stmt.extent,)
         case _:
             return None
-
-
-def _updates(body: tir.Body, lane: Var) -> tuple[object, ...] | None:
     if not all(isinstance(update, tir.Reduce) for update in body):
         return None
-    return tuple(_update_shape(update, lane) for update in body)
+    return *extents, *(_update_shape(update, stmt.var) for update in body)
 
 
 def _update_shape(update: tir.Stmt, lane: Var) -> object:

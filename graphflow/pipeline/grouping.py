@@ -1,0 +1,22 @@
+"""From an operator graph to fusion groups, as a request asks for them.
+
+In: a graph of kernels over row-major buffers, and a request.  Out: the canonical graph, and the
+graph of fusion groups.  What always holds: each step returns a new graph.
+"""
+
+from __future__ import annotations
+
+from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, with_plain_products_of
+from graphflow.pipeline.request import CompileRequest
+
+
+def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
+    """The smaller graph; products of dequantized tensors are sums of integers if the options let
+    them."""
+    return canonicalize(graph, request.options.integer_products)
+
+
+def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> OperatorGraph:
+    """The graph of fusion groups, whose products of bytes are those that the target has
+    instructions for."""
+    return fuse_groups(with_plain_products_of(canonical, request.target))
