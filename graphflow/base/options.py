@@ -51,7 +51,8 @@ class Options:
     when a run needs it.  `winograd` lets 3×3 convolutions be computed in transformed tiles where
     that is cheaper, with errors of about 2e-6 in norm; without it they are plain sums.
     `integer_products` lets products of dequantized tensors be sums of integers that are scaled
-    once, which may change a quantized result by one step; without it they are sums of floats.
+    once, which may change a quantized result, to at most one step from that of the exact sum;
+    without it they are sums of floats.
 
     Paths may be `os.PathLike`, integers may be any type with `__index__` but bool; they are kept as
     `str` and `int`.  Raises TypeError for a field of another type, GraphflowError for a value that

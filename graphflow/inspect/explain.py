@@ -27,8 +27,8 @@ from graphflow.pipeline.compiler import Compiled
 from graphflow.plan import Choice, Pinned
 
 INTEGER_PRODUCT = (
-    "a sum of integers, which is exact, scaled once; quantized, it is at most one step from a sum "
-    "of scaled numbers"
+    "a sum of integers, which is exact, scaled once; quantized, it is at most one step from the "
+    "exact number"
 )
 
 

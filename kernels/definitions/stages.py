@@ -153,6 +153,13 @@ def kernel_of_stages(
     return tir.PrimFunc(plain, tuple(params), tuple(statements))
 
 
+def with_inputs(func: tir.PrimFunc, inputs: Iterable[tir.Buffer], body: tir.Body) -> tir.PrimFunc:
+    """A kernel with the name and the outputs of `func`, these inputs and this body."""
+    others = (param for param in func.params if param.role is not tir.Role.INPUT)
+    own = (tir.Param(buffer, tir.Role.INPUT) for buffer in inputs)
+    return tir.PrimFunc(func.name, (*own, *others), body)
+
+
 def elementwise_kernel(
     name: str,
     inputs: Sequence[tir.Buffer],

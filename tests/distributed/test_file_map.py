@@ -28,20 +28,14 @@ from graphflow.distributed.file_stores import found_files
 from graphflow.distributed.map_manifest import MANIFEST, read_manifest
 from graphflow.distributed.mapped_file import FileTask, MappedFile, map_file
 from graphflow.distributed.portable_model import PortableModel, portable_model
-from graphflow.models import ModelBuilder
+from support.serving.saved_models import saved_product
 
 COUNT = 24
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = ModelBuilder(seed=2)
-    x = build.input("x", ("batch", 6))
-    build.output(build.node("MatMul", [x, build.weight(6, 3)], ["y"]))
-    path = tmp_path_factory.mktemp("saved") / "net.gfx"
-    options = gf.Options(threads=1, workers=0)
-    gf.compile(build.model(), sizes={"batch": (1, 4)}, options=options).save(path)
-    return path
+    return saved_product(tmp_path_factory.mktemp("saved"))
 
 
 @pytest.fixture(scope="module")

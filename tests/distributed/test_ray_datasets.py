@@ -20,9 +20,9 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.distributed import BatchModel, map_batches, portable_model
-from graphflow.models import ModelBuilder
 from support.pages import code_blocks
 from support.paths import ROOT
+from support.serving.saved_models import saved_product
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -31,13 +31,7 @@ ROWS = np.random.default_rng(1).standard_normal((200, 6)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = ModelBuilder(seed=2)
-    x = build.input("x", ("batch", 6))
-    build.output(build.node("MatMul", [x, build.weight(6, 3)], ["y"]))
-    path = tmp_path_factory.mktemp("saved") / "net.gfx"
-    options = gf.Options(threads=1, workers=0)
-    gf.compile(build.model(), sizes={"batch": (1, 4)}, options=options).save(path)
-    return path
+    return saved_product(tmp_path_factory.mktemp("saved"))
 
 
 @pytest.fixture

@@ -214,14 +214,7 @@ class _Inlining:
         ]
         own = {buffer for buffer, _ in kept}
         kept += [(b, values[b]) for b in read if b in values and b not in own]
-        func = tir.PrimFunc(
-            node.func.name,
-            (
-                *(tir.Param(buffer, tir.Role.INPUT) for buffer, _ in kept),
-                *(p for p in node.func.params if p.role is not tir.Role.INPUT),
-            ),
-            body,
-        )
+        func = stages.with_inputs(node.func, (buffer for buffer, _ in kept), body)
         return replace(node, func=func, inputs=tuple(value for _, value in kept))
 
     def _element(self, maker: Node, load: tir.Load) -> tir.Expr:

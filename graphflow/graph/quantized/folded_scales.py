@@ -72,11 +72,7 @@ class _ConstantParts:
                 self._graph.add_initializer(bound[buffer], array)
         if not self._arrays:
             return False
-        params = (
-            *(tir.Param(buffer, tir.Role.INPUT) for buffer in bound),
-            *(p for p in func.params if p.role is not tir.Role.INPUT),
-        )
-        changed = tir.PrimFunc(func.name, params, body)
+        changed = stages.with_inputs(func, bound, body)
         self._graph.replace(
             self._node.name, replace(self._node, func=changed, inputs=tuple(bound.values()))
         )

@@ -18,7 +18,7 @@ def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
     """Apply the rewrites to `graph`; returns how many there were.
 
     With `scaled`, products of dequantized tensors become sums of integers that are scaled once,
-    which may change a result by one step of its scale.
+    which may change a result, to at most one step of its scale from that of the exact sum.
     """
     changes = move_quantized(graph)
     changes += with_integer_products(graph, scaled)

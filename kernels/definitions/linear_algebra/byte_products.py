@@ -298,6 +298,4 @@ def with_plain_products(func: tir.PrimFunc, found: ByteProduct, first: tir.Expr)
     written = {write.buffer for write in tir.writes_in(body)}
     kept = [buffer for buffer in func.inputs if buffer in read]
     added = [buffer for buffer in read if buffer not in kept and buffer not in written]
-    params = [tir.Param(buffer, tir.Role.INPUT) for buffer in (*kept, *added)]
-    params += [p for p in func.params if p.role is not tir.Role.INPUT]
-    return tir.PrimFunc(func.name, tuple(params), body)
+    return stages.with_inputs(func, (*kept, *added), body)

@@ -16,8 +16,9 @@ the loops that add up.  If the first value is an integer in units of s · u, the
 Error.  The caller proves that no partial sum leaves int32, and, where the sum begins with an
 integer, that v is the product of s and u but for a few roundings.  Then n is exact, and t meets
 three roundings (of n, of s · u and of their product), four with a float as first value.  The sum of
-floats meets as many roundings as it has terms and more, and both differ from the exact number by no
-more than their roundings: after a QuantizeLinear they are at most one step apart.
+floats meets as many roundings as it has terms and more.  Both differ from the exact number by no
+more than their roundings: after a QuantizeLinear, t is at most one step from the exact number, and
+from the sum of floats too where that one's roundings come to less than half a step.
 """
 
 from __future__ import annotations
@@ -234,7 +235,8 @@ def unscaled(func: tir.PrimFunc, found: ScaledProduct, begins: bool) -> tir.Prim
             body += [tir.Allocate(total), replace(product.block, body=summed), scaling]
         else:
             body.append(stmt)
-    return _with_read_inputs(func, tuple(body))
+    read = {load.buffer for load in tir.loads_in(tuple(body))}
+    return stages.with_inputs(func, (b for b in func.inputs if b in read), tuple(body))
 
 
 def _scaling_stage(
@@ -262,10 +264,3 @@ def _scaling_stage(
         value = tir.Binary("add", value, tir.map_expr(found.start, placed))
     name = stages.fresh(f"{found.product.block.name}_scale", blocks)
     return stages.elementwise_stage(name, target, loops, value)
-
-
-def _with_read_inputs(func: tir.PrimFunc, body: tir.Body) -> tir.PrimFunc:
-    """A kernel with this body and those inputs of `func` that it reads."""
-    read = {load.buffer for load in tir.loads_in(body)}
-    params = tuple(p for p in func.params if p.role is not tir.Role.INPUT or p.buffer in read)
-    return tir.PrimFunc(func.name, params, body)
