@@ -95,9 +95,7 @@ def conversion_cycles(work: ConversionWork, target: Target) -> float:
 
 
 def rounding_cycles(elements: int, dtype: str, target: Target) -> float:
-    """Cycles to make bytes of so many floats; 0 for other types."""
-    if dtype not in BYTES:
-        return 0.0
+    """Cycles to make integers of 8 or 16 bits of so many floats."""
     return ROUNDING * elements / target.computed_lanes(dtype)
 
 

@@ -33,6 +33,14 @@ UNEVEN = 1.1
 """The factor on all cycles: what is not counted, such as conflicts of lines in the first-level
 cache, makes some shapes slower than others of the same price."""
 
+OF_INTEGERS = 0.75
+"""The factor in its place where integers are added up: additions of integers take half the time of
+those of floats.  Measured with AVX2 on ten convolutions of 16 to 256 channels: 0.7 to 0.8."""
+
+FETCHED_LATE = 2.0
+"""The factor on `AWAITED` for weights of 16 bits, which are not fetched ahead.  Measured with AVX2
+on 7×7 and 14×14 images of 512 and 256 channels."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransformedTiles:
@@ -106,7 +114,10 @@ def tile_band_cycles(work: TransformedTiles, bands: TileBands, target: Target) -
         + _product_cycles(work, bands, target)
         + _output_cycles(work, bands, target)
     )
-    return iterations(work, bands) * one * UNEVEN
+    weights = _weight_cycles(work, bands, target)
+    if work.guarded:
+        return iterations(work, bands) * (one + weights) * UNEVEN
+    return iterations(work, bands) * (one * OF_INTEGERS + weights)
 
 
 def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
@@ -131,14 +142,13 @@ def _output_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> 
 
 
 def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
-    """Cycles of the register tiles of a band, and those in which its weights arrive."""
+    """Cycles of the register tiles of a band."""
     slices = work.channels[0] // bands.slice
     panels = bands.group // (bands.vectors * bands.lanes)
     whole, rest = divmod(work.columns, bands.tiles)
     row = whole * _tile_cycles(work, bands, bands.tiles, slices > 1, target)
     row += _tile_cycles(work, bands, rest, slices > 1, target) if rest else 0.0
-    computed = work.window**2 * slices * panels * bands.rows * row
-    return computed + _weight_cycles(work, bands, target)
+    return work.window**2 * slices * panels * bands.rows * row
 
 
 def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
@@ -147,7 +157,8 @@ def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> 
     weights = work.window**2 * work.channels[0] * bands.group * work.item_bytes
     again = 1 - bands.rows / work.rows
     near = near_weights(weights + private_bytes(work, bands), target)
-    far = AWAITED * streaming_cycles(weights, False, target)
+    late = FETCHED_LATE if work.terms > 1 else 1.0
+    far = late * AWAITED * streaming_cycles(weights, False, target)
     return (1 - again) * far + again * (streaming_cycles(weights, True, target) if near else far)
 
 

@@ -18,6 +18,7 @@ from functools import lru_cache
 from math import prod
 
 from graphflow import cost
+from graphflow.base.dtypes import BYTES, FLOATING
 from graphflow.base.target import Target
 from graphflow.cost import TileProblem, Tiling
 from graphflow.kernels.recipes.analysis.integer_sums import multiplies_in_lanes
@@ -179,8 +180,9 @@ def _all_cycles(
         # Each vector of such an operand is put together from single elements.
         gathered = sum(map(tile.is_gathered, roles.reads))
         cycles += gathered * cost.gathering_cycles(elements)
-        physical = prod(decided.output.physical_shape)
-        cycles += cost.rounding_cycles(physical, roles.output.dtype, target)
+        if _rounds(roles):
+            physical = prod(decided.output.physical_shape)
+            cycles += cost.rounding_cycles(physical, roles.output.dtype, target)
     cycles += epilogue_cycles(roles, target)
     if ends_in_block(decided.output):
         cycles = cost.plain_first(cycles)
@@ -188,6 +190,13 @@ def _all_cycles(
         if decided.group % target.computed_lanes(roles.output.dtype):
             cycles += cost.operation_cycles(elements)
     return cycles
+
+
+def _rounds(roles: Roles) -> bool:
+    """Whether an elementwise kernel makes narrow integers of floats, each of which is rounded; all
+    that make bytes count as such."""
+    floats = (b for b in roles.inputs if b.dtype in FLOATING and b.shape == roles.output.shape)
+    return roles.output.dtype in BYTES or (roles.output.dtype == "int16" and any(floats))
 
 
 def _first_kind(
