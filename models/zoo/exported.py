@@ -79,7 +79,7 @@ def llama_feeds(seed: int, batch: int = 1, length: int = 2, past: int = 5) -> Fe
 def cached_feeds(
     seed: int, cached: tuple[int, int, int, int], length: int, layers: int, rows: int
 ) -> Feeds:
-    """Inputs of a decoder: ids below `rows`, and keys and values of the shape `cached` for each layer."""
+    """Ids below `rows`, a mask, and keys and values of the shape `cached` for each layer."""
     rng = np.random.default_rng(seed)
     batch, past = cached[0], cached[2]
     cache = {

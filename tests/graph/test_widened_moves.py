@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import graphflow as gf
 from graphflow.base.dtypes import DTYPES
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, interpret_graph
+from graphflow.graph import canonicalize, interpret_graph
 from graphflow.graph.widened_moves import widen_moves
 
 ELEMENTS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
