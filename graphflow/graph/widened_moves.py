@@ -158,8 +158,9 @@ def _on_wide(func: tir.PrimFunc) -> tir.PrimFunc:
     }
 
     def widened(expr: tir.Expr) -> tir.Expr:
-        is_moved = isinstance(expr, tir.Literal) and expr.dtype == narrow
-        return tir.Literal(expr.value, WIDE) if is_moved else expr
+        if isinstance(expr, tir.Literal) and expr.dtype == narrow:
+            return tir.Literal(expr.value, WIDE)
+        return expr
 
     body = tir.map_expressions(tir.rename_buffers(func.body, exchanged), widened)
     params = tuple(replace(p, buffer=exchanged.get(p.buffer, p.buffer)) for p in func.params)
