@@ -23,8 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 import graphflow as gf
-from graphflow.bench import WAYS, Protocol, largest_error, load_peer, measure
+from graphflow.bench import Protocol, largest_error, load_peer, measure
 from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED
+from graphflow.quantization import WAYS
 
 OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
 SEED = 0

@@ -13,13 +13,13 @@ import onnxruntime as ort
 import pytest
 
 import graphflow as gf
-from graphflow.bench.quantizing import WAYS, quantized_by_onnxruntime
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.models.zoo.exported import Feeds
 from graphflow.models.zoo.mobilenet import mobilenet_v2
 from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED
 from graphflow.models.zoo.sequences.bert import bert
+from graphflow.quantization import WAYS, quantized_by_onnxruntime
 
 SMALL = 64
 """Height and width of images, in tests of graphs alone."""
