@@ -7,7 +7,7 @@ the tensors of the float network that it is compared with are onnxruntime's.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -265,8 +265,8 @@ class _Distances:
     """The squared norms of differences and of what is expected, added up over samples."""
 
     def __init__(self) -> None:
-        self._apart: Counter[str] = Counter()
-        self._norm: Counter[str] = Counter()
+        self._apart: dict[str, float] = defaultdict(float)
+        self._norm: dict[str, float] = defaultdict(float)
 
     def add(
         self,

@@ -38,7 +38,7 @@ def samples_of(
     many samples.  Raises InvalidModel for data that does not fit the inputs, or that is empty.
     """
     sources = list(_sources(data))
-    order = range(len(sources))
+    order = [*range(len(sources))]
     if len(sources) > limit:
         order = sorted(np.random.default_rng(seed).permutation(len(sources))[:limit].tolist())
     found: list[Sample] = []

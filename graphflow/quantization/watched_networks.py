@@ -130,9 +130,10 @@ def layers_of(
         product = search.product_of(node)
         if tensor not in search.makers and product is not None:
             # The quantizer removes a Relu that saturation stands for, and the product takes its
-            # output's name.
+            # output's name, or is dequantized to it.
             own = search.nodes[product].output[0]
-            tensor = own if own in known else tensor
+            names = (name for name in (own, search.dequantized(own)) if name in known)
+            tensor = next(names, tensor)
         result = search.dequantized(tensor) if tensor in search.makers else None
         found.append(Layer(node, tensor, product, result))
     return found
@@ -157,13 +158,13 @@ class _LayerSearch:
         """The name of the node that computes a product of the float network: that of the same name,
         else the nearest one before its result that is reached over nodes of the quantizer alone."""
         if node.name in self._products:
-            return node.name
+            return str(node.name)
         nodes = self._before(node.output[:1])
         seen: set[str] = set()
         while nodes:
             for before in nodes:
                 if before.name in self._products:
-                    return before.name
+                    return str(before.name)
             seen |= {before.name for before in nodes}
             own = (before for before in nodes if before.name not in self._floats)
             names = [name for before in own for name in before.input]
@@ -176,7 +177,7 @@ class _LayerSearch:
             if node.op_type == "QuantizeLinear":
                 for reader in self._readers.get(node.output[0], ()):
                     if reader.op_type == "DequantizeLinear":
-                        return reader.output[0]
+                        return str(reader.output[0])
         return tensor
 
     def _before(self, tensors: Sequence[str]) -> list[onnx.NodeProto]:
