@@ -123,7 +123,7 @@ def test_a_cycle_is_named():
     call(graph, "Add", elementwise.binary("add", (2,), (2,)), ("x", "b"), "a")
     relu(graph, "a", "b")
     relu(graph, "b", "behind")
-    with pytest.raises(InvalidModel, match="cycle through nodes (make_a, make_b|make_b, make_a);"):
+    with pytest.raises(InvalidModel, match=r"cycle through nodes (make_a, make_b|make_b, make_a);"):
         graph.topological()
 
 
