@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -507,7 +507,7 @@ def kernels_of(case: Case) -> list[KernelVariant]:
     return [variant for variant in variants if not isinstance(variant.recipe, View)]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=8)
 def kernels(name: str) -> tuple[tuple[KernelVariant, LoweredKernel], ...]:
     """The variants of a case with their kernels, which leave anything in the output's padding."""
     case = CASES[name]
@@ -515,6 +515,12 @@ def kernels(name: str) -> tuple[tuple[KernelVariant, LoweredKernel], ...]:
         (variant, lower_call(call_of(case.definition, variant), case.target, "k"))
         for variant in kernels_of(case)
     )
+
+
+def by_case(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Tests of cases by name.  Those of one case run one after the other, and so make its kernels
+    once."""
+    return pytest.mark.parametrize("name", [*names], scope="module")
 
 
 def demanded(variant: KernelVariant, name: str) -> float:
@@ -554,7 +560,7 @@ WRITING_PADDING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@by_case(CASES)
 def test_every_variant_computes_its_definition(name: str) -> None:
     case = CASES[name]
     arrays = numbers(case.definition)
@@ -567,7 +573,7 @@ def test_every_variant_computes_its_definition(name: str) -> None:
         close(unplace(layouts[output], box), want)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.offered])
+@by_case([name for name, case in CASES.items() if case.offered])
 def test_an_operand_is_read_in_the_layout_that_is_offered(name: str) -> None:
     for buffer, offered in CASES[name].offered:
         assert offered
@@ -575,7 +581,7 @@ def test_an_operand_is_read_in_the_layout_that_is_offered(name: str) -> None:
         assert all(layout in read for layout in offered)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("scores of keys")])
+@by_case([name for name in CASES if name.startswith("scores of keys")])
 def test_operands_across_the_lanes_are_transposed_in_blocks(name: str) -> None:
     """All of a plane before its tiles, or of a panel where there is one plane."""
     found = [
@@ -595,14 +601,14 @@ def test_operands_across_the_lanes_are_transposed_in_blocks(name: str) -> None:
         assert any(b.name.startswith("rows_") and b.scope == "register" for b in made)
 
 
-@pytest.mark.parametrize("name", REPLAYED)
+@by_case(REPLAYED)
 def test_the_steps_make_the_same_kernel_again(name: str) -> None:
     for variant, kernel in kernels(name):
         schedule = kernel.schedule
         assert replay(schedule.definition, schedule.steps) == schedule.func, variant.name
 
 
-@pytest.mark.parametrize("name", CASES)
+@by_case(CASES)
 def test_padding_is_what_the_variant_claims(name: str) -> None:
     """EVALUATED: what analysis finds is what is there; NONE: there is nothing to leave."""
     case = CASES[name]
@@ -644,13 +650,13 @@ def test_padding_is_what_the_variant_claims(name: str) -> None:
                     assert (found.view(np.uint8) == np.tile(want.view(np.uint8), found.size)).all()
 
 
-@pytest.mark.parametrize("name", WRITING_PADDING)
+@by_case(WRITING_PADDING)
 def test_the_epilogue_writes_the_padding_it_is_asked_for(name: str) -> None:
     case = CASES[name]
     arrays = numbers(case.definition, 2)
     output = case.definition.outputs[0].name
     want = interpret(case.definition, arrays)[output]
-    padded = [variant for variant in kernels_of(case) if variant.layouts[output].is_padded]
+    padded = [variant for variant, _ in kernels(name) if variant.layouts[output].is_padded]
     assert padded
     for variant, held in zip(padded, itertools.cycle((0.0, -np.inf))):
         layout = variant.layouts[output]
@@ -660,14 +666,14 @@ def test_the_epilogue_writes_the_padding_it_is_asked_for(name: str) -> None:
         assert (outside(layout, box) == held).all(), variant.name
 
 
-@pytest.mark.parametrize("name", list(CASES)[::2])
+@by_case(list(CASES)[::2])
 def test_variants_without_padding_stay_inside_a_window(name: str) -> None:
     """Parameters in the middle of other tensors' memory: nothing around them is used or written."""
     case = CASES[name]
     arrays = numbers(case.definition, 3)
     output = case.definition.outputs[0].name
     want = interpret(case.definition, arrays)[output]
-    for variant in kernels_of(case):
+    for variant, _ in kernels(name):
         if any(
             layout.is_padded for n, layout in variant.layouts.items() if n not in variant.private
         ):
@@ -686,7 +692,7 @@ def test_variants_without_padding_stay_inside_a_window(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ALONG_ROWS)
+@by_case(ALONG_ROWS)
 def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str) -> None:
     """Weights of a tile's channels lie together; between the borders no step has a condition."""
     (variant, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
@@ -797,7 +803,7 @@ OTHER_PIECES = {
 """Cases in which the price counts other pieces than the kernel has, and why."""
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in OTHER_PIECES])
+@by_case([name for name in CASES if name not in OTHER_PIECES])
 def test_the_price_of_a_tile_counts_the_pieces_that_threads_share(name: str) -> None:
     """Panels that run outermost are shared as well: one plane may be many pieces."""
     for variant, kernel in kernels(name):
@@ -871,25 +877,25 @@ def test_views_place_every_element_where_the_movement_would() -> None:
     assert seen >= 6
 
 
-def test_claims_are_kept_for_data_that_is_not_finite() -> None:
+@by_case(["conv 6 to 7, batch 2", "conv+scale+sigmoid", "max pool", "sum over channels"])
+def test_claims_are_kept_for_data_that_is_not_finite(name: str) -> None:
     """Inf and NaN in logical data come out exactly where the definition puts them."""
-    for name in ("conv 6 to 7, batch 2", "conv+scale+sigmoid", "max pool", "sum over channels"):
-        case = CASES[name]
-        arrays = numbers(case.definition, 5)
-        rng = np.random.default_rng(5)
-        for key, a in arrays.items():
-            if key not in case.constants:
-                flat = a.reshape(-1)
-                places = rng.permutation(flat.size)[:4]
-                flat[places] = np.array([np.inf, -np.inf, np.nan, 1e38], np.float32)
-        output = case.definition.outputs[0].name
-        want = interpret(case.definition, arrays)[output]
-        for variant, kernel in kernels(name):
-            layouts = dict(variant.layouts)
-            box = run(kernel, layouts, arrays, lambda n, f=variant: demanded(f, n))
-            got = unplace(layouts[output], box)
-            np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-            np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+    case = CASES[name]
+    arrays = numbers(case.definition, 5)
+    rng = np.random.default_rng(5)
+    for key, a in arrays.items():
+        if key not in case.constants:
+            flat = a.reshape(-1)
+            places = rng.permutation(flat.size)[:4]
+            flat[places] = np.array([np.inf, -np.inf, np.nan, 1e38], np.float32)
+    output = case.definition.outputs[0].name
+    want = interpret(case.definition, arrays)[output]
+    for variant, kernel in kernels(name):
+        layouts = dict(variant.layouts)
+        box = run(kernel, layouts, arrays, lambda n, f=variant: demanded(f, n))
+        got = unplace(layouts[output], box)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
 
 
 DEPTHWISE = convolution.convolution((1, 6, 12, 16), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6)
