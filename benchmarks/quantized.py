@@ -6,8 +6,8 @@
 The networks are those of `models/zoo/quantized_zoo.py`, quantized by onnxruntime.  graphflow and
 onnxruntime run the quantized network, and graphflow the float32 one, in alternating blocks; a speed
 is the other time over that of graphflow's quantized network, the median over consecutive blocks.
-The last lines have the geometric means.  graphflow compiles for the processor `--target` names, both
-networks alike; onnxruntime uses what instructions the host has.
+The last lines have the geometric means.  graphflow compiles both networks for the processor that
+`--target` names; onnxruntime uses what instructions the host has.
 """
 
 from __future__ import annotations

@@ -469,7 +469,7 @@ def test_outputs_that_cannot_be_written_are_an_error(
     assert not Path("/dev/null").is_file()
 
 
-HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "rich", "scipy"}
+HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "networkx", "rich", "scipy"}
 
 
 def imported_by(*arguments: str) -> tuple[str, set[str]]:
