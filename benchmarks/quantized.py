@@ -26,9 +26,10 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.base.processors import TARGET_NAMES
 from graphflow.base.target import Target
-from graphflow.bench import WAYS, Protocol, largest_error, load_peer, measure
+from graphflow.bench import Protocol, largest_error, load_peer, measure
 from graphflow.codegen import named_target
 from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED
+from graphflow.quantization import WAYS
 
 OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
 SEED = 0

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphflow.base.target import Target
+from graphflow.cost.charges import FEW_ROWS
 from graphflow.cost.cycles import pair_step_cycles
 from graphflow.cost.panel_cuts import cuts_by_width, in_panels, in_pieces_of_a_row, widest_first
 from graphflow.cost.tiles import (
@@ -270,13 +271,21 @@ class AlongRow(StepLoads):
         return Step(max(loads * UNALIGNED, missed), plane.item_bytes * tile.mr, UNALIGNED)
 
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
-        """Panels that all have the same rows, for the weights are packed by them."""
+        """Panels that all have the same rows, for the weights are packed by them.
+
+        Of few planes they run outermost, where no border and no ragged panel needs masks.
+        """
         lanes = target.computed_lanes(problem.dtype)
         for nr_vectors in widest_first(problem, target):
-            panels = -(-problem.columns // (nr_vectors * lanes))
+            panels, ragged = divmod(problem.columns, nr_vectors * lanes)
+            panels += ragged > 0
+            rows = range(1, self.most_rows(problem.plane, nr_vectors, target) + 1)
             if panels > BORDER_GROUPS or not self.borders:
-                for mr in range(1, self.most_rows(problem.plane, nr_vectors, target) + 1):
-                    yield in_panels(problem, nr_vectors, target, True, mr)
+                yield from (in_panels(problem, nr_vectors, target, True, mr) for mr in rows)
+            few = problem.planes < FEW_ROWS <= problem.planes * panels
+            if few and not ragged and not self.borders:
+                for mr in rows:
+                    yield Tiling((Panels(panels, nr_vectors, lanes, mr),), panel_outermost=True)
 
     def passes(self, tiling: Tiling) -> int:
         """Each panel reads all weights."""

