@@ -108,6 +108,7 @@ def kernel_variants(
     offered: Offers = (),
     parts: bool = True,
     runs: bool = True,
+    joins: bool = True,
 ) -> tuple[KernelVariant, ...]:
     """All variants of `definition`, in the same order for the same arguments.
 
@@ -116,9 +117,10 @@ def kernel_variants(
     of families, and in those `offered` for them, which may be of no family.  Without `parts` there
     are no views of a part of a larger tensor in padded layouts of no family; see `reads_offered`.
     Without `runs`, no variant treats all elements as one run, or rows of a product as blocks of
-    them: such a kernel cannot leave out those that a run lacks.
+    them: such a kernel cannot leave out those that a run lacks.  Nor, and not without `joins`
+    either, are rows joined that end within a vector (`along_rows`).
     """
-    return _variants(definition, constants, target, known, offered, parts, runs)[0]
+    return _variants(definition, constants, target, known, offered, parts, runs, joins)[0]
 
 
 def refused_variants(
@@ -129,12 +131,13 @@ def refused_variants(
     offered: Offers = (),
     parts: bool = True,
     runs: bool = True,
+    joins: bool = True,
 ) -> tuple[RefusedVariant, ...]:
     """The variants missing from `kernel_variants` for the same arguments because a step refused.
 
     Variants that cannot apply to such a kernel are not listed: tiles of one that moves elements.
     """
-    return _variants(definition, constants, target, known, offered, parts, runs)[1]
+    return _variants(definition, constants, target, known, offered, parts, runs, joins)[1]
 
 
 def reads_offered(definition: PrimFunc) -> bool:
@@ -154,6 +157,7 @@ def _variants(
     offered: Offers,
     parts: bool,
     runs: bool,
+    joins: bool,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
@@ -166,11 +170,12 @@ def _variants(
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
         # All arguments, as other callers give them, for the cache compares them by position.
-        variants = [*kernel_variants(definition, constants, target, known, (), parts, runs)]
-        refused += refused_variants(definition, constants, target, known, (), parts, runs)
+        family = (definition, constants, target, known, (), parts, runs, joins)
+        variants = [*kernel_variants(*family)]
+        refused += refused_variants(*family)
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
         if roles is not None:
-            variants += _as_offered(definition, roles, constants, target, offered, runs)
+            variants += _as_offered(definition, roles, constants, target, offered, runs, joins)
     else:
         variants = []
         _sort_out(view_variants(definition, target, parts), variants, refused)
@@ -179,7 +184,7 @@ def _variants(
             variants += movement_variants(definition, target)
             _sort_out(stage_variants(definition, target), variants, refused)
         else:
-            variants += _tiled(definition, roles, constants, target, known, runs)
+            variants += _tiled(definition, roles, constants, target, known, runs, joins)
             if roles.reduces_alone or _reads_once(roles, constants, target):
                 _sort_out(_along_the_reduction(definition, target), variants, refused)
     distinct: dict[tuple[object, ...], KernelVariant] = {}
@@ -315,6 +320,7 @@ def _tiled(
     target: Target,
     known: KnownContents,
     runs: bool,
+    joins: bool,
 ) -> Iterator[KernelVariant]:
     rank = len(roles.output.shape)
     lanes = target.computed_lanes(roles.output.dtype)
@@ -326,7 +332,7 @@ def _tiled(
     others += [f for n in sorted(widths) if n > lanes for f in families(rank, n, target)]
     others += _in_whole_groups(roles, target)
     given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
-    joins = runs and not asks_for_indices(definition)
+    joins = joins and runs and not asks_for_indices(definition)
     seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
         for data in given:
@@ -395,6 +401,7 @@ def _as_offered(
     target: Target,
     offered: Offers,
     runs: bool,
+    joins: bool,
 ) -> Iterator[KernelVariant]:
     """Variants that read one or two inputs in layouts offered for them.
 
@@ -402,7 +409,7 @@ def _as_offered(
     same order.
     """
     lanes = target.computed_lanes(roles.output.dtype)
-    joins = runs and not asks_for_indices(definition)
+    joins = joins and runs and not asks_for_indices(definition)
     for given in _choices(offered):
         outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes, target))
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]

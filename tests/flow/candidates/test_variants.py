@@ -1,4 +1,4 @@
-"""Which variants of a node flow considers: views that no reader could read are left out."""
+"""Which variants of a node flow considers: views that some reader could read, joined rows."""
 
 from __future__ import annotations
 
@@ -87,3 +87,19 @@ def test_a_part_whose_box_is_that_of_a_family_stays_a_view() -> None:
     graph = net.done(net.concat("c", part, "x"))
     assert _views_made(graph, {}) > 0
     assert _padded_views(graph)
+
+
+def _along_rows(graph: OperatorGraph, node: str) -> bool:
+    """Whether some variant of a convolution has its lanes along the rows of an image."""
+    return any("along rows" in v.name for v in variants_of(graph, SHORT).of_node[node])
+
+
+def test_rows_are_joined_between_what_the_caller_gives_and_gets() -> None:
+    net = Net(x=(1, 3, 2, 6))  # lanes of four: a row of six ends within a vector
+    assert _along_rows(net.done(net.conv("y", "x", 5)), "n_y")
+
+
+def test_rows_are_not_joined_beside_another_kernel() -> None:
+    net = Net(x=(1, 3, 2, 6))
+    graph = net.done(net.conv("z", net.conv("y", "x", 5), 5))
+    assert not _along_rows(graph, "n_y") and not _along_rows(graph, "n_z")
