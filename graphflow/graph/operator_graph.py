@@ -3,16 +3,19 @@
 In: values, nodes, initializers.  Out: producers, consumers, and a deterministic topological order.
 What always holds between edits: each value has at most one producer, a node's inputs and outputs
 are in the order of its PrimFunc's buffers, and nothing depends on the iteration order of a set.
-`validate` checks the rest (shapes, dtypes, cycles, dangling names).  The topological order is
-cached until the next edit; nothing recurses, since networks are deep.
+`validate` checks the rest (shapes, dtypes, cycles, dangling names).  networkx keeps the edges, and
+is not visible outside this module.  The topological order is cached until the next edit; nothing
+recurses, since networks are deep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+
+import networkx as nx
 
 from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.base.scalar_limits import ScalarLimits
@@ -96,6 +99,8 @@ class OperatorGraph:
     - removed: what became of tensors of the ONNX graph that have no value any more.
     - integer_products: by tensors that are products of dequantized ones, why they are sums of
       floats; empty for those that are sums of integers.
+    - unseparated_products: by tensors that are sums of products of bytes, why zero points stay in
+      their sums, so that no instruction for products of bytes computes them.
 
     A replaced node keeps its position in the order.
     """
@@ -114,6 +119,7 @@ class OperatorGraph:
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
         self.integer_products: dict[str, str] = {}
+        self.unseparated_products: dict[str, str] = {}
         self.sections: dict[str, Section] = {}
         """The foreign section that a node with a `callee` runs, by that callee."""
         self.regions: dict[str, ControlRegion[OperatorGraph]] = {}
@@ -126,10 +132,7 @@ class OperatorGraph:
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
         self._next = 0
-        self._maker: dict[str, str] = {}
-        """The name of the node that writes a value, where one does."""
-        self._readers: dict[str, dict[str, None]] = {}
-        """The names of the nodes that read a value, each once; for every value."""
+        self._graph = nx.MultiDiGraph()
         self._constants: frozenset[str] | None = None
         self._sorted: tuple[Node, ...] | None = None
 
@@ -139,9 +142,8 @@ class OperatorGraph:
         """
         other = copy(self)
         for name, part in vars(self).items():
-            if isinstance(part, dict):
+            if isinstance(part, dict | nx.MultiDiGraph):
                 setattr(other, name, part.copy())
-        other._readers = {value: readers.copy() for value, readers in self._readers.items()}
         return other
 
     @property
@@ -172,8 +174,9 @@ class OperatorGraph:
 
     def producer(self, value: str) -> Node | None:
         """The node that writes `value`; None for inputs and initializers."""
-        maker = self._maker.get(value)
-        return None if maker is None else self._nodes[maker]
+        for _, name in self._graph.predecessors(("value", value)):
+            return self._nodes[name]
+        return None
 
     def resolved(self, name: str) -> str | None:
         """The value that now holds the contents of the ONNX tensor `name`, None if none does."""
@@ -185,13 +188,9 @@ class OperatorGraph:
 
     def consumers(self, value: str) -> tuple[tuple[Node, int], ...]:
         """(node, input position) of each use of `value`, in the order of the nodes."""
-        names = sorted(self._readers.get(value, ()), key=self._order.__getitem__)
-        return tuple(
-            (node, position)
-            for node in map(self._nodes.__getitem__, names)
-            for position, read in enumerate(node.inputs)
-            if read == value
-        )
+        uses = [(name, pos) for _, (_, name), pos in self._graph.out_edges(("value", value), "pos")]
+        uses.sort(key=lambda use: (self._order[use[0]], use[1]))
+        return tuple((self._nodes[name], position) for name, position in uses)
 
     def topological(self) -> tuple[Node, ...]:
         """The nodes in topological order; of those that are ready, the one added first comes
@@ -222,24 +221,11 @@ class OperatorGraph:
                     if not missing[name]:
                         heappush(ready, (rank[name], name))
         if len(order) < len(self._nodes):
-            cycle = self._cycle([name for name, count in missing.items() if count])
+            cycle = [name for (kind, name), *_ in nx.find_cycle(self._graph) if kind == "node"]
             raise InvalidModel(
                 f"the graph has a cycle through nodes {', '.join(cycle)}; ONNX graphs are acyclic"
             )
         return tuple(order)
-
-    def _cycle(self, waiting: Sequence[str]) -> list[str]:
-        """Nodes of which each reads the one before, and the first the last; each of `waiting` reads
-        what another of them writes.
-        """
-        among, name = frozenset(waiting), waiting[0]
-        way: dict[str, None] = {}
-        while name not in way:
-            way[name] = None
-            makers = (self._maker.get(value) for value in self._nodes[name].inputs)
-            name = next(maker for maker in makers if maker in among)
-        names = list(way)
-        return names[names.index(name) :][::-1]
 
     def is_constant(self, value: str) -> bool:
         """Whether `value` depends on initializers only.
@@ -262,7 +248,7 @@ class OperatorGraph:
         known = self._values.setdefault(value.name, value)
         if known != value:
             raise VerifyError(f"value {value.name} is added twice, as {known} and as {value}")
-        self._readers.setdefault(value.name, {})
+        self._graph.add_node(("value", value.name))
 
     def add_initializer(self, name: str, array: Array) -> None:
         """Add a tensor with known contents; for a graph input these are the default."""
@@ -317,9 +303,10 @@ class OperatorGraph:
 
         Raises VerifyError where a node still writes or reads it.
         """
-        if name in self._maker or self._readers[name]:
+        if self._graph.degree(("value", name)):
             raise VerifyError(f"value {name} is still used and cannot be removed")
-        del self._values[name], self._readers[name]
+        self._graph.remove_node(("value", name))
+        del self._values[name]
         self.initializers.pop(name, None)
         if self._constants is not None:
             self._constants -= {name}
@@ -338,10 +325,7 @@ class OperatorGraph:
     def remove(self, name: str) -> Node:
         """Remove a node and return it; its values stay, without a producer."""
         node = self._nodes.pop(name)
-        for value in dict.fromkeys(node.inputs):
-            del self._readers[value][name]
-        for value in dict.fromkeys(node.outputs):
-            del self._maker[value]
+        self._graph.remove_node(("node", name))
         self._sorted = None
         if self._constants is not None and not self._constants.isdisjoint(node.outputs):
             self._constants = None
@@ -395,14 +379,17 @@ class OperatorGraph:
             if name not in self._values:
                 raise VerifyError(f"node {node.name} reads {name}, which is not a value yet")
         for buffer, name in zip(node.func.outputs, node.outputs, strict=True):
-            if name in self._maker:
+            if name in self._values and self._graph.in_degree(("value", name)):
                 raise VerifyError(f"node {node.name} writes {name}, which has a producer already")
             self.add_value(Value(name, buffer.dtype, buffer.shape))
+        vertex = ("node", node.name)
         self._nodes[node.name] = node
         self._order[node.name] = place
-        for name in node.inputs:
-            self._readers[name][node.name] = None
-        self._maker.update(dict.fromkeys(node.outputs, node.name))
+        self._graph.add_node(vertex)
+        for position, name in enumerate(node.inputs):
+            self._graph.add_edge(("value", name), vertex, pos=position)
+        for position, name in enumerate(node.outputs):
+            self._graph.add_edge(vertex, ("value", name), pos=position)
         self._sorted = None
         self._note_constants(node)
 
@@ -413,7 +400,7 @@ class OperatorGraph:
         if node.func.callee is not None or self._constants is None:
             return
         if self._constants.issuperset(node.inputs):
-            read = any(self._readers[name] for name in node.outputs)
+            read = any(self._graph.out_degree(("value", name)) for name in node.outputs)
             self._constants = None if read else self._constants | set(node.outputs)
 
     def validate(self) -> None:
@@ -444,7 +431,7 @@ class OperatorGraph:
             trim.check(self._values, self.results)
 
     def _check_source(self, name: str, given: Collection[str]) -> None:
-        made = name in self._maker
+        made = self._graph.in_degree(("value", name)) > 0
         external = name in given or name in self.initializers
         if made and external:
             raise VerifyError(

@@ -470,6 +470,14 @@ CASES: dict[str, Case] = {
         (elementwise.unary(RELU, (1, 5, 2, 16)), 0),
         constants="w0 b0",
     ),
+    "conv of joined rows": conv((2, 5, 6, 6), (7, 5, 1, 1), bias=True),
+    "conv of joined rows+residual+relu": fused(
+        convolution.convolution((1, 3, 8, 6), (5, 3, 1, 1), bias=True),
+        (elementwise.binary(ADD, (1, 5, 8, 6), (1, 5, 8, 6)), 1),
+        (elementwise.unary(RELU, (1, 5, 8, 6)), 0),
+        constants="w0 b0",
+    ),
+    "conv of joined rows of three axes": conv((1, 3, 3, 2, 6), (4, 3, 1, 1, 1)),
     "conv of long rows of two segments": reading(
         convolution.convolution((1, 7, 2, 16), (5, 7, 1, 3), pads=(0, 1, 0, 1)),
         [(1, 4, 2, 16), (1, 3, 2, 16)],
@@ -697,6 +705,52 @@ def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str
     assert any(site.domain.where == TRUE for site in sums)
 
 
+JOINED = [name for name in CASES if name.startswith("conv of joined rows")]
+
+
+def joined_axes(definition: PrimFunc, constants: frozenset[str], runs: bool = True) -> set[int]:
+    """How many axes the variants with lanes along rows have joined with the innermost one."""
+    variants = kernel_variants(definition, constants, SHORT, runs=runs)
+    kinds = [v.recipe.kind for v in variants if isinstance(v.recipe, Tiled)]
+    return {kind.joined for kind in kinds if isinstance(kind, RowTile)}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_rows_that_end_within_a_vector_are_one_where_memory_goes_on(name: str) -> None:
+    case = CASES[name]
+    assert joined_axes(case.definition, case.constants) == {1}
+    (_, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
+    sums = [site for site in sites(kernel.func.body) if isinstance(site.stmt, Reduce)]
+    assert sums and all(site.domain.where == TRUE for site in sums)
+    assert not joined_axes(case.definition, case.constants, runs=False)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        pytest.param(convolution.convolution((1, 3, 2, 7), (5, 3, 1, 1)), id="no whole vectors"),
+        pytest.param(
+            convolution.convolution((1, 3, 2, 6), (5, 3, 1, 3), pads=(0, 1, 0, 1)), id="borders"
+        ),
+        pytest.param(convolution.convolution((1, 3, 2, 8), (5, 3, 1, 3)), id="gaps in the data"),
+        pytest.param(
+            convolution.convolution((1, 3, 4, 6), (5, 3, 1, 1), strides=(2, 1)), id="rows left out"
+        ),
+    ],
+)
+def test_rows_are_not_joined_across_borders_and_gaps(definition: PrimFunc) -> None:
+    assert not joined_axes(definition, frozenset("w"))
+
+
+def test_rows_are_not_joined_where_what_is_added_differs_between_them() -> None:
+    case = fused(
+        convolution.convolution((1, 3, 2, 6), (5, 3, 1, 1)),
+        (elementwise.binary(ADD, (1, 5, 2, 6), (1, 1, 2, 1)), 0),
+        constants="w0",
+    )
+    assert not joined_axes(case.definition, case.constants)
+
+
 def rows_of(definition: PrimFunc, target: Target = SHORT) -> KernelVariant:
     """The variant with all parameters row-major that is made of tiles."""
     return next(
@@ -731,6 +785,7 @@ def test_windows_of_products_or_far_apart_are_no_windows_along_rows() -> None:
 NATIVE = [
     "max pool in rows", "average pool in long rows", "max pool, every fourth, dilated",
     "conv of rows of 96", "conv of long rows", "conv of long rows+residual+relu",
+    "conv of joined rows+residual+relu",
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
     "average pool, ceil, with pads", "global max pool", "sum over 18 channels",
