@@ -97,7 +97,7 @@ OF_FACT = evaluator.value_of_fact
 
 MUTANTS: dict[str, tuple[Patches, int]] = {
     "a sum's neutral element is 1": (neutral_is(ReduceOp.ADD, 1.0), 167),
-    "a maximum's neutral element is inf": (neutral_is(ReduceOp.MAX, inf), 14),
+    "a maximum's neutral element is inf": (neutral_is(ReduceOp.MAX, inf), 15),
     "a select is dropped in the evaluator": (
         [(evaluator.KernelEvaluator, "select", last_side)],
         1230,
