@@ -124,8 +124,8 @@ def test_pin_of_a_graph_input_or_output() -> None:
 
 
 def test_a_pin_that_is_no_familys_is_taken() -> None:
-    graph = chain()
-    odd_box = channels_last_padded((1, 32, 14, 14), 24)
+    graph = chain(5)
+    odd_box = channels_last_padded((1, 32, 5, 5), 24)
     plan = plan_layouts(graph, TARGET, 2, {middle(graph): odd_box})
     assert plan.edges[middle(graph)].edge_type.layout == odd_box
     rng = np.random.default_rng(0)

@@ -64,7 +64,7 @@ def test_products_with_nothing_reduced_between_them_stay_apart() -> None:
     assert not expansions(attention(2, 5, 7, 3, softmax=False)).of_node
 
 
-def test_counted_axes_stay_apart() -> None:
+def test_counted_axes_stay_apart(code_is_left_out: None) -> None:
     """Elements behind a count take no part in a softmax, which bands do not know of."""
     sizes = {"batch_size": (1, 2), "sequence_length": (1, 16)}
     exe = gf.compile(zoo_model("bert"), sizes=sizes, target=slow_memory(), threads=1)

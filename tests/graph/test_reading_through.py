@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import onnx
@@ -47,6 +48,12 @@ def units(channels: int, count: int, depthwise: bool = False) -> onnx.ModelProto
 
 def fused(model: onnx.ModelProto) -> OperatorGraph:
     return fuse_groups(canonicalize(import_model(model, {})))
+
+
+@cache
+def fused_network(name: str) -> OperatorGraph:
+    """A network of the zoo, which plans for several processors share; nobody may change it."""
+    return fused(zoo_model(name))
 
 
 def through_movement(graph: OperatorGraph) -> OperatorGraph:
@@ -155,7 +162,7 @@ def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
     """
     along_rows = target.vector_bytes == 64 and target.l1_bytes > 32 << 10
     conversions += name == "densenet40_k12" and along_rows
-    graph, plan = plan_groups(fused(zoo_model(name)), target, 2)
+    graph, plan = plan_groups(fused_network(name), target, 2)
     assert len(plan.conversions) <= conversions
     assert sum(made.seconds for made in plan.conversions) < 0.005 * plan.seconds
     moving = {node for move in plan.moves for node, _ in move.consumers}

@@ -15,8 +15,8 @@ from support.primitives.primitive_cases import (
     share,
 )
 
-SEEDS = 12
-STATE_SEEDS = 4
+SEEDS = 8
+STATE_SEEDS = 3
 
 
 def report(case: PrimitiveCase, seeds: range) -> float:

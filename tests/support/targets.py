@@ -22,15 +22,20 @@ DIFFERENT = ("broadwell-guest", "zen3", "rocketlake-guest", USUAL)
 def processors(*, light: bool = False) -> pytest.MarkDecorator:
     """Parametrizes `target` with the processors for which a plan, a price or a tile is expected.
 
-    That is the one that the environment names, or if that is the usual one, all; without `-m slow`
-    only a test that is `light` runs for others than those in `DIFFERENT`.
+    Those are all of them; without `-m slow` only a test that is `light` runs for others than those
+    in `DIFFERENT`.  Where the environment names another one than the usual one, it is that one, if
+    the ordinary run leaves it out, and else slow.
     """
     assumed = assumed_host()
-    if assumed not in (None, USUAL):
-        names, usual = [assumed], True
-    else:
-        names, usual = [*PROCESSORS], light
-    marks = {name: () if usual or name in DIFFERENT else (pytest.mark.slow,) for name in names}
+    other = assumed not in (None, USUAL)
+    names = [assumed] if other else [*PROCESSORS]
+    ordinary = {name for name in names if (light or name in DIFFERENT) != other}
     return pytest.mark.parametrize(
-        "target", [pytest.param(PROCESSORS[name], id=name, marks=marks[name]) for name in names]
+        "target",
+        [
+            pytest.param(
+                PROCESSORS[name], id=name, marks=[pytest.mark.slow] * (name not in ordinary)
+            )
+            for name in names
+        ],
     )

@@ -8,9 +8,11 @@ through the same tables.  A bucket whose message went into the search has no ans
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
-from graphflow.flow.elimination.elimination import Bucket, Reduced, Scope, spread
+from graphflow.flow.elimination.elimination import Reduced, Scope, spread
 from graphflow.flow.elimination.prices import NEVER, Table, but_one, plus
 
 
@@ -30,25 +32,19 @@ def extras(reduced: Reduced) -> dict[int, Table]:
         tables = [spread(beyond, bucket.scope, full_scope)]
         tables.append(spread(reduced.own[bucket.variable], (bucket.variable,), full_scope))
         tables += [part.over(full_scope) for part in bucket.parts]
-        prices = _least(_full(reduced, bucket, tables), full_scope, (bucket.variable,))
+        prices = _least(reduce(plus, tables), full_scope, (bucket.variable,))
         found[bucket.variable] = np.where(prices < NEVER, prices - prices.min(), NEVER)
         for part, others in zip(bucket.parts, but_one(tables)[2:], strict=True):
             if part.bucket is not None:
-                others = _full(reduced, bucket, [others])
                 outside[part.bucket] = _least(others, full_scope, part.scope)
     return found
 
 
-def _full(reduced: Reduced, bucket: Bucket, tables: list[Table]) -> Table:
-    """The sum of the tables, with an axis of full length for each variable of the bucket."""
-    total = np.zeros([len(reduced.own[v]) for v in bucket.full_scope], np.int64)
-    for table in tables:
-        total = plus(total, table)
-    return total
-
-
 def _least(table: Table, full_scope: Scope, scope: Scope) -> Table:
-    """The minimum over the variables of `full_scope` that are not in `scope`, which ascends."""
+    """The minimum over the variables of `full_scope` that are not in `scope`, which ascends.
+
+    Where a price does not depend on a variable, the axis of that has length one, as in `table`.
+    """
     return np.asarray(
         table.min(tuple(k for k, v in enumerate(full_scope) if v not in scope)), np.int64
     )

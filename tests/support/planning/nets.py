@@ -103,9 +103,9 @@ def describe(plan: LayoutPlan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def chain() -> OperatorGraph:
+def chain(side: int = 14) -> OperatorGraph:
     b = ModelBuilder()
-    x = b.input("x", (1, 16, 14, 14))
+    x = b.input("x", (1, 16, side, side))
     for _ in range(3):
         x = b.relu(b.conv(x, 32, 3, pads=[1, 1, 1, 1]))
     b.output(x)

@@ -227,7 +227,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         Focus("scatter", "another_order"),
         5,
     ),
-    "no load meets overcompute": ([seen_as(questions, "arith", prove_empty=proven)], ANY, 22),
+    "no load meets overcompute": ([seen_as(questions, "arith", prove_empty=proven)], ANY, 47),
     "nothing reads what is not copied back": (
         [seen_as(memory, "effects", unread_outside=bounded)],
         Focus("stages", "another_order"),
@@ -241,12 +241,12 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
     "padding lies where it does not": (
         [(padding.KnownElements, "holds", elsewhere)],
         Focus("elementwise", "box_of_elements"),
-        68,
+        158,
     ),
     "other numbers are neutral": (
         [seen_as(neutral, "layout", reduction_demand=swapped_neutral)],
         Focus("reduction", "more_terms"),
-        82,
+        59,
     ),
     "private buffers are stored by some iteration": (
         [seen_as(private, "effects", written_before_read=bounded)],

@@ -287,7 +287,6 @@ def test_squeezenet_in_the_middle(
     assert max(errors.values()) <= TOLERANCE, errors
 
 
-@pytest.mark.decisions
 def test_squeezenet_as_it_is_shipped() -> None:
     model = light("squeezenet")
     inputs = random_inputs(model)

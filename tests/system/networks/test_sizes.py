@@ -434,13 +434,13 @@ def test_one_program_is_kept() -> None:
 # Networks and random models -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(12, 60))
+@pytest.mark.parametrize("seed", seeds(6, 60))
 def test_random_models(seed: int) -> None:
     failure = run_sized(draw_batch(seed), exact=1).failure
     assert failure is None, failure.text
 
 
-@pytest.mark.parametrize("seed", seeds(16, 60))
+@pytest.mark.parametrize("seed", seeds(8, 60))
 def test_random_models_over_sequences(seed: int) -> None:
     failure = run_sized(draw_sequence(seed), exact=1).failure
     assert failure is None, failure.text
