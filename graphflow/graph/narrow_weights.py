@@ -22,9 +22,9 @@ from graphflow.graph.quantized import with_inlined
 from graphflow.graph.roundings import converted_value
 
 MOST_READS = 2
-"""How often a product may read each weight.  Time over that with widened weights, one core of a Zen
-4, 1024×4096 and 4096×4096: with AVX-512 0.66 and 0.45 for 2 rows, 0.82 and 0.64 for 4, 0.96 and 1.58
-for 8; with AVX2 0.64 and 0.50 for 2, 1.00 and 1.13 for 4, 1.04 and 1.24 for 8."""
+"""How often a product may read each weight.  The time over that with widened weights on one core of
+a Zen 4, 1024×4096 and 4096×4096: with AVX-512 0.66 and 0.45 for 2 rows, 0.82 and 0.64 for 4, 0.96
+and 1.58 for 8; with AVX2 0.64 and 0.50 for 2, 1.00 and 1.13 for 4, 1.04 and 1.24 for 8."""
 
 
 def read_narrow_weights(graph: OperatorGraph) -> int:
