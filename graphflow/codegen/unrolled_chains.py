@@ -25,10 +25,10 @@ from graphflow.arith import Const, Var
 from graphflow.base.dtypes import STORED_FLOATS
 
 SIDE_BY_SIDE = 16
-"""Iterations whose statements take turns.  A product of 128×256×1024 with the seven roundings of a
-GELU in float16 takes 708 µs one by one on a Zen 4, 690 by twos, 668 by eights, 660 by 16 and 659 by
-32, in bfloat16 725 and 667; with AVX2 933 and 784.  A convolution with two roundings to bfloat16
-takes 647 and 587 µs, with AVX2 940 and 746."""
+"""Iterations whose statements take turns.  Sums of 256 products, 128 × 1024 of them, with seven
+roundings to float16 and an error function behind each, take 708 µs one by one on a Zen 4, 690 by
+twos, 668 by eights, 660 by 16 and 659 by 32, in bfloat16 725 and 667; with AVX2 933 and 784.  Sums
+of 16 products with two roundings to bfloat16 take 647 and 587 µs, with AVX2 940 and 746."""
 
 
 @dataclass(frozen=True, slots=True)
