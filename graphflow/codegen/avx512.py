@@ -20,6 +20,10 @@ RANGE_NEARER_ZERO = 0b0010
 """vrangeps: the smaller absolute value, with the sign of the first operand; one that is NaN is
 passed over."""
 
+QUIET_NAN = 0x22
+"""vfixupimmps: the kinds of operands that are replaced, four bits of each, from the lowest on: a
+quiet and a signalling NaN by themselves, quiet."""
+
 _ROUND_AS_SET = int_constant(4, "i32")
 _MASKED: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
     4: (128, int_constant(-1, "i8"), ()),
@@ -54,6 +58,22 @@ class Avx512Builder(IrBuilder):
         self.entry.append(f'  {name}.bits = call i{width} asm "", "=r,0"({bits})')
         self.entry.append(f"  {name} = bitcast i{width} {name}.bits to <{width} x i1>")
         return IrValue(name, "i1", width)
+
+    def unless_nan(self, x: IrValue, otherwise: IrValue) -> IrValue:
+        """One instruction in place of a comparison, whose mask register is waited for, and an
+        operation under that mask."""
+        if x.lanes == 1:
+            return super().unless_nan(x, otherwise)
+        return _by_registers(self, self._fixed_up, otherwise, x)
+
+    def _fixed_up(self, values: IrValue, operands: IrValue) -> IrValue:
+        lanes = next(count for count in _MASKED if count >= values.lanes)
+        bits, mask, rounding = _MASKED[lanes]
+        kept, tested = (self.widened(operand, lanes) for operand in (values, operands))
+        table = self.splat(int_constant(QUIET_NAN, "i32"), lanes)
+        name, none = f"llvm.x86.avx512.mask.fixupimm.ps.{bits}", int_constant(0, "i32")
+        result = self.call(name, "float", kept, tested, table, none, mask, *rounding, lanes=lanes)
+        return self.part(result, 0, values.lanes)
 
     def readable(self, truths: IrValue) -> IrValue:
         """A vector of i1 plus zero; anything else as it is.

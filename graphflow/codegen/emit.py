@@ -7,13 +7,16 @@ iterations `lo` to `hi - 1` of the kernel's parallel loop, counted from 0.
 
 What always holds: the emitter knows loops and buffers, and no operator.  Unrolled loops are
 unrolled here, so that indices of register buffers are constants before LLVM sees them.  The order
-of instructions is that of the statements.
+of instructions is that of the statements, where iterations of unrolled loops take no turns
+(`unrolled_chains`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import product
 from typing import assert_never, cast
 
 from graphflow import tir
@@ -28,6 +31,7 @@ from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.instruction_set import instruction_for, writers_for
 from graphflow.codegen.math import NARROWEST_HALVED
+from graphflow.codegen.unrolled_chains import UnrolledChains, unrolled_chains
 from graphflow.llvm import IrValue, int_constant, mangled, typed_constant
 
 MOST_STAGES = 32
@@ -349,10 +353,23 @@ class PartEmitter:
             self._body(loop.body, None)
 
     def _unrolled(self, loop: tir.For, mask: Mask | None) -> None:
+        chains = unrolled_chains(loop) if mask is None else None
+        if chains is not None:
+            self._side_by_side(chains)
+            return
         start, extent = self._constant_extent(loop)
         for step in range(extent):
             with self.indices.bound(loop.var, start + step):
                 self._body(loop.body, mask)
+
+    def _side_by_side(self, chains: UnrolledChains) -> None:
+        parts = [(replace(chains.lanes, body=(stmt,)),) for stmt in chains.lanes.body]
+        for points in chains.rounds():
+            for part, point in product(parts, points):
+                with ExitStack() as bound:
+                    for var, value in zip(chains.variables, point, strict=True):
+                        bound.enter_context(self.indices.bound(var, const(value)))
+                    self._body(part, None)
 
     def _constant_extent(self, loop: tir.For) -> tuple[IndexExpr, int]:
         start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)

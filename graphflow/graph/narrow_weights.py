@@ -21,10 +21,10 @@ from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized import with_inlined
 from graphflow.graph.roundings import converted_value
 
-MOST_READS = 8
-"""How often a product may read each weight.  A decoder of width 768 on one core of a Zen 4, whose
-weights come from memory, takes 0.41 of its time with 1 row, 0.77 with 4, 0.91 with 8 and 1.08 with
-16; single products whose weights stay in the third-level cache 0.8 to 1.06 with up to 8."""
+MOST_READS = 2
+"""How often a product may read each weight.  The time over that with widened weights on one core of
+a Zen 4, 1024×4096 and 4096×4096: with AVX-512 0.66 and 0.45 for 2 rows, 0.82 and 0.64 for 4, 0.96
+and 1.58 for 8; with AVX2 0.64 and 0.50 for 2, 1.00 and 1.13 for 4, 1.04 and 1.24 for 8."""
 
 
 def read_narrow_weights(graph: OperatorGraph) -> int:

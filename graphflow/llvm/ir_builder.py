@@ -16,7 +16,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
 from graphflow.base.errors import CodegenError
-from graphflow.llvm.ir_values import IrValue, call_text, lanes_of, mangled, vector_type
+from graphflow.llvm.ir_values import (
+    IrValue,
+    call_text,
+    int_constant,
+    lanes_of,
+    mangled,
+    vector_type,
+)
 
 
 class IrBuilder:
@@ -125,6 +132,12 @@ class IrBuilder:
         suffix = f"v{value.lanes}" if value.lanes > 1 else ""
         name = f"llvm.lrint.{suffix}i32.{suffix}f32"
         return self.call(name, "i32", value, lanes=value.lanes)
+
+    def unless_nan(self, x: IrValue, otherwise: IrValue) -> IrValue:
+        """`otherwise`; in the lanes where `x` is NaN, that as a quiet NaN.  Both are float32."""
+        quiet = self.binary("or", self.convert("bitcast", x, "i32"), int_constant(1 << 22, "i32"))
+        is_nan = self.compare("fcmp uno", x, x)
+        return self.select(is_nan, self.convert("bitcast", quiet, "float"), otherwise)
 
     def freeze(self, value: IrValue) -> IrValue:
         """`value`, with an arbitrary but fixed value where it is poison or undefined.

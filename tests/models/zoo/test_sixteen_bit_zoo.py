@@ -1,0 +1,56 @@
+"""Tests of networks in 16 bits: every float of the model has the type, and results are near."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, version_converter
+
+import graphflow as gf
+from graphflow.base.dtypes import DTYPES, HALVES
+from graphflow.models.zoo.building.sixteen_bits import ELEMENTS, in_sixteen_bits
+from graphflow.models.zoo.mobilenet import mobilenet_v2
+from graphflow.models.zoo.sequences.bert import bert
+from graphflow.models.zoo.sixteen_bit_zoo import BRAIN_FLOAT_OPSET, NETWORKS, SIXTEEN_BITS
+
+SMALL = partial(mobilenet_v2, size=32, width=0.35)
+
+
+def float_types(model: onnx.ModelProto) -> set[int]:
+    """The element types of the inputs, outputs and weights that are floats."""
+    graph = model.graph
+    found = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
+    found |= {tensor.data_type for tensor in graph.initializer}
+    return found - {TensorProto.INT64}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("build", [SMALL, partial(bert, layers=1, width=32, heads=2)])
+def test_no_float32_is_left(dtype: str, build: partial[onnx.ModelProto]) -> None:
+    model = build(0)
+    assert float_types(in_sixteen_bits(model, dtype)) == {ELEMENTS[dtype]}
+    assert float_types(model) == {TensorProto.FLOAT}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_results_are_near_those_of_float32(dtype: str) -> None:
+    model = version_converter.convert_version(SMALL(0), BRAIN_FLOAT_OPSET)
+    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    (name,) = (value.name for value in model.graph.input)
+    (wanted,) = gf.compile(model).run({name: x}).values()
+    short = in_sixteen_bits(model, dtype)
+    (got,) = gf.compile(short).run({name: x.astype(DTYPES[dtype])}).values()
+    error = np.abs(got.astype(np.float32) - wanted).max() / np.abs(wanted).max()
+    assert got.dtype == DTYPES[dtype]
+    assert 0 < error < {"float16": 0.01, "bfloat16": 0.08}[dtype]
+
+
+def test_the_zoo_has_each_network_in_each_type() -> None:
+    assert {*SIXTEEN_BITS} == {f"{name}_{dtype}" for name in NETWORKS for dtype in HALVES}
+    feeds = SIXTEEN_BITS["bert_mini_float16"].feeds(0)
+    assert {array.dtype.name for array in feeds.values()} == {"int64"}
+    (image,) = SIXTEEN_BITS["ssd_bfloat16"].feeds(0).values()
+    assert image.dtype == DTYPES["bfloat16"]
