@@ -1,6 +1,6 @@
 """ONNX's backend tests, run by graphflow and by onnxruntime: how many pass, and why others fail.
 
-    python benchmarks/conformance.py [--by NAME]… [--only TEXT] [--jobs N] [--json FILE]
+    python benchmarks/conformance.py [--by NAME]… [--only TEXT,…] [--jobs N] [--json FILE]
 
 Each test compiles and runs a model and compares its outputs with the expected ones, within the
 tolerances that ONNX sets.  Tests run in processes of their own with a time limit, so that a test
@@ -42,6 +42,9 @@ from graphflow.base.options import Options
 
 TIME_LIMIT = 20.0
 """Seconds that one test may take, including compilation."""
+
+QUANTIZED = ("quantizelinear", "convinteger", "matmulinteger", "qlinear")
+"""What the names of the tests of quantized tensors have."""
 
 RIGHT, REFUSED, WRONG, ERROR, HANGS, DIES = "right", "refused", "wrong", "error", "hangs", "dies"
 
@@ -211,12 +214,12 @@ class Server:
         self._process.wait()
 
 
-def run_all(backend: str, only: str, jobs: int) -> list[Outcome]:
-    """The outcomes of all tests whose names contain `only`, run on `jobs` processes."""
+def run_all(backend: str, only: Sequence[str], jobs: int) -> list[Outcome]:
+    """The outcomes of all tests whose names contain one of `only`, run on `jobs` processes."""
     servers = [Server(backend) for _ in range(jobs)]
     names: Queue[str] = Queue()
     for name in servers[0].names:
-        if only in name:
+        if any(text in name for text in only):
             names.put(name)
     outcomes: list[Outcome] = []
 
@@ -274,7 +277,13 @@ def show_reasons(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--by", action="append", choices=BACKENDS, help="only this one; repeatable")
-    parser.add_argument("--only", default="", metavar="TEXT", help="tests whose names have TEXT")
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=[""],
+        metavar="TEXT,…",
+        help=f"tests whose names have a TEXT; those of quantized tensors: {','.join(QUANTIZED)}",
+    )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
     parser.add_argument("--json", metavar="FILE", help="write each test's outcome")
     parser.add_argument("--serve", choices=BACKENDS, help=argparse.SUPPRESS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from typing import TypedDict
 
 import onnx
@@ -21,6 +21,10 @@ from graphflow.kernels.definitions import quantized
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.stages import Shape
+
+SHARED = 1 << 16
+"""The elements from which on a range is that of rows first: with two threads 1.2 times the speed of
+a network of images, with one the same (Zen 4)."""
 
 
 def _quantize(call: NodeCall) -> None:
@@ -81,20 +85,29 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
     `names` are those of the quantized tensor, its scale and its zero point.
     """
     values = call.context.graph.values
-    shape = values[ranged].shape
-    ends = [
-        call.emit_part(
-            reduction.reduce(kind, shape, range(len(shape)), False),
-            (filled(call, ranged, fill, f".{kind}"),),
-            kind,
-        )
-        for kind, fill in (("min", inf), ("max", -inf))
-    ]
+    ends = [_end_of_range(call, ranged, *end) for end in (("min", inf), ("max", -inf))]
     call.drops_counts = True  # of the range, to which all elements that a run gives contribute
     call.emit(quantized.dynamic_scale(), ends, names[1], "scale")
     call.emit(quantized.dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
     func = quantized.quantize_elements(values[x].shape, "float32", (), "uint8", zero_shape=())
     call.emit(func, (x, *names[1:]), names[0])
+
+
+def _end_of_range(call: NodeCall, ranged: str, kind: str, fill: float) -> str:
+    """The name of the least or the greatest element of a tensor.
+
+    The least and the greatest of rows are found first, so that threads share these: the order
+    changes neither.  Rows are those of the last axis but one, which in images lie apart in every
+    layout: where channels are the innermost ones, those of a channel would be read with gaps.
+    """
+    shape = call.context.graph.values[ranged].shape
+    name = filled(call, ranged, fill, f".{kind}")
+    if len(shape) > 1 and prod(shape) >= SHARED and not call.context.counted.get(ranged):
+        axis = len(shape) - 2
+        others = [k for k in range(len(shape)) if k != axis]
+        func = reduction.reduce(kind, shape, others, False)
+        name, shape = call.emit_part(func, (name,), f"{kind}_of_rows"), (shape[axis],)
+    return call.emit_part(reduction.reduce(kind, shape, range(len(shape)), False), (name,), kind)
 
 
 def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> str:

@@ -104,7 +104,7 @@ def test_weights_of_four_bits_are_dequantized() -> None:
         np.testing.assert_allclose(got, x @ (w.astype("float32") * scales(6)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(3, 20), (), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(3, 20), (), (2, 3, 4), (1, 33, 45, 47)])
 def test_scales_found_at_run_time(shape: tuple[int, ...]) -> None:
     for x in (noise(*shape), np.abs(noise(*shape)), -np.abs(noise(*shape)), 0 * noise(*shape)):
         x = np.asarray(x, "float32")
