@@ -45,6 +45,9 @@ SECTIONS = {
         "Options",
         "Target",
         "tune",
+        "quantize",
+        "Quantization",
+        "QuantizationCosts",
         "TensorDecision",
     ),
     "Sessions": (

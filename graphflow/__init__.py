@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from graphflow.api.building import build, kernel
     from graphflow.api.compilation import compile
     from graphflow.api.executable import Executable, load
+    from graphflow.api.layer_costs import QuantizationCosts
     from graphflow.api.progress_bar import ProgressBar
+    from graphflow.api.quantizing import Quantization, quantize
     from graphflow.api.session import (
         ExecutionMode,
         ExecutionOrder,
@@ -87,6 +89,8 @@ _LATER = {
     "Executable": "graphflow.api.executable",
     "OperatorGraph": "graphflow.graph",
     "ProgressBar": "graphflow.api.progress_bar",
+    "Quantization": "graphflow.api.quantizing",
+    "QuantizationCosts": "graphflow.api.layer_costs",
     "Schedule": "graphflow.schedule",
     "Sketch": "graphflow.schedule",
     "Target": "graphflow.base.target",
@@ -95,6 +99,7 @@ _LATER = {
     "compile": "graphflow.api.compilation",
     "kernel": "graphflow.api.building",
     "load": "graphflow.api.executable",
+    "quantize": "graphflow.api.quantizing",
     "sketch": "graphflow.schedule",
     "tune": "graphflow.tuning",
     **dict.fromkeys(_OF_ONNXRUNTIME, "graphflow.api.session"),
@@ -129,6 +134,8 @@ __all__ = [
     "Options",
     "OrtValue",
     "ProgressBar",
+    "Quantization",
+    "QuantizationCosts",
     "RunOptions",
     "Schedule",
     "SessionOptions",
@@ -151,6 +158,7 @@ __all__ = [
     "load",
     "models",
     "options",
+    "quantize",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",

@@ -30,7 +30,7 @@ def _quantize(call: NodeCall) -> None:
     check_dtype(f"{call.title}: output", target)
     if call.attribute("precision", 0) not in (0, onnx.TensorProto.FLOAT):
         call.refuse("a precision other than float32", "remove the attribute")
-    func = quantized.quantize(
+    func = quantized.quantize_elements(
         call.shape(0),
         call.dtype(),
         call.shape(1),
@@ -93,7 +93,7 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
     call.drops_counts = True  # of the range, to which all elements that a run gives contribute
     call.emit(quantized.dynamic_scale(), ends, names[1], "scale")
     call.emit(quantized.dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
-    func = quantized.quantize(values[x].shape, "float32", (), "uint8", zero_shape=())
+    func = quantized.quantize_elements(values[x].shape, "float32", (), "uint8", zero_shape=())
     call.emit(func, (x, *names[1:]), names[0])
 
 

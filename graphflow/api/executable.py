@@ -88,8 +88,15 @@ class Executable:
         do not satisfy what a kernel assumes of them; TypeError for inputs that are not a mapping;
         RunError for a value that the model does not allow, such as an index outside its tensor.
         """
-        program, given = self._chosen(inputs, poison)
-        return _run(program, given, out)
+        try:
+            if out is None and self._complete is not None:
+                results = self._complete.run_plainly(inputs)
+                if results is not None:
+                    return results
+            program, given = self._chosen(inputs, poison)
+            return program.run(given, out)
+        except MemoryError as error:
+            raise GraphflowError(f"memory ran out in a run: {error}") from error
 
     def bind(self, *, keep: bool = False) -> Binding:
         """Runs one after the other, in which tensors that an output repeats stay where they are.
@@ -395,15 +402,6 @@ def _complete_program(models: Models) -> Program | None:
     if not isinstance(models, Single):
         return None
     return models.model.program if needs_only_inputs(models.model) else None
-
-
-def _run(
-    program: Program, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None
-) -> dict[str, NDArray[Any]]:
-    try:
-        return program.run(inputs, out)
-    except MemoryError as error:
-        raise GraphflowError(f"memory ran out in a run: {error}") from error
 
 
 def _program_counts(models: Models) -> dict[str, int] | None:

@@ -29,3 +29,12 @@ BY_TIME, BY_BYTES = "time", "bytes"
 
 ROW_ORDER_NAMES = (BY_TIME, BY_BYTES, "price")
 """By what `graphflow inspect --sort` orders tensors."""
+
+BYTE_TYPE_NAMES = ("u8", "s8")
+"""The types that `graphflow quantize` makes of activations and weights."""
+
+CALIBRATION_METHOD_NAMES = ("minmax", "entropy", "percentile")
+"""How `graphflow quantize` makes ranges of the values of activations."""
+
+CALIBRATION_SAMPLES = 128
+"""Samples that `graphflow quantize` uses where there are more."""

@@ -11,13 +11,11 @@ from graphflow.bench.machine_limits import (
     read_kernel,
 )
 from graphflow.bench.peers import PeerFailure, load_peer, peer_outputs
-from graphflow.bench.quantizing import WAYS, quantized_by_onnxruntime
 from graphflow.bench.results_table import bench_table
-from graphflow.bench.step_times import chrome_trace, peer_profile, profile_run
+from graphflow.bench.step_times import chrome_trace, peer_profile, profile_run, step_seconds
 from graphflow.bench.timed_blocks import BlockTimes, Protocol, Run, measure
 
 __all__ = [
-    "WAYS",
     "BlockTimes",
     "Machine",
     "PeerFailure",
@@ -37,7 +35,7 @@ __all__ = [
     "peer_outputs",
     "peer_profile",
     "profile_run",
-    "quantized_by_onnxruntime",
     "read_kernel",
     "relative_error",
+    "step_seconds",
 ]

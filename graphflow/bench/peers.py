@@ -1,9 +1,9 @@
 """The runtimes that graphflow is compared with: onnxruntime, and openvino where installed.
 
 In: a model, a number of threads.  Out: a loaded `Peer`, or a `PeerFailure` where the runtime cannot
-load or run the model.  This module and `foreign` are the only ones that import another runtime.
-openvino is not a dependency; it is set to compute in float32, because its default on some
-processors is bfloat16.
+load or run the model.  This part, `foreign` and `quantization` are the only ones that import
+another runtime.  openvino is not a dependency; it is set to compute in float32, because its default
+on some processors is bfloat16.
 """
 
 from __future__ import annotations

@@ -52,17 +52,9 @@ def profile_run(
     Times are means of the fastest sixth of the runs, as means add up; the spans are those of the
     run among these whose time is the median.
     """
-    bound = program.bind(inputs)
-    bound.stamped_runs(WARMING)
-    measured = sorted(bound.stamped_runs(runs), key=lambda run: run.end - run.begin)
-    measured = measured[: -(-runs // COUNTED)]
+    measured = _fastest_runs(program, inputs, runs)
     machine = measure_machine(compiled.target, program.threads)
-    calls = [pair for pair in compiled.lowered.calls if not pair[0].prepare]
-    works = _works(compiled, [call for call, _ in calls])
-    steps = tuple(
-        _step(call, step, works[call.name], number, measured)
-        for number, (call, step) in enumerate(calls)
-    )
+    steps = _steps(compiled, measured)
     seconds = _mean(run.end - run.begin for run in measured) / 1e9
     before = _mean(_first(run) - run.begin for run in measured) / 1e9
     after = _mean(run.end - _last(run) for run in measured) / 1e9
@@ -79,6 +71,34 @@ def profile_run(
         gflops=machine.gflops,
         gbps=machine.cache_gbps,
         steps=steps,
+    )
+
+
+def step_seconds(
+    compiled: Compiled, program: Program, inputs: Mapping[str, NDArray[Any]], runs: int = RUNS
+) -> list[tuple[str, float]]:
+    """The name and the seconds of each step, as in `profile_run`, without what depends on the
+    peaks of the machine, whose measurement takes longer."""
+    steps = _steps(compiled, _fastest_runs(program, inputs, runs))
+    return [(step.name, step.seconds) for step in steps]
+
+
+def _fastest_runs(
+    program: Program, inputs: Mapping[str, NDArray[Any]], runs: int
+) -> list[StampedRun]:
+    """The fastest sixth of so many runs."""
+    bound = program.bind(inputs)
+    bound.stamped_runs(WARMING)
+    measured = sorted(bound.stamped_runs(runs), key=lambda run: run.end - run.begin)
+    return measured[: -(-runs // COUNTED)]
+
+
+def _steps(compiled: Compiled, measured: list[StampedRun]) -> tuple[StepProfile, ...]:
+    calls = [pair for pair in compiled.lowered.calls if not pair[0].prepare]
+    works = _works(compiled, [call for call, _ in calls])
+    return tuple(
+        _step(call, step, works[call.name], number, measured)
+        for number, (call, step) in enumerate(calls)
     )
 
 

@@ -94,8 +94,8 @@ def add_cluster_argument(
     )
 
 
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every command that takes an ONNX model."""
+def add_network_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which network is meant, with which shapes and threads."""
     parser.add_argument(
         "--threads", type=int, help="threads of a run; default: as many as this process may use"
     )
@@ -113,6 +113,11 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1x3x224x224",
         help="the shape of an input with symbolic dimensions; may be repeated",
     )
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command that takes an ONNX model and compiles it."""
+    add_network_arguments(parser)
     add_size_argument(parser)
     parser.add_argument(
         "--value",

@@ -11,7 +11,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from graphflow.base.offered_names import PEER_NAMES, ROW_FILTER_NAMES, ROW_ORDER_NAMES
+from graphflow.base.offered_names import (
+    BYTE_TYPE_NAMES,
+    CALIBRATION_METHOD_NAMES,
+    CALIBRATION_SAMPLES,
+    PEER_NAMES,
+    ROW_FILTER_NAMES,
+    ROW_ORDER_NAMES,
+)
 from graphflow.base.version import VERSION
 from graphflow.cli.command_arguments import (
     MODEL_HELP,
@@ -19,6 +26,7 @@ from graphflow.cli.command_arguments import (
     add_command,
     add_common_arguments,
     add_model_arguments,
+    add_network_arguments,
     add_target_argument,
     peers,
 )
@@ -49,6 +57,7 @@ def command_parser() -> argparse.ArgumentParser:
         _add_profile,
         _add_bench,
         _add_tune,
+        _add_quantize,
     ):
         add(commands)
     add_service_commands(commands)
@@ -260,3 +269,86 @@ def _add_tune(commands: Any) -> None:
     add_cluster_argument(
         command, "each machine times one thing at a time; default: this machine, in this process"
     )
+
+
+def _add_quantize(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "quantize",
+        "quantize_command",
+        "quantize a float model by onnxruntime's quantizer, and show what that costs each layer in "
+        "error and gains it in time",
+    )
+    command.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    command.add_argument(
+        "-o", "--output", required=True, metavar="OUT.onnx", help="the quantized model"
+    )
+    command.add_argument(
+        "--data",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="samples of the inputs: files .npy for a model of one input, .npz with an array for "
+        "each input, or folders of them",
+    )
+    command.add_argument(
+        "--random-data",
+        type=int,
+        default=0,
+        metavar="N",
+        help="N random samples instead, whose ranges say nothing of real inputs",
+    )
+    command.add_argument(
+        "--dynamic",
+        action="store_true",
+        help="scales of activations are those of each run; data only serves to measure errors",
+    )
+    for what, default in (("activations", "u8"), ("weights", "s8")):
+        command.add_argument(
+            f"--{what}",
+            choices=BYTE_TYPE_NAMES,
+            default=default,
+            help=f"the type of {what}; default: %(default)s",
+        )
+    command.add_argument(
+        "--per-tensor",
+        action="store_true",
+        help="one scale for each weight, instead of one for each of its channels",
+    )
+    command.add_argument(
+        "--symmetric",
+        action="store_true",
+        help="ranges of activations with 0 in their middle",
+    )
+    command.add_argument(
+        "--method",
+        choices=CALIBRATION_METHOD_NAMES,
+        default=CALIBRATION_METHOD_NAMES[0],
+        help="how ranges follow from the values of activations; default: %(default)s",
+    )
+    command.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="a node that stays as it is, by the name in the table; may be repeated",
+    )
+    command.add_argument(
+        "--exclude-operator",
+        action="append",
+        default=[],
+        metavar="OPERATOR",
+        help="an operator whose nodes stay as they are, such as Softmax; may be repeated",
+    )
+    command.add_argument(
+        "--limit",
+        type=int,
+        default=CALIBRATION_SAMPLES,
+        metavar="N",
+        help="the most samples that are used; default: %(default)s",
+    )
+    command.add_argument(
+        "--seed", type=int, default=0, help="which samples are used, and seed of random ones"
+    )
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the table as JSON")
+    add_network_arguments(command)

@@ -54,6 +54,13 @@ INTEGER_PRODUCTS = 2.5
 instruction: a product of 32 bits takes two on Intel's processors and twice the time on AMD's, then
 the sum follows, and bytes are widened first."""
 
+INSTRUCTIONS = 2.5
+"""Instructions that a core executes in the time of a vector's multiply-add: measured on tiles of
+products of 16-bit integers with AVX2 on a Zen 4, which does two multiply-adds a cycle."""
+
+LOOP_INSTRUCTIONS = 4
+"""Instructions of a loop around a step of a register tile."""
+
 FETCHING_SHARE = 0.1
 """The largest share of a group's time that may go into fetching its weights again."""
 
@@ -102,6 +109,18 @@ def transposing_cycles(elements: int) -> float:
 def _in_whole_vectors(count: int, lanes: int) -> float:
     """The share of a run of `count` elements that is in whole vectors."""
     return count // lanes * lanes / count
+
+
+def pair_step_cycles(rows: int, vectors: int, target: Target) -> float:
+    """Cycles in which a register tile adds up the products of one pair of 16-bit integers for each
+    of its lanes: `rows` pairs are broadcast, `vectors` vectors of weights loaded.
+
+    Each product is multiplied by one instruction and added by another one, so that the number of
+    instructions decides, and not the units that multiply.
+    """
+    instructions = rows * (2 * vectors + 1) + vectors + LOOP_INSTRUCTIONS
+    multiplied = rows * vectors / target.fmas_per_cycle
+    return max(multiplied, instructions / target.fmas_per_cycle / INSTRUCTIONS)
 
 
 def in_pieces(target: Target) -> bool:

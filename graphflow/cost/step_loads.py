@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphflow.base.target import Target
+from graphflow.cost.charges import FEW_ROWS
+from graphflow.cost.cycles import pair_step_cycles
 from graphflow.cost.panel_cuts import cuts_by_width, in_panels, in_pieces_of_a_row, widest_first
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
@@ -49,10 +51,6 @@ BROADCAST_CYCLES = 0.5
 
 BYTES_OF_SUM = 4
 """The bytes of which one instruction adds the products to a sum of 32 bits."""
-
-MULTIPLIED_AND_ADDED = 1.5
-"""Multiply-adds of floats in the time of products of 16 bits, which one instruction multiplies and
-another one adds to the sums: the second one has more ports."""
 
 PUT_TOGETHER = 3.5
 """Cycles to put together and broadcast fewer than four bytes."""
@@ -138,11 +136,20 @@ class DotRows(BroadcastRows):
         """As of rows that share vectors; bytes that are put together take longer."""
         step = super().step(plane, tile, target)
         if self.terms < BYTES_OF_SUM:
-            step = step._replace(slowdown=MULTIPLIED_AND_ADDED)
+            pairs = pair_step_cycles(tile.mr, tile.nr_vectors, target)
+            step = step._replace(loads=max(step.loads, pairs))
         if self.room or self.depth % self.terms == 0:
             return step
         share = 1 / -(-self.depth // self.terms)
         return step._replace(loads=step.loads + share * tile.mr * PUT_TOGETHER)
+
+    def most_rows(self, plane: TilePlane, nr_vectors: int, target: Target) -> int:
+        """As of rows that share vectors, less one register for a product that is added."""
+        if self.terms == BYTES_OF_SUM:
+            return super().most_rows(plane, nr_vectors, target)
+        wide = nr_vectors * plane.registers
+        free = target.vector_registers - 2 - wide
+        return max(1, min(free // wide, plane.rows, MOST_ROWS))
 
     def steps(self, terms: int) -> int:
         """One for each group of neighbouring terms."""
@@ -264,13 +271,21 @@ class AlongRow(StepLoads):
         return Step(max(loads * UNALIGNED, missed), plane.item_bytes * tile.mr, UNALIGNED)
 
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
-        """Panels that all have the same rows, for the weights are packed by them."""
+        """Panels that all have the same rows, for the weights are packed by them.
+
+        Of few planes they run outermost, where no border and no ragged panel needs masks.
+        """
         lanes = target.computed_lanes(problem.dtype)
         for nr_vectors in widest_first(problem, target):
-            panels = -(-problem.columns // (nr_vectors * lanes))
+            panels, ragged = divmod(problem.columns, nr_vectors * lanes)
+            panels += ragged > 0
+            rows = range(1, self.most_rows(problem.plane, nr_vectors, target) + 1)
             if panels > BORDER_GROUPS or not self.borders:
-                for mr in range(1, self.most_rows(problem.plane, nr_vectors, target) + 1):
-                    yield in_panels(problem, nr_vectors, target, True, mr)
+                yield from (in_panels(problem, nr_vectors, target, True, mr) for mr in rows)
+            few = problem.planes < FEW_ROWS <= problem.planes * panels
+            if few and not ragged and not self.borders:
+                for mr in rows:
+                    yield Tiling((Panels(panels, nr_vectors, lanes, mr),), panel_outermost=True)
 
     def passes(self, tiling: Tiling) -> int:
         """Each panel reads all weights."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphflow.base.target import Target
-from graphflow.cost.cycles import streaming_cycles
+from graphflow.cost.cycles import pair_step_cycles, streaming_cycles
 from graphflow.cost.tiles import TILE_OVERHEAD, near_weights, register_cycles
 
-ITEM_BYTES = 4
-"""Bytes of an element: float32."""
+SUM_BYTES = 4
+"""Bytes of a sum, of floats or of integers."""
 
 SPILLED = 1.5
 """The factor on the operations of a transformation, whose tile exceeds the registers."""
@@ -40,7 +40,8 @@ class TransformedTiles:
 
     `operations` are the additions and multiply-adds along one axis of a window, of the image and of
     the sums.  `rows` and `columns` count the tiles of an image, `images` the images, and
-    `tail_operations` the operations on each output that follow.
+    `tail_operations` the operations on each output that follow.  Transformed elements and weights
+    have `item_bytes`, and rows of tiles are looked at first where the kernel is `guarded`.
     """
 
     tile: int
@@ -52,6 +53,13 @@ class TransformedTiles:
     width: int
     channels: tuple[int, int]
     tail_operations: int = 0
+    item_bytes: int = SUM_BYTES
+    guarded: bool = True
+
+    @property
+    def terms(self) -> int:
+        """The neighbouring terms that one instruction adds up in each lane."""
+        return SUM_BYTES // self.item_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,8 @@ class TileBands:
 
     An iteration handles `rows` of tiles and a `group` of output channels, in slices of input
     channels; a register tile `tiles` tiles of a row and `vectors` vectors of `lanes` channels.
+    Elements of the image are transformed in vectors of `data_lanes` channels, and one instruction
+    adds up `terms` neighbouring ones in each lane.
     """
 
     rows: int
@@ -68,12 +78,15 @@ class TileBands:
     tiles: int
     vectors: int
     lanes: int
+    data_lanes: int
+    terms: int = 1
 
 
 def private_bytes(work: TransformedTiles, bands: TileBands) -> int:
     """Bytes of the memory of the thread: the transformed tiles of a slice, and the sums."""
     tiles = bands.rows * work.columns
-    return work.window**2 * tiles * (bands.slice + bands.group) * ITEM_BYTES
+    each = bands.slice * work.item_bytes + bands.group * SUM_BYTES
+    return work.window**2 * tiles * each
 
 
 def fits_stack(work: TransformedTiles, bands: TileBands, target: Target) -> bool:
@@ -98,10 +111,13 @@ def tile_band_cycles(work: TransformedTiles, bands: TileBands, target: Target) -
 
 def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the tiles of a band are looked at and transformed."""
-    vectors = work.channels[0] / bands.lanes
+    vectors = work.channels[0] / bands.data_lanes
     moved = 2 * work.window**2 * target.cycles_per_vector_load
     transformed = 2 * work.window * work.operations[0] * SPILLED / target.fmas_per_cycle
-    looked = work.window * work.width * (2 / target.fmas_per_cycle + target.cycles_per_vector_load)
+    looked = 0.0
+    if work.guarded:
+        one = 2 / target.fmas_per_cycle + target.cycles_per_vector_load
+        looked = work.window * work.width * one
     return bands.rows * vectors * (work.columns * (moved + transformed) + looked)
 
 
@@ -119,8 +135,8 @@ def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) ->
     slices = work.channels[0] // bands.slice
     panels = bands.group // (bands.vectors * bands.lanes)
     whole, rest = divmod(work.columns, bands.tiles)
-    row = whole * _tile_cycles(bands, bands.tiles, slices > 1, target)
-    row += _tile_cycles(bands, rest, slices > 1, target) if rest else 0.0
+    row = whole * _tile_cycles(work, bands, bands.tiles, slices > 1, target)
+    row += _tile_cycles(work, bands, rest, slices > 1, target) if rest else 0.0
     computed = work.window**2 * slices * panels * bands.rows * row
     return computed + _weight_cycles(work, bands, target)
 
@@ -128,17 +144,22 @@ def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) ->
 def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the weights of a group arrive: for its first band from the third-level cache,
     for the others from the second if they stay there."""
-    weights = work.window**2 * work.channels[0] * bands.group * ITEM_BYTES
+    weights = work.window**2 * work.channels[0] * bands.group * work.item_bytes
     again = 1 - bands.rows / work.rows
     near = near_weights(weights + private_bytes(work, bands), target)
     far = AWAITED * streaming_cycles(weights, False, target)
     return (1 - again) * far + again * (streaming_cycles(weights, True, target) if near else far)
 
 
-def _tile_cycles(bands: TileBands, tiles: int, loads_sums: bool, target: Target) -> float:
+def _tile_cycles(
+    work: TransformedTiles, bands: TileBands, tiles: int, loads_sums: bool, target: Target
+) -> float:
     """Cycles of one register tile over a slice."""
-    multiply_adds = tiles * bands.vectors / target.fmas_per_cycle
-    loads = (bands.vectors + tiles) * target.cycles_per_vector_load
-    step = max(multiply_adds, loads, float(target.fma_latency))
+    if work.terms > 1:
+        step = pair_step_cycles(tiles, bands.vectors, target)
+    else:
+        multiply_adds = tiles * bands.vectors / target.fmas_per_cycle
+        loads = (bands.vectors + tiles) * target.cycles_per_vector_load
+        step = max(multiply_adds, loads, float(target.fma_latency))
     sums = tiles * bands.vectors * register_cycles(target) * (1.5 if loads_sums else 1.0)
-    return bands.slice * step + sums + TILE_OVERHEAD
+    return bands.slice // work.terms * step + sums + TILE_OVERHEAD

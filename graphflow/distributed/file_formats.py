@@ -22,6 +22,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.distributed.batch_model import input_columns, input_of_columns, kept_columns
 from graphflow.distributed.portable_model import PortableModel
 from graphflow.distributed.row_runs import chosen_outputs, only_input, run_rows
+from graphflow.program import arrays_of_file
 
 SUFFIXES = {".npy": ".npz", ".npz": ".npz", ".parquet": ".parquet"}
 """The suffix of an output by that of its input."""
@@ -50,11 +51,7 @@ def _arrays(model: PortableModel, suffix: str, content: bytes) -> dict[str, NDAr
         raise InvalidModel(
             "it is no array; give files .npy, .npz with an array for each input, or .parquet"
         )
-    found = np.load(io.BytesIO(content), allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return {only_input(model): found}
-    with found:
-        return dict(found)
+    return arrays_of_file(io.BytesIO(content), lambda: only_input(model))
 
 
 # Tables -------------------------------------------------------------------------------------------

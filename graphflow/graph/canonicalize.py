@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
+from graphflow.graph.narrow_weights import read_narrow_weights
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized import is_dequantized, stores_integers, with_quantized_tensors
 from graphflow.graph.roundings import drop_roundings
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array
+from graphflow.graph.widened_moves import widen_moves
 from graphflow.tir import interpret
 
 CONSTANT_LIMIT = 4096
@@ -212,10 +214,13 @@ def _bytes(array: Array) -> NDArray[np.uint8]:
 PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
     drop_identities,
     evaluate_constants,
+    widen_moves,
     drop_roundings,
+    read_narrow_weights,
     settle_guards,
     remove_dead,
     merge_initializers,
 )
-"""In this order: constants are found behind identities; evaluating them, dropping roundings, and
-dropping guards on constants leave dead nodes."""
+"""In this order: constants are found behind identities; numbers that are moved widened may need no
+rounding; evaluating constants, dropping roundings, and dropping guards on constants leave dead
+nodes."""

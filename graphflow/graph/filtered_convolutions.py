@@ -2,7 +2,8 @@
 
 In: a graph of fusion groups with the expansions that are known, and facts about its values.  Out:
 for each group that begins with a 3×3 convolution of stride 1, and for its expansions, further ones
-that read transformed weights, with tiles of 2×2 and of 4×4 outputs.
+that read transformed weights, with tiles of 2×2 and of 4×4 outputs; those of 16-bit integers with
+tiles of 2×2 alone, whose matrices have integers.
 
     before:  y = Conv(x, w, b)
     after:   y = b + Aᵀ ((G w Gᵀ) ⊙ (Bᵀ d B)) A     for each tile of y and window d of x
@@ -11,6 +12,8 @@ The transformed weights are computed by a node of their own, hence once, when th
 `kernels/definitions/windows/filtered_convolution.py` has the kernels, and says which elements of an
 image they do not transform.  What must be proven of constants: weights are so small that no sum
 overflows of elements that are transformed, and first values are so small that adding them does not.
+Of integers it must be proven that transformed elements and weights fit into 16 bits, and multiples
+of sums of products into 32; then the results are the same bit for bit.
 """
 
 from __future__ import annotations
@@ -29,11 +32,14 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
     plain_convolution,
     transformed_weights,
 )
-from graphflow.kernels.definitions.windows.filtering import POINTS, filtering
+from graphflow.kernels.definitions.windows.filtering import POINTS, TAPS, filtering
 from graphflow.kernels.recipes import TRANSFORMED_TILES, RefusedVariant
 from graphflow.layout import Constant, Fact, Range
 from graphflow.schedule import Refusal
 from graphflow.tir import loads_in
+
+WORD_LIMIT, SUM_LIMIT = 2.0**15, 2.0**31
+"""Integers of 16 and of 32 bits are less than these in magnitude, or the negative of one."""
 
 MOST = 2.0**125
 """Sums stay below this, so that adding the first value, which does too, does not overflow."""
@@ -92,9 +98,9 @@ def _filtering(
     wide: OperatorGraph, definition: Expansion, site: Convolution
 ) -> Iterator[tuple[Expansion, Node]]:
     """The expansions of one definition of a node, each with the node of its weights."""
-    for tile in POINTS:
+    for tile in _extents(site):
         made = filtered_convolution(definition.node.func, site, tile)
-        yield _expansion(wide, definition, made, site.w.name, tile)
+        yield _expansion(wide, definition, made, site, tile)
 
 
 def _is_open(graph: OperatorGraph, node: Node) -> bool:
@@ -107,10 +113,17 @@ def _is_open(graph: OperatorGraph, node: Node) -> bool:
     )
 
 
+def _extents(site: Convolution) -> list[int]:
+    """The extents of tiles in which a convolution may be computed."""
+    return [m for m in POINTS if filtering(m).keeps_integers or not site.sums_integers]
+
+
 def _unbounded(site: Convolution, node: Node, facts: Mapping[str, Fact]) -> str:
     """Why a sum might overflow that is transformed, or that is not; empty if none does, as the
     weights and first values are constants, and small enough."""
     bound = node.bound
+    if site.sums_integers:
+        return _unbounded_integers(site, bound, facts)
     weights, channels = bound[site.w.name], site.w.shape[1]
     for tile in POINTS:
         how = filtering(tile)
@@ -121,6 +134,28 @@ def _unbounded(site: Convolution, node: Node, facts: Mapping[str, Fact]) -> str:
         first = bound[load.buffer.name]
         if not _magnitude(facts[first]) <= MOST:
             return f"{first} has no bound, or one that is too large"
+    return ""
+
+
+def _unbounded_integers(
+    site: Convolution, bound: Mapping[str, str], facts: Mapping[str, Fact]
+) -> str:
+    """Why a transformed element or weight might not fit into its type, or the multiple of a sum;
+    empty if all do.
+
+    Sums of 32 bits are those of integers modulo 2³², so that of the sums it matters only that the
+    last one, which is divided, is the integer itself.
+    """
+    data, weights = _magnitude(facts[bound[site.x.name]]), _magnitude(facts[bound[site.w.name]])
+    for tile in _extents(site):
+        how = filtering(tile)
+        times = how.scale**2
+        if not data * float(how.data_gain) < WORD_LIMIT:
+            return f"the elements of {bound[site.x.name]} have no bound, or one that is too large"
+        if not weights * float(how.weight_gain * times) < WORD_LIMIT:
+            return f"{bound[site.w.name]} has no bound, or one that is too large"
+        if not times * TAPS**2 * site.x.shape[1] * data * weights < SUM_LIMIT:
+            return f"sums over {site.x.shape[1]} channels times {times} might not fit into 32 bits"
     return ""
 
 
@@ -136,12 +171,16 @@ def _magnitude(fact: Fact) -> float:
 
 
 def _expansion(
-    wide: OperatorGraph, definition: Expansion, made: FilteredConvolution, plain: str, tile: int
+    wide: OperatorGraph,
+    definition: Expansion,
+    made: FilteredConvolution,
+    site: Convolution,
+    tile: int,
 ) -> tuple[Expansion, Node]:
     node = definition.node
-    weight = node.bound[plain]
+    weight = node.bound[site.w.name]
     name = wide.free_name(f"{weight}.transformed{tile}")
-    func = transformed_weights(made.func.param(plain).shape, tile)
+    func = transformed_weights(site.w.shape, tile, site.w.dtype)
     weights = Node(name, "TransformWeights", func, (weight,), (name,))
     bound = {**node.bound, made.transformed: name}
     taking = replace(
@@ -151,9 +190,7 @@ def _expansion(
         offered=(),
         found=(),
     )
-    because = (
-        f"its convolution is computed in transformed tiles of {tile}×{tile} outputs, with an "
-        f"error of {ERRORS[tile]} in norm"
-    )
+    error = "exactly" if site.sums_integers else f"with an error of {ERRORS[tile]} in norm"
+    because = f"its convolution is computed in transformed tiles of {tile}×{tile} outputs, {error}"
     because = f"{definition.because}; {because}" if definition.because else because
     return replace(definition, node=taking, because=because), weights

@@ -99,6 +99,8 @@ class OperatorGraph:
     - removed: what became of tensors of the ONNX graph that have no value any more.
     - integer_products: by tensors that are products of dequantized ones, why they are sums of
       floats; empty for those that are sums of integers.
+    - unseparated_products: by tensors that are sums of products of bytes, why zero points stay in
+      their sums, so that no instruction for products of bytes computes them.
 
     A replaced node keeps its position in the order.
     """
@@ -117,6 +119,7 @@ class OperatorGraph:
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
         self.integer_products: dict[str, str] = {}
+        self.unseparated_products: dict[str, str] = {}
         self.sections: dict[str, Section] = {}
         """The foreign section that a node with a `callee` runs, by that callee."""
         self.regions: dict[str, ControlRegion[OperatorGraph]] = {}

@@ -30,9 +30,9 @@ def drop_roundings(graph: OperatorGraph) -> int:
     known = _Representable(graph)
     changes = 0
     for node in graph.topological():
-        rounded = _converted(node)
+        rounded = converted_value(node)
         rounding = None if rounded is None else graph.producer(rounded)
-        source = None if rounding is None else _converted(rounding)
+        source = None if rounding is None else converted_value(rounding)
         value = node.outputs[0]
         if rounded is None or source is None or value in graph.outputs:
             continue
@@ -54,7 +54,7 @@ def _counts_differ(graph: OperatorGraph, one: str, other: str) -> bool:
     return graph.counted.get(graph.values[one]) != graph.counted.get(graph.values[other])
 
 
-def _converted(node: Node) -> str | None:
+def converted_value(node: Node) -> str | None:
     """The value that a node converts to another type, element by element; None for other nodes."""
     store = elementwise_store(node.func) if node.has_definition else None
     match store:

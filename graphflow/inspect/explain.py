@@ -80,6 +80,9 @@ def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, 
     if edge.name in compiled.graph.integer_products:
         why_not = compiled.graph.integer_products[edge.name]
         yield "product", f"a sum of floats: {why_not}" if why_not else INTEGER_PRODUCT
+    if edge.name in compiled.graph.unseparated_products:
+        reason = compiled.graph.unseparated_products[edge.name]
+        yield "product", f"not by instructions for products of bytes: {reason}"
     if edge.pinned is not None:
         yield "pinned", f"to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
     if compiled.plan.end_to_end is not None:

@@ -3,6 +3,7 @@
 The compiler assembles a `ProgramSpec`, a saved file holds one, and the runtime links and runs it.
 """
 
+from graphflow.program.array_files import arrays_of_file
 from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
 from graphflow.program.program_steps import (
     BufferRef,
@@ -43,5 +44,6 @@ __all__ = [
     "StepJump",
     "TensorSpec",
     "TrimmedOutput",
+    "arrays_of_file",
     "random_inputs",
 ]

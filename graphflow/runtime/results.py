@@ -75,6 +75,11 @@ class Results:
         numbers = dict.fromkeys(trim.output for trim in spec.trimmed)
         self._trimmed = [_TrimmedTensor(spec, number) for number in numbers]
 
+    @property
+    def are_buffers(self) -> bool:
+        """Whether the results of each run are the buffers themselves, with nothing to check."""
+        return not (self._guards or self._trimmed or self._objects or self._packed)
+
     def checked(self, buffers: Buffers, viewed: Collection[str] = ()) -> dict[str, Any]:
         """The model's outputs that kernels wrote, by name and in order; those in `viewed` are views
         of their buffers in any case.

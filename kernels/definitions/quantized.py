@@ -28,7 +28,7 @@ from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select, Unary
 WIDE = "float32"
 
 
-def quantize(
+def quantize_elements(
     shape: Shape,
     dtype: str,
     scale_shape: Shape,

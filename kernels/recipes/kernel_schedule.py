@@ -56,7 +56,8 @@ def kernel_schedule(
             met = met_at_shared_loops(definition, placements, recipe, target)
             return rows_ahead(met, target)
         case FilteredTiles():
-            return in_tile_bands(definition, placements, recipe)
+            s = in_tile_bands(definition, placements, recipe)
+            return in_instructions(s, target) if recipe.bands.terms > 1 else s
         case BlockTranspose():
             return block_transpose(definition, placements, target)
         case Scheduled():

@@ -42,7 +42,7 @@ from graphflow.kernels.recipes.analysis.variant import (
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
-from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs
+from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs, asks_for_indices
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
@@ -326,6 +326,7 @@ def _tiled(
     others += [f for n in sorted(widths) if n > lanes for f in families(rank, n, target)]
     others += _in_whole_groups(roles, target)
     given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
+    joins = runs and not asks_for_indices(definition)
     seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
         for data in given:
@@ -342,7 +343,7 @@ def _tiled(
                         variant = as_runs(variant, roles, definition, target)
                     variant = as_block_transpose(variant, definition, target)
                     yield from _with_demands(variant, roles)
-                    yield from along_rows(variant, roles, constants, target)
+                    yield from along_rows(variant, roles, constants, target, joins)
                     if data is out:
                         yield from halo_variants(variant, roles, known)
         for data in choices:
@@ -401,6 +402,7 @@ def _as_offered(
     same order.
     """
     lanes = target.computed_lanes(roles.output.dtype)
+    joins = runs and not asks_for_indices(definition)
     for given in _choices(offered):
         outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes, target))
         outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
@@ -419,7 +421,7 @@ def _as_offered(
                     variant = as_runs(variant, roles, definition, target)
                 variant = as_block_transpose(variant, definition, target)
                 yield from _with_demands(variant, roles)
-                yield from along_rows(variant, roles, constants, target)
+                yield from along_rows(variant, roles, constants, target, joins)
 
 
 def _in_whole_groups(roles: Roles, target: Target) -> Iterator[Family]:

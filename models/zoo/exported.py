@@ -67,19 +67,19 @@ def bert_feeds(seed: int, batch: int = 2, length: int = 13) -> Feeds:
 
 def gpt_feeds(seed: int, batch: int = 1, length: int = 1, past: int = 6) -> Feeds:
     """Token ids, and a cache of random keys and values, all of which count."""
-    return _decoder_feeds(seed, (batch, HEADS, past, WIDTH // HEADS), length, LAYERS, TOKENS)
+    return cached_feeds(seed, (batch, HEADS, past, WIDTH // HEADS), length, LAYERS, TOKENS)
 
 
 def llama_feeds(seed: int, batch: int = 1, length: int = 2, past: int = 5) -> Feeds:
     """The same for keys and values that several heads share."""
     cached = (batch, llama.GROUPS, past, llama.WIDTH // llama.HEADS)
-    return _decoder_feeds(seed, cached, length, llama.LAYERS, llama.VOCABULARY)
+    return cached_feeds(seed, cached, length, llama.LAYERS, llama.VOCABULARY)
 
 
-def _decoder_feeds(
+def cached_feeds(
     seed: int, cached: tuple[int, int, int, int], length: int, layers: int, rows: int
 ) -> Feeds:
-    """Ids below `rows`, and keys and values of the shape `cached` for each layer."""
+    """Ids below `rows`, a mask, and keys and values of the shape `cached` for each layer."""
     rng = np.random.default_rng(seed)
     batch, past = cached[0], cached[2]
     cache = {

@@ -14,13 +14,13 @@ import numpy as np
 import onnx
 from onnx import version_converter
 
-from graphflow.bench import WAYS, quantized_by_onnxruntime
 from graphflow.models.light import light, reseed
 from graphflow.models.zoo.exported import Exported, Feeds, bert_feeds
 from graphflow.models.zoo.mobilenet import mobilenet_v2
 from graphflow.models.zoo.resnet import resnet18
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.ssd import ssd
+from graphflow.quantization import WAYS, quantized_by_onnxruntime
 
 CALIBRATING = 2
 """Inputs that ranges are measured with."""

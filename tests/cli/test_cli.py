@@ -411,6 +411,34 @@ def test_values_that_decide_shapes_come_from_an_option_or_from_an_input(
         main(["run", reshaping, "--value", "shape=[4,"])
 
 
+def test_quantize_writes_a_model_and_what_each_layer_costs(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 3, 6, 6), np.float32))
+    out, costs = str(tmp_path / "q.onnx"), tmp_path / "costs.json"
+    data = ["--data", str(tmp_path / "x.npy")]
+    assert main(["quantize", model, "-o", out, *data, "--json", str(costs), "--threads=1"]) == 0
+    text = capsys.readouterr().out
+    assert "1 of 1 products add up integers" in text and f"saved to {out}" in text
+    assert "Ranges are of 2 samples; errors of 2 samples of these." in text
+    (layer,) = json.loads(costs.read_text())["layers"]
+    assert layer["operator"] == "Conv" and layer["integers"] and layer["error"] < 0.1
+    assert main(["run", out, "--input", f"x={tmp_path / 'x.npy'}"]) == 1
+    assert main(["run", out]) == 0
+    capsys.readouterr()
+    for arguments, message in (
+        ([model], "needs samples of the inputs: give --data"),
+        ([model, "--data", str(tmp_path / "missing")], "missing is no array"),
+        ([model, *data, "--exclude", "none"], "no node 'none' to exclude"),
+        ([out, *data], "is quantized already"),
+    ):
+        assert main(["quantize", *arguments, "-o", str(tmp_path / "other.onnx")]) == 1
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "other.onnx").exists()
+    assert main(["quantize", model, "-o", out, "--dynamic"]) == 0
+    assert "nothing is measured" in capsys.readouterr().out
+
+
 def test_an_input_that_has_an_initializer_is_given_where_it_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -20,7 +20,9 @@ SIZE = 32
 
 def rounding(dtype: str, zero: bool = True) -> tir.PrimFunc:
     """A kernel that divides by a scale, rounds and saturates, in vectors."""
-    func = quantized.quantize((SIZE,), "float32", (), dtype, zero_shape=() if zero else None)
+    func = quantized.quantize_elements(
+        (SIZE,), "float32", (), dtype, zero_shape=() if zero else None
+    )
     (loop,) = tir.loops_of(func.body)
     return Schedule.of(func).apply(vectorize_loop, str(loop.var)).func
 

@@ -7,7 +7,8 @@ from collections import Counter
 from graphflow.arith import Verdict
 from support.fuzz.effect_questions import check
 
-CASES = 300
+CASES = 150
+"""Seeds of the ordinary run; others are those of the fuzz test `effects`."""
 
 
 def shares(found: Counter[tuple[bool, str, Verdict]]) -> dict[str, float]:

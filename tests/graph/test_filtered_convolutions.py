@@ -7,15 +7,19 @@ import pytest
 
 from graphflow.graph import (
     Expansions,
+    Node,
     OperatorGraph,
     contents,
     filtering_convolutions,
     folding_constants,
     interpret_graph,
 )
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import TRANSFORMED_TILES, RefusedVariant
+from graphflow.layout import Fact, Range
 from graphflow.models import ModelBuilder
 from graphflow.schedule import Refusal
+from support.kernels.narrow_products import narrow
 from support.planning.nets import graph_of
 
 
@@ -98,3 +102,57 @@ def test_scaled_weights_are_transformed_too() -> None:
     (expected,) = interpret_graph(graph, {"x": x_array}).values()
     (y_array,) = interpret_graph(expansions.take([both], set()), {"x": x_array}).values()
     np.testing.assert_allclose(y_array, expected, rtol=1e-4, atol=1e-4)
+
+
+def words(
+    channels: int, data: tuple[int, int], largest: int
+) -> tuple[OperatorGraph, dict[str, Fact]]:
+    """A convolution of integers of 16 bits, and facts about it: the image is in `data`, and no
+    weight is larger in magnitude than `largest`."""
+    func = narrow(
+        convolution.convolution((1, channels, 6, 6), (4, channels, 3, 3), dtype="int32"),
+        ("int16", "int16"),
+    )
+    graph = OperatorGraph()
+    graph.add_input("x", "int16", (1, channels, 6, 6))
+    graph.add_initializer("w", np.full((4, channels, 3, 3), largest, np.int16))
+    graph.add(Node("conv", "Conv", func, ("x", "w"), ("y",)))
+    graph.set_outputs(["y"])
+    return graph, {**contents(graph), "x": Range(*data)}
+
+
+def test_integers_have_small_tiles_that_are_exact() -> None:
+    graph, facts = words(3, (-255, 255), 127)
+    expansions = filtering_convolutions(Expansions(graph), facts)
+    ((only,),) = expansions.of_node.values()
+    assert "tiles of 2×2 outputs, exactly" in only.because
+    x = np.random.default_rng(0).integers(-255, 256, (1, 3, 6, 6)).astype(np.int16)
+    (expected,) = interpret_graph(graph, {"x": x}).values()
+    (y,) = interpret_graph(expansions.take([only], set()), {"x": x}).values()
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(
+    ("channels", "data", "largest", "reason"),
+    [
+        (3, (-8192, 8191), 1, "the elements of x have no bound, or one that is too large"),
+        (3, (0, 255), 3641, "w has no bound, or one that is too large"),
+        (1842, (0, 255), 127, "sums over 1842 channels times 4 might not fit into 32 bits"),
+    ],
+    ids=["elements", "weights", "sums"],
+)
+def test_integers_that_might_not_fit_have_none(
+    channels: int, data: tuple[int, int], largest: int, reason: str
+) -> None:
+    graph, facts = words(channels, data, largest)
+    expansions = filtering_convolutions(Expansions(graph), facts)
+    assert not expansions.of_node
+    ((refused,),) = expansions.refused.values()
+    assert reason in str(refused.reason)
+
+
+def test_integers_that_just_fit_have_tiles() -> None:
+    fitting = ((3, (-8191, 8191), 1), (3, (0, 255), 3640), (1841, (0, 255), 127))
+    for channels, data, largest in fitting:
+        graph, facts = words(channels, data, largest)
+        assert filtering_convolutions(Expansions(graph), facts).of_node

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -441,6 +442,27 @@ def test_subclasses_of_arrays_and_inputs_that_overlap() -> None:
     ):
         np.testing.assert_array_equal(program.run({"x": x})["y"], np.asarray(x) + 1)
     np.testing.assert_array_equal(memory, np.arange(12))
+
+
+def test_plain_runs_take_arrays_that_are_read_in_place_and_leave_others_to_run() -> None:
+    program = Program(increments(6), 1)
+    x = np.arange(6, dtype=np.float32)
+    found = program.run_plainly({"x": x})
+    assert found is not None
+    np.testing.assert_array_equal(found["y"], x + 1)
+    strided = np.arange(12, dtype=np.float32)[::2]
+    others = (list(x), x[:5], strided, x.astype(np.int32), x.astype(">f4"))
+    refused = [{}, {"z": x}, {"x": x, "z": x}, *({"x": other} for other in others)]
+    for inputs in (*refused, MappingProxyType({"x": x})):
+        assert program.run_plainly(inputs) is None
+    np.testing.assert_array_equal(program.run({"x": strided})["y"], strided + 1)
+
+
+def test_a_program_for_values_has_no_plain_runs() -> None:
+    x = np.arange(6, dtype=np.float32)
+    program = Program(increments(6), 1, values={"x": x})
+    assert program.run_plainly({"x": x}) is None
+    np.testing.assert_array_equal(program.run({"x": x})["y"], x + 1)
 
 
 def test_addresses_of_arrays_without_a_writable_buffer() -> None:

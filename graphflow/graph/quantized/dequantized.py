@@ -20,7 +20,7 @@ from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.quantized import quantize
+from graphflow.kernels.definitions.quantized import quantize_elements
 
 EXACT = "int32"
 WIDE = "float32"
@@ -115,7 +115,7 @@ class Quantized:
 
 
 def quantization(maker: Node) -> Quantized | None:
-    """What a node quantizes; None where its kernel is not that of `quantized.quantize` for integers
+    """What a node quantizes; None where its kernel is not that of `quantize_elements` for integers
     with one scale for the tensor."""
     func = maker.func
     if not maker.has_definition or len(func.inputs) not in (2, 3):
@@ -126,7 +126,7 @@ def quantization(maker: Node) -> Quantized | None:
     if target not in QUANTIZED_INTEGERS or x.dtype != WIDE or scale.dtype != WIDE or not one_each:
         return None
     zero_shape = zero[0].shape if zero else None
-    known = quantize(x.shape, WIDE, scale.shape, target, zero_shape=zero_shape)
+    known = quantize_elements(x.shape, WIDE, scale.shape, target, zero_shape=zero_shape)
     return Quantized(maker, target) if known == func else None
 
 

@@ -305,7 +305,7 @@ def _dequantizing(
 def _quantizing(graph: OperatorGraph, known: Quantized, value: str, stored: str) -> Node:
     """A node that quantizes `value` to `stored`, as a known node does."""
     maker = known.maker
-    func = quantized.quantize(
+    func = quantized.quantize_elements(
         graph.values[value].shape,
         WIDE,
         maker.func.inputs[1].shape,

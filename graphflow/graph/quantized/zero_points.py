@@ -58,6 +58,8 @@ HALF = 128
 def with_plain_products_of(graph: OperatorGraph, target: Target) -> OperatorGraph:
     """The graph whose products of bytes are those that the target has instructions for: of bytes,
     else of their differences from zero points in 16 bits.
+
+    Why a product has none is noted in `unseparated_products`.
     """
     rewrite = _rewrite_for(target)
     if rewrite is None or not any(value.dtype in BYTES for value in graph.values.values()):
@@ -70,8 +72,10 @@ def with_plain_products_of(graph: OperatorGraph, target: Target) -> OperatorGrap
             found = byte_product(sum_of_products(node.func))
             if found is not None:
                 rewrite(_Rewriting(out, node, found, made))
-        except (NotUnscalable, NotSeparable):
+        except NotUnscalable:
             continue
+        except NotSeparable as error:
+            out.unseparated_products[node.outputs[0]] = str(error)
     return out
 
 

@@ -3,8 +3,8 @@
 In: a `PrimFunc` that `verify` accepts.  Out: a Python function with one argument per parameter, a
 flat list of numpy scalars.  numpy's scalar arithmetic is exact in each dtype, and element access is
 faster in lists than in arrays.  What always holds: every access is checked against its buffer's
-shape, except where an index is a constant, or a loop variable with constant bounds, that is in
-range.
+shape, except where an index is a constant, or a sum of loop variables, that is in range by the
+bounds of the loops alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _SourceWriter:
         self.namespace: dict[str, Any] = {}
         self.buffers: dict[exprs.Buffer, str] = {}
         self.loops: dict[arith.Var, tuple[int, int] | None] = {}
-        """Variables in scope, each with its lowest and highest value where those are constants."""
+        """Variables in scope, each with a range of its values where the loops around show one."""
         self.variables: dict[arith.Var, str] = {}
         self.windows: dict[exprs.Buffer, stmts.BufferWindow] = {}
         """The windows that names in scope stand for."""
@@ -165,8 +165,8 @@ class _SourceWriter:
     def bind(self, stmt: stmts.For) -> str:
         """The name of a loop's variable, which is in scope from here on."""
         variable = self.variables[stmt.var] = self.temporary()
-        low, high = arith.constant_value(stmt.start), arith.constant_value(stmt.stop)
-        self.loops[stmt.var] = None if low is None or high is None else (low, high - 1)
+        start, stop = self.interval(stmt.start), self.interval(stmt.stop)
+        self.loops[stmt.var] = None if start is None or stop is None else (start[0], stop[1] - 1)
         return variable
 
     def write(self, stmt: stmts.Store | stmts.Reduce) -> str:
@@ -211,28 +211,49 @@ class _SourceWriter:
             return f"(({own}), {flat})[1]"
         terms: list[str] = []
         checks: list[str] = []
-        values: list[str] = []
+        fixed = 0
         for index, extent, stride in zip(indices, buffer.shape, buffer.strides, strict=True):
-            text = self.index(index)
-            if not self.surely_inside(index, extent):
-                value = self.temporary()
-                checks.append(f"0 <= ({value} := {text}) < {extent}")
-                text = value
-            # Plain text of the index, since a check that fails leaves later names unset.
-            values.append(self.index(index))
-            terms.append(_scaled(text, stride))
-        flat = " + ".join(terms) or "0"
+            if self.surely_inside(index, extent):
+                if isinstance(index, arith.Const):
+                    fixed += stride * index.value
+                else:
+                    terms.append(_scaled(self.index(index), stride))
+                continue
+            value = self.temporary()
+            checks.append(f"0 <= ({value} := {self.index(index)}) < {extent}")
+            terms.append(_scaled(value, stride))
+        if fixed or not terms:
+            terms.append(str(fixed))
+        flat = " + ".join(terms)
         if not checks:
             return flat
         fail = _out_of_bounds(self.func, self.stmt, buffer, indices, tuple(self.loops))
-        arguments = f"({''.join(f'{v}, ' for v in values)}), ({self.loop_values()})"
-        return f"{flat} if {' and '.join(checks)} else {self.constant(fail)}({arguments})"
+        failed = f"{self.constant(fail)}(({self.loop_values()}))"
+        return f"{flat} if {' and '.join(checks)} else {failed}"
 
     def surely_inside(self, index: arith.IndexExpr, extent: int) -> bool:
-        if isinstance(index, arith.Const):
-            return 0 <= index.value < extent
-        known = self.loops.get(index) if isinstance(index, arith.Var) else None
+        known = self.interval(index)
         return known is not None and known[0] >= 0 and known[1] < extent
+
+    def interval(self, index: arith.IndexExpr) -> tuple[int, int] | None:
+        """A range that has the values of a linear index, by those of its loops alone; None where
+        they do not give one.  The prover of the schedules is not asked, as this checks its work.
+        """
+        match index:
+            case arith.Const():
+                return index.value, index.value
+            case arith.Var():
+                return self.loops.get(index)
+            case arith.Sum():
+                low = high = index.constant
+                for atom, factor in index.terms:
+                    known = self.interval(atom)
+                    if known is None:
+                        return None
+                    ends = factor * known[0], factor * known[1]
+                    low, high = low + min(ends), high + max(ends)
+                return low, high
+        return None
 
     # -- indices and conditions
 
@@ -346,13 +367,14 @@ def _out_of_bounds(
     buffer: exprs.Buffer,
     indices: Iterable[arith.IndexExpr],
     loops: tuple[arith.Var, ...],
-) -> Callable[[Sequence[int], Sequence[int]], None]:
-    access = printer.element_text(buffer, indices)
-    line = printer.stmt_text(stmt).splitlines()[0]
-
-    def fail(values: Sequence[int], loop_values: Sequence[int]) -> None:
+) -> Callable[[Sequence[int]], None]:
+    def fail(loop_values: Sequence[int]) -> None:
+        access = printer.element_text(buffer, indices)
+        line = printer.stmt_text(stmt).splitlines()[0]
+        at = dict(zip(loops, loop_values, strict=True))
+        values = [arith.evaluate(index, at) for index in indices]
         raise VerifyError(
-            f"{func.name}: {access} reaches index {list(values)}, outside {buffer.name}'s shape "
+            f"{func.name}: {access} reaches index {values}, outside {buffer.name}'s shape "
             f"{list(buffer.shape)}{_at(loops, loop_values)}, in `{line}`"
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never, cast
 
 from graphflow.arith import IndexExpr, Predicate, Var, substitute, substitute_in
@@ -25,14 +26,10 @@ def map_as_written(
     The statements of a let are changed together with its allocation and its store; where they are
     no let any more, a block takes its place (`with_let_statements`).
     """
-
-    def below(inner: stmts.Body) -> stmts.Body:
-        return mapped_each(inner, of, change)
-
-    def of(stmt: stmts.Stmt) -> stmts.Stmt:
-        return mapped_below(stmt, below)
-
-    return below(body)
+    # Two inner functions that call each other would be a cycle: what they refer to, most of a
+    # kernel, would stay in memory until the collector of garbage finds it.
+    below = partial(map_as_written, change=change)
+    return mapped_each(body, partial(mapped_below, change=below), change)
 
 
 def mapped_each(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from graphflow.arith import IndexExpr, const
@@ -28,18 +29,17 @@ def map_body(
     instance of that any more, a block with the call's name takes its place; lets and named windows
     likewise.
     """
+    below = partial(map_body, change=change)
+    return as_written.mapped_each(body, partial(_mapped_below, change=below), change)
 
-    def below(inner: stmts.Body) -> stmts.Body:
-        return as_written.mapped_each(inner, of, change)
 
-    def of(stmt: stmts.Stmt) -> stmts.Stmt:
-        match stmt:
-            case stmts.Call() | stmts.NamedWindow():
-                return with_performed(stmt, below(performed(stmt)))
-            case _:
-                return as_written.mapped_below(stmt, below)
-
-    return below(body)
+def _mapped_below(stmt: stmts.Stmt, change: Callable[[stmts.Body], stmts.Body]) -> stmts.Stmt:
+    """`stmt` with the bodies that are written in it, or that it performs, changed."""
+    match stmt:
+        case stmts.Call() | stmts.NamedWindow():
+            return with_performed(stmt, change(performed(stmt)))
+        case _:
+            return as_written.mapped_below(stmt, change)
 
 
 def map_expressions(body: stmts.Body, change: Callable[[exprs.Expr], exprs.Expr]) -> stmts.Body:

@@ -11,6 +11,13 @@ at each of their positions, and transform the sums back; what follows the convol
 
 `filtering` has the matrices and the proof that both are equal in exact arithmetic.
 
+Sums of products of 16-bit integers are exact in such tiles: u is (k G) w (k G)ᵀ for the k with
+which k G has integers, and Aᵀ s A is k² times the sum of products, which a shift or a quotient
+undoes.  Where the image, the weights and the sums are small enough (`filtered_convolutions`), the
+results are the same bit for bit, and nothing is looked at beforehand.
+
+Of floats, more is needed:
+
 Padding takes no part in the sums, as in the definition before: elements outside of the image are
 zeros, which the weights, all finite, multiply.  With elements of `LIMIT` or more in magnitude, with
 infinities and with NaN, the transformed sums could overflow where the plain ones do not, or the
@@ -24,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Literal
 
 from graphflow import tir
@@ -43,6 +49,11 @@ from graphflow.kernels.definitions.stages import Loop
 from graphflow.kernels.definitions.windows.convolution import convolution
 from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, Row, filtering
 
+FLOAT, WORD, SUM = "float32", "int16", "int32"
+
+TYPES = ((FLOAT, FLOAT, FLOAT), (WORD, WORD, SUM))
+"""The types of an image, of weights and of sums for which there are transformed tiles."""
+
 LIMIT = 2.0**65
 """Elements of an image of at least this magnitude are not transformed."""
 
@@ -56,8 +67,10 @@ class NotFilterable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FilteredConvolution:
-    """The kernel; `transformed` names its further input, behind that with the weights, which
-    remains: the transformed ones."""
+    """The kernel; `transformed` names its further input, the transformed weights.
+
+    It is behind that with the plain weights, which kernels of floats read too; in a kernel of
+    integers it is in their place."""
 
     func: tir.PrimFunc
     transformed: str
@@ -75,10 +88,16 @@ class Convolution:
     pads: tuple[int, int]
     """Rows and columns of padding in front of the image."""
 
+    @property
+    def sums_integers(self) -> bool:
+        """Whether it adds up integers."""
+        return self.y.dtype == SUM
+
 
 def plain_convolution(func: tir.PrimFunc) -> Convolution:
     """The convolution that a kernel begins with; NotFilterable where it has none that is one of
-    3×3 float32 weights with stride 1, without groups and dilation, and nothing else that reduces.
+    3×3 weights with stride 1, of float32 or of 16-bit integers, without groups and dilation, and
+    nothing else that reduces.
     """
     blocks = [s for s in func.body if isinstance(s, tir.Block)]
     reducing = [b for b in blocks if any(isinstance(s, tir.Reduce) for s in tir.walk(b.body))]
@@ -88,24 +107,21 @@ def plain_convolution(func: tir.PrimFunc) -> Convolution:
     loops = [s for s in tir.walk(block.body) if isinstance(s, tir.For)]
     update = next(s for s in tir.walk(block.body) if isinstance(s, tir.Reduce))
     start = next((s for s in tir.walk(block.body) if isinstance(s, tir.Store)), None)
-    value = update.value
-    if (
-        len(loops) != 7
-        or start is None
-        or not isinstance(value, tir.Binary)
-        or not isinstance(value.left, tir.Load)
-        or not isinstance(value.right, tir.Load)
-    ):
+    factors = _factors(update.value)
+    if len(loops) != 7 or start is None or factors is None:
         raise NotFilterable(f"{func.name} is no convolution of images")
-    x, w, y = value.left.buffer, value.right.buffer, update.buffer
+    data, weight = factors
+    x, w, y = data.buffer, weight.buffer, update.buffer
     if len(x.shape) != 4 or w.shape[2:] != (TAPS, TAPS) or x.shape[1] != w.shape[1]:
         raise NotFilterable(f"{func.name} has no {TAPS}×{TAPS} weights for all channels")
-    if {x.dtype, w.dtype, y.dtype} != {"float32"} or x not in func.inputs or w not in func.inputs:
-        raise NotFilterable(f"{func.name} has no operands of float32 that are given")
+    if (x.dtype, w.dtype, y.dtype) not in TYPES or x not in func.inputs or w not in func.inputs:
+        raise NotFilterable(
+            f"{func.name} has no operands of float32 or of 16-bit integers that are given"
+        )
     _, _, oh, ow, _, kh, kw = (loop.var for loop in loops)
     begins = [
         constant_value(k + o - place)
-        for place, o, k in zip(value.left.indices[2:], (oh, ow), (kh, kw), strict=True)
+        for place, o, k in zip(data.indices[2:], (oh, ow), (kh, kw), strict=True)
     ]
     if any(begin is None or begin < 0 for begin in begins):
         raise NotFilterable(f"{func.name} has strides or dilations")
@@ -122,37 +138,53 @@ def plain_convolution(func: tir.PrimFunc) -> Convolution:
     return found
 
 
+def _factors(value: tir.Expr) -> tuple[tir.Load, tir.Load] | None:
+    """What a product multiplies, both factors as they are or cast to the type of the sum."""
+    match value:
+        case tir.Binary("mul", tir.Load() as left, tir.Load() as right):
+            return left, right
+        case tir.Binary("mul", tir.Cast(tir.Load() as left), tir.Cast(tir.Load() as right)):
+            return left, right
+        case _:
+            return None
+
+
 def _is_plain(found: Convolution, pads: Sequence[int], loops: Sequence[Var]) -> bool:
     """Whether the stage is that of a convolution's definition, with these pads and loops."""
-    expected = convolution(found.x.shape, found.w.shape, pads=pads)
+    expected = convolution(found.x.shape, found.w.shape, pads=pads, dtype=found.y.dtype)
     names = dict(zip((loop.var for loop in tir.loops_of(expected.body)), loops, strict=True))
-    buffers = dict(
-        zip(
-            (*expected.inputs, *expected.outputs),
-            (found.x, found.w, found.y),
-            strict=True,
-        )
-    )
+    operands = dict(zip(expected.inputs, (found.x, found.w), strict=True))
+
+    def read(e: tir.Expr) -> tir.Expr:
+        if not isinstance(e, tir.Load):
+            return e
+        return _as_type(tir.Load(operands[e.buffer], e.indices), found.y.dtype)
 
     def changed(stmt: tir.Stmt) -> tir.Stmt:
         if isinstance(stmt, tir.For):
             return replace(stmt, var=names[stmt.var])
         return replace(stmt, value=found.start.value) if isinstance(stmt, tir.Store) else stmt
 
-    body = tir.rename_buffers(tir.substitute_body(expected.body, dict(names)), buffers)
+    body = tir.map_expressions(tir.substitute_body(expected.body, dict(names)), read)
+    body = tir.rename_buffers(body, {expected.outputs[0]: found.y})
     (stage,) = tir.map_body(body, changed)
     return isinstance(stage, tir.Block) and stage.body == found.stage.body
 
 
+def _as_type(value: tir.Expr, dtype: str) -> tir.Expr:
+    return value if value.dtype == dtype else tir.Cast(value, dtype)
+
+
 def filtered_convolution(func: tir.PrimFunc, found: Convolution, tile: int) -> FilteredConvolution:
     """The kernel with its convolution, as `plain_convolution` found it, in transformed tiles of
-    `tile` × `tile` outputs."""
+    `tile` × `tile` outputs; of integers only where their matrices `keeps_integers`."""
     made = _Stages(func, found, filtering(tile))
     at = func.body.index(found.stage)
     body = (*func.body[:at], *made.body(), *func.body[at + 1 :])
     params: list[tir.Param] = []
     for param in func.params:
-        params.append(param)
+        if param.buffer != found.w or not found.sums_integers:
+            params.append(param)
         if param.buffer == found.w:
             params.append(tir.Param(made.u, tir.Role.INPUT))
     return FilteredConvolution(replace(func, params=tuple(params), body=body), made.u.name)
@@ -170,22 +202,24 @@ class _Stages:
         batch = found.x.shape[0]
         self._rows, self._columns = (-(-size // m) for size in found.y.shape[2:])
         places = (batch, self._rows, self._columns)
-        self.u = self._buffer("u", (n, n, c, o))
-        self._zero = self._buffer("zero", (batch, self._rows, c))
-        self._bound = self._buffer("bound", (batch, self._rows))
-        self._d = self._buffer("d", (*places, n, n, c))
-        self._p = self._buffer("p", (*places, n, n, c))
-        self._v = self._buffer("v", (batch, n, n, *places[1:], c))
-        self._s = self._buffer("s", (batch, n, n, *places[1:], o))
-        self._q = self._buffer("q", (*places, m, n, o))
-        self._z = self._buffer("z", (*places, m, m, o))
-        self._t = self._buffer("t", (*places, m, m, o))
+        data, total = found.x.dtype, found.y.dtype
+        self._guarded = not found.sums_integers
+        self.u = self._buffer("u", (n, n, c, o), found.w.dtype)
+        self._zero = self._buffer("zero", (batch, self._rows, c), data)
+        self._bound = self._buffer("bound", (batch, self._rows), data)
+        self._d = self._buffer("d", (*places, n, n, c), data)
+        self._p = self._buffer("p", (*places, n, n, c), data)
+        self._v = self._buffer("v", (batch, n, n, *places[1:], c), data)
+        self._s = self._buffer("s", (batch, n, n, *places[1:], o), total)
+        self._q = self._buffer("q", (*places, m, n, o), total)
+        self._z = self._buffer("z", (*places, m, m, o), total)
+        self._t = self._buffer("t", (*places, m, m, o), total)
 
     def _fresh(self, wanted: str) -> str:
         return stages.fresh(wanted, self._taken)
 
-    def _buffer(self, name: str, shape: Sequence[int]) -> tir.Buffer:
-        return tir.Buffer(self._fresh(name), tuple(shape), "float32")
+    def _buffer(self, name: str, shape: Sequence[int], dtype: str) -> tir.Buffer:
+        return tir.Buffer(self._fresh(name), tuple(shape), dtype)
 
     def _loops(self, stage: str, **extents: int) -> tuple[Loop, ...]:
         return tuple((Var(self._fresh(f"{name}_{stage}")), n) for name, n in extents.items())
@@ -198,12 +232,13 @@ class _Stages:
         return self._loops(stage, n=batch, ty=self._rows, tx=self._columns, **extents)
 
     def body(self) -> tir.Body:
+        """The stages and their buffers; of floats, rows of tiles are looked at first."""
+        guards = (self._zero, self._bound) if self._guarded else ()
         buffers = (
-            self._zero, self._bound, self._d, self._p, self._v, self._s, self._q, self._z, self._t,
+            *guards, self._d, self._p, self._v, self._s, self._q, self._z, self._t,
         )  # fmt: skip
         made = (
-            self._zeros(),
-            self._bounded(),
+            *((self._zeros(), self._bounded()) if self._guarded else ()),
             self._data(),
             self._data_rows(),
             self._data_columns(),
@@ -263,7 +298,7 @@ class _Stages:
             "data",
             loops,
             (
-                tir.Store(self._d, here, tir.Literal(0.0, "float32")),
+                tir.Store(self._d, here, stages.literal(0, x.dtype)),
                 tir.If(inside, (tir.Store(self._d, here, tir.Load(x, (n, c, *at))),)),
             ),
         )
@@ -306,7 +341,9 @@ class _Stages:
             loops,
             reduced,
             tir.Binary(
-                "mul", tir.Load(self._v, (n, a, b, ty, tx, c)), tir.Load(self.u, (a, b, c, o))
+                "mul",
+                _as_type(tir.Load(self._v, (n, a, b, ty, tx, c)), self._s.dtype),
+                _as_type(tir.Load(self.u, (a, b, c, o)), self._s.dtype),
             ),
         )
 
@@ -335,7 +372,8 @@ class _Stages:
             tir.Store(self._z, (n, ty, tx, i, const(j), o), combination(row, read))
             for j, row in enumerate(self._how.outputs)
         )
-        body = (*tir.nest(inner, stores), *self._again(n, ty, tx))
+        again = self._again(n, ty, tx) if self._guarded else ()
+        body = (*tir.nest(inner, stores), *again)
         return self._block("output_columns", around, body)
 
     def _again(self, n: IndexExpr, ty: IndexExpr, tx: IndexExpr) -> tir.Body:
@@ -366,8 +404,17 @@ class _Stages:
             self._fresh("started"),
             self._t,
             loops,
-            tir.Binary("add", tir.Load(self._z, at), start.value),
+            tir.Binary("add", self._unscaled(tir.Load(self._z, at)), start.value),
         )
+
+    def _unscaled(self, total: tir.Expr) -> tir.Expr:
+        """The sum of products of which transformed weights of integers give a multiple."""
+        times = self._how.scale**2
+        if self._guarded or times == 1:
+            return total
+        if times & (times - 1) == 0:
+            return tir.Binary("shr", total, stages.literal(times.bit_length() - 1, total.dtype))
+        return tir.Binary("div", total, stages.literal(times, total.dtype))
 
     def _untiled(self) -> tir.Stmt:
         """The outputs at their places in the image; tiles at its end have more than there are."""
@@ -388,37 +435,35 @@ def combination(row: Row, terms: Sequence[tir.Expr]) -> tir.Expr:
     present.sort(key=lambda pair: abs(pair[0]) != 1 or pair[0] < 0)  # stable: a plain one first
     (factor, total), *others = present
     if factor != 1:
-        total = tir.Binary("mul", total, _literal(factor))
+        total = tir.Binary("mul", total, stages.literal(float(factor), total.dtype))
     for factor, term in others:
         operation: Literal["add", "sub"] = "add" if factor > 0 else "sub"
         size = abs(factor)
-        scaled = term if size == 1 else tir.Binary("mul", term, _literal(size))
+        by = stages.literal(float(size), term.dtype)
+        scaled = term if size == 1 else tir.Binary("mul", term, by)
         total = tir.Binary(operation, total, scaled)
     return total
 
 
-def _literal(value: Fraction) -> tir.Literal:
-    return tir.Literal(float(value), "float32")
-
-
-def transformed_weights(shape: Sequence[int], tile: int) -> tir.PrimFunc:
-    """`u[a, b, c, o] = Σ G[a, k] · w[o, c, k, l] · G[b, l]`, for weights w of this shape."""
+def transformed_weights(shape: Sequence[int], tile: int, dtype: str = FLOAT) -> tir.PrimFunc:
+    """`u[a, b, c, o] = Σ G[a, k] · w[o, c, k, l] · G[b, l]`, for weights w of this shape; of
+    integers with the multiple of G that has integers."""
     how = filtering(tile)
+    matrix = how.weights if dtype == FLOAT else how.scaled_weights
     outputs, channels = shape[:2]
-    w = tir.Buffer("w", tuple(shape), "float32")
-    g = tir.Buffer("g", (how.window, TAPS, channels, outputs), "float32")
-    u = tir.Buffer("u", (how.window, how.window, channels, outputs), "float32")
+    w = tir.Buffer("w", tuple(shape), dtype)
+    g = tir.Buffer("g", (how.window, TAPS, channels, outputs), dtype)
+    u = tir.Buffer("u", (how.window, how.window, channels, outputs), dtype)
     l1, c1, o1 = (Var(name) for name in ("l1", "c1", "o1"))
     a2, c2, o2 = (Var(name) for name in ("a2", "c2", "o2"))
     taps = [tir.Load(w, (o1, c1, const(k), l1)) for k in range(TAPS)]
     rows = tuple(
-        tir.Store(g, (const(a), l1, c1, o1), combination(row, taps))
-        for a, row in enumerate(how.weights)
+        tir.Store(g, (const(a), l1, c1, o1), combination(row, taps)) for a, row in enumerate(matrix)
     )
     halves = [tir.Load(g, (a2, const(k), c2, o2)) for k in range(TAPS)]
     columns = tuple(
         tir.Store(u, (a2, const(b), c2, o2), combination(row, halves))
-        for b, row in enumerate(how.weights)
+        for b, row in enumerate(matrix)
     )
     first = tir.nest(((l1, TAPS), (c1, channels), (o1, outputs)), rows)
     second = tir.nest(((a2, how.window), (c2, channels), (o2, outputs)), columns)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, reduce
+from math import lcm
 from operator import mul
 from typing import TypeAlias
 
@@ -47,6 +48,22 @@ class Filtering:
     def window(self) -> int:
         """The elements of the image along each axis of a tile: m + 2."""
         return len(self.data)
+
+    @property
+    def scale(self) -> int:
+        """The least factor that makes the weights' matrix one of integers."""
+        return lcm(*(factor.denominator for row in self.weights for factor in row))
+
+    @property
+    def scaled_weights(self) -> Matrix:
+        """That matrix of integers: `G` times the `scale`."""
+        return tuple(tuple(factor * self.scale for factor in row) for row in self.weights)
+
+    @property
+    def keeps_integers(self) -> bool:
+        """Whether images of integers and sums of integers stay integers when transformed."""
+        factors = (factor for row in (*self.data, *self.outputs) for factor in row)
+        return all(factor.denominator == 1 for factor in factors)
 
     @property
     def data_gain(self) -> Fraction:

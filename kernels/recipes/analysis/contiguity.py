@@ -109,10 +109,11 @@ def lane_step(access: tir.Access, loop: tir.For, lanes: int, place: Place) -> in
     moved = arith.substitute(flat, {loop.var: lanes * block + lane})
     last = max((loop.extent or 1) - 1, 0)
     ranges = access.domain.ranges() | {lane: (0, min(lanes - 1, last)), block: (0, last // lanes)}
-    return _step(arith.simplify_index(moved, ranges), lane)
+    return step_along(arith.simplify_index(moved, ranges), lane)
 
 
-def _step(flat: arith.IndexExpr, var: arith.Var) -> int | None:
+def step_along(flat: arith.IndexExpr, var: arith.Var) -> int | None:
+    """The growth of a position with each step of a variable; None if that is no constant."""
     step = 0
     for atom, k in arith.terms_of(flat)[0]:
         if atom is var:
@@ -126,7 +127,7 @@ def run_on(outer: tir.For, inner: tir.For) -> bool:
     """Whether each access goes on in memory where the inner loop ends."""
     for access in tir.accesses(inner.body):
         flat = access.buffer.flat_index(access.indices)
-        steps = (_step(flat, outer.var), _step(flat, inner.var))
+        steps = (step_along(flat, outer.var), step_along(flat, inner.var))
         if None in steps or inner.extent is None or steps[0] != inner.extent * (steps[1] or 0):
             return False
     return True

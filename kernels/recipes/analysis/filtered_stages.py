@@ -13,10 +13,11 @@ from itertools import pairwise
 
 from graphflow import tir
 from graphflow.arith import Var
+from graphflow.base.dtypes import DTYPES
 from graphflow.cost import TransformedTiles
 
-STAGES = 10
-"""The stages of such a kernel without its tails."""
+GUARDS, STAGES = 2, 8
+"""The stages that look at elements of floats first, and those that every such kernel has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,12 @@ class StageLoops:
 class FilteredStages:
     """The stages in their order; `tails` are elementwise stages that follow.
 
-    `x` is the image, `u` are the transformed weights, `w` the plain ones, `y` is the output.
+    `guards` are the stages that look at elements of floats, none where integers are added up.  `x`
+    is the image, `u` are the transformed weights, `y` is the output, and `w` are the plain weights,
+    which rows of tiles with large elements read.
     """
 
-    zeros: StageLoops
-    bounded: StageLoops
+    guards: tuple[StageLoops, ...]
     data: StageLoops
     rows: StageLoops
     columns: StageLoops
@@ -54,14 +56,14 @@ class FilteredStages:
     tails: tuple[StageLoops, ...]
     x: tir.Buffer
     u: tir.Buffer
-    w: tir.Buffer
+    w: tir.Buffer | None
     y: tir.Buffer
 
     @property
     def stages(self) -> tuple[StageLoops, ...]:
         """The stages without the tails, in their order."""
         return (
-            self.zeros, self.bounded, self.data, self.rows, self.columns, self.products,
+            *self.guards, self.data, self.rows, self.columns, self.products,
             self.output_rows, self.output_columns, self.started, self.untiled,
         )  # fmt: skip
 
@@ -82,6 +84,8 @@ class FilteredStages:
             self.x.shape[3],
             self.channels,
             sum(tail.operations for tail in self.tails),
+            DTYPES[self.u.dtype].itemsize,
+            bool(self.guards),
         )
 
     @property
@@ -102,26 +106,35 @@ def filtered_stages(definition: tir.PrimFunc) -> FilteredStages | None:
     stages = [_stage(block) for block in blocks]
     if len(stages) < STAGES or len(definition.outputs) != 1 or None in stages:
         return None
-    found = [stage for stage in stages if stage is not None]
-    first, tails = found[:STAGES], tuple(found[STAGES:])
-    products = first[5]
+    all_of_them = [stage for stage in stages if stage is not None]
+    for guards in (GUARDS, 0):
+        found = _found(definition, all_of_them[:guards], all_of_them[guards:])
+        if found is not None:
+            return found
+    return None
+
+
+def _found(
+    definition: tir.PrimFunc, guards: list[StageLoops], others: list[StageLoops]
+) -> FilteredStages | None:
+    """The stages, if the `others` are those that every such kernel has and its tails."""
+    if len(others) < STAGES:
+        return None
+    data, rows, columns, products, output_rows, output_columns, started, untiled = others[:STAGES]
     inputs = set(definition.inputs)
     factors = [b for b in products.reads if b in inputs]
     if len(products.loops) != 7 or len(factors) != 1 or len(factors[0].shape) != 4:
         return None
-    chain = first[2:]
-    if any(a.writes not in b.reads for a, b in pairwise(chain)):
+    if any(a.writes not in b.reads for a, b in pairwise(others[:STAGES])):
         return None
-    given = [b for b in first[2].reads if b in inputs]
-    plain = [b for b in first[7].reads if b in inputs and b not in given]
-    if len(given) != 1 or len(plain) != 1 or first[1].writes not in first[7].reads:
+    given = [b for b in data.reads if b in inputs]
+    plain = [b for b in output_columns.reads if b in inputs and b not in given]
+    if len(given) != 1 or len(plain) != bool(guards):
         return None
-    (
-        zeros, bounded, data, rows, columns, products, output_rows, output_columns, started, untiled
-    ) = first  # fmt: skip
+    if guards and guards[-1].writes not in output_columns.reads:
+        return None
     return FilteredStages(
-        zeros,
-        bounded,
+        tuple(guards),
         data,
         rows,
         columns,
@@ -130,10 +143,10 @@ def filtered_stages(definition: tir.PrimFunc) -> FilteredStages | None:
         output_columns,
         started,
         untiled,
-        tails,
+        tuple(others[STAGES:]),
         given[0],
         factors[0],
-        plain[0],
+        plain[0] if plain else None,
         definition.outputs[0],
     )
 

@@ -104,13 +104,14 @@ class _Bands:
         s = s.apply(schedule.simplify)
         around = s.present((n, group, band))
         s = self._outputs(s, vector)
-        for stage in (f.products, f.bounded, f.zeros):
+        for stage in (f.products, *reversed(f.guards)):
             s = _computed_at(s, stage.block, around[-1])
         s, place, products = self._in_slices(s, around[-1])
         s = _computed_at(s, f.columns.block, place)
         s = self._data(s)
         s, ahead = self._products(s, products)
-        s = self._zeros(s)
+        if f.guards:
+            s = self._zeros(s, f.guards[0])
         s = self._innermost(s, (nest[6:], tail), vector)
         return s, around, ahead
 
@@ -149,8 +150,11 @@ class _Bands:
         s = _computed_at(s, f.output_rows.block, vector)
         *_, b, o = self._loops(f.output_rows)
         s = s.apply(schedule.mark_unrolled, s[b]).apply(schedule.vectorize_loop, s[o])
-        _, _, _, i, o, _, _, lane, *taps = self._loops(f.output_columns)
+        _, _, _, i, o, *again = self._loops(f.output_columns)
         s = s.apply(schedule.mark_unrolled, s[i]).apply(schedule.vectorize_loop, s[o])
+        if not f.guards:
+            return s
+        _, _, lane, *taps = again
         s = s.apply(schedule.fission, s[lane], 1, "_sums", 1)
         (first,), (lane,) = s.made["first"], s.made["second"]
         s = _ordered(s, (*taps, lane))
@@ -174,7 +178,7 @@ class _Bands:
         """Each tile of the image transformed in registers, for a vector of channels."""
         f = self._found
         n, ty, tx, a, c = self._loops(f.columns)
-        s, (vector, lane) = _divided(s, c, self._bands.lanes)
+        s, (vector, lane) = _divided(s, c, self._bands.data_lanes)
         s = _ordered(s, (n, ty, tx, vector, a, lane))
         s = _computed_at(s, f.rows.block, vector)
         *_, j, c = self._loops(f.rows)
@@ -210,6 +214,10 @@ class _Bands:
         the loops of `weights_ahead`."""
         f, r = self._found, self._bands
         _, a, b, ty, tx, o, c = nest
+        terms: Nest = ()
+        if r.terms > 1:
+            s, (c, term) = _divided(s, c, r.terms)
+            terms = (term,)
         s, (panel, column) = _divided(s, o, r.vectors * r.lanes)
         s, (vector, lane) = _divided(s, column, r.lanes)
         s = _ordered(s, (a, b, panel, ty, tx, vector, lane))
@@ -220,7 +228,8 @@ class _Bands:
             s, (place, row) = _divided(s, piece, size)
             around = (b, ty, place) if len(pieces) == 1 else around
             rows = (row, *s.inside(row, (vector, lane)))
-            s = _in_registers(s, place, f.products.writes.name, rows, s.inside(row, (c,)), first)
+            summed, lanes = s.inside(row, (c,)), s.inside(row, terms)
+            s = _in_registers(s, place, f.products.writes.name, rows, summed, first, lanes)
         return s, around
 
     def weights_ahead(self, s: Schedule, around: Nest) -> Schedule:
@@ -231,15 +240,15 @@ class _Bands:
         tiles = s.present(inner)
         return fetched_ahead(s, (self._found.u.name,), positions, tiles) if tiles else s
 
-    def _zeros(self, s: Schedule) -> Schedule:
+    def _zeros(self, s: Schedule, zeros: StageLoops) -> Schedule:
         """The zeros of a row of tiles, several vectors of channels side by side."""
         f, r = self._found, self._bands
-        n, ty, c, i, w = self._loops(f.zeros)
+        n, ty, c, i, w = self._loops(zeros)
         vectors = gcd(f.channels[0] // r.lanes, ACCUMULATORS)
         s, (block, vector) = _divided(s, c, vectors * r.lanes)
         s, (vector, lane) = _divided(s, vector, r.lanes)
         s = _ordered(s, (n, ty, block, vector, lane))
-        return _in_registers(s, block, f.zeros.writes.name, (vector, lane), (i, w), True)
+        return _in_registers(s, block, zeros.writes.name, (vector, lane), (i, w), True)
 
 
 def _in_registers(
@@ -249,22 +258,29 @@ def _in_registers(
     nest: tuple[Handle, ...],
     reduction: tuple[Handle, ...],
     clears: bool,
+    terms: Nest = (),
 ) -> Schedule:
-    """What an iteration of `place` adds up in registers; it `clears` them, or loads sums so far."""
+    """What an iteration of `place` adds up in registers; it `clears` them, or loads sums so far.
+
+    The loop over `terms` that a lane sums in a step, if any, runs inside the lanes, which stay a
+    serial loop until an instruction performs it (`target_instructions`).
+    """
     s = s.apply(schedule.stage_mem, s[place], buffer, s.fresh("sums_{}", place), s.names(nest))
     nests = [s.made[role] for role in ("load", "store") if s.made.get(role)]
     if clears:
         s = s.apply(schedule.fission, s[nest[-1]], 1, "_u", len(nest))
         nests.append(s.made["first"])
         nest = s.made["second"]
-    reduction = s.inside(nest[0], reduction)
-    s = _ordered(s, (*reduction, *nest))
+    reduction, terms = s.inside(nest[0], reduction), s.inside(nest[0], terms)
+    s = _ordered(s, (*reduction, *nest, *terms))
     if any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
         s = s.attempt(schedule.lift_conditions, s[reduction[0]])
-    for *outer, lane in (*nests, nest):
+    for loops in (*nests, nest):
+        *outer, lane = loops
         for loop in outer:
             s = s.apply(schedule.mark_unrolled, s[loop])
-        s = s.apply(schedule.vectorize_loop, s[lane])
+        if loops is not nest or not terms:
+            s = s.apply(schedule.vectorize_loop, s[lane])
     return s
 
 

@@ -55,7 +55,7 @@ def as_runs(
     output = variant.layouts[roles.output.name]
     if not isinstance(recipe, Tiled) or recipe.kind.group or roles.reduction or output.is_padded:
         return variant
-    if _asks_for_indices(definition):
+    if asks_for_indices(definition):
         return variant
     extent = _joint_extent(roles, variant.layouts)
     if extent is None:
@@ -69,7 +69,7 @@ def as_runs(
     return replace(variant, recipe=replace(recipe, kind=MemoryRun(run), tiling=tiling), work=work)
 
 
-def _asks_for_indices(definition: tir.PrimFunc) -> bool:
+def asks_for_indices(definition: tir.PrimFunc) -> bool:
     """Whether a condition or a value depends on the index of an element."""
     statements = any(
         isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)

@@ -14,6 +14,9 @@ For example, a convolution to 6 channels of a row-major image, in lanes of 8 pos
     channel 5   accumulator  accumulator
 
 With channels in the lanes, two of every eight lanes would be idle.
+
+Where the rows of an image end within a vector, and all operands go on from one row to the next
+without a gap, the rows are one: a 1×1 convolution of 28 × 28 positions has lanes along 784.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from graphflow.arith import Var, terms_of, variables
+from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
+from graphflow.kernels.recipes.analysis.contiguity import as_one, step_along
 from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
@@ -46,9 +50,13 @@ from graphflow.tir import DTYPES, Access
 
 @dataclass(frozen=True)
 class RowTile(TileKind):
-    """Positions of a row in the lanes, and the physical `axis` of the output in the rows."""
+    """Positions of a row in the lanes, and the physical `axis` of the output in the rows.
+
+    The lanes run along the innermost axis of the output and the `joined` ones around it.
+    """
 
     axis: int
+    joined: int = 0
 
     masks_panels: ClassVar[bool] = True
 
@@ -56,6 +64,10 @@ class RowTile(TileKind):
         """The nest with the axis of the rows next to the lanes."""
         s, axes = lane_blocks_joined(s, output, axes)
         held = axes[self.axis]
+        for _ in range(self.joined):
+            *others, outer, inner = axes
+            s, joint = as_one(s, outer, inner)
+            axes = (*others, joint)
         axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
         s, axes = phases_apart(in_order(s, axes), axes)
         s = taps_met(s, axes)
@@ -64,21 +76,27 @@ class RowTile(TileKind):
 
 
 def along_rows(
-    variant: KernelVariant, roles: Roles, constants: frozenset[str], target: Target
+    variant: KernelVariant,
+    roles: Roles,
+    constants: frozenset[str],
+    target: Target,
+    joins: bool = False,
 ) -> Iterator[KernelVariant]:
     """The variant with lanes along rows and an axis of the weights along the rows of its tile.
 
     Nothing where the data does not lie along the lanes without gaps, or is read in other terms than
     products with constant weights, where channels are in groups or the output is padded.  Nothing
     either for rows that end within a vector, and for rows so short that every panel meets a border:
-    masks in every step cost most of what there is to gain.
+    masks in every step cost most of what there is to gain.  With `joins`, rows that end within a
+    vector are joined where together they fill vectors.
     """
     output = variant.layouts[roles.output.name]
     if not isinstance(variant.recipe, Tiled) or variant.recipe.kind.group or output.is_padded:
         return
     lane = lane_axis(output)
-    extent = roles.output.shape[lane]
     lanes = target.computed_lanes(roles.output.dtype)
+    joined = _joined(roles, variant.layouts, lane, lanes) if joins else ()
+    extent = prod(roles.output.shape[axis] for axis in (lane, *joined))
     if extent % lanes:
         return
     terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
@@ -91,8 +109,42 @@ def along_rows(
     if borders and extent <= BORDER_GROUPS * lanes:
         return
     misses = max(_misses(roles, access, variant.layouts, target) for access in data)
-    problem = _problem(roles, weights, lane, held, AlongRow(misses, borders))
-    yield _with_rows_held(variant, roles, weights, held, problem, target)
+    problem = _problem(roles, weights, extent, held, AlongRow(misses, borders))
+    yield _with_rows_held(variant, roles, weights, held, problem, len(joined), target)
+
+
+def _joined(roles: Roles, layouts: Mapping[str, Layout], lane: int, lanes: int) -> tuple[int, ...]:
+    """The axes to join with that of the lanes, innermost first: the fewest with which they fill
+    vectors; none where no number of them does.
+
+    An axis is joined where each access goes on in memory at the end of the axes inside it, or
+    stays where it is.  None where a window reaches beyond the data: what it meets there depends on
+    the place in a row.
+    """
+    index_map = layouts[roles.output.name].index_map
+    reads = [access for accesses in roles.reads.values() for access in accesses]
+    flats = [flat_offset(layouts[access.buffer.name], access.indices) for access in reads]
+    flats.append(flat_offset(layouts[roles.output.name], roles.axes))
+    around = [index_map.inputs.index(e) for e in index_map.outputs[::-1] if isinstance(e, Var)]
+    if around[:1] != [lane]:
+        return ()
+    extent, joined = roles.output.shape[lane], list[int]()
+    for axis in around[1:]:
+        if extent % lanes == 0:
+            break
+        if not all(_goes_on(flat, roles.axes[axis], roles.axes[lane], extent) for flat in flats):
+            return ()
+        joined.append(axis)
+        extent *= roles.output.shape[axis]
+    if extent % lanes or any(_meets_borders(roles, reads, axis) for axis in (lane, *joined)):
+        return ()
+    return tuple(joined)
+
+
+def _goes_on(flat: IndexExpr, outer: Var, inner: Var, extent: int) -> bool:
+    """Whether a step along `outer` goes as far as `extent` steps along `inner`."""
+    steps = (step_along(flat, outer), step_along(flat, inner))
+    return steps[1] is not None and steps[0] == steps[1] * extent
 
 
 def _meets_borders(roles: Roles, data: list[Access], lane: int) -> bool:
@@ -106,14 +158,14 @@ def _meets_borders(roles: Roles, data: list[Access], lane: int) -> bool:
 
 
 def _problem(
-    roles: Roles, weights: list[str], lane: int, held: int, loads: AlongRow
+    roles: Roles, weights: list[str], columns: int, held: int, loads: AlongRow
 ) -> TileProblem:
     """The problem of tiling: columns are the positions of a row, rows the axis `held`."""
     shape = roles.output.shape
     return TileProblem(
-        columns=shape[lane],
+        columns=columns,
         rows=shape[held],
-        planes=prod(shape) // (shape[lane] * shape[held]),
+        planes=prod(shape) // (columns * shape[held]),
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
@@ -129,6 +181,7 @@ def _with_rows_held(
     weights: list[str],
     held: int,
     problem: TileProblem,
+    joined: int,
     target: Target,
 ) -> KernelVariant:
     """The variant in tiles with the axis `held` in their rows, its weights packed by that axis."""
@@ -147,11 +200,11 @@ def _with_rows_held(
         name=f"{variant.name} along rows",
         layouts={**variant.layouts, **packed},
         private=variant.private | frozenset(weights),
-        recipe=replace(variant.recipe, kind=RowTile(physical), tiling=tiling),
+        recipe=replace(variant.recipe, kind=RowTile(physical, joined), tiling=tiling),
         work=replace(
             variant.work,
             cycles=cycles + epilogue_cycles(roles, target),
-            rows=problem.planes,
+            rows=tiling.pieces(problem.planes),
             read=variant.work.read + more_read,
         ),
         vectorized=True,

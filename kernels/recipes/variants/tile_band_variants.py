@@ -27,7 +27,9 @@ from graphflow.cost import (
     tile_band_cycles,
     uneven_shares,
 )
+from graphflow.kernels.definitions.windows.filtering import TAPS
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
+from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.variant import (
     FilteredTiles,
@@ -64,16 +66,18 @@ def tile_band_variants(
         if read is None or left is None or (read, left) in seen:
             continue
         seen.add((read, left))
-        if not (_in_vectors(read, lanes) and _in_vectors(left, lanes)):
+        if not (_in_vectors(read, bands.data_lanes) and _in_vectors(left, lanes)):
             continue
         layouts = _layouts(definition, found, read, left, bands)
         read_bytes, written = touched(definition.params, layouts)
         rows = iterations(work, bands)
-        plain = layouts[found.w.name].bytes(found.w.dtype)  # read where an element is large alone
+        weights = [b for b in (found.u, found.w) if b is not None]
+        # Plain ones are read where an element is large alone.
+        plain = sum(layouts[b.name].bytes(b.dtype) for b in weights[1:])
         used = Work(_flops(found), cycles, rows, read_bytes - plain, written)
         names = dict.fromkeys((read.describe(), left.describe()))
         name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {found.tile}×{found.tile}"
-        private = frozenset((found.u.name, found.w.name))
+        private = frozenset(b.name for b in weights)
         yield KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, used, True)
 
 
@@ -82,22 +86,23 @@ def _bands(
 ) -> TileBands | str:
     """The bands of a kernel, or why it has none."""
     inputs, outputs = found.channels
-    if not {found.u.name, found.w.name} <= constants:
+    if not {b.name for b in (found.u, found.w) if b is not None} <= constants:
         return "its weights are no constants"
     if inputs % lanes or outputs % lanes or min(inputs, outputs) < 2 * lanes:
         return f"its {inputs} and {outputs} channels do not fill two or more vectors of {lanes}"
     if min(found.tiles) < 2:
         return "an image has a single row or column of tiles"
-    if found.y.dtype != "float32":
+    if found.guards and found.y.dtype != "float32":
         return f"its output has elements of {found.y.dtype}"
+    if found.work.terms > 1 and not sums_terms(target, (found.u.dtype,) * 2, found.work.terms):
+        return f"the target has no sums of products of {found.u.dtype}"
     none = f"no band of its tiles and {inputs} and {outputs} channels fits the stack of a thread"
     return cheapest_bands(found.work, lanes, target) or none
 
 
 def _flops(found: FilteredStages) -> float:
     """The operations of the sums that the kernel stands for."""
-    _, inputs, *taps = found.w.shape
-    return 2.0 * found.y.size * inputs * taps[0] * taps[1]
+    return 2.0 * found.y.size * found.channels[0] * TAPS**2
 
 
 def _in_vectors(layout: Layout, lanes: int) -> bool:
@@ -120,7 +125,8 @@ def _layouts(
     }
     layouts[found.x.name] = read
     layouts[found.u.name] = in_order_of_use(found.u.shape, bands)
-    layouts[found.w.name] = _outputs_last(found.w.shape)
+    if found.w is not None:
+        layouts[found.w.name] = _outputs_last(found.w.shape)
     return layouts
 
 
@@ -128,9 +134,13 @@ def _layouts(
 def in_order_of_use(shape: tuple[int, ...], bands: TileBands) -> Layout:
     """Transformed weights [a, b, c, o] in the order in which an iteration reads them."""
     width, group, part = bands.vectors * bands.lanes, bands.group, bands.slice
+    terms = bands.terms
 
     def place(a: IndexExpr, b: IndexExpr, c: IndexExpr, o: IndexExpr) -> tuple[IndexExpr, ...]:
-        return (o // group, c // part, a, b, o % group // width, c % part, o % width)
+        outer = (o // group, c // part, a, b, o % group // width)
+        if terms == 1:
+            return (*outer, c % part, o % width)
+        return (*outer, c % part // terms, o % width, c % terms)
 
     return Layout.of(IndexMap.from_function(4, place, shape), shape)
 
@@ -160,7 +170,8 @@ MOST_CHANNELS = 256
 
 
 def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[TileBands]:
-    room = target.vector_registers - 1
+    # One register holds what is broadcast, and another one products that are added afterwards.
+    room = target.vector_registers - work.terms
     slices, groups = (
         [n for n in _divisors(count) if n % lanes == 0 and 2 * lanes <= n <= MOST_CHANNELS]
         for count in work.channels
@@ -172,7 +183,10 @@ def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[T
             sorted(rows_of_registers), _divisors(work.rows), groups, slices
         ):
             if group % (vectors * lanes) == 0:
-                yield TileBands(rows, group, sliced, tiles, vectors, lanes)
+                wide = lanes * work.terms
+                # Several vectors, as the recipe needs the loop over them.
+                data_lanes = wide if sliced % wide == 0 and sliced > wide else lanes
+                yield TileBands(rows, group, sliced, tiles, vectors, lanes, data_lanes, work.terms)
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("frontends", "flow", "physical"),
     ("convert", "lower", "baselines"),
     ("pipeline",),
-    ("inspect", "bench"),
+    ("inspect", "bench", "quantization"),
     ("api", "tuning", "models"),
     ("cli", "distributed", "serve", ""),
 )
@@ -326,14 +326,14 @@ def test_what_a_package_exports_is_imported_by_others() -> None:
     assert not unused
 
 
-def test_only_bench_and_foreign_parts_import_peers() -> None:
+def test_only_three_parts_import_peers() -> None:
     users = {
         part_of(module)
         for module, tree in trees().items()
         for _, name in imports(tree)
         if name.split(".")[0] in PEERS
     }
-    assert users == {"bench", "foreign"}
+    assert users == {"bench", "foreign", "quantization"}
 
 
 def test_only_options_reads_the_environment() -> None:

@@ -14,8 +14,10 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
     plain_convolution,
     transformed_weights,
 )
+from support.kernels.narrow_products import narrow
 
 TILES = (2, 4)
+WORDS = ("int16", "int16")
 X, W = (1, 2, 5, 7), (3, 2, 3, 3)
 
 
@@ -25,11 +27,13 @@ def results(
     """Of the plain definition, and of that in transformed tiles."""
     made = filtered_convolution(func, plain_convolution(func), tile)
     tir.verify(made.func, "definition")
-    weights = transformed_weights(arrays["w"].shape, tile)
+    weights = transformed_weights(arrays["w"].shape, tile, arrays["w"].dtype.name)
     (u,) = tir.interpret(weights, {"w": arrays["w"]}).values()
     (plain,) = tir.interpret(func, arrays).values()
+    given = {**arrays, made.transformed: u}
+    read = {buffer.name: given[buffer.name] for buffer in made.func.inputs}
     with np.errstate(all="ignore"):
-        (tiled,) = tir.interpret(made.func, {**arrays, made.transformed: u}).values()
+        (tiled,) = tir.interpret(made.func, read).values()
     return plain, tiled
 
 
@@ -45,6 +49,23 @@ def test_it_computes_the_convolution(tile: int, pads: tuple[int, ...]) -> None:
     func = convolution.convolution(X, W, pads=pads, bias=True)
     plain, tiled = results(func, tile, operands())
     np.testing.assert_allclose(tiled, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (1, 0, 2, 1)])
+@pytest.mark.parametrize("weights", [-128, 127, None])
+def test_sums_of_integers_are_the_same_bit_for_bit(
+    pads: tuple[int, ...], weights: int | None
+) -> None:
+    words = narrow(convolution.convolution(X, W, pads=pads, bias=True, dtype="int32"), WORDS)
+    random = np.random.default_rng(0)
+    of_bytes = random.integers(-255, 256, W) if weights is None else np.full(W, weights)
+    arrays = {
+        "x": random.choice([-255, 255, 0, 1, 127], X).astype(np.int16),
+        "w": of_bytes.astype(np.int16),
+        "b": np.array([2**31 - 1, -(2**31), 0], np.int32),  # sums wrap around in both
+    }
+    plain, tiled = results(words, 2, arrays)
+    np.testing.assert_array_equal(tiled, plain)
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -75,6 +96,10 @@ def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
         (convolution.convolution(X, (4, 1, 3, 3), groups=2), "no convolution of images"),
         (convolution.convolution(X, (3, 2, 1, 1)), "3×3 weights"),
         (convolution.convolution(X, W, dtype="float64"), "float32"),
+        (
+            narrow(convolution.convolution(X, W, dtype="int32"), ("uint8", "int8")),
+            "16-bit integers",
+        ),
         (convolution.convolution((1, 2, 8), (3, 2, 3)), "no convolution of images"),
     ],
 )

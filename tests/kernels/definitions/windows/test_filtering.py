@@ -57,3 +57,11 @@ def test_magnitudes_grow_by_no_more_than_the_gains(tile: int) -> None:
         ones = tuple(tuple(a * b for b in signs) for a in signs)
         grown = times(times(matrix, ones), transposed(matrix))
         assert max(abs(x) for row in grown for x in row) == gain
+
+
+def test_small_tiles_keep_integers_and_large_ones_do_not() -> None:
+    small, large = filtering(2), filtering(4)
+    assert small.keeps_integers
+    assert small.scale == 2
+    assert all(factor.denominator == 1 for row in small.scaled_weights for factor in row)
+    assert not large.keeps_integers

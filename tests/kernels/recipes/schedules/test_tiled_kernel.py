@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -470,6 +470,14 @@ CASES: dict[str, Case] = {
         (elementwise.unary(RELU, (1, 5, 2, 16)), 0),
         constants="w0 b0",
     ),
+    "conv of joined rows": conv((2, 5, 6, 6), (7, 5, 1, 1), bias=True),
+    "conv of joined rows+residual+relu": fused(
+        convolution.convolution((1, 3, 8, 6), (5, 3, 1, 1), bias=True),
+        (elementwise.binary(ADD, (1, 5, 8, 6), (1, 5, 8, 6)), 1),
+        (elementwise.unary(RELU, (1, 5, 8, 6)), 0),
+        constants="w0 b0",
+    ),
+    "conv of joined rows of three axes": conv((1, 3, 3, 2, 6), (4, 3, 1, 1, 1)),
     "conv of long rows of two segments": reading(
         convolution.convolution((1, 7, 2, 16), (5, 7, 1, 3), pads=(0, 1, 0, 1)),
         [(1, 4, 2, 16), (1, 3, 2, 16)],
@@ -499,7 +507,7 @@ def kernels_of(case: Case) -> list[KernelVariant]:
     return [variant for variant in variants if not isinstance(variant.recipe, View)]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=8)
 def kernels(name: str) -> tuple[tuple[KernelVariant, LoweredKernel], ...]:
     """The variants of a case with their kernels, which leave anything in the output's padding."""
     case = CASES[name]
@@ -507,6 +515,12 @@ def kernels(name: str) -> tuple[tuple[KernelVariant, LoweredKernel], ...]:
         (variant, lower_call(call_of(case.definition, variant), case.target, "k"))
         for variant in kernels_of(case)
     )
+
+
+def by_case(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Tests of cases by name.  Those of one case run one after the other, and so make its kernels
+    once."""
+    return pytest.mark.parametrize("name", [*names], scope="module")
 
 
 def demanded(variant: KernelVariant, name: str) -> float:
@@ -546,7 +560,7 @@ WRITING_PADDING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@by_case(CASES)
 def test_every_variant_computes_its_definition(name: str) -> None:
     case = CASES[name]
     arrays = numbers(case.definition)
@@ -559,7 +573,7 @@ def test_every_variant_computes_its_definition(name: str) -> None:
         close(unplace(layouts[output], box), want)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.offered])
+@by_case([name for name, case in CASES.items() if case.offered])
 def test_an_operand_is_read_in_the_layout_that_is_offered(name: str) -> None:
     for buffer, offered in CASES[name].offered:
         assert offered
@@ -567,7 +581,7 @@ def test_an_operand_is_read_in_the_layout_that_is_offered(name: str) -> None:
         assert all(layout in read for layout in offered)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("scores of keys")])
+@by_case([name for name in CASES if name.startswith("scores of keys")])
 def test_operands_across_the_lanes_are_transposed_in_blocks(name: str) -> None:
     """All of a plane before its tiles, or of a panel where there is one plane."""
     found = [
@@ -587,14 +601,14 @@ def test_operands_across_the_lanes_are_transposed_in_blocks(name: str) -> None:
         assert any(b.name.startswith("rows_") and b.scope == "register" for b in made)
 
 
-@pytest.mark.parametrize("name", REPLAYED)
+@by_case(REPLAYED)
 def test_the_steps_make_the_same_kernel_again(name: str) -> None:
     for variant, kernel in kernels(name):
         schedule = kernel.schedule
         assert replay(schedule.definition, schedule.steps) == schedule.func, variant.name
 
 
-@pytest.mark.parametrize("name", CASES)
+@by_case(CASES)
 def test_padding_is_what_the_variant_claims(name: str) -> None:
     """EVALUATED: what analysis finds is what is there; NONE: there is nothing to leave."""
     case = CASES[name]
@@ -636,13 +650,13 @@ def test_padding_is_what_the_variant_claims(name: str) -> None:
                     assert (found.view(np.uint8) == np.tile(want.view(np.uint8), found.size)).all()
 
 
-@pytest.mark.parametrize("name", WRITING_PADDING)
+@by_case(WRITING_PADDING)
 def test_the_epilogue_writes_the_padding_it_is_asked_for(name: str) -> None:
     case = CASES[name]
     arrays = numbers(case.definition, 2)
     output = case.definition.outputs[0].name
     want = interpret(case.definition, arrays)[output]
-    padded = [variant for variant in kernels_of(case) if variant.layouts[output].is_padded]
+    padded = [variant for variant, _ in kernels(name) if variant.layouts[output].is_padded]
     assert padded
     for variant, held in zip(padded, itertools.cycle((0.0, -np.inf))):
         layout = variant.layouts[output]
@@ -652,14 +666,14 @@ def test_the_epilogue_writes_the_padding_it_is_asked_for(name: str) -> None:
         assert (outside(layout, box) == held).all(), variant.name
 
 
-@pytest.mark.parametrize("name", list(CASES)[::2])
+@by_case(list(CASES)[::2])
 def test_variants_without_padding_stay_inside_a_window(name: str) -> None:
     """Parameters in the middle of other tensors' memory: nothing around them is used or written."""
     case = CASES[name]
     arrays = numbers(case.definition, 3)
     output = case.definition.outputs[0].name
     want = interpret(case.definition, arrays)[output]
-    for variant in kernels_of(case):
+    for variant, _ in kernels(name):
         if any(
             layout.is_padded for n, layout in variant.layouts.items() if n not in variant.private
         ):
@@ -678,7 +692,7 @@ def test_variants_without_padding_stay_inside_a_window(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ALONG_ROWS)
+@by_case(ALONG_ROWS)
 def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str) -> None:
     """Weights of a tile's channels lie together; between the borders no step has a condition."""
     (variant, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
@@ -689,6 +703,52 @@ def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str
     assert packed and all(layout.physical_shape[-1] == tile for layout in packed)
     sums = [site for site in sites(kernel.func.body) if isinstance(site.stmt, Reduce)]
     assert any(site.domain.where == TRUE for site in sums)
+
+
+JOINED = [name for name in CASES if name.startswith("conv of joined rows")]
+
+
+def joined_axes(definition: PrimFunc, constants: frozenset[str], runs: bool = True) -> set[int]:
+    """How many axes the variants with lanes along rows have joined with the innermost one."""
+    variants = kernel_variants(definition, constants, SHORT, runs=runs)
+    kinds = [v.recipe.kind for v in variants if isinstance(v.recipe, Tiled)]
+    return {kind.joined for kind in kinds if isinstance(kind, RowTile)}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_rows_that_end_within_a_vector_are_one_where_memory_goes_on(name: str) -> None:
+    case = CASES[name]
+    assert joined_axes(case.definition, case.constants) == {1}
+    (_, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
+    sums = [site for site in sites(kernel.func.body) if isinstance(site.stmt, Reduce)]
+    assert sums and all(site.domain.where == TRUE for site in sums)
+    assert not joined_axes(case.definition, case.constants, runs=False)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        pytest.param(convolution.convolution((1, 3, 2, 7), (5, 3, 1, 1)), id="no whole vectors"),
+        pytest.param(
+            convolution.convolution((1, 3, 2, 6), (5, 3, 1, 3), pads=(0, 1, 0, 1)), id="borders"
+        ),
+        pytest.param(convolution.convolution((1, 3, 2, 8), (5, 3, 1, 3)), id="gaps in the data"),
+        pytest.param(
+            convolution.convolution((1, 3, 4, 6), (5, 3, 1, 1), strides=(2, 1)), id="rows left out"
+        ),
+    ],
+)
+def test_rows_are_not_joined_across_borders_and_gaps(definition: PrimFunc) -> None:
+    assert not joined_axes(definition, frozenset("w"))
+
+
+def test_rows_are_not_joined_where_what_is_added_differs_between_them() -> None:
+    case = fused(
+        convolution.convolution((1, 3, 2, 6), (5, 3, 1, 1)),
+        (elementwise.binary(ADD, (1, 5, 2, 6), (1, 1, 2, 1)), 0),
+        constants="w0",
+    )
+    assert not joined_axes(case.definition, case.constants)
 
 
 def rows_of(definition: PrimFunc, target: Target = SHORT) -> KernelVariant:
@@ -725,6 +785,7 @@ def test_windows_of_products_or_far_apart_are_no_windows_along_rows() -> None:
 NATIVE = [
     "max pool in rows", "average pool in long rows", "max pool, every fourth, dilated",
     "conv of rows of 96", "conv of long rows", "conv of long rows+residual+relu",
+    "conv of joined rows+residual+relu",
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
     "average pool, ceil, with pads", "global max pool", "sum over 18 channels",
@@ -742,7 +803,7 @@ OTHER_PIECES = {
 """Cases in which the price counts other pieces than the kernel has, and why."""
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in OTHER_PIECES])
+@by_case([name for name in CASES if name not in OTHER_PIECES])
 def test_the_price_of_a_tile_counts_the_pieces_that_threads_share(name: str) -> None:
     """Panels that run outermost are shared as well: one plane may be many pieces."""
     for variant, kernel in kernels(name):
@@ -816,25 +877,25 @@ def test_views_place_every_element_where_the_movement_would() -> None:
     assert seen >= 6
 
 
-def test_claims_are_kept_for_data_that_is_not_finite() -> None:
+@by_case(["conv 6 to 7, batch 2", "conv+scale+sigmoid", "max pool", "sum over channels"])
+def test_claims_are_kept_for_data_that_is_not_finite(name: str) -> None:
     """Inf and NaN in logical data come out exactly where the definition puts them."""
-    for name in ("conv 6 to 7, batch 2", "conv+scale+sigmoid", "max pool", "sum over channels"):
-        case = CASES[name]
-        arrays = numbers(case.definition, 5)
-        rng = np.random.default_rng(5)
-        for key, a in arrays.items():
-            if key not in case.constants:
-                flat = a.reshape(-1)
-                places = rng.permutation(flat.size)[:4]
-                flat[places] = np.array([np.inf, -np.inf, np.nan, 1e38], np.float32)
-        output = case.definition.outputs[0].name
-        want = interpret(case.definition, arrays)[output]
-        for variant, kernel in kernels(name):
-            layouts = dict(variant.layouts)
-            box = run(kernel, layouts, arrays, lambda n, f=variant: demanded(f, n))
-            got = unplace(layouts[output], box)
-            np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-            np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+    case = CASES[name]
+    arrays = numbers(case.definition, 5)
+    rng = np.random.default_rng(5)
+    for key, a in arrays.items():
+        if key not in case.constants:
+            flat = a.reshape(-1)
+            places = rng.permutation(flat.size)[:4]
+            flat[places] = np.array([np.inf, -np.inf, np.nan, 1e38], np.float32)
+    output = case.definition.outputs[0].name
+    want = interpret(case.definition, arrays)[output]
+    for variant, kernel in kernels(name):
+        layouts = dict(variant.layouts)
+        box = run(kernel, layouts, arrays, lambda n, f=variant: demanded(f, n))
+        got = unplace(layouts[output], box)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
 
 
 DEPTHWISE = convolution.convolution((1, 6, 12, 16), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6)

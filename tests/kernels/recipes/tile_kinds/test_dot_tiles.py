@@ -19,24 +19,11 @@ from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
 from graphflow.layout import Equal
 from graphflow.lower import lower_call
 from graphflow.tir import interpret
+from support.kernels.narrow_products import narrow
 from support.placing import Native, call_of, positions, unplace
 
 VNNI, WORDS = PROCESSORS["zen4"], PROCESSORS["haswell"]
 BYTE_FACTORS, WORD_FACTORS = ("uint8", "int8"), ("int16", "int16")
-
-
-def narrow(func: tir.PrimFunc, types: tuple[str, str]) -> tir.PrimFunc:
-    """A product of integers whose operands are of narrower types."""
-    old = func.inputs[:2]
-    new = {b: tir.Buffer(b.name, b.shape, t) for b, t in zip(old, types, strict=True)}
-
-    def change(e: tir.Expr) -> tir.Expr:
-        if isinstance(e, tir.Load) and e.buffer in new:
-            return tir.Cast(tir.Load(new[e.buffer], e.indices), "int32")
-        return e
-
-    params = [tir.Param(new.get(p.buffer, p.buffer), p.role) for p in func.params]
-    return tir.PrimFunc(func.name, tuple(params), tir.map_expressions(func.body, change))
 
 
 def matmul(rows: int, depth: int, columns: int, types: tuple[str, str]) -> tir.PrimFunc:

@@ -8,7 +8,7 @@ import pytest
 from graphflow import tir
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
-from graphflow.codegen import host_target
+from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import CostModel, fits_stack
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.definitions.windows.filtered_convolution import (
@@ -26,6 +26,7 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.variants.tile_band_variants import cheapest_bands
+from support.kernels.narrow_products import narrow
 from support.native import Native
 from support.placing import place, unplace
 
@@ -115,3 +116,37 @@ def test_each_variant_computes_the_convolution(tile: int) -> None:
         slices = ((0, kernel.extent),)
         y = Native(kernel.func, target)(placed, slices)["y"]
         np.testing.assert_allclose(unplace(variant.layouts["y"], y), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=["avx2", "host"])
+@pytest.mark.parametrize(
+    ("channels", "outputs"), [(32, 32), (96, 64)], ids=["one slice", "several"]
+)
+def test_each_variant_adds_up_the_same_integers(
+    channels: int, outputs: int, target: Target
+) -> None:
+    size = (6, 7)
+    shapes = (1, channels, *size), (outputs, channels, 3, 3)
+    plain = convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True, dtype="int32")
+    plain = narrow(plain, ("int16", "int16"))
+    func = filtered_convolution(plain, plain_convolution(plain), 2).func
+    random = np.random.default_rng(0)
+    arrays = {
+        "x": random.choice([-255, 255, 0, 3], shapes[0]).astype(np.int16),
+        "w": random.choice([-255, 255, -128, 127], shapes[1]).astype(np.int16),
+        "b": random.integers(-(2**31), 2**31, outputs).astype(np.int32),
+    }
+    (expected,) = tir.interpret(plain, arrays).values()
+    weights = transformed_weights(shapes[1], 2, "int16")
+    (arrays["u"],) = tir.interpret(weights, {"w": arrays.pop("w")}).values()
+    found = kernel_variants(func, frozenset({"u"}), target)
+    assert found
+    for variant in found:
+        placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
+        task = KernelTask("kernel", func, placements, variant.recipe, target)
+        (kernel,) = make_here({"kernel": task}).values()
+        assert kernel.instead_of is None
+        assert "pair2_" in tir.to_text(kernel.func)
+        placed = {name: place(variant.layouts[name], array, 0) for name, array in arrays.items()}
+        y = Native(kernel.func, target)(placed, ((0, kernel.extent),))["y"]
+        np.testing.assert_array_equal(unplace(variant.layouts["y"], y), expected)

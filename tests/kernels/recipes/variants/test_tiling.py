@@ -97,6 +97,16 @@ def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> 
     assert choose_tiling(many, EIGHT_LANES)[1] > choose_tiling(full, EIGHT_LANES)[1]
 
 
+def test_panels_along_rows_run_outermost_where_few_planes_leave_threads_nothing_to_share() -> None:
+    one = replace(ROWS, columns=784, planes=1, loads=AlongRow(0.0, borders=False))
+    tiling, _ = choose_tiling(one, EIGHT_LANES)
+    (panel,) = tiling.panels
+    assert tiling.panel_outermost and one.columns % panel.width == 0
+    assert tiling.pieces(one.planes) == panel.count >= 16
+    assert not choose_tiling(replace(one, planes=16), EIGHT_LANES)[0].panel_outermost
+    assert not choose_tiling(replace(one, loads=ROWS.loads), EIGHT_LANES)[0].panel_outermost
+
+
 def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> None:
     apart = replace(ROWS, steps=20, loads=AlongRow(1.0, borders=False))
     near = replace(apart, loads=AlongRow(0.0, borders=False))

@@ -1,0 +1,109 @@
+"""Networks of float16 and bfloat16 beside our float32, and beside onnxruntime on the same model.
+
+    python benchmarks/halves.py [NETWORK…] [--types float16,bfloat16] [--threads 1] [--blocks 10]
+                                [--json FILE]
+
+The networks are those of `models/zoo/sixteen_bit_zoo.py`.  graphflow in 16 bits and in float32, and
+onnxruntime in 16 bits, take turns in alternating blocks; a speed is the other time over that of
+graphflow in 16 bits, the median over consecutive blocks.  onnxruntime has no kernels for most
+operators on bfloat16: then its columns are empty.  The error is the largest difference from our
+float32, relative to its largest element.  The last lines have the geometric means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import graphflow as gf
+from graphflow.base.dtypes import HALVES
+from graphflow.bench import (
+    PeerFailure,
+    Protocol,
+    Run,
+    largest_error,
+    load_peer,
+    measure,
+    peer_outputs,
+)
+from graphflow.models.zoo.sixteen_bit_zoo import NETWORKS, SIXTEEN_BITS
+
+OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
+SEED = 0
+
+
+def compared(name: str, dtype: str, threads: int, blocks: int) -> dict[str, Any]:
+    """The milliseconds of all three, the speeds beside the others, and the largest relative
+    difference from float32."""
+    whole, short = NETWORKS[name], SIXTEEN_BITS[f"{name}_{dtype}"]
+    model, feeds, wide = short.build(SEED), short.feeds(SEED), whole.feeds(SEED)
+    shapes = {tensor: array.shape for tensor, array in feeds.items()}
+    build = partial(gf.compile, input_shapes=shapes, options=gf.Options(threads=threads))
+    ours, float32 = build(model), build(whole.build(SEED))
+    runs: dict[str, Run] = {OURS: partial(ours.run, feeds), FLOAT: partial(float32.run, wide)}
+    try:
+        peer = load_peer(PEER, model, threads)
+        peer_outputs(PEER, peer, feeds)
+        runs[PEER] = partial(peer.run, feeds)
+    except PeerFailure:
+        pass
+    times = measure(runs, Protocol(blocks))
+    found: dict[str, Any] = {"network": name, "type": dtype, "threads": threads}
+    for title in runs:
+        pairs = zip(times[title].blocks, times[OURS].blocks, strict=True)
+        speed = statistics.median(theirs / own for theirs, own in pairs)
+        found[title] = {"ms": times[title].median_ms, "speed": speed}
+    results = {tensor: array.astype(np.float32) for tensor, array in ours.run(feeds).items()}
+    found["error"] = largest_error(results, float32.run(wide))
+    return found
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """One row for each network and type."""
+    drawn = Table(header_style="bold")
+    for title in ("network", "type", f"{OURS} ms", f"{FLOAT} ms", "speed", f"{PEER} ms", "speed"):
+        drawn.add_column(title, justify="left" if title in ("network", "type") else "right")
+    drawn.add_column("error", justify="right")
+    for result in results:
+        cells = [f"{result[OURS]['ms']:.3g}"]
+        for other in (FLOAT, PEER):
+            there = result.get(other)
+            cells += [f"{there['ms']:.3g}", f"{there['speed']:.3f}"] if there else ["", ""]
+        drawn.add_row(result["network"], result["type"], *cells, f"{result['error']:.0e}")
+    return drawn
+
+
+def main() -> None:
+    """Measure, print the table and write the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", default=[*NETWORKS])
+    parser.add_argument("--types", type=lambda text: text.split(","), default=[*HALVES])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    results = []
+    for name in wanted.networks:
+        for dtype in wanted.types:
+            results.append(compared(name, dtype, wanted.threads, wanted.blocks))
+            if wanted.json is not None:
+                wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    Console(width=120).print(table(results))
+    for other in (FLOAT, PEER):
+        speeds = [result[other]["speed"] for result in results if other in result]
+        if speeds:
+            mean, least = statistics.geometric_mean(speeds), min(speeds)
+            print(f"beside {other}: geometric mean {mean:.3f}, least {least:.3f}")
+
+
+if __name__ == "__main__":
+    main()
