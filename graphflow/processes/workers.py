@@ -106,13 +106,14 @@ class Workers:
         share = TaskShare(function, tasks, trace)
         with own_threads(1 if here and self._workers else 0) as threads:
             while share.open:
-                for worker in (*self._workers, *threads):
-                    if worker.idle and share.waiting:
-                        worker.send(share.waiting.popleft(), share)
-                busy = any(worker.call is not None for worker in (*self._workers, *threads))
+                everyone: list[WorkerProcess | OwnThread] = [*self._workers, *threads]
+                for one in everyone:
+                    if one.idle and share.waiting:
+                        one.send(share.waiting.popleft(), share)
+                busy = any(one.call is not None for one in everyone)
                 heard = self._heard(None if busy else 0.0, threads)
-                for worker in heard:
-                    worker.hear(share)
+                for one in heard:
+                    one.hear(share)
                 if not busy and not heard:
                     share.do_next()
         return share.results()
@@ -165,11 +166,12 @@ class Workers:
         Workers that this process ended are forgotten.
         """
         self._workers = [worker for worker in self._workers if worker.alive]
-        if not self._workers and not threads:
+        everyone: list[WorkerProcess | OwnThread] = [*self._workers, *threads]
+        if not everyone:
             return []
         with selectors.DefaultSelector() as selector:
-            for worker in (*self._workers, *threads):
-                selector.register(worker.answers, selectors.EVENT_READ, worker)
+            for one in everyone:
+                selector.register(one.answers, selectors.EVENT_READ, one)
             return [key.data for key, _ in selector.select(timeout)]
 
 
