@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import assert_never
 
 from graphflow.arith.domain import Domain
@@ -31,6 +32,7 @@ def isl_constraints(domain: Domain) -> str:
     return " and ".join((*sides, f"({_predicate(domain.where)})"))
 
 
+@lru_cache(maxsize=4096)
 def isl_name(var: Var) -> str:
     """The variable's name in isl's grammar: different variables have different names.
 

@@ -7,7 +7,7 @@ made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,11 +22,12 @@ from graphflow.pipeline.kernel_cache import KernelCache
 from graphflow.pipeline.making import make_kernel_and_object
 from graphflow.processes.workers import Workers
 from graphflow.runtime import default_threads
-from graphflow.tir import only_moves, to_text
+from graphflow.tir import only_moves, to_text, walk
 from graphflow.validation import Check, check_kernel
 
-KERNELS_PER_WORKER = 16
-"""The least number of kernels for each worker: starting one takes 0.6 s, making a kernel 0.07 s."""
+KERNELS_PER_PROCESS = 16
+"""The least number of kernels for each process that makes them: starting one takes 0.6 s, making a
+kernel 0.07 s."""
 
 READY_SECONDS = 5.0
 """How long a compilation waits for the worker that runs LLVM in this process's place."""
@@ -68,14 +69,17 @@ class Services:
         missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
         if missing:
             self._start(len(missing), READY_SECONDS)
+        first = {symbol: missing[symbol] for symbol in sorted(missing, key=_work(missing))}
         if not self.workers.started:
-            return found | self.workers.map(make_kernel, missing, self.trace)
-        make = partial(make_kernel_and_object, make_object)
-        made = self.workers.map(make, missing, self.trace)
-        for symbol, (_, code) in made.items():
-            if code is not None:
-                self.cache.take(symbol, code)
-        return found | {symbol: kernel for symbol, (kernel, _) in made.items()}
+            kernels = self.workers.map(make_kernel, first, self.trace)
+        else:
+            make = partial(make_kernel_and_object, make_object)
+            made = self.workers.map(make, first, self.trace, here=not self.apart)
+            kernels = {symbol: kernel for symbol, (kernel, _) in made.items()}
+            for symbol, (_, code) in made.items():
+                if code is not None:
+                    self.cache.take(symbol, code)
+        return found | {symbol: kernels[symbol] for symbol in missing}
 
     def require_memory(self, lowered: Lowered) -> None:
         """Raise `MemoryLimitExceeded` if a whole program needs more memory than allowed."""
@@ -90,11 +94,12 @@ class Services:
         }
         if tasks and self.apart:
             self._start(len(tasks), READY_SECONDS)
-        return {**self.cache.objects, **self.workers.map(make_object, tasks, self.trace)}
+        made = self.workers.map(make_object, tasks, self.trace, here=not self.apart)
+        return {**self.cache.objects, **made}
 
     def checks(self, tasks: Mapping[str, tuple[LoweredKernel, bytes]]) -> dict[str, Check]:
         """The comparison of each kernel with its definition, by symbol."""
-        return self.workers.map(check_kernel, tasks, self.trace)
+        return self.workers.map(check_kernel, tasks, self.trace, here=not self.apart)
 
     def show(self, lowered: Lowered) -> None:
         """Write the texts of each kernel to the trace."""
@@ -113,11 +118,18 @@ class Services:
     def _start(self, kernels: int, patience: float = 0.0) -> None:
         """Start workers if so many kernels are worth it, or LLVM runs apart; in the latter case
         wait up to `patience` seconds until they are ready."""
-        count = worker_count(kernels, self.options)
+        count = worker_count(kernels, self.options, self.apart)
         if self.apart:
-            self.workers.start(max(count, 1), self.trace, patience)
+            self.workers.start(count, self.trace, patience)
         elif not self.workers.started:
             self.workers.start(count, self.trace)
+
+
+def _work(tasks: Mapping[str, KernelTask]) -> Callable[[str], int]:
+    """A key that sorts tasks by the time they take, the longest first, so that no process begins a
+    long one when the others are done.  Definitions of many statements take the longest: transformed
+    tiles, of nine stages, ten times as long as plain sums."""
+    return lambda symbol: -sum(1 for _ in walk(tasks[symbol].definition.body))
 
 
 def promised_kernels(graph: OperatorGraph) -> int:
@@ -134,14 +146,14 @@ def promised_kernels(graph: OperatorGraph) -> int:
     return len(packs) + sum(packs.values())
 
 
-def worker_count(kernels: int, options: Options) -> int:
+def worker_count(kernels: int, options: Options, apart: bool = False) -> int:
     """The number of worker processes for so many kernels; 0 for none.
 
-    One worker would not help, because this process waits while it works.
+    This process makes kernels too, unless they are made `apart` from it.
     """
     if options.workers is not None:
         return options.workers
     processors = default_threads()
     threads = processors if options.threads is None else min(options.threads, processors)
-    count = min(threads, kernels // KERNELS_PER_WORKER)
-    return count if count > 1 else 0
+    processes = min(threads, kernels // KERNELS_PER_PROCESS)
+    return max(processes, 1) if apart else max(processes - 1, 0)

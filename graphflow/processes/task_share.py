@@ -63,7 +63,7 @@ class TaskShare(Generic[Task, Result]):
 
     def call(self, name: str) -> bytes:
         """The pickled call of a task, which from now on belongs to a worker."""
-        self._out.add(name)
+        self.begin(name)
         return pickle.dumps((self.function, self.tasks[name]), pickle.HIGHEST_PROTOCOL)
 
     def answer(self, name: str, answer: Answer) -> None:
@@ -92,12 +92,20 @@ class TaskShare(Generic[Task, Result]):
         if not queue:
             return
         name = queue.popleft()
+        self.done_here(name, lambda: self.function(self.tasks[name], self.trace))
+
+    def begin(self, name: str) -> None:
+        """From now on a task is being done."""
+        self._out.add(name)
+
+    def done_here(self, name: str, result: Callable[[], Result]) -> None:
+        """Take the result of a task that this process did, or the error that `result` raises."""
         try:
-            result = self.function(self.tasks[name], self.trace)
+            found = result()
         except Exception as error:
             self._fail(name, error)
         else:
-            self._finish(name, result)
+            self._finish(name, found)
 
     def results(self) -> dict[str, Result]:
         """All results in the order of the tasks; raises the first error in that order."""

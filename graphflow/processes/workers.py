@@ -25,13 +25,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from graphflow.base.trace import Trace
+from graphflow.processes.own_thread import OwnThread, own_threads
 from graphflow.processes.task_share import Result, Task, TaskShare, WorkerProcess
 
 IDLE_SECONDS = 10.0
@@ -88,26 +89,33 @@ class Workers:
         return tuple(worker.pid for worker in self._workers)
 
     def map(
-        self, function: Callable[[Task, Trace], Result], tasks: Mapping[str, Task], trace: Trace
+        self,
+        function: Callable[[Task, Trace], Result],
+        tasks: Mapping[str, Task],
+        trace: Trace,
+        here: bool = False,
     ) -> dict[str, Result]:
         """The result of `function(task, trace)` for each task, by name and in the order of the
         tasks.
 
         In a worker, `function` gets a trace of its own, whose times are added to `trace`.  If
         several tasks raise an error, that of the earliest task is raised, with a note that names
-        the task.  This process does the work until a worker is ready, and if there is none.
+        the task.  This process does the work until a worker is ready, and if there is none; with
+        `here` it takes part in it all the time, in a thread.
         """
         share = TaskShare(function, tasks, trace)
-        while share.open:
-            for worker in self._workers:
-                if worker.idle and share.waiting:
-                    worker.send(share.waiting.popleft(), share)
-            busy = any(worker.call is not None for worker in self._workers)
-            heard = self._heard(None if busy else 0.0)
-            for worker in heard:
-                worker.hear(share)
-            if not busy and not heard:
-                share.do_next()
+        with own_threads(1 if here and self._workers else 0) as threads:
+            while share.open:
+                everyone: list[WorkerProcess | OwnThread] = [*self._workers, *threads]
+                for one in everyone:
+                    if one.idle and share.waiting:
+                        one.send(share.waiting.popleft(), share)
+                busy = any(one.call is not None for one in everyone)
+                heard = self._heard(None if busy else 0.0, threads)
+                for one in heard:
+                    one.hear(share)
+                if not busy and not heard:
+                    share.do_next()
         return share.results()
 
     @property
@@ -149,17 +157,21 @@ class Workers:
             for worker in self._heard(left):
                 worker.hear(share)
 
-    def _heard(self, timeout: float | None) -> list[WorkerProcess]:
-        """The workers that have sent a message (or ended), after waiting for one.
+    def _heard(
+        self, timeout: float | None, threads: Sequence[OwnThread] = ()
+    ) -> list[WorkerProcess | OwnThread]:
+        """The workers that have sent a message (or ended), and the threads that have done a task,
+        after waiting for one.
 
         Workers that this process ended are forgotten.
         """
         self._workers = [worker for worker in self._workers if worker.alive]
-        if not self._workers:
+        everyone: list[WorkerProcess | OwnThread] = [*self._workers, *threads]
+        if not everyone:
             return []
         with selectors.DefaultSelector() as selector:
-            for worker in self._workers:
-                selector.register(worker.answers, selectors.EVENT_READ, worker)
+            for one in everyone:
+                selector.register(one.answers, selectors.EVENT_READ, one)
             return [key.data for key, _ in selector.select(timeout)]
 
 

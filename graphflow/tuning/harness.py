@@ -96,9 +96,9 @@ class Harness:
             symbol: kernel_task(call, self.target, symbol)
             for symbol, call in zip(symbols, calls, strict=True)
         }
-        lowered = workers.map(make_kernel, tasks, trace)
+        lowered = workers.map(make_kernel, tasks, trace, here=True)
         objects: dict[str, ObjectTask] = {s: (k.func, s, self.target) for s, k in lowered.items()}
-        code = workers.map(make_object, objects, trace)
+        code = workers.map(make_object, objects, trace, here=True)
         return {n: (lowered[s], code[s]) for n, s in zip(names, symbols, strict=True)}
 
     def times(self, found: Sequence[Subject], kernels: Kernels) -> Iterator[tuple[Timing, ...]]:

@@ -20,11 +20,13 @@ def test_few_kernels_few_threads_or_a_wish_mean_no_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(services, "default_threads", lambda: 8)
-    assert worker_count(1000, Options()) == 8
-    assert worker_count(1000, Options(threads=3)) == 3
-    assert worker_count(1000, Options(threads=64)) == 8
-    assert worker_count(40, Options()) == 2
+    assert worker_count(1000, Options()) == 7  # and this process
+    assert worker_count(1000, Options(threads=3)) == 2
+    assert worker_count(1000, Options(threads=64)) == 7
+    assert worker_count(40, Options()) == 1
     assert worker_count(20, Options()) == 0
+    assert worker_count(1000, Options(), apart=True) == 8  # and not this process
+    assert worker_count(1, Options(), apart=True) == 1
     assert worker_count(1000, Options(threads=1)) == 0
     assert worker_count(1000, Options(workers=0)) == 0
     assert worker_count(1, Options(workers=5)) == 5

@@ -551,9 +551,9 @@ def test_shapes_of_one_model_are_compiled_by_one_crew(
     served: list[list[int]] = []
     used = Workers.map
 
-    def noted(self: Workers, *arguments: Any) -> Any:
+    def noted(self: Workers, *arguments: Any, **options: Any) -> Any:
         served.append(list(self.pids))
-        return used(self, *arguments)
+        return used(self, *arguments, **options)
 
     monkeypatch.setattr(Workers, "map", noted)
     build = ModelBuilder(seed=1, name="open")

@@ -269,10 +269,12 @@ def demands(
     """One pass from the buffers in `seeds` to what they are made of, over the accesses `among`.
 
     A seed is over the path of its buffer, which is so given, and its element.  A buffer that is
-    made of itself through others is needed whole.
+    made of itself through others is needed whole.  What is needed of buffers that no access among
+    them writes is not found.
     """
     demanded = Demands(needed=dict(seeds))
     order = _consumers_first(model, among)
+    written = {a.access.buffer for a in among if a.access.writes}
     done: set[tir.Buffer] = set()
     for buffer in order:
         writes = [a for a in among if a.access.writes and a.access.buffer == buffer]
@@ -288,6 +290,9 @@ def demands(
             demanded.instances[write.number] = here
             for read in reads_for(model, write):
                 source = read.access.buffer
+                path = _path(read, here.variables, attached.get(source))
+                if source not in written:
+                    continue
                 at = here if read.domain == write.domain else _instances_at(here, read)
                 if source == buffer:
                     own = tuple(
@@ -295,7 +300,6 @@ def demands(
                     )
                     demanded.own_reads.append((read, _read_by(at, read, own) - needed))
                     continue
-                path = _path(read, here.variables, attached.get(source))
                 asked = _read_by(at, read, path)
                 if source not in done:
                     before = demanded.needed.get(source)

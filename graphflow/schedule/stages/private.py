@@ -98,12 +98,14 @@ def _box(
 ) -> tuple[tuple[int, ...], tuple[arith.IndexExpr, ...]]:
     """The smallest box, and the offset of its first element on each axis of the buffer."""
     windows = [_by_form(touched, axis, frozenset(outer)) for axis in range(len(buffer.shape))]
-    if None in windows:
+    rest = [axis for axis, window in enumerate(windows) if window is None]
+    if rest:
         try:
-            found = _window(touched, buffer, outer)
+            found = _window(touched, buffer, outer, rest)
         except arith.Undecided:
-            found = [(arith.const(0), extent) for extent in buffer.shape]
-        windows = [own or other for own, other in zip(windows, found, strict=True)]
+            found = [(arith.const(0), buffer.shape[axis]) for axis in rest]
+        for axis, window in zip(rest, found, strict=True):
+            windows[axis] = window
     known = [window for window in windows if window]
     return tuple(n for _, n in known), tuple(offset for offset, _ in known)
 
@@ -140,15 +142,18 @@ def _by_form(
 
 
 def _window(
-    touched: Sequence[tir.Access], buffer: tir.Buffer, outer: tuple[arith.Var, ...]
+    touched: Sequence[tir.Access],
+    buffer: tir.Buffer,
+    outer: tuple[arith.Var, ...],
+    axes: Sequence[int],
 ) -> list[tuple[arith.IndexExpr, int]]:
-    """Offset and extent of each axis of the smallest box, on integer sets."""
-    element = bound_inference.element_variables(buffer)
-    places = dict.fromkeys((a.domain, a.indices) for a in touched)
+    """Offset and extent of some axes of the smallest box, on integer sets."""
+    every = bound_inference.element_variables(buffer)
+    element = [every[axis] for axis in axes]
+    places = dict.fromkeys((a.domain, tuple(a.indices[axis] for axis in axes)) for a in touched)
     sets = [arith.IntegerSet.of(domain).image(element, indices) for domain, indices in places]
     used = reduce(lambda a, b: a | b, (one.over((*outer, *element)) for one in sets))
-    windows = (used.offset(var, outer) for var in element)
-    return [(offset, max(extent, 1)) for offset, extent in windows]
+    return [(offset, max(extent, 1)) for offset, extent in (used.offset(v, outer) for v in element)]
 
 
 def _parted(
