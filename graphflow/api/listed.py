@@ -44,6 +44,7 @@ class ListedExecutable(Executable):
         )
         self._last: Executable | None = None
         self._file = None
+        self._complete = None  # each run chooses a program by its lists
 
     @property
     def _models(self) -> Models:  # type: ignore[override]

@@ -51,6 +51,8 @@ from support.chores import (
 )
 from support.paths import TESTS
 
+HOST = host_target()
+
 PATIENCE = 60.0
 """Seconds after which something that should happen by itself counts as not happening."""
 
@@ -86,7 +88,7 @@ def mapped(
 
 
 @functools.cache
-def compiled_here(target: Target | None = None) -> Compiled:
+def compiled_here(target: Target = HOST) -> Compiled:
     return compile_graph(CompileRequest(convolutions(), target=target, options=Options(workers=0)))
 
 
@@ -94,7 +96,7 @@ def compiled_here(target: Target | None = None) -> Compiled:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=lambda t: str(t.name))
+@pytest.mark.parametrize("target", [HOST, avx2_target()], ids=lambda t: str(t.name))
 def test_objects_are_the_same_bit_for_bit(ready: None, count: int, target: Any) -> None:
     here = compiled_here(target)
     there = compile_graph(
