@@ -19,6 +19,7 @@ neither is contiguous, or a step is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from graphflow import schedule
 from graphflow.base.errors import ScheduleError
@@ -91,23 +92,30 @@ def _lanes_inside(
         s, pieces = stages_apart(s, row)
         nests = [stmt for piece in pieces for stmt in nests_in(s.loop(piece))]
     for nest in [s.handles(perfect_nest(stmt)) for stmt in nests]:
-        s, nest = _contiguous(s, nest, recipe.lanes)
-        s = _nest_in_lanes(s, nest, recipe)
+        contiguous = _contiguous_loops(s, nest, recipe.lanes)
+        if contiguous:
+            s, along = _contiguous(s, nest, contiguous[-1])
+            s = _nest_in_lanes(s, along, recipe)
+        elif prod(s.loop(place).extent or 1 for place in nest) > recipe.lanes:
+            raise ScheduleError(f"no loop of the nest {nest[0]} is contiguous in memory")
+        # Else the nest is shorter than a vector, and a tensor that lies in a larger one has gaps
+        # between its elements that the variant did not know of: lanes would gain nothing.
     return s, shared
 
 
-def _contiguous(
-    s: Schedule, nest: tuple[Handle, ...], lanes: int
-) -> tuple[Schedule, tuple[Handle, ...]]:
-    """A perfect nest with a loop innermost along which its accesses are contiguous in memory.
-
-    Loops that run through memory together become one.  ScheduleError where there is no such loop.
-    """
+def _contiguous_loops(s: Schedule, nest: tuple[Handle, ...], lanes: int) -> list[int]:
+    """The places in a perfect nest of the loops along which its accesses are contiguous."""
     loops = [s.loop(place) for place in nest]
-    found = [k for k, loop in enumerate(loops) if is_contiguous(loop, accesses(loop.body), lanes)]
-    if not found:
-        raise ScheduleError(f"no loop of the nest {loops[0].var} is contiguous in memory")
-    place = found[-1]
+    return [k for k, loop in enumerate(loops) if is_contiguous(loop, accesses(loop.body), lanes)]
+
+
+def _contiguous(
+    s: Schedule, nest: tuple[Handle, ...], place: int
+) -> tuple[Schedule, tuple[Handle, ...]]:
+    """A perfect nest with its loop at `place` innermost, along which accesses are contiguous.
+
+    Loops that run through memory together become one.
+    """
     if place != len(nest) - 1:
         nest = (*nest[:place], *nest[place + 1 :], nest[place])
         s = s.apply(schedule.reorder_loops, s.names(nest))

@@ -166,3 +166,20 @@ def test_rows_beyond_the_stack_are_refused() -> None:
     with pytest.raises(ScheduleError, match="bytes of stack"):
         kernel_schedule(definition, placements, variant.recipe, TARGETS["avx2"])
     assert native(variant, definition, "avx2").schedule.refusals
+
+
+def test_a_nest_shorter_than_a_vector_may_lie_in_a_larger_tensor() -> None:
+    """A column of a wider tensor has gaps, so lanes along it are refused where there are many."""
+
+    def made(rows: int) -> PrimFunc:
+        definition = reduction.reduce("max", (rows, 1), (0, 1), False)
+        variant = variants(definition, "avx2")[0]
+        column = variant.layouts["x"].windowed((0, 4), (rows, 5))
+        placements = (("x", column, None), ("y", variant.layouts["y"], None))
+        return kernel_schedule(definition, placements, variant.recipe, TARGETS["avx2"]).func
+
+    x = np.full((2, 5), np.inf, np.float32)
+    x[:, 4] = 3, 7
+    assert interpret(made(2), {"x": x})["y"] == 7
+    with pytest.raises(ScheduleError, match="contiguous in memory"):
+        made(20)
