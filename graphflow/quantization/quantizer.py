@@ -140,12 +140,13 @@ def quantize_prepared(
 def _folder() -> Iterator[str]:
     """A temporary folder; the quantizer's advice does not reach the log, nor why it prepares less
     than it could."""
-    logging.disable(logging.ERROR)
+    disabled = logging.root.manager.disable
+    logging.disable(max(disabled, logging.ERROR))
     try:
         with tempfile.TemporaryDirectory() as folder:
             yield folder
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)
 
 
 @contextmanager
