@@ -128,8 +128,7 @@ def alternating(
     times = measure({r: partial(run, inputs) for r, run in ready.items()}, Protocol(blocks=blocks))
     found = {runtime: {"ms": time.median_ms} for runtime, time in times.items()}
     for peer in runtimes[1:]:
-        pairs = zip(times[peer].blocks, times[OURS].blocks, strict=True)
-        found[peer]["speed"] = statistics.median(theirs / ours for theirs, ours in pairs)
+        found[peer]["speed"] = times[peer].ratio_to(times[OURS])
     if REFERENCE in ready:
         found[OURS]["error"] = largest_error(ready[OURS](inputs), ready[REFERENCE](inputs))
     return found

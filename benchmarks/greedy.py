@@ -60,8 +60,8 @@ def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any
         name: {
             "ms": statistics.median(found[name].median_ms for found in rounds),
             "iqr_ms": statistics.median(found[name].iqr_ms for found in rounds),
-            "ratio": statistics.median(_ratio(found, name) for found in rounds),
-            "ratios": [_ratio(found, name) for found in rounds],
+            "ratio": statistics.median(found[name].ratio_to(found[CHOSEN]) for found in rounds),
+            "ratios": [found[name].ratio_to(found[CHOSEN]) for found in rounds],
             "cost_ms": 1e3 * plan.compiled.plan.seconds,
             "cost_ratio": plan.compiled.plan.seconds / costs[CHOSEN],
             "greedy_cost_ms": 1e3 * costs[name],
@@ -75,16 +75,9 @@ def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any
 def _rounds(runs: Mapping[str, Callable[[], object]], blocks: int) -> list[dict[str, BlockTimes]]:
     """One measurement if every greedy plan is clearly slower, else three."""
     rounds = [measure(runs, Protocol(blocks=blocks))]
-    if min(_ratio(rounds[0], name) for name in runs if name != CHOSEN) < CLEAR:
+    if min(rounds[0][name].ratio_to(rounds[0][CHOSEN]) for name in runs if name != CHOSEN) < CLEAR:
         rounds += [measure(runs, Protocol(blocks=blocks)) for _ in range(2)]
     return rounds
-
-
-def _ratio(timings: Mapping[str, BlockTimes], name: str) -> float:
-    """The ratio of a plan's time to the chosen plan's, block by block, so that a disturbance
-    affects both."""
-    pairs = zip(timings[name].blocks, timings[CHOSEN].blocks, strict=True)
-    return statistics.median(taken / chosen for taken, chosen in pairs)
 
 
 def plans_table(model: str, plans: dict[str, dict[str, Any]]) -> Table:

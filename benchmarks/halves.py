@@ -59,8 +59,7 @@ def compared(name: str, dtype: str, threads: int, blocks: int) -> dict[str, Any]
     times = measure(runs, Protocol(blocks))
     found: dict[str, Any] = {"network": name, "type": dtype, "threads": threads}
     for title in runs:
-        pairs = zip(times[title].blocks, times[OURS].blocks, strict=True)
-        speed = statistics.median(theirs / own for theirs, own in pairs)
+        speed = times[title].ratio_to(times[OURS])
         found[title] = {"ms": times[title].median_ms, "speed": speed}
     results = {tensor: array.astype(np.float32) for tensor, array in ours.run(feeds).items()}
     found["error"] = largest_error(results, float32.run(wide))

@@ -57,8 +57,7 @@ def compared(name: str, way: str, threads: int, blocks: int, target: Target) -> 
         "target": target.name,
     }
     for title in runs:
-        pairs = zip(times[title].blocks, times[OURS].blocks, strict=True)
-        speed = statistics.median(theirs / own for theirs, own in pairs)
+        speed = times[title].ratio_to(times[OURS])
         found[title] = {"ms": times[title].median_ms, "speed": speed}
     found["error"] = largest_error(runs[OURS](feeds), runs[PEER](feeds))
     found["integer_products"] = ours.report()["summary"]["integer_products"]

@@ -35,6 +35,12 @@ class BlockTimes:
     iqr_ms: float
     blocks: tuple[float, ...]
 
+    def ratio_to(self, other: BlockTimes) -> float:
+        """How many times as long as another program this one takes: the median over consecutive
+        blocks of both, which a disturbance affects alike."""
+        pairs = zip(self.blocks, other.blocks, strict=True)
+        return statistics.median(own / others for own, others in pairs)
+
 
 def measure(runs: Mapping[str, Run], protocol: Protocol) -> dict[str, BlockTimes]:
     """The time of each of `runs`, measured in alternating blocks."""
