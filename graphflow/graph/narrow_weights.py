@@ -13,13 +13,15 @@ of more rows keeps them widened: its tiles would widen them again for every few 
 
 from __future__ import annotations
 
-from math import prod
-
 from graphflow import tir
 from graphflow.base.dtypes import HALVES
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized import with_inlined
-from graphflow.graph.roundings import converted_value
+from graphflow.graph.roundings import converted_value, stores_halves
+from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
+    NotUnscalable,
+    sum_of_products,
+)
 
 MOST_READS = 2
 """How often a product may read each weight.  The time over that with widened weights on one core of
@@ -29,6 +31,8 @@ and 1.58 for 8; with AVX2 0.64 and 0.50 for 2, 1.00 and 1.13 for 4, 1.04 and 1.2
 
 def read_narrow_weights(graph: OperatorGraph) -> int:
     """Let products of few rows widen their constant weights; returns how many do."""
+    if not stores_halves(graph):
+        return 0
     changes = 0
     for node in graph.topological():
         values = [v for v in dict.fromkeys(node.inputs) if _is_widened_constant(graph, v)]
@@ -54,20 +58,16 @@ def _is_widened_constant(graph: OperatorGraph, value: str) -> bool:
 def _multiplied(node: Node) -> dict[str, int]:
     """How often each element of an operand of a sum of products is multiplied, by the operand's
     value; none for a node that computes anything else."""
-    if not node.has_definition:
+    try:
+        found = sum_of_products(node.func) if node.has_definition else None
+    except NotUnscalable:
         return {}
-    sums = [s for s in tir.sites(node.func.body) if isinstance(s.stmt, tir.Reduce)]
-    if len(sums) != 1:
+    if found is None:
         return {}
-    stmt, ranges = sums[0].stmt, sums[0].domain.ranges().values()
-    assert isinstance(stmt, tir.Reduce)
-    is_product = isinstance(stmt.value, tir.Binary) and stmt.value.op == "mul"
-    if stmt.op is not tir.ReduceOp.ADD or not is_product:
-        return {}
-    terms = prod(high - low + 1 for low, high in ranges if low is not None and high is not None)
-    read = (e.buffer for e in tir.walk_expr(stmt.value) if isinstance(e, tir.Load))
+    products = found.terms * found.target.size
+    read = (e.buffer for e in tir.walk_expr(found.update.value) if isinstance(e, tir.Load))
     return {
-        node.bound[buffer.name]: -(-terms // buffer.size)
+        node.bound[buffer.name]: -(-products // buffer.size)
         for buffer in read
         if buffer.name in node.bound and buffer.size
     }

@@ -15,13 +15,18 @@ from __future__ import annotations
 import numpy as np
 
 from graphflow import tir
-from graphflow.base.dtypes import DTYPES, STORED_FLOATS
+from graphflow.base.dtypes import DTYPES, HALVES, STORED_FLOATS
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
 
 KEEPING: tuple[str, ...] = ("neg", "abs", "max", "min")
 """Operators whose results are operands, up to the sign."""
+
+
+def stores_halves(graph: OperatorGraph) -> bool:
+    """Whether any value of a graph is a float of 16 bits."""
+    return any(value.dtype in HALVES for value in graph.values.values())
 
 
 def drop_roundings(graph: OperatorGraph) -> int:

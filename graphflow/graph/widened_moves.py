@@ -19,7 +19,7 @@ from dataclasses import replace
 from graphflow import tir
 from graphflow.base.dtypes import HALVES
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.roundings import converted_value
+from graphflow.graph.roundings import converted_value, stores_halves
 from graphflow.kernels.definitions.elementwise import cast
 
 WIDE = "float32"
@@ -28,7 +28,7 @@ WIDE = "float32"
 def widen_moves(graph: OperatorGraph) -> int:
     """Let kernels that move rounded numbers for readers of float32 move float32; returns how many
     do."""
-    if not any(value.dtype in HALVES for value in graph.values.values()):
+    if not stores_halves(graph):
         return 0
     changes = 0
     for name in [node.name for node in reversed(graph.topological())]:

@@ -14,8 +14,8 @@ from graphflow.base.dtypes import DTYPES
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
 from graphflow.graph.widened_moves import widen_moves
+from graphflow.models.zoo.building.sixteen_bits import ELEMENTS
 
-ELEMENTS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 6e-8, 1e-40, 60000.0, 1.0009765625)
 
 Nodes = list[tuple[str, list[str], str, dict[str, Any]]]
