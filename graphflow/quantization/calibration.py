@@ -37,19 +37,20 @@ def samples_of(
     An array of a file that has several times the fixed first extent of its input is cut into as
     many samples.  Raises InvalidModel for data that does not fit the inputs, or that is empty.
     """
-    sources = list(_sources(data))
-    order = [*range(len(sources))]
-    if len(sources) > limit:
-        order = sorted(np.random.default_rng(seed).permutation(len(sources))[:limit].tolist())
+    sources, dice = list(_sources(data)), np.random.default_rng(seed)
     found: list[Sample] = []
-    for place in order:
-        what, arrays = _read(sources[place], place, inputs)
-        found += _cut(what, arrays, inputs)
-        if len(found) >= limit:
-            break
+    for place in _places(len(sources), limit, dice):
+        found += _cut(*_read(sources[place], place, inputs), inputs)
     if not found:
         raise InvalidModel("the data has no samples; give at least one, and better a hundred")
-    return found[:limit]
+    return [found[place] for place in _places(len(found), limit, dice)]
+
+
+def _places(count: int, limit: int, dice: np.random.Generator) -> list[int]:
+    """At most `limit` of so many places, in their order."""
+    if count <= limit:
+        return [*range(count)]
+    return sorted(dice.permutation(count)[:limit].tolist())
 
 
 def random_samples(inputs: Sequence[OpenTensor], count: int, seed: int) -> list[Sample]:

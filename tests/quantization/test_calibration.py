@@ -46,6 +46,9 @@ def test_a_seed_chooses_samples_where_there_are_more() -> None:
         for seed in (0, 0, 1)
     ]
     assert firsts[0] == firsts[1] != firsts[2] and len(firsts[0]) == 4
+    whole = np.concatenate([sample["x"] for sample in data])
+    of_one = [float(s["x"].flat[0]) for s in samples_of([{"x": whole}], [IMAGE], 4, 0)]
+    assert of_one == firsts[0], "an array is chosen from all over, and not from its beginning"
 
 
 @pytest.mark.parametrize(
