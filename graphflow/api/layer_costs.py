@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -282,8 +282,8 @@ class _Distances:
             self._norm[name] += float(other @ other)
 
     def relative(self) -> dict[str, float]:
-        """‖found − expected‖ / ‖expected‖; 0 where both are 0."""
+        """‖found − expected‖ / ‖expected‖; where only 0 is expected, 0 or infinity."""
         return {
-            name: sqrt(apart / self._norm[name]) if self._norm[name] else float(apart and "inf")
+            name: sqrt(apart / self._norm[name]) if self._norm[name] else (inf if apart else 0.0)
             for name, apart in self._apart.items()
         }

@@ -239,7 +239,7 @@ def _inputs(proto: onnx.ModelProto, shapes: Shapes) -> list[OpenTensor]:
             f"{', '.join(tensor.name for tensor in inputs)}"
         )
     return [
-        OpenTensor(tensor.name, tensor.dtype, tuple(shapes.get(tensor.name, tensor.shape or ())))
+        OpenTensor(tensor.name, tensor.dtype, tuple(shapes[tensor.name]))
         if tensor.name in shapes
         else tensor
         for tensor in inputs

@@ -283,6 +283,14 @@ def _add_quantize(commands: Any) -> None:
     command.add_argument(
         "-o", "--output", required=True, metavar="OUT.onnx", help="the quantized model"
     )
+    _add_samples(command)
+    _add_quantized_types(command)
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the table as JSON")
+    add_network_arguments(command)
+
+
+def _add_samples(command: argparse.ArgumentParser) -> None:
+    """Add the options that say what ranges and errors are measured with."""
     command.add_argument(
         "--data",
         nargs="+",
@@ -303,6 +311,20 @@ def _add_quantize(commands: Any) -> None:
         action="store_true",
         help="scales of activations are those of each run; data only serves to measure errors",
     )
+    command.add_argument(
+        "--limit",
+        type=int,
+        default=CALIBRATION_SAMPLES,
+        metavar="N",
+        help="the most samples that are used; default: %(default)s",
+    )
+    command.add_argument(
+        "--seed", type=int, default=0, help="which samples are used, and seed of random ones"
+    )
+
+
+def _add_quantized_types(command: argparse.ArgumentParser) -> None:
+    """Add the options that say what is quantized, and to which types and scales."""
     for what, default in (("activations", "u8"), ("weights", "s8")):
         command.add_argument(
             f"--{what}",
@@ -340,15 +362,3 @@ def _add_quantize(commands: Any) -> None:
         metavar="OPERATOR",
         help="an operator whose nodes stay as they are, such as Softmax; may be repeated",
     )
-    command.add_argument(
-        "--limit",
-        type=int,
-        default=CALIBRATION_SAMPLES,
-        metavar="N",
-        help="the most samples that are used; default: %(default)s",
-    )
-    command.add_argument(
-        "--seed", type=int, default=0, help="which samples are used, and seed of random ones"
-    )
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the table as JSON")
-    add_network_arguments(command)

@@ -34,8 +34,9 @@ UNEVEN = 1.1
 cache, makes some shapes slower than others of the same price."""
 
 OF_INTEGERS = 0.75
-"""The factor in its place where integers are added up: additions of integers take half the time of
-those of floats.  Measured with AVX2 on ten convolutions of 16 to 256 channels: 0.7 to 0.8."""
+"""The factor in place of `UNEVEN` where integers are added up, but for the weights: additions of
+integers take half the time of those of floats.  Measured with AVX2 on ten convolutions of 16 to 256
+channels: 0.7 to 0.8."""
 
 FETCHED_LATE = 2.0
 """The factor on `AWAITED` for weights of 16 bits, which are not fetched ahead.  Measured with AVX2

@@ -134,7 +134,10 @@ class IrBuilder:
         return self.call(name, "i32", value, lanes=value.lanes)
 
     def unless_nan(self, x: IrValue, otherwise: IrValue) -> IrValue:
-        """`otherwise`; in the lanes where `x` is NaN, that as a quiet NaN.  Both are float32."""
+        """`otherwise` in the lanes where `x` is a number; where `x` is NaN, `x` as a quiet NaN.
+
+        Both are float32.
+        """
         quiet = self.binary("or", self.convert("bitcast", x, "i32"), int_constant(1 << 22, "i32"))
         is_nan = self.compare("fcmp uno", x, x)
         return self.select(is_nan, self.convert("bitcast", quiet, "float"), otherwise)

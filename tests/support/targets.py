@@ -22,9 +22,9 @@ DIFFERENT = ("broadwell-guest", "zen3", "rocketlake-guest", USUAL)
 def processors(*, light: bool = False) -> pytest.MarkDecorator:
     """Parametrizes `target` with the processors for which a plan, a price or a tile is expected.
 
-    Those are all of them; without `-m slow` only a test that is `light` runs for others than those
-    in `DIFFERENT`.  Where the environment names another one than the usual one, it is that one, if
-    the ordinary run leaves it out, and else slow.
+    The ordinary run takes those in `DIFFERENT`, and for a test that is `light` all; the others are
+    slow.  Where the environment names a processor other than the usual one, only that one is taken;
+    it is slow if the ordinary run takes it anyway.
     """
     assumed = assumed_host()
     other = assumed not in (None, USUAL)

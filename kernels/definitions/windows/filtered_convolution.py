@@ -12,9 +12,9 @@ at each of their positions, and transform the sums back; what follows the convol
 `filtering` has the matrices and the proof that both are equal in exact arithmetic.
 
 Sums of products of 16-bit integers are exact in such tiles: u is (k G) w (k G)ᵀ for the k with
-which k G has integers, and Aᵀ s A is k² times the sum of products, which a shift or a quotient
-undoes.  Where the image, the weights and the sums are small enough (`filtered_convolutions`), the
-results are the same bit for bit, and nothing is looked at beforehand.
+which k G has integers, and Aᵀ s A is k² times the sum of products, which a shift undoes.  Where the
+image, the weights and the sums are small enough (`filtered_convolutions`), the results are the same
+bit for bit, and nothing is looked at beforehand.
 
 Of floats, more is needed:
 
@@ -409,12 +409,12 @@ class _Stages:
 
     def _unscaled(self, total: tir.Expr) -> tir.Expr:
         """The sum of products of which transformed weights of integers give a multiple."""
-        times = self._how.scale**2
-        if self._guarded or times == 1:
+        if self._guarded:
             return total
-        if times & (times - 1) == 0:
-            return tir.Binary("shr", total, stages.literal(times.bit_length() - 1, total.dtype))
-        return tir.Binary("div", total, stages.literal(times, total.dtype))
+        times = self._how.scale**2
+        bits = times.bit_length() - 1
+        assert times == 1 << bits, "tiles that keep integers scale their weights by powers of two"
+        return tir.Binary("shr", total, stages.literal(bits, total.dtype))
 
     def _untiled(self) -> tir.Stmt:
         """The outputs at their places in the image; tiles at its end have more than there are."""
