@@ -5,7 +5,18 @@ from typing import TypeAlias
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
-from graphflow.codegen.instruction_set import instruction, instructions_of, is_instruction
+from graphflow.codegen.instruction_set import (
+    instruction,
+    instructions_of,
+    is_instruction,
+    multiplies_matrices,
+)
+from graphflow.codegen.matrix_registers import (
+    MATRIX_LANES,
+    MOST_GROUPS,
+    MOST_MATRIX_ROWS,
+    matrix_product,
+)
 from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.codegen.target_machine import assembly, object_code
 from graphflow.codegen.targets import avx2_target, executed_as, host_target, named_target
@@ -39,6 +50,9 @@ def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
 
 
 __all__ = [
+    "MATRIX_LANES",
+    "MOST_GROUPS",
+    "MOST_MATRIX_ROWS",
     "ObjectTask",
     "avx2_target",
     "compile_object",
@@ -50,6 +64,8 @@ __all__ = [
     "instructions_of",
     "is_instruction",
     "make_object",
+    "matrix_product",
+    "multiplies_matrices",
     "named_target",
     "renamed",
 ]

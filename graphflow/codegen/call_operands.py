@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from graphflow.base.target import Target
 from graphflow.codegen.emit_index import Indices
 from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.codegen.matrix_registers import MatrixRegisters, MatrixWindow, matrix_window
 from graphflow.llvm import IrBuilder, IrValue, lanes_of
 from graphflow.tir import Call, PrimFunc, Role, constant_operand
 
@@ -38,8 +39,16 @@ class Instruction:
 class CallOperands:
     """The windows and scalars of a call that is about to be emitted."""
 
-    def __init__(self, call: Call, builder: IrBuilder, indices: Indices, memory: Memory) -> None:
+    def __init__(
+        self,
+        call: Call,
+        builder: IrBuilder,
+        indices: Indices,
+        memory: Memory,
+        matrices: MatrixRegisters,
+    ) -> None:
         self.call, self.builder, self.indices, self.memory = call, builder, indices, memory
+        self.matrices = matrices
         self.addresses: dict[str, Address] = {}
 
     def emit(self, instruction: Instruction) -> bool:
@@ -51,7 +60,7 @@ class CallOperands:
         if any(buffers.count(buffer) > 1 for buffer in written):
             return False
         for param, window in pairs:
-            address = self.memory.window(window, param.buffer.shape)
+            address = self.memory.window(window, param.buffer.shape, rows_apart=param.strided)
             if address is None:
                 return False
             self.addresses[param.buffer.name] = address
@@ -65,6 +74,13 @@ class CallOperands:
     def pointer(self, name: str) -> IrValue:
         """The address of the first element of a parameter."""
         return self.memory.pointer_to(self.addresses[name])
+
+    def matrix(self, name: str) -> MatrixWindow:
+        """The place of a parameter in memory, as a matrix register takes it."""
+        pairs = zip(self.call.definition.params, self.call.windows, strict=True)
+        window = next(window for param, window in pairs if param.buffer.name == name)
+        shape = self.call.definition.param(name).shape
+        return matrix_window(self.addresses[name], window, shape)
 
     def vector(self, name: str) -> IrValue:
         """All elements of a parameter."""

@@ -29,8 +29,14 @@ from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
-from graphflow.codegen.instruction_set import instruction_for, writers_for
+from graphflow.codegen.instruction_set import (
+    instruction_for,
+    multiplies_matrices,
+    writers_for,
+)
 from graphflow.codegen.math import NARROWEST_HALVED
+from graphflow.codegen.matrix_registers import MatrixRegisters, MatrixWindow, matrix_window
+from graphflow.codegen.matrix_sums import sums_of_products
 from graphflow.codegen.unrolled_chains import UnrolledChains, unrolled_chains
 from graphflow.llvm import IrValue, int_constant, mangled, typed_constant
 
@@ -111,12 +117,14 @@ class PartEmitter:
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
+        self.matrices = MatrixRegisters(self.builder, self.memory)
 
     def function(self, name: str) -> list[str]:
         """The definition of the function, called `name`."""
         for number, param in enumerate(self.func.params):
             self.memory.add_parameter(param.buffer, IrValue(f"%p{number}", "ptr"))
         self._body(self.func.body, None)
+        self.matrices.close()
         parameters = ", ".join((*self._parameters(), "i64 %lo", "i64 %hi"))
         return [
             f'define internal void @"{name}"({parameters}) #0 {{',
@@ -161,8 +169,10 @@ class PartEmitter:
             case tir.Store():
                 value = self.expressions.emit(stmt.value, mask)
                 self.memory.store(stmt.buffer, stmt.indices, value, mask)
+                self.matrices.forget()
             case tir.Reduce():
                 self._reduce(stmt, mask)
+                self.matrices.forget()
             case tir.For():
                 self._for(stmt, mask)
             case tir.If():
@@ -177,7 +187,9 @@ class PartEmitter:
                 self._body(stmt.body, mask)
             case tir.Call():
                 instruction = instruction_for(stmt, self.target) if mask is None else None
-                operands = CallOperands(stmt, self.builder, self.indices, self.memory)
+                operands = CallOperands(
+                    stmt, self.builder, self.indices, self.memory, self.matrices
+                )
                 if instruction is None or not operands.emit(instruction):
                     self._body(tir.performed(stmt), mask)
             case tir.Assume():
@@ -287,6 +299,7 @@ class PartEmitter:
             body = cast(tir.If, body[0]).then
         if value is None:
             with (
+                self.matrices.keeping(self._kept_sums(loop)),
                 self.builder.counted(first, last, may_be_empty) as index,
                 self.indices.running(loop.var, index, interval),
             ):
@@ -296,6 +309,19 @@ class PartEmitter:
                 self._matched(loop, value, (first, last), interval, mask)
         else:
             self._matched(loop, value, (first, last), interval, mask)
+
+    def _kept_sums(self, loop: tir.For) -> tuple[MatrixWindow, ...]:
+        """The sums of matrix products that stay in registers while a loop runs.
+
+        None where it does more than such products, where which sums they add to changes from
+        iteration to iteration, and where it runs in a loop that keeps them already.
+        """
+        if self.matrices.is_keeping or not multiplies_matrices(self.target):
+            return ()
+        return tuple(
+            matrix_window(self.memory.address(window.buffer, window.starts), window, shape)
+            for window, shape in sums_of_products(loop) or ()
+        )
 
     def _count_limit(self, loop: tir.For, interval: Interval, mask: Mask | None) -> IrValue | None:
         """Where a loop can end, as the rest of it does nothing: at the first iteration whose index
@@ -416,11 +442,14 @@ class PartEmitter:
             if not stmt.orelse:
                 with self.builder.when(truth):
                     self._body(stmt.then, mask)
+                self.matrices.forget()
                 return
             with self.builder.either(truth) as otherwise:
                 self._body(stmt.then, mask)
                 otherwise()
+                self.matrices.forget()
                 self._body(stmt.orelse, mask)
+            self.matrices.forget()
         else:
             assert mask is not None
             # Both masks first: `then` may overwrite what the condition reads.

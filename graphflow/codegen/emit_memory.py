@@ -192,13 +192,19 @@ class Memory:
 
     # ---- windows of instructions
 
-    def window(self, window: BufferWindow, shape: tuple[int, ...]) -> Address | None:
+    def window(
+        self, window: BufferWindow, shape: tuple[int, ...], rows_apart: bool = False
+    ) -> Address | None:
         """Where a window begins whose elements follow one another; None if they do not, or if
-        they are stored in other types than they are computed in."""
+        they are stored in other types than they are computed in.
+
+        With `rows_apart` the elements of each row do, and rows along the first axis may be apart.
+        """
         address = self.address(window.buffer, window.starts)
         strides = [address.place.strides[axis] for axis in window.kept]
-        pairs = zip(strides, Buffer("", shape).strides, shape, strict=True)
-        if address.place.dtype == "bool" or any(a != b for a, b, n in pairs if n > 1):
+        pairs = [*zip(strides, Buffer("", shape).strides, shape, strict=True)]
+        together = pairs[1:] if rows_apart else pairs
+        if address.place.dtype == "bool" or any(a != b for a, b, n in together if n > 1):
             return None
         return address
 

@@ -26,6 +26,7 @@ from graphflow.codegen.avx512_math import Avx512Math
 from graphflow.codegen.call_operands import CallOperands, Instruction
 from graphflow.codegen.intrinsics import require_feature, require_intrinsic
 from graphflow.codegen.math import Math
+from graphflow.codegen.matrix_registers import is_matrix_product
 from graphflow.codegen.x86_instructions import x86_instructions
 from graphflow.llvm import IrBuilder, int_constant, vector_type
 from graphflow.tir import PREFETCH16, Call, Intrinsic, PrimFunc, Role, intrinsic_problem
@@ -40,6 +41,15 @@ def writers_for(target: Target, block: str) -> tuple[IrBuilder, Math]:
         return builder, Avx512Math(builder)
     builder = IrBuilder(block)
     return builder, Math(builder)
+
+
+MATRICES = "+amx-int8"
+"""LLVM's name of the feature that multiplies matrices of bytes."""
+
+
+def multiplies_matrices(target: Target) -> bool:
+    """Whether a target performs `matrix_product` definitions."""
+    return MATRICES in target.features.split(",")
 
 
 @lru_cache(maxsize=1)
@@ -78,6 +88,8 @@ def instruction_for(call: Call, target: Target) -> Instruction | None:
         found: Instruction | None = _by_intrinsic(
             call.definition, call.definition.intrinsic, target
         )
+    elif is_matrix_product(call.definition):
+        found = Instruction(call.definition, MATRICES, _multiplied)
     else:
         found = instructions().get(call.definition)
     return found if found is not None and found.is_of(target) else None
@@ -112,6 +124,10 @@ def _by_intrinsic(definition: PrimFunc, intrinsic: Intrinsic, target: Target) ->
 
     feature = None if intrinsic.feature is None else f"+{intrinsic.feature}"
     return Instruction(definition, feature, emitted)
+
+
+def _multiplied(of: CallOperands) -> None:
+    of.matrices.multiply(of.matrix("c"), of.matrix("a"), of.matrix("b"))
 
 
 def _prefetched(of: CallOperands) -> None:

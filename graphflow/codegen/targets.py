@@ -27,6 +27,7 @@ from graphflow.base.processors import (
 from graphflow.base.target import Target
 from graphflow.codegen.host_caches import host_caches
 from graphflow.codegen.target_machine import initialize
+from graphflow.llvm import host_features
 
 
 def host_target() -> Target:
@@ -90,8 +91,9 @@ def _instructions() -> tuple[str, str, bool]:
     """
     initialize()
     cpu = llvm.get_host_cpu_name()
-    features = llvm.get_host_cpu_features()
+    features = host_features()
     wide = all(features.get(name) for name in AVX512)
     if not wide and not (features.get("avx2") and features.get("fma")):
         raise CodegenError(f"the processor {cpu} has neither AVX-512 nor AVX2 with FMA")
-    return cpu, features.flatten(), wide
+    listed = ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features.items()))
+    return cpu, listed, wide

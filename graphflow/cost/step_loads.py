@@ -6,6 +6,7 @@ takes, and the tilings to be compared.  A kind says what the accumulators of a t
 - `BroadcastRows`: vectors that all rows use, and one element for each row.  A matrix product, a
   convolution with channels in the lanes.
 - `DotRows`: the same for bytes, of which an instruction sums the products of four.
+- `MatrixRows`: the same in matrix registers, 16 rows and groups of bytes at a time.
 - `OwnVectors`: one row's vectors are of no use to another one.  A depthwise convolution with
   channels in the lanes.
 - `SlidingRows`: a vector of a row of the image serves all rows of the tile whose windows contain
@@ -67,9 +68,37 @@ SHUFFLED = 1.15
 """The loads of a vector whose lanes are every second to fourth element, shuffles included, where
 the taps of a window share what they load."""
 
+MATRIX_ROWS, MATRIX_COLUMNS = 16, 4
+"""The most rows of a matrix register, and the most registers of columns of a tile: four of sums
+leave four for the operands."""
+
+MATRIX_GROUPS = 16
+"""The most groups of terms of a matrix register: a row has 64 bytes."""
+
+MATRIX_ROW_LOAD = 0.35
+"""Cycles that each row of an operand adds to the cycles of a product, one for each of its rows.
+Measured on Granite Rapids: 17 cycles for a product of 16 rows, 21 with its loads."""
+
+MATRIX_LATENCY = 40.0
+"""The least cycles of a step of a tile in matrix registers: the latency of a product."""
+
+MATRIX_FILLS = 2.5
+"""Sums go through memory before and after their reduction."""
+
 OWN_REGISTERS = 4
 """Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its
 next taps."""
+
+
+def register_rows(mr: int) -> int:
+    """The rows of a matrix register in tiles of `mr` rows: one register has them, or two do."""
+    return mr if mr <= MATRIX_ROWS else -(-mr // 2)
+
+
+def register_groups(groups: int) -> int:
+    """The groups of terms of a matrix register, where a reduction has so many: as many as there is
+    room for of the numbers that divide them."""
+    return next(n for n in range(min(groups, MATRIX_GROUPS), 0, -1) if groups % n == 0)
 
 
 @dataclass(frozen=True)
@@ -154,6 +183,53 @@ class DotRows(BroadcastRows):
     def steps(self, terms: int) -> int:
         """One for each group of neighbouring terms."""
         return terms // self.depth * -(-self.depth // self.terms)
+
+
+@dataclass(frozen=True)
+class MatrixRows(DotRows):
+    """As `DotRows`, in matrix registers: a step adds up `groups` groups of terms.
+
+    A tile has one or two registers of rows, see `register_rows`, and up to four of columns.
+    """
+
+    groups: int = 1
+
+    fills: ClassVar[float] = MATRIX_FILLS
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """A cycle for each row of a product, and a share of one for each row that is loaded."""
+        loaded = tile.mr + tile.nr_vectors * self.groups
+        cycles = tile.mr * tile.nr_vectors + MATRIX_ROW_LOAD * loaded
+        octets = plane.item_bytes * tile.nr_vectors * tile.lanes * self.groups
+        return Step(max(cycles, MATRIX_LATENCY), octets)
+
+    def steps(self, terms: int) -> int:
+        """One for each number of `groups`."""
+        return terms // (self.terms * self.groups)
+
+    def most_rows(self, plane: TilePlane, nr_vectors: int, target: Target) -> int:
+        """Those of two registers."""
+        return min(plane.rows, 2 * MATRIX_ROWS)
+
+    def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
+        """Tiles that cover the rows, so that all registers of rows have as many."""
+        lanes = target.computed_lanes(problem.dtype)
+        vectors = -(-problem.columns // lanes)
+        for nr_vectors in range(min(vectors, MATRIX_COLUMNS), 0, -1):
+            for mr in range(self.most_rows(problem.plane, nr_vectors, target), 1, -1):
+                if not self._covers(problem.rows, nr_vectors, mr):
+                    continue
+                yield in_panels(problem, nr_vectors, target, True, mr)
+                if vectors > nr_vectors and (vectors % nr_vectors == 0 or not problem.whole_vectors):
+                    panel = Panels(-(-vectors // nr_vectors), nr_vectors, lanes, mr)
+                    yield Tiling((panel,), panel_outermost=True)
+
+    def _covers(self, rows: int, nr_vectors: int, mr: int) -> bool:
+        """Whether tiles of `mr` rows, and one of the rows of a register, cover all rows."""
+        of_register = register_rows(mr)
+        if mr > of_register and nr_vectors > MATRIX_COLUMNS // 2:
+            return False
+        return mr % of_register == 0 and rows % mr % of_register == 0
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,8 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     # Tails are filled and stored row by row.
     registers = tile.mr * (tile.nr_vectors * share + (1 if tile.tails else 0))
-    return plane.steps * step + registers * register_cycles(target) + entering
+    filling = registers * register_cycles(target) * plane.loads.fills
+    return plane.steps * step + filling + entering
 
 
 def _awaited_lines(plane: TilePlane, awaited: BroadcastMisses, mr: int, target: Target) -> float:

@@ -75,6 +75,10 @@ class StepLoads(ABC):
     for_each_row: ClassVar[bool] = False
     """Whether each row of a tile loads vectors of its own, which no other row uses."""
 
+    fills: ClassVar[float] = 1.0
+    """What filling the registers of a tile and storing them takes, where they are vector registers
+    1."""
+
     @property
     def tail_ends(self) -> int | None:
         """The ends of a run of rows, 0 to 2, whose tiles meet a border; None where there are no

@@ -7,12 +7,12 @@ the host does not have would end the process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
+from graphflow.llvm import host_features
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,6 @@ def processor_of(cpu: str, features: str) -> Processor:
 def host_cpu() -> str:
     """LLVM's name of this processor."""
     return str(llvm.get_host_cpu_name())
-
-
-def host_features() -> Mapping[str, bool]:
-    """LLVM's features of this processor: which ones it has."""
-    found: Mapping[str, bool] = llvm.get_host_cpu_features()
-    return found
 
 
 def check_host(needed: Processor, what: str) -> None:

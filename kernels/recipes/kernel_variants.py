@@ -42,6 +42,7 @@ from graphflow.kernels.recipes.analysis.variant import (
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
+from graphflow.kernels.recipes.tile_kinds.matrix_tiles import MatrixTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs, asks_for_indices
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
@@ -72,7 +73,15 @@ from graphflow.layout import (
 )
 from graphflow.tir import PrimFunc, multiply_add_count, operation_count
 
-IMAGE_TILES = (WindowTile, SlidingTile, OwnVectorTile, DotTile, PairTile, BroadcastTile)
+IMAGE_TILES = (
+    WindowTile,
+    SlidingTile,
+    OwnVectorTile,
+    MatrixTile,
+    DotTile,
+    PairTile,
+    BroadcastTile,
+)
 """The kinds of tiles over the last two axes of an output, of which the first that applies is made.
 `MemoryRun` and `RowTile` are made of their variants."""
 

@@ -55,6 +55,8 @@ class TileKind(ABC):
     """How many of the reduction loops, from the innermost out, are unrolled."""
     terms: ClassVar[int] = 1
     """How many neighbouring terms of a reduction an instruction sums in each lane."""
+    in_matrices: ClassVar[bool] = False
+    """Whether the sums of a tile are in matrix registers; see `cost.register_rows`."""
     cuts_rows: ClassVar[bool] = False
     """Whether the rows may be cut into blocks that threads share."""
 

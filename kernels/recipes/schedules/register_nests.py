@@ -12,6 +12,7 @@ from typing import NamedTuple
 from graphflow import schedule, tir
 from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables, variables
 from graphflow.base.errors import ScheduleError
+from graphflow.cost import register_groups
 from graphflow.schedule import Handle, Schedule
 
 Nest = tuple[Handle, ...]
@@ -34,6 +35,9 @@ class TileSteps(NamedTuple):
     terms: int = 1
     """How many terms a lane sums in a step: with several, the innermost loop of each reduction runs
     inside the lanes."""
+    matrix_rows: int = 0
+    """The rows of a matrix register, where the sums are in those while their reduction runs and in
+    the thread's memory before and behind it; 0 where they are in vector registers."""
 
 
 def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
@@ -85,7 +89,8 @@ def tile_in_registers(
     nests = [nest]
     for buffer in _private(s.func, s.loop(scope)) if held is None else held:
         name = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
-        s = s.apply(schedule.stage_mem, s[scope], buffer.name, name, s.names(nest))
+        kept: tir.Scope = "scratch" if steps.matrix_rows else "register"
+        s = s.apply(schedule.stage_mem, s[scope], buffer.name, name, s.names(nest), kept)
         if s.made["store"]:
             nests.append(s.made["store"])
     present = s.present(reduction)
@@ -97,6 +102,8 @@ def tile_in_registers(
             if members is not None:
                 s, nests[nests.index(update)] = _members_written_out(s, update, nest.index(members))
     for number, loops in enumerate(nests):
+        if loops in updates and steps.matrix_rows:
+            continue
         if steps.terms > 1 and loops in updates:
             s = _terms_in_lanes(s, loops)
             continue
@@ -164,6 +171,8 @@ def _update_nest(
     s = _overcomputed(s, nest)
     summed = reduction[-1:] if steps.terms > 1 else ()
     reduction = reduction[: len(reduction) - len(summed)]
+    if steps.matrix_rows:
+        s, reduction, nest = _in_matrices(s, reduction, nest, steps.matrix_rows)
     s = s.apply(schedule.reorder_loops, s.names((*reduction, *nest, *summed)))
     if reduction and any(isinstance(stmt, tir.If) for stmt in tir.walk(s.loop(reduction[0]).body)):
         s = s.attempt(schedule.lift_conditions, s[reduction[0]])
@@ -177,6 +186,28 @@ def _update_nest(
         if restrictable(s.loop(place)):
             s = s.apply(schedule.restrict_loop, s[place])
     return s
+
+
+def _in_matrices(
+    s: Schedule, reduction: Nest, nest: Nest, rows: int
+) -> tuple[Schedule, Nest, Nest]:
+    """`for k: for row: for vector: for lane: S` → `for ko: for ro: for vector: for ri: for lane: for
+    ki: S`, where the last three loops are a product of matrices; those over matrices are unrolled.
+
+    With the loops that are outside of all products, and those of products.
+    """
+    (*outer, depth), (row, vector, lane) = reduction, nest
+    groups = register_groups(schedule.constant_extent(s.loop(depth)))
+    cuts: list[Nest] = []
+    for place, count in ((depth, groups), (row, rows)):
+        parts = (s.fresh("{}m", place), s.fresh("{}k", place))
+        s = s.apply(schedule.divide_loop, s[place], count, parts, "perfect")
+        cuts.append(s.made["parts"])
+    (step, group), (matrix, within) = cuts
+    loops = (matrix, vector, within, lane, group)
+    for place in (matrix, vector):
+        s = s.apply(schedule.mark_unrolled, s[place])
+    return s, (*outer, step), loops
 
 
 def _places_in_words(s: Schedule, reduction: tuple[Handle, ...]) -> int:
@@ -264,7 +295,8 @@ def restrictable(loop: tir.For) -> bool:
 def _vectorized(s: Schedule, nest: Nest, masked: bool, steps: TileSteps) -> Schedule:
     if not masked or steps.write_padding:
         s = _overcomputed(s, nest)
-    for place in nest[:-1]:
+    # Many rows go through memory, where a loop over them is as good.
+    for place in nest[bool(steps.matrix_rows) : -1]:
         s = s.apply(schedule.mark_unrolled, s[place])
     return s.apply(schedule.vectorize_loop, s[nest[-1]])
 

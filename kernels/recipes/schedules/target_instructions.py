@@ -17,7 +17,15 @@ from graphflow import tir
 from graphflow.arith import Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.codegen import instructions_of
+from graphflow.codegen import (
+    MATRIX_LANES,
+    MOST_GROUPS,
+    MOST_MATRIX_ROWS,
+    instructions_of,
+    matrix_product,
+    multiplies_matrices,
+)
+from graphflow.kernels.recipes.analysis.integer_sums import SUM
 from graphflow.schedule import Handle, Schedule, replace, unroll_loop, vectorize_loop
 
 
@@ -38,9 +46,36 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
         for definition in definitions:
             if s.present((place,)):
                 s = s.attempt_all(_replaced, place, definition)
+    if multiplies_matrices(target):
+        s = _in_matrix_products(s)
     for place in s.handles(x for x in tir.loops_of(s.func.body) if _sums_in_lanes(x)):
         s = s.attempt_all(_terms_apart, place)
     return s
+
+
+def _in_matrix_products(s: Schedule) -> Schedule:
+    """`for row: for lane: for group: for byte: S` → `matrix_product_14x16(c, a, b)`, for each such
+    nest; ScheduleError where one is none."""
+    found = [(x, shape) for x in tir.loops_of(s.func.body) if (shape := _matrix_shape(x))]
+    places = s.handles(loop for loop, _ in found)
+    for place, (_, shape) in zip(places, found, strict=True):
+        s = s.apply(replace, s[place], matrix_product(*shape))
+    return s
+
+
+def _matrix_shape(loop: tir.For) -> tuple[int, int] | None:
+    """The rows and the groups of the matrices whose products a nest of four loops adds up."""
+    nest = [loop]
+    while len(nest[-1].body) == 1 and isinstance(inner := nest[-1].body[0], tir.For):
+        nest.append(inner)
+    update = nest[-1].body[0] if len(nest) == 4 and len(nest[-1].body) == 1 else None
+    if not isinstance(update, tir.Reduce) or update.buffer.scope != "scratch":
+        return None
+    if update.buffer.dtype != SUM or any(x.kind is not tir.LoopKind.SERIAL for x in nest):
+        return None
+    rows, lanes, groups, _ = (x.extent or 0 for x in nest)
+    fits = rows <= MOST_MATRIX_ROWS and lanes == MATRIX_LANES and groups <= MOST_GROUPS
+    return (rows, groups) if fits else None
 
 
 def _sums_in_lanes(loop: tir.For) -> bool:

@@ -35,7 +35,7 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.cost import Panels
+from graphflow.cost import Panels, register_rows
 from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
 from graphflow.kernels.recipes.schedules.register_nests import (
     Nest,
@@ -189,7 +189,11 @@ def _plane(
 
     With the tiles, none where the kernel has no loop over rows.
     """
-    steps = TileSteps(recipe.tiling.write_padding, recipe.kind.unrolled_taps, recipe.kind.terms)
+    kind = recipe.kind
+    rows_of_matrix = register_rows(panels.mr) if kind.in_matrices else 0
+    steps = TileSteps(
+        recipe.tiling.write_padding, kind.unrolled_taps, kind.terms, rows_of_matrix
+    )
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, steps), []
@@ -205,6 +209,7 @@ def _plane(
         else:
             s, lanes = in_vectors(s, column, panels.lanes)
             s = tile_in_registers(s, around, (inner,), lanes, loops, steps)
+            loops = tuple(part for loop in loops for part in s.forward(loop))
         tiles.append((around, loops))
     return s, tiles
 

@@ -50,7 +50,7 @@ class DotTile(ImageLoops, ImageTile):
         """Applies to sums of products of unsigned and signed bytes, where the target has the
         instruction, the signed ones are packed, and neighbouring terms of the unsigned ones are
         next to each other in memory."""
-        depth, room = _depth(tile, cls.factors, cls.terms)
+        depth, room = summed_depth(tile, cls.factors, cls.terms)
         if depth == 0 or transposes:
             return None
         return DotRows(
@@ -64,7 +64,7 @@ class DotTile(ImageLoops, ImageTile):
     def demands(cls, tile: PlacedTile) -> dict[str, Demand]:
         """Weights of zero where the last group of terms is whole in memory alone: whatever the
         padding of the data holds, it adds nothing."""
-        depth, room = _depth(tile, cls.factors, cls.terms)
+        depth, room = summed_depth(tile, cls.factors, cls.terms)
         if depth % cls.terms == 0 or not room:
             return {}
         weights = (b for b in tile.decided.packed if b.name in tile.roles.factors)
@@ -83,7 +83,9 @@ class PairTile(DotTile):
     factors: ClassVar[tuple[str, str]] = ("int16", "int16")
 
 
-def _depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tuple[int, bool]:
+def summed_depth(
+    tile: PlacedTile, factors: tuple[str, str], terms: int
+) -> tuple[int, bool]:
     """The extent of the reduction loop, or digit of one, along which the data is contiguous, and
     whether the layout of the data has room for whole groups; 0 where the instruction cannot sum
     along it."""

@@ -163,6 +163,9 @@ class ImageTile(TileKind):
 
     shares_loads: ClassVar[bool] = True
     """Whether what a step loads serves several rows of a tile."""
+    by_price: ClassVar[bool] = False
+    """Whether tiles of this kind are made only where they are cheaper than those of the next one
+    that applies."""
     gathers_lanes: ClassVar[bool] = True
     """Whether lanes whose elements lie apart are loaded one by one."""
 

@@ -70,8 +70,7 @@ def tiled_variant(
     decided = operands.decided
     tile = PlacedTile(roles, decided, operands.layouts, target)
     transposed = _transposed(tile, constants | packed)
-    kind, loads = _first_kind(kinds, tile, bool(transposed))
-    problem = _problem(roles, decided, loads, tile.broadcast_misses())
+    kind, problem = _cheapest_kind(kinds, tile, bool(transposed))
     tiling, tile_cycles = choose_tiling(problem, target)
     tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
     blocks = 0
@@ -199,12 +198,25 @@ def _rounds(roles: Roles) -> bool:
     return roles.output.dtype in BYTES or (roles.output.dtype == "int16" and any(floats))
 
 
-def _first_kind(
+def _cheapest_kind(
     kinds: Sequence[type[ImageTile]], tile: PlacedTile, transposes: bool
-) -> tuple[type[ImageTile], cost.StepLoads]:
-    """The first kind that applies, with the price of its steps; the last one always applies."""
-    claims = ((kind, kind.claimed(tile, transposes)) for kind in kinds)
-    return next((kind, loads) for kind, loads in claims if loads is not None)
+) -> tuple[type[ImageTile], TileProblem]:
+    """The first kind that applies, or of those that are made by their price the cheapest, with the
+    problem of its tiles.  The last kind always applies."""
+    found: list[tuple[type[ImageTile], TileProblem]] = []
+    for kind in kinds:
+        loads = kind.claimed(tile, transposes)
+        if loads is None:
+            continue
+        problem = _problem(tile.roles, tile.decided, loads, tile.broadcast_misses())
+        if kind.by_price and not any(loads.tilings(problem, tile.target)):
+            continue
+        found.append((kind, problem))
+        if not kind.by_price:
+            break
+    if len(found) == 1:
+        return found[0]
+    return min(found, key=lambda each: choose_tiling(each[1], tile.target)[1])
 
 
 @lru_cache(maxsize=10_000)

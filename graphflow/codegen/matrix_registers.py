@@ -1,0 +1,203 @@
+"""Products of matrices of bytes in the matrix registers of a processor (AMX).
+
+In: calls of `matrix_product` definitions, which the emitter writes.  Out: LLVM's AMX intrinsics on
+registers with fixed numbers, and the configuration that gives each register its rows and bytes.
+
+    c[0:14, 0:16] += a[0:14, 0:64] · b[0:16, 0:16, 0:4]      one call
+
+    tileloadd  t4 ← a      14 rows of 64 bytes, as far apart as the rows of a are
+    tileloadd  t5 ← b      16 groups of four terms for 16 lanes
+    tdpbusd    t0 += t4 · t5
+
+Where a loop does nothing but such products, the sums that they add to stay in registers while it
+runs (`keeping`), as LLVM keeps sums of vectors; it does not do that for matrices.  An operand that
+the next product of a sequence reads again is not loaded again.
+
+What always holds: a register has one shape in all of a function, which its first instruction sets
+and its last one releases; a function that would need registers of more shapes is a CodegenError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from math import prod
+from struct import pack
+from typing import NamedTuple
+
+from graphflow.base.errors import CodegenError
+from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.llvm import IrBuilder, int_constant
+from graphflow.tir import BufferWindow, PrimFunc, parse
+
+REGISTERS = 8
+"""The matrix registers of a processor with AMX."""
+
+MOST_SUMS = REGISTERS - 2
+"""The most registers of sums: two are left for the operands of a product."""
+
+MOST_MATRIX_ROWS = 16
+"""The most rows of a register."""
+
+MATRIX_LANES, TERMS = 16, 4
+"""The sums in a row, and the bytes whose products each of them gets in one group."""
+
+MOST_GROUPS = 16
+"""The most groups of terms: a row of an operand has 64 bytes."""
+
+PALETTE = 1
+"""The number of the only palette there is: eight registers of at most 16 rows of 64 bytes."""
+
+MOST_CONFIGURED, CONFIGURED_BYTES = 16, 64
+"""The registers that the configuration in memory has room for, and its size."""
+
+
+@lru_cache(maxsize=256)
+def matrix_product(rows: int, groups: int) -> PrimFunc:
+    """`c += a · b` for so many rows of 16 sums, over so many groups of four terms; at most 16."""
+    return parse(f"""
+    @primfunc
+    def matrix_product_{rows}x{groups}(c: inout[window[i32[{rows}, {MATRIX_LANES}]]], a: window[u8[{rows}, {TERMS * groups}]], b: window[i8[{groups}, {MATRIX_LANES}, {TERMS}]]):
+        for row in serial(0, {rows}):
+            for lane in serial(0, {MATRIX_LANES}):
+                for group in serial(0, {groups}):
+                    for byte in serial(0, {TERMS}):
+                        c[row, lane] += cast(i32, a[row, {TERMS}*group + byte]) * cast(i32, b[group, lane, byte])
+    """)  # noqa: E501
+
+
+@lru_cache(maxsize=1024)
+def is_matrix_product(definition: PrimFunc) -> bool:
+    """Whether a definition is a `matrix_product` that a matrix register has room for."""
+    if len(definition.params) != 3 or len(definition.params[2].buffer.shape) != 3:
+        return False
+    rows, groups = definition.params[0].buffer.shape[0], definition.params[2].buffer.shape[0]
+    fits = 1 < rows <= MOST_MATRIX_ROWS and 1 < groups <= MOST_GROUPS
+    return fits and definition == matrix_product(rows, groups)
+
+
+class MatrixShape(NamedTuple):
+    """The part of a register that is used."""
+
+    rows: int
+    row_bytes: int
+
+
+class MatrixWindow(NamedTuple):
+    """A matrix in memory: where it begins, how far its rows are apart, and its shape."""
+
+    address: Address
+    row_stride: int
+    """In bytes."""
+    shape: MatrixShape
+
+
+def matrix_window(
+    address: Address, window: BufferWindow, shape: tuple[int, ...]
+) -> MatrixWindow:
+    """The window of a call whose parameter has this shape: rows first, then the elements of one."""
+    place = address.place
+    used = MatrixShape(shape[0], prod(shape[1:]) * place.itemsize)
+    return MatrixWindow(address, place.strides[window.kept[0]] * place.itemsize, used)
+
+
+class MatrixRegisters:
+    """The matrix registers of one function under construction."""
+
+    def __init__(self, builder: IrBuilder, memory: Memory) -> None:
+        self.builder, self.memory = builder, memory
+        self._shapes: dict[int, MatrixShape] = {}
+        self._operands: dict[MatrixWindow, int] = {}
+        """The operands in registers, the one used last at the end."""
+        self._sums: dict[MatrixWindow, int] = {}
+
+    @property
+    def is_keeping(self) -> bool:
+        """Whether a loop is being emitted whose sums stay in registers."""
+        return bool(self._sums)
+
+    def multiply(self, sums: MatrixWindow, left: MatrixWindow, right: MatrixWindow) -> None:
+        """`sums += left · right`, both operands loaded where they are not in a register."""
+        if sums not in self._sums:
+            with self.keeping([sums]):
+                self.multiply(sums, left, right)
+            return
+        numbers = [self._sums[sums]]
+        for operand in (left, right):
+            numbers.append(self._loaded(operand, numbers))
+        passed = (int_constant(number, "i8") for number in numbers)
+        self.builder.call_void("llvm.x86.tdpbusd", *passed)
+
+    @contextmanager
+    def keeping(self, sums: Sequence[MatrixWindow]) -> Iterator[None]:
+        """Within it, these sums are in registers: loaded before, and stored behind it.
+
+        What is emitted within it may run again, so no operand is in a register when it begins.
+        """
+        self.forget()
+        for window in sums:
+            self._sums[window] = self._free(window.shape, {*self._sums.values()})
+            self._move("llvm.x86.tileloadd64", self._sums[window], window)
+        yield
+        for window in sums:
+            self._move("llvm.x86.tilestored64", self._sums.pop(window), window)
+        self.forget()
+
+    def forget(self) -> None:
+        """What follows runs again, or after memory was written: operands are loaded anew."""
+        self._operands.clear()
+
+    def _loaded(self, window: MatrixWindow, used: Collection[int]) -> int:
+        number = self._operands.pop(window, None)
+        if number is None:
+            number = self._free(window.shape, {*self._sums.values(), *used})
+            self._move("llvm.x86.tileloadd64", number, window)
+        self._operands[window] = number
+        return number
+
+    def _free(self, shape: MatrixShape, taken: Collection[int]) -> int:
+        """A register of a shape that holds nothing, or else the operand that was used longest ago."""
+        fitting = [n for n, own in self._shapes.items() if own == shape and n not in taken]
+        idle = [n for n in fitting if n not in self._operands.values()]
+        fresh = (n for n in range(REGISTERS) if n not in self._shapes)
+        number = next(iter((*idle, *fresh)), None)
+        if number is None:
+            oldest = next((w for w, n in self._operands.items() if n in fitting), None)
+            if oldest is None:
+                raise CodegenError(
+                    f"matrices of {shape.rows} rows of {shape.row_bytes} bytes need a register, and "
+                    f"all {REGISTERS} are taken or have other shapes; use smaller tiles"
+                )
+            number = self._operands.pop(oldest)
+        self._shapes[number] = shape
+        return number
+
+    def _move(self, intrinsic: str, number: int, window: MatrixWindow) -> None:
+        pointer = self.memory.pointer_to(window.address)
+        apart = int_constant(window.row_stride)
+        self.builder.call_void(intrinsic, int_constant(number, "i8"), pointer, apart)
+
+    def close(self) -> None:
+        """The configuration set where the function begins, and released at its end, which is here."""
+        if not self._shapes:
+            return
+        config = self.builder.alloca(f"[{CONFIGURED_BYTES} x i8]", CONFIGURED_BYTES, "matrices")
+        octets = ", ".join(f"i8 {octet}" for octet in self._configuration())
+        self.builder.entry += [
+            f"  store <{CONFIGURED_BYTES} x i8> <{octets}>, ptr {config.text}",
+            f"  call void @llvm.x86.ldtilecfg(ptr {config.text})",
+        ]
+        self.builder.declarations["llvm.x86.ldtilecfg"] = "declare void @llvm.x86.ldtilecfg(ptr)"
+        self.builder.call_void("llvm.x86.tilerelease")
+
+    def _configuration(self) -> bytes:
+        """A byte for the palette, 15 of zeros, 16 times two for the bytes of a row, 16 for rows."""
+        none = MatrixShape(0, 0)
+        shapes = [self._shapes.get(number, none) for number in range(MOST_CONFIGURED)]
+        return pack(
+            f"<B15x{MOST_CONFIGURED}H{MOST_CONFIGURED}B",
+            PALETTE,
+            *(shape.row_bytes for shape in shapes),
+            *(shape.rows for shape in shapes),
+        )
