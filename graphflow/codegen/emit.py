@@ -35,7 +35,12 @@ from graphflow.codegen.instruction_set import (
     writers_for,
 )
 from graphflow.codegen.math import NARROWEST_HALVED
-from graphflow.codegen.matrix_registers import MatrixRegisters, MatrixWindow, matrix_window
+from graphflow.codegen.matrix_registers import (
+    MatrixRegisters,
+    MatrixWindow,
+    is_matrix_product,
+    matrix_window,
+)
 from graphflow.codegen.matrix_sums import sums_of_products
 from graphflow.codegen.unrolled_chains import UnrolledChains, unrolled_chains
 from graphflow.llvm import IrValue, int_constant, mangled, typed_constant
@@ -118,6 +123,9 @@ class PartEmitter:
         self.memory = Memory(self.builder, self.indices, target)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
         self.matrices = MatrixRegisters(self.builder, self.memory)
+        self.in_matrices = multiplies_matrices(target) and any(
+            is_matrix_product(call.definition) for call in tir.calls_in(func.body)
+        )
 
     def function(self, name: str) -> list[str]:
         """The definition of the function, called `name`."""
@@ -178,7 +186,7 @@ class PartEmitter:
             case tir.If():
                 self.emit_if(stmt, mask)
             case tir.Allocate():
-                self.memory.allocate(stmt.buffer)
+                self.memory.allocate(stmt.buffer, cleared=self.in_matrices)
             case tir.NamedWindow():
                 self._body(tir.performed(stmt), mask)
             case tir.Let():
@@ -268,6 +276,14 @@ class PartEmitter:
     # ---- loops
 
     def _for(self, loop: tir.For, mask: Mask | None) -> None:
+        sums = self._kept_sums(loop)
+        if not sums:
+            self._loop(loop, mask)
+            return
+        with self.matrices.keeping(sums):
+            self._loop(loop, mask)
+
+    def _loop(self, loop: tir.For, mask: Mask | None) -> None:
         match loop.kind:
             case tir.LoopKind.SERIAL:
                 self._serial(loop, mask)
@@ -298,12 +314,13 @@ class PartEmitter:
             last, may_be_empty = self.builder.intrinsic("smin", last, limit), True
             body = cast(tir.If, body[0]).then
         if value is None:
+            self.matrices.forget()
             with (
-                self.matrices.keeping(self._kept_sums(loop)),
                 self.builder.counted(first, last, may_be_empty) as index,
                 self.indices.running(loop.var, index, interval),
             ):
                 self._body(body, mask)
+            self.matrices.forget()
         elif may_be_empty:
             with self.builder.when(self.builder.compare("icmp slt", first, last)):
                 self._matched(loop, value, (first, last), interval, mask)

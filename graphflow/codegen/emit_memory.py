@@ -101,10 +101,24 @@ class Memory:
             base, buffer.dtype, buffer.strides, buffer.size, False, length, length
         )
 
-    def allocate(self, buffer: Buffer) -> None:
-        """A buffer on the stack, once in the function however often its scope is entered."""
-        if buffer.name in self._places:
+    def allocate(self, buffer: Buffer, cleared: bool = False) -> None:
+        """A buffer on the stack, once in the function however often its scope is entered.
+
+        With `cleared`, a buffer in registers begins with zeros.  Else LLVM keeps what lanes that
+        are never stored hold from one iteration of a loop to the next, and computes with it, which
+        takes a hundred times as long where these numbers happen to be denormal.
+        """
+        if buffer.name not in self._places:
+            self._allocate(buffer)
+        if not cleared or buffer.scope != "register":
             return
+        place = self._places[buffer.name]
+        for start in range(0, place.size, place.row):
+            pointer, alignment = self._pointer(place, (), start)
+            none = IrValue("zeroinitializer", place.element, place.row)
+            self.builder.store(none, pointer, alignment)
+
+    def _allocate(self, buffer: Buffer) -> None:
         if buffer.scope == "global":
             raise CodegenError(
                 f"buffer {buffer.name} is allocated inside a kernel in scope global; kernels own "

@@ -82,7 +82,7 @@ Measured on Granite Rapids: 17 cycles for a product of 16 rows, 21 with its load
 MATRIX_LATENCY = 40.0
 """The least cycles of a step of a tile in matrix registers: the latency of a product."""
 
-MATRIX_FILLS = 2.5
+MATRIX_FILLS = 4.5
 """Sums go through memory before and after their reduction."""
 
 OWN_REGISTERS = 4

@@ -87,9 +87,14 @@ def tile_in_registers(
     nest = (*rows, *lanes)
     scope = around or _loop_around(s, nest[0])
     nests = [nest]
-    for buffer in _private(s.func, s.loop(scope)) if held is None else held:
+    kept: tir.Scope = "scratch" if steps.matrix_rows else "register"
+    private = _private(s.func, s.loop(scope)) if held is None else held
+    reduced = {x.buffer for x in tir.walk(s.loop(scope).body) if isinstance(x, tir.Reduce)}
+    by_row = [b for b in private if steps.matrix_rows and b not in reduced]
+    for buffer in private:
+        if buffer in by_row:
+            continue
         name = s.fresh("{}_{}", s.handle(buffer.name), nest[-1])
-        kept: tir.Scope = "scratch" if steps.matrix_rows else "register"
         s = s.apply(schedule.stage_mem, s[scope], buffer.name, name, s.names(nest), kept)
         if s.made["store"]:
             nests.append(s.made["store"])
@@ -97,6 +102,10 @@ def tile_in_registers(
     updates: list[Nest] = []
     if present:
         s, nests, updates = _parted(s, nest, nests)
+        for buffer in by_row:
+            row, *lanes_of_row = nests[-1]
+            name = s.fresh("{}_{}", s.handle(buffer.name), row)
+            s = s.apply(schedule.stage_mem, s[row], buffer.name, name, s.names(lanes_of_row))
         for update in updates:
             s = _update_nest(s, update, s.inside(update[0], present), steps)
             if members is not None:
